@@ -1,0 +1,206 @@
+//! Builds closed graphs op by op, with each op's checks. What rules, decompositions and passes
+//! write through.
+
+use crate::ops::{Attrs, AxisSet, PadDim, SliceDim};
+use crate::{DType, Error, Graph, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use std::sync::Arc;
+
+/// A graph under construction.
+#[derive(Clone, Debug, Default)]
+pub struct GraphBuilder {
+    graph: Graph,
+}
+
+macro_rules! methods {
+    (1: $($unary:ident $ucode:ident,)* 2: $($binary:ident $bcode:ident,)*) => {
+        $(#[doc = concat!("Records `", stringify!($unary), "(x)`.")]
+        pub fn $unary(&mut self, x: NodeId) -> Result<NodeId> {
+            self.op(OpCode::$ucode, &[x])
+        })*
+        $(#[doc = concat!("Records `", stringify!($binary), "(a, b)`.")]
+        pub fn $binary(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
+            self.op(OpCode::$bcode, &[a, b])
+        })*
+    };
+}
+
+impl GraphBuilder {
+    /// Continues an existing graph.
+    pub fn from_graph(graph: Graph) -> Self {
+        GraphBuilder { graph }
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Spec of a node.
+    pub fn spec(&self, id: NodeId) -> &TensorSpec {
+        self.graph.spec(id)
+    }
+
+    /// Shape of a node.
+    pub fn shape(&self, id: NodeId) -> &Shape {
+        &self.graph.spec(id).shape
+    }
+
+    /// Dtype of a node.
+    pub fn dtype(&self, id: NodeId) -> DType {
+        self.graph.spec(id).dtype
+    }
+
+    /// The finished graph with its outputs.
+    pub fn finish(mut self, outputs: impl IntoIterator<Item = NodeId>) -> Graph {
+        self.graph.set_outputs(outputs);
+        self.graph
+    }
+
+    /// Records any op.
+    pub fn emit(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
+        self.graph.push(op, inputs)
+    }
+
+    /// Records an op without attributes.
+    pub fn op(&mut self, code: OpCode, inputs: &[NodeId]) -> Result<NodeId> {
+        self.emit(code.into(), inputs)
+    }
+
+    /// Appends a leaf.
+    pub fn leaf(&mut self, op: Op, spec: TensorSpec) -> NodeId {
+        self.graph.leaf(op, spec)
+    }
+
+    /// A tensor fed from outside.
+    pub fn input(&mut self, spec: TensorSpec) -> NodeId {
+        self.leaf(OpCode::Input.into(), spec)
+    }
+
+    /// A splat constant.
+    pub fn constant(&mut self, value: Literal, shape: impl Into<Shape>) -> NodeId {
+        let spec = TensorSpec::new(shape, value.dtype);
+        self.leaf(Op::new(OpCode::Constant, Attrs::Value(value.bits)), spec)
+    }
+
+    /// A scalar constant of the given dtype; elementwise ops broadcast it.
+    pub fn scalar(&mut self, dtype: DType, value: f64) -> NodeId {
+        self.constant(Literal::from_f64(dtype, value), Shape::scalar())
+    }
+
+    /// A scalar constant of `like`'s dtype.
+    pub fn scalar_like(&mut self, like: NodeId, value: f64) -> NodeId {
+        self.scalar(self.dtype(like), value)
+    }
+
+    /// Zeros of `like`'s spec.
+    pub fn zeros_like(&mut self, like: NodeId) -> NodeId {
+        let spec = self.spec(like).clone();
+        self.constant(Literal::from_i64(spec.dtype, 0), spec.shape)
+    }
+
+    methods! {
+        1:
+        neg Neg, abs Abs, sign Sign, exp Exp, log Log, log1p Log1p, sqrt Sqrt, rsqrt Rsqrt, sin Sin,
+        cos Cos, tanh Tanh, erf Erf, not Not, relu Relu, sigmoid Sigmoid,
+        2:
+        add Add, sub Sub, mul Mul, div Div, pow Pow, maximum Maximum, minimum Minimum, eq Eq,
+        ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or, matmul Matmul,
+    }
+
+    /// `where(cond, a, b)`.
+    pub fn select(&mut self, cond: NodeId, a: NodeId, b: NodeId) -> Result<NodeId> {
+        self.op(OpCode::Where, &[cond, a, b])
+    }
+
+    /// `x` in another dtype; `x` itself if it has it already.
+    pub fn cast(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
+        match self.dtype(x) == dtype {
+            true => Ok(x),
+            false => self.emit(Op::new(OpCode::Cast, Attrs::DType(dtype)), &[x]),
+        }
+    }
+
+    /// A reduction over axes.
+    pub fn reduce(
+        &mut self,
+        code: OpCode,
+        x: NodeId,
+        axes: AxisSet,
+        keepdims: bool,
+    ) -> Result<NodeId> {
+        self.emit(Op::new(code, Attrs::axes(axes, keepdims)), &[x])
+    }
+
+    /// Sum over axes.
+    pub fn sum(&mut self, x: NodeId, axes: AxisSet, keepdims: bool) -> Result<NodeId> {
+        self.reduce(OpCode::ReduceSum, x, axes, keepdims)
+    }
+
+    /// Largest over axes.
+    pub fn max(&mut self, x: NodeId, axes: AxisSet, keepdims: bool) -> Result<NodeId> {
+        self.reduce(OpCode::ReduceMax, x, axes, keepdims)
+    }
+
+    /// The same elements under another shape; `x` itself if it has it already.
+    pub fn reshape(&mut self, x: NodeId, shape: impl Into<Shape>) -> Result<NodeId> {
+        let shape = shape.into();
+        match *self.shape(x) == shape {
+            true => Ok(x),
+            false => self.emit(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[x]),
+        }
+    }
+
+    /// `x` stretched to a shape; `x` itself if it has it already.
+    pub fn broadcast_to(&mut self, x: NodeId, shape: impl Into<Shape>) -> Result<NodeId> {
+        let shape = shape.into();
+        match *self.shape(x) == shape {
+            true => Ok(x),
+            false => self.emit(Op::new(OpCode::BroadcastTo, Attrs::shape(shape)), &[x]),
+        }
+    }
+
+    /// Axes in another order.
+    pub fn permute(&mut self, x: NodeId, perm: &[usize]) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Permute, Attrs::perm(perm.iter().copied())), &[x])
+    }
+
+    /// The last two axes exchanged.
+    ///
+    /// Errors: [`Error::InvalidShape`] below rank two.
+    pub fn transpose(&mut self, x: NodeId) -> Result<NodeId> {
+        let rank = self.shape(x).rank();
+        if rank < 2 {
+            return Err(Error::InvalidShape {
+                op: "transpose",
+                shape: self.shape(x).clone(),
+                reason: "at least two axes are needed".into(),
+            });
+        }
+        let mut perm: Vec<usize> = (0..rank).collect();
+        perm.swap(rank - 2, rank - 1);
+        self.permute(x, &perm)
+    }
+
+    /// A part of each axis.
+    pub fn slice(&mut self, x: NodeId, dims: Vec<SliceDim>) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[x])
+    }
+
+    /// A border around, and gaps between, the elements.
+    pub fn pad(&mut self, x: NodeId, dims: Vec<PadDim>, value: Literal) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Pad, Attrs::Pad(Arc::new((dims, value.bits)))), &[x])
+    }
+
+    /// Sums `x` over the axes along which `shape` was broadcast to get `x`'s shape.
+    pub fn sum_to(&mut self, x: NodeId, shape: &Shape) -> Result<NodeId> {
+        let from = self.shape(x).clone();
+        if from == *shape {
+            return Ok(x);
+        }
+        let lead = from.rank() - shape.rank();
+        let stretched = |&i: &usize| i < lead || (shape[i - lead] == 1 && from[i] != 1);
+        let axes: AxisSet = (0..from.rank()).filter(stretched).collect();
+        let summed = self.sum(x, axes, false)?;
+        self.reshape(summed, shape.clone())
+    }
+}

@@ -1,0 +1,348 @@
+//! Closed graphs: compact, topologically ordered arenas cut out for one purpose, with their
+//! canonical encoding and verifier.
+
+use crate::ops::{Attrs, Class, OpCall};
+use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// Position of a node in its graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// As an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Operands of a node.
+pub type Operands = SmallVec<[NodeId; 3]>;
+
+/// One value: an op, its operands, its spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// From what.
+    pub inputs: Operands,
+    /// What is known of the result.
+    pub spec: TensorSpec,
+}
+
+/// A closed graph. Nodes are in topological order: operands precede their users. Outputs may
+/// repeat. The nodes whose op takes an argument are the graph's arguments, in node order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    outputs: Vec<NodeId>,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The node of that id. Panics if the id is of another, larger graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Spec of a node.
+    pub fn spec(&self, id: NodeId) -> &TensorSpec {
+        &self.node(id).spec
+    }
+
+    /// All ids in topological order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// All nodes with their ids, in topological order.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(i, n)| (NodeId(i as u32), n))
+    }
+
+    /// The outputs.
+    pub fn outputs(&self) -> &[NodeId] {
+        &self.outputs
+    }
+
+    /// Replaces the outputs.
+    pub fn set_outputs(&mut self, outputs: impl IntoIterator<Item = NodeId>) {
+        self.outputs = outputs.into_iter().collect();
+    }
+
+    /// Nodes whose values the program is given when it runs, in order.
+    pub fn arguments(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes().filter(|(_, n)| n.op.takes_argument()).map(|(id, _)| id)
+    }
+
+    /// Nodes that are not leaves.
+    pub fn num_ops(&self) -> usize {
+        self.nodes.iter().filter(|n| n.op.class() != Class::Leaf).count()
+    }
+
+    /// Appends a leaf.
+    pub fn leaf(&mut self, op: Op, spec: TensorSpec) -> NodeId {
+        debug_assert_eq!(op.class(), Class::Leaf);
+        self.push_unchecked(op, &[], spec)
+    }
+
+    /// Appends an op after checking operands and attributes.
+    pub fn push(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
+        let spec = {
+            let specs: SmallVec<[&TensorSpec; 3]> = inputs.iter().map(|&i| self.spec(i)).collect();
+            op.infer(&specs)?
+        };
+        Ok(self.push_unchecked(op, inputs, spec))
+    }
+
+    /// Appends a node whose spec was inferred before.
+    pub fn push_unchecked(&mut self, op: Op, inputs: &[NodeId], spec: TensorSpec) -> NodeId {
+        let id = NodeId(u32::try_from(self.nodes.len()).expect("a graph holds at most 2^32 nodes"));
+        debug_assert!(inputs.iter().all(|i| *i < id));
+        self.nodes.push(Node { op, inputs: SmallVec::from_slice(inputs), spec });
+        id
+    }
+
+    /// The loop nest of a node, where its op has one.
+    pub fn iteration(&self, id: NodeId) -> Option<Iteration> {
+        let node = self.node(id);
+        let specs: SmallVec<[&TensorSpec; 3]> = node.inputs.iter().map(|&i| self.spec(i)).collect();
+        let rule = node.op.def().iteration?;
+        Some(rule(OpCall { op: &node.op, inputs: &specs }, &node.spec))
+    }
+
+    /// The value of a constant that is part of the program.
+    pub fn literal(&self, id: NodeId) -> Option<Literal> {
+        let node = self.node(id);
+        match (node.op.code, &node.op.attrs) {
+            (OpCode::Constant, &Attrs::Value(bits)) => {
+                Some(Literal { dtype: node.spec.dtype, bits })
+            }
+            _ => None,
+        }
+    }
+
+    /// How many operands and outputs refer to each node.
+    pub fn use_counts(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.nodes.len()];
+        let uses = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
+        uses.for_each(|id| counts[id.index()] += 1);
+        counts
+    }
+
+    /// Which nodes an output depends on (outputs included).
+    pub fn live(&self) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        self.outputs.iter().for_each(|o| live[o.index()] = true);
+        for (id, node) in self.nodes().rev() {
+            if live[id.index()] {
+                node.inputs.iter().for_each(|i| live[i.index()] = true);
+            }
+        }
+        live
+    }
+
+    /// Bytes of all values together, were each kept.
+    pub fn estimated_memory_bytes(&self) -> usize {
+        self.nodes.iter().map(|n| n.spec.size_bytes()).fold(0, usize::saturating_add)
+    }
+
+    /// Appends the canonical encoding: everything that decides what is computed, nothing else.
+    /// Equal encodings mean equal programs.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.nodes.iter().for_each(|n| encode_node(n, out));
+        out.push(u8::MAX);
+        self.outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
+    }
+
+    /// Checks every invariant: operands precede users, arities, specs as inferred, attributes of
+    /// leaves, sizes that fit, outputs that exist.
+    ///
+    /// Errors: [`Error::Invalid`] naming the first node that breaks one.
+    pub fn verify(&self) -> Result<()> {
+        for (id, node) in self.nodes() {
+            let invalid = |reason: String| Error::Invalid {
+                at: format!("{id} = {}", node.op.name()),
+                reason,
+            };
+            if let Some(late) = node.inputs.iter().find(|i| **i >= id) {
+                return Err(invalid(format!("operand {late} does not precede it")));
+            }
+            node.spec.shape.check(node.op.name(), node.spec.dtype)?;
+            if node.op.class() == Class::Leaf {
+                verify_leaf(node).map_err(invalid)?;
+                continue;
+            }
+            let specs: SmallVec<[&TensorSpec; 3]> =
+                node.inputs.iter().map(|&i| self.spec(i)).collect();
+            let spec = node.op.infer(&specs).map_err(|e| invalid(e.to_string()))?;
+            if spec != node.spec {
+                return Err(invalid(format!("its spec is {}, inferred {spec}", node.spec)));
+            }
+        }
+        match self.outputs.iter().find(|o| o.index() >= self.len()) {
+            None => Ok(()),
+            Some(o) => Err(Error::Invalid {
+                at: "outputs".into(),
+                reason: format!("{o} does not exist ({} nodes)", self.len()),
+            }),
+        }
+    }
+}
+
+fn verify_leaf(node: &Node) -> Result<(), String> {
+    let ok = match (node.op.code, &node.op.attrs) {
+        (OpCode::Constant, Attrs::Value(_) | Attrs::None) => true,
+        (OpCode::Iota, Attrs::Axis(axis)) => (*axis as usize) < node.spec.shape.rank(),
+        (OpCode::RandomUniform | OpCode::RandomNormal, Attrs::None) => node.spec.dtype.is_float(),
+        (OpCode::RandomBits, Attrs::None) => node.spec.dtype == DType::I64,
+        (OpCode::Input | OpCode::Parameter, Attrs::None) => true,
+        _ => false,
+    };
+    match (ok, node.inputs.is_empty()) {
+        (true, true) => Ok(()),
+        (false, _) => Err(format!("attributes {:?} do not fit {}", node.op.attrs, node.spec)),
+        (_, false) => Err("a leaf has operands".into()),
+    }
+}
+
+fn encode_node(node: &Node, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[
+        node.op.code as u8,
+        node.spec.dtype as u8,
+        node.spec.shape.rank() as u8,
+        node.inputs.len().min(255) as u8,
+    ]);
+    if node.inputs.len() >= 255 {
+        out.extend_from_slice(&(node.inputs.len() as u32).to_le_bytes());
+    }
+    node.spec.shape.iter().for_each(|d| out.extend_from_slice(&(*d as u64).to_le_bytes()));
+    node.inputs.iter().for_each(|i| out.extend_from_slice(&i.0.to_le_bytes()));
+    encode_attrs(&node.op.attrs, out);
+}
+
+fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
+    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
+    match attrs {
+        Attrs::None => word(0),
+        Attrs::Axis(a) => word(1 | (*a as u64) << 8),
+        Attrs::Axes { axes, keepdims } => word(2 | (*keepdims as u64) << 8 | (axes.0 as u64) << 32),
+        Attrs::Moments { axes, keepdims, correction } => {
+            word(3 | (*keepdims as u64) << 8 | (axes.0 as u64) << 32);
+            word(correction.get().to_bits());
+        }
+        Attrs::DType(d) => word(4 | (*d as u64) << 8),
+        Attrs::Value(bits) => {
+            word(5);
+            word(*bits);
+        }
+        // The target shape is the node's own, encoded already.
+        Attrs::Shape(_) => word(6),
+        Attrs::Perm(perm) => {
+            word(7);
+            perm.iter().for_each(|p| word(*p as u64));
+        }
+        Attrs::Slice(dims) => {
+            word(8);
+            dims.iter()
+                .for_each(|d| [d.start, d.size, d.step].iter().for_each(|v| word(*v as u64)));
+        }
+        Attrs::Pad(pad) => {
+            word(9);
+            word(pad.1);
+            pad.0
+                .iter()
+                .for_each(|d| [d.low, d.high, d.interior].iter().for_each(|v| word(*v as u64)));
+        }
+        Attrs::Scatter { axis, size } => word(10 | (*axis as u64) << 8 | (*size as u64) << 32),
+        Attrs::Approximate(tanh) => word(11 | (*tanh as u64) << 8),
+        Attrs::Norm { ndims, eps } => {
+            word(12 | (*ndims as u64) << 8);
+            word(eps.get().to_bits());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AxisSet, GraphBuilder};
+
+    #[test]
+    fn the_encoding_sees_sharing_aliasing_and_attributes() {
+        let key = |build: fn(&mut GraphBuilder) -> NodeId| {
+            let mut b = GraphBuilder::default();
+            let out = build(&mut b);
+            let mut key = Vec::new();
+            b.finish([out]).encode(&mut key);
+            key
+        };
+        fn spec() -> TensorSpec {
+            TensorSpec::new([3], DType::F32)
+        }
+        fn input(b: &mut GraphBuilder) -> NodeId {
+            b.input(spec())
+        }
+        let keys = [
+            key(|b| {
+                let x = b.input(spec());
+                b.add(x, x).unwrap()
+            }),
+            key(|b| {
+                let (x, y) = (b.input(spec()), b.input(spec()));
+                b.add(x, y).unwrap()
+            }),
+            key(|b| {
+                let x = b.input(spec());
+                b.sum(x, AxisSet::all(1), false).unwrap()
+            }),
+            key(|b| {
+                let x = b.input(spec());
+                b.sum(x, AxisSet::all(1), true).unwrap()
+            }),
+            key(input),
+        ];
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[i + 1..] {
+                assert_ne!(a, b);
+            }
+        }
+        assert_eq!(keys[4], key(input));
+    }
+    #[test]
+    fn the_verifier_finds_a_lying_spec() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([3], DType::F32));
+        let mut g = b.finish([x]);
+        g.push_unchecked(OpCode::Neg.into(), &[x], TensorSpec::new([4], DType::F32));
+        let err = g.verify().unwrap_err().to_string();
+        assert!(err.contains("neg") && err.contains("f32[4]") && err.contains("f32[3]"), "{err}");
+    }
+}

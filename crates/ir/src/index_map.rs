@@ -1,0 +1,210 @@
+//! Index maps: how an op's iteration space reaches the elements of its operands and result. One
+//! notation from which kernels are generated, views are composed and factors are derived.
+
+use crate::ops::{Attrs, AxisSet, OpCall};
+use crate::{Shape, TensorSpec};
+use smallvec::{SmallVec, smallvec};
+
+/// Index along one tensor axis: `offset + step * i[dim]`, or the constant `offset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AxisIndex {
+    /// Dimension of the iteration space that moves along this axis.
+    pub dim: Option<usize>,
+    /// Elements moved per step of that dimension.
+    pub step: isize,
+    /// Index at the start.
+    pub offset: isize,
+}
+
+impl AxisIndex {
+    /// The index equal to an iteration dimension.
+    pub fn dim(dim: usize) -> Self {
+        AxisIndex { dim: Some(dim), step: 1, offset: 0 }
+    }
+
+    /// Always the first element.
+    pub fn zero() -> Self {
+        AxisIndex { dim: None, step: 0, offset: 0 }
+    }
+}
+
+/// Index along every axis of one tensor, as a function of the iteration space.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct IndexMap(pub SmallVec<[AxisIndex; 4]>);
+
+impl IndexMap {
+    /// Axis `i` follows dimension `first + i`.
+    pub fn identity(first: usize, rank: usize) -> Self {
+        IndexMap((first..first + rank).map(AxisIndex::dim).collect())
+    }
+
+    /// The map of `inner` (written over a result's axes) when that result is itself read through
+    /// `self`: substitutes `self` into `inner`.
+    pub fn then(&self, inner: &IndexMap) -> IndexMap {
+        let axis = |a: &AxisIndex| match a.dim {
+            None => *a,
+            Some(d) => {
+                let outer = self.0[d];
+                AxisIndex {
+                    dim: outer.dim,
+                    step: a.step * outer.step,
+                    offset: a.offset + a.step * outer.offset,
+                }
+            }
+        };
+        IndexMap(inner.0.iter().map(axis).collect())
+    }
+
+    /// Element offset at the origin and element stride per iteration dimension, for a tensor with
+    /// the given strides.
+    pub fn strides(&self, tensor: &[isize], dims: usize) -> (isize, SmallVec<[isize; 6]>) {
+        let mut offset = 0;
+        let mut out: SmallVec<[isize; 6]> = smallvec![0; dims];
+        for (axis, &stride) in self.0.iter().zip(tensor) {
+            offset += axis.offset * stride;
+            if let Some(d) = axis.dim {
+                out[d] += axis.step * stride;
+            }
+        }
+        (offset, out)
+    }
+}
+
+/// An op as a loop nest: extents of the iteration space, how many of its leading dimensions are
+/// parallel (the rest are reduced), and where each operand is read. The result is written in
+/// row-major order of the parallel dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iteration {
+    /// Size of each dimension.
+    pub extents: SmallVec<[usize; 6]>,
+    /// Leading dimensions that index the result.
+    pub parallel: usize,
+    /// One map per operand.
+    pub operands: SmallVec<[IndexMap; 3]>,
+}
+
+fn broadcast_map(from: &Shape, to: &Shape) -> IndexMap {
+    let lead = to.rank() - from.rank();
+    let axis = |(i, &size): (usize, &usize)| match size == 1 && to[lead + i] != 1 {
+        true => AxisIndex::zero(),
+        false => AxisIndex::dim(lead + i),
+    };
+    IndexMap(from.iter().enumerate().map(axis).collect())
+}
+
+fn over_result(out: &TensorSpec, operands: impl IntoIterator<Item = IndexMap>) -> Iteration {
+    Iteration {
+        extents: out.shape.iter().copied().collect(),
+        parallel: out.shape.rank(),
+        operands: operands.into_iter().collect(),
+    }
+}
+
+/// Every operand broadcast to the result.
+pub fn elementwise_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    over_result(out, call.inputs.iter().map(|s| broadcast_map(&s.shape, &out.shape)))
+}
+
+/// The operand stretched to the result.
+pub fn broadcast_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    elementwise_iteration(call, out)
+}
+
+/// Result axis `i` is operand axis `perm[i]`.
+pub fn permute_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    let Attrs::Perm(perm) = &call.op.attrs else { unreachable!("permute carries a permutation") };
+    let mut map = IndexMap::identity(0, perm.len());
+    for (i, &axis) in perm.iter().enumerate() {
+        map.0[axis as usize] = AxisIndex::dim(i);
+    }
+    over_result(out, [map])
+}
+
+/// Result index `i` is operand index `start + step * i`.
+pub fn slice_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    let Attrs::Slice(dims) = &call.op.attrs else { unreachable!("slice carries bounds") };
+    let axis = |(i, d): (usize, &crate::ops::SliceDim)| AxisIndex {
+        dim: Some(i),
+        step: d.step as isize,
+        offset: d.start as isize,
+    };
+    over_result(out, [IndexMap(dims.iter().enumerate().map(axis).collect())])
+}
+
+/// Flipped axes run from the last element back.
+pub fn flip_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("flip carries axes") };
+    let mut map = IndexMap::identity(0, out.shape.rank());
+    for axis in axes.iter() {
+        let last = out.shape[axis].max(1) as isize - 1;
+        map.0[axis] = AxisIndex { dim: Some(axis), step: -1, offset: last };
+    }
+    over_result(out, [map])
+}
+
+/// Kept axes first, then the reduced ones.
+pub fn reduce_iteration(call: OpCall<'_>, _: &TensorSpec) -> Iteration {
+    let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("reductions carry axes") };
+    let shape = &call.inputs[0].shape;
+    let kept = AxisSet(AxisSet::all(shape.rank()).0 & !axes.0);
+    let mut map = IndexMap::identity(0, shape.rank());
+    let mut extents = SmallVec::new();
+    for (dim, axis) in kept.iter().chain(axes.iter()).enumerate() {
+        map.0[axis] = AxisIndex::dim(dim);
+        extents.push(shape[axis]);
+    }
+    Iteration { extents, parallel: kept.len(), operands: smallvec![map] }
+}
+
+/// `b… m n | k`: batch axes, rows and columns in parallel, the shared axis reduced.
+pub fn matmul_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    let rank = out.shape.rank();
+    let k = rank;
+    let operand = |shape: &Shape, rows: usize, cols: usize| {
+        let batch = Shape::from(&shape[..shape.rank() - 2]);
+        let mut map = broadcast_map(&batch, &Shape::from(&out.shape[..rank - 2]));
+        map.0.push(AxisIndex::dim(rows));
+        map.0.push(AxisIndex::dim(cols));
+        map
+    };
+    let (a, b) = (&call.inputs[0].shape, &call.inputs[1].shape);
+    Iteration {
+        extents: out.shape.iter().copied().chain([a[a.rank() - 1]]).collect(),
+        parallel: rank,
+        operands: smallvec![operand(a, rank - 2, k), operand(b, k, rank - 1)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Op, OpCode};
+
+    #[test]
+    fn maps_of_views_compose_by_substitution() {
+        // A [4, 6] tensor sliced [1:4:2, ::3] to [2, 2], then transposed, then flipped on axis 0.
+        let sliced = IndexMap(smallvec![
+            AxisIndex { dim: Some(0), step: 2, offset: 1 },
+            AxisIndex { dim: Some(1), step: 3, offset: 0 },
+        ]);
+        let transposed = IndexMap(smallvec![AxisIndex::dim(1), AxisIndex::dim(0)]);
+        let flipped =
+            IndexMap(
+                smallvec![AxisIndex { dim: Some(0), step: -1, offset: 1 }, AxisIndex::dim(1),],
+            );
+        let map = flipped.then(&transposed).then(&sliced);
+        let (offset, strides) = map.strides(&[6, 1], 2);
+        assert_eq!((offset, strides.as_slice()), (6 + 3, &[-3, 12][..]));
+    }
+
+    #[test]
+    fn a_matmul_iterates_batch_rows_columns_then_the_shared_axis() {
+        let (a, b) = (TensorSpec::new([5, 2, 3], DType::F32), TensorSpec::new([3, 4], DType::F32));
+        let op = Op::from(OpCode::Matmul);
+        let out = op.infer(&[&a, &b]).unwrap();
+        let it = matmul_iteration(OpCall { op: &op, inputs: &[&a, &b] }, &out);
+        assert_eq!(it.extents.as_slice(), &[5, 2, 4, 3]);
+        assert_eq!(it.operands[0].strides(&a.shape.strides(), 4).1.as_slice(), &[6, 3, 0, 1]);
+        assert_eq!(it.operands[1].strides(&b.shape.strides(), 4).1.as_slice(), &[0, 0, 1, 4]);
+    }
+}

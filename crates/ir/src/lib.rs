@@ -1,0 +1,23 @@
+//! Girih's graph layer: what a value is ([`TensorSpec`]), what can be done to it ([`Op`], defined
+//! once each in [`ops`]), and closed [`Graph`]s of such ops with their canonical encoding, verifier
+//! and text form.
+//!
+//! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
+#![forbid(unsafe_code)]
+
+pub mod builder;
+pub mod dtype;
+pub mod error;
+pub mod graph;
+pub mod index_map;
+pub mod ops;
+pub mod shape;
+pub mod text;
+
+pub use builder::GraphBuilder;
+pub use dtype::{DType, Literal};
+pub use error::{Error, Result};
+pub use graph::{Graph, Node, NodeId};
+pub use index_map::{IndexMap, Iteration};
+pub use ops::{Attrs, AxisSet, Class, Op, OpCode, OpDef, Real};
+pub use shape::{MAX_RANK, Shape, TensorSpec};

@@ -1,0 +1,189 @@
+//! Attributes of ops: small ones inline in 16 bytes, large ones shared.
+
+use crate::{DType, Shape};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+
+/// A set of axes as a bit mask.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct AxisSet(pub u32);
+
+impl AxisSet {
+    /// All axes of a tensor of that rank.
+    pub fn all(rank: usize) -> Self {
+        AxisSet(((1u64 << rank) - 1) as u32)
+    }
+
+    /// A single axis.
+    pub fn one(axis: usize) -> Self {
+        AxisSet(1 << axis)
+    }
+
+    /// True if the set holds the axis.
+    pub fn contains(self, axis: usize) -> bool {
+        axis < 32 && self.0 >> axis & 1 == 1
+    }
+
+    /// Adds an axis.
+    pub fn insert(&mut self, axis: usize) {
+        self.0 |= 1 << axis;
+    }
+
+    /// Number of axes.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// True if no axis is in the set.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes, ascending.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
+        (0..32).filter(move |&i| self.contains(i))
+    }
+
+    /// One past the largest axis.
+    pub fn bound(self) -> usize {
+        32 - self.0.leading_zeros() as usize
+    }
+}
+
+impl FromIterator<usize> for AxisSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
+        let mut set = AxisSet::default();
+        iter.into_iter().for_each(|a| set.insert(a));
+        set
+    }
+}
+
+impl fmt::Debug for AxisSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A float attribute, compared by bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Real(u64);
+
+impl From<f64> for Real {
+    fn from(v: f64) -> Real {
+        Real(v.to_bits())
+    }
+}
+
+impl Real {
+    /// The value.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl fmt::Debug for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
+}
+
+/// What a slice takes along one axis: `size` elements from `start`, `step` apart (`step >= 1`;
+/// negative steps are recorded as a flip of a slice).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SliceDim {
+    /// First index.
+    pub start: usize,
+    /// Number of elements.
+    pub size: usize,
+    /// Distance between elements.
+    pub step: usize,
+}
+
+/// What a pad adds along one axis: elements before, after, and between neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct PadDim {
+    /// Elements before the first.
+    pub low: usize,
+    /// Elements after the last.
+    pub high: usize,
+    /// Elements between two neighbours.
+    pub interior: usize,
+}
+
+/// Attributes of an op.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub enum Attrs {
+    /// No attributes. For a constant: its value is a run-time scalar.
+    #[default]
+    None,
+    /// One axis, counted from the front.
+    Axis(u8),
+    /// The axes of a reduction.
+    Axes {
+        /// Which axes.
+        axes: AxisSet,
+        /// Keep them with size 1.
+        keepdims: bool,
+    },
+    /// Axes of a variance with the correction of its divisor.
+    Moments {
+        /// Which axes.
+        axes: AxisSet,
+        /// Keep them with size 1.
+        keepdims: bool,
+        /// Subtracted from the element count in the divisor (1: Bessel's).
+        correction: Real,
+    },
+    /// The dtype of a cast.
+    DType(DType),
+    /// A constant's value: bits of a [`crate::Literal`] of the node's dtype.
+    Value(u64),
+    /// Target shape.
+    Shape(Arc<Shape>),
+    /// `perm[i]` is the operand's axis that becomes result axis `i`.
+    Perm(Arc<SmallVec<[u8; 8]>>),
+    /// Per-axis slices.
+    Slice(Arc<Vec<SliceDim>>),
+    /// Per-axis padding and the bits of the padding value.
+    Pad(Arc<(Vec<PadDim>, u64)>),
+    /// A scatter's axis and that axis' size in the result.
+    Scatter {
+        /// Indexed axis.
+        axis: u8,
+        /// Its size in the result.
+        size: u32,
+    },
+    /// Use of the tanh approximation in gelu.
+    Approximate(bool),
+    /// A normalisation over the last `ndims` axes.
+    Norm {
+        /// Number of normalised axes.
+        ndims: u8,
+        /// Added to the variance.
+        eps: Real,
+    },
+}
+
+impl Attrs {
+    /// Attributes naming the axes of a reduction.
+    pub fn axes(axes: AxisSet, keepdims: bool) -> Attrs {
+        Attrs::Axes { axes, keepdims }
+    }
+
+    /// A permutation.
+    pub fn perm(perm: impl IntoIterator<Item = usize>) -> Attrs {
+        Attrs::Perm(Arc::new(perm.into_iter().map(|a| a as u8).collect()))
+    }
+
+    /// A target shape.
+    pub fn shape(shape: impl Into<Shape>) -> Attrs {
+        Attrs::Shape(Arc::new(shape.into()))
+    }
+}
+
+impl fmt::Debug for Attrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({})", crate::text::Attributes { attrs: self, rank: None, dtype: None })
+    }
+}

@@ -1,0 +1,72 @@
+//! Ops that place operands into a larger result: concat and pad.
+
+use super::*;
+
+fn concat(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = same_dtype(call)?;
+    let Attrs::Axis(axis) = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs an axis".into() });
+    };
+    let (axis, first) = (axis as usize, &call.inputs[0].shape);
+    if axis >= first.rank() {
+        let (axis, rank) = (axis as i64, first.rank());
+        return Err(Error::AxisOutOfRange { op: call.name(), axis, rank });
+    }
+    let mut size = 0usize;
+    for s in call.inputs {
+        if s.shape.rank() != first.rank() || s.shape.with_dim(axis, first[axis]) != *first {
+            return Err(Error::ShapeMismatch {
+                op: call.name(),
+                lhs: first.clone(),
+                rhs: s.shape.clone(),
+                reason: format!("all axes but axis {axis} must be equal"),
+            });
+        }
+        size = size.saturating_add(s.shape[axis]);
+    }
+    let shape = first.with_dim(axis, size);
+    shape.check(call.name(), dtype)?;
+    Ok(TensorSpec { shape, dtype })
+}
+
+fn pad(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = call.inputs[0];
+    let Attrs::Pad(pad) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs widths".into() });
+    };
+    if pad.0.len() != spec.shape.rank() {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: spec.shape.clone(),
+            reason: format!("{} axes are padded", pad.0.len()),
+        });
+    }
+    let padded = |(d, &n): (&PadDim, &usize)| {
+        n.saturating_add(n.saturating_sub(1).saturating_mul(d.interior))
+            .saturating_add(d.low)
+            .saturating_add(d.high)
+    };
+    let shape: crate::Shape = pad.0.iter().zip(spec.shape.iter()).map(padded).collect();
+    shape.check(call.name(), spec.dtype)?;
+    Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+/// Operands side by side along an axis (attribute `Axis`).
+pub static CONCAT: OpDef = OpDef {
+    name: "concat",
+    doc: "Tensors side by side along an axis.",
+    class: Class::Combine,
+    arity: (1, usize::MAX),
+    infer: concat,
+    ..OpDef::BLANK
+};
+
+/// A border of one value around, and gaps between, the elements (attribute `Pad`).
+pub static PAD: OpDef = OpDef {
+    name: "pad",
+    doc: "A tensor with a border of one value around and between its elements.",
+    class: Class::Combine,
+    arity: (1, 1),
+    infer: pad,
+    ..OpDef::BLANK
+};

@@ -1,0 +1,173 @@
+//! Composites: ops with a name of their own in graphs and a definition in terms of primitives.
+
+use super::reduce::reduced_spec;
+use super::*;
+
+const fn composite(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+    decompose: fn(&mut Decomposition<'_>) -> Result<NodeId>,
+) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        class: Class::Composite,
+        arity: (1, 1),
+        infer,
+        derivative: Derivative::Decompose,
+        decompose: Some(decompose),
+        ..OpDef::BLANK
+    }
+}
+
+fn undefined(d: &mut Decomposition<'_>) -> Result<NodeId> {
+    Err(Error::InvalidArgument { op: d.op.name(), reason: "has no decomposition yet".into() })
+}
+
+fn any(call: OpCall<'_>) -> Result<TensorSpec> {
+    Ok(call.inputs[0].clone())
+}
+
+fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    any(call)
+}
+
+fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
+    any(call)
+}
+
+fn along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Attrs::Axis(axis) = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs an axis".into() });
+    };
+    let rank = call.inputs[0].shape.rank();
+    if axis as usize >= rank {
+        return Err(Error::AxisOutOfRange { op: call.name(), axis: axis as i64, rank });
+    }
+    floating(call)
+}
+
+fn over_axes(call: OpCall<'_>) -> Result<TensorSpec> {
+    floating(call)?;
+    reduced_spec(call)
+}
+
+fn layer_norm(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = same_dtype(call)?;
+    require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
+    let Attrs::Norm { ndims, .. } = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs axes".into() });
+    };
+    let shape = &call.inputs[0].shape;
+    let ndims = ndims as usize;
+    if ndims == 0 || ndims > shape.rank() {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: shape.clone(),
+            reason: format!("{ndims} trailing axes cannot be normalised"),
+        });
+    }
+    for affine in &call.inputs[1..] {
+        if *affine.shape != shape[shape.rank() - ndims..] {
+            return Err(Error::ShapeMismatch {
+                op: call.name(),
+                lhs: shape.clone(),
+                rhs: affine.shape.clone(),
+                reason: format!("weight and bias must have the last {ndims} sizes of the first"),
+            });
+        }
+    }
+    any(call)
+}
+
+fn cross_entropy(call: OpCall<'_>) -> Result<TensorSpec> {
+    let [logits, labels] = call.inputs else { unreachable!("arity is checked") };
+    require_dtype(call, logits.dtype, logits.dtype.is_float(), "floating-point logits")?;
+    require_dtype(call, labels.dtype, labels.dtype.is_int(), "integer class labels")?;
+    let rank = logits.shape.rank();
+    if rank == 0 || logits.shape[..rank - 1] != *labels.shape {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: logits.shape.clone(),
+            rhs: labels.shape.clone(),
+            reason: "labels must have the logits' shape without the last (class) axis".into(),
+        });
+    }
+    Ok(TensorSpec { shape: labels.shape.clone(), dtype: logits.dtype })
+}
+
+/// Identity through which no gradient flows.
+pub static STOP_GRADIENT: OpDef = OpDef {
+    derivative: Derivative::Zero("stop_gradient was asked for"),
+    ..composite("stop_gradient", "The same value, held constant by gradients.", any, undefined)
+};
+/// `max(x, 0)`, NaN for NaN; derivative 0 at 0.
+pub static RELU: OpDef =
+    composite("relu", "Each element, or zero where it is negative.", numeric, undefined);
+/// `1 / (1 + exp(-x))`.
+pub static SIGMOID: OpDef =
+    composite("sigmoid", "The logistic function of each element.", floating, undefined);
+/// `log(sigmoid(x))`, without overflow.
+pub static LOG_SIGMOID: OpDef = composite(
+    "log_sigmoid",
+    "The logarithm of the logistic function of each element.",
+    floating,
+    undefined,
+);
+/// `x * sigmoid(x)`.
+pub static SILU: OpDef =
+    composite("silu", "Each element times its logistic function.", floating, undefined);
+/// `log(1 + exp(x))`, without overflow.
+pub static SOFTPLUS: OpDef = composite("softplus", "log(1 + exp(x)).", floating, undefined);
+/// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
+pub static GELU: OpDef =
+    composite("gelu", "The Gaussian error linear unit of each element.", floating, undefined);
+/// Arithmetic mean over axes; NaN over nothing.
+pub static MEAN: OpDef =
+    composite("mean", "The mean of the elements along some axes.", over_axes, undefined);
+/// Variance over axes (attribute `Moments`), by the two-pass formula.
+pub static VAR: OpDef =
+    composite("var", "The variance of the elements along some axes.", over_axes, undefined);
+/// `log(sum(exp(x)))` without overflow; -inf over nothing.
+pub static LOGSUMEXP: OpDef = composite(
+    "logsumexp",
+    "The logarithm of the sum of exponentials along some axes.",
+    over_axes,
+    undefined,
+);
+/// Exponentials normalised to sum 1 along an axis.
+pub static SOFTMAX: OpDef = composite(
+    "softmax",
+    "Exponentials normalised to sum to one along an axis.",
+    along_axis,
+    undefined,
+);
+/// Logarithm of softmax, without underflow.
+pub static LOG_SOFTMAX: OpDef =
+    composite("log_softmax", "The logarithm of softmax along an axis.", along_axis, undefined);
+/// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
+/// and Hinton 2016, eq. 4.
+pub static LAYER_NORM: OpDef = OpDef {
+    arity: (1, 3),
+    ..composite(
+        "layer_norm",
+        "Elements normalised over the last axes, then scaled and shifted.",
+        layer_norm,
+        undefined,
+    )
+};
+/// `-log_softmax(logits)[label]` per row; classes on the last axis.
+pub static CROSS_ENTROPY: OpDef = OpDef {
+    arity: (2, 2),
+    ..composite(
+        "cross_entropy",
+        "The negative log-likelihood of integer labels under softmax of logits.",
+        cross_entropy,
+        undefined,
+    )
+};

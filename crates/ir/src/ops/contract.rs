@@ -1,0 +1,42 @@
+//! Matrix product, `… m k, … k n -> … m n`, batch axes broadcast.
+
+use super::*;
+use crate::Shape;
+use crate::index_map::matmul_iteration;
+
+fn matmul(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = same_dtype(call)?;
+    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    let (a, b) = (&call.inputs[0].shape, &call.inputs[1].shape);
+    let mismatch = |reason: String| Error::ShapeMismatch {
+        op: call.name(),
+        lhs: a.clone(),
+        rhs: b.clone(),
+        reason,
+    };
+    let (&[ref batch_a @ .., m, ka], &[ref batch_b @ .., kb, n]) = (&**a, &**b) else {
+        return Err(mismatch("both operands need at least two axes here".into()));
+    };
+    if ka != kb {
+        return Err(mismatch(format!(
+            "the first's last axis ({ka}) must equal the second's second-last axis ({kb})"
+        )));
+    }
+    let batch =
+        Shape::from(batch_a).broadcast(&Shape::from(batch_b), call.name()).map_err(|_| {
+            mismatch("the leading (batch) axes must be equal or 1, aligned at the right".into())
+        })?;
+    Ok(TensorSpec { shape: batch.iter().copied().chain([m, n]).collect(), dtype })
+}
+
+/// Matrix product of operands of rank two or more; front ends reshape vectors.
+pub static MATMUL: OpDef = OpDef {
+    name: "matmul",
+    doc: "The matrix product of two tensors, batch axes broadcast.",
+    class: Class::Contraction,
+    arity: (2, 2),
+    infer: matmul,
+    iteration: Some(matmul_iteration),
+    derivative: Derivative::Zero("its rule is missing"),
+    ..OpDef::BLANK
+};

@@ -1,0 +1,246 @@
+//! Elementwise ops: each result element depends on one element of each operand, operands broadcast
+//! against each other. Operands share one dtype; front ends insert the casts.
+
+use super::*;
+use crate::index_map::elementwise_iteration;
+
+const fn unary(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        class: Class::Elementwise,
+        arity: (1, 1),
+        infer,
+        iteration: Some(elementwise_iteration),
+        derivative: Derivative::Zero("it is piecewise constant"),
+        ..OpDef::BLANK
+    }
+}
+
+const fn binary(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    OpDef { arity: (2, 2), ..unary(name, doc, infer) }
+}
+
+fn same_as_operand(call: OpCall<'_>) -> Result<TensorSpec> {
+    Ok(call.inputs[0].clone())
+}
+
+fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    same_as_operand(call)
+}
+
+fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
+    same_as_operand(call)
+}
+
+fn integral(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, !dtype.is_float(), "bool or an integer dtype")?;
+    same_as_operand(call)
+}
+
+fn classify(call: OpCall<'_>) -> Result<TensorSpec> {
+    floating(call)?;
+    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype: DType::Bool })
+}
+
+fn broadcast(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = same_dtype(call)?;
+    let shape = call.inputs[0].shape.broadcast(&call.inputs[1].shape, call.name())?;
+    Ok(TensorSpec { shape, dtype })
+}
+
+fn broadcast_numeric(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = broadcast(call)?;
+    require_dtype(
+        call,
+        spec.dtype,
+        spec.dtype != DType::Bool,
+        "an integer or floating-point dtype",
+    )?;
+    Ok(spec)
+}
+
+fn broadcast_floating(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = broadcast(call)?;
+    require_dtype(call, spec.dtype, spec.dtype.is_float(), "a floating-point dtype")?;
+    Ok(spec)
+}
+
+fn broadcast_integral(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = broadcast(call)?;
+    require_dtype(call, spec.dtype, !spec.dtype.is_float(), "bool or an integer dtype")?;
+    Ok(spec)
+}
+
+fn compare(call: OpCall<'_>) -> Result<TensorSpec> {
+    Ok(TensorSpec { dtype: DType::Bool, ..broadcast(call)? })
+}
+
+fn cast(call: OpCall<'_>) -> Result<TensorSpec> {
+    match call.op.attrs {
+        Attrs::DType(dtype) => Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype }),
+        _ => Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() }),
+    }
+}
+
+fn select(call: OpCall<'_>) -> Result<TensorSpec> {
+    let [cond, a, b] = call.inputs else { unreachable!("arity is checked") };
+    require_dtype(call, cond.dtype, cond.dtype == DType::Bool, "bool for the condition")?;
+    if a.dtype != b.dtype {
+        return Err(Error::DTypeMismatch { op: call.name(), lhs: a.dtype, rhs: b.dtype });
+    }
+    let shape = a.shape.broadcast(&b.shape, call.name())?;
+    Ok(TensorSpec { shape: cond.shape.broadcast(&shape, call.name())?, dtype: a.dtype })
+}
+
+/// `-x`; wraps for unsigned integers.
+pub static NEG: OpDef = unary("neg", "The negative of each element.", numeric);
+/// `|x|`.
+pub static ABS: OpDef = unary("abs", "The absolute value of each element.", numeric);
+/// -1, 0 or 1; NaN for NaN.
+pub static SIGN: OpDef = unary("sign", "The sign of each element.", numeric);
+/// Largest integer not above.
+pub static FLOOR: OpDef = unary("floor", "Each element rounded down.", numeric);
+/// Smallest integer not below.
+pub static CEIL: OpDef = unary("ceil", "Each element rounded up.", numeric);
+/// Nearest integer, ties to even.
+pub static ROUND: OpDef = unary("round", "Each element rounded to nearest, ties to even.", numeric);
+/// Integer part.
+pub static TRUNC: OpDef = unary("trunc", "Each element rounded toward zero.", numeric);
+/// `e^x`.
+pub static EXP: OpDef = unary("exp", "The exponential of each element.", floating);
+/// `e^x - 1`.
+pub static EXPM1: OpDef = unary("expm1", "exp(x) - 1, accurate near zero.", floating);
+/// `2^x`.
+pub static EXP2: OpDef = unary("exp2", "Two to the power of each element.", floating);
+/// Natural logarithm.
+pub static LOG: OpDef = unary("log", "The natural logarithm of each element.", floating);
+/// `log(1 + x)`.
+pub static LOG1P: OpDef = unary("log1p", "log(1 + x), accurate near zero.", floating);
+/// Binary logarithm.
+pub static LOG2: OpDef = unary("log2", "The base-2 logarithm of each element.", floating);
+/// Decimal logarithm.
+pub static LOG10: OpDef = unary("log10", "The base-10 logarithm of each element.", floating);
+/// Square root.
+pub static SQRT: OpDef = unary("sqrt", "The square root of each element.", floating);
+/// `1 / sqrt(x)`.
+pub static RSQRT: OpDef = unary("rsqrt", "One over the square root of each element.", floating);
+/// Sine of radians.
+pub static SIN: OpDef = unary("sin", "The sine of each element.", floating);
+/// Cosine of radians.
+pub static COS: OpDef = unary("cos", "The cosine of each element.", floating);
+/// Tangent of radians.
+pub static TAN: OpDef = unary("tan", "The tangent of each element.", floating);
+/// Inverse sine.
+pub static ASIN: OpDef = unary("asin", "The inverse sine of each element.", floating);
+/// Inverse cosine.
+pub static ACOS: OpDef = unary("acos", "The inverse cosine of each element.", floating);
+/// Inverse tangent.
+pub static ATAN: OpDef = unary("atan", "The inverse tangent of each element.", floating);
+/// Hyperbolic sine.
+pub static SINH: OpDef = unary("sinh", "The hyperbolic sine of each element.", floating);
+/// Hyperbolic cosine.
+pub static COSH: OpDef = unary("cosh", "The hyperbolic cosine of each element.", floating);
+/// Hyperbolic tangent.
+pub static TANH: OpDef = unary("tanh", "The hyperbolic tangent of each element.", floating);
+/// Inverse hyperbolic sine.
+pub static ASINH: OpDef = unary("asinh", "The inverse hyperbolic sine of each element.", floating);
+/// Inverse hyperbolic cosine.
+pub static ACOSH: OpDef =
+    unary("acosh", "The inverse hyperbolic cosine of each element.", floating);
+/// Inverse hyperbolic tangent.
+pub static ATANH: OpDef =
+    unary("atanh", "The inverse hyperbolic tangent of each element.", floating);
+/// Error function.
+pub static ERF: OpDef = unary("erf", "The error function of each element.", floating);
+/// Logical not of bool, bitwise not of integers.
+pub static NOT: OpDef = unary("not", "Logical not of bool, bitwise not of integers.", integral);
+/// NaN test.
+pub static IS_NAN: OpDef = unary("isnan", "True where an element is NaN.", classify);
+/// Infinity test.
+pub static IS_INF: OpDef = unary("isinf", "True where an element is infinite.", classify);
+/// Finiteness test.
+pub static IS_FINITE: OpDef =
+    unary("isfinite", "True where an element is neither NaN nor infinite.", classify);
+/// Conversion of dtype: float to integer truncates and saturates (NaN to 0), integer to narrower
+/// integer wraps, anything to bool is `x != 0`.
+pub static CAST: OpDef = unary("cast", "Each element converted to another dtype.", cast);
+
+/// Sum.
+pub static ADD: OpDef =
+    OpDef { commutative: true, ..binary("add", "The sum of two tensors.", broadcast_numeric) };
+/// Difference.
+pub static SUB: OpDef = binary("sub", "The difference of two tensors.", broadcast_numeric);
+/// Product.
+pub static MUL: OpDef =
+    OpDef { commutative: true, ..binary("mul", "The product of two tensors.", broadcast_numeric) };
+/// Quotient of floats.
+pub static DIV: OpDef = binary("div", "The quotient of two tensors.", broadcast_floating);
+/// Quotient rounded down; 0 for integer division by zero.
+pub static FLOOR_DIVIDE: OpDef =
+    binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_numeric);
+/// `a - floor(a / b) * b`, with the sign of the divisor; 0 for an integer divisor of zero.
+pub static REMAINDER: OpDef = binary(
+    "remainder",
+    "The remainder of floor division, signed as the divisor.",
+    broadcast_numeric,
+);
+/// Power. Integers wrap; negative integer exponents give 0 except for bases 1 and -1.
+pub static POW: OpDef = binary("pow", "One tensor to the power of another.", broadcast_numeric);
+/// Larger of two, NaN if either is.
+pub static MAXIMUM: OpDef =
+    binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast);
+/// Smaller of two, NaN if either is.
+pub static MINIMUM: OpDef =
+    binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast);
+/// Angle of the point (second, first).
+pub static ATAN2: OpDef =
+    binary("atan2", "The angle of the point (second, first).", broadcast_floating);
+/// Logical and of bool, bitwise of integers.
+pub static AND: OpDef = OpDef {
+    commutative: true,
+    ..binary("and", "Logical and of bool, bitwise and of integers.", broadcast_integral)
+};
+/// Logical or of bool, bitwise of integers.
+pub static OR: OpDef = OpDef {
+    commutative: true,
+    ..binary("or", "Logical or of bool, bitwise or of integers.", broadcast_integral)
+};
+/// Exclusive or of bool or integers.
+pub static XOR: OpDef = OpDef {
+    commutative: true,
+    ..binary("xor", "Exclusive or of bool, bitwise exclusive or of integers.", broadcast_integral)
+};
+/// Equality.
+pub static EQ: OpDef =
+    OpDef { commutative: true, ..binary("eq", "True where two tensors are equal.", compare) };
+/// Inequality.
+pub static NE: OpDef =
+    OpDef { commutative: true, ..binary("ne", "True where two tensors differ.", compare) };
+/// Less than.
+pub static LT: OpDef = binary("lt", "True where the first is less than the second.", compare);
+/// At most.
+pub static LE: OpDef = binary("le", "True where the first is at most the second.", compare);
+/// Greater than.
+pub static GT: OpDef = binary("gt", "True where the first is greater than the second.", compare);
+/// At least.
+pub static GE: OpDef = binary("ge", "True where the first is at least the second.", compare);
+
+/// Choice by a condition.
+pub static WHERE: OpDef = OpDef {
+    arity: (3, 3),
+    ..unary("where", "The second operand where the first is true, else the third.", select)
+};

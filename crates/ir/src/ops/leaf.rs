@@ -1,0 +1,43 @@
+//! Leaves: values that come with the program's arguments, splat constants, random draws, iota.
+
+use super::{Class, OpDef};
+
+const LEAF: OpDef = OpDef { class: Class::Leaf, ..OpDef::BLANK };
+
+/// Data fed from outside.
+pub static INPUT: OpDef =
+    OpDef { name: "input", doc: "A tensor fed from outside the graph.", ..LEAF };
+
+/// Trainable data fed from outside.
+pub static PARAMETER: OpDef =
+    OpDef { name: "parameter", doc: "A trainable tensor fed from outside the graph.", ..LEAF };
+
+/// A tensor whose elements all have one value. With attribute `Value` the value is part of the
+/// program; without, it is a run-time scalar of the program's arguments.
+pub static CONSTANT: OpDef =
+    OpDef { name: "constant", doc: "A tensor whose elements all have the same value.", ..LEAF };
+
+/// Uniform draws in `[0, 1)`. The argument is the generator's key and offset.
+pub static RANDOM_UNIFORM: OpDef = OpDef {
+    name: "random_uniform",
+    doc: "Uniform random numbers in [0, 1) from a counter-based generator.",
+    ..LEAF
+};
+
+/// Standard normal draws. The argument is the generator's key and offset.
+pub static RANDOM_NORMAL: OpDef = OpDef {
+    name: "random_normal",
+    doc: "Standard normal random numbers from a counter-based generator.",
+    ..LEAF
+};
+
+/// Uniform random bits in every bit of an i64. The argument is the generator's key and offset.
+pub static RANDOM_BITS: OpDef = OpDef {
+    name: "random_bits",
+    doc: "Integers with 64 uniform random bits from a counter-based generator.",
+    ..LEAF
+};
+
+/// The index along one axis (attribute `Axis`).
+pub static IOTA: OpDef =
+    OpDef { name: "iota", doc: "Each element's index along one axis.", ..LEAF };

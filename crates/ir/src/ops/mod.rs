@@ -1,0 +1,395 @@
+//! The op registry: every op Girih has is one [`OpDef`] in one of the files beside this one, and
+//! one line of the table below. Names, arity, shape and dtype rules, index maps, derivatives and
+//! decompositions all hang off the definition; passes ask it and keep no lists of ops.
+//!
+//! Primitives are what backends implement. Composites (class [`Class::Composite`]) carry a
+//! decomposition into primitives and are nodes of their own until the `Decompose` pass.
+
+mod attrs;
+pub mod combine;
+pub mod composite;
+pub mod contract;
+pub mod elementwise;
+pub mod index;
+pub mod leaf;
+pub mod reduce;
+pub mod view;
+
+pub use attrs::{Attrs, AxisSet, PadDim, Real, SliceDim};
+
+use crate::builder::GraphBuilder;
+use crate::{DType, Error, Iteration, NodeId, Result, TensorSpec};
+use std::fmt;
+
+/// What kind of relation an op is between its operands and its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// A value that comes from outside the graph or from nothing.
+    Leaf,
+    /// One result element from one element of each operand, operands broadcast.
+    Elementwise,
+    /// Elements of some axes combined into one.
+    Reduction,
+    /// Products summed over a shared axis.
+    Contraction,
+    /// A rearrangement of one operand's elements by an affine index map.
+    View,
+    /// The same elements in the same order under another shape.
+    Reshape,
+    /// Operands placed side by side or into a border.
+    Combine,
+    /// Elements addressed by the values of an integer operand.
+    Index,
+    /// Defined by a decomposition into the other classes.
+    Composite,
+}
+
+/// An op's operands while its rules are asked: the op and its operands' specs.
+#[derive(Clone, Copy)]
+pub struct OpCall<'a> {
+    /// The op with its attributes.
+    pub op: &'a Op,
+    /// Specs of the operands, in order.
+    pub inputs: &'a [&'a TensorSpec],
+}
+
+impl OpCall<'_> {
+    /// Name of the op, for errors.
+    pub fn name(&self) -> &'static str {
+        self.op.name()
+    }
+}
+
+/// How an op is differentiated in reverse.
+#[derive(Clone, Copy)]
+pub enum Derivative {
+    /// A rule that records the cotangents of the operands.
+    Rule(fn(&mut Vjp<'_>) -> Result<Cotangents>),
+    /// Through the op's decomposition.
+    Decompose,
+    /// No gradient flows; the reason is shown where a user asks for one.
+    Zero(&'static str),
+}
+
+/// Cotangents of an op's operands, in order; `None` where no gradient flows to an operand.
+pub type Cotangents = smallvec::SmallVec<[Option<NodeId>; 3]>;
+
+/// What a derivative rule is given: the call as it stands in the graph being built.
+pub struct Vjp<'a> {
+    /// Where the rule records its ops.
+    pub b: &'a mut GraphBuilder,
+    /// The op with its attributes.
+    pub op: Op,
+    /// The operands.
+    pub inputs: &'a [NodeId],
+    /// The op's result.
+    pub output: NodeId,
+    /// The cotangent of the result, of the result's shape and dtype.
+    pub ct: NodeId,
+}
+
+/// What a decomposition is given: the op and its operands in the graph being built.
+pub struct Decomposition<'a> {
+    /// Where the primitives are recorded.
+    pub b: &'a mut GraphBuilder,
+    /// The op with its attributes.
+    pub op: &'a Op,
+    /// The operands.
+    pub inputs: &'a [NodeId],
+}
+
+/// Definition of one op: the single place that says what it is.
+pub struct OpDef {
+    /// Name in text forms and messages.
+    pub name: &'static str,
+    /// One sentence on what it computes.
+    pub doc: &'static str,
+    /// Kind of index relation.
+    pub class: Class,
+    /// Fewest and most operands.
+    pub arity: (usize, usize),
+    /// True if the two operands may be exchanged without changing a bit of the result.
+    pub commutative: bool,
+    /// Shape and dtype rule, with all checks on operands and attributes.
+    pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+    /// Iteration space and index maps; `None` where the relation is not affine.
+    pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
+    /// Reverse-mode rule.
+    pub derivative: Derivative,
+    /// Definition of a composite in terms of other ops.
+    pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
+}
+
+impl OpDef {
+    /// Blank definition that the op files fill in with struct update syntax.
+    pub const BLANK: OpDef = OpDef {
+        name: "",
+        doc: "",
+        class: Class::Leaf,
+        arity: (0, 0),
+        commutative: false,
+        infer: |call| {
+            Err(Error::InvalidArgument { op: call.name(), reason: "has no shape rule".into() })
+        },
+        iteration: None,
+        derivative: Derivative::Zero("it is a leaf"),
+        decompose: None,
+    };
+}
+
+macro_rules! registry {
+    ($($code:ident = $def:path,)*) => {
+        /// Identity of an op; indexes the registry.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum OpCode {
+            $(#[doc = concat!("See [`", stringify!($def), "`].")] $code,)*
+        }
+
+        impl OpCode {
+            /// Every op, in registry order.
+            pub const ALL: &'static [OpCode] = &[$(OpCode::$code),*];
+
+            /// The op's definition.
+            #[inline]
+            pub fn def(self) -> &'static OpDef {
+                static DEFS: &[&OpDef] = &[$(&$def),*];
+                DEFS[self as usize]
+            }
+        }
+    };
+}
+
+registry! {
+    // Leaves.
+    Input = leaf::INPUT,
+    Parameter = leaf::PARAMETER,
+    Constant = leaf::CONSTANT,
+    RandomUniform = leaf::RANDOM_UNIFORM,
+    RandomNormal = leaf::RANDOM_NORMAL,
+    RandomBits = leaf::RANDOM_BITS,
+    Iota = leaf::IOTA,
+    // Elementwise, one operand.
+    Neg = elementwise::NEG,
+    Abs = elementwise::ABS,
+    Sign = elementwise::SIGN,
+    Floor = elementwise::FLOOR,
+    Ceil = elementwise::CEIL,
+    Round = elementwise::ROUND,
+    Trunc = elementwise::TRUNC,
+    Exp = elementwise::EXP,
+    Expm1 = elementwise::EXPM1,
+    Exp2 = elementwise::EXP2,
+    Log = elementwise::LOG,
+    Log1p = elementwise::LOG1P,
+    Log2 = elementwise::LOG2,
+    Log10 = elementwise::LOG10,
+    Sqrt = elementwise::SQRT,
+    Rsqrt = elementwise::RSQRT,
+    Sin = elementwise::SIN,
+    Cos = elementwise::COS,
+    Tan = elementwise::TAN,
+    Asin = elementwise::ASIN,
+    Acos = elementwise::ACOS,
+    Atan = elementwise::ATAN,
+    Sinh = elementwise::SINH,
+    Cosh = elementwise::COSH,
+    Tanh = elementwise::TANH,
+    Asinh = elementwise::ASINH,
+    Acosh = elementwise::ACOSH,
+    Atanh = elementwise::ATANH,
+    Erf = elementwise::ERF,
+    Not = elementwise::NOT,
+    IsNan = elementwise::IS_NAN,
+    IsInf = elementwise::IS_INF,
+    IsFinite = elementwise::IS_FINITE,
+    Cast = elementwise::CAST,
+    // Elementwise, two operands.
+    Add = elementwise::ADD,
+    Sub = elementwise::SUB,
+    Mul = elementwise::MUL,
+    Div = elementwise::DIV,
+    FloorDivide = elementwise::FLOOR_DIVIDE,
+    Remainder = elementwise::REMAINDER,
+    Pow = elementwise::POW,
+    Maximum = elementwise::MAXIMUM,
+    Minimum = elementwise::MINIMUM,
+    Atan2 = elementwise::ATAN2,
+    And = elementwise::AND,
+    Or = elementwise::OR,
+    Xor = elementwise::XOR,
+    Eq = elementwise::EQ,
+    Ne = elementwise::NE,
+    Lt = elementwise::LT,
+    Le = elementwise::LE,
+    Gt = elementwise::GT,
+    Ge = elementwise::GE,
+    // Elementwise, three operands.
+    Where = elementwise::WHERE,
+    // Reductions.
+    ReduceSum = reduce::SUM,
+    ReduceProd = reduce::PROD,
+    ReduceMax = reduce::MAX,
+    ReduceMin = reduce::MIN,
+    ReduceAny = reduce::ANY,
+    ReduceAll = reduce::ALL,
+    Argmax = reduce::ARGMAX,
+    Argmin = reduce::ARGMIN,
+    // Contraction.
+    Matmul = contract::MATMUL,
+    // Views and placement.
+    Reshape = view::RESHAPE,
+    Permute = view::PERMUTE,
+    BroadcastTo = view::BROADCAST_TO,
+    Slice = view::SLICE,
+    Flip = view::FLIP,
+    Concat = combine::CONCAT,
+    Pad = combine::PAD,
+    // Indexing by values.
+    Take = index::TAKE,
+    TakeAlongAxis = index::TAKE_ALONG_AXIS,
+    ScatterAdd = index::SCATTER_ADD,
+    ScatterAddAlongAxis = index::SCATTER_ADD_ALONG_AXIS,
+    // Composites.
+    StopGradient = composite::STOP_GRADIENT,
+    Relu = composite::RELU,
+    Sigmoid = composite::SIGMOID,
+    LogSigmoid = composite::LOG_SIGMOID,
+    Silu = composite::SILU,
+    Softplus = composite::SOFTPLUS,
+    Gelu = composite::GELU,
+    Mean = composite::MEAN,
+    Var = composite::VAR,
+    LogSumExp = composite::LOGSUMEXP,
+    Softmax = composite::SOFTMAX,
+    LogSoftmax = composite::LOG_SOFTMAX,
+    LayerNorm = composite::LAYER_NORM,
+    CrossEntropy = composite::CROSS_ENTROPY,
+}
+
+/// An op with its attributes: what a node does to its operands. 16 bytes of attributes, inline
+/// when small and shared when large.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Op {
+    /// Which op.
+    pub code: OpCode,
+    /// Its attributes.
+    pub attrs: Attrs,
+}
+
+impl Op {
+    /// An op with attributes.
+    pub fn new(code: OpCode, attrs: Attrs) -> Op {
+        Op { code, attrs }
+    }
+
+    /// The op's definition.
+    pub fn def(&self) -> &'static OpDef {
+        self.code.def()
+    }
+
+    /// The op's name.
+    pub fn name(&self) -> &'static str {
+        self.def().name
+    }
+
+    /// Kind of index relation.
+    pub fn class(&self) -> Class {
+        self.def().class
+    }
+
+    /// True for ops whose values come with the program's arguments: inputs, parameters, run-time
+    /// scalars and the keys of random leaves.
+    pub fn takes_argument(&self) -> bool {
+        match self.code {
+            OpCode::Constant => self.attrs == Attrs::None,
+            code => code.def().class == Class::Leaf && code != OpCode::Iota,
+        }
+    }
+
+    /// True for the random leaves: never merged, never folded.
+    pub fn is_random(&self) -> bool {
+        matches!(self.code, OpCode::RandomUniform | OpCode::RandomNormal | OpCode::RandomBits)
+    }
+
+    /// Checks operands and attributes and gives the result's spec.
+    pub fn infer(&self, inputs: &[&TensorSpec]) -> Result<TensorSpec> {
+        let def = self.def();
+        if inputs.len() < def.arity.0 || inputs.len() > def.arity.1 {
+            return Err(Error::InvalidArgument {
+                op: def.name,
+                reason: format!(
+                    "takes {} to {} operands, got {}",
+                    def.arity.0,
+                    def.arity.1,
+                    inputs.len()
+                ),
+            });
+        }
+        (def.infer)(OpCall { op: self, inputs })
+    }
+}
+
+impl From<OpCode> for Op {
+    fn from(code: OpCode) -> Op {
+        Op { code, attrs: Attrs::None }
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.name(), self.attrs)
+    }
+}
+
+/// Fails unless all operands share one dtype; gives it.
+pub(crate) fn same_dtype(call: OpCall<'_>) -> Result<DType> {
+    let first = call.inputs[0].dtype;
+    match call.inputs.iter().find(|s| s.dtype != first) {
+        None => Ok(first),
+        Some(s) => Err(Error::DTypeMismatch { op: call.name(), lhs: first, rhs: s.dtype }),
+    }
+}
+
+/// Fails unless `ok`; the message names what the op takes.
+pub(crate) fn require_dtype(
+    call: OpCall<'_>,
+    dtype: DType,
+    ok: bool,
+    expected: &'static str,
+) -> Result<()> {
+    if ok { Ok(()) } else { Err(Error::DTypeUnsupported { op: call.name(), dtype, expected }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_is_complete() {
+        let mut names = std::collections::HashSet::new();
+        for &code in OpCode::ALL {
+            let def = code.def();
+            assert!(names.insert(def.name), "two ops are called {}", def.name);
+            assert!(def.doc.ends_with('.'), "{}: doc is a sentence", def.name);
+            assert!(def.arity.0 <= def.arity.1, "{}", def.name);
+            match def.class {
+                Class::Leaf => assert_eq!(def.arity, (0, 0), "{}", def.name),
+                Class::Composite => assert!(def.decompose.is_some(), "{}", def.name),
+                Class::Elementwise | Class::Reduction | Class::Contraction | Class::View => {
+                    assert!(def.iteration.is_some(), "{}: no index maps", def.name)
+                }
+                Class::Reshape | Class::Combine | Class::Index => {}
+            }
+            if let Derivative::Zero(reason) = def.derivative {
+                assert!(!reason.is_empty(), "{}", def.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_op_is_small() {
+        assert!(size_of::<Attrs>() <= 16);
+        assert!(size_of::<Op>() <= 24);
+    }
+}

@@ -1,0 +1,131 @@
+//! Views: rearrangements of one operand's elements that need no arithmetic.
+
+use super::*;
+use crate::Shape;
+use crate::index_map::{broadcast_iteration, flip_iteration, permute_iteration, slice_iteration};
+
+const fn view(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    OpDef { name, doc, class: Class::View, arity: (1, 1), infer, ..OpDef::BLANK }
+}
+
+fn target<'a>(call: OpCall<'a>) -> Result<&'a Shape> {
+    match &call.op.attrs {
+        Attrs::Shape(shape) => Ok(shape),
+        _ => Err(Error::InvalidArgument { op: call.name(), reason: "needs a shape".into() }),
+    }
+}
+
+fn reshape(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (from, to) = (&call.inputs[0].shape, target(call)?);
+    to.check(call.name(), call.inputs[0].dtype)?;
+    if from.numel() != to.numel() {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: from.clone(),
+            rhs: to.clone(),
+            reason: format!(
+                "they hold {} and {} elements; a reshape keeps the count",
+                from.numel(),
+                to.numel()
+            ),
+        });
+    }
+    Ok(TensorSpec { shape: to.clone(), dtype: call.inputs[0].dtype })
+}
+
+fn permute(call: OpCall<'_>) -> Result<TensorSpec> {
+    let shape = &call.inputs[0].shape;
+    let Attrs::Perm(perm) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs axes".into() });
+    };
+    let set: AxisSet = perm.iter().map(|&a| a as usize).collect();
+    if perm.len() != shape.rank() || set != AxisSet::all(shape.rank()) {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: shape.clone(),
+            reason: format!("axes {perm:?} must name each axis of the operand once"),
+        });
+    }
+    Ok(TensorSpec {
+        shape: perm.iter().map(|&a| shape[a as usize]).collect(),
+        dtype: call.inputs[0].dtype,
+    })
+}
+
+fn broadcast_to(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (from, to) = (&call.inputs[0].shape, target(call)?);
+    to.check(call.name(), call.inputs[0].dtype)?;
+    if !from.broadcasts_to(to) {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: from.clone(),
+            rhs: to.clone(),
+            reason:
+                "every axis of the first, aligned at the right, must equal the second's or be 1"
+                    .into(),
+        });
+    }
+    Ok(TensorSpec { shape: to.clone(), dtype: call.inputs[0].dtype })
+}
+
+fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
+    let shape = &call.inputs[0].shape;
+    let Attrs::Slice(dims) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs bounds".into() });
+    };
+    if dims.len() != shape.rank() {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: shape.clone(),
+            reason: format!("{} axes are sliced", dims.len()),
+        });
+    }
+    for (axis, (d, &size)) in dims.iter().zip(shape.iter()).enumerate() {
+        let last = d.size.checked_sub(1).map(|n| d.start.saturating_add(n.saturating_mul(d.step)));
+        if d.step == 0 || last.is_some_and(|last| last >= size) {
+            let index = last.unwrap_or(0).min(i64::MAX as usize) as i64;
+            return Err(Error::IndexOutOfBounds { op: call.name(), index, axis, size });
+        }
+    }
+    Ok(TensorSpec { shape: dims.iter().map(|d| d.size).collect(), dtype: call.inputs[0].dtype })
+}
+
+fn flip(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Attrs::Axes { axes, .. } = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs axes".into() });
+    };
+    let spec = call.inputs[0];
+    if axes.bound() > spec.shape.rank() {
+        let (axis, rank) = (axes.bound() as i64 - 1, spec.shape.rank());
+        return Err(Error::AxisOutOfRange { op: call.name(), axis, rank });
+    }
+    Ok(spec.clone())
+}
+
+/// Same elements, same row-major order, another shape.
+pub static RESHAPE: OpDef = OpDef {
+    class: Class::Reshape,
+    ..view("reshape", "The same elements in the same order under another shape.", reshape)
+};
+/// Axes in another order.
+pub static PERMUTE: OpDef = OpDef {
+    iteration: Some(permute_iteration),
+    ..view("permute", "The axes in another order.", permute)
+};
+/// Axes of size one stretched and axes added in front.
+pub static BROADCAST_TO: OpDef = OpDef {
+    iteration: Some(broadcast_iteration),
+    ..view("broadcast_to", "Axes of size one stretched, axes added in front.", broadcast_to)
+};
+/// A regular sub-grid of the elements.
+pub static SLICE: OpDef = OpDef {
+    iteration: Some(slice_iteration),
+    ..view("slice", "A part of each axis, with steps.", slice)
+};
+/// Some axes reversed.
+pub static FLIP: OpDef =
+    OpDef { iteration: Some(flip_iteration), ..view("flip", "Some axes reversed.", flip) };
