@@ -1,0 +1,302 @@
+//! The kernel IR: programs, kernels, and the straight-line bodies they run at each point of their
+//! iteration space.
+//!
+//! A kernel iterates over `extents`. Its leading `parallel` dimensions are independent of each
+//! other; the rest are reduced by the kernel's [`Core`]. At each parallel point the core yields one
+//! value (none for [`Core::Map`]), the `body` turns it and further operands into results, and the
+//! stores write those. A value computed at a point depends on nothing but that point, so kernels
+//! may be split along parallel dimensions at will.
+
+use girih_ir::{DType, Literal, OpCode};
+use smallvec::SmallVec;
+
+/// A buffer of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+/// Where a buffer's memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BufferKind {
+    /// The program's argument of that position (position among the graph's arguments). Read only.
+    Argument(usize),
+    /// Written by a kernel of the program before any reads.
+    Computed,
+}
+
+/// A dense, row-major buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub numel: usize,
+    /// Where its memory comes from.
+    pub kind: BufferKind,
+}
+
+impl Buffer {
+    /// Bytes of the buffer.
+    pub fn size_bytes(&self) -> usize {
+        self.numel * self.dtype.size()
+    }
+}
+
+/// A lowered graph: kernels in execution order over numbered buffers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// Kernels, in an order that respects their data dependencies.
+    pub kernels: Vec<Kernel>,
+    /// The buffer of each graph output. Outputs may share a buffer (a value and its reshape) and
+    /// may be an argument's buffer (a reshape of an argument).
+    pub outputs: Vec<BufferId>,
+}
+
+/// A value within a block: the instruction that defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Val(pub u32);
+
+/// An entry of a kernel's access table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AccessId(pub u32);
+
+/// A strided walk through a buffer: element `offset + sum(strides[d] * i[d])` over the dimensions
+/// of the iteration space. Strides may be zero (broadcast) or negative (flip). Every element it
+/// reaches lies inside the buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Its element type.
+    pub dtype: DType,
+    /// Element at the origin.
+    pub offset: isize,
+    /// Elements moved per step of each dimension. Loads of a reduction's prologue and of a matmul
+    /// have one per dimension of `extents`; all others one per parallel dimension.
+    pub strides: SmallVec<[isize; 6]>,
+}
+
+/// How elements are combined by a reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// Sum, identity 0. Halves accumulate in f32 and are rounded once.
+    Sum,
+    /// Product, identity 1. Halves accumulate in f32 and are rounded once.
+    Prod,
+    /// Largest, NaN if any is.
+    Max,
+    /// Smallest, NaN if any is.
+    Min,
+    /// Disjunction of bool, identity false.
+    Any,
+    /// Conjunction of bool, identity true.
+    All,
+    /// Index (i64, row-major over the reduced dimensions) of the first largest; a NaN is largest.
+    ArgMax,
+    /// Index (i64, row-major over the reduced dimensions) of the first smallest; a NaN is smallest.
+    ArgMin,
+}
+
+/// What yields the value a kernel's body starts from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Core {
+    /// Nothing: all dimensions are parallel.
+    Map,
+    /// `value` of the prologue, combined over the reduced dimensions. Yields the prologue value's
+    /// dtype, or i64 for the arg reductions.
+    Reduce {
+        /// Computed at every point of the whole space.
+        prologue: Block,
+        /// The combined value.
+        value: Val,
+        /// How it is combined.
+        op: ReduceOp,
+    },
+    /// A matrix product. The space is `[batch…, m, n | k]` with exactly one reduced dimension;
+    /// strides of `lhs` are zero along `n` and those of `rhs` along `m`. Yields the operands'
+    /// dtype (accumulated in f32 for halves).
+    Matmul {
+        /// Left operand.
+        lhs: Access,
+        /// Right operand.
+        rhs: Access,
+    },
+    /// Adds the body's single result into a zeroed buffer at positions given by an integer
+    /// operand, in row-major order of the space so that the result does not depend on threads.
+    /// The kernel has exactly one store: its access gives the position without the index, and
+    /// `index * stride` is added to it. All dimensions count as parallel in `extents`, but only
+    /// those in `independent` never write the same element from two points.
+    ScatterAdd {
+        /// The index: an integer access, negative values count from the end.
+        index: Access,
+        /// Elements moved per unit of the index.
+        stride: isize,
+        /// Size of the indexed axis, for wrapping and bounds.
+        size: usize,
+        /// Dimensions along which the written elements are disjoint.
+        independent: SmallVec<[usize; 6]>,
+    },
+}
+
+/// One instruction. Operands refer to earlier instructions of the same block.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inst {
+    /// A constant.
+    Literal(Literal),
+    /// A run-time scalar: the program's argument of that position.
+    Scalar {
+        /// Position among the graph's arguments.
+        argument: usize,
+        /// Its dtype.
+        dtype: DType,
+    },
+    /// A load from memory.
+    Load(AccessId),
+    /// A load at `access + index * stride`; a negative index counts from the end of an axis of
+    /// `size` elements, one outside it stops the program with an error.
+    Gather {
+        /// Position without the index.
+        access: AccessId,
+        /// The index, of an integer dtype.
+        index: Val,
+        /// Elements moved per unit of the index.
+        stride: isize,
+        /// Size of the indexed axis.
+        size: usize,
+    },
+    /// `offset + sum(strides[d] * i[d])` converted to `dtype`: iota read through a view.
+    Iota {
+        /// At the origin.
+        offset: isize,
+        /// Per dimension of the space.
+        strides: SmallVec<[isize; 6]>,
+        /// The result's dtype.
+        dtype: DType,
+    },
+    /// The random leaf's element at linear position `offset + sum(strides[d] * i[d])`, drawn from
+    /// the key of the program's argument of that position.
+    Random {
+        /// Which leaf op: `RandomUniform`, `RandomNormal` or `RandomBits`.
+        code: OpCode,
+        /// Position among the graph's arguments.
+        argument: usize,
+        /// At the origin.
+        offset: isize,
+        /// Per dimension of the space.
+        strides: SmallVec<[isize; 6]>,
+        /// The result's dtype.
+        dtype: DType,
+    },
+    /// The core's value. Only in the body, and not in a map.
+    Core {
+        /// Its dtype.
+        dtype: DType,
+    },
+    /// An elementwise op on values of equal dtype (but for the condition of `Where`); `Cast` takes
+    /// its target from `dtype`. Halves are computed in f32 and rounded after every instruction, so
+    /// fusing ops changes no bit.
+    Op {
+        /// The op, of class elementwise.
+        code: OpCode,
+        /// Operands.
+        args: SmallVec<[Val; 3]>,
+        /// The result's dtype.
+        dtype: DType,
+    },
+}
+
+/// A straight-line program in single-assignment form; instruction `i` defines `Val(i)`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// The instructions.
+    pub insts: Vec<Inst>,
+}
+
+impl Block {
+    /// Appends an instruction.
+    pub fn push(&mut self, inst: Inst) -> Val {
+        self.insts.push(inst);
+        Val(self.insts.len() as u32 - 1)
+    }
+
+    /// The instruction that defines a value.
+    pub fn inst(&self, val: Val) -> &Inst {
+        &self.insts[val.0 as usize]
+    }
+}
+
+/// A write of one of the body's values. Stores of one kernel never overlap, and each element is
+/// written once (but for scatters).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// Where, over the parallel dimensions.
+    pub access: Access,
+    /// What.
+    pub value: Val,
+}
+
+/// One fused unit of work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `matmul_relu`.
+    pub name: String,
+    /// Sizes of the iteration space. None is zero: empty results need no kernel, and reductions
+    /// over nothing are lowered to maps of their identity.
+    pub extents: SmallVec<[usize; 6]>,
+    /// Leading dimensions that are parallel; the rest are reduced by the core.
+    pub parallel: usize,
+    /// Operands that `Load` and `Gather` name, of the prologue and of the body.
+    pub accesses: Vec<Access>,
+    /// Yields the value the body starts from.
+    pub core: Core,
+    /// Computed at each parallel point.
+    pub body: Block,
+    /// Results.
+    pub stores: Vec<Store>,
+}
+
+impl Kernel {
+    /// Number of parallel points.
+    pub fn points(&self) -> usize {
+        self.extents[..self.parallel].iter().product()
+    }
+
+    /// Number of elements combined per parallel point; 1 for maps.
+    pub fn reduced(&self) -> usize {
+        self.extents[self.parallel..].iter().product()
+    }
+
+    /// An access of the table.
+    pub fn access(&self, id: AccessId) -> &Access {
+        &self.accesses[id.0 as usize]
+    }
+
+    /// Buffers the kernel reads, repeats included.
+    pub fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
+        let core: SmallVec<[BufferId; 2]> = match &self.core {
+            Core::Map | Core::Reduce { .. } => SmallVec::new(),
+            Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
+            Core::ScatterAdd { index, .. } => SmallVec::from_slice(&[index.buffer]),
+        };
+        self.accesses.iter().map(|a| a.buffer).chain(core)
+    }
+
+    /// Buffers the kernel writes, repeats included.
+    pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
+        self.stores.iter().map(|s| s.access.buffer)
+    }
+
+    /// The dtype of a value of a block of this kernel.
+    pub fn dtype(&self, block: &Block, val: Val) -> DType {
+        match block.inst(val) {
+            Inst::Literal(l) => l.dtype,
+            Inst::Load(access) | Inst::Gather { access, .. } => self.access(*access).dtype,
+            Inst::Scalar { dtype, .. }
+            | Inst::Iota { dtype, .. }
+            | Inst::Random { dtype, .. }
+            | Inst::Core { dtype }
+            | Inst::Op { dtype, .. } => *dtype,
+        }
+    }
+}

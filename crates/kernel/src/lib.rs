@@ -1,0 +1,13 @@
+//! Girih's kernel layer: a closed graph of primitives becomes a [`Program`] of [`Kernel`]s, loop
+//! nests over iteration spaces whose operands are reached through affine index maps. The verifier,
+//! the text form, the portable executor and every code generator read this one definition.
+//!
+//! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
+//! executor is handed their addresses.
+
+pub mod ir;
+
+pub use ir::{
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp,
+    Store, Val,
+};
