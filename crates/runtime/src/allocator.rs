@@ -1,0 +1,312 @@
+//! The allocator in region mode: 128-byte aligned blocks carved first-fit out of regions that the
+//! device reserved once. Freed blocks coalesce with their neighbours and are reused while warm;
+//! nothing goes back to the operating system.
+
+use crate::{DeviceHandle, Error, Result};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Alignment and granularity of blocks, in bytes.
+pub const ALIGNMENT: usize = 128;
+
+/// Hands out blocks of a device's memory.
+pub struct Allocator {
+    device: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    regions: Vec<Region>,
+    in_use: usize,
+    peak: usize,
+    blocks: usize,
+    allocations: u64,
+}
+
+struct Region {
+    size: usize,
+    /// Free intervals, offset to length; neighbours are never adjacent.
+    free: BTreeMap<usize, usize>,
+}
+
+/// What an allocator holds, in bytes unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryStats {
+    /// Bytes of all regions.
+    pub capacity: usize,
+    /// Bytes of blocks in use, rounded up to the granularity.
+    pub in_use: usize,
+    /// Most bytes ever in use at once.
+    pub peak: usize,
+    /// Number of blocks in use.
+    pub blocks: usize,
+    /// Number of blocks ever handed out.
+    pub allocations: u64,
+    /// Largest block that would be granted.
+    pub largest_free: usize,
+    /// Share of free memory that is not in the largest free block of its region, 0 to 1.
+    pub fragmentation: f64,
+}
+
+impl Allocator {
+    /// An allocator over regions of the given sizes, known to the device by their position.
+    pub fn new(device: impl Into<String>, regions: &[usize]) -> Arc<Allocator> {
+        let region = |&size: &usize| {
+            let size = size / ALIGNMENT * ALIGNMENT;
+            Region { size, free: BTreeMap::from([(0, size)]) }
+        };
+        let state = State { regions: regions.iter().map(region).collect(), ..State::default() };
+        Arc::new(Allocator { device: device.into(), state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each critical section leaves the state whole, also when it unwinds.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of at least `size` bytes, first fit at the lowest offset. Its contents are
+    /// arbitrary. A block of 0 bytes takes no memory.
+    ///
+    /// Errors: [`Error::OutOfMemory`].
+    pub fn allocate(self: &Arc<Self>, size: usize) -> Result<Buffer> {
+        let reserved = size.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        let mut state = self.lock();
+        let found = state.regions.iter().enumerate().find_map(|(id, region)| {
+            let fit = region.free.iter().find(|(_, len)| **len >= reserved);
+            fit.map(|(&offset, &len)| (id, offset, len))
+        });
+        let (id, offset) = match found {
+            Some((id, offset, len)) if reserved > 0 => {
+                let free = &mut state.regions[id].free;
+                free.remove(&offset);
+                if len > reserved {
+                    free.insert(offset + reserved, len - reserved);
+                }
+                (id, offset)
+            }
+            _ if reserved == 0 => (0, 0),
+            _ => return Err(self.out_of_memory(&state, size)),
+        };
+        state.in_use += reserved;
+        state.peak = state.peak.max(state.in_use);
+        state.blocks += 1;
+        state.allocations += 1;
+        drop(state);
+        Ok(Buffer {
+            handle: DeviceHandle::region(id as u32, offset as u64),
+            size_bytes: size,
+            owner: Owner::Pool { allocator: self.clone(), reserved },
+        })
+    }
+
+    fn out_of_memory(&self, state: &State, requested: usize) -> Error {
+        Error::OutOfMemory {
+            device: self.device.clone(),
+            requested,
+            largest_free: state.largest_free(),
+            in_use: state.in_use,
+            capacity: state.regions.iter().map(|r| r.size).sum(),
+        }
+    }
+
+    fn free(&self, handle: DeviceHandle, reserved: usize) {
+        let mut state = self.lock();
+        state.in_use -= reserved;
+        state.blocks -= 1;
+        let Some((id, mut offset)) = handle.region_offset().filter(|_| reserved > 0) else {
+            return;
+        };
+        let free = &mut state.regions[id].free;
+        let mut len = reserved;
+        if let Some((&before, &before_len)) = free.range(..offset).next_back() {
+            if before + before_len == offset {
+                free.remove(&before);
+                (offset, len) = (before, len + before_len);
+            }
+        }
+        if let Some(after_len) = free.remove(&(offset + len)) {
+            len += after_len;
+        }
+        free.insert(offset, len);
+    }
+
+    /// What is in use, what is free, how fragmented.
+    pub fn stats(&self) -> MemoryStats {
+        let state = self.lock();
+        let free: usize = state.regions.iter().flat_map(|r| r.free.values()).sum();
+        let whole: usize = state.regions.iter().filter_map(|r| r.free.values().max()).sum();
+        MemoryStats {
+            capacity: state.regions.iter().map(|r| r.size).sum(),
+            in_use: state.in_use,
+            peak: state.peak,
+            blocks: state.blocks,
+            allocations: state.allocations,
+            largest_free: state.largest_free(),
+            fragmentation: if free == 0 { 0.0 } else { 1.0 - whole as f64 / free as f64 },
+        }
+    }
+
+    /// Starts a new measurement of the peak at what is in use now.
+    pub fn reset_peak(&self) {
+        let mut state = self.lock();
+        state.peak = state.in_use;
+    }
+}
+
+impl State {
+    fn largest_free(&self) -> usize {
+        self.regions.iter().flat_map(|r| r.free.values()).copied().max().unwrap_or(0)
+    }
+}
+
+enum Owner {
+    Pool {
+        allocator: Arc<Allocator>,
+        reserved: usize,
+    },
+    /// Keeps memory alive that the pool does not own.
+    Foreign(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
+}
+
+/// A block of device memory; returns to its pool when dropped. Queued work holds the buffers it
+/// uses, so a buffer the user drops is reused only when that work is done.
+pub struct Buffer {
+    handle: DeviceHandle,
+    size_bytes: usize,
+    owner: Owner,
+}
+
+impl Buffer {
+    /// Memory of another owner, read in place. `owner` is dropped with the buffer and must keep
+    /// the `size_bytes` bytes at `handle` valid and unchanged until then.
+    pub fn foreign(
+        handle: DeviceHandle,
+        size_bytes: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Buffer {
+        Buffer { handle, size_bytes, owner: Owner::Foreign(owner) }
+    }
+
+    /// Where the block begins.
+    pub fn handle(&self) -> DeviceHandle {
+        self.handle
+    }
+
+    /// Bytes that may be used.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Owner::Pool { allocator, reserved } = &self.owner {
+            allocator.free(self.handle, *reserved);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({}, {} bytes)", self.handle, self.size_bytes)
+    }
+}
+
+/// A tensor's data: dense, row-major, from `offset` bytes into a shared buffer.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// The memory.
+    pub buffer: Arc<Buffer>,
+    /// Bytes before the first element.
+    pub offset: usize,
+}
+
+impl Value {
+    /// A value that begins where its buffer does.
+    pub fn new(buffer: Buffer) -> Value {
+        Value { buffer: Arc::new(buffer), offset: 0 }
+    }
+
+    /// Where the first element is.
+    pub fn handle(&self) -> DeviceHandle {
+        self.buffer.handle.offset(self.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets(blocks: &[&Buffer]) -> Vec<usize> {
+        blocks.iter().map(|b| b.handle.region_offset().unwrap().1).collect()
+    }
+
+    #[test]
+    fn blocks_are_aligned_reused_and_coalesced() {
+        let pool = Allocator::new("test", &[1024]);
+        let sizes = [1, 127, 128, 129, 255, 257];
+        let reserved: Vec<usize> = sizes
+            .iter()
+            .map(|&s| {
+                let block = pool.allocate(s).unwrap();
+                assert_eq!(block.size_bytes(), s);
+                pool.stats().in_use
+            })
+            .collect();
+        assert_eq!(reserved, [128, 128, 128, 256, 256, 384]);
+        let (a, b, c) = (pool.allocate(100), pool.allocate(100), pool.allocate(100));
+        let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
+        assert_eq!(offsets(&[&a, &b, &c]), [0, 128, 256]);
+        drop(a);
+        drop(c);
+        assert!(pool.stats().fragmentation > 0.0);
+        drop(b);
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.largest_free, stats.fragmentation), (0, 1024, 0.0));
+        assert_eq!(stats.peak, 384);
+    }
+
+    #[test]
+    fn a_block_never_spans_two_regions_and_the_error_says_what_is_free() {
+        let pool = Allocator::new("test", &[256, 512]);
+        let err = pool.allocate(600).unwrap_err();
+        assert!(
+            matches!(err, Error::OutOfMemory { requested: 600, largest_free: 512, .. }),
+            "{err}"
+        );
+        let first = pool.allocate(300).unwrap();
+        assert_eq!(first.handle.region_offset(), Some((1, 0)));
+        assert!(pool.allocate(usize::MAX).is_err());
+        assert!(pool.allocate(0).is_ok());
+    }
+
+    #[test]
+    fn random_traffic_never_overlaps() {
+        let pool = Allocator::new("test", &[1 << 16, 1 << 14]);
+        let mut live: Vec<Buffer> = Vec::new();
+        let mut x = 1u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let r = (x >> 33) as usize;
+            if r % 3 == 0 && !live.is_empty() {
+                live.swap_remove(r / 3 % live.len());
+            } else if let Ok(block) = pool.allocate(r % 2000 + 1) {
+                live.push(block);
+            }
+            let mut spans: Vec<_> =
+                live.iter().map(|b| (b.handle.region_offset().unwrap(), b.size_bytes)).collect();
+            spans.sort();
+            for pair in spans.windows(2) {
+                let ((r0, o0), len) = pair[0];
+                let ((r1, o1), _) = pair[1];
+                assert!(r0 != r1 || o0 + len <= o1, "blocks overlap");
+            }
+        }
+        live.clear();
+        assert_eq!(pool.stats().in_use, 0);
+        assert_eq!(pool.stats().largest_free, 1 << 16);
+    }
+}

@@ -1,0 +1,63 @@
+//! What a device is: a trait of few methods. Everything above it is written once for all devices.
+
+use crate::{Allocator, Buffer, DeviceHandle, Result};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A compiled program as its back end made it; only the device it was made for looks inside.
+pub type Binary = Arc<dyn Any + Send + Sync>;
+
+/// A program on the device, ready to launch.
+pub type LoadedProgram = Arc<dyn Any + Send + Sync>;
+
+/// Facts about a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Properties {
+    /// Name for people: `cpu`.
+    pub name: String,
+    /// What distinguishes programs compiled for it: instruction set and the like. Part of the
+    /// program cache's key.
+    pub target: String,
+    /// Bytes of memory it may use.
+    pub memory_bytes: usize,
+}
+
+/// What a launch is given: the address of every buffer of the program and the words of its scalar
+/// arguments. Filled anew for each run and never shared by runs in flight.
+#[derive(Debug, Default)]
+pub struct ArgumentBlock {
+    /// Device address of each of the program's buffers.
+    pub addresses: SmallVec<[u64; 16]>,
+    /// Per argument: the bits of a scalar and 0, or key and offset of a random leaf.
+    pub words: SmallVec<[[u64; 2]; 8]>,
+    /// Keeps the memory behind the addresses until the last launch is done.
+    pub buffers: SmallVec<[Arc<Buffer>; 8]>,
+}
+
+/// A processor with memory. Methods may be called from any thread, and block until done: the
+/// [`crate::Scheduler`] is what makes them asynchronous and ordered.
+pub trait Device: Send + Sync {
+    /// Facts about the device.
+    fn properties(&self) -> &Properties;
+
+    /// The allocator over the regions the device reserved.
+    fn allocator(&self) -> &Arc<Allocator>;
+
+    /// The address behind a handle.
+    ///
+    /// Errors: [`crate::Error::InvalidHandle`] if `size` bytes there are not all the device's.
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64>;
+
+    /// Copies host bytes into device memory.
+    fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()>;
+
+    /// Copies device memory to the host.
+    fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()>;
+
+    /// Makes a binary of this device's back end ready to launch.
+    fn load(&self, binary: &Binary) -> Result<LoadedProgram>;
+
+    /// Runs a loaded program with these arguments, to its end.
+    fn launch(&self, program: &LoadedProgram, arguments: &ArgumentBlock) -> Result<()>;
+}

@@ -1,0 +1,101 @@
+//! What can go wrong when plans are compiled, loaded and run.
+
+use girih_ir::TensorSpec;
+
+/// Result of this crate's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of compiling or running. Tensors whose evaluation failed stay lazy and may be
+/// evaluated again.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No block of that size is free.
+    #[error(
+        "out of memory on {device}: {requested} bytes asked for, {in_use} of {capacity} bytes in \
+         use, largest free block {largest_free} bytes; drop tensors you no longer need, evaluate \
+         in smaller pieces, or raise GIRIH_MEMORY_LIMIT"
+    )]
+    OutOfMemory {
+        /// Name of the device.
+        device: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Largest block that would have been granted.
+        largest_free: usize,
+        /// Bytes in use.
+        in_use: usize,
+        /// Bytes of all regions.
+        capacity: usize,
+    },
+    /// A handle that does not name `size` bytes of the device's memory.
+    #[error("{handle} does not name {size} bytes of {device}")]
+    InvalidHandle {
+        /// Name of the device.
+        device: String,
+        /// The handle, as printed.
+        handle: String,
+        /// Bytes that were to be accessed.
+        size: usize,
+    },
+    /// A program's argument of another kind or spec than it was compiled for.
+    #[error("argument {index}: expected {expected}, got {found}")]
+    ArgumentMismatch {
+        /// Position of the argument.
+        index: usize,
+        /// What the plan expects.
+        expected: String,
+        /// What it was given.
+        found: String,
+    },
+    /// Fewer or more arguments than the plan takes.
+    #[error("the plan takes {expected} arguments, got {found}")]
+    ArgumentCount {
+        /// How many the plan takes.
+        expected: usize,
+        /// How many it was given.
+        found: usize,
+    },
+    /// An index operand pointed outside its axis.
+    #[error("{operation}: index {index} is out of bounds for an axis of size {size}")]
+    IndexOutOfBounds {
+        /// The kernel that met it.
+        operation: String,
+        /// The index.
+        index: i64,
+        /// Size of the axis.
+        size: usize,
+    },
+    /// The device failed while it ran an operation.
+    #[error("{operation} failed on {device}: {reason}")]
+    Launch {
+        /// The operation.
+        operation: String,
+        /// Name of the device.
+        device: String,
+        /// What the device says.
+        reason: String,
+    },
+    /// The back end could not compile the graph.
+    #[error("compilation failed: {0}")]
+    Compile(String),
+    /// The graph itself is wrong.
+    #[error(transparent)]
+    Graph(#[from] girih_ir::Error),
+    /// An earlier submission that this one needs has failed.
+    #[error("an operation this one depends on has failed: {0}")]
+    Dependency(Box<Error>),
+    /// The plan's binary is not loaded on the device.
+    #[error("program {index} of the plan is not loaded")]
+    NotLoaded {
+        /// Position of the binary in the plan.
+        index: usize,
+    },
+}
+
+impl Error {
+    /// A mismatch between the spec a plan expects and the one it was given.
+    pub(crate) fn spec_mismatch(index: usize, expected: &TensorSpec, found: &TensorSpec) -> Error {
+        Error::ArgumentMismatch { index, expected: expected.to_string(), found: found.to_string() }
+    }
+}

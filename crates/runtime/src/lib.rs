@@ -1,0 +1,32 @@
+//! Girih's runtime. The lower half is a device: [`DeviceHandle`]s from an [`Allocator`], primitive
+//! FIFO [`DeviceQueue`]s, a [`Scheduler`] that drains them. The upper half is a [`Stream`] of
+//! [`Operation`]s, the [`ExecutionPlan`]s they make up, and the [`Executor`] that finds a plan in the
+//! [`ProgramCache`] or has a [`Backend`] compile one.
+//!
+//! This crate knows nothing of kernels: a compiled binary is opaque here, and only the [`Device`]
+//! it was compiled for looks inside.
+#![forbid(unsafe_code)]
+
+pub mod allocator;
+pub mod cache;
+pub mod device;
+pub mod error;
+pub mod executor;
+pub mod handle;
+pub mod plan;
+pub mod queue;
+pub mod scheduler;
+pub mod stream;
+#[cfg(test)]
+mod testing;
+
+pub use allocator::{Allocator, Buffer, MemoryStats, Value};
+pub use cache::{CacheStats, ProgramCache};
+pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
+pub use error::{Error, Result};
+pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
+pub use handle::DeviceHandle;
+pub use plan::{ArgumentSpec, ExecutionPlan, Operation, OutputSpec, Placement, Step};
+pub use queue::{Completion, ControlBlock, DeviceQueue, Event};
+pub use scheduler::Scheduler;
+pub use stream::Stream;

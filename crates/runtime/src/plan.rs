@@ -1,0 +1,173 @@
+//! Execution plans: compiled programs as ordered operations and their memory. Plans are passive;
+//! streams run them.
+
+use crate::{Binary, LoadedProgram};
+use girih_ir::{DType, TensorSpec};
+use smallvec::SmallVec;
+
+/// What a plan takes at one argument position.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentSpec {
+    /// Data of that spec.
+    Tensor(TensorSpec),
+    /// A scalar of that dtype.
+    Scalar(DType),
+    /// Key and offset of a random leaf.
+    RandomKey,
+}
+
+/// Where the memory of one of the program's buffers comes from at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The argument of that position.
+    Argument(usize),
+    /// A block of its own, handed out as a result.
+    Output,
+    /// That many bytes into the plan's one block of temporaries.
+    Temporary(usize),
+    /// No kernel reads or writes it.
+    Unused,
+}
+
+/// A buffer of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedBuffer {
+    /// Where its memory comes from.
+    pub placement: Placement,
+    /// Its size.
+    pub size_bytes: usize,
+}
+
+/// A result of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputSpec {
+    /// What it is.
+    pub spec: TensorSpec,
+    /// Which buffer holds it.
+    pub buffer: usize,
+}
+
+/// A step before an operation's compute: one primitive of a device queue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Copies bytes fixed at compile time into a buffer.
+    CopyToDevice {
+        /// The bytes.
+        source: Box<[u8]>,
+        /// Position of the buffer.
+        buffer: usize,
+    },
+    /// Launches the plan's program of that position.
+    Launch(usize),
+}
+
+/// A unit of submission: steps in order, then the compute, if any.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Operation {
+    /// What it does, for people.
+    pub name: String,
+    /// Steps before the compute.
+    pub steps: SmallVec<[Step; 1]>,
+    /// Position of the program to launch at the end.
+    pub compute: Option<usize>,
+}
+
+/// A compiled program: operations in order, the memory they need, and what goes in and out.
+#[derive(Clone, Default)]
+pub struct ExecutionPlan {
+    /// Run in this order.
+    pub operations: Vec<Operation>,
+    /// The programs that operations launch, as compiled.
+    pub binaries: Vec<Binary>,
+    /// The programs on the device, once loaded; same positions.
+    pub programs: Vec<LoadedProgram>,
+    /// All buffers.
+    pub buffers: Vec<PlannedBuffer>,
+    /// Bytes of the block that holds the temporaries.
+    pub temporary_bytes: usize,
+    /// What the plan takes.
+    pub arguments: Vec<ArgumentSpec>,
+    /// What the plan gives.
+    pub outputs: Vec<OutputSpec>,
+}
+
+impl ExecutionPlan {
+    /// Checks the plan against itself and lists every defect found.
+    pub fn validate(&self) -> Result<(), Vec<String>> {
+        let mut defects = Vec::new();
+        for op in &self.operations {
+            let launches = op.steps.iter().filter_map(|s| match s {
+                Step::Launch(p) => Some(*p),
+                Step::CopyToDevice { .. } => None,
+            });
+            for program in launches.chain(op.compute) {
+                if program >= self.binaries.len() {
+                    defects.push(format!("{}: program {program} does not exist", op.name));
+                }
+            }
+            for step in &op.steps {
+                if let Step::CopyToDevice { source, buffer } = step
+                    && self.buffers.get(*buffer).is_none_or(|b| b.size_bytes < source.len())
+                {
+                    let bytes = source.len();
+                    defects.push(format!("{}: {bytes} bytes do not fit buffer {buffer}", op.name));
+                }
+            }
+        }
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            let ok = match buffer.placement {
+                Placement::Argument(a) => {
+                    matches!(self.arguments.get(a), Some(ArgumentSpec::Tensor(_)))
+                }
+                Placement::Temporary(at) => at + buffer.size_bytes <= self.temporary_bytes,
+                Placement::Output | Placement::Unused => true,
+            };
+            if !ok {
+                defects.push(format!("buffer {i}: {:?} does not exist", buffer.placement));
+            }
+        }
+        for (i, output) in self.outputs.iter().enumerate() {
+            if self
+                .buffers
+                .get(output.buffer)
+                .is_none_or(|b| b.size_bytes < output.spec.size_bytes())
+            {
+                defects.push(format!("output {i}: {} does not fit its buffer", output.spec));
+            }
+        }
+        if defects.is_empty() { Ok(()) } else { Err(defects) }
+    }
+
+    /// Number of kernels launched by one run.
+    pub fn launches(&self) -> usize {
+        let launches = |op: &Operation| {
+            op.compute.is_some() as usize
+                + op.steps.iter().filter(|s| matches!(s, Step::Launch(_))).count()
+        };
+        self.operations.iter().map(launches).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_collects_every_defect() {
+        let plan = ExecutionPlan {
+            operations: vec![Operation {
+                name: "add".into(),
+                compute: Some(3),
+                ..Default::default()
+            }],
+            buffers: vec![
+                PlannedBuffer { placement: Placement::Argument(0), size_bytes: 4 },
+                PlannedBuffer { placement: Placement::Temporary(64), size_bytes: 4 },
+            ],
+            outputs: vec![OutputSpec { spec: TensorSpec::scalar(DType::F64), buffer: 0 }],
+            ..Default::default()
+        };
+        let defects = plan.validate().unwrap_err();
+        assert_eq!(defects.len(), 4, "{defects:?}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
+//! events by which their progress is seen.
+
+use crate::{ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// One primitive, as the scheduler runs it.
+pub enum ControlBlock {
+    /// Host bytes, owned by the copy, into device memory.
+    CopyToDevice {
+        /// The bytes.
+        source: Box<[u8]>,
+        /// Where they go.
+        target: DeviceHandle,
+        /// Keeps the target alive, where nothing else does.
+        buffer: Option<Arc<Buffer>>,
+    },
+    /// Device memory into a host buffer that the reader shares.
+    CopyFromDevice {
+        /// Where the bytes are.
+        source: DeviceHandle,
+        /// Where they go; its length is the number of bytes.
+        target: Arc<Mutex<Box<[u8]>>>,
+        /// Keeps the source alive.
+        buffer: Arc<Buffer>,
+    },
+    /// A loaded program with its arguments.
+    Launch {
+        /// The program.
+        program: LoadedProgram,
+        /// Its arguments, shared by the launches of one run.
+        arguments: Arc<ArgumentBlock>,
+    },
+    /// Marks the event as reached.
+    Record(Event),
+    /// Holds the queue until the event is reached.
+    Wait(Event),
+}
+
+impl fmt::Debug for ControlBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ControlBlock::CopyToDevice { .. } => "copy_to_device",
+            ControlBlock::CopyFromDevice { .. } => "copy_from_device",
+            ControlBlock::Launch { .. } => "launch",
+            ControlBlock::Record(_) => "record",
+            ControlBlock::Wait(_) => "wait",
+        })
+    }
+}
+
+/// The outcome of a submission, for anyone to wait on.
+#[derive(Default)]
+pub struct Completion {
+    result: Mutex<Option<Result<()>>>,
+    done: Condvar,
+}
+
+impl Completion {
+    /// A completion that has not happened.
+    pub fn pending() -> Arc<Completion> {
+        Arc::default()
+    }
+
+    /// The outcome, if there is one yet.
+    pub fn poll(&self) -> Option<Result<()>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Blocks until there is an outcome.
+    pub fn wait(&self) -> Result<()> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match &*result {
+                Some(outcome) => return outcome.clone(),
+                None => result = self.done.wait(result).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Sets the outcome; the first one stays.
+    pub fn finish(&self, outcome: Result<()>) {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.get_or_insert(outcome);
+        self.done.notify_all();
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completion({:?})", self.poll())
+    }
+}
+
+/// A point in a queue that other queues and the host can wait for. An event not yet recorded holds
+/// nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Event(Arc<Mutex<Option<Arc<Completion>>>>);
+
+impl Event {
+    /// An event that has not been recorded.
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    pub(crate) fn arm(&self) -> Arc<Completion> {
+        let completion = Completion::pending();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(completion.clone());
+        completion
+    }
+
+    pub(crate) fn recorded(&self) -> Option<Arc<Completion>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True if every record so far has been reached.
+    pub fn query(&self) -> bool {
+        self.recorded().is_none_or(|c| c.poll().is_some())
+    }
+
+    /// Blocks until the last record has been reached.
+    pub fn synchronize(&self) {
+        if let Some(completion) = self.recorded() {
+            // Reaching the event is all that is asked; what failed before it is its queue's matter.
+            let _ = completion.wait();
+        }
+    }
+}
+
+/// Blocks that run one after the other; the first failure cancels the rest.
+pub(crate) struct Submission {
+    pub blocks: SmallVec<[ControlBlock; 4]>,
+    /// Submissions of other queues whose results this one reads.
+    pub after: SmallVec<[Arc<Completion>; 2]>,
+    pub completion: Arc<Completion>,
+}
+
+/// A FIFO of primitives on one device. Everything but `synchronize` returns at once; there is no
+/// order between queues but by events.
+pub struct DeviceQueue {
+    index: usize,
+    scheduler: Arc<Scheduler>,
+}
+
+impl DeviceQueue {
+    /// A new queue of the scheduler's device.
+    pub fn new(scheduler: &Arc<Scheduler>) -> DeviceQueue {
+        DeviceQueue { index: scheduler.add_queue(), scheduler: scheduler.clone() }
+    }
+
+    /// The queue's number, unique on its device while the queue lives.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The scheduler that drains the queue.
+    pub fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.scheduler
+    }
+
+    fn enqueue(&self, block: ControlBlock) -> Arc<Completion> {
+        let completion = Completion::pending();
+        self.submit(Submission {
+            blocks: SmallVec::from_iter([block]),
+            after: SmallVec::new(),
+            completion: completion.clone(),
+        });
+        completion
+    }
+
+    pub(crate) fn submit(&self, submission: Submission) {
+        self.scheduler.submit(self.index, submission);
+    }
+
+    pub(crate) fn submit_and_wait(&self, submission: Submission) -> Result<()> {
+        self.scheduler.submit_and_wait(self.index, submission)
+    }
+
+    /// Copies `source` to the start of `buffer`.
+    ///
+    /// Errors: [`Error::InvalidHandle`] if the buffer is smaller than the source.
+    pub fn copy_to_device(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
+        self.check_size(buffer, source.len())?;
+        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
+        self.enqueue(ControlBlock::CopyToDevice { source, target, buffer });
+        Ok(())
+    }
+
+    /// Copies the first `size` bytes of `buffer` to the host; read them when the completion is
+    /// there.
+    ///
+    /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
+    pub fn copy_from_device(
+        &self,
+        buffer: &Arc<Buffer>,
+        size: usize,
+    ) -> Result<(Arc<Mutex<Box<[u8]>>>, Arc<Completion>)> {
+        self.check_size(buffer, size)?;
+        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
+        let completion = self.enqueue(ControlBlock::CopyFromDevice {
+            source: buffer.handle(),
+            target: target.clone(),
+            buffer: buffer.clone(),
+        });
+        Ok((target, completion))
+    }
+
+    fn check_size(&self, buffer: &Buffer, size: usize) -> Result<()> {
+        if size <= buffer.size_bytes() {
+            return Ok(());
+        }
+        Err(Error::InvalidHandle {
+            device: self.scheduler.device().properties().name.clone(),
+            handle: buffer.handle().to_string(),
+            size,
+        })
+    }
+
+    /// Launches a loaded program.
+    pub fn launch(&self, program: LoadedProgram, arguments: Arc<ArgumentBlock>) -> Arc<Completion> {
+        self.enqueue(ControlBlock::Launch { program, arguments })
+    }
+
+    /// Marks the event when everything enqueued so far is done.
+    pub fn record(&self, event: &Event) {
+        event.arm();
+        self.enqueue(ControlBlock::Record(event.clone()));
+    }
+
+    /// Holds what is enqueued from here on until the event is reached.
+    pub fn wait(&self, event: &Event) {
+        self.enqueue(ControlBlock::Wait(event.clone()));
+    }
+
+    /// Blocks until everything enqueued so far is done.
+    ///
+    /// Errors: the first failure of the queue since the last call, with the operation that failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.scheduler.synchronize(self.index)
+    }
+}
+
+impl Drop for DeviceQueue {
+    fn drop(&mut self) {
+        self.scheduler.remove_queue(self.index);
+    }
+}

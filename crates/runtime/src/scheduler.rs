@@ -1,0 +1,313 @@
+//! The scheduler: takes control blocks from all queues of a device and drains them, round-robin
+//! between queues and first-in first-out within each.
+//!
+//! A caller that waits drains its own queue on its own thread when nothing is queued before it, so
+//! a small program pays no hand-off; everything else runs on one worker thread, started when first
+//! needed.
+
+use crate::queue::Submission;
+use crate::{ControlBlock, Device, Error, Result};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Drains the queues of one device.
+pub struct Scheduler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    state: Mutex<State>,
+    /// Signalled when work arrives, when a submission is done, and at the end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queues: Vec<Option<Queue>>,
+    /// Where the next round begins.
+    turn: usize,
+    /// Submissions not yet begun, of all queues.
+    pending: usize,
+    worker: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    pending: VecDeque<Submission>,
+    /// A submission of this queue is running.
+    busy: bool,
+    /// The first failure since the last synchronise.
+    error: Option<Error>,
+    /// The queue's owner is gone; the slot is free once it has drained.
+    abandoned: bool,
+}
+
+impl Scheduler {
+    /// A scheduler for a device, with no queues.
+    pub fn new(device: Arc<dyn Device>) -> Arc<Scheduler> {
+        let shared = Shared { device, state: Mutex::default(), changed: Condvar::new() };
+        Arc::new(Scheduler { shared: Arc::new(shared) })
+    }
+
+    /// The device it drains to.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.shared.device
+    }
+
+    pub(crate) fn add_queue(&self) -> usize {
+        let mut state = self.shared.lock();
+        let index = state.queues.iter().position(Option::is_none).unwrap_or(state.queues.len());
+        if index == state.queues.len() {
+            state.queues.push(None);
+        }
+        state.queues[index] = Some(Queue::default());
+        index
+    }
+
+    /// Work already queued still runs; the number is reused after that.
+    pub(crate) fn remove_queue(&self, index: usize) {
+        let mut state = self.shared.lock();
+        state.queue(index).abandoned = true;
+        state.reap(index);
+    }
+
+    /// Enqueues for the worker thread.
+    pub(crate) fn submit(&self, index: usize, submission: Submission) {
+        let mut state = self.shared.lock();
+        state.queue(index).pending.push_back(submission);
+        state.pending += 1;
+        if !state.worker {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name("girih-scheduler".into());
+            state.worker = thread.spawn(move || shared.drain(true)).is_ok();
+            if !state.worker {
+                // No thread to be had: run what is queued on this one.
+                drop(state);
+                self.shared.drain(false);
+                return;
+            }
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Runs on this thread if nothing of the queue is before it, else enqueues and blocks.
+    pub(crate) fn submit_and_wait(&self, index: usize, work: Submission) -> Result<()> {
+        let mut state = self.shared.lock();
+        let queue = state.queue(index);
+        if queue.busy || !queue.pending.is_empty() {
+            drop(state);
+            let completion = work.completion.clone();
+            self.submit(index, work);
+            let outcome = completion.wait();
+            if let Err(error) = &outcome {
+                // The caller has the failure in hand; synchronise need not tell it again.
+                self.shared.lock().queue(index).error.take_if(|e| e == error);
+            }
+            return outcome;
+        }
+        queue.busy = true;
+        drop(state);
+        let outcome = self.shared.run(&work);
+        self.shared.finish(index, &work, outcome.clone(), false);
+        outcome
+    }
+
+    /// Blocks until everything of the queue is done; gives its first failure since the last call.
+    pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
+        let mut state = self.shared.lock();
+        // What other threads enqueue from here on is not waited for.
+        let last = state.queue(index).pending.back().map(|s| s.completion.clone());
+        if let Some(last) = last {
+            drop(state);
+            // Its failure, if any, is the queue's error too.
+            let _ = last.wait();
+            state = self.shared.lock();
+        } else {
+            while state.queue(index).busy {
+                let changed = &self.shared.changed;
+                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        state.queue(index).error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each critical section leaves the state whole, also when it unwinds.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs submissions as they become ready: until closed if `wait`, else until none is ready.
+    fn drain(&self, wait: bool) {
+        let mut state = self.lock();
+        loop {
+            if let Some((index, work)) = state.next() {
+                drop(state);
+                let outcome = self.run(&work);
+                self.finish(index, &work, outcome, true);
+                state = self.lock();
+            } else if !wait || (state.closed && state.pending == 0) {
+                return;
+            } else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// `keep_error`: nobody else is told of a failure, so the queue's next synchronise must be.
+    fn finish(&self, index: usize, work: &Submission, outcome: Result<()>, keep_error: bool) {
+        let mut state = self.lock();
+        let queue = state.queue(index);
+        queue.busy = false;
+        if let (Err(error), true) = (&outcome, keep_error) {
+            queue.error.get_or_insert_with(|| error.clone());
+        }
+        state.reap(index);
+        // With no worker nothing is ever pending, and nobody waits but `synchronize`.
+        let notify = state.worker || state.pending > 0;
+        drop(state);
+        work.completion.finish(outcome);
+        if notify || keep_error {
+            self.changed.notify_all();
+        }
+    }
+
+    fn run(&self, work: &Submission) -> Result<()> {
+        for dependency in &work.after {
+            dependency.wait().map_err(|e| Error::Dependency(Box::new(e)))?;
+        }
+        let device = &self.device;
+        for block in &work.blocks {
+            match block {
+                ControlBlock::CopyToDevice { source, target, .. } => {
+                    device.copy_to_device(source, *target)?;
+                }
+                ControlBlock::CopyFromDevice { source, target, .. } => {
+                    let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
+                    device.copy_from_device(*source, &mut target)?;
+                }
+                ControlBlock::Launch { program, arguments } => device.launch(program, arguments)?,
+                ControlBlock::Record(event) => {
+                    event.recorded().iter().for_each(|c| c.finish(Ok(())));
+                }
+                ControlBlock::Wait(event) => event.synchronize(),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn queue(&mut self, index: usize) -> &mut Queue {
+        self.queues[index].as_mut().expect("a queue's slot lives as long as its owner and its work")
+    }
+
+    /// The next submission that can run without waiting, round-robin from the last turn on.
+    fn next(&mut self) -> Option<(usize, Submission)> {
+        let count = self.queues.len();
+        for index in (0..count).map(|i| (self.turn + i) % count) {
+            let Some(queue) = self.queues[index].as_mut().filter(|q| !q.busy) else { continue };
+            if queue.pending.front().is_some_and(Submission::is_ready) {
+                queue.busy = true;
+                let work = queue.pending.pop_front()?;
+                self.turn = index + 1;
+                self.pending -= 1;
+                return Some((index, work));
+            }
+        }
+        None
+    }
+
+    fn reap(&mut self, index: usize) {
+        let queue = self.queue(index);
+        if queue.abandoned && !queue.busy && queue.pending.is_empty() {
+            self.queues[index] = None;
+        }
+    }
+}
+
+impl Submission {
+    /// True if running it would not wait for another queue.
+    fn is_ready(&self) -> bool {
+        self.after.iter().all(|c| c.poll().is_some())
+            && self.blocks.iter().all(|b| match b {
+                ControlBlock::Wait(event) => event.query(),
+                _ => true,
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::MockDevice;
+    use crate::{ArgumentBlock, DeviceQueue, Error, Event, Scheduler};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn enqueues_return_at_once_and_run_in_order() {
+        let device = MockDevice::new(Duration::from_millis(20));
+        let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+        let start = Instant::now();
+        for i in 0..5u32 {
+            queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        }
+        assert!(start.elapsed() < Duration::from_millis(80), "launches block");
+        queue.synchronize().unwrap();
+        assert_eq!(*device.log.lock().unwrap(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_failure_surfaces_at_its_own_queues_next_synchronise_only() {
+        let device = MockDevice::new(Duration::ZERO);
+        let scheduler = Scheduler::new(device);
+        let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+        bad.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
+        good.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default()));
+        assert_eq!(good.synchronize(), Ok(()));
+        assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })));
+        assert_eq!(bad.synchronize(), Ok(()), "an error is told once");
+    }
+
+    #[test]
+    fn an_event_orders_two_queues_whichever_is_drained_first() {
+        let device = MockDevice::new(Duration::from_millis(5));
+        let scheduler = Scheduler::new(device.clone());
+        let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+        let event = Event::new();
+        let arguments = || Arc::new(ArgumentBlock::default());
+        first.launch(Arc::new(1u32), arguments());
+        first.launch(Arc::new(2u32), arguments());
+        first.record(&event);
+        second.wait(&event);
+        second.launch(Arc::new(3u32), arguments());
+        second.synchronize().unwrap();
+        assert_eq!(*device.log.lock().unwrap(), [1, 2, 3]);
+        second.wait(&Event::new());
+        assert_eq!(second.synchronize(), Ok(()), "an event never recorded holds nobody");
+    }
+
+    #[test]
+    fn a_dropped_queue_drains_and_its_number_is_reused() {
+        let device = MockDevice::new(Duration::from_millis(2));
+        let scheduler = Scheduler::new(device.clone());
+        let queue = DeviceQueue::new(&scheduler);
+        let index = queue.index();
+        let completion = queue.launch(Arc::new(7u32), Arc::new(ArgumentBlock::default()));
+        drop(queue);
+        completion.wait().unwrap();
+        assert_eq!(*device.log.lock().unwrap(), [7]);
+        assert_eq!(DeviceQueue::new(&scheduler).index(), index);
+    }
+}

@@ -1,0 +1,109 @@
+//! Streams: ordered submission of operations on tensors. A stream owns one device queue and turns
+//! each operation of a plan into that queue's primitives.
+
+use crate::queue::Submission;
+use crate::{
+    ArgumentBlock, Completion, ControlBlock, DeviceQueue, Error, ExecutionPlan, Operation, Result,
+    Scheduler, Step,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Ordered, asynchronous submission of operations to one device.
+pub struct Stream {
+    queue: DeviceQueue,
+}
+
+impl Stream {
+    /// A new stream of the scheduler's device.
+    pub fn new(scheduler: &Arc<Scheduler>) -> Stream {
+        Stream { queue: DeviceQueue::new(scheduler) }
+    }
+
+    /// The primitive queue underneath, for copies and events.
+    pub fn queue(&self) -> &DeviceQueue {
+        &self.queue
+    }
+
+    /// Submits one operation of a loaded plan and returns at once.
+    ///
+    /// Errors: [`Error::NotLoaded`].
+    pub fn launch(
+        &self,
+        plan: &ExecutionPlan,
+        operation: &Operation,
+        arguments: &Arc<ArgumentBlock>,
+    ) -> Result<Arc<Completion>> {
+        let completion = Completion::pending();
+        let mut blocks = SmallVec::new();
+        lower(plan, operation, arguments, &mut blocks)?;
+        self.queue.submit(Submission {
+            blocks,
+            after: SmallVec::new(),
+            completion: completion.clone(),
+        });
+        Ok(completion)
+    }
+
+    /// Submits every operation of a loaded plan as one unit: the first failure cancels the rest.
+    /// With `wait` it returns when all are done, else at once; the outcome is in `completion`
+    /// either way. The plan starts when everything in `after` is done.
+    ///
+    /// Errors: [`Error::NotLoaded`]; with `wait`, whatever the run fails with.
+    pub fn run(
+        &self,
+        plan: &ExecutionPlan,
+        arguments: &Arc<ArgumentBlock>,
+        after: SmallVec<[Arc<Completion>; 2]>,
+        completion: Arc<Completion>,
+        wait: bool,
+    ) -> Result<()> {
+        let mut blocks = SmallVec::new();
+        for operation in &plan.operations {
+            lower(plan, operation, arguments, &mut blocks)?;
+        }
+        let work = Submission { blocks, after, completion };
+        if wait {
+            self.queue.submit_and_wait(work)
+        } else {
+            self.queue.submit(work);
+            Ok(())
+        }
+    }
+
+    /// Blocks until everything submitted so far is done.
+    ///
+    /// Errors: the first failure since the last call.
+    pub fn synchronize(&self) -> Result<()> {
+        self.queue.synchronize()
+    }
+}
+
+/// An operation as primitives: its steps in order, then its compute.
+fn lower(
+    plan: &ExecutionPlan,
+    operation: &Operation,
+    arguments: &Arc<ArgumentBlock>,
+    blocks: &mut SmallVec<[ControlBlock; 4]>,
+) -> Result<()> {
+    let launch = |index: usize| match plan.programs.get(index) {
+        Some(program) => {
+            Ok(ControlBlock::Launch { program: program.clone(), arguments: arguments.clone() })
+        }
+        None => Err(Error::NotLoaded { index }),
+    };
+    for step in &operation.steps {
+        blocks.push(match step {
+            Step::Launch(program) => launch(*program)?,
+            Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
+                source: source.clone(),
+                target: crate::DeviceHandle::physical(arguments.addresses[*buffer]),
+                buffer: None,
+            },
+        });
+    }
+    if let Some(program) = operation.compute {
+        blocks.push(launch(program)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A device for this crate's tests: logs its launches, takes its time, fails on request.
+
+use crate::{
+    Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
+    Result,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Programs are numbers; a launch sleeps and appends its number to the log.
+pub struct MockDevice {
+    properties: Properties,
+    allocator: Arc<Allocator>,
+    latency: Duration,
+    memory: Mutex<Vec<u8>>,
+    pub log: Mutex<Vec<u32>>,
+}
+
+impl MockDevice {
+    /// The program that fails.
+    pub const FAILS: u32 = u32::MAX;
+
+    pub fn new(latency: Duration) -> Arc<MockDevice> {
+        Arc::new(MockDevice {
+            properties: Properties {
+                name: "mock".into(),
+                target: "mock".into(),
+                memory_bytes: 1 << 16,
+            },
+            allocator: Allocator::new("mock", &[1 << 16]),
+            latency,
+            memory: Mutex::new(vec![0; 1 << 16]),
+            log: Mutex::default(),
+        })
+    }
+}
+
+impl Device for MockDevice {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    fn resolve(&self, handle: DeviceHandle, _: usize) -> Result<u64> {
+        Ok(handle.resolve(&[(0, 1 << 16)]).expect("tests use handles of this device"))
+    }
+
+    fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
+        let at = self.resolve(target, source.len())? as usize;
+        self.memory.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
+        Ok(())
+    }
+
+    fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()> {
+        let at = self.resolve(source, target.len())? as usize;
+        target.copy_from_slice(&self.memory.lock().unwrap()[at..at + target.len()]);
+        Ok(())
+    }
+
+    fn load(&self, binary: &Binary) -> Result<LoadedProgram> {
+        Ok(binary.clone())
+    }
+
+    fn launch(&self, program: &LoadedProgram, _: &ArgumentBlock) -> Result<()> {
+        let number = *program.downcast_ref::<u32>().expect("tests launch numbers");
+        std::thread::sleep(self.latency);
+        self.log.lock().unwrap().push(number);
+        if number == MockDevice::FAILS {
+            let (operation, device) = ("launch".to_string(), "mock".to_string());
+            return Err(Error::Launch { operation, device, reason: "asked to".into() });
+        }
+        Ok(())
+    }
+}
