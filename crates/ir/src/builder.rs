@@ -101,10 +101,11 @@ impl GraphBuilder {
     methods! {
         1:
         neg Neg, abs Abs, sign Sign, exp Exp, log Log, log1p Log1p, sqrt Sqrt, rsqrt Rsqrt, sin Sin,
-        cos Cos, tanh Tanh, erf Erf, not Not, relu Relu, sigmoid Sigmoid,
+        cos Cos, sinh Sinh, cosh Cosh, tanh Tanh, erf Erf, not Not, is_finite IsFinite, relu Relu,
+        sigmoid Sigmoid, softplus Softplus,
         2:
-        add Add, sub Sub, mul Mul, div Div, pow Pow, maximum Maximum, minimum Minimum, eq Eq,
-        ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or, matmul Matmul,
+        add Add, sub Sub, mul Mul, div Div, floor_divide FloorDivide, pow Pow, maximum Maximum,
+        minimum Minimum, eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or, matmul Matmul,
     }
 
     /// `where(cond, a, b)`.
@@ -139,6 +140,26 @@ impl GraphBuilder {
     /// Largest over axes.
     pub fn max(&mut self, x: NodeId, axes: AxisSet, keepdims: bool) -> Result<NodeId> {
         self.reduce(OpCode::ReduceMax, x, axes, keepdims)
+    }
+
+    /// Mean over axes.
+    pub fn mean(&mut self, x: NodeId, axes: AxisSet, keepdims: bool) -> Result<NodeId> {
+        self.reduce(OpCode::Mean, x, axes, keepdims)
+    }
+
+    /// Softmax along an axis.
+    pub fn softmax(&mut self, x: NodeId, axis: u8) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Softmax, Attrs::Axis(axis)), &[x])
+    }
+
+    /// Logarithm of softmax along an axis.
+    pub fn log_softmax(&mut self, x: NodeId, axis: u8) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::LogSoftmax, Attrs::Axis(axis)), &[x])
+    }
+
+    /// `x` in the dtype that sums inside composites are taken in: f32 for the half floats.
+    pub fn widen(&mut self, x: NodeId) -> Result<NodeId> {
+        self.cast(x, self.dtype(x).widened())
     }
 
     /// The same elements under another shape; `x` itself if it has it already.
@@ -186,6 +207,38 @@ impl GraphBuilder {
         self.emit(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[x])
     }
 
+    /// Tensors side by side along an axis.
+    pub fn concat(&mut self, parts: &[NodeId], axis: u8) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Concat, Attrs::Axis(axis)), parts)
+    }
+
+    /// One element of `x` per index along an axis.
+    pub fn take_along_axis(&mut self, x: NodeId, indices: NodeId, axis: u8) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::TakeAlongAxis, Attrs::Axis(axis)), &[x, indices])
+    }
+
+    /// Each element's index along an axis.
+    pub fn iota(&mut self, shape: impl Into<Shape>, dtype: DType, axis: u8) -> NodeId {
+        self.leaf(Op::new(OpCode::Iota, Attrs::Axis(axis)), TensorSpec::new(shape, dtype))
+    }
+
+    /// Part of one axis and all of the others; `x` itself if that is all of it.
+    pub fn slice_axis(
+        &mut self,
+        x: NodeId,
+        axis: usize,
+        start: usize,
+        size: usize,
+    ) -> Result<NodeId> {
+        let whole = |&size: &usize| SliceDim { start: 0, size, step: 1 };
+        let mut dims: Vec<SliceDim> = self.shape(x).iter().map(whole).collect();
+        if dims[axis].size == size {
+            return Ok(x);
+        }
+        dims[axis] = SliceDim { start, size, step: 1 };
+        self.slice(x, dims)
+    }
+
     /// A border around, and gaps between, the elements.
     pub fn pad(&mut self, x: NodeId, dims: Vec<PadDim>, value: Literal) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Pad, Attrs::Pad(Arc::new((dims, value.bits)))), &[x])
@@ -202,5 +255,12 @@ impl GraphBuilder {
         let axes: AxisSet = (0..from.rank()).filter(stretched).collect();
         let summed = self.sum(x, axes, false)?;
         self.reshape(summed, shape.clone())
+    }
+
+    /// Stretches the result of a reduction back over the axes it removed: the transpose of
+    /// [`GraphBuilder::sum`] over `axes` of a tensor of `shape`.
+    pub fn expand_reduced(&mut self, x: NodeId, axes: AxisSet, shape: &Shape) -> Result<NodeId> {
+        let kept = self.reshape(x, shape.reduced(axes, true))?;
+        self.broadcast_to(kept, shape.clone())
     }
 }

@@ -137,6 +137,12 @@ impl DType {
         if self.is_float() { self } else { F32 }
     }
 
+    /// The dtype composites compute in: f32 for the half floats, whose sums overflow and whose
+    /// intermediate roundings add up; itself otherwise.
+    pub fn widened(self) -> DType {
+        if matches!(self, F16 | BF16) { F32 } else { self }
+    }
+
     /// The dtype sums and products are taken in: integers and bool accumulate in i64.
     pub fn accumulator(self) -> DType {
         if self.is_float() { self } else { I64 }

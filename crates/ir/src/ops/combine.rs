@@ -1,5 +1,6 @@
 //! Ops that place operands into a larger result: concat and pad.
 
+use super::rules::only;
 use super::*;
 
 fn concat(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -51,6 +52,33 @@ fn pad(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
+/// Each operand gets the part of the cotangent that lies where it was placed.
+fn concat_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::Axis(axis) = v.op.attrs else { unreachable!("concat carries an axis") };
+    let axis = axis as usize;
+    let mut start = 0;
+    let mut cotangents = Cotangents::with_capacity(v.inputs.len());
+    for (&input, &wanted) in v.inputs.iter().zip(v.wanted) {
+        let size = v.b.shape(input)[axis];
+        let part = if wanted { Some(v.b.slice_axis(v.ct, axis, start, size)?) } else { None };
+        cotangents.push(part);
+        start += size;
+    }
+    Ok(cotangents)
+}
+
+/// The part of the cotangent at the places of the operand's elements.
+fn pad_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::Pad(pad) = &v.op.attrs else { unreachable!("pad carries widths") };
+    let taken = |(d, &size): (&PadDim, &usize)| SliceDim {
+        start: if size == 0 { 0 } else { d.low },
+        size,
+        step: d.interior + 1,
+    };
+    let dims = pad.0.iter().zip(v.b.shape(v.inputs[0]).iter()).map(taken).collect();
+    only(v.b.slice(v.ct, dims)?)
+}
+
 /// Operands side by side along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
     name: "concat",
@@ -58,6 +86,7 @@ pub static CONCAT: OpDef = OpDef {
     class: Class::Combine,
     arity: (1, usize::MAX),
     infer: concat,
+    derivative: Derivative::Rule(concat_vjp),
     ..OpDef::BLANK
 };
 
@@ -68,5 +97,6 @@ pub static PAD: OpDef = OpDef {
     class: Class::Combine,
     arity: (1, 1),
     infer: pad,
+    derivative: Derivative::Rule(pad_vjp),
     ..OpDef::BLANK
 };

@@ -1,7 +1,11 @@
 //! Composites: ops with a name of their own in graphs and a definition in terms of primitives.
 
+mod decompose;
+mod vjp;
+
 use super::reduce::reduced_spec;
 use super::*;
+use crate::NodeId;
 
 const fn composite(
     name: &'static str,
@@ -21,8 +25,10 @@ const fn composite(
     }
 }
 
-fn undefined(d: &mut Decomposition<'_>) -> Result<NodeId> {
-    Err(Error::InvalidArgument { op: d.op.name(), reason: "has no decomposition yet".into() })
+/// The same composite with a rule, where that gives a better program than differentiating the
+/// decomposition.
+const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
+    OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
 fn any(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -104,70 +110,106 @@ fn cross_entropy(call: OpCall<'_>) -> Result<TensorSpec> {
 /// Identity through which no gradient flows.
 pub static STOP_GRADIENT: OpDef = OpDef {
     derivative: Derivative::Zero("stop_gradient was asked for"),
-    ..composite("stop_gradient", "The same value, held constant by gradients.", any, undefined)
+    ..composite(
+        "stop_gradient",
+        "The same value, held constant by gradients.",
+        any,
+        decompose::stop_gradient,
+    )
 };
 /// `max(x, 0)`, NaN for NaN; derivative 0 at 0.
-pub static RELU: OpDef =
-    composite("relu", "Each element, or zero where it is negative.", numeric, undefined);
+pub static RELU: OpDef = with_rule(
+    vjp::relu,
+    composite("relu", "Each element, or zero where it is negative.", numeric, decompose::relu),
+);
 /// `1 / (1 + exp(-x))`.
-pub static SIGMOID: OpDef =
-    composite("sigmoid", "The logistic function of each element.", floating, undefined);
+pub static SIGMOID: OpDef = with_rule(
+    vjp::sigmoid,
+    composite("sigmoid", "The logistic function of each element.", floating, decompose::sigmoid),
+);
 /// `log(sigmoid(x))`, without overflow.
-pub static LOG_SIGMOID: OpDef = composite(
-    "log_sigmoid",
-    "The logarithm of the logistic function of each element.",
-    floating,
-    undefined,
+pub static LOG_SIGMOID: OpDef = with_rule(
+    vjp::log_sigmoid,
+    composite(
+        "log_sigmoid",
+        "The logarithm of the logistic function of each element.",
+        floating,
+        decompose::log_sigmoid,
+    ),
 );
 /// `x * sigmoid(x)`.
 pub static SILU: OpDef =
-    composite("silu", "Each element times its logistic function.", floating, undefined);
+    composite("silu", "Each element times its logistic function.", floating, decompose::silu);
 /// `log(1 + exp(x))`, without overflow.
-pub static SOFTPLUS: OpDef = composite("softplus", "log(1 + exp(x)).", floating, undefined);
+pub static SOFTPLUS: OpDef = with_rule(
+    vjp::softplus,
+    composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
+);
 /// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
 pub static GELU: OpDef =
-    composite("gelu", "The Gaussian error linear unit of each element.", floating, undefined);
+    composite("gelu", "The Gaussian error linear unit of each element.", floating, decompose::gelu);
 /// Arithmetic mean over axes; NaN over nothing.
 pub static MEAN: OpDef =
-    composite("mean", "The mean of the elements along some axes.", over_axes, undefined);
+    composite("mean", "The mean of the elements along some axes.", over_axes, decompose::mean);
 /// Variance over axes (attribute `Moments`), by the two-pass formula.
-pub static VAR: OpDef =
-    composite("var", "The variance of the elements along some axes.", over_axes, undefined);
+pub static VAR: OpDef = with_rule(
+    vjp::var,
+    composite("var", "The variance of the elements along some axes.", over_axes, decompose::var),
+);
 /// `log(sum(exp(x)))` without overflow; -inf over nothing.
-pub static LOGSUMEXP: OpDef = composite(
-    "logsumexp",
-    "The logarithm of the sum of exponentials along some axes.",
-    over_axes,
-    undefined,
+pub static LOGSUMEXP: OpDef = with_rule(
+    vjp::logsumexp,
+    composite(
+        "logsumexp",
+        "The logarithm of the sum of exponentials along some axes.",
+        over_axes,
+        decompose::logsumexp,
+    ),
 );
 /// Exponentials normalised to sum 1 along an axis.
-pub static SOFTMAX: OpDef = composite(
-    "softmax",
-    "Exponentials normalised to sum to one along an axis.",
-    along_axis,
-    undefined,
+pub static SOFTMAX: OpDef = with_rule(
+    vjp::softmax,
+    composite(
+        "softmax",
+        "Exponentials normalised to sum to one along an axis.",
+        along_axis,
+        decompose::softmax,
+    ),
 );
 /// Logarithm of softmax, without underflow.
-pub static LOG_SOFTMAX: OpDef =
-    composite("log_softmax", "The logarithm of softmax along an axis.", along_axis, undefined);
+pub static LOG_SOFTMAX: OpDef = with_rule(
+    vjp::log_softmax,
+    composite(
+        "log_softmax",
+        "The logarithm of softmax along an axis.",
+        along_axis,
+        decompose::log_softmax,
+    ),
+);
 /// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
 /// and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
     arity: (1, 3),
-    ..composite(
-        "layer_norm",
-        "Elements normalised over the last axes, then scaled and shifted.",
-        layer_norm,
-        undefined,
+    ..with_rule(
+        vjp::layer_norm,
+        composite(
+            "layer_norm",
+            "Elements normalised over the last axes, then scaled and shifted.",
+            layer_norm,
+            decompose::layer_norm,
+        ),
     )
 };
 /// `-log_softmax(logits)[label]` per row; classes on the last axis.
 pub static CROSS_ENTROPY: OpDef = OpDef {
     arity: (2, 2),
-    ..composite(
-        "cross_entropy",
-        "The negative log-likelihood of integer labels under softmax of logits.",
-        cross_entropy,
-        undefined,
+    ..with_rule(
+        vjp::cross_entropy,
+        composite(
+            "cross_entropy",
+            "The negative log-likelihood of integer labels under softmax of logits.",
+            cross_entropy,
+            decompose::cross_entropy,
+        ),
     )
 };

@@ -29,6 +29,21 @@ fn matmul(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: batch.iter().copied().chain([m, n]).collect(), dtype })
 }
 
+/// `ct b^T` and `a^T ct`, summed over the batch axes along which an operand was broadcast.
+fn matmul_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    Ok(smallvec::smallvec![
+        v.operand(0, |v| {
+            let transposed = v.b.transpose(b)?;
+            v.b.matmul(v.ct, transposed)
+        })?,
+        v.operand(1, |v| {
+            let transposed = v.b.transpose(a)?;
+            v.b.matmul(transposed, v.ct)
+        })?
+    ])
+}
+
 /// Matrix product of operands of rank two or more; front ends reshape vectors.
 pub static MATMUL: OpDef = OpDef {
     name: "matmul",
@@ -37,6 +52,6 @@ pub static MATMUL: OpDef = OpDef {
     arity: (2, 2),
     infer: matmul,
     iteration: Some(matmul_iteration),
-    derivative: Derivative::Zero("its rule is missing"),
+    derivative: Derivative::Rule(matmul_vjp),
     ..OpDef::BLANK
 };

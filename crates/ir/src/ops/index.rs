@@ -2,6 +2,8 @@
 //! end; an index outside the axis is an error when the program runs.
 
 use super::*;
+use crate::NodeId;
+use smallvec::smallvec;
 
 fn indexed_axis(call: OpCall<'_>, spec: &TensorSpec, axis: u8) -> Result<usize> {
     if (axis as usize) < spec.shape.rank() {
@@ -88,6 +90,33 @@ fn scatter_add_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: updates.shape.with_dim(axis, size), dtype: updates.dtype })
 }
 
+fn axis_of(op: &Op) -> u8 {
+    match op.attrs {
+        Attrs::Axis(axis) | Attrs::Scatter { axis, .. } => axis,
+        _ => unreachable!("ops that index carry an axis"),
+    }
+}
+
+/// The cotangent of the tensor a take of some kind reads: the same cotangent, scattered.
+fn gather_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
+    let axis = axis_of(&v.op);
+    let size = v.b.shape(v.inputs[0])[axis as usize];
+    let size = u32::try_from(size).map_err(|_| Error::InvalidShape {
+        op: v.op.name(),
+        shape: v.b.shape(v.inputs[0]).clone(),
+        reason: format!("axis {axis} is too long to take a gradient; at most {}", u32::MAX),
+    })?;
+    let op = Op::new(transpose, Attrs::Scatter { axis, size });
+    Ok(smallvec![Some(v.b.emit(op, &[v.inputs[1], v.ct])?), None])
+}
+
+/// The cotangent of the updates a scatter of some kind adds: the result's, gathered.
+fn scatter_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
+    let gather = Op::new(transpose, Attrs::Axis(axis_of(&v.op)));
+    let updates: NodeId = v.b.emit(gather, &[v.ct, v.inputs[0]])?;
+    Ok(smallvec![None, Some(updates)])
+}
+
 const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK };
 
 /// `take(x, indices)`: whole slices of `x` along an axis; the axis is replaced by the indices'
@@ -96,6 +125,7 @@ pub static TAKE: OpDef = OpDef {
     name: "take",
     doc: "Slices of a tensor along an axis, by index.",
     infer: take,
+    derivative: Derivative::Rule(|v| gather_vjp(v, OpCode::ScatterAdd)),
     ..INDEX
 };
 /// `take_along_axis(x, indices)`: one element per index, the other coordinates unchanged.
@@ -103,6 +133,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     name: "take_along_axis",
     doc: "One element per index along an axis, other coordinates unchanged.",
     infer: take_along_axis,
+    derivative: Derivative::Rule(|v| gather_vjp(v, OpCode::ScatterAddAlongAxis)),
     ..INDEX
 };
 /// `scatter_add(indices, updates)`: zeros, plus each update at its index: the transpose of take.
@@ -110,6 +141,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
     name: "scatter_add",
     doc: "Zeros with slices added along an axis, by index.",
     infer: scatter_add,
+    derivative: Derivative::Rule(|v| scatter_vjp(v, OpCode::Take)),
     ..INDEX
 };
 /// `scatter_add_along_axis(indices, updates)`: the transpose of take_along_axis.
@@ -117,5 +149,6 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
     name: "scatter_add_along_axis",
     doc: "Zeros with elements added along an axis, by index, other coordinates unchanged.",
     infer: scatter_add_along_axis,
+    derivative: Derivative::Rule(|v| scatter_vjp(v, OpCode::TakeAlongAxis)),
     ..INDEX
 };

@@ -13,11 +13,12 @@ pub mod elementwise;
 pub mod index;
 pub mod leaf;
 pub mod reduce;
+pub mod rules;
 pub mod view;
 
 pub use attrs::{Attrs, AxisSet, PadDim, Real, SliceDim};
+pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 
-use crate::builder::GraphBuilder;
 use crate::{DType, Error, Iteration, NodeId, Result, TensorSpec};
 use std::fmt;
 
@@ -58,44 +59,6 @@ impl OpCall<'_> {
     pub fn name(&self) -> &'static str {
         self.op.name()
     }
-}
-
-/// How an op is differentiated in reverse.
-#[derive(Clone, Copy)]
-pub enum Derivative {
-    /// A rule that records the cotangents of the operands.
-    Rule(fn(&mut Vjp<'_>) -> Result<Cotangents>),
-    /// Through the op's decomposition.
-    Decompose,
-    /// No gradient flows; the reason is shown where a user asks for one.
-    Zero(&'static str),
-}
-
-/// Cotangents of an op's operands, in order; `None` where no gradient flows to an operand.
-pub type Cotangents = smallvec::SmallVec<[Option<NodeId>; 3]>;
-
-/// What a derivative rule is given: the call as it stands in the graph being built.
-pub struct Vjp<'a> {
-    /// Where the rule records its ops.
-    pub b: &'a mut GraphBuilder,
-    /// The op with its attributes.
-    pub op: Op,
-    /// The operands.
-    pub inputs: &'a [NodeId],
-    /// The op's result.
-    pub output: NodeId,
-    /// The cotangent of the result, of the result's shape and dtype.
-    pub ct: NodeId,
-}
-
-/// What a decomposition is given: the op and its operands in the graph being built.
-pub struct Decomposition<'a> {
-    /// Where the primitives are recorded.
-    pub b: &'a mut GraphBuilder,
-    /// The op with its attributes.
-    pub op: &'a Op,
-    /// The operands.
-    pub inputs: &'a [NodeId],
 }
 
 /// Definition of one op: the single place that says what it is.

@@ -1,8 +1,10 @@
 //! Reductions over a set of axes, and argmax/argmin over one.
 
+use super::rules::only;
 use super::*;
 use crate::index_map::reduce_iteration;
 use crate::shape::normalize_axis;
+use crate::{GraphBuilder, Literal, NodeId, Shape};
 
 const fn reduction(
     name: &'static str,
@@ -16,7 +18,7 @@ const fn reduction(
         arity: (1, 1),
         infer,
         iteration: Some(reduce_iteration),
-        derivative: Derivative::Zero("it is piecewise constant"),
+        derivative: Derivative::Zero("its result is not a floating-point number"),
         ..OpDef::BLANK
     }
 }
@@ -85,18 +87,105 @@ fn arg(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { dtype: DType::I64, ..spec })
 }
 
+/// The axes a call reduces.
+pub(crate) fn reduced_axes(op: &Op) -> AxisSet {
+    match op.attrs {
+        Attrs::Axes { axes, .. } | Attrs::Moments { axes, .. } => axes,
+        _ => AxisSet::default(),
+    }
+}
+
+fn sum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let shape = v.b.shape(v.inputs[0]).clone();
+    only(v.b.expand_reduced(v.ct, reduced_axes(&v.op), &shape)?)
+}
+
+/// Counted and divided in f32 for the half floats, which cannot count beyond a few thousand.
+fn extremum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let x = v.inputs[0];
+    let (axes, shape, dtype) = (reduced_axes(&v.op), v.b.shape(x).clone(), v.b.dtype(x));
+    let best = v.b.expand_reduced(v.output, axes, &shape)?;
+    let ties = v.b.eq(x, best)?;
+    let ones = v.b.cast(ties, dtype.widened())?;
+    let count = v.b.sum(ones, axes, true)?;
+    let ct = v.b.widen(v.ct)?;
+    let ct = v.b.reshape(ct, shape.reduced(axes, true))?;
+    let share = v.b.div(ct, count)?;
+    let share = v.b.cast(share, dtype)?;
+    let zero = v.scalar(0.0);
+    only(v.b.select(ties, share, zero)?)
+}
+
+/// Differentiates a product as the tree of pairwise products it equals: dividing the product by
+/// each element would be wrong where an element is 0, and treating zeros apart would be wrong in
+/// the second derivative.
+fn prod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (axes, shape) = (reduced_axes(&v.op), v.b.shape(v.inputs[0]).clone());
+    if axes.iter().any(|axis| shape[axis] == 0) {
+        return Ok(smallvec::smallvec![None]);
+    }
+    // Reduced axes last, as one.
+    let kept = AxisSet(AxisSet::all(shape.rank()).0 & !axes.0);
+    let perm: Vec<usize> = kept.iter().chain(axes.iter()).collect();
+    let moved = v.b.permute(v.inputs[0], &perm)?;
+    let moved_shape = v.b.shape(moved).clone();
+    let rows = shape.reduced(axes, false);
+    let width = axes.iter().map(|axis| shape[axis]).product();
+    let with_last = |size| rows.iter().copied().chain([size]).collect::<Shape>();
+    let flat = v.b.reshape(moved, with_last(width))?;
+
+    let ct = v.b.reshape(v.ct, with_last(1))?;
+    let ct = tree_product_vjp(v.b, flat, ct)?;
+    let ct = v.b.reshape(ct, moved_shape)?;
+    let mut inverse = vec![0; perm.len()];
+    perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+    only(v.b.permute(ct, &inverse)?)
+}
+
+/// Cotangent of `x`, whose last axis is multiplied up in log2 many steps, from the product's.
+fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeId> {
+    let axis = b.shape(x).rank() - 1;
+    let one = Literal::from_i64(b.dtype(x), 1);
+    let mut levels = Vec::new();
+    let mut level = x;
+    while b.shape(level)[axis] > 1 {
+        let width = b.shape(level)[axis];
+        let half = width.div_ceil(2);
+        let mut widths = vec![PadDim::default(); axis + 1];
+        widths[axis].high = 2 * half - width;
+        let even = if 2 * half > width { b.pad(level, widths, one)? } else { level };
+        let left = b.slice_axis(even, axis, 0, half)?;
+        let right = b.slice_axis(even, axis, half, half)?;
+        level = b.mul(left, right)?;
+        levels.push((left, right, width));
+    }
+    levels.into_iter().rev().try_fold(ct, |ct, (left, right, width)| {
+        let (for_left, for_right) = (b.mul(ct, right)?, b.mul(ct, left)?);
+        let both = b.concat(&[for_left, for_right], axis as u8)?;
+        b.slice_axis(both, axis, 0, width)
+    })
+}
+
 /// Sum; 0 over nothing.
-pub static SUM: OpDef =
-    reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic);
+pub static SUM: OpDef = OpDef {
+    derivative: Derivative::Rule(sum_vjp),
+    ..reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic)
+};
 /// Product; 1 over nothing.
-pub static PROD: OpDef =
-    reduction("reduce_prod", "The product of the elements along some axes.", arithmetic);
-/// Largest, NaN if any is.
-pub static MAX: OpDef =
-    reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum);
-/// Smallest, NaN if any is.
-pub static MIN: OpDef =
-    reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum);
+pub static PROD: OpDef = OpDef {
+    derivative: Derivative::Rule(prod_vjp),
+    ..reduction("reduce_prod", "The product of the elements along some axes.", arithmetic)
+};
+/// Largest, NaN if any is. Ties share the cotangent evenly.
+pub static MAX: OpDef = OpDef {
+    derivative: Derivative::Rule(extremum_vjp),
+    ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
+};
+/// Smallest, NaN if any is. Ties share the cotangent evenly.
+pub static MIN: OpDef = OpDef {
+    derivative: Derivative::Rule(extremum_vjp),
+    ..reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum)
+};
 /// Disjunction; false over nothing.
 pub static ANY: OpDef =
     reduction("reduce_any", "True where any element along some axes is true.", logical);

@@ -1,15 +1,18 @@
 //! Views: rearrangements of one operand's elements that need no arithmetic.
 
+use super::rules::only;
 use super::*;
-use crate::Shape;
 use crate::index_map::{broadcast_iteration, flip_iteration, permute_iteration, slice_iteration};
+use crate::{Literal, Shape};
 
 const fn view(
     name: &'static str,
     doc: &'static str,
     infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+    vjp: fn(&mut Vjp<'_>) -> Result<Cotangents>,
 ) -> OpDef {
-    OpDef { name, doc, class: Class::View, arity: (1, 1), infer, ..OpDef::BLANK }
+    let derivative = Derivative::Rule(vjp);
+    OpDef { name, doc, class: Class::View, arity: (1, 1), infer, derivative, ..OpDef::BLANK }
 }
 
 fn target<'a>(call: OpCall<'a>) -> Result<&'a Shape> {
@@ -106,26 +109,75 @@ fn flip(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(spec.clone())
 }
 
+fn reshape_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let shape = v.b.shape(v.inputs[0]).clone();
+    only(v.b.reshape(v.ct, shape)?)
+}
+
+fn permute_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::Perm(perm) = &v.op.attrs else { unreachable!("permute carries a permutation") };
+    let mut inverse = vec![0; perm.len()];
+    perm.iter().enumerate().for_each(|(to, &from)| inverse[from as usize] = to);
+    only(v.b.permute(v.ct, &inverse)?)
+}
+
+fn broadcast_to_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let shape = v.b.shape(v.inputs[0]).clone();
+    only(v.b.sum_to(v.ct, &shape)?)
+}
+
+/// Zeros before, after and between the elements the slice took.
+fn slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::Slice(dims) = &v.op.attrs else { unreachable!("slice carries bounds") };
+    let width = |(d, &size): (&SliceDim, &usize)| match d.size {
+        0 => PadDim { low: 0, high: size, interior: 0 },
+        n => PadDim {
+            low: d.start,
+            high: size - (d.start + (n - 1) * d.step + 1),
+            interior: d.step - 1,
+        },
+    };
+    let widths = dims.iter().zip(v.b.shape(v.inputs[0]).iter()).map(width).collect();
+    let zero = Literal::from_i64(v.b.dtype(v.ct), 0);
+    only(v.b.pad(v.ct, widths, zero)?)
+}
+
+fn flip_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    only(v.b.emit(v.op.clone(), &[v.ct])?)
+}
+
 /// Same elements, same row-major order, another shape.
 pub static RESHAPE: OpDef = OpDef {
     class: Class::Reshape,
-    ..view("reshape", "The same elements in the same order under another shape.", reshape)
+    ..view(
+        "reshape",
+        "The same elements in the same order under another shape.",
+        reshape,
+        reshape_vjp,
+    )
 };
 /// Axes in another order.
 pub static PERMUTE: OpDef = OpDef {
     iteration: Some(permute_iteration),
-    ..view("permute", "The axes in another order.", permute)
+    ..view("permute", "The axes in another order.", permute, permute_vjp)
 };
 /// Axes of size one stretched and axes added in front.
 pub static BROADCAST_TO: OpDef = OpDef {
     iteration: Some(broadcast_iteration),
-    ..view("broadcast_to", "Axes of size one stretched, axes added in front.", broadcast_to)
+    ..view(
+        "broadcast_to",
+        "Axes of size one stretched, axes added in front.",
+        broadcast_to,
+        broadcast_to_vjp,
+    )
 };
 /// A regular sub-grid of the elements.
 pub static SLICE: OpDef = OpDef {
     iteration: Some(slice_iteration),
-    ..view("slice", "A part of each axis, with steps.", slice)
+    ..view("slice", "A part of each axis, with steps.", slice, slice_vjp)
 };
 /// Some axes reversed.
-pub static FLIP: OpDef =
-    OpDef { iteration: Some(flip_iteration), ..view("flip", "Some axes reversed.", flip) };
+pub static FLIP: OpDef = OpDef {
+    iteration: Some(flip_iteration),
+    ..view("flip", "Some axes reversed.", flip, flip_vjp)
+};

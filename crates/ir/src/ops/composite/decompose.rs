@@ -1,0 +1,255 @@
+//! Definitions of the composites. Sums and exponentials of half floats are taken in f32 and the
+//! result is cast back: a mean of f16 must not overflow.
+
+use super::super::reduce::reduced_axes;
+use super::*;
+use crate::{GraphBuilder, Shape};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+type Definition = Result<NodeId>;
+
+impl Decomposition<'_> {
+    /// The first operand in the dtype to compute in.
+    fn wide(&mut self) -> Result<NodeId> {
+        self.b.widen(self.inputs[0])
+    }
+
+    /// A result in the dtype of the first operand.
+    fn narrow(&mut self, x: NodeId) -> Result<NodeId> {
+        self.b.cast(x, self.b.dtype(self.inputs[0]))
+    }
+
+    fn axis(&self) -> u8 {
+        let Attrs::Axis(axis) = self.op.attrs else { unreachable!("the shape rule checks it") };
+        axis
+    }
+}
+
+pub(super) fn stop_gradient(d: &mut Decomposition<'_>) -> Definition {
+    Ok(d.inputs[0])
+}
+
+pub(super) fn relu(d: &mut Decomposition<'_>) -> Definition {
+    let zero = d.b.scalar_like(d.inputs[0], 0.0);
+    d.b.maximum(d.inputs[0], zero)
+}
+
+/// The exponential overflows to infinity only where the result is 0.
+pub(super) fn sigmoid(d: &mut Decomposition<'_>) -> Definition {
+    let x = d.wide()?;
+    let minus = d.b.neg(x)?;
+    let exp = d.b.exp(minus)?;
+    let one = d.b.scalar_like(x, 1.0);
+    let divisor = d.b.add(one, exp)?;
+    let y = d.b.div(one, divisor)?;
+    d.narrow(y)
+}
+
+/// `-softplus(-x)`.
+pub(super) fn log_sigmoid(d: &mut Decomposition<'_>) -> Definition {
+    let minus = d.b.neg(d.inputs[0])?;
+    let softplus = d.b.softplus(minus)?;
+    d.b.neg(softplus)
+}
+
+pub(super) fn silu(d: &mut Decomposition<'_>) -> Definition {
+    let x = d.wide()?;
+    let sigmoid = d.b.sigmoid(x)?;
+    let y = d.b.mul(x, sigmoid)?;
+    d.narrow(y)
+}
+
+/// `max(x, 0) + log1p(exp(-|x|))`: the exponential never overflows.
+pub(super) fn softplus(d: &mut Decomposition<'_>) -> Definition {
+    let x = d.wide()?;
+    let zero = d.b.scalar_like(x, 0.0);
+    let hinge = d.b.maximum(x, zero)?;
+    let abs = d.b.abs(x)?;
+    let minus = d.b.neg(abs)?;
+    let exp = d.b.exp(minus)?;
+    let rest = d.b.log1p(exp)?;
+    let y = d.b.add(hinge, rest)?;
+    d.narrow(y)
+}
+
+/// Hendrycks and Gimpel 2016: `x/2 (1 + erf(x / sqrt 2))`, or
+/// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`.
+pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
+    let x = d.wide()?;
+    let (half, one) = (d.b.scalar_like(x, 0.5), d.b.scalar_like(x, 1.0));
+    let bend = if d.op.attrs == Attrs::Approximate(true) {
+        let cubic = d.b.scalar_like(x, 0.044715);
+        let slope = d.b.scalar_like(x, FRAC_2_SQRT_PI / SQRT_2);
+        let square = d.b.mul(x, x)?;
+        let scaled = d.b.mul(square, cubic)?;
+        let factor = d.b.add(scaled, one)?;
+        let argument = d.b.mul(x, factor)?;
+        let argument = d.b.mul(argument, slope)?;
+        d.b.tanh(argument)?
+    } else {
+        let slope = d.b.scalar_like(x, FRAC_1_SQRT_2);
+        let argument = d.b.mul(x, slope)?;
+        d.b.erf(argument)?
+    };
+    let gate = d.b.add(bend, one)?;
+    let half_x = d.b.mul(x, half)?;
+    let y = d.b.mul(half_x, gate)?;
+    d.narrow(y)
+}
+
+/// How many elements of `x` a reduction over `axes` combines.
+pub(super) fn count(b: &GraphBuilder, x: NodeId, axes: AxisSet) -> f64 {
+    axes.iter().map(|axis| b.shape(x)[axis] as f64).product()
+}
+
+fn keepdims(op: &Op) -> bool {
+    match op.attrs {
+        Attrs::Axes { keepdims, .. } | Attrs::Moments { keepdims, .. } => keepdims,
+        _ => false,
+    }
+}
+
+/// The sum over the count; of nothing that is 0 / 0, NaN.
+pub(super) fn mean(d: &mut Decomposition<'_>) -> Definition {
+    let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
+    let x = d.wide()?;
+    let sum = d.b.sum(x, axes, keepdims)?;
+    let count = d.b.scalar_like(sum, count(d.b, x, axes));
+    let y = d.b.div(sum, count)?;
+    d.narrow(y)
+}
+
+/// Divisor of a variance: never negative, so that too few elements give NaN or infinity.
+pub(super) fn degrees(b: &GraphBuilder, op: &Op, x: NodeId) -> f64 {
+    let Attrs::Moments { axes, correction, .. } = op.attrs else {
+        unreachable!("the shape rule checks it")
+    };
+    (count(b, x, axes) - correction.get()).max(0.0)
+}
+
+/// `x` less its mean over axes.
+pub(super) fn centred(b: &mut GraphBuilder, x: NodeId, axes: AxisSet) -> Result<NodeId> {
+    let mean = b.mean(x, axes, true)?;
+    b.sub(x, mean)
+}
+
+/// In two passes: the one-pass formula cancels.
+pub(super) fn var(d: &mut Decomposition<'_>) -> Definition {
+    let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
+    let x = d.wide()?;
+    let centred = centred(d.b, x, axes)?;
+    let squares = d.b.mul(centred, centred)?;
+    let sum = d.b.sum(squares, axes, keepdims)?;
+    let degrees = degrees(d.b, d.op, x);
+    let divisor = d.b.scalar_like(sum, degrees);
+    let y = d.b.div(sum, divisor)?;
+    d.narrow(y)
+}
+
+/// The maximum is taken out before the exponential, unless it is infinite: then the plain formula
+/// gives the infinity, where a difference of infinities would give NaN.
+pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
+    let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
+    let x = d.wide()?;
+    let shape = d.b.shape(x).clone();
+    let result = shape.reduced(axes, keepdims);
+    if shape.numel() == 0 {
+        let minus_infinity = d.b.scalar_like(d.inputs[0], f64::NEG_INFINITY);
+        return d.b.broadcast_to(minus_infinity, result);
+    }
+    let max = d.b.max(x, axes, true)?;
+    let finite = d.b.is_finite(max)?;
+    let zero = d.b.scalar_like(x, 0.0);
+    let shift = d.b.select(finite, max, zero)?;
+    let shifted = d.b.sub(x, shift)?;
+    let exp = d.b.exp(shifted)?;
+    let sum = d.b.sum(exp, axes, true)?;
+    let log = d.b.log(sum)?;
+    let y = d.b.add(log, shift)?;
+    let y = d.b.reshape(y, result)?;
+    d.narrow(y)
+}
+
+/// `x` less its largest element along an axis, so that its exponential cannot overflow.
+fn shifted(b: &mut GraphBuilder, x: NodeId, axis: u8) -> Result<NodeId> {
+    let max = b.max(x, AxisSet::one(axis as usize), true)?;
+    b.sub(x, max)
+}
+
+pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
+    let (x, axis) = (d.wide()?, d.axis());
+    if d.b.shape(x).numel() == 0 {
+        return Ok(d.inputs[0]);
+    }
+    let shifted = shifted(d.b, x, axis)?;
+    let exp = d.b.exp(shifted)?;
+    let sum = d.b.sum(exp, AxisSet::one(axis as usize), true)?;
+    let y = d.b.div(exp, sum)?;
+    d.narrow(y)
+}
+
+pub(super) fn log_softmax(d: &mut Decomposition<'_>) -> Definition {
+    let (x, axis) = (d.wide()?, d.axis());
+    if d.b.shape(x).numel() == 0 {
+        return Ok(d.inputs[0]);
+    }
+    let shifted = shifted(d.b, x, axis)?;
+    let exp = d.b.exp(shifted)?;
+    let sum = d.b.sum(exp, AxisSet::one(axis as usize), true)?;
+    let log = d.b.log(sum)?;
+    let y = d.b.sub(shifted, log)?;
+    d.narrow(y)
+}
+
+/// What a layer norm and its derivative share.
+pub(super) struct Normalised {
+    /// The normalised axes.
+    pub axes: AxisSet,
+    /// The operand with mean 0 and variance 1 over them.
+    pub x: NodeId,
+    /// What it was multiplied by for that.
+    pub scale: NodeId,
+}
+
+/// Normalises a widened tensor over its last axes.
+pub(super) fn normalised(b: &mut GraphBuilder, op: &Op, x: NodeId) -> Result<Normalised> {
+    let Attrs::Norm { ndims, eps } = op.attrs else { unreachable!("the shape rule checks it") };
+    let rank = b.shape(x).rank();
+    let axes: AxisSet = (rank - ndims as usize..rank).collect();
+    let centred = centred(b, x, axes)?;
+    let squares = b.mul(centred, centred)?;
+    let variance = b.mean(squares, axes, true)?;
+    let eps = b.scalar_like(x, eps.get());
+    let guarded = b.add(variance, eps)?;
+    let scale = b.rsqrt(guarded)?;
+    let x = b.mul(centred, scale)?;
+    Ok(Normalised { axes, x, scale })
+}
+
+pub(super) fn layer_norm(d: &mut Decomposition<'_>) -> Definition {
+    let x = d.wide()?;
+    let mut y = normalised(d.b, d.op, x)?.x;
+    if let Some(&weight) = d.inputs.get(1) {
+        let weight = d.b.widen(weight)?;
+        y = d.b.mul(y, weight)?;
+    }
+    if let Some(&bias) = d.inputs.get(2) {
+        let bias = d.b.widen(bias)?;
+        y = d.b.add(y, bias)?;
+    }
+    d.narrow(y)
+}
+
+/// Minus the log-probability at each label.
+pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
+    let (logits, labels) = (d.wide()?, d.inputs[1]);
+    let rows = d.b.shape(labels).clone();
+    let classes = rows.rank() as u8;
+    let log_p = d.b.log_softmax(logits, classes)?;
+    let column: Shape = rows.iter().copied().chain([1]).collect();
+    let indices = d.b.reshape(labels, column)?;
+    let picked = d.b.take_along_axis(log_p, indices, classes)?;
+    let picked = d.b.reshape(picked, rows)?;
+    let y = d.b.neg(picked)?;
+    d.narrow(y)
+}

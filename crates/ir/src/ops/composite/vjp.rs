@@ -1,0 +1,177 @@
+//! Closed-form reverse-mode rules of composites. They record what the forward definition records
+//! in the same order, so that common subexpressions merge once both are decomposed; half floats
+//! are computed in f32 as there.
+
+use super::super::reduce::reduced_axes;
+use super::super::rules::only;
+use super::decompose::{centred, degrees, normalised};
+use super::*;
+use crate::Shape;
+use smallvec::smallvec;
+
+type Rule = Result<Cotangents>;
+
+impl Vjp<'_> {
+    /// A cotangent in the dtype of the first operand.
+    fn narrow(&mut self, ct: NodeId) -> Rule {
+        only(self.b.cast(ct, self.b.dtype(self.inputs[0]))?)
+    }
+
+    /// The result in the dtype of `x`, the widened first operand: computed again where it was
+    /// rounded to a half float, because the exponential of a logarithm magnifies that rounding.
+    fn unrounded(&mut self, x: NodeId) -> Result<NodeId> {
+        match self.b.dtype(x) == self.b.dtype(self.output) {
+            true => Ok(self.output),
+            false => self.b.emit(self.op.clone(), &[x]),
+        }
+    }
+}
+
+/// 0 at 0, unlike half of a tie in `maximum`.
+pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
+    let zero = v.scalar(0.0);
+    let positive = v.b.gt(v.inputs[0], zero)?;
+    only(v.b.select(positive, v.ct, zero)?)
+}
+
+/// `ct * y * (1 - y)`.
+pub(super) fn sigmoid(v: &mut Vjp<'_>) -> Rule {
+    let one = v.scalar(1.0);
+    let rest = v.b.sub(one, v.output)?;
+    let slope = v.b.mul(v.output, rest)?;
+    only(v.b.mul(v.ct, slope)?)
+}
+
+/// `ct * sigmoid(-x)`.
+pub(super) fn log_sigmoid(v: &mut Vjp<'_>) -> Rule {
+    let minus = v.b.neg(v.inputs[0])?;
+    let slope = v.b.sigmoid(minus)?;
+    only(v.b.mul(v.ct, slope)?)
+}
+
+/// `ct * sigmoid(x)`.
+pub(super) fn softplus(v: &mut Vjp<'_>) -> Rule {
+    let slope = v.b.sigmoid(v.inputs[0])?;
+    only(v.b.mul(v.ct, slope)?)
+}
+
+/// `ct * 2 (x - mean) / degrees`: the mean's own share cancels.
+pub(super) fn var(v: &mut Vjp<'_>) -> Rule {
+    let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
+    let shape = v.b.shape(x).clone();
+    let ct = v.b.widen(v.ct)?;
+    let centred = centred(v.b, x, axes)?;
+    let factor = v.b.scalar_like(x, 2.0 / degrees(v.b, &v.op, x));
+    let ct = v.b.mul(ct, factor)?;
+    let ct = v.b.expand_reduced(ct, axes, &shape)?;
+    let ct = v.b.mul(ct, centred)?;
+    v.narrow(ct)
+}
+
+/// `ct * exp(x - y)`, which is the softmax over the axes. Where `y` is infinite the difference
+/// would be NaN; a row of nothing but -inf gets 0.
+pub(super) fn logsumexp(v: &mut Vjp<'_>) -> Rule {
+    let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
+    let shape = v.b.shape(x).clone();
+    let y = v.unrounded(x)?;
+    let finite = v.b.is_finite(y)?;
+    let zero = v.b.scalar_like(y, 0.0);
+    let shift = v.b.select(finite, y, zero)?;
+    let shift = v.b.expand_reduced(shift, axes, &shape)?;
+    let difference = v.b.sub(x, shift)?;
+    let share = v.b.exp(difference)?;
+    let ct = v.b.widen(v.ct)?;
+    let ct = v.b.expand_reduced(ct, axes, &shape)?;
+    let ct = v.b.mul(ct, share)?;
+    v.narrow(ct)
+}
+
+fn axis(op: &Op) -> AxisSet {
+    let Attrs::Axis(axis) = op.attrs else { unreachable!("the shape rule checks it") };
+    AxisSet::one(axis as usize)
+}
+
+/// `y * (ct - sum(ct * y))`.
+pub(super) fn softmax(v: &mut Vjp<'_>) -> Rule {
+    let (y, ct) = (v.b.widen(v.output)?, v.b.widen(v.ct)?);
+    let product = v.b.mul(ct, y)?;
+    let sum = v.b.sum(product, axis(&v.op), true)?;
+    let centred = v.b.sub(ct, sum)?;
+    let ct = v.b.mul(y, centred)?;
+    v.narrow(ct)
+}
+
+/// `ct - exp(y) * sum(ct)`.
+pub(super) fn log_softmax(v: &mut Vjp<'_>) -> Rule {
+    let (x, ct) = (v.b.widen(v.inputs[0])?, v.b.widen(v.ct)?);
+    let y = v.unrounded(x)?;
+    let sum = v.b.sum(ct, axis(&v.op), true)?;
+    let p = v.b.exp(y)?;
+    let share = v.b.mul(p, sum)?;
+    let ct = v.b.sub(ct, share)?;
+    v.narrow(ct)
+}
+
+/// With `x` normalised and `g = ct * weight`: `scale * (g - mean(g) - x * mean(g * x))`; the
+/// weight gets `ct * x` and the bias `ct`, summed over the rows.
+pub(super) fn layer_norm(v: &mut Vjp<'_>) -> Rule {
+    let dtype = v.b.dtype(v.inputs[0]);
+    let (x, ct) = (v.b.widen(v.inputs[0])?, v.b.widen(v.ct)?);
+    let n = normalised(v.b, &v.op, x)?;
+    let weight = v.inputs.get(1).copied();
+    let of_x = v.operand(0, |v| {
+        let g = match weight {
+            None => ct,
+            Some(weight) => {
+                let weight = v.b.widen(weight)?;
+                v.b.mul(ct, weight)?
+            }
+        };
+        let mean = v.b.mean(g, n.axes, true)?;
+        let along = v.b.mul(g, n.x)?;
+        let along = v.b.mean(along, n.axes, true)?;
+        let along = v.b.mul(n.x, along)?;
+        let g = v.b.sub(g, mean)?;
+        let g = v.b.sub(g, along)?;
+        let g = v.b.mul(n.scale, g)?;
+        v.b.cast(g, dtype)
+    })?;
+    let mut cotangents: Cotangents = smallvec![of_x];
+    // Summed over the rows before the cast back.
+    for i in 1..v.inputs.len() {
+        let ct = match i {
+            1 => v.operand(1, |v| v.b.mul(ct, n.x))?,
+            _ => v.operand(2, |_| Ok(ct))?,
+        };
+        cotangents.push(ct.map(|ct| v.b.cast(ct, dtype)).transpose()?);
+    }
+    Ok(cotangents)
+}
+
+/// `(softmax - onehot) * ct` per row. A negative label counts from the last class, as it does
+/// where the definition takes its element.
+pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
+    let (x, labels) = (v.b.widen(v.inputs[0])?, v.inputs[1]);
+    let shape = v.b.shape(x).clone();
+    let classes = shape.rank() - 1;
+    let column: Shape = shape.with_dim(classes, 1);
+
+    let labels = v.b.cast(labels, DType::I64)?;
+    let (zero, size) =
+        (v.b.scalar_like(labels, 0.0), v.b.scalar_like(labels, shape[classes] as f64));
+    let negative = v.b.lt(labels, zero)?;
+    let wrapped = v.b.add(labels, size)?;
+    let labels = v.b.select(negative, wrapped, labels)?;
+    let labels = v.b.reshape(labels, column.clone())?;
+    let index = v.b.iota(shape, DType::I64, classes as u8);
+    let onehot = v.b.eq(index, labels)?;
+    let onehot = v.b.cast(onehot, v.b.dtype(x))?;
+
+    let log_p = v.b.log_softmax(x, classes as u8)?;
+    let p = v.b.exp(log_p)?;
+    let difference = v.b.sub(p, onehot)?;
+    let ct = v.b.widen(v.ct)?;
+    let ct = v.b.reshape(ct, column)?;
+    let ct = v.b.mul(difference, ct)?;
+    Ok(smallvec![v.narrow(ct)?.pop().flatten(), None])
+}

@@ -1,0 +1,293 @@
+//! Reverse-mode rules of the elementwise ops. Conventions where a derivative does not exist: 0 for
+//! `abs` at 0, halves for the two sides of a tie in `maximum` and `minimum`.
+
+use super::super::rules::only;
+use super::*;
+use crate::NodeId;
+use smallvec::smallvec;
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
+
+type Rule = Result<Cotangents>;
+
+/// `ct * factor`.
+fn scaled(v: &mut Vjp<'_>, factor: NodeId) -> Rule {
+    only(v.b.mul(v.ct, factor)?)
+}
+
+/// `ct / divisor`.
+fn divided(v: &mut Vjp<'_>, divisor: NodeId) -> Rule {
+    only(v.b.div(v.ct, divisor)?)
+}
+
+/// `1 + x * x`.
+fn one_plus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+    let one = v.scalar(1.0);
+    let square = v.b.mul(x, x)?;
+    v.b.add(one, square)
+}
+
+/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` keeps its digits near one.
+fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+    let one = v.scalar(1.0);
+    let (below, above) = (v.b.sub(one, x)?, v.b.add(one, x)?);
+    v.b.mul(below, above)
+}
+
+pub(super) fn neg(v: &mut Vjp<'_>) -> Rule {
+    only(v.b.neg(v.ct)?)
+}
+
+pub(super) fn abs(v: &mut Vjp<'_>) -> Rule {
+    let sign = v.b.sign(v.inputs[0])?;
+    scaled(v, sign)
+}
+
+pub(super) fn exp(v: &mut Vjp<'_>) -> Rule {
+    scaled(v, v.output)
+}
+
+pub(super) fn expm1(v: &mut Vjp<'_>) -> Rule {
+    let one = v.scalar(1.0);
+    let exp = v.b.add(v.output, one)?;
+    scaled(v, exp)
+}
+
+pub(super) fn exp2(v: &mut Vjp<'_>) -> Rule {
+    let ln2 = v.scalar(LN_2);
+    let factor = v.b.mul(v.output, ln2)?;
+    scaled(v, factor)
+}
+
+pub(super) fn log(v: &mut Vjp<'_>) -> Rule {
+    divided(v, v.inputs[0])
+}
+
+pub(super) fn log1p(v: &mut Vjp<'_>) -> Rule {
+    let one = v.scalar(1.0);
+    let divisor = v.b.add(v.inputs[0], one)?;
+    divided(v, divisor)
+}
+
+fn log_of_base(v: &mut Vjp<'_>, ln_base: f64) -> Rule {
+    let ln = v.scalar(ln_base);
+    let divisor = v.b.mul(v.inputs[0], ln)?;
+    divided(v, divisor)
+}
+
+pub(super) fn log2(v: &mut Vjp<'_>) -> Rule {
+    log_of_base(v, LN_2)
+}
+
+pub(super) fn log10(v: &mut Vjp<'_>) -> Rule {
+    log_of_base(v, LN_10)
+}
+
+pub(super) fn sqrt(v: &mut Vjp<'_>) -> Rule {
+    let half = v.scalar(0.5);
+    let ct = v.b.mul(v.ct, half)?;
+    only(v.b.div(ct, v.output)?)
+}
+
+pub(super) fn rsqrt(v: &mut Vjp<'_>) -> Rule {
+    // x^(-3/2) as x^(-1/2) / x.
+    let minus_half = v.scalar(-0.5);
+    let cubed = v.b.div(v.output, v.inputs[0])?;
+    let factor = v.b.mul(cubed, minus_half)?;
+    scaled(v, factor)
+}
+
+pub(super) fn sin(v: &mut Vjp<'_>) -> Rule {
+    let cos = v.b.cos(v.inputs[0])?;
+    scaled(v, cos)
+}
+
+pub(super) fn cos(v: &mut Vjp<'_>) -> Rule {
+    let sin = v.b.sin(v.inputs[0])?;
+    let factor = v.b.neg(sin)?;
+    scaled(v, factor)
+}
+
+pub(super) fn tan(v: &mut Vjp<'_>) -> Rule {
+    let factor = one_plus_square(v, v.output)?;
+    scaled(v, factor)
+}
+
+pub(super) fn asin(v: &mut Vjp<'_>) -> Rule {
+    let inside = one_minus_square(v, v.inputs[0])?;
+    let divisor = v.b.sqrt(inside)?;
+    divided(v, divisor)
+}
+
+pub(super) fn acos(v: &mut Vjp<'_>) -> Rule {
+    let inside = one_minus_square(v, v.inputs[0])?;
+    let root = v.b.sqrt(inside)?;
+    let divisor = v.b.neg(root)?;
+    divided(v, divisor)
+}
+
+pub(super) fn atan(v: &mut Vjp<'_>) -> Rule {
+    let divisor = one_plus_square(v, v.inputs[0])?;
+    divided(v, divisor)
+}
+
+pub(super) fn sinh(v: &mut Vjp<'_>) -> Rule {
+    let cosh = v.b.cosh(v.inputs[0])?;
+    scaled(v, cosh)
+}
+
+pub(super) fn cosh(v: &mut Vjp<'_>) -> Rule {
+    let sinh = v.b.sinh(v.inputs[0])?;
+    scaled(v, sinh)
+}
+
+pub(super) fn tanh(v: &mut Vjp<'_>) -> Rule {
+    let factor = one_minus_square(v, v.output)?;
+    scaled(v, factor)
+}
+
+pub(super) fn asinh(v: &mut Vjp<'_>) -> Rule {
+    let inside = one_plus_square(v, v.inputs[0])?;
+    let divisor = v.b.sqrt(inside)?;
+    divided(v, divisor)
+}
+
+pub(super) fn acosh(v: &mut Vjp<'_>) -> Rule {
+    let one = v.scalar(1.0);
+    let (below, above) = (v.b.sub(v.inputs[0], one)?, v.b.add(v.inputs[0], one)?);
+    let inside = v.b.mul(below, above)?;
+    let divisor = v.b.sqrt(inside)?;
+    divided(v, divisor)
+}
+
+pub(super) fn atanh(v: &mut Vjp<'_>) -> Rule {
+    let divisor = one_minus_square(v, v.inputs[0])?;
+    divided(v, divisor)
+}
+
+pub(super) fn erf(v: &mut Vjp<'_>) -> Rule {
+    let square = v.b.mul(v.inputs[0], v.inputs[0])?;
+    let exponent = v.b.neg(square)?;
+    let bell = v.b.exp(exponent)?;
+    let height = v.scalar(FRAC_2_SQRT_PI);
+    let factor = v.b.mul(bell, height)?;
+    scaled(v, factor)
+}
+
+/// Between floats the cotangent is cast back; integers and bool carry none.
+pub(super) fn cast(v: &mut Vjp<'_>) -> Rule {
+    let from = v.b.dtype(v.inputs[0]);
+    if !from.is_float() || !v.b.dtype(v.ct).is_float() {
+        return Ok(smallvec![None]);
+    }
+    only(v.b.cast(v.ct, from)?)
+}
+
+pub(super) fn add(v: &mut Vjp<'_>) -> Rule {
+    Ok(smallvec![v.operand(0, |v| Ok(v.ct))?, v.operand(1, |v| Ok(v.ct))?])
+}
+
+pub(super) fn sub(v: &mut Vjp<'_>) -> Rule {
+    Ok(smallvec![v.operand(0, |v| Ok(v.ct))?, v.operand(1, |v| v.b.neg(v.ct))?])
+}
+
+pub(super) fn mul(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    Ok(smallvec![v.operand(0, |v| v.b.mul(v.ct, b))?, v.operand(1, |v| v.b.mul(v.ct, a))?])
+}
+
+pub(super) fn div(v: &mut Vjp<'_>) -> Rule {
+    let over_b = v.b.div(v.ct, v.inputs[1])?;
+    Ok(smallvec![
+        v.operand(0, |_| Ok(over_b))?,
+        v.operand(1, |v| {
+            let positive = v.b.mul(over_b, v.output)?;
+            v.b.neg(positive)
+        })?
+    ])
+}
+
+/// The quotient is constant between the jumps: `a - floor(a / b) * b`.
+pub(super) fn remainder(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    Ok(smallvec![
+        v.operand(0, |v| Ok(v.ct))?,
+        v.operand(1, |v| {
+            let quotient = v.b.floor_divide(a, b)?;
+            let positive = v.b.mul(v.ct, quotient)?;
+            v.b.neg(positive)
+        })?
+    ])
+}
+
+/// `d/da = b * a^(b - 1)`, 0 where `b` is 0; `d/db = a^b * log(a)`, 0 where `a` is 0. The operand
+/// of the unselected branch is replaced too, or its infinity times the zero that reaches it would
+/// be NaN in the next derivative.
+pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
+    let base = v.operand(0, |v| {
+        let constant = v.b.eq(b, zero)?;
+        let safe = v.b.select(constant, one, a)?;
+        let less = v.b.sub(b, one)?;
+        let power = v.b.pow(safe, less)?;
+        let slope = v.b.mul(b, power)?;
+        let slope = v.b.select(constant, zero, slope)?;
+        v.b.mul(v.ct, slope)
+    })?;
+    let exponent = v.operand(1, |v| {
+        let vanishes = v.b.eq(a, zero)?;
+        let safe = v.b.select(vanishes, one, a)?;
+        let log = v.b.log(safe)?;
+        let slope = v.b.mul(v.output, log)?;
+        let slope = v.b.select(vanishes, zero, slope)?;
+        v.b.mul(v.ct, slope)
+    })?;
+    Ok(smallvec![base, exponent])
+}
+
+/// The whole cotangent to the side that `wins`, half to each in a tie.
+fn extremum(v: &mut Vjp<'_>, wins: OpCode) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let (zero, half) = (v.scalar(0.0), v.scalar(0.5));
+    let half = v.b.mul(v.ct, half)?;
+    let tie = v.b.eq(a, b)?;
+    let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
+        let won = v.b.op(wins, &[this, other])?;
+        let outright = v.b.select(won, v.ct, zero)?;
+        v.b.select(tie, half, outright)
+    };
+    Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
+}
+
+pub(super) fn maximum(v: &mut Vjp<'_>) -> Rule {
+    extremum(v, OpCode::Gt)
+}
+
+pub(super) fn minimum(v: &mut Vjp<'_>) -> Rule {
+    extremum(v, OpCode::Lt)
+}
+
+pub(super) fn atan2(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let (aa, bb) = (v.b.mul(a, a)?, v.b.mul(b, b)?);
+    let norm = v.b.add(aa, bb)?;
+    let over = v.b.div(v.ct, norm)?;
+    Ok(smallvec![
+        v.operand(0, |v| v.b.mul(over, b))?,
+        v.operand(1, |v| {
+            let positive = v.b.mul(over, a)?;
+            v.b.neg(positive)
+        })?
+    ])
+}
+
+/// The branch not taken gets exactly 0, whatever its own derivative is.
+pub(super) fn select(v: &mut Vjp<'_>) -> Rule {
+    let cond = v.inputs[0];
+    let zero = v.scalar(0.0);
+    Ok(smallvec![
+        None,
+        v.operand(1, |v| v.b.select(cond, v.ct, zero))?,
+        v.operand(2, |v| v.b.select(cond, zero, v.ct))?
+    ])
+}
