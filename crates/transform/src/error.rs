@@ -1,0 +1,61 @@
+//! Errors of transforms: requests that have no meaning, with what was found and what to do.
+
+use girih_ir::{DType, NodeId, Shape, TensorSpec};
+
+/// Result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a derivative cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The gradient of something that is not one number.
+    #[error(
+        "grad: the output has shape {shape}; a gradient is of a scalar, so reduce the output \
+         (sum, mean) or use vjp with a cotangent of that shape"
+    )]
+    OutputNotScalar {
+        /// The output's shape.
+        shape: Shape,
+    },
+    /// The gradient of something that does not vary continuously.
+    #[error(
+        "grad: the output has dtype {dtype}; expected a floating-point dtype, so cast it first"
+    )]
+    OutputNotFloat {
+        /// The output's dtype.
+        dtype: DType,
+    },
+    /// The gradient with respect to something that does not vary continuously.
+    #[error(
+        "grad: argument {index} to differentiate by has dtype {dtype}; expected a floating-point \
+         dtype, so cast it first or leave it out of argnums"
+    )]
+    WrtNotFloat {
+        /// Position in the list of values to differentiate by.
+        index: usize,
+        /// Its dtype.
+        dtype: DType,
+    },
+    /// A cotangent that does not fit its output.
+    #[error("vjp: the cotangent of output {output} is {found}; expected {expected}, as the output")]
+    CotangentMismatch {
+        /// The output.
+        output: NodeId,
+        /// The output's spec.
+        expected: TensorSpec,
+        /// The cotangent's spec.
+        found: TensorSpec,
+    },
+    /// A node that is not in the graph.
+    #[error("{node} is not in the graph, which has {len} nodes")]
+    UnknownNode {
+        /// The node as given.
+        node: NodeId,
+        /// Nodes of the graph.
+        len: usize,
+    },
+    /// A rule recorded an ill-formed op, or the result would be too large.
+    #[error(transparent)]
+    Graph(#[from] girih_ir::Error),
+}

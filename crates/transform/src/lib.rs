@@ -1,0 +1,11 @@
+//! Transforms of closed graphs: programs in, programs out. Reverse-mode derivatives for now.
+//!
+//! Transforms know the op registry of `girih-ir` and nothing else: no values, devices, passes or
+//! front ends. What they write is as lazy as what they read, so they nest to any depth.
+#![forbid(unsafe_code)]
+
+mod error;
+mod reverse;
+
+pub use error::{Error, Result};
+pub use reverse::{gradients, vjp};

@@ -1,0 +1,216 @@
+//! Reverse-mode derivatives: walks a closed graph from its outputs back, asks each op's rule for
+//! the cotangents of its operands and adds up what reaches a node along several ways.
+//!
+//! The graph is extended, never rewritten: every node keeps its id and the derivative's ops are
+//! appended. A composite that is differentiated through its decomposition gets the decomposition
+//! appended and stays; once both are decomposed, common subexpression elimination merges them.
+//!
+//! Laws, each with a test: nothing recurses; only rules of ops that lie between what is
+//! differentiated and what it is differentiated by are asked, and only for the operands on such a
+//! way; the arguments of the graph do not change; an input that an output does not depend on gets
+//! zeros.
+
+use crate::{Error, Result};
+use girih_ir::ops::{Derivative, Vjp};
+use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
+use smallvec::SmallVec;
+
+/// Appends the gradients of a scalar `output` with respect to the nodes `wrt`.
+///
+/// Gives the extended graph: the nodes of `graph` under their ids, then the derivative's; the
+/// outputs of `graph`, then one gradient per entry of `wrt`, of that node's shape and dtype. A node
+/// named twice in `wrt` gets its whole gradient twice; an interior node may be named. `seed` is a
+/// node of the graph to be used as the output's cotangent instead of 1.
+///
+/// Errors: [`Error::OutputNotScalar`], [`Error::OutputNotFloat`], [`Error::WrtNotFloat`],
+/// [`Error::CotangentMismatch`] for the seed, [`Error::UnknownNode`].
+///
+/// Cost: linear in the nodes.
+pub fn gradients(
+    graph: &Graph,
+    output: NodeId,
+    wrt: &[NodeId],
+    seed: Option<NodeId>,
+) -> Result<Graph> {
+    check_known(graph, [output])?;
+    let spec = graph.spec(output).clone();
+    if spec.shape.rank() != 0 {
+        return Err(Error::OutputNotScalar { shape: spec.shape });
+    }
+    if !spec.dtype.is_float() {
+        return Err(Error::OutputNotFloat { dtype: spec.dtype });
+    }
+    match seed {
+        Some(seed) => vjp(graph, &[output], &[seed], wrt),
+        None => {
+            let mut b = GraphBuilder::from_graph(graph.clone());
+            let one = b.constant(Literal::from_i64(spec.dtype, 1), spec.shape);
+            vjp(&b.finish(graph.outputs().iter().copied()), &[output], &[one], wrt)
+        }
+    }
+}
+
+/// Appends the vector-Jacobian products of `outputs` with the nodes `cotangents`, with respect to
+/// the nodes `wrt`: for each of these, the sum over the outputs of the cotangent times the
+/// derivative. Shapes: each cotangent has its output's spec, each product the spec of its node.
+/// The result is laid out as that of [`gradients`]. Outputs of integers are skipped with their
+/// cotangents: nothing flows through them.
+///
+/// Errors: [`Error::WrtNotFloat`], [`Error::CotangentMismatch`], [`Error::UnknownNode`].
+///
+/// Panics if `outputs` and `cotangents` differ in length.
+pub fn vjp(
+    graph: &Graph,
+    outputs: &[NodeId],
+    cotangents: &[NodeId],
+    wrt: &[NodeId],
+) -> Result<Graph> {
+    assert_eq!(outputs.len(), cotangents.len(), "one cotangent per output");
+    check_known(graph, [outputs, cotangents, wrt].into_iter().flatten().copied())?;
+    for (index, &id) in wrt.iter().enumerate() {
+        let dtype = graph.spec(id).dtype;
+        if !dtype.is_float() {
+            return Err(Error::WrtNotFloat { index, dtype });
+        }
+    }
+    for (&output, &ct) in outputs.iter().zip(cotangents) {
+        let (expected, found) = (graph.spec(output), graph.spec(ct));
+        if expected != found {
+            let (expected, found) = (expected.clone(), found.clone());
+            return Err(Error::CotangentMismatch { output, expected, found });
+        }
+    }
+    let mut reverse = Reverse::new(graph, wrt);
+    for (&output, &ct) in outputs.iter().zip(cotangents) {
+        reverse.add_cotangent(output, ct)?;
+    }
+    reverse.walk(graph.len())?;
+    let found: Vec<NodeId> = wrt.iter().map(|&id| reverse.cotangent_or_zeros(id)).collect();
+    Ok(reverse.b.finish(graph.outputs().iter().copied().chain(found)))
+}
+
+fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result<()> {
+    match nodes.into_iter().find(|id| id.index() >= graph.len()) {
+        None => Ok(()),
+        Some(node) => Err(Error::UnknownNode { node, len: graph.len() }),
+    }
+}
+
+/// The state of one walk.
+struct Reverse {
+    b: GraphBuilder,
+    /// By node: a floating-point value that depends on what is differentiated by.
+    active: Vec<bool>,
+    /// By node: the sum of the cotangents that reached it so far.
+    cotangents: Vec<Option<NodeId>>,
+}
+
+impl Reverse {
+    fn new(graph: &Graph, wrt: &[NodeId]) -> Reverse {
+        let mut active = vec![false; graph.len()];
+        wrt.iter().for_each(|id| active[id.index()] = true);
+        let b = GraphBuilder::from_graph(graph.clone());
+        let mut reverse = Reverse { b, active, cotangents: vec![None; graph.len()] };
+        reverse.activate(0);
+        reverse
+    }
+
+    /// Extends the marks to all nodes from `start` on: operands carry activity to their users.
+    fn activate(&mut self, start: usize) {
+        self.active.resize(self.b.graph().len(), false);
+        self.cotangents.resize(self.b.graph().len(), None);
+        for next in start..self.b.graph().len() {
+            let node = self.b.graph().node(NodeId(next as u32));
+            let blocked = matches!(node.op.def().derivative, Derivative::Zero(_));
+            if !blocked && node.spec.dtype.is_float() {
+                self.active[next] |= node.inputs.iter().any(|i| self.active[i.index()]);
+            }
+        }
+    }
+
+    fn add_cotangent(&mut self, id: NodeId, ct: NodeId) -> Result<()> {
+        if !self.active[id.index()] {
+            return Ok(());
+        }
+        let sum = match self.cotangents[id.index()] {
+            None => ct,
+            Some(sum) => self.b.add(sum, ct)?,
+        };
+        self.cotangents[id.index()] = Some(sum);
+        Ok(())
+    }
+
+    fn cotangent_or_zeros(&mut self, id: NodeId) -> NodeId {
+        self.cotangents[id.index()].unwrap_or_else(|| self.b.zeros_like(id))
+    }
+
+    /// Visits the nodes before `end` from the last to the first. The nodes of an appended
+    /// decomposition lie between a composite and its operands, so they are visited, last to first
+    /// too, before the walk goes on below the composite.
+    fn walk(&mut self, end: usize) -> Result<()> {
+        let (mut range, mut outer) = (0..end, Vec::new());
+        loop {
+            let Some(next) = range.next_back() else {
+                match outer.pop() {
+                    Some(rest) => range = rest,
+                    None => return Ok(()),
+                }
+                continue;
+            };
+            let id = NodeId(next as u32);
+            let Some(ct) = self.cotangents[next] else { continue };
+            if !self.b.graph().node(id).inputs.iter().any(|i| self.active[i.index()]) {
+                continue;
+            }
+            match self.b.graph().node(id).op.def().derivative {
+                Derivative::Zero(_) => {}
+                Derivative::Rule(rule) => self.apply(id, ct, rule)?,
+                Derivative::Decompose => {
+                    outer.push(std::mem::replace(&mut range, self.decompose(id, ct)?));
+                }
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        id: NodeId,
+        ct: NodeId,
+        rule: fn(&mut Vjp<'_>) -> girih_ir::Result<girih_ir::ops::Cotangents>,
+    ) -> Result<()> {
+        let node = self.b.graph().node(id).clone();
+        let wanted: SmallVec<[bool; 3]> =
+            node.inputs.iter().map(|i| self.active[i.index()]).collect();
+        let cotangents = rule(&mut Vjp {
+            b: &mut self.b,
+            op: node.op.clone(),
+            inputs: &node.inputs,
+            wanted: &wanted,
+            output: id,
+            ct,
+        })?;
+        for (&input, ct) in node.inputs.iter().zip(cotangents) {
+            let Some(ct) = ct else { continue };
+            debug_assert_eq!(
+                self.b.spec(input),
+                self.b.spec(ct),
+                "the rule of {} gives a cotangent of another spec than its operand",
+                node.op.name()
+            );
+            self.add_cotangent(input, ct)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a composite's definition, hands it the composite's cotangent and gives the range of
+    /// its nodes.
+    fn decompose(&mut self, id: NodeId, ct: NodeId) -> Result<std::ops::Range<usize>> {
+        let node = self.b.graph().node(id).clone();
+        let start = self.b.graph().len();
+        let result = self.b.decompose(&node.op, &node.inputs)?;
+        self.activate(start);
+        let end = self.b.graph().len();
+        self.add_cotangent(result, ct)?;
+        Ok(start..end)
+    }
+}

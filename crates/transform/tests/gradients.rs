@@ -1,0 +1,110 @@
+//! The structure of the graphs that reverse mode writes.
+
+use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_transform::{Error, gradients, vjp};
+
+fn f32s(shape: &[usize]) -> TensorSpec {
+    TensorSpec::new(shape, DType::F32)
+}
+
+fn count(graph: &Graph, code: OpCode) -> usize {
+    graph.nodes().filter(|(_, n)| n.op.code == code).count()
+}
+
+#[test]
+fn the_graph_is_extended_and_gradients_follow_its_outputs() {
+    let mut b = GraphBuilder::default();
+    let (x, y) = (b.input(f32s(&[3])), b.input(f32s(&[3])));
+    let product = b.mul(x, y).unwrap();
+    let sum = b.sum(product, AxisSet::all(1), false).unwrap();
+    let graph = b.finish([sum]);
+    let grads = gradients(&graph, sum, &[y, x], None).unwrap();
+    grads.verify().unwrap();
+    let expected = "\
+Graph:
+  %0 = input([3], f32)
+  %1 = input([3], f32)
+  %2 = mul(%0, %1) -> [3]
+  %3 = reduce_sum(%2) -> []
+  %4 = constant([], f32, 1.0)
+  %5 = reshape(%4) -> [1]
+  %6 = broadcast_to(%5) -> [3]
+  %7 = mul(%6, %1) -> [3]
+  %8 = mul(%6, %0) -> [3]
+  outputs: [%3, %8, %7]";
+    assert_eq!(grads.to_string(), expected);
+}
+
+#[test]
+fn rules_are_asked_only_between_the_inputs_and_the_output() {
+    let mut b = GraphBuilder::default();
+    let (x, w) = (b.input(f32s(&[5, 4])), b.input(f32s(&[4, 2])));
+    let hidden = b.exp(x).unwrap();
+    let product = b.matmul(hidden, w).unwrap();
+    let unrelated = b.sin(product).unwrap();
+    let sum = b.sum(product, AxisSet::all(2), false).unwrap();
+    let graph = b.finish([sum, unrelated]);
+    let grads = gradients(&graph, sum, &[w], None).unwrap();
+    assert_eq!(count(&grads, OpCode::Matmul), 2, "no cotangent for x\n{grads}");
+    assert_eq!(count(&grads, OpCode::Cos), 0, "sin is not on the way\n{grads}");
+}
+
+#[test]
+fn unused_and_unreachable_inputs_get_zeros() {
+    let mut b = GraphBuilder::default();
+    let (x, y) = (b.input(f32s(&[])), b.input(f32s(&[2])));
+    let whole = b.op(OpCode::Floor, &[x]).unwrap();
+    let held = b.op(OpCode::StopGradient, &[x]).unwrap();
+    let out = b.mul(whole, held).unwrap();
+    let graph = b.finish([out]);
+    let grads = gradients(&graph, out, &[x, y], None).unwrap();
+    for (id, wrt) in grads.outputs()[1..].iter().zip([x, y]) {
+        assert!(grads.literal(*id).unwrap().is(0.0));
+        assert_eq!(grads.spec(*id), graph.spec(wrt));
+    }
+}
+
+#[test]
+fn nothing_recurses_over_a_long_chain() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(f32s(&[]));
+    let out = (0..100_000).fold(x, |y, _| b.op(OpCode::Silu, &[y]).unwrap());
+    let graph = b.finish([out]);
+    let grads = gradients(&graph, out, &[x], None).unwrap();
+    assert!(grads.len() > 200_000);
+}
+
+#[test]
+fn an_interior_node_and_its_ancestor_both_get_gradients() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(f32s(&[]));
+    let y = b.exp(x).unwrap();
+    let z = b.sin(y).unwrap();
+    let graph = b.finish([z]);
+    let grads = gradients(&graph, z, &[y, x, y], None).unwrap();
+    let [_, of_y, of_x, again] = grads.outputs()[..] else { panic!("four outputs") };
+    assert_eq!(of_y, again);
+    assert!(grads.node(of_x).inputs.contains(&of_y), "{grads}");
+}
+
+#[test]
+fn meaningless_requests_are_errors_that_say_what_to_do() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(f32s(&[3]));
+    let i = b.input(TensorSpec::new([], DType::I32));
+    let sum = b.sum(x, AxisSet::all(1), false).unwrap();
+    let graph = b.finish([sum]);
+    let message = |e: Error| e.to_string();
+
+    let error = gradients(&graph, x, &[x], None).unwrap_err();
+    assert!(message(error).contains("shape [3]"));
+    let error = gradients(&graph, i, &[x], None).unwrap_err();
+    assert!(message(error).contains("int32"));
+    let error = gradients(&graph, sum, &[x, i], None).unwrap_err();
+    assert_eq!(error, Error::WrtNotFloat { index: 1, dtype: DType::I32 });
+    let error = vjp(&graph, &[sum], &[x], &[x]).unwrap_err();
+    assert!(matches!(&error, Error::CotangentMismatch { .. }), "{error}");
+    assert!(message(error).contains("f32[3]"));
+    let error = gradients(&graph, NodeId(99), &[x], None).unwrap_err();
+    assert_eq!(error, Error::UnknownNode { node: NodeId(99), len: 3 });
+}
