@@ -2,7 +2,7 @@
 //! write through.
 
 use crate::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use crate::{DType, Error, Graph, Literal, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use crate::{DType, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use std::sync::Arc;
 
 /// A graph under construction.
@@ -64,6 +64,11 @@ impl GraphBuilder {
     /// Records an op without attributes.
     pub fn op(&mut self, code: OpCode, inputs: &[NodeId]) -> Result<NodeId> {
         self.emit(code.into(), inputs)
+    }
+
+    /// Appends a node whose spec was inferred before.
+    pub fn append(&mut self, node: Node) -> NodeId {
+        self.graph.append(node)
     }
 
     /// Appends a leaf.

@@ -57,6 +57,11 @@ impl Graph {
         Graph::default()
     }
 
+    /// An empty graph with room for that many nodes.
+    pub(crate) fn with_capacity(nodes: usize) -> Graph {
+        Graph { nodes: Vec::with_capacity(nodes), outputs: Vec::new() }
+    }
+
     /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -124,9 +129,14 @@ impl Graph {
 
     /// Appends a node whose spec was inferred before.
     pub fn push_unchecked(&mut self, op: Op, inputs: &[NodeId], spec: TensorSpec) -> NodeId {
+        self.append(Node { op, inputs: SmallVec::from_slice(inputs), spec })
+    }
+
+    /// Appends a node whose spec was inferred before.
+    pub fn append(&mut self, node: Node) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a graph holds at most 2^32 nodes"));
-        debug_assert!(inputs.iter().all(|i| *i < id));
-        self.nodes.push(Node { op, inputs: SmallVec::from_slice(inputs), spec });
+        debug_assert!(node.inputs.iter().all(|i| *i < id));
+        self.nodes.push(node);
         id
     }
 

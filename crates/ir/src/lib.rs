@@ -3,6 +3,7 @@
 //! and text form.
 //!
 //! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
+//! Only the [`mod@reference`] evaluator computes, to say what the ops mean.
 #![forbid(unsafe_code)]
 
 pub mod builder;
@@ -11,6 +12,8 @@ pub mod error;
 pub mod graph;
 pub mod index_map;
 pub mod ops;
+pub mod reference;
+mod rewrite;
 pub mod shape;
 pub mod text;
 

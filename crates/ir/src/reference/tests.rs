@@ -1,0 +1,125 @@
+//! The values that ops have at the edges of their domains.
+
+use super::*;
+use crate::{AxisSet, DType, GraphBuilder, Op, TensorSpec};
+
+const INFINITY: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+const F32: DType = DType::F32;
+
+fn vector(dtype: DType, elements: &[f64]) -> Array {
+    Array::from_f64([elements.len()], dtype, elements)
+}
+
+/// One op on vectors.
+fn run(op: impl Into<Op>, operands: &[Array]) -> Result<Vec<f64>> {
+    let mut b = GraphBuilder::default();
+    let inputs: Vec<_> = operands.iter().map(|a| b.input(a.spec().clone())).collect();
+    let out = b.emit(op.into(), &inputs)?;
+    Ok(evaluate(&b.finish([out]), operands)?[0].to_f64())
+}
+
+/// Compares NaN with NaN and -0 with -0.
+#[track_caller]
+fn check(op: impl Into<Op>, operands: &[Array], expected: &[f64]) {
+    let op = op.into();
+    let found = run(op.clone(), operands).unwrap();
+    let bits = |v: &[f64]| v.iter().map(|x| if x.is_nan() { 1 } else { x.to_bits() }).collect();
+    let (f, e): (Vec<u64>, Vec<u64>) = (bits(&found), bits(expected));
+    assert_eq!(f, e, "{op:?} of {operands:?} is {found:?}, expected {expected:?}");
+}
+
+fn all(code: OpCode) -> Op {
+    Op::new(code, Attrs::axes(AxisSet::all(1), false))
+}
+
+#[test]
+fn integers_wrap_and_division_by_zero_is_zero() {
+    let pair = |dtype, a, b| [vector(dtype, a), vector(dtype, b)];
+    check(OpCode::Add, &pair(DType::I8, &[127.0], &[1.0]), &[-128.0]);
+    check(OpCode::Neg, &[vector(DType::U8, &[1.0])], &[255.0]);
+    check(OpCode::Abs, &[vector(DType::I8, &[-128.0])], &[-128.0]);
+    let (a, b) = (&[7.0, -7.0, 7.0, -7.0, 5.0], &[2.0, 2.0, -2.0, -2.0, 0.0]);
+    check(OpCode::FloorDivide, &pair(DType::I32, a, b), &[3.0, -4.0, -4.0, 3.0, 0.0]);
+    check(OpCode::Remainder, &pair(DType::I32, a, b), &[1.0, 1.0, -1.0, -1.0, 0.0]);
+    let (a, b) = (&[2.0, 2.0, -1.0, 1.0, 0.0, 3.0], &[10.0, -1.0, -3.0, -2.0, -1.0, 0.0]);
+    check(OpCode::Pow, &pair(DType::I32, a, b), &[1024.0, 0.0, -1.0, 1.0, 0.0, 1.0]);
+    check(OpCode::Pow, &pair(DType::I8, &[2.0], &[7.0]), &[-128.0]);
+}
+
+#[test]
+fn floats_divide_down_as_numpy_does() {
+    let a = vector(F32, &[7.0, -7.0, 1.0, -1.0, 0.0, 1.0, INFINITY]);
+    let b = vector(F32, &[2.0, 2.0, 0.0, 0.0, 0.0, INFINITY, 2.0]);
+    let quotients = [3.0, -4.0, INFINITY, -INFINITY, NAN, 0.0, NAN];
+    check(OpCode::FloorDivide, &[a.clone(), b.clone()], &quotients);
+    check(OpCode::Remainder, &[a, b], &[1.0, 1.0, NAN, NAN, NAN, 1.0, NAN]);
+}
+
+#[test]
+fn nan_passes_through_extrema_and_sign() {
+    let (a, b) = (vector(F32, &[NAN, 1.0, -0.0]), vector(F32, &[1.0, NAN, 0.0]));
+    check(OpCode::Maximum, &[a.clone(), b.clone()], &[NAN, NAN, -0.0]);
+    check(OpCode::Minimum, &[a.clone(), b], &[NAN, NAN, -0.0]);
+    check(OpCode::Sign, &[a], &[NAN, 1.0, 0.0]);
+    let x = vector(F32, &[1.0, NAN, 3.0, NAN]);
+    check(all(OpCode::ReduceMax), &[x.clone()], &[NAN]);
+    check(all(OpCode::Argmax), &[x.clone()], &[1.0]);
+    check(all(OpCode::Argmin), &[x], &[1.0]);
+    check(all(OpCode::Argmax), &[vector(F32, &[1.0, 3.0, 3.0])], &[1.0]);
+}
+
+#[test]
+fn rounding_is_to_even_and_casts_saturate() {
+    let x = vector(F32, &[0.5, 1.5, 2.5, -0.5, -1.7]);
+    check(OpCode::Round, &[x.clone()], &[0.0, 2.0, 2.0, -0.0, -2.0]);
+    let to = |dtype| Op::new(OpCode::Cast, Attrs::DType(dtype));
+    let x = vector(F32, &[1.9, -1.9, NAN, INFINITY, 300.0]);
+    check(to(DType::I8), &[x.clone()], &[1.0, -1.0, 0.0, 127.0, 127.0]);
+    check(to(DType::U8), &[x.clone()], &[1.0, 0.0, 0.0, 255.0, 255.0]);
+    check(to(DType::Bool), &[x], &[1.0, 1.0, 1.0, 1.0, 1.0]);
+    check(to(DType::I8), &[vector(DType::I32, &[300.0])], &[44.0]);
+}
+
+#[test]
+fn half_floats_round_after_each_op_and_sum_in_f32() {
+    let x = vector(DType::F16, &[2048.0, 1.0]);
+    check(OpCode::Add, &[x.clone(), vector(DType::F16, &[1.0, 1.0])], &[2048.0, 2.0]);
+    let many = Array::splat(TensorSpec::new([4096], DType::F16), x.get(1));
+    check(all(OpCode::ReduceSum), &[many], &[4096.0]);
+    let large = vector(DType::F16, &[60000.0, 60000.0]);
+    check(all(OpCode::Mean), &[large.clone()], &[60000.0]);
+    check(all(OpCode::ReduceSum), &[large], &[INFINITY]);
+}
+
+#[test]
+fn composites_keep_their_heads_at_infinity_and_over_nothing() {
+    let minus = vector(F32, &[-INFINITY, -INFINITY]);
+    check(all(OpCode::LogSumExp), &[minus], &[-INFINITY]);
+    check(all(OpCode::LogSumExp), &[vector(F32, &[INFINITY, 0.0])], &[INFINITY]);
+    check(all(OpCode::LogSumExp), &[vector(F32, &[])], &[-INFINITY]);
+    check(all(OpCode::Mean), &[vector(F32, &[])], &[NAN]);
+    let axis = |code| Op::new(code, Attrs::Axis(0));
+    check(axis(OpCode::Softmax), &[vector(F32, &[])], &[]);
+    check(axis(OpCode::LogSoftmax), &[vector(F32, &[0.0, -1000.0])], &[0.0, -1000.0]);
+    check(OpCode::Sigmoid, &[vector(DType::F16, &[-1000.0, 1000.0])], &[0.0, 1.0]);
+    check(OpCode::Relu, &[vector(F32, &[NAN, -1.0, 2.0])], &[NAN, 0.0, 2.0]);
+    let x = vector(F32, &[-1000.0, 0.0, 1000.0]);
+    let ln2 = std::f32::consts::LN_2 as f64;
+    check(OpCode::Softplus, &[x], &[0.0, ln2, 1000.0]);
+}
+
+#[test]
+fn indices_count_from_the_end_and_may_not_leave_the_axis() {
+    let x = vector(F32, &[10.0, 20.0, 30.0]);
+    let take = Op::new(OpCode::Take, Attrs::Axis(0));
+    check(take.clone(), &[x.clone(), vector(DType::I64, &[-1.0, 0.0])], &[30.0, 10.0]);
+    for bad in [3.0, -4.0] {
+        let error = run(take.clone(), &[x.clone(), vector(DType::I64, &[bad])]).unwrap_err();
+        let index = bad as i64;
+        assert_eq!(error, Error::IndexOutOfBounds { op: "take", index, axis: 0, size: 3 });
+    }
+    let scatter = Op::new(OpCode::ScatterAdd, Attrs::Scatter { axis: 0, size: 2 });
+    check(scatter, &[vector(DType::I64, &[1.0, -1.0, 0.0]), x], &[30.0, 30.0]);
+}
