@@ -46,7 +46,8 @@ impl Buffer {
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
-    /// Kernels, in an order that respects their data dependencies.
+    /// Kernels, in an order that respects their data dependencies. A later one may write over part
+    /// of what an earlier one wrote (a pad: the filling, then the operand).
     pub kernels: Vec<Kernel>,
     /// The buffer of each graph output. Outputs may share a buffer (a value and its reshape) and
     /// may be an argument's buffer (a reshape of an argument).
@@ -103,8 +104,10 @@ pub enum ReduceOp {
 pub enum Core {
     /// Nothing: all dimensions are parallel.
     Map,
-    /// `value` of the prologue, combined over the reduced dimensions. Yields the prologue value's
-    /// dtype, or i64 for the arg reductions.
+    /// `value` of the prologue, combined over the reduced dimensions, of which there is at least
+    /// one. Yields the prologue value's dtype, or i64 for the arg reductions. The order of
+    /// combination depends on the number of elements alone and takes them row-major: neither how
+    /// they are split into dimensions nor how they are reached may change a bit of the result.
     Reduce {
         /// Computed at every point of the whole space.
         prologue: Block,
@@ -122,8 +125,8 @@ pub enum Core {
         /// Right operand.
         rhs: Access,
     },
-    /// Adds the body's single result into a zeroed buffer at positions given by an integer
-    /// operand, in row-major order of the space so that the result does not depend on threads.
+    /// Adds the body's single result into a buffer, which the executor sets to zero first, at
+    /// positions given by an integer operand, in row-major order of the space so that the result does not depend on threads.
     /// The kernel has exactly one store: its access gives the position without the index, and
     /// `index * stride` is added to it. All dimensions count as parallel in `extents`, but only
     /// those in `independent` never write the same element from two points.
@@ -242,7 +245,7 @@ pub struct Kernel {
     /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `matmul_relu`.
     pub name: String,
     /// Sizes of the iteration space. None is zero: empty results need no kernel, and reductions
-    /// over nothing are lowered to maps of their identity.
+    /// over nothing are lowered to maps of their identity. Without dimensions it is one point.
     pub extents: SmallVec<[usize; 6]>,
     /// Leading dimensions that are parallel; the rest are reduced by the core.
     pub parallel: usize,
