@@ -5,8 +5,12 @@
 //! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
 //! executor is handed their addresses.
 
+pub mod fuse;
 pub mod ir;
+pub mod text;
+pub mod verify;
 
+pub use fuse::{Explained, FusionOptions, LowerError, Refusal, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp,
     Store, Val,

@@ -1,0 +1,122 @@
+//! Builds the program of a plan: its kernels, consumers first, then its buffers in the order in
+//! which they are written.
+
+use super::kernel::{Builder, Memo, Redo};
+use super::plan::{self, Group, Plan, Role};
+use super::{Refusals, kernel};
+use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program};
+use girih_ir::{Class, Graph, NodeId, OpCode};
+use smallvec::SmallVec;
+
+/// Lowers a planned graph; also gives back the refusals, if they are recorded.
+pub(super) fn program(graph: &Graph, mut plan: Plan) -> (Program, Refusals) {
+    let arguments = argument_positions(graph);
+    let mut memo = Memo::new(graph.len());
+    let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
+    let mut groups = std::mem::take(&mut plan.groups).into_iter().peekable();
+    // Nodes the plan fused and building did not come by this descending order too: a kernel only
+    // moves to memory what precedes its root.
+    for id in graph.ids().rev() {
+        if !plan.memory[id.index()] || is_argument(graph, id) || graph.spec(id).numel() == 0 {
+            continue;
+        }
+        let mut planned = false;
+        while let Some(group) = groups.next_if(|g| g.root == id) {
+            planned = true;
+            let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
+            kernels.push(build(&mut builder, &mut memo, &group));
+        }
+        if !planned {
+            // It may be that a kernel built before stores it on the way: once is enough.
+            for kernel in &mut kernels {
+                kernel.stores.retain(|s| s.access.buffer.0 != id.0);
+            }
+            let group = Group::unplanned(graph, id);
+            let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
+            kernels.push(build(&mut builder, &mut memo, &group));
+        }
+    }
+    kernels.reverse();
+    (assign_buffers(graph, &arguments, kernels), plan.refusals)
+}
+
+/// Builds a kernel, again and again while something it needs had to change. It ends: each time,
+/// another value moved to memory or a dimension was split into proper factors.
+fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> Kernel {
+    let mut splits: SmallVec<[(usize, usize); 2]> = SmallVec::new();
+    loop {
+        memo.clear();
+        match Builder::new(inputs, memo, group, &splits).build() {
+            Ok(kernel) => return kernel,
+            Err(Redo::Split { dim, inner }) => splits.push((dim, inner)),
+            Err(Redo::Again) => splits.clear(),
+        }
+    }
+}
+
+/// The position of each node among the graph's arguments; meaningless for others.
+fn argument_positions(graph: &Graph) -> Vec<u32> {
+    let mut next = 0;
+    let position = |(_, node): (NodeId, &girih_ir::Node)| {
+        next += node.op.takes_argument() as u32;
+        next.wrapping_sub(1)
+    };
+    graph.nodes().map(position).collect()
+}
+
+fn is_argument(graph: &Graph, id: NodeId) -> bool {
+    matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
+}
+
+/// Buffers are numbered as they first occur: arguments, then results in the order of writing.
+/// Until here a buffer was known by the node it holds.
+fn assign_buffers(graph: &Graph, arguments: &[u32], mut kernels: Vec<Kernel>) -> Program {
+    let mut buffers = Vec::new();
+    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len()];
+    let mut number = |node: NodeId, numbers: &mut Vec<Option<BufferId>>| {
+        *numbers[node.index()].get_or_insert_with(|| {
+            let spec = graph.spec(node);
+            let kind = match is_argument(graph, node) {
+                true => BufferKind::Argument(arguments[node.index()] as usize),
+                false => BufferKind::Computed,
+            };
+            buffers.push(Buffer { dtype: spec.dtype, numel: spec.numel(), kind });
+            BufferId(buffers.len() as u32 - 1)
+        })
+    };
+    for id in graph.ids().filter(|&id| is_argument(graph, id)) {
+        number(id, &mut numbers);
+    }
+    for kernel in &mut kernels {
+        for store in &mut kernel.stores {
+            store.access.buffer = number(NodeId(store.access.buffer.0), &mut numbers);
+        }
+        let mut read = |buffer: &mut BufferId| *buffer = number(NodeId(buffer.0), &mut numbers);
+        kernel.accesses.iter_mut().for_each(|a| read(&mut a.buffer));
+        match &mut kernel.core {
+            Core::Map | Core::Reduce { .. } => {}
+            Core::Matmul { lhs, rhs } => [lhs, rhs].into_iter().for_each(|a| read(&mut a.buffer)),
+            Core::ScatterAdd { index, .. } => read(&mut index.buffer),
+        }
+    }
+    let outputs = graph.outputs().iter().map(|&o| number(base(graph, o), &mut numbers)).collect();
+    Program { buffers, kernels, outputs }
+}
+
+/// The node whose memory a value is in: reshapes share their operand's.
+pub(super) fn base(graph: &Graph, mut id: NodeId) -> NodeId {
+    while graph.node(id).op.class() == Class::Reshape {
+        id = graph.node(id).inputs[0];
+    }
+    id
+}
+
+impl Group {
+    /// The kernel of a node that the plan had meant to fuse.
+    fn unplanned(graph: &Graph, root: NodeId) -> Group {
+        let node = graph.node(root);
+        let reduces = matches!(node.op.class(), Class::Reduction | Class::Contraction)
+            && !plan::is_empty_reduction(graph, node);
+        Group::new(root, Role::Value, reduces.then_some(root))
+    }
+}

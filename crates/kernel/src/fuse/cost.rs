@@ -1,0 +1,88 @@
+//! What recomputing a value costs: the one estimate on which fusion decides to compute a value in
+//! several places rather than keep it in memory.
+
+use girih_ir::{Class, Graph, NodeId, OpCode};
+
+/// Cost of one op at one point, in units of an addition.
+pub(super) const HEAVY: u32 = 16;
+
+/// Cost up to which a value is recomputed by every kernel that needs it.
+pub(super) const CHEAP: u32 = 4;
+
+/// Cost up to which a reduction recomputes its operand: one transcendental (softmax's exponential)
+/// costs less than the memory traffic of keeping it.
+pub(super) const CHEAP_IN_REDUCTION: u32 = HEAVY + CHEAP;
+
+/// Cost of one op at one point.
+pub(super) fn of(code: OpCode) -> u32 {
+    use OpCode::*;
+    match code {
+        Exp | Expm1 | Exp2 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
+        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => HEAVY,
+        // Never recomputed: ten rounds of integer products, and a transcendental on top.
+        RandomUniform | RandomNormal | RandomBits => 4 * HEAVY,
+        Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis => 2,
+        code if code.def().class == Class::Elementwise => 1,
+        _ => 0,
+    }
+}
+
+/// Estimate for one value with the producers that would be computed along with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chain {
+    /// Cost of all ops.
+    pub cost: u32,
+    /// Full-size operands read.
+    pub loads: u32,
+    /// Longest path of ops and views.
+    pub depth: u32,
+}
+
+/// The estimate for a node, given those of its operands. Operands that will be in memory anyway
+/// cost a load.
+pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -> Chain {
+    let node = graph.node(id);
+    if node.op.class() == Class::Leaf {
+        let loads = matches!(node.op.code, OpCode::Input | OpCode::Parameter) as u32;
+        return Chain { cost: of(node.op.code), loads, depth: 0 };
+    }
+    let mut sum = Chain { cost: of(node.op.code), loads: 0, depth: 1 };
+    let numel = node.spec.numel();
+    for &input in &node.inputs {
+        let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
+        let kept = matches!(class, Class::Reduction | Class::Contraction | Class::Combine)
+            || (uses[input.index()] > 1 && chain.cost > CHEAP);
+        let full = graph.spec(input).numel() >= numel;
+        if kept {
+            sum.loads += full as u32;
+        } else {
+            sum.cost = sum.cost.saturating_add(chain.cost);
+            sum.loads = sum.loads.saturating_add(if full { chain.loads } else { 0 });
+            sum.depth = sum.depth.max(chain.depth + 1);
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use girih_ir::{DType, GraphBuilder, TensorSpec};
+
+    #[test]
+    fn a_value_that_is_kept_anyway_costs_its_users_a_load() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([8], DType::F32));
+        let e = b.exp(x).unwrap();
+        let (y, z) = (b.neg(e).unwrap(), b.abs(e).unwrap());
+        let g = b.finish([y, z]);
+        let uses = g.use_counts();
+        let mut chains = Vec::new();
+        for id in g.ids() {
+            let next = chain(&g, id, &uses, &chains);
+            chains.push(next);
+        }
+        assert_eq!((chains[e.index()].cost, chains[y.index()].cost), (HEAVY, 1));
+        assert_eq!(chains[y.index()].loads, 1);
+    }
+}

@@ -1,0 +1,668 @@
+//! Builds one kernel of a plan: asks for its root's value at a point of the space and follows
+//! operands, through composed maps, down to what is in memory.
+
+use super::build::base;
+use super::cost;
+use super::map::{Axis, Dims, Map, NoMap};
+use super::plan::{self, Group, Plan, Role as Purpose};
+use super::space::{self, Layout, Role, Space};
+use super::{Refusal, name};
+use crate::ir::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, ReduceOp, Store, Val};
+use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
+use smallvec::{SmallVec, smallvec};
+
+/// What kernels are built from.
+pub(super) struct Inputs<'a> {
+    pub graph: &'a Graph,
+    pub plan: &'a mut Plan,
+    /// Position of each node among the graph's arguments.
+    pub arguments: &'a [u32],
+}
+
+/// Why a kernel must be built anew.
+pub(super) enum Redo {
+    /// A dimension is to be split into an outer one and one of `inner` points.
+    Split { dim: usize, inner: usize },
+    /// A value was moved to memory.
+    Again,
+}
+
+/// Values of the kernel under construction, by node, map and block. Kept from kernel to kernel for
+/// its memory.
+pub(super) struct Memo {
+    /// Latest entry of each node.
+    heads: Vec<u32>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    node: NodeId,
+    at: At,
+    val: Val,
+    next: u32,
+}
+
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Where a value is computed: which block, and through which map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct At {
+    prologue: bool,
+    map: u32,
+}
+
+impl Memo {
+    pub fn new(nodes: usize) -> Memo {
+        Memo { heads: vec![NO_ENTRY; nodes], entries: Vec::new() }
+    }
+
+    pub fn clear(&mut self) {
+        for entry in self.entries.drain(..) {
+            self.heads[entry.node.index()] = NO_ENTRY;
+        }
+    }
+
+    fn of(&self, node: NodeId) -> impl Iterator<Item = &Entry> {
+        let entry = |i: u32| self.entries.get(i as usize);
+        std::iter::successors(entry(self.heads[node.index()]), move |e| entry(e.next))
+    }
+
+    fn get(&self, node: NodeId, at: At) -> Option<Val> {
+        self.of(node).find(|e| e.at == at).map(|e| e.val)
+    }
+
+    fn put(&mut self, node: NodeId, at: At, val: Val) {
+        let next = std::mem::replace(&mut self.heads[node.index()], self.entries.len() as u32);
+        self.entries.push(Entry { node, at, val, next });
+    }
+}
+
+/// A kernel under construction.
+pub(super) struct Builder<'b, 'a> {
+    inputs: &'b mut Inputs<'a>,
+    graph: &'a Graph,
+    memo: &'b mut Memo,
+    group: &'b Group,
+    /// The reduction or product it contains, and its loop nest.
+    core: Option<(NodeId, Iteration)>,
+    layout: Layout,
+    /// Distinct maps, by number.
+    maps: Vec<Map>,
+    /// The map through which the core yields its value.
+    core_map: u32,
+    accesses: Vec<Access>,
+    prologue: Block,
+    body: Block,
+    /// Loads so far, to load nothing twice.
+    loads: SmallVec<[(bool, AccessId, Val); 8]>,
+    /// Ops in order of computation, for the name; the view passed last, if there is no op.
+    ops: SmallVec<[NodeId; 8]>,
+    view: Option<NodeId>,
+}
+
+impl<'b, 'a> Builder<'b, 'a> {
+    pub fn new(
+        inputs: &'b mut Inputs<'a>,
+        memo: &'b mut Memo,
+        group: &'b Group,
+        splits: &[(usize, usize)],
+    ) -> Self {
+        let graph = inputs.graph;
+        // A core moved to memory is no longer part of its consumer's kernel.
+        let core = group.core.filter(|&c| c == group.root || !inputs.plan.memory[c.index()]);
+        let core = core.map(|c| (c, graph.iteration(c).expect("cores have loop nests")));
+        let mut space = space_of(graph, group, core.as_ref());
+        splits.iter().for_each(|&(dim, inner)| space.split(dim, inner));
+        Builder {
+            graph,
+            inputs,
+            memo,
+            group,
+            core,
+            layout: space.lay_out(),
+            maps: Vec::new(),
+            core_map: NO_ENTRY,
+            accesses: Vec::new(),
+            prologue: Block::default(),
+            body: Block::default(),
+            loads: SmallVec::new(),
+            ops: SmallVec::new(),
+            view: None,
+        }
+    }
+
+    /// Builds the kernel, or says why that must start anew.
+    pub fn build(mut self) -> Result<Kernel, Redo> {
+        let (value, map) = self.start()?;
+        let core = self.build_core()?;
+        let at = At { prologue: false, map };
+        let stores = match self.fill_value() {
+            Some(literal) => {
+                let val = self.body.push(Inst::Literal(literal));
+                smallvec![self.store(self.group.root, map, val)]
+            }
+            None => {
+                let val = self.pull(value, at)?;
+                self.check_core_used()?;
+                let mut stores: SmallVec<[Store; 2]> = smallvec![self.root_store(map, val)];
+                self.extra_stores(&mut stores);
+                stores
+            }
+        };
+        self.finish(core, stores)
+    }
+
+    /// The node whose value the body ends with, and its map.
+    fn start(&mut self) -> Result<(NodeId, u32), Redo> {
+        let value = value_of(self.graph, self.group);
+        let axes = &self.layout.axes;
+        let Some((core, nest)) = &self.core else {
+            let map = Map(axes.iter().cloned().collect());
+            return Ok((value, self.intern(map)));
+        };
+        let (core, parallel) = (*core, nest.parallel);
+        // Kept axes in order are the result's but for axes of one element.
+        let kept = Map(axes[..parallel].iter().cloned().collect());
+        let shape = &self.graph.spec(core).shape;
+        let result = kept.reshape(&nest.extents[..parallel], shape, &self.layout.extents);
+        let result = result.expect("axes of one element do not matter to a map");
+        let out = result.reshape(shape, &self.graph.spec(value).shape, &self.layout.extents);
+        self.core_map = self.intern(result);
+        match out {
+            Ok(map) => Ok((value, self.intern(map))),
+            Err(NoMap::Split { dim, inner }) => Err(Redo::Split { dim: dim as usize, inner }),
+            Err(NoMap::NotAffine) => {
+                self.keep(core, Refusal::Reshape);
+                Err(Redo::Again)
+            }
+        }
+    }
+
+    /// The literal a kernel stores everywhere, if it is of that kind.
+    fn fill_value(&self) -> Option<Literal> {
+        let node = self.graph.node(self.group.root);
+        let dtype = node.spec.dtype;
+        match (self.group.role, &node.op.attrs) {
+            (Purpose::Fill, Attrs::Pad(pad)) => Some(Literal { dtype, bits: pad.1 }),
+            (Purpose::Scatter, _) if self.graph.spec(node.inputs[1]).numel() == 0 => {
+                Some(Literal::from_i64(dtype, 0))
+            }
+            _ => None,
+        }
+    }
+
+    fn build_core(&mut self) -> Result<Core, Redo> {
+        if self.group.role == Purpose::Scatter && self.fill_value().is_none() {
+            return Ok(self.scatter());
+        }
+        let Some((id, nest)) = self.core.take() else { return Ok(Core::Map) };
+        let node = self.graph.node(id);
+        let axes = Map(self.layout.axes.iter().cloned().collect());
+        let core = if node.op.class() == Class::Contraction {
+            let mut operand = |i: usize, map: &IndexMap| {
+                let input = node.inputs[i];
+                let map = axes.through(map, &self.graph.spec(input).shape);
+                let (node, offset, strides) = self.address(input, map, None);
+                self.make_access(node, offset, strides)
+            };
+            let (lhs, rhs) = (operand(0, &nest.operands[0]), operand(1, &nest.operands[1]));
+            Core::Matmul { lhs, rhs }
+        } else {
+            let input = node.inputs[0];
+            let map = axes.through(&nest.operands[0], &self.graph.spec(input).shape);
+            let at = At { prologue: true, map: self.intern(map) };
+            let value = self.pull(input, at)?;
+            let op = reduce_op(node.op.code);
+            Core::Reduce { prologue: std::mem::take(&mut self.prologue), value, op }
+        };
+        self.core = Some((id, nest));
+        self.ops.push(id);
+        Ok(core)
+    }
+
+    fn scatter(&mut self) -> Core {
+        let node = self.graph.node(self.group.root);
+        let Attrs::Scatter { axis, size } = node.op.attrs else {
+            unreachable!("scatters carry axis and size")
+        };
+        let (axis, indices) = (axis as usize, node.inputs[0]);
+        let axes = &self.layout.axes;
+        let map = match node.op.code {
+            OpCode::ScatterAdd => {
+                let rank = self.graph.spec(indices).shape.rank();
+                Map(axes[axis..axis + rank].iter().cloned().collect())
+            }
+            _ => Map(axes.iter().cloned().collect()),
+        };
+        let (from, offset, strides) = self.address(indices, map, None);
+        let index = self.make_access(from, offset, strides);
+        let stride = node.spec.shape.strides()[axis];
+        Core::ScatterAdd { index, stride, size: size as usize, independent: SmallVec::new() }
+    }
+
+    /// An epilogue that never came by its core: something between them went to memory.
+    fn check_core_used(&mut self) -> Result<(), Redo> {
+        let Some((core, _)) = self.core else { return Ok(()) };
+        if self.memo.of(core).next().is_some() {
+            return Ok(());
+        }
+        self.inputs.plan.memory[core.index()] = true;
+        Err(Redo::Again)
+    }
+
+    /// A store of `val`, the value at `map`, to the memory of `node`.
+    fn store(&self, node: NodeId, map: u32, val: Val) -> Store {
+        let strides = self.graph.spec(node).shape.strides();
+        let (offset, strides) = self.maps[map as usize].strides(&strides, self.dims(false));
+        Store { access: self.make_access(node, offset, strides), value: val }
+    }
+
+    /// The store of the kernel's value to its place in the root.
+    fn root_store(&mut self, map: u32, val: Val) -> Store {
+        let root = self.group.root;
+        let node = self.graph.node(root);
+        let mut place = self.maps[map as usize].clone();
+        match (self.group.role, &node.op.attrs) {
+            (Purpose::Part(part), &Attrs::Axis(axis)) => {
+                let axis = axis as usize;
+                let sizes = node.inputs[..part].iter().map(|&i| self.graph.spec(i).shape[axis]);
+                place.0[axis].offset += sizes.sum::<usize>() as isize;
+            }
+            (Purpose::Part(_), Attrs::Pad(pad)) => {
+                for (axis, dim) in place.0.iter_mut().zip(&pad.0) {
+                    let step = dim.interior as isize + 1;
+                    axis.offset = axis.offset * step + dim.low as isize;
+                    axis.terms.iter_mut().for_each(|t| t.1 *= step);
+                }
+            }
+            (Purpose::Scatter, &Attrs::Scatter { axis, .. }) => {
+                let axis = axis as usize;
+                let indices = self.graph.spec(node.inputs[0]).shape.rank();
+                let replaced = if node.op.code == OpCode::ScatterAdd { indices } else { 1 };
+                place.0.drain(axis..axis + replaced);
+                place.0.insert(axis, Axis::zero());
+            }
+            _ => {}
+        }
+        let place = self.intern(place);
+        self.store(root, place, val)
+    }
+
+    /// Stores outputs computed on the way. One that was not met gets a kernel of its own.
+    fn extra_stores(&mut self, stores: &mut SmallVec<[Store; 2]>) {
+        for &node in &self.group.stores {
+            let met = self.memo.of(node).find(|e| !e.at.prologue).copied();
+            match met {
+                Some(e) if !self.inputs.plan.memory[node.index()] => {
+                    stores.push(self.store(node, e.at.map, e.val));
+                }
+                _ => self.inputs.plan.memory[node.index()] = true,
+            }
+        }
+    }
+
+    /// Number of dimensions of a block's points.
+    fn dims(&self, prologue: bool) -> usize {
+        if prologue { self.layout.extents.len() } else { self.layout.parallel }
+    }
+
+    /// The number of a map; equal maps have equal numbers.
+    fn intern(&mut self, map: Map) -> u32 {
+        let known = self.maps.iter().position(|m| *m == map);
+        known.unwrap_or_else(|| {
+            self.maps.push(map);
+            self.maps.len() - 1
+        }) as u32
+    }
+
+    /// Moves a value to memory.
+    fn keep(&mut self, node: NodeId, reason: Refusal) -> NodeId {
+        let base = base(self.graph, node);
+        if !self.inputs.plan.memory[base.index()] {
+            self.inputs.plan.memory[base.index()] = true;
+            self.inputs.plan.refuse(base, reason);
+        }
+        base
+    }
+
+    /// True if a node's value is to be loaded here.
+    fn in_memory(&self, node: NodeId) -> bool {
+        let own = node == self.group.root && self.group.role == Purpose::Value;
+        self.inputs.plan.memory[node.index()] && !own
+    }
+
+    /// The value of a node at a point: follows views, then computes or loads.
+    fn pull(&mut self, mut node: NodeId, mut at: At) -> Result<Val, Redo> {
+        loop {
+            if let Some(val) = self.memo.get(node, at) {
+                return Ok(val);
+            }
+            let n = self.graph.node(node);
+            let class = n.op.class();
+            if self.in_memory(node)
+                || (class == Class::Reshape && self.in_memory(base(self.graph, node)))
+            {
+                return Ok(self.load(node, at));
+            }
+            let map = match class {
+                Class::View => self.through_view(node, &self.maps[at.map as usize]),
+                Class::Reshape => match self.through_reshape(n, at)? {
+                    Some(map) => map,
+                    None => continue,
+                },
+                _ => break,
+            };
+            self.view = Some(node);
+            node = n.inputs[0];
+            at.map = self.intern(map);
+        }
+        let val = self.compute(node, at)?;
+        self.memo.put(node, at, val);
+        Ok(val)
+    }
+
+    /// The map of a view's operand.
+    fn through_view(&self, view: NodeId, map: &Map) -> Map {
+        let nest = self.graph.iteration(view).expect("views have index maps");
+        map.through(&nest.operands[0], &self.graph.spec(self.graph.node(view).inputs[0]).shape)
+    }
+
+    /// The map of a reshape's operand; none if that was moved to memory instead.
+    fn through_reshape(&mut self, node: &Node, at: At) -> Result<Option<Map>, Redo> {
+        let input = node.inputs[0];
+        let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
+        match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
+            Ok(map) => Ok(Some(map)),
+            Err(NoMap::Split { dim, inner }) => Err(Redo::Split { dim: dim as usize, inner }),
+            Err(NoMap::NotAffine) => {
+                self.keep(input, Refusal::Reshape);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Computes a node that is neither a view nor in memory.
+    fn compute(&mut self, node: NodeId, at: At) -> Result<Val, Redo> {
+        let n = self.graph.node(node);
+        let heavy = cost::of(n.op.code) >= cost::HEAVY && node != self.group.root;
+        if heavy && self.memo.of(node).next().is_some() {
+            self.keep(node, Refusal::TwoViews);
+            return Err(Redo::Again);
+        }
+        let inst = match n.op.class() {
+            Class::Leaf => self.leaf(node, n, at),
+            Class::Elementwise => self.elementwise(node, n, at)?,
+            Class::Index => self.gather(n, at)?,
+            Class::Reduction | Class::Contraction => match self.core_value(node, n, at) {
+                Some(inst) => inst,
+                None => return Ok(self.load(node, at)),
+            },
+            class => unreachable!("{class:?} is a view, in memory, or no primitive"),
+        };
+        let named = matches!(n.op.class(), Class::Elementwise | Class::Index) || n.op.is_random();
+        if named {
+            self.ops.push(node);
+        }
+        Ok(self.block(at.prologue).push(inst))
+    }
+
+    fn block(&mut self, prologue: bool) -> &mut Block {
+        if prologue { &mut self.prologue } else { &mut self.body }
+    }
+
+    fn leaf(&self, node: NodeId, n: &Node, at: At) -> Inst {
+        let dtype = n.spec.dtype;
+        let argument = self.inputs.arguments[node.index()] as usize;
+        let map = &self.maps[at.map as usize];
+        match (n.op.code, &n.op.attrs) {
+            (OpCode::Constant, &Attrs::Value(bits)) => Inst::Literal(Literal { dtype, bits }),
+            (OpCode::Constant, _) => Inst::Scalar { argument, dtype },
+            (OpCode::Iota, &Attrs::Axis(axis)) => {
+                let mut along: SmallVec<[isize; 4]> = smallvec![0; n.spec.shape.rank()];
+                along[axis as usize] = 1;
+                let (offset, strides) = map.strides(&along, self.dims(at.prologue));
+                Inst::Iota { offset, strides, dtype }
+            }
+            (code, _) => {
+                let strides = n.spec.shape.strides();
+                let (offset, strides) = map.strides(&strides, self.dims(at.prologue));
+                Inst::Random { code, argument, offset, strides, dtype }
+            }
+        }
+    }
+
+    fn elementwise(&mut self, node: NodeId, n: &Node, at: At) -> Result<Inst, Redo> {
+        let mut args = SmallVec::new();
+        let mut nest = None;
+        for (i, &input) in n.inputs.iter().enumerate() {
+            let shape = &self.graph.spec(input).shape;
+            let mut inner = at;
+            if *shape != n.spec.shape {
+                let nest = nest.get_or_insert_with(|| {
+                    self.graph.iteration(node).expect("elementwise ops have index maps")
+                });
+                let map = self.maps[at.map as usize].through(&nest.operands[i], shape);
+                inner.map = self.intern(map);
+            }
+            args.push(self.pull(input, inner)?);
+        }
+        Ok(Inst::Op { code: n.op.code, args, dtype: n.spec.dtype })
+    }
+
+    fn gather(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
+        let Attrs::Axis(axis) = n.op.attrs else { unreachable!("gathers carry an axis") };
+        let (axis, data, indices) = (axis as usize, n.inputs[0], n.inputs[1]);
+        let size = self.graph.spec(data).shape[axis];
+        let mut place = self.maps[at.map as usize].clone();
+        let mut index = at;
+        if n.op.code == OpCode::Take {
+            let rank = self.graph.spec(indices).shape.rank();
+            let map = Map(place.0.drain(axis..axis + rank).collect());
+            place.0.insert(axis, Axis::zero());
+            index.map = self.intern(map);
+        }
+        let index = self.pull(indices, index)?;
+        // The index is one more dimension while the address is worked out: its stride is the
+        // distance between the slices.
+        place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.layout.extents.len()) };
+        let (from, offset, mut strides) = self.address(data, place, Some(size));
+        let stride = strides.pop().expect("the index has a dimension");
+        strides.truncate(self.dims(at.prologue));
+        let access = self.make_access(from, offset, strides);
+        Ok(Inst::Gather { access: self.add_access(access), index, stride, size })
+    }
+
+    /// The core's value, or the constant that stands for a reduction over nothing; none if it is
+    /// another kernel's and was moved to memory.
+    fn core_value(&mut self, node: NodeId, n: &Node, at: At) -> Option<Inst> {
+        let dtype = n.spec.dtype;
+        if plan::is_empty_reduction(self.graph, n) {
+            let one = matches!(n.op.code, OpCode::ReduceProd | OpCode::ReduceAll);
+            return Some(Inst::Literal(Literal::from_i64(dtype, one as i64)));
+        }
+        let mine = self.core.as_ref().is_some_and(|(core, _)| *core == node);
+        if mine && !at.prologue && at.map == self.core_map {
+            return Some(Inst::Core { dtype });
+        }
+        self.keep(node, Refusal::Space);
+        None
+    }
+
+    /// Loads a value that is in memory, or a reshape of one.
+    fn load(&mut self, node: NodeId, at: At) -> Val {
+        let strides = self.graph.spec(node).shape.strides();
+        let (offset, strides) =
+            self.maps[at.map as usize].strides(&strides, self.dims(at.prologue));
+        let access = self.make_access(base(self.graph, node), offset, strides);
+        let id = self.add_access(access);
+        let known = self.loads.iter().find(|l| (l.0, l.1) == (at.prologue, id)).map(|l| l.2);
+        known.unwrap_or_else(|| {
+            let val = self.block(at.prologue).push(Inst::Load(id));
+            self.loads.push((at.prologue, id, val));
+            val
+        })
+    }
+
+    /// Follows views down to memory, moving there what is not; gives the node whose memory it is,
+    /// the offset and the strides, over one more dimension of `extra` points if asked.
+    fn address(
+        &mut self,
+        mut node: NodeId,
+        mut map: Map,
+        extra: Option<usize>,
+    ) -> (NodeId, isize, Dims<isize>) {
+        let mut extents = self.layout.extents.clone();
+        extents.extend(extra);
+        loop {
+            let (n, bottom) = (self.graph.node(node), base(self.graph, node));
+            let class = self.graph.node(bottom).op.class();
+            if !self.in_memory(bottom) && class != Class::View {
+                self.keep(bottom, Refusal::Memory);
+            }
+            if self.in_memory(bottom) {
+                let (offset, strides) = map.strides(&n.spec.shape.strides(), extents.len());
+                return (bottom, offset, strides);
+            }
+            let input = n.inputs[0];
+            map = match n.op.class() {
+                Class::Reshape => {
+                    match map.reshape(&n.spec.shape, &self.graph.spec(input).shape, &extents) {
+                        Ok(map) => map,
+                        // The loop comes round to find the value in memory.
+                        Err(_) => {
+                            self.keep(input, Refusal::Reshape);
+                            continue;
+                        }
+                    }
+                }
+                _ => self.through_view(node, &map),
+            };
+            node = input;
+        }
+    }
+
+    fn make_access(&self, node: NodeId, offset: isize, strides: Dims<isize>) -> Access {
+        Access { buffer: BufferId(node.0), dtype: self.graph.spec(node).dtype, offset, strides }
+    }
+
+    fn add_access(&mut self, access: Access) -> AccessId {
+        let known = self.accesses.iter().position(|a| *a == access);
+        let id = known.unwrap_or_else(|| {
+            self.accesses.push(access);
+            self.accesses.len() - 1
+        });
+        AccessId(id as u32)
+    }
+
+    /// Merges dimensions, checks the product's form and names the kernel.
+    fn finish(mut self, mut core: Core, stores: SmallVec<[Store; 2]>) -> Result<Kernel, Redo> {
+        let mut stores = stores.into_vec();
+        let mut strides: Vec<&mut Dims<isize>> = Vec::new();
+        strides.extend(self.accesses.iter_mut().map(|a| &mut a.strides));
+        strides.extend(stores.iter_mut().map(|s| &mut s.access.strides));
+        let mut blocks = vec![&mut self.body];
+        match &mut core {
+            Core::Map => {}
+            Core::Reduce { prologue, .. } => blocks.push(prologue),
+            Core::Matmul { lhs, rhs } => strides.extend([&mut lhs.strides, &mut rhs.strides]),
+            Core::ScatterAdd { index, .. } => strides.push(&mut index.strides),
+        }
+        for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
+            if let Inst::Iota { strides: s, .. } | Inst::Random { strides: s, .. } = inst {
+                strides.push(s);
+            }
+        }
+        space::collapse(&mut self.layout, &mut strides);
+        let Layout { extents, roles, parallel, .. } = &self.layout;
+        if let Core::ScatterAdd { independent, .. } = &mut core {
+            *independent = (0..roles.len()).filter(|&d| roles[d] == Role::Parallel).collect();
+        }
+        // The columns must be one dimension, preceded by rows; rows before the last are a batch.
+        let columns = roles.iter().filter(|r| **r == Role::Columns).count();
+        if let (Core::Matmul { .. }, Some((id, _)), 2..) = (&core, &self.core, columns) {
+            let id = *id;
+            self.keep(id, Refusal::Columns);
+            return Err(Redo::Again);
+        }
+        let fallback = self.fallback_name();
+        let ops = match self.group.role {
+            Purpose::Value => name::of(self.graph, &self.ops, fallback),
+            _ => {
+                self.ops.push(self.group.root);
+                name::of(self.graph, &self.ops, fallback)
+            }
+        };
+        Ok(Kernel {
+            name: ops,
+            extents: extents.clone(),
+            parallel: *parallel,
+            accesses: self.accesses,
+            core,
+            body: self.body,
+            stores,
+        })
+    }
+
+    /// The name of a kernel that computes nothing.
+    fn fallback_name(&self) -> &'static str {
+        let value = self.view.unwrap_or(value_of(self.graph, self.group));
+        self.graph.node(value).op.name()
+    }
+}
+
+/// The node whose value a kernel's body ends with.
+fn value_of(graph: &Graph, group: &Group) -> NodeId {
+    let inputs = &graph.node(group.root).inputs;
+    match group.role {
+        Purpose::Value | Purpose::Fill => group.root,
+        Purpose::Part(i) => inputs[i],
+        Purpose::Scatter if graph.spec(inputs[1]).numel() == 0 => group.root,
+        Purpose::Scatter => inputs[1],
+    }
+}
+
+/// The iteration space of a kernel.
+fn space_of(graph: &Graph, group: &Group, core: Option<&(NodeId, Iteration)>) -> Space {
+    let value = value_of(graph, group);
+    let sizes = &graph.spec(value).shape;
+    if let Some((core, nest)) = core {
+        if graph.node(*core).op.class() == Class::Reduction {
+            return Space::reduce(&nest.extents, nest.parallel);
+        }
+        let (rows, columns) = (nest.parallel - 2, nest.parallel - 1);
+        return Space::with_roles(&nest.extents, |i| match i {
+            i if i < rows => Role::Parallel,
+            i if i == rows => Role::Rows,
+            i if i == columns => Role::Columns,
+            _ => Role::Reduced,
+        });
+    }
+    let root = graph.node(group.root);
+    let (Purpose::Scatter, &Attrs::Scatter { axis, .. }) = (group.role, &root.op.attrs) else {
+        return Space::parallel(sizes);
+    };
+    let rank = match root.op.code {
+        OpCode::ScatterAdd => graph.spec(root.inputs[0]).shape.rank(),
+        _ => 1,
+    };
+    let indexed = axis as usize..axis as usize + rank;
+    Space::with_roles(sizes, |i| match indexed.contains(&i) && value != group.root {
+        true => Role::Colliding,
+        false => Role::Parallel,
+    })
+}
+
+fn reduce_op(code: OpCode) -> ReduceOp {
+    match code {
+        OpCode::ReduceSum => ReduceOp::Sum,
+        OpCode::ReduceProd => ReduceOp::Prod,
+        OpCode::ReduceMax => ReduceOp::Max,
+        OpCode::ReduceMin => ReduceOp::Min,
+        OpCode::ReduceAny => ReduceOp::Any,
+        OpCode::ReduceAll => ReduceOp::All,
+        OpCode::Argmax => ReduceOp::ArgMax,
+        OpCode::Argmin => ReduceOp::ArgMin,
+        code => unreachable!("{} is no reduction", code.def().name),
+    }
+}

@@ -1,0 +1,157 @@
+//! Fusion: a closed graph of primitives becomes a program of kernels.
+//!
+//! A plan (in `plan`) decides, consumers first, which values live in memory and which kernels
+//! compute the others on the way. Kernels are then built (in `build`), again consumers first, by
+//! asking for the root's value at a point and following operands through composed index maps. What
+//! turns out not to be expressible there is moved to memory after all, so a plan can be optimistic
+//! but never wrong. Fusing changes no bit of any result.
+
+mod build;
+mod cost;
+mod kernel;
+mod map;
+mod name;
+mod plan;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use crate::ir::Program;
+use girih_ir::{Graph, NodeId};
+
+/// Which fusions are made. Each can be switched off alone; none changes a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FusionOptions {
+    /// Elementwise and gathering ops are computed by the kernels that consume them.
+    pub elementwise: bool,
+    /// Permutes, slices, flips and broadcasts become strides rather than copies.
+    pub views: bool,
+    /// Reductions compute their operand on the way.
+    pub reduction_prologue: bool,
+    /// Elementwise consumers of a reduction are computed by its kernel.
+    pub reduction_epilogue: bool,
+    /// Elementwise consumers of a matrix product are computed by its kernel.
+    pub matmul_epilogue: bool,
+}
+
+impl Default for FusionOptions {
+    fn default() -> Self {
+        FusionOptions::ALL
+    }
+}
+
+impl FusionOptions {
+    /// Every fusion.
+    pub const ALL: FusionOptions = FusionOptions {
+        elementwise: true,
+        views: true,
+        reduction_prologue: true,
+        reduction_epilogue: true,
+        matmul_epilogue: true,
+    };
+
+    /// One kernel per op.
+    pub const NONE: FusionOptions = FusionOptions {
+        elementwise: false,
+        views: false,
+        reduction_prologue: false,
+        reduction_epilogue: false,
+        matmul_epilogue: false,
+    };
+
+    /// The options as bits, for keys of compiled programs. Stable: a bit keeps its meaning.
+    pub fn bits(self) -> u32 {
+        self.elementwise as u32
+            | (self.views as u32) << 1
+            | (self.reduction_prologue as u32) << 2
+            | (self.reduction_epilogue as u32) << 3
+            | (self.matmul_epilogue as u32) << 4
+    }
+}
+
+/// Why a value was kept in memory rather than fused into its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The fusion is switched off.
+    Disabled,
+    /// It is an output that other kernels, or a kernel over another space, consume too.
+    Output,
+    /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
+    /// indices.
+    Memory,
+    /// Several kernels consume it, and computing it in each costs more than keeping it.
+    Shared,
+    /// Its consumer would compute an expensive op again for each element it is broadcast to.
+    Broadcast,
+    /// One kernel reads an expensive value through two different views.
+    TwoViews,
+    /// A reduction or product is consumed at other points than it yields.
+    Space,
+    /// The consuming kernel computes another reduction, product or scatter already.
+    CoreTaken,
+    /// A reshape between it and its consumer has no affine index map.
+    Reshape,
+    /// The epilogue splits the columns of a matrix product.
+    Columns,
+    /// The kernel has grown to its largest size.
+    KernelSize,
+}
+
+/// Why a graph cannot be lowered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LowerError {
+    /// A composite, which only its decomposition says how to compute.
+    #[error("{node} = {op} is a composite; decompose the graph before lowering it")]
+    Composite {
+        /// The node.
+        node: NodeId,
+        /// Its op.
+        op: &'static str,
+    },
+}
+
+/// A program and what was not fused on the way to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// The program.
+    pub program: Program,
+    /// Values that were kept in memory though something consumes them, with the reason; in node
+    /// order.
+    pub refusals: Vec<(NodeId, Refusal)>,
+}
+
+/// Refusals recorded so far, if they are asked for.
+type Refusals = Option<Vec<(NodeId, Refusal)>>;
+
+/// Lowers a closed graph of primitives to kernels.
+///
+/// Errors: [`LowerError::Composite`].
+pub fn lower(graph: &Graph, options: FusionOptions) -> Result<Program, LowerError> {
+    Ok(run(graph, options, None)?.0)
+}
+
+/// Like [`lower`], and says what was not fused and why.
+///
+/// Errors: [`LowerError::Composite`].
+pub fn lower_explained(graph: &Graph, options: FusionOptions) -> Result<Explained, LowerError> {
+    let (program, refusals) = run(graph, options, Some(Vec::new()))?;
+    let mut refusals = refusals.unwrap_or_default();
+    refusals.sort_unstable();
+    refusals.dedup();
+    Ok(Explained { program, refusals })
+}
+
+fn run(
+    graph: &Graph,
+    options: FusionOptions,
+    refusals: Refusals,
+) -> Result<(Program, Refusals), LowerError> {
+    let plan = plan::Plan::new(graph, options, refusals)?;
+    let (program, refusals) = build::program(graph, plan);
+    #[cfg(debug_assertions)]
+    if let Err(broken) = crate::verify::verify(&program) {
+        panic!("lowering made an ill-formed program: {broken}\n{program}\nfrom {graph}");
+    }
+    Ok((program, refusals))
+}

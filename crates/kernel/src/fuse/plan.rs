@@ -1,0 +1,415 @@
+//! The plan of fusion: which values live in memory, and which kernels there will be.
+//!
+//! Nodes are visited consumers first. Each consumer leaves with its operands what it asks of them
+//! (a [`Demand`]); when a node's turn comes, all that is asked of it is known, and it either joins
+//! the kernels that consume it or gets memory and a kernel of its own.
+
+use super::cost::{self, Chain};
+use super::{FusionOptions, LowerError, Refusal, Refusals};
+use girih_ir::{Class, Graph, Node, NodeId, OpCode};
+use smallvec::SmallVec;
+
+/// Most nodes computed by one kernel: bounds code size and the depth of recursion while building.
+const MAX_NODES: u32 = 128;
+
+/// Longest chain of ops that several kernels each compute for themselves.
+const MAX_SHARED_DEPTH: u32 = 16;
+
+/// What a kernel computes for its root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The root's value.
+    Value,
+    /// The operand of a concat or pad at that position, stored into a part of the root.
+    Part(usize),
+    /// The padding value at every element of the root.
+    Fill,
+    /// A scatter's updates, added into the root.
+    Scatter,
+}
+
+/// A kernel to be built.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// The node whose memory it writes.
+    pub root: NodeId,
+    /// What it computes of it.
+    pub role: Role,
+    /// The reduction or product it contains.
+    pub core: Option<NodeId>,
+    /// Further outputs that it stores on the way.
+    pub stores: SmallVec<[NodeId; 1]>,
+    /// Number of nodes it computes.
+    nodes: u32,
+}
+
+impl Group {
+    /// A kernel of one node.
+    pub fn new(root: NodeId, role: Role, core: Option<NodeId>) -> Group {
+        Group { root, role, core, stores: SmallVec::new(), nodes: 1 }
+    }
+}
+
+/// The kernels that consume a value, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Homes {
+    #[default]
+    None,
+    One(u32),
+    Two(u32, u32),
+    Many,
+}
+
+impl Homes {
+    fn add(&mut self, home: u32) {
+        *self = match *self {
+            Homes::None => Homes::One(home),
+            Homes::One(a) if a != home => Homes::Two(a, home),
+            Homes::Two(a, b) if a != home && b != home => Homes::Many,
+            same => same,
+        };
+    }
+
+    fn iter(self) -> impl Iterator<Item = u32> {
+        let (a, b) = match self {
+            Homes::One(a) => (Some(a), None),
+            Homes::Two(a, b) => (Some(a), Some(b)),
+            Homes::None | Homes::Many => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+}
+
+/// What the consumers of a node ask of it, together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    /// Kernels that need its value on the way.
+    homes: Homes,
+    /// True if something needs it at all.
+    wanted: bool,
+    /// True if a consumer reads it from memory.
+    memory: bool,
+    /// True if it is an output of the graph.
+    output: bool,
+    /// True if some kernel needs it at points that do not run through it in order, once each.
+    scattered: bool,
+    /// True if a reduction's prologue needs it.
+    prologue: bool,
+    /// True if anything but a reduction's prologue needs it.
+    body: bool,
+    /// Most points at which one kernel needs it.
+    points: usize,
+}
+
+impl Demand {
+    /// What a kernel asks of the value its body ends with.
+    fn of_root(home: u32, points: usize) -> Demand {
+        let homes = Homes::One(home);
+        Demand { homes, wanted: true, body: true, points, ..Demand::default() }
+    }
+
+    /// What a consumer asks that reads memory.
+    fn memory() -> Demand {
+        Demand { wanted: true, memory: true, ..Demand::default() }
+    }
+
+    fn merge(&mut self, other: Demand) {
+        match other.homes {
+            Homes::Many => self.homes = Homes::Many,
+            homes => homes.iter().for_each(|h| self.homes.add(h)),
+        }
+        self.wanted |= other.wanted;
+        self.memory |= other.memory;
+        self.output |= other.output;
+        self.scattered |= other.scattered;
+        self.prologue |= other.prologue;
+        self.body |= other.body;
+        self.points = self.points.max(other.points);
+    }
+}
+
+/// The finished plan.
+pub(super) struct Plan {
+    /// What may be fused.
+    pub options: FusionOptions,
+    /// Kernels, by descending root.
+    pub groups: Vec<Group>,
+    /// Which nodes have memory of their own. A reshape never has: it shares its operand's.
+    pub memory: Vec<bool>,
+    /// Where refusals are recorded, if asked for.
+    pub refusals: Refusals,
+}
+
+impl Plan {
+    /// Plans a graph.
+    ///
+    /// Errors: [`LowerError::Composite`], if the outputs depend on one.
+    pub fn new(
+        graph: &Graph,
+        options: FusionOptions,
+        refusals: Refusals,
+    ) -> Result<Plan, LowerError> {
+        let uses = graph.use_counts();
+        let mut chains: Vec<Chain> = Vec::with_capacity(graph.len());
+        for id in graph.ids() {
+            let chain = cost::chain(graph, id, &uses, &chains);
+            chains.push(chain);
+        }
+        let demands = vec![Demand::default(); graph.len()];
+        let memory = vec![false; graph.len()];
+        let plan = Plan { options, groups: Vec::new(), memory, refusals };
+        let mut planner = Planner { graph, chains, demands, plan };
+        for output in graph.outputs() {
+            let demand = Demand { wanted: true, output: true, ..Demand::default() };
+            planner.demands[output.index()].merge(demand);
+        }
+        for (id, node) in graph.nodes().rev() {
+            planner.visit(id, node)?;
+        }
+        Ok(planner.plan)
+    }
+
+    /// Records a refusal.
+    pub fn refuse(&mut self, node: NodeId, reason: Refusal) {
+        if let Some(refusals) = &mut self.refusals {
+            refusals.push((node, reason));
+        }
+    }
+}
+
+struct Planner<'g> {
+    graph: &'g Graph,
+    chains: Vec<Chain>,
+    demands: Vec<Demand>,
+    plan: Plan,
+}
+
+impl Planner<'_> {
+    fn visit(&mut self, id: NodeId, node: &Node) -> Result<(), LowerError> {
+        let demand = self.demands[id.index()];
+        if matches!(node.op.code, OpCode::Input | OpCode::Parameter) {
+            self.plan.memory[id.index()] = true;
+        }
+        if !demand.wanted || self.plan.memory[id.index()] {
+            return Ok(());
+        }
+        match node.op.class() {
+            Class::Composite => {
+                return Err(LowerError::Composite { node: id, op: node.op.name() });
+            }
+            // A reshape is its operand under another shape: whatever is asked of it.
+            Class::Reshape => self.demands[node.inputs[0].index()].merge(demand),
+            // Nothing is computed, and nothing asked of the operands.
+            _ if node.spec.numel() == 0 => self.plan.memory[id.index()] = true,
+            Class::Leaf => self.leaf(id, node, demand),
+            Class::View => self.view(id, node, demand),
+            Class::Reduction | Class::Contraction => self.core(id, node, demand),
+            Class::Combine => self.combine(id, node, demand),
+            Class::Index if is_scatter(node) => self.scatter(id, node, demand),
+            Class::Elementwise | Class::Index => self.elementwise(id, node, demand),
+        }
+        Ok(())
+    }
+
+    /// Gives a node memory and starts its kernel.
+    fn root(&mut self, id: NodeId, role: Role) -> u32 {
+        self.plan.memory[id.index()] = true;
+        self.plan.groups.push(Group::new(id, role, None));
+        self.plan.groups.len() as u32 - 1
+    }
+
+    fn refuse(&mut self, id: NodeId, demand: Demand, reason: Refusal) {
+        // An output that nothing consumes is no missed fusion.
+        if demand.homes != Homes::None || demand.memory {
+            self.plan.refuse(id, reason);
+        }
+    }
+
+    fn leaf(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        let verdict = if demand.memory || demand.output {
+            Err(Refusal::Memory)
+        } else if node.op.is_random() {
+            self.joins(id, node, demand)
+        } else {
+            Ok(())
+        };
+        if let Err(reason) = verdict {
+            self.refuse(id, demand, reason);
+            self.root(id, Role::Value);
+        }
+    }
+
+    fn view(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        let operand = node.inputs[0].index();
+        if demand.output || !self.plan.options.views {
+            let reason = if demand.output { Refusal::Output } else { Refusal::Disabled };
+            self.refuse(id, demand, reason);
+            let home = self.root(id, Role::Value);
+            let mut asked = Demand::of_root(home, node.spec.numel());
+            asked.scattered = true;
+            return self.demands[operand].merge(asked);
+        }
+        self.demands[operand].merge(Demand { scattered: true, ..demand });
+    }
+
+    /// Whether a value is computed by the kernels that consume it.
+    fn joins(&self, id: NodeId, node: &Node, demand: Demand) -> Result<(), Refusal> {
+        let options = self.plan.options;
+        if demand.memory {
+            return Err(Refusal::Memory);
+        }
+        if demand.output && (demand.scattered || !matches!(demand.homes, Homes::One(_))) {
+            return Err(Refusal::Output);
+        }
+        if (demand.prologue && !options.reduction_prologue) || (demand.body && !options.elementwise)
+        {
+            return Err(Refusal::Disabled);
+        }
+        let groups = &self.plan.groups;
+        if demand.homes.iter().any(|h| groups[h as usize].nodes >= MAX_NODES) {
+            return Err(Refusal::KernelSize);
+        }
+        if demand.points > node.spec.numel() && cost::of(node.op.code) >= cost::HEAVY {
+            return Err(Refusal::Broadcast);
+        }
+        let chain = self.chains[id.index()];
+        let reduction = |h: u32| {
+            let core = groups[h as usize].core;
+            core.is_some_and(|c| self.graph.node(c).op.class() == Class::Reduction)
+        };
+        let (cost, loads) = match demand.homes {
+            Homes::None | Homes::One(_) => return Ok(()),
+            Homes::Two(a, b) if demand.prologue && reduction(a) != reduction(b) => {
+                (cost::CHEAP_IN_REDUCTION, 2)
+            }
+            Homes::Two(..) => (cost::CHEAP, 2),
+            Homes::Many => (cost::CHEAP, 1),
+        };
+        let cheap = chain.cost <= cost && chain.loads <= loads && chain.depth <= MAX_SHARED_DEPTH;
+        if cheap { Ok(()) } else { Err(Refusal::Shared) }
+    }
+
+    fn elementwise(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        let asked = match self.joins(id, node, demand) {
+            Ok(()) if demand.homes != Homes::None => {
+                demand.homes.iter().for_each(|h| self.plan.groups[h as usize].nodes += 1);
+                if let (true, Homes::One(home)) = (demand.output, demand.homes) {
+                    self.plan.groups[home as usize].stores.push(id);
+                }
+                Demand { output: false, ..demand }
+            }
+            verdict => {
+                if let Err(reason) = verdict {
+                    self.refuse(id, demand, reason);
+                }
+                Demand::of_root(self.root(id, Role::Value), node.spec.numel())
+            }
+        };
+        let numel = node.spec.numel();
+        for (i, &input) in node.inputs.iter().enumerate() {
+            if node.op.class() == Class::Index && i == 0 {
+                self.demands[input.index()].merge(Demand::memory());
+                continue;
+            }
+            // An operand of as many elements is broadcast along axes of size one at most: it is
+            // run through in the same order.
+            let in_order =
+                node.op.class() == Class::Elementwise && self.graph.spec(input).numel() == numel;
+            let scattered = asked.scattered || !in_order;
+            let points = asked.points.max(numel);
+            self.demands[input.index()].merge(Demand { scattered, points, ..asked });
+        }
+    }
+
+    /// Whether a reduction or product is computed by the kernel of its consumers.
+    fn becomes_core(&self, node: &Node, demand: Demand) -> Result<u32, Refusal> {
+        let options = self.plan.options;
+        let on = match node.op.class() {
+            Class::Reduction => options.reduction_epilogue,
+            _ => options.matmul_epilogue,
+        };
+        let Homes::One(home) = demand.homes else { return Err(Refusal::Shared) };
+        let group = &self.plan.groups[home as usize];
+        match () {
+            _ if demand.memory => Err(Refusal::Memory),
+            _ if demand.scattered || demand.prologue => Err(Refusal::Space),
+            _ if !on => Err(Refusal::Disabled),
+            _ if group.core.is_some() => Err(Refusal::CoreTaken),
+            _ if group.nodes >= MAX_NODES => Err(Refusal::KernelSize),
+            _ => Ok(home),
+        }
+    }
+
+    fn core(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        let empty = is_empty_reduction(self.graph, node);
+        let home = match self.becomes_core(node, demand) {
+            Ok(home) if !empty => {
+                if demand.output {
+                    self.plan.groups[home as usize].stores.push(id);
+                }
+                home
+            }
+            // The identity of a reduction over nothing is a constant.
+            _ if empty && !demand.memory && !demand.output => return,
+            verdict => {
+                if let Err(reason) = verdict {
+                    self.refuse(id, demand, reason);
+                }
+                self.root(id, Role::Value)
+            }
+        };
+        if empty {
+            return;
+        }
+        let group = &mut self.plan.groups[home as usize];
+        group.core = Some(id);
+        group.nodes += 1;
+        if node.op.class() == Class::Contraction {
+            for input in &node.inputs {
+                self.demands[input.index()].merge(Demand::memory());
+            }
+            return;
+        }
+        let points = self.graph.spec(node.inputs[0]).numel();
+        let asked = Demand { scattered: true, prologue: true, ..Demand::of_root(home, points) };
+        self.demands[node.inputs[0].index()].merge(Demand { body: false, ..asked });
+    }
+
+    fn combine(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        self.refuse(id, demand, Refusal::Memory);
+        // Kernels are built in reverse: the last is the first to run.
+        for (i, &input) in node.inputs.iter().enumerate().rev() {
+            let numel = self.graph.spec(input).numel();
+            if numel > 0 {
+                let home = self.root(id, Role::Part(i));
+                self.demands[input.index()].merge(Demand::of_root(home, numel));
+            }
+        }
+        let full = self.graph.spec(node.inputs[0]).numel() == node.spec.numel();
+        if node.op.code == OpCode::Pad && !full {
+            self.root(id, Role::Fill);
+        }
+    }
+
+    fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        self.refuse(id, demand, Refusal::Memory);
+        let (indices, updates) = (node.inputs[0], node.inputs[1]);
+        let numel = self.graph.spec(updates).numel();
+        let home = self.root(id, Role::Scatter);
+        if numel > 0 {
+            self.demands[indices.index()].merge(Demand::memory());
+            let asked = Demand { scattered: true, ..Demand::of_root(home, numel) };
+            self.demands[updates.index()].merge(asked);
+        }
+    }
+}
+
+/// True for the ops that add at positions given by indices.
+pub(super) fn is_scatter(node: &Node) -> bool {
+    matches!(node.op.code, OpCode::ScatterAdd | OpCode::ScatterAddAlongAxis)
+}
+
+/// True for a reduction or product that combines no elements though it has results.
+pub(super) fn is_empty_reduction(graph: &Graph, node: &Node) -> bool {
+    node.spec.numel() > 0 && graph.spec(node.inputs[0]).numel() == 0
+}

@@ -1,0 +1,184 @@
+//! The iteration space of a kernel under construction: axes of a tensor, split where a reshape
+//! needs it, laid out as dimensions; and the merging of dimensions that need not be apart.
+
+use super::map::{Axis, Dims};
+use smallvec::{SmallVec, smallvec};
+
+/// What may merge with what: dimensions of equal role, and a batch dimension into rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Parallel, or a batch dimension of a product.
+    Parallel,
+    /// Rows of a product.
+    Rows,
+    /// Columns of a product.
+    Columns,
+    /// Reduced, or the shared axis of a product.
+    Reduced,
+    /// A scatter's dimension along which elements may collide.
+    Colliding,
+}
+
+#[derive(Clone, Debug)]
+struct SpaceAxis {
+    role: Role,
+    /// Sizes of the dimensions it is split into, outermost first.
+    factors: SmallVec<[usize; 2]>,
+}
+
+impl SpaceAxis {
+    /// Axes of one element have no dimension, but that products name their axes by position.
+    fn dropped(&self) -> bool {
+        let named = matches!(self.role, Role::Rows | Role::Columns | Role::Reduced);
+        !named && self.factors.as_slice() == [1]
+    }
+}
+
+/// Axes of an iteration space.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    axes: SmallVec<[SpaceAxis; 6]>,
+}
+
+/// The dimensions of a space.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Sizes of the dimensions.
+    pub extents: Dims<usize>,
+    /// Their roles.
+    pub roles: Dims<Role>,
+    /// How many are parallel.
+    pub parallel: usize,
+    /// The index along each axis of the space.
+    pub axes: SmallVec<[Axis; 6]>,
+}
+
+impl Space {
+    /// All axes parallel.
+    pub fn parallel(sizes: &[usize]) -> Space {
+        Space::with_roles(sizes, |_| Role::Parallel)
+    }
+
+    /// Axes with their roles.
+    pub fn with_roles(sizes: &[usize], role: impl Fn(usize) -> Role) -> Space {
+        let axis =
+            |(i, &size): (usize, &usize)| SpaceAxis { role: role(i), factors: smallvec![size] };
+        Space { axes: sizes.iter().enumerate().map(axis).collect() }
+    }
+
+    /// Leading axes parallel, the others reduced. There is at least one reduced dimension, so that
+    /// a reduction over a single element still combines it with the identity.
+    pub fn reduce(sizes: &[usize], parallel: usize) -> Space {
+        let mut space = Space::parallel(&sizes[..parallel]);
+        let reduced = sizes[parallel..].iter().filter(|&&size| size != 1);
+        // Axes of one element keep their place in the list and get no dimension.
+        let role = |&size: &usize| if size == 1 { Role::Parallel } else { Role::Reduced };
+        for size in &sizes[parallel..] {
+            space.axes.push(SpaceAxis { role: role(size), factors: smallvec![*size] });
+        }
+        if reduced.count() == 0 {
+            space.axes.push(SpaceAxis { role: Role::Reduced, factors: smallvec![1] });
+        }
+        space
+    }
+
+    /// Splits the dimension of that number into an outer one and one of `inner` points.
+    pub fn split(&mut self, dim: usize, inner: usize) {
+        let mut next = 0;
+        for axis in self.axes.iter_mut().filter(|a| !a.dropped()) {
+            if dim < next + axis.factors.len() {
+                let factor = &mut axis.factors[dim - next];
+                *factor /= inner;
+                axis.factors.insert(dim - next + 1, inner);
+                return;
+            }
+            next += axis.factors.len();
+        }
+    }
+
+    /// Numbers the dimensions.
+    pub fn lay_out(&self) -> Layout {
+        let mut out =
+            Layout { extents: Dims::new(), roles: Dims::new(), parallel: 0, axes: SmallVec::new() };
+        for axis in &self.axes {
+            let mut index = Axis::zero();
+            if !axis.dropped() {
+                let mut step: usize = axis.factors.iter().product();
+                for &factor in &axis.factors {
+                    step /= factor;
+                    // A dimension of one point moves nothing.
+                    if factor != 1 {
+                        index.add_term(out.extents.len() as u32, step as isize);
+                    }
+                    out.extents.push(factor);
+                    out.roles.push(axis.role);
+                }
+            }
+            out.axes.push(index);
+        }
+        out.parallel = out.roles.iter().filter(|r| **r != Role::Reduced).count();
+        out
+    }
+}
+
+/// Merges neighbouring dimensions wherever all strides allow it. Shorter strides are over the
+/// leading dimensions.
+pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>]) {
+    for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
+        let inner = outer + 1;
+        let (a, b) = (layout.roles[outer], layout.roles[inner]);
+        if a != b && (a, b) != (Role::Parallel, Role::Rows) {
+            continue;
+        }
+        let (outer_size, inner_size) = (layout.extents[outer], layout.extents[inner]);
+        let even = |s: &Dims<isize>| s[outer] == s[inner] * inner_size as isize;
+        let alone = outer_size == 1 || inner_size == 1;
+        if !alone && !strides.iter().all(|s| s.len() <= inner || even(s)) {
+            continue;
+        }
+        for s in strides.iter_mut().filter(|s| s.len() > inner) {
+            if inner_size == 1 {
+                s[inner] = s[outer];
+            }
+            s.remove(outer);
+        }
+        layout.extents[inner] *= outer_size;
+        layout.extents.remove(outer);
+        layout.roles.remove(outer);
+        layout.parallel -= (a != Role::Reduced) as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguous_dimensions_merge_and_transposed_ones_do_not() {
+        let mut layout = Space::parallel(&[2, 1, 3, 4]).lay_out();
+        assert_eq!(layout.extents.as_slice(), &[2, 3, 4]);
+        let (mut a, mut b) = (smallvec![12, 4, 1], smallvec![0, 4, 1]);
+        collapse(&mut layout, &mut [&mut a, &mut b]);
+        assert_eq!(layout.extents.as_slice(), &[2, 12]);
+        assert_eq!((a.as_slice(), b.as_slice()), (&[12, 1][..], &[0, 1][..]));
+    }
+
+    #[test]
+    fn a_split_axis_moves_by_both_its_dimensions() {
+        let mut space = Space::reduce(&[6, 1, 8], 2);
+        space.split(0, 3);
+        let layout = space.lay_out();
+        assert_eq!((layout.extents.as_slice(), layout.parallel), (&[2, 3, 8][..], 2));
+        assert_eq!(layout.axes[0].terms.as_slice(), &[(0, 3), (1, 1)]);
+        assert!(layout.axes[1].terms.is_empty());
+    }
+
+    #[test]
+    fn batch_merges_into_rows_where_the_other_operand_ignores_both() {
+        let roles = [Role::Parallel, Role::Rows, Role::Columns, Role::Reduced];
+        let mut layout = Space::with_roles(&[5, 2, 4, 3], |i| roles[i]).lay_out();
+        let (mut a, mut b) = (smallvec![6, 3, 0, 1], smallvec![0, 0, 1, 4]);
+        collapse(&mut layout, &mut [&mut a, &mut b]);
+        assert_eq!((layout.extents.as_slice(), layout.parallel), (&[10, 4, 3][..], 2));
+    }
+}

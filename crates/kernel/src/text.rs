@@ -1,0 +1,206 @@
+//! The text form of programs: buffers, then kernels with their spaces, affine accesses and bodies.
+//!
+//! ```text
+//! b0 = argument 0: f32[6]
+//! b1 = f32[2]
+//! fused_mul_reduce_sum over [2 | 3]
+//!   prologue:
+//!     v0 = load b0[3*i0 + i1]
+//!     v1 = mul(v0, v0): f32
+//!   reduce sum v1
+//!   v0 = core: f32
+//!   b1[i0] = v0
+//! outputs: [b1]
+//! ```
+
+use crate::ir::{
+    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Val,
+};
+use std::fmt;
+
+impl fmt::Display for BufferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}", self.0)
+    }
+}
+
+impl fmt::Display for Val {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let BufferKind::Argument(position) = self.kind {
+            write!(f, "argument {position}: ")?;
+        }
+        write!(f, "{}[{}]", self.dtype.short(), self.numel)
+    }
+}
+
+/// `offset + sum(strides[d] * i[d])`, without zero terms.
+struct Affine<'a>(isize, &'a [isize]);
+
+impl fmt::Display for Affine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        let mut sign = |f: &mut fmt::Formatter<'_>, negative| {
+            let text = match (std::mem::take(&mut first), negative) {
+                (true, true) => "-",
+                (true, false) => "",
+                (false, true) => " - ",
+                (false, false) => " + ",
+            };
+            f.write_str(text)
+        };
+        let terms = self.1.iter().enumerate().filter(|(_, s)| **s != 0);
+        let constant = self.0 != 0 || terms.clone().next().is_none();
+        if constant {
+            sign(f, self.0 < 0)?;
+            write!(f, "{}", self.0.unsigned_abs())?;
+        }
+        for (dim, stride) in terms {
+            sign(f, *stride < 0)?;
+            match stride.unsigned_abs() {
+                1 => write!(f, "i{dim}")?,
+                by => write!(f, "{by}*i{dim}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.buffer, Affine(self.offset, &self.strides))
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+            ReduceOp::Any => "any",
+            ReduceOp::All => "all",
+            ReduceOp::ArgMax => "argmax",
+            ReduceOp::ArgMin => "argmin",
+        })
+    }
+}
+
+/// Instructions separated by lines; accesses print as numbers, since only the kernel knows them.
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |f: &mut fmt::Formatter<'_>, id: crate::ir::AccessId| write!(f, "a{}", id.0);
+        for i in 0..self.insts.len() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            inst_text(f, self, Val(i as u32), at)?;
+        }
+        Ok(())
+    }
+}
+
+fn inst_text(
+    f: &mut fmt::Formatter<'_>,
+    block: &Block,
+    val: Val,
+    access: impl Fn(&mut fmt::Formatter<'_>, crate::ir::AccessId) -> fmt::Result,
+) -> fmt::Result {
+    write!(f, "{val} = ")?;
+    match block.inst(val) {
+        Inst::Literal(literal) => write!(f, "{literal:?}"),
+        Inst::Scalar { argument, dtype } => write!(f, "argument {argument}: {}", dtype.short()),
+        Inst::Load(id) => {
+            f.write_str("load ")?;
+            access(f, *id)
+        }
+        Inst::Gather { access: id, index, stride, size } => {
+            f.write_str("gather ")?;
+            access(f, *id)?;
+            write!(f, " + {stride}*{index} of {size}")
+        }
+        Inst::Iota { offset, strides, dtype } => {
+            write!(f, "iota {}: {}", Affine(*offset, strides), dtype.short())
+        }
+        Inst::Random { code, argument, offset, strides, dtype } => {
+            let (name, at) = (code.def().name, Affine(*offset, strides));
+            write!(f, "{name}(argument {argument}, {at}): {}", dtype.short())
+        }
+        Inst::Core { dtype } => write!(f, "core: {}", dtype.short()),
+        Inst::Op { code, args, dtype } => {
+            write!(f, "{}(", code.def().name)?;
+            for (i, arg) in args.iter().enumerate() {
+                write!(f, "{}{arg}", if i == 0 { "" } else { ", " })?;
+            }
+            write!(f, "): {}", dtype.short())
+        }
+    }
+}
+
+impl Kernel {
+    fn block_text(&self, f: &mut fmt::Formatter<'_>, block: &Block, indent: &str) -> fmt::Result {
+        for i in 0..block.insts.len() {
+            f.write_str(indent)?;
+            inst_text(f, block, Val(i as u32), |f, id| write!(f, "{}", self.access(id)))?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over [", self.name)?;
+        for (i, size) in self.extents.iter().enumerate() {
+            let separator = match i {
+                _ if i == self.parallel => " | ",
+                0 => "",
+                _ => ", ",
+            };
+            write!(f, "{}{size}", separator.trim_start_matches(if i == 0 { " " } else { "" }))?;
+        }
+        writeln!(f, "]")?;
+        match &self.core {
+            Core::Map => {}
+            Core::Reduce { prologue, value, op } => {
+                writeln!(f, "  prologue:")?;
+                self.block_text(f, prologue, "    ")?;
+                writeln!(f, "  reduce {op} {value}")?;
+            }
+            Core::Matmul { lhs, rhs } => writeln!(f, "  matmul {lhs} by {rhs}")?,
+            Core::ScatterAdd { index, stride, size, independent } => {
+                writeln!(
+                    f,
+                    "  scatter_add + {stride}*{index} of {size}, independent {independent:?}"
+                )?;
+            }
+        }
+        self.block_text(f, &self.body, "  ")?;
+        for store in &self.stores {
+            writeln!(f, "  {} = {}", store.access, store.value)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            writeln!(f, "b{i} = {buffer}")?;
+        }
+        for kernel in &self.kernels {
+            write!(f, "{kernel}")?;
+        }
+        f.write_str("outputs: [")?;
+        for (i, output) in self.outputs.iter().enumerate() {
+            write!(f, "{}{output}", if i == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}

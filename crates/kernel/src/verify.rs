@@ -1,0 +1,262 @@
+//! The verifier of programs. It checks, of each kernel and across them:
+//!
+//! * V1 no extent is zero, and there are at least as many dimensions as parallel ones;
+//! * V2 operands of an instruction are defined before it in its block; `Core` occurs in bodies of
+//!   reductions and products only;
+//! * V3 operand dtypes are equal (but for the condition of `where`), indices are integers, results
+//!   are of the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
+//! * V4 accesses name a buffer, have its dtype, one stride per dimension of where they are used,
+//!   and stay inside the buffer, the reach of a gathered or scattered index included;
+//! * V5 a product reduces one dimension, has rows and columns, its left operand does not move
+//!   along the columns nor its right along the rows;
+//! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
+//!   write one buffer; a scatter has one store and collides only along the other dimensions;
+//! * V7 arguments are never written, and no kernel reads what it writes;
+//! * V8 a computed buffer is written in full (as many elements as it has, or more where a filling
+//!   is written over) before it is read or given out, and not after.
+
+use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Val};
+use girih_ir::{DType, Op, OpCode, TensorSpec};
+use smallvec::SmallVec;
+
+/// What is wrong with a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kernel}: {reason}")]
+pub struct IllFormed {
+    /// Number and name of the kernel, or "program".
+    pub kernel: String,
+    /// Which rule it breaks, with the offending part.
+    pub reason: String,
+}
+
+type Check = Result<(), String>;
+
+fn require(ok: bool, reason: impl FnOnce() -> String) -> Check {
+    if ok { Ok(()) } else { Err(reason()) }
+}
+
+/// Checks everything the module says.
+///
+/// Errors: [`IllFormed`], naming the first kernel that breaks a rule.
+pub fn verify(program: &Program) -> Result<(), IllFormed> {
+    let mut state = vec![Contents::default(); program.buffers.len()];
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        let checked =
+            check_kernel(program, kernel).and_then(|()| flow(program, kernel, &mut state));
+        checked.map_err(|reason| IllFormed {
+            kernel: format!("kernel {i} {}", kernel.name),
+            reason,
+        })?;
+    }
+    for output in &program.outputs {
+        let known = (output.0 as usize) < program.buffers.len();
+        let checked = require(known, || format!("V4: output {output} does not exist"))
+            .and_then(|()| readable(program, &state, *output));
+        checked.map_err(|reason| IllFormed { kernel: "program".into(), reason })?;
+    }
+    Ok(())
+}
+
+/// What is known of a buffer while kernels run.
+#[derive(Clone, Copy, Default)]
+struct Contents {
+    written: usize,
+    read: bool,
+}
+
+fn readable(program: &Program, state: &[Contents], id: BufferId) -> Check {
+    let buffer = &program.buffers[id.0 as usize];
+    let written = state[id.0 as usize].written;
+    let ready = buffer.kind != BufferKind::Computed || written >= buffer.numel;
+    require(ready, || format!("V8: {id} holds {written} of {} elements", buffer.numel))
+}
+
+fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
+    for id in kernel.reads() {
+        readable(program, state, id)?;
+        state[id.0 as usize].read = true;
+    }
+    for id in kernel.writes() {
+        let (buffer, contents) = (&program.buffers[id.0 as usize], &mut state[id.0 as usize]);
+        require(buffer.kind == BufferKind::Computed, || format!("V7: writes argument {id}"))?;
+        require(!contents.read, || {
+            format!("V8: {id} is written after it was read, or by a reader")
+        })?;
+        contents.written += match kernel.core {
+            // A scatter's buffer is zeroed whole.
+            Core::ScatterAdd { .. } => buffer.numel,
+            _ => kernel.points(),
+        };
+    }
+    Ok(())
+}
+
+fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
+    require(kernel.extents.iter().all(|&e| e > 0), || "V1: an extent is zero".into())?;
+    require(kernel.parallel <= kernel.extents.len(), || "V1: too many parallel dims".into())?;
+    let all = kernel.extents.len();
+    let at = |access: &Access, dims| check_access(program, kernel, access, dims, None);
+    match &kernel.core {
+        Core::Map => require(kernel.parallel == all, || "V1: a map reduces nothing".into())?,
+        Core::Reduce { prologue, value, op } => {
+            check_block(program, kernel, prologue, all, None)?;
+            check_reduce(kernel, prologue, *value, *op)?;
+        }
+        Core::Matmul { lhs, rhs } => {
+            at(lhs, all)?;
+            at(rhs, all)?;
+            require(lhs.dtype == rhs.dtype, || "V5: operands differ in dtype".into())?;
+            let form = kernel.parallel >= 2 && kernel.parallel + 1 == all;
+            require(form, || "V5: not [batch.., m, n | k]".into())?;
+            let (rows, columns) = (kernel.parallel - 2, kernel.parallel - 1);
+            let fixed = lhs.strides[columns] == 0 && rhs.strides[rows] == 0;
+            require(fixed, || format!("V5: {lhs} moves along n, or {rhs} along m"))?;
+        }
+        Core::ScatterAdd { index, .. } => {
+            require(kernel.parallel == all, || "V1: a scatter reduces nothing".into())?;
+            at(index, all)?;
+            require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
+            require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
+        }
+    }
+    let core = match &kernel.core {
+        Core::Map | Core::ScatterAdd { .. } => None,
+        Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
+        Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
+        Core::Matmul { lhs, .. } => Some(lhs.dtype),
+    };
+    check_block(program, kernel, &kernel.body, kernel.parallel, Some(core))?;
+    check_stores(program, kernel)
+}
+
+fn check_reduce(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Check {
+    require((value.0 as usize) < prologue.insts.len(), || format!("V2: {value} is undefined"))?;
+    let bool_only = matches!(op, ReduceOp::Any | ReduceOp::All);
+    let is_bool = kernel.dtype(prologue, value) == DType::Bool;
+    require(!bool_only || is_bool, || format!("V3: reduce {op} of no bool"))
+}
+
+/// Smallest and largest element an access reaches over its dimensions.
+fn reach(access: &Access, extents: &[usize]) -> (isize, isize) {
+    let mut range = (access.offset, access.offset);
+    for (&stride, &extent) in access.strides.iter().zip(extents) {
+        let far = stride * (extent as isize - 1);
+        range.0 += far.min(0);
+        range.1 += far.max(0);
+    }
+    range
+}
+
+/// `index` is stride and size of an axis moved along by values.
+fn check_access(
+    program: &Program,
+    kernel: &Kernel,
+    access: &Access,
+    dims: usize,
+    index: Option<(isize, usize)>,
+) -> Check {
+    let buffer = program.buffers.get(access.buffer.0 as usize);
+    let Some(buffer) = buffer else { return Err(format!("V4: {} is unknown", access.buffer)) };
+    require(buffer.dtype == access.dtype, || format!("V4: {access} has another dtype"))?;
+    let rank = access.strides.len();
+    require(rank == dims, || format!("V4: {access} has {rank} strides for {dims} dimensions"))?;
+    let (mut low, mut high) = reach(access, &kernel.extents);
+    if let Some((stride, size)) = index {
+        if size == 0 {
+            // Every index is out of bounds: nothing is ever read.
+            return Ok(());
+        }
+        let far = stride * (size as isize - 1);
+        (low, high) = (low + far.min(0), high + far.max(0));
+    }
+    let inside = low >= 0 && high < buffer.numel as isize;
+    require(inside, || format!("V4: {access} reaches {low}..={high} of {}", buffer.numel))
+}
+
+/// `core` is given for bodies: the dtype of the core's value, if it has one.
+fn check_block(
+    program: &Program,
+    kernel: &Kernel,
+    block: &Block,
+    dims: usize,
+    core: Option<Option<DType>>,
+) -> Check {
+    for (i, inst) in block.insts.iter().enumerate() {
+        let here = || format!("v{i}");
+        let defined = |v: Val| require((v.0 as usize) < i, || format!("V2: {} uses {v}", here()));
+        match inst {
+            Inst::Literal(_) | Inst::Scalar { .. } => {}
+            Inst::Load(id) => check_access(program, kernel, kernel.access(*id), dims, None)?,
+            Inst::Gather { access, index, stride, size } => {
+                defined(*index)?;
+                let int = kernel.dtype(block, *index).is_int();
+                require(int, || format!("V3: the index of {} is no integer", here()))?;
+                let along = Some((*stride, *size));
+                check_access(program, kernel, kernel.access(*access), dims, along)?;
+            }
+            Inst::Iota { strides, .. } | Inst::Random { strides, .. } => {
+                require(strides.len() == dims, || format!("V3: strides of {}", here()))?;
+            }
+            Inst::Core { dtype } => {
+                let yields = core.flatten();
+                require(yields == Some(*dtype), || format!("V2: {} yields {yields:?}", here()))?;
+            }
+            Inst::Op { code, args, dtype } => {
+                args.iter().try_for_each(|&a| defined(a))?;
+                check_op(kernel, block, *code, args, *dtype)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_op(kernel: &Kernel, block: &Block, code: OpCode, args: &[Val], dtype: DType) -> Check {
+    if code == OpCode::Cast {
+        return require(args.len() == 1, || "V3: a cast of several values".into());
+    }
+    let spec = |v: &Val| TensorSpec::scalar(kernel.dtype(block, *v));
+    let specs: SmallVec<[TensorSpec; 3]> = args.iter().map(spec).collect();
+    let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
+    let result = Op::from(code).infer(&refs).map_err(|e| format!("V3: {e}"))?;
+    require(result.dtype == dtype, || format!("V3: {} is {}", code.def().name, result.dtype))
+}
+
+fn check_stores(program: &Program, kernel: &Kernel) -> Check {
+    for (i, store) in kernel.stores.iter().enumerate() {
+        let access = &store.access;
+        let defined = (store.value.0 as usize) < kernel.body.insts.len();
+        require(defined, || format!("V2: {} is undefined", store.value))?;
+        let dtype = kernel.dtype(&kernel.body, store.value);
+        require(dtype == access.dtype, || format!("V6: {access} = {}", dtype.short()))?;
+        let apart = kernel.stores[..i].iter().all(|s| s.access.buffer != access.buffer);
+        require(apart, || format!("V6: {} is stored twice", access.buffer))?;
+        let own = kernel.reads().all(|b| b != access.buffer);
+        require(own, || format!("V7: {} is read and written", access.buffer))?;
+        let (index, distinct): (_, SmallVec<[usize; 6]>) = match &kernel.core {
+            Core::ScatterAdd { stride, size, independent, .. } => {
+                (Some((*stride, *size)), independent.clone())
+            }
+            _ => (None, (0..kernel.parallel).collect()),
+        };
+        check_access(program, kernel, access, kernel.parallel, index)?;
+        injective(access, &kernel.extents, &distinct)?;
+    }
+    Ok(())
+}
+
+/// Fails unless different points along `dims` are different elements: by ascending stride, each
+/// dimension steps over all that the smaller ones reach together.
+fn injective(access: &Access, extents: &[usize], dims: &[usize]) -> Check {
+    let mut steps: SmallVec<[(usize, usize); 6]> = dims
+        .iter()
+        .filter(|&&d| extents[d] > 1)
+        .map(|&d| (access.strides[d].unsigned_abs(), extents[d]))
+        .collect();
+    steps.sort_unstable();
+    let mut covered = 0;
+    for (step, extent) in steps {
+        require(step > covered, || format!("V6: {access} writes elements twice"))?;
+        covered += step * (extent - 1);
+    }
+    Ok(())
+}
