@@ -7,6 +7,8 @@
 
 pub mod fuse;
 pub mod ir;
+pub mod math;
+pub mod philox;
 pub mod text;
 pub mod verify;
 

@@ -1,0 +1,126 @@
+//! Sine, cosine and tangent.
+//!
+//! Up to `|x| = 2^20` the argument is reduced by two-part multiples of pi/2 in f64, branch-free.
+//! Beyond, the leading bits of `x * 2/pi` are taken from a 224-bit expansion of 2/pi (Payne and
+//! Hanek 1983), one element at a time: loops compute all elements the fast way and then redo the
+//! few that [`is_large`].
+
+use super::double::{cos_reduced, reduce_quadrant, sin_reduced};
+use std::f64::consts::FRAC_PI_2;
+
+/// True where the fast reduction does not reach (infinities and NaN are left to it).
+#[inline(always)]
+pub(crate) fn is_large(x: f32) -> bool {
+    x.abs() > 1_048_576.0 && x.abs() < f32::INFINITY
+}
+
+/// Sine of an angle of `quadrant * pi/2 + r`.
+#[inline(always)]
+fn sin_in(quadrant: u64, r: f64) -> f32 {
+    let y = if quadrant & 1 != 0 { cos_reduced(r) } else { sin_reduced(r) };
+    (if quadrant & 2 != 0 { -y } else { y }) as f32
+}
+
+/// Tangent of an angle of `quadrant * pi/2 + r`.
+#[inline(always)]
+fn tan_in(quadrant: u64, r: f64) -> f32 {
+    let (s, c) = (sin_reduced(r), cos_reduced(r));
+    let odd = quadrant & 1 != 0;
+    ((if odd { -c } else { s }) / (if odd { s } else { c })) as f32
+}
+
+/// `sin(x)` where not [`is_large`]; NaN for infinities.
+#[inline(always)]
+pub(crate) fn sin_fast(x: f32) -> f32 {
+    let (q, r) = reduce_quadrant(x as f64);
+    let y = sin_in(q, r);
+    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+}
+
+/// `cos(x)` where not [`is_large`]; NaN for infinities.
+#[inline(always)]
+pub(crate) fn cos_fast(x: f32) -> f32 {
+    let (q, r) = reduce_quadrant(x as f64);
+    let y = sin_in(q.wrapping_add(1), r);
+    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+}
+
+/// `tan(x)` where not [`is_large`]; NaN for infinities.
+#[inline(always)]
+pub(crate) fn tan_fast(x: f32) -> f32 {
+    let (q, r) = reduce_quadrant(x as f64);
+    let y = tan_in(q, r);
+    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+}
+
+/// Sine and cosine of `2 pi u`, `0 <= u < 1`, in f64.
+#[inline(always)]
+pub(crate) fn sincos_turns(u: f64) -> (f64, f64) {
+    let t = u * 4.0 + super::double::ROUND;
+    let r = (u * 4.0 - (t - super::double::ROUND)) * FRAC_PI_2;
+    let (s, c, q) = (sin_reduced(r), cos_reduced(r), t.to_bits());
+    let (a, b) = if q & 1 != 0 { (c, s) } else { (s, c) };
+    let sin = if q & 2 != 0 { -a } else { a };
+    let cos = if q.wrapping_add(1) & 2 != 0 { -b } else { b };
+    (sin, cos)
+}
+
+/// The reduction of a large argument: the fraction of `x * 2/pi` from three words of 2/pi.
+fn reduce_large(x: f32) -> (u64, f64) {
+    const TWO_OVER_PI: [u32; 8] = [
+        0,
+        0xa2f9_836e,
+        0x4e44_1529,
+        0xfc27_57d1,
+        0xf534_ddc0,
+        0xdb62_9599,
+        0x3c43_9041,
+        0xfe51_63ab,
+    ];
+    let bits = x.to_bits();
+    let mantissa = ((bits & 0x007f_ffff) | 0x0080_0000) as u64;
+    // x = mantissa * 2^e, e = biased - 150. Bits of 2/pi worth 4 or more in the product with 2^e
+    // are dropped (multiples of a full turn); the 96 that follow give the quadrant and 62 bits of
+    // fraction. Bit i of the table is worth 2^(31 - i), so the window starts at bit 30 + e.
+    let start = (bits >> 23 & 0xff) as usize - 120;
+    let word = |i: usize| -> u64 {
+        let (w, s) = ((start + 32 * i) / 32, (start + 32 * i) % 32);
+        let pair =
+            (TWO_OVER_PI[w] as u64) << 32 | TWO_OVER_PI.get(w + 1).copied().unwrap_or(0) as u64;
+        (pair << s) >> 32
+    };
+    // Fixed point with 62 fraction bits; what overflows are full turns.
+    let high = mantissa.wrapping_mul(word(0)) << 32;
+    let product = high.wrapping_add(mantissa * word(1)).wrapping_add((mantissa * word(2)) >> 32);
+    let quadrant = product.wrapping_add(1 << 61) >> 62;
+    let fraction = product.wrapping_sub(quadrant << 62) as i64;
+    let r = fraction as f64 * (FRAC_PI_2 / (1u64 << 62) as f64);
+    if x < 0.0 { (quadrant.wrapping_neg(), -r) } else { (quadrant, r) }
+}
+
+/// Sine, for all arguments.
+pub fn sin(x: f32) -> f32 {
+    if !is_large(x) {
+        return sin_fast(x);
+    }
+    let (q, r) = reduce_large(x);
+    sin_in(q, r)
+}
+
+/// Cosine, for all arguments.
+pub fn cos(x: f32) -> f32 {
+    if !is_large(x) {
+        return cos_fast(x);
+    }
+    let (q, r) = reduce_large(x);
+    sin_in(q.wrapping_add(1), r)
+}
+
+/// Tangent, for all arguments.
+pub fn tan(x: f32) -> f32 {
+    if !is_large(x) {
+        return tan_fast(x);
+    }
+    let (q, r) = reduce_large(x);
+    tan_in(q, r)
+}
