@@ -1,0 +1,68 @@
+"""The exceptions Girih raises.
+
+Every one derives from :class:`GirihError` and from the built-in exception that a user would catch
+for the same mistake in NumPy or plain Python. The extension raises these classes; this module
+imports nothing, so that it can do so at any time.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AxisError",
+    "DTypeError",
+    "DeviceError",
+    "EvaluationError",
+    "GirihError",
+    "IndexOutOfBoundsError",
+    "InvalidArgumentError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "TracedValueError",
+]
+
+
+class GirihError(Exception):
+    """Base of all exceptions that Girih raises on purpose."""
+
+
+class ShapeError(GirihError, ValueError):
+    """Shapes that do not fit together, or a shape an op cannot take.
+
+    Raised at the line that records the op; the message carries the op and the shapes.
+    """
+
+
+class AxisError(GirihError, ValueError, IndexError):
+    """An axis outside ``-ndim..ndim``, or one named twice. Like NumPy's ``AxisError``."""
+
+
+class DTypeError(GirihError, TypeError):
+    """An unknown dtype, one an op does not take, or a scalar that a dtype cannot hold."""
+
+
+class IndexOutOfBoundsError(GirihError, IndexError):
+    """An element index outside its axis."""
+
+
+class InvalidArgumentError(GirihError, ValueError):
+    """An argument whose value makes no sense for the call; the message says which and why."""
+
+
+class OutOfMemoryError(GirihError, MemoryError):
+    """Not enough memory for a program's values. Its tensors stay lazy and usable."""
+
+
+class EvaluationError(GirihError, RuntimeError):
+    """Evaluation failed. The tensors asked for stay lazy and can be evaluated again."""
+
+
+class TracedValueError(GirihError, TypeError):
+    """A placeholder of a function transform was asked for its value.
+
+    Inside ``grad`` and its like the arguments have no values yet, so Python cannot branch on
+    them or convert them; use ``where`` instead.
+    """
+
+
+class DeviceError(GirihError, RuntimeError):
+    """A device that does not exist, is not available, or has failed."""

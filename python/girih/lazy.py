@@ -1,0 +1,192 @@
+"""Control over laziness: when graphs are evaluated, what they look like, where they are recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, tree
+from ._girih import CompilationInfo, Graph, Tensor
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import TextIO
+
+    PyTree = Any
+
+__all__ = [
+    "async_eval",
+    "cache_stats",
+    "clear_cache",
+    "compile_graph",
+    "create_graph",
+    "current_graph",
+    "eval",
+    "get_graph_stats",
+    "graph_scope",
+    "is_lazy",
+    "print_graph",
+    "reuse_graph",
+]
+
+
+def _tensors(value: PyTree) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [leaf for leaf in tree.leaves(value) if isinstance(leaf, Tensor)]
+
+
+def _some_tensors(value: PyTree, function: str) -> list[Tensor]:
+    tensors = _tensors(value)
+    if not tensors:
+        raise InvalidArgumentError(f"{function}: expected a tensor or a tree of tensors, got {value!r}")
+    return tensors
+
+
+def eval(*trees: PyTree) -> Any:
+    """Evaluates tensors, all in one run: what they share is computed once.
+
+    Args:
+        *trees: Tensors or pytrees of tensors, modules included. Other leaves are left alone.
+
+    Returns:
+        The same objects: the argument itself if there is one, a tuple if there are several,
+        ``()`` if there are none.
+
+    Raises:
+        EvaluationError: The program failed; the tensors stay lazy and usable.
+        OutOfMemoryError: So did an allocation.
+    """
+    tensors = [t for value in trees for t in _tensors(value)]
+    if tensors:
+        _girih.eval_many(tensors)
+    return trees[0] if len(trees) == 1 else trees
+
+
+def async_eval(*trees: PyTree) -> Any:
+    """Starts evaluating tensors and returns at once; like :func:`eval` otherwise.
+
+    Whoever asks for a value first waits for it, and sees the error if there is one.
+    """
+    tensors = [t for value in trees for t in _tensors(value)]
+    if tensors:
+        _girih.async_eval_many(tensors)
+    return trees[0] if len(trees) == 1 else trees
+
+
+def is_lazy(tensor: Tensor) -> bool:
+    """Whether the tensor has no value yet."""
+    return tensor.is_lazy
+
+
+def compile_graph(output: PyTree, optimize: bool = True) -> CompilationInfo:
+    """Compiles the graph that leads to a tensor, or a pytree of tensors, without running it.
+
+    A later evaluation of the same tensors finds the compiled program in the cache.
+
+    Args:
+        output: What the graph computes.
+        optimize: Whether passes run; without them every node stays as recorded.
+
+    Returns:
+        Timing, node and kernel counts, and the graph before and after as text and as a picture.
+    """
+    return _girih.compile_graph(_some_tensors(output, "compile_graph"), optimize)
+
+
+def get_graph_stats(output: PyTree) -> dict[str, int]:
+    """Counts over the graph that leads to a tensor, or a pytree of tensors.
+
+    Returns:
+        ``num_nodes``, ``num_ops`` (nodes that are not leaves) and ``estimated_memory_bytes``
+        (of all values together, were each kept).
+    """
+    nodes, ops, size = _girih.graph_stats(_some_tensors(output, "get_graph_stats"))
+    return {"num_nodes": nodes, "num_ops": ops, "estimated_memory_bytes": size}
+
+
+def print_graph(output: PyTree, file: TextIO | None = None) -> None:
+    """Prints the graph that leads to a tensor, or a pytree of tensors.
+
+    Args:
+        output: What the graph computes.
+        file: Where to, standard output by default.
+    """
+    print(_girih.graph_text(_some_tensors(output, "print_graph")), file=file)
+
+
+class _Scope:
+    """Records into a graph of its own from ``with`` to the end of its block."""
+
+    __slots__ = ("_graph", "_tokens")
+
+    def __init__(self, graph: Graph | None) -> None:
+        self._graph = graph
+        self._tokens: list[int] = []
+
+    def __enter__(self) -> Graph:
+        self._tokens.append(_girih.push_graph(self._graph))
+        return _girih.current_graph()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _girih.pop_graph(self._tokens.pop())
+
+
+def graph_scope() -> _Scope:
+    """A context manager that records into a fresh graph and yields it.
+
+    Tensors that leave the scope stay valid. Scopes nest, and belong to the thread they are
+    entered on.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.graph_scope() as g:
+        ...     total = gr.ones([100]).sum()
+        >>> total.item()
+        100.0
+    """
+    return _Scope(None)
+
+
+def reuse_graph(graph: Graph) -> _Scope:
+    """A context manager that records into the given graph and yields it.
+
+    Raises:
+        InvalidArgumentError: ``graph`` is no :class:`Graph`.
+    """
+    if not isinstance(graph, Graph):
+        raise InvalidArgumentError(
+            f"reuse_graph: expected a Graph (see create_graph), got {type(graph).__name__}"
+        )
+    return _Scope(graph)
+
+
+def create_graph() -> Graph:
+    """A new, empty graph to record into with :func:`reuse_graph`."""
+    return _girih.create_graph()
+
+
+def current_graph() -> Graph:
+    """The graph this thread records into."""
+    return _girih.current_graph()
+
+
+def cache_stats() -> dict[str, int]:
+    """Counters since the process began.
+
+    Returns:
+        ``hits``, ``misses`` and ``compiles`` of the program cache, ``cached_kernels`` and
+        ``cache_size_bytes`` in it now, ``kernels_launched``, ``nodes_recorded``, ``runs``
+        (programs executed) and ``peak_memory_bytes``.
+    """
+    return _girih.cache_stats()
+
+
+def clear_cache() -> None:
+    """Forgets all compiled programs; those running are not disturbed."""
+    _girih.clear_cache()

@@ -1,0 +1,215 @@
+"""Layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import _girih
+from ..errors import InvalidArgumentError
+from . import init
+from .module import Module, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .._girih import DType, Tensor
+
+__all__ = [
+    "GELU",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "LayerNorm",
+    "Linear",
+    "ReLU",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Tanh",
+]
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``.
+
+    Shapes: x ``[..., in_features]``, weight ``[out_features, in_features]``, bias
+    ``[out_features]``, result ``[..., out_features]``. Weight and bias start uniform in
+    ``±1 / sqrt(in_features)``.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, dtype: DType | None = None
+    ) -> None:
+        if in_features < 0 or out_features < 0:
+            raise InvalidArgumentError(
+                f"Linear: sizes must not be negative, got {in_features} and {out_features}"
+            )
+        bound = in_features**-0.5 if in_features else 0.0
+        shape = (out_features, in_features)
+        self.weight = Parameter(init.uniform(shape, -bound, bound, dtype))
+        self.bias = Parameter(init.uniform(shape[:1], -bound, bound, dtype)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        out = x @ self.weight.T
+        return out if self.bias is None else out + self.bias
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        out_features, in_features = self.weight.shape
+        return f"{in_features}, {out_features}" + (", bias=False" if self.bias is None else "")
+
+
+class ReLU(Module):
+    """``max(x, 0)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.relu(x)
+
+
+class Sigmoid(Module):
+    """``1 / (1 + exp(-x))``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.sigmoid(x)
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.silu(x)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.tanh(x)
+
+
+class GELU(Module):
+    """``x * Phi(x)``, exactly by erf (``approximate="none"``) or by the tanh formula."""
+
+    def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
+        self.approximate: Literal["none", "tanh"] = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.gelu(x, approximate=self.approximate)
+
+
+class Dropout(Module):
+    """In training mode zeroes elements with probability ``p`` and scales the rest by ``1/(1-p)``.
+
+    Raises:
+        InvalidArgumentError: ``p`` is not in ``[0, 1)``.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p < 1.0:
+            raise InvalidArgumentError(f"Dropout: p must be in [0, 1), got {p}")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        if not self.training or self.p == 0.0:
+            return x
+        keep = _girih.rand(x.shape) >= self.p
+        return _girih.where(keep, x * (1.0 / (1.0 - self.p)), 0.0)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
+
+
+class Flatten(Module):
+    """Makes one axis of the axes from ``start_axis`` on."""
+
+    def __init__(self, start_axis: int = 1) -> None:
+        self.start_axis = start_axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return x.reshape((*x.shape[: self.start_axis], -1))
+
+
+class Embedding(Module):
+    """Rows of a table, addressed by integers.
+
+    Shapes: weight ``[num_embeddings, features]``, indices of any shape, result
+    ``indices.shape + [features]``. The table starts standard normal.
+    """
+
+    weight: Tensor
+
+    def __init__(self, num_embeddings: int, features: int, dtype: DType | None = None) -> None:
+        self.weight = Parameter(init.normal((num_embeddings, features), dtype=dtype))
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """Looks the rows up."""
+        return _girih.take(self.weight, indices, axis=0)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
+
+
+class LayerNorm(Module):
+    """Normalises over the last axes, then scales and shifts.
+
+    Shapes: x ``[..., *normalized_shape]``, weight and bias ``normalized_shape``.
+    """
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(sizes)
+        self.eps = eps
+        self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
+        self.bias = Parameter(init.zeros(self.normalized_shape, dtype)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return _girih.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{list(self.normalized_shape)}, eps={self.eps}"
+
+
+class Sequential(Module):
+    """Calls modules, or any functions, one after the other."""
+
+    def __init__(self, *layers: Module | Callable[[Any], Any]) -> None:
+        self.layers = list(layers)
+
+    def forward(self, x: Any) -> Any:
+        """Applies the layers in order."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.layers[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layers)

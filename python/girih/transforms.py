@@ -1,0 +1,219 @@
+"""Function transforms: ``grad`` and ``value_and_grad``.
+
+A transform calls the user's function once with placeholders in place of the differentiated
+leaves, and hands the recorded graph to the extension, which differentiates it and splices the
+result, still lazy, into the caller's graph. So transforms nest, and compute nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import DTypeError, InvalidArgumentError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    PyTree = Any
+
+__all__ = ["grad", "value_and_grad"]
+
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+
+
+def value_and_grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that computes ``fun`` and its gradient in one graph.
+
+    Args:
+        fun: Returns a floating-point scalar tensor (shape ``[]``), or with ``has_aux`` a pair
+            ``(scalar, aux)``. It may close over tensors; those are constants to the gradient.
+        argnums: Which positional arguments to differentiate: an int, or a sequence of ints.
+            Negative ones count from the end. Each may be any pytree of floating-point tensors.
+        has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
+
+    Returns:
+        A function of the same arguments that returns ``(value, grads)``, or
+        ``((value, aux), grads)`` with ``has_aux``. ``grads`` has the structure of the argument
+        (a tuple of such for a sequence of argnums); each leaf has its argument's shape and
+        dtype. Everything returned is lazy. A tensor passed in two places is two variables: each
+        place gets its own partial derivative.
+
+    Raises:
+        InvalidArgumentError: ``argnums`` repeats itself, or an argument is missing.
+        DTypeError: A differentiated leaf, or the value, is not floating point.
+        ShapeError: The value is not a scalar.
+
+    Example:
+        >>> import girih as gr
+        >>> loss = lambda w, x: ((x @ w) ** 2).sum()
+        >>> value, dw = gr.value_and_grad(loss)(gr.ones([2]), gr.ones([3, 2]))
+        >>> value.item(), dw.tolist()
+        (12.0, [12.0, 12.0])
+    """
+    single = isinstance(argnums, int)
+    wanted: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in wanted) or not wanted:
+        raise InvalidArgumentError(
+            f"value_and_grad: argnums must be an int or several, got {argnums!r}"
+        )
+    name = getattr(fun, "__name__", type(fun).__name__)
+
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        positions = _positions(wanted, len(args), name)
+        traced = _trace(fun, name, args, kwargs, positions, has_aux)
+        value, grads, aux = traced.run()
+        grads_out = grads[0] if single else grads
+        return ((value, aux), grads_out) if has_aux else (value, grads_out)
+
+    _copy_metadata(differentiated, fun, "value_and_grad")
+    return differentiated
+
+
+def grad(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The gradient of a scalar function; see :func:`value_and_grad` for the arguments and errors.
+
+    Returns:
+        A function of the same arguments that returns ``grads``, or ``(grads, aux)`` with
+        ``has_aux``. The value itself is not computed unless the gradient needs it.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.grad(gr.grad(lambda x: x**3))(gr.asarray(2.0)).item()
+        12.0
+    """
+    with_value = value_and_grad(fun, argnums, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = with_value(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    _copy_metadata(gradient, fun, "grad")
+    return gradient
+
+
+class _Traced(NamedTuple):
+    """A function recorded with placeholders, ready to be differentiated."""
+
+    trace: _girih.Trace
+    value: Tensor
+    placeholders: list[Tensor]
+    arguments: list[Tensor]
+    structures: list[tree.TreeDef]
+    aux: Any
+
+    def run(self) -> tuple[Tensor, tuple[Any, ...], Any]:
+        """Value, gradients per argument, auxiliary output with the real arguments in place."""
+        aux_leaves, aux_def = tree.flatten(self.aux)
+        where = [i for i, leaf in enumerate(aux_leaves) if isinstance(leaf, Tensor)]
+        value, flat, aux = self.trace.value_and_grad(
+            self.value, self.placeholders, [aux_leaves[i] for i in where], self.arguments
+        )
+        for i, tensor in zip(where, aux, strict=True):
+            aux_leaves[i] = tensor
+        grads, start = [], 0
+        for treedef in self.structures:
+            end = start + treedef.num_leaves
+            grads.append(tree.unflatten(treedef, flat[start:end]))
+            start = end
+        return value, tuple(grads), tree.unflatten(aux_def, aux_leaves)
+
+
+def _trace(
+    fun: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    positions: Sequence[int],
+    has_aux: bool,
+) -> _Traced:
+    trace = _girih.Trace()
+    call: list[Any] = list(args)
+    placeholders: list[Tensor] = []
+    arguments: list[Tensor] = []
+    structures: list[tree.TreeDef] = []
+    for position in positions:
+        leaves, treedef = tree.flatten(args[position])
+        tensors = [_as_variable(leaf, args[position], i, position, name) for i, leaf in enumerate(leaves)]
+        stand_ins = [trace.placeholder(tensor) for tensor in tensors]
+        call[position] = tree.unflatten(treedef, stand_ins)
+        placeholders += stand_ins
+        arguments += tensors
+        structures.append(treedef)
+    result = fun(*call, **kwargs)
+    aux: Any = None
+    if has_aux:
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InvalidArgumentError(
+                f"with has_aux=True {name} must return (value, aux), got {_describe(result)}"
+            )
+        result, aux = result
+    value = _checked_value(result, name, has_aux)
+    return _Traced(trace, value, placeholders, arguments, structures, aux)
+
+
+def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
+    for argnum in argnums:
+        if not -count <= argnum < count:
+            raise InvalidArgumentError(
+                f"{name} is differentiated by positional argument {argnum}, but was called with "
+                f"{count}; pass it by position"
+            )
+    positions = [a % count for a in argnums]
+    if len(set(positions)) != len(positions):
+        raise InvalidArgumentError(f"argnums {argnums} name an argument of {name} twice")
+    return positions
+
+
+def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str) -> Tensor:
+    """The leaf as a tensor that can be differentiated."""
+    tensor = leaf
+    if not isinstance(leaf, Tensor):
+        is_array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array__")
+        if isinstance(leaf, float) or is_array:
+            tensor = _girih.asarray(leaf)
+    if not isinstance(tensor, Tensor) or tensor.dtype.name not in _FLOATS:
+        path = tree.flatten_with_path(argument)[index][0]
+        found = tensor.dtype.name if isinstance(tensor, Tensor) else type(leaf).__name__
+        raise DTypeError(
+            f"argument {position}{path} of {name} cannot be differentiated: it is {found}; "
+            "expected a floating-point tensor. Pass it as an argument outside argnums, or cast "
+            "it with astype"
+        )
+    return tensor
+
+
+def _checked_value(value: Any, name: str, has_aux: bool) -> Tensor:
+    if not isinstance(value, Tensor):
+        hint = "" if has_aux or not isinstance(value, tuple) else "; to return more pass has_aux=True"
+        raise DTypeError(
+            f"{name} must return a scalar tensor to be differentiated, got {_describe(value)}{hint}"
+        )
+    if value.shape != ():
+        raise ShapeError(
+            f"{name} must return a scalar to be differentiated, got shape {list(value.shape)}; "
+            "reduce it, for instance with .sum() or .mean()"
+        )
+    if value.dtype.name not in _FLOATS:
+        raise DTypeError(
+            f"{name} must return a floating-point scalar to be differentiated, got dtype "
+            f"{value.dtype.name}"
+        )
+    return value
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return type(value).__name__
+
+
+def _copy_metadata(wrapper: Any, fun: Any, transform: str) -> None:
+    # functools.wraps would also set __wrapped__, whose signature is right and whose return is not.
+    wrapper.__name__ = f"{transform}_{getattr(fun, '__name__', type(fun).__name__)}"
+    wrapper.__doc__ = getattr(fun, "__doc__", None)
