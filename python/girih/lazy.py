@@ -1,4 +1,4 @@
-"""Control over laziness: when graphs are evaluated, what they look like, where they are recorded."""
+"""Control over laziness: when graphs are evaluated, how they look, where they are recorded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def _tensors(value: PyTree) -> list[Tensor]:
 def _some_tensors(value: PyTree, function: str) -> list[Tensor]:
     tensors = _tensors(value)
     if not tensors:
-        raise InvalidArgumentError(f"{function}: expected a tensor or a tree of tensors, got {value!r}")
+        raise InvalidArgumentError(
+            f"{function}: expected a tensor or a tree of tensors, got {value!r}"
+        )
     return tensors
 
 

@@ -139,7 +139,9 @@ def _trace(
     structures: list[tree.TreeDef] = []
     for position in positions:
         leaves, treedef = tree.flatten(args[position])
-        tensors = [_as_variable(leaf, args[position], i, position, name) for i, leaf in enumerate(leaves)]
+        tensors = [
+            _as_variable(leaf, args[position], i, position, name) for i, leaf in enumerate(leaves)
+        ]
         stand_ins = [trace.placeholder(tensor) for tensor in tensors]
         call[position] = tree.unflatten(treedef, stand_ins)
         placeholders += stand_ins
@@ -190,7 +192,9 @@ def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str)
 
 def _checked_value(value: Any, name: str, has_aux: bool) -> Tensor:
     if not isinstance(value, Tensor):
-        hint = "" if has_aux or not isinstance(value, tuple) else "; to return more pass has_aux=True"
+        hint = (
+            "" if has_aux or not isinstance(value, tuple) else "; to return more pass has_aux=True"
+        )
         raise DTypeError(
             f"{name} must return a scalar tensor to be differentiated, got {_describe(value)}{hint}"
         )

@@ -63,6 +63,7 @@ class Module:
     training: bool = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``forward``."""
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -309,7 +310,7 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
     out: list[tuple[Module, str, Tensor]] = []
     if values is None:
         return out
-    items = values.items() if hasattr(values, "items") else enumerate(values)
+    items: Any = values.items() if hasattr(values, "items") else enumerate(values)
     for key, new in items:
         name = f"{path}.{key}"
         try:
@@ -324,7 +325,9 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
     return out
 
 
-def functional_call(module: Module, parameters: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+def functional_call(
+    module: Module, parameters: Mapping[str, Any], *args: Any, **kwargs: Any
+) -> Any:
     """Calls a module as if it had other parameters; the module is as before afterwards.
 
     Args:
