@@ -6,8 +6,9 @@ use crate::{Graph, GraphBuilder, Node, NodeId, Result};
 
 impl Graph {
     /// Copies the graph, asking `replace` for each node, with its operands already mapped into the
-    /// copy, whether another node stands for it there. Gives `None` if none was replaced. All other
-    /// nodes are kept, used or not, in order.
+    /// copy, whether another node stands for it there. Gives `None` if none was replaced. Nodes that
+    /// no output depends on are neither asked about nor copied, but for arguments, which keep their
+    /// order.
     ///
     /// The replacement must have the node's spec; debug builds check it.
     pub fn rewrite(
@@ -15,12 +16,17 @@ impl Graph {
         mut replace: impl FnMut(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
     ) -> Result<Option<Graph>> {
         let mut b = GraphBuilder::from_graph(Graph::with_capacity(self.len()));
-        let mut map: Vec<NodeId> = Vec::with_capacity(self.len());
+        let live = self.live();
+        // Dead nodes have only dead users, so their entries are never read.
+        let mut map = vec![NodeId(0); self.len()];
         let mut changed = false;
-        for (_, node) in self.nodes() {
+        for (id, node) in self.nodes() {
+            if !live[id.index()] && !node.op.takes_argument() {
+                continue;
+            }
             let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
             let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
-            let id = match replace(&mut b, &moved)? {
+            map[id.index()] = match replace(&mut b, &moved)? {
                 None => b.append(moved),
                 Some(id) => {
                     debug_assert_eq!(*b.spec(id), moved.spec, "{} replaced", moved.op.name());
@@ -28,7 +34,6 @@ impl Graph {
                     id
                 }
             };
-            map.push(id);
         }
         let outputs = self.outputs().iter().map(|o| map[o.index()]);
         Ok(changed.then(|| b.finish(outputs)))

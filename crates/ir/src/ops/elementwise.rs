@@ -41,6 +41,11 @@ const fn discrete(def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Zero("its result is not a floating-point number"), ..def }
 }
 
+/// The same op, with one right result.
+const fn exact(def: OpDef) -> OpDef {
+    OpDef { exact: true, ..def }
+}
+
 fn same_as_operand(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(call.inputs[0].clone())
 }
@@ -119,20 +124,22 @@ fn select(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 /// `-x`; wraps for unsigned integers.
-pub static NEG: OpDef = with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric));
+pub static NEG: OpDef =
+    exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric)));
 /// `|x|`.
 pub static ABS: OpDef =
-    with_rule(vjp::abs, unary("abs", "The absolute value of each element.", numeric));
+    exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", numeric)));
 /// -1, 0 or 1; NaN for NaN.
-pub static SIGN: OpDef = unary("sign", "The sign of each element.", numeric);
+pub static SIGN: OpDef = exact(unary("sign", "The sign of each element.", numeric));
 /// Largest integer not above.
-pub static FLOOR: OpDef = unary("floor", "Each element rounded down.", numeric);
+pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", numeric));
 /// Smallest integer not below.
-pub static CEIL: OpDef = unary("ceil", "Each element rounded up.", numeric);
+pub static CEIL: OpDef = exact(unary("ceil", "Each element rounded up.", numeric));
 /// Nearest integer, ties to even.
-pub static ROUND: OpDef = unary("round", "Each element rounded to nearest, ties to even.", numeric);
+pub static ROUND: OpDef =
+    exact(unary("round", "Each element rounded to nearest, ties to even.", numeric));
 /// Integer part.
-pub static TRUNC: OpDef = unary("trunc", "Each element rounded toward zero.", numeric);
+pub static TRUNC: OpDef = exact(unary("trunc", "Each element rounded toward zero.", numeric));
 /// `e^x`.
 pub static EXP: OpDef =
     with_rule(vjp::exp, unary("exp", "The exponential of each element.", floating));
@@ -156,7 +163,7 @@ pub static LOG10: OpDef =
     with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", floating));
 /// Square root.
 pub static SQRT: OpDef =
-    with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", floating));
+    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", floating)));
 /// `1 / sqrt(x)`.
 pub static RSQRT: OpDef =
     with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", floating));
@@ -202,35 +209,42 @@ pub static ERF: OpDef =
     with_rule(vjp::erf, unary("erf", "The error function of each element.", floating));
 /// Logical not of bool, bitwise not of integers.
 pub static NOT: OpDef =
-    discrete(unary("not", "Logical not of bool, bitwise not of integers.", integral));
+    exact(discrete(unary("not", "Logical not of bool, bitwise not of integers.", integral)));
 /// NaN test.
-pub static IS_NAN: OpDef = discrete(unary("isnan", "True where an element is NaN.", classify));
+pub static IS_NAN: OpDef =
+    exact(discrete(unary("isnan", "True where an element is NaN.", classify)));
 /// Infinity test.
-pub static IS_INF: OpDef = discrete(unary("isinf", "True where an element is infinite.", classify));
+pub static IS_INF: OpDef =
+    exact(discrete(unary("isinf", "True where an element is infinite.", classify)));
 /// Finiteness test.
-pub static IS_FINITE: OpDef =
-    discrete(unary("isfinite", "True where an element is neither NaN nor infinite.", classify));
+pub static IS_FINITE: OpDef = exact(discrete(unary(
+    "isfinite",
+    "True where an element is neither NaN nor infinite.",
+    classify,
+)));
 /// Conversion of dtype: float to integer truncates and saturates (NaN to 0), integer to narrower
 /// integer wraps, anything to bool is `x != 0`.
 pub static CAST: OpDef =
-    with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast));
+    exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)));
 
 /// Sum.
 pub static ADD: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..with_rule(vjp::add, binary("add", "The sum of two tensors.", broadcast_numeric))
 };
 /// Difference.
 pub static SUB: OpDef =
-    with_rule(vjp::sub, binary("sub", "The difference of two tensors.", broadcast_numeric));
+    exact(with_rule(vjp::sub, binary("sub", "The difference of two tensors.", broadcast_numeric)));
 /// Product.
 pub static MUL: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..with_rule(vjp::mul, binary("mul", "The product of two tensors.", broadcast_numeric))
 };
 /// Quotient of floats.
 pub static DIV: OpDef =
-    with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_floating));
+    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_floating)));
 /// Quotient rounded down; 0 for integer division by zero.
 pub static FLOOR_DIVIDE: OpDef =
     binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_numeric);
@@ -247,15 +261,15 @@ pub static REMAINDER: OpDef = with_rule(
 pub static POW: OpDef =
     with_rule(vjp::pow, binary("pow", "One tensor to the power of another.", broadcast_numeric));
 /// Larger of two, NaN if either is.
-pub static MAXIMUM: OpDef = with_rule(
+pub static MAXIMUM: OpDef = exact(with_rule(
     vjp::maximum,
     binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast),
-);
+));
 /// Smaller of two, NaN if either is.
-pub static MINIMUM: OpDef = with_rule(
+pub static MINIMUM: OpDef = exact(with_rule(
     vjp::minimum,
     binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast),
-);
+));
 /// Angle of the point (second, first).
 pub static ATAN2: OpDef = with_rule(
     vjp::atan2,
@@ -264,16 +278,19 @@ pub static ATAN2: OpDef = with_rule(
 /// Logical and of bool, bitwise of integers.
 pub static AND: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..discrete(binary("and", "Logical and of bool, bitwise and of integers.", broadcast_integral))
 };
 /// Logical or of bool, bitwise of integers.
 pub static OR: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..discrete(binary("or", "Logical or of bool, bitwise or of integers.", broadcast_integral))
 };
 /// Exclusive or of bool or integers.
 pub static XOR: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..discrete(binary(
         "xor",
         "Exclusive or of bool, bitwise exclusive or of integers.",
@@ -283,29 +300,32 @@ pub static XOR: OpDef = OpDef {
 /// Equality.
 pub static EQ: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..discrete(binary("eq", "True where two tensors are equal.", compare))
 };
 /// Inequality.
 pub static NE: OpDef = OpDef {
     commutative: true,
+    exact: true,
     ..discrete(binary("ne", "True where two tensors differ.", compare))
 };
 /// Less than.
 pub static LT: OpDef =
-    discrete(binary("lt", "True where the first is less than the second.", compare));
+    exact(discrete(binary("lt", "True where the first is less than the second.", compare)));
 /// At most.
 pub static LE: OpDef =
-    discrete(binary("le", "True where the first is at most the second.", compare));
+    exact(discrete(binary("le", "True where the first is at most the second.", compare)));
 /// Greater than.
 pub static GT: OpDef =
-    discrete(binary("gt", "True where the first is greater than the second.", compare));
+    exact(discrete(binary("gt", "True where the first is greater than the second.", compare)));
 /// At least.
 pub static GE: OpDef =
-    discrete(binary("ge", "True where the first is at least the second.", compare));
+    exact(discrete(binary("ge", "True where the first is at least the second.", compare)));
 
 /// Choice by a condition.
 pub static WHERE: OpDef = OpDef {
     arity: (3, 3),
+    exact: true,
     ..with_rule(
         vjp::select,
         unary("where", "The second operand where the first is true, else the third.", select),

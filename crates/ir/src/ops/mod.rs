@@ -73,6 +73,10 @@ pub struct OpDef {
     pub arity: (usize, usize),
     /// True if the two operands may be exchanged without changing a bit of the result.
     pub commutative: bool,
+    /// True if the op has exactly one right result, by IEEE 754 or the arithmetic of integers, so
+    /// that computing it at compile time gives the device's bits. Not so for library functions
+    /// such as `exp`, whose last bit differs from one to the next.
+    pub exact: bool,
     /// Shape and dtype rule, with all checks on operands and attributes.
     pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
     /// Iteration space and index maps; `None` where the relation is not affine.
@@ -91,6 +95,7 @@ impl OpDef {
         class: Class::Leaf,
         arity: (0, 0),
         commutative: false,
+        exact: false,
         infer: |call| {
             Err(Error::InvalidArgument { op: call.name(), reason: "has no shape rule".into() })
         },
