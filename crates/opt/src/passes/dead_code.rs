@@ -1,0 +1,50 @@
+//! Dead code elimination: nodes that no output depends on are dropped.
+//!
+//! Laws. Never worse: only removes. Terminates: each run that changes the graph shrinks it. Exact:
+//! no remaining node changes. Arguments stay, used or not, until [`drop_unused_arguments`].
+
+use crate::Pass;
+use girih_ir::{Graph, Node, NodeId};
+
+/// See the module.
+pub struct DeadCode;
+
+impl Pass for DeadCode {
+    fn name(&self) -> &'static str {
+        "dead_code"
+    }
+
+    fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
+        let live = graph.live();
+        let keep = |(id, node): (NodeId, &Node)| live[id.index()] || node.op.takes_argument();
+        let keep: Vec<bool> = graph.nodes().map(keep).collect();
+        Ok(keep.contains(&false).then(|| retain(graph, &keep)))
+    }
+}
+
+/// Drops the arguments that no output depends on. Gives the graph and which arguments are left, as
+/// positions among the original ones, ascending.
+pub fn drop_unused_arguments(graph: &Graph) -> (Graph, Vec<usize>) {
+    let live = graph.live();
+    let kept = graph.arguments().enumerate().filter(|(_, id)| live[id.index()]);
+    let kept: Vec<usize> = kept.map(|(position, _)| position).collect();
+    let dropped = |(id, node): (NodeId, &Node)| !live[id.index()] && node.op.takes_argument();
+    // An unused argument may have dead users while dead code elimination is switched off.
+    match graph.nodes().any(dropped) {
+        true => (retain(graph, &live), kept),
+        false => (graph.clone(), kept),
+    }
+}
+
+/// The nodes marked in `keep`, which keeps the operands of what it keeps.
+fn retain(graph: &Graph, keep: &[bool]) -> Graph {
+    let mut result = Graph::new();
+    let mut map = vec![NodeId(0); graph.len()];
+    for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
+        let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
+        let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
+        map[id.index()] = result.append(moved);
+    }
+    result.set_outputs(graph.outputs().iter().map(|o| map[o.index()]));
+    result
+}

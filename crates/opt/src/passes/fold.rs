@@ -1,0 +1,69 @@
+//! Constant folding on splats, the only constants that are part of a program: an op whose operands
+//! all hold one value everywhere gives one value everywhere, so shapes of any size fold at the cost
+//! of a scalar.
+//!
+//! Laws. Never worse: a node becomes a constant. Terminates: no constant is folded again. Exact:
+//! only ops whose result IEEE 754 determines are folded (not `exp`, whose last bit is a library's
+//! choice), by the reference evaluator's arithmetic; a NaN is left to the device, since its payload
+//! is not determined, and so is the choice between two zeros.
+
+use crate::Pass;
+use girih_ir::ops::Attrs;
+use girih_ir::{Class, Graph, GraphBuilder, Literal, Node, OpCode, reference};
+use smallvec::SmallVec;
+
+/// See the module.
+pub struct Fold;
+
+impl Pass for Fold {
+    fn name(&self) -> &'static str {
+        "fold"
+    }
+
+    fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
+        graph.rewrite(|b, node| {
+            let value = fold(b, node);
+            Ok(value.map(|value| b.constant(value, node.spec.shape.clone())))
+        })
+    }
+}
+
+/// The value a node has everywhere.
+fn fold(b: &GraphBuilder, node: &Node) -> Option<Literal> {
+    if node.inputs.is_empty() {
+        return None;
+    }
+    let literals: Option<SmallVec<[Literal; 3]>> =
+        node.inputs.iter().map(|&i| b.graph().literal(i)).collect();
+    let literals = literals?;
+    match node.op.class() {
+        Class::View | Class::Reshape => Some(literals[0]),
+        Class::Combine => {
+            let same = |l: &Literal| *l == literals[0];
+            let border = match &node.op.attrs {
+                Attrs::Pad(pad) => pad.1 == literals[0].bits,
+                _ => true,
+            };
+            (border && literals.iter().all(same)).then_some(literals[0])
+        }
+        Class::Elementwise if is_determined(node, &literals) => {
+            let value = reference::scalar::apply(&node.op, node.spec.dtype, &literals);
+            (!is_nan(value)).then_some(value)
+        }
+        _ => None,
+    }
+}
+
+fn is_nan(value: Literal) -> bool {
+    value.dtype.is_float() && value.as_f64().is_nan()
+}
+
+/// True if the op has exactly one right result for these operands.
+fn is_determined(node: &Node, operands: &[Literal]) -> bool {
+    let zeros = match (node.op.code, operands) {
+        // Which of 0 and -0 is larger is the device's choice.
+        (OpCode::Maximum | OpCode::Minimum, [a, b]) => a.as_f64() == b.as_f64() && a != b,
+        _ => false,
+    };
+    node.op.def().exact && !zeros
+}

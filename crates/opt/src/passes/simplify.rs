@@ -1,0 +1,94 @@
+//! Algebraic simplification: a table of named rewrites, one fact each, grouped by theme.
+//!
+//! Laws. Never worse: each rewrite replaces an op by its operand, a constant, a view or a cheaper
+//! op. Terminates: each rewrite lowers the number of ops that are not views, or else the length of
+//! a chain of views or casts, and none raises what another lowers. Exact: results keep every bit,
+//! but for the payload and sign of a NaN and but for the rewrites marked as not exact, whose
+//! results are correctly rounded where the op's own were merely close. In particular `x + 0` stays
+//! for floats (it turns -0 into 0) and so does `x * 0` (NaN and infinities); an operand that replaces
+//! its op is first broadcast to the op's shape.
+
+mod arithmetic;
+mod choice;
+mod views;
+
+use crate::Pass;
+use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, OpCode, Result};
+
+/// One rewrite.
+pub struct Rule {
+    /// What it states.
+    pub name: &'static str,
+    /// The ops it may replace; none means any.
+    pub on: &'static [OpCode],
+    /// True if the result has the bits of the original.
+    pub exact: bool,
+    /// The node that stands for the given one, whose operands are in the graph being built.
+    pub apply: fn(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
+}
+
+/// See the module.
+pub struct Simplify;
+
+impl Simplify {
+    /// All rewrites, in the order they are tried.
+    pub fn rules() -> impl Iterator<Item = &'static Rule> {
+        arithmetic::RULES.iter().chain(choice::RULES).chain(views::RULES)
+    }
+}
+
+impl Pass for Simplify {
+    fn name(&self) -> &'static str {
+        "simplify"
+    }
+
+    fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+        graph.rewrite(simplify)
+    }
+}
+
+/// Applies rewrites to a node, and to what replaces it, until none applies.
+fn simplify(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
+    let Some(mut found) = first_match(b, node)? else { return Ok(None) };
+    loop {
+        let node = b.graph().node(found).clone();
+        match first_match(b, &node)? {
+            Some(next) => found = next,
+            None => return Ok(Some(found)),
+        }
+    }
+}
+
+fn first_match(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
+    for rule in Simplify::rules() {
+        let applies = rule.on.is_empty() || rule.on.contains(&node.op.code);
+        if applies && let Some(found) = (rule.apply)(b, node)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// `x` broadcast to a node's shape, to stand for the node.
+fn stand_in(b: &mut GraphBuilder, x: NodeId, node: &Node) -> Result<Option<NodeId>> {
+    b.broadcast_to(x, node.spec.shape.clone()).map(Some)
+}
+
+/// A constant that stands for a node.
+fn constant(b: &mut GraphBuilder, value: i64, node: &Node) -> Result<Option<NodeId>> {
+    let value = Literal::from_i64(node.spec.dtype, value);
+    Ok(Some(b.constant(value, node.spec.shape.clone())))
+}
+
+/// The operand of `x` if `x` is an op of that code.
+fn operand_of(b: &GraphBuilder, x: NodeId, code: OpCode) -> Option<NodeId> {
+    let node = b.graph().node(x);
+    (node.op.code == code).then(|| node.inputs[0])
+}
+
+/// The operands of a commutative op as `(x, literal)`, if one of them is a literal.
+fn with_literal(b: &GraphBuilder, node: &Node) -> Option<(NodeId, Literal)> {
+    let [x, y] = node.inputs[..] else { return None };
+    let right = b.graph().literal(y).map(|l| (x, l));
+    right.or_else(|| b.graph().literal(x).map(|l| (y, l)))
+}

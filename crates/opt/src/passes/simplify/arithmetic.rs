@@ -1,0 +1,178 @@
+//! Rewrites of arithmetic and logic.
+
+use super::{Rule, constant, operand_of, stand_in, with_literal};
+use girih_ir::{GraphBuilder, Literal, Node, NodeId, OpCode, Result};
+
+type Found = Result<Option<NodeId>>;
+
+pub(super) static RULES: &[Rule] = &[
+    Rule { name: "x * 1 = x", on: &[OpCode::Mul], exact: true, apply: times_one },
+    Rule { name: "x / 1 = x", on: &[OpCode::Div], exact: true, apply: over_one },
+    Rule { name: "x - 0 = x", on: &[OpCode::Sub], exact: true, apply: minus_zero },
+    Rule {
+        name: "x + 0 = x of integers, x + -0 = x of floats",
+        on: &[OpCode::Add],
+        exact: true,
+        apply: plus_zero,
+    },
+    Rule { name: "x * 0 = 0 of integers", on: &[OpCode::Mul], exact: true, apply: times_zero },
+    Rule { name: "x * -1 = -x", on: &[OpCode::Mul], exact: true, apply: times_minus_one },
+    Rule { name: "x - x = 0 of integers", on: &[OpCode::Sub], exact: true, apply: minus_itself },
+    Rule { name: "x + -y = x - y", on: &[OpCode::Add], exact: true, apply: plus_negative },
+    Rule { name: "x - -y = x + y", on: &[OpCode::Sub], exact: true, apply: minus_negative },
+    Rule { name: "--x = x", on: &[OpCode::Neg], exact: true, apply: twice },
+    Rule { name: "not not x = x", on: &[OpCode::Not], exact: true, apply: twice },
+    Rule { name: "|-x| = |x|, ||x|| = |x|", on: &[OpCode::Abs], exact: true, apply: abs_of_sign },
+    Rule { name: "x^0 = 1, x^1 = x", on: &[OpCode::Pow], exact: true, apply: trivial_power },
+    // The product is correctly rounded, a library's pow only nearly so.
+    Rule { name: "x^2 = x * x", on: &[OpCode::Pow], exact: false, apply: square },
+    Rule {
+        name: "max(x, x) = min(x, x) = x & x = x | x = x",
+        on: &[OpCode::Maximum, OpCode::Minimum, OpCode::And, OpCode::Or],
+        exact: true,
+        apply: idempotent,
+    },
+    Rule { name: "x ^ x = 0", on: &[OpCode::Xor], exact: true, apply: minus_itself },
+    Rule { name: "x & 0 = 0, x & ones = x", on: &[OpCode::And], exact: true, apply: and_literal },
+    Rule { name: "x | 0 = x, x | ones = ones", on: &[OpCode::Or], exact: true, apply: or_literal },
+    Rule { name: "x ^ 0 = x", on: &[OpCode::Xor], exact: true, apply: xor_literal },
+];
+
+fn times_one(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((x, value)) if value.is(1.0) => stand_in(b, x, node),
+        _ => Ok(None),
+    }
+}
+
+fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
+    match b.graph().literal(node.inputs[1]) {
+        Some(value) if value.is(1.0) => stand_in(b, node.inputs[0], node),
+        _ => Ok(None),
+    }
+}
+
+/// Only +0, whose bits are 0: `-0 - -0` is +0.
+fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+    match b.graph().literal(node.inputs[1]) {
+        Some(value) if value.bits == 0 => stand_in(b, node.inputs[0], node),
+        _ => Ok(None),
+    }
+}
+
+/// Of floats only -0: `-0 + 0` is +0.
+fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+    let neutral = Literal::from_f64(node.spec.dtype, -0.0);
+    match with_literal(b, node) {
+        Some((x, value)) if value == neutral => stand_in(b, x, node),
+        _ => Ok(None),
+    }
+}
+
+fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((_, value)) if value.bits == 0 && !value.dtype.is_float() => constant(b, 0, node),
+        _ => Ok(None),
+    }
+}
+
+fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((x, value)) if value.is(-1.0) => {
+            let negative = b.neg(x)?;
+            stand_in(b, negative, node)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Not of floats: NaN and infinities give NaN.
+fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Found {
+    match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_float() {
+        true => constant(b, 0, node),
+        false => Ok(None),
+    }
+}
+
+fn plus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
+    let (x, y) = (node.inputs[0], node.inputs[1]);
+    if let Some(y) = operand_of(b, y, OpCode::Neg) {
+        return b.sub(x, y).map(Some);
+    }
+    match operand_of(b, x, OpCode::Neg) {
+        Some(x) => b.sub(y, x).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn minus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
+    match operand_of(b, node.inputs[1], OpCode::Neg) {
+        Some(y) => b.add(node.inputs[0], y).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The operand of the same op below.
+fn twice(b: &mut GraphBuilder, node: &Node) -> Found {
+    Ok(operand_of(b, node.inputs[0], node.op.code))
+}
+
+fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Found {
+    let x = node.inputs[0];
+    if b.graph().node(x).op.code == OpCode::Abs {
+        return Ok(Some(x));
+    }
+    operand_of(b, x, OpCode::Neg).map(|x| b.abs(x)).transpose()
+}
+
+/// IEEE 754 has `x^0 = 1` for every x, NaN included.
+fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
+    match b.graph().literal(node.inputs[1]) {
+        Some(exponent) if exponent.is(0.0) => constant(b, 1, node),
+        Some(exponent) if exponent.is(1.0) => stand_in(b, node.inputs[0], node),
+        _ => Ok(None),
+    }
+}
+
+fn square(b: &mut GraphBuilder, node: &Node) -> Found {
+    let x = node.inputs[0];
+    match b.graph().literal(node.inputs[1]) {
+        Some(exponent) if exponent.is(2.0) => {
+            let square = b.mul(x, x)?;
+            stand_in(b, square, node)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn idempotent(_: &mut GraphBuilder, node: &Node) -> Found {
+    Ok((node.inputs[0] == node.inputs[1]).then_some(node.inputs[0]))
+}
+
+/// The value with every bit set; true for bool.
+fn is_ones(value: Literal) -> bool {
+    value == Literal::from_i64(value.dtype, -1)
+}
+
+fn and_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((_, value)) if value.bits == 0 => constant(b, 0, node),
+        Some((x, value)) if is_ones(value) => stand_in(b, x, node),
+        _ => Ok(None),
+    }
+}
+
+fn or_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((x, value)) if value.bits == 0 => stand_in(b, x, node),
+        Some((_, value)) if is_ones(value) => constant(b, -1, node),
+        _ => Ok(None),
+    }
+}
+
+fn xor_literal(b: &mut GraphBuilder, node: &Node) -> Found {
+    match with_literal(b, node) {
+        Some((x, value)) if value.bits == 0 => stand_in(b, x, node),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,100 @@
+//! Rewrites of choices and casts.
+
+use super::{Rule, operand_of, stand_in};
+use girih_ir::DType::{self, *};
+use girih_ir::{GraphBuilder, Node, NodeId, OpCode, Result};
+
+type Found = Result<Option<NodeId>>;
+
+pub(super) static RULES: &[Rule] = &[
+    Rule { name: "where(c, x, x) = x", on: &[OpCode::Where], exact: true, apply: same_branches },
+    Rule {
+        name: "where(true, x, y) = x, where(false, x, y) = y",
+        on: &[OpCode::Where],
+        exact: true,
+        apply: known_condition,
+    },
+    Rule {
+        name: "where(not c, x, y) = where(c, y, x)",
+        on: &[OpCode::Where],
+        exact: true,
+        apply: negated_condition,
+    },
+    Rule { name: "cast of x to its dtype = x", on: &[OpCode::Cast], exact: true, apply: same_cast },
+    Rule {
+        name: "a cast after a cast that loses nothing is one cast",
+        on: &[OpCode::Cast],
+        exact: true,
+        apply: cast_of_cast,
+    },
+];
+
+fn same_branches(b: &mut GraphBuilder, node: &Node) -> Found {
+    match node.inputs[1] == node.inputs[2] {
+        true => stand_in(b, node.inputs[1], node),
+        false => Ok(None),
+    }
+}
+
+fn known_condition(b: &mut GraphBuilder, node: &Node) -> Found {
+    match b.graph().literal(node.inputs[0]) {
+        Some(c) => stand_in(b, node.inputs[if c.bits != 0 { 1 } else { 2 }], node),
+        None => Ok(None),
+    }
+}
+
+fn negated_condition(b: &mut GraphBuilder, node: &Node) -> Found {
+    match operand_of(b, node.inputs[0], OpCode::Not) {
+        Some(c) => b.select(c, node.inputs[2], node.inputs[1]).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn same_cast(b: &mut GraphBuilder, node: &Node) -> Found {
+    Ok((b.dtype(node.inputs[0]) == node.spec.dtype).then_some(node.inputs[0]))
+}
+
+fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Found {
+    let Some(x) = operand_of(b, node.inputs[0], OpCode::Cast) else { return Ok(None) };
+    let (from, via, to) = (b.dtype(x), b.dtype(node.inputs[0]), node.spec.dtype);
+    // An integer becomes a narrower one by wrapping, but by saturating if it comes as a float.
+    let saturates = from.is_int() && via.is_float() && to.is_int() && !holds(to, from);
+    match holds(via, from) && !saturates {
+        true => b.cast(x, to).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// True if `wide` has every value of `dtype`.
+fn holds(wide: DType, dtype: DType) -> bool {
+    wide == dtype
+        || match dtype {
+            Bool => true,
+            U8 => matches!(wide, I16 | I32 | I64 | F16 | BF16 | F32 | F64),
+            I8 => matches!(wide, I16 | I32 | I64 | F16 | BF16 | F32 | F64),
+            I16 => matches!(wide, I32 | I64 | F32 | F64),
+            I32 => matches!(wide, I64 | F64),
+            F16 | BF16 => matches!(wide, F32 | F64),
+            F32 => wide == F64,
+            I64 | F64 => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use girih_ir::Literal;
+
+    #[test]
+    fn what_holds_a_dtype_gives_its_extreme_values_back() {
+        for dtype in DType::ALL {
+            let (low, high) = dtype.int_range().unwrap_or((-1, 1));
+            for wide in DType::ALL.into_iter().filter(|&wide| holds(wide, dtype)) {
+                for v in [low, low + 1, high - 1, high] {
+                    let v = Literal::from_i64(dtype, v);
+                    assert_eq!(v.cast(wide).cast(dtype), v, "{dtype} in {wide}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! What each pass does, one fact per test: program in, text out.
+
+use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
+use girih_ir::{DType, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_opt::passes::{Cse, DeadCode, Decompose, Fold, LogSoftmax, Simplify};
+use girih_opt::{OptOptions, Pass, PassFlag, PassManager, optimize};
+
+/// Runs a pass and then dead code elimination on the graph that `build` records, and compares the
+/// operations of the result, without header and inputs. A pass that finds nothing to do gives
+/// `"unchanged"`. Checks that a second run finds nothing.
+#[track_caller]
+fn check(pass: impl Pass, expected: &str, build: impl FnOnce(&mut GraphBuilder) -> Result<NodeId>) {
+    let mut b = GraphBuilder::default();
+    let out = build(&mut b).unwrap();
+    let graph = b.finish([out]);
+    let Some(changed) = pass.run(&graph).unwrap() else {
+        assert_eq!(expected, "unchanged", "nothing changed in\n{graph}");
+        return;
+    };
+    changed.verify().unwrap();
+    assert_eq!(pass.run(&changed), Ok(None), "a second run changes\n{changed}");
+    let clean = DeadCode.run(&changed).unwrap().unwrap_or(changed);
+    let lines: Vec<String> = clean.to_string().lines().map(|l| l.trim().to_string()).collect();
+    let shown: Vec<&str> =
+        lines.iter().skip(1).map(String::as_str).filter(|l| !l.contains("= input")).collect();
+    assert_eq!(shown.join("\n"), expected, "from\n{graph}");
+}
+
+fn input(b: &mut GraphBuilder, shape: &[usize], dtype: DType) -> NodeId {
+    b.input(TensorSpec::new(shape, dtype))
+}
+
+fn f32s(b: &mut GraphBuilder, shape: &[usize]) -> NodeId {
+    input(b, shape, DType::F32)
+}
+
+fn splat(b: &mut GraphBuilder, shape: &[usize], dtype: DType, value: f64) -> NodeId {
+    b.constant(Literal::from_f64(dtype, value), shape)
+}
+
+#[test]
+fn dead_code_goes_and_arguments_stay_in_order() {
+    let mut b = GraphBuilder::default();
+    let (unused, x) = (f32s(&mut b, &[2]), f32s(&mut b, &[3]));
+    b.exp(unused).unwrap();
+    let y = b.neg(x).unwrap();
+    let graph = b.finish([y]);
+    let text = "\
+Graph:
+  %0 = input([2], f32)
+  %1 = input([3], f32)
+  %2 = neg(%1) -> [3]
+  outputs: [%2]";
+    let clean = DeadCode.run(&graph).unwrap().unwrap();
+    assert_eq!(clean.to_string(), text);
+    assert_eq!(DeadCode.run(&clean), Ok(None));
+}
+
+#[test]
+fn arguments_the_program_does_not_need_are_reported() {
+    let mut b = GraphBuilder::default();
+    let (x, y) = (input(&mut b, &[3], DType::I32), input(&mut b, &[3], DType::I32));
+    let rate = b.leaf(OpCode::Constant.into(), TensorSpec::scalar(DType::I32));
+    let zero = b.scalar(DType::I32, 0.0);
+    let nothing = b.mul(zero, y).unwrap();
+    let sum = b.add(x, nothing).unwrap();
+    let out = b.mul(sum, rate).unwrap();
+    let graph = b.finish([out]);
+    let optimized = optimize(&graph, OptOptions::default()).unwrap();
+    assert_eq!(optimized.kept_arguments, [0, 2]);
+    assert_eq!(optimized.graph.len(), 3);
+    let nothing_runs = optimize(&graph, OptOptions::none()).unwrap();
+    assert_eq!(nothing_runs.kept_arguments, [0, 1, 2]);
+    assert_eq!(nothing_runs.graph, graph);
+}
+
+#[test]
+fn equal_subexpressions_merge_also_commuted() {
+    check(Cse, "%2 = add(%0, %1) -> [2]\n%3 = mul(%2, %2) -> [2]\noutputs: [%3]", |b| {
+        let (x, y) = (f32s(b, &[2]), f32s(b, &[2]));
+        let (s, t) = (b.add(x, y)?, b.add(y, x)?);
+        b.mul(s, t)
+    });
+    check(Cse, "unchanged", |b| {
+        let (x, y) = (f32s(b, &[2]), f32s(b, &[2]));
+        let (s, t) = (b.sub(x, y)?, b.sub(y, x)?);
+        b.mul(s, t)
+    });
+}
+
+#[test]
+fn what_differs_in_attributes_or_comes_from_outside_never_merges() {
+    check(Cse, "unchanged", |b| {
+        let x = f32s(b, &[2, 2]);
+        let (s, t) = (b.softmax(x, 0)?, b.softmax(x, 1)?);
+        b.add(s, t)
+    });
+    for code in [OpCode::Input, OpCode::RandomNormal, OpCode::Constant] {
+        check(Cse, "unchanged", |b| {
+            let spec = TensorSpec::new([2], DType::F32);
+            let (x, y) = (b.leaf(code.into(), spec.clone()), b.leaf(code.into(), spec));
+            b.add(x, y)
+        });
+    }
+    // Equal bits, other shape or dtype.
+    check(Cse, "unchanged", |b| {
+        let (x, y) = (splat(b, &[2], DType::F32, 0.0), splat(b, &[1], DType::F32, 0.0));
+        b.add(x, y)
+    });
+}
+
+#[test]
+fn splats_fold_to_splats_whatever_their_shape() {
+    check(Fold, "%0 = constant([1000, 3], f32, 1.5)\noutputs: [%0]", |b| {
+        let (x, y) = (splat(b, &[1000, 1], DType::F32, 1.0), splat(b, &[3], DType::F32, 0.5));
+        b.add(x, y)
+    });
+    check(Fold, "%0 = constant([2, 3], i32, 7)\noutputs: [%0]", |b| {
+        let x = splat(b, &[3], DType::F32, 7.9);
+        let x = b.broadcast_to(x, [2, 3])?;
+        b.cast(x, DType::I32)
+    });
+    check(Fold, "%0 = constant([], f16, 2048.0)\noutputs: [%0]", |b| {
+        let (x, y) = (splat(b, &[], DType::F16, 2048.0), splat(b, &[], DType::F16, 1.0));
+        b.add(x, y)
+    });
+}
+
+#[test]
+fn what_ieee_leaves_open_and_what_varies_does_not_fold() {
+    check(Fold, "unchanged", |b| {
+        let x = splat(b, &[], DType::F32, 1.0);
+        b.exp(x)
+    });
+    check(Fold, "unchanged", |b| {
+        let x = splat(b, &[], DType::F32, 0.0);
+        b.div(x, x)
+    });
+    check(Fold, "unchanged", |b| {
+        let (x, y) = (splat(b, &[], DType::F32, 0.0), splat(b, &[], DType::F32, -0.0));
+        b.maximum(x, y)
+    });
+    check(Fold, "unchanged", |b| {
+        let rate = b.leaf(OpCode::Constant.into(), TensorSpec::scalar(DType::F32));
+        b.neg(rate)
+    });
+    check(Fold, "unchanged", |b| {
+        let x = splat(b, &[2], DType::F32, 1.0);
+        b.pad(x, vec![PadDim { low: 1, high: 0, interior: 0 }], Literal::from_f64(DType::F32, 0.0))
+    });
+}
+
+/// `x op literal`, with the literal of another shape.
+fn with_scalar(code: OpCode, dtype: DType, shape: &[usize], value: f64) -> String {
+    let mut b = GraphBuilder::default();
+    let x = input(&mut b, &[3], dtype);
+    let c = splat(&mut b, shape, dtype, value);
+    let out = b.op(code, &[x, c]).unwrap();
+    let result = optimize(&b.finish([out]), OptOptions::default()).unwrap().graph;
+    let (_, last) = result.nodes().last().unwrap();
+    format!("{}{}", last.op.name(), last.spec.shape)
+}
+
+#[test]
+fn neutral_elements_go_only_where_every_bit_stays() {
+    let f = DType::F32;
+    assert_eq!(with_scalar(OpCode::Mul, f, &[], 1.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Div, f, &[], 1.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Sub, f, &[], 0.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Add, f, &[], -0.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Pow, f, &[], 1.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Add, f, &[], 0.0), "add[3]", "-0 + 0 is 0");
+    assert_eq!(with_scalar(OpCode::Sub, f, &[], -0.0), "sub[3]", "-0 - -0 is 0");
+    assert_eq!(with_scalar(OpCode::Mul, f, &[], 0.0), "mul[3]", "NaN * 0 is NaN");
+    assert_eq!(with_scalar(OpCode::Pow, f, &[], 0.5), "pow[3]", "sqrt(-inf) is NaN");
+    assert_eq!(with_scalar(OpCode::Pow, f, &[], 2.0), "mul[3]");
+    assert_eq!(with_scalar(OpCode::Mul, f, &[], -1.0), "neg[3]");
+    assert_eq!(with_scalar(OpCode::Add, DType::I32, &[], 0.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Mul, DType::I32, &[], 0.0), "constant[3]");
+    // The result keeps its own shape.
+    assert_eq!(with_scalar(OpCode::Mul, f, &[2, 1], 1.0), "broadcast_to[2, 3]");
+    assert_eq!(with_scalar(OpCode::And, DType::Bool, &[], 1.0), "input[3]");
+    assert_eq!(with_scalar(OpCode::Or, DType::U8, &[], 255.0), "constant[3]");
+}
+
+#[test]
+fn negations_cancel() {
+    check(Simplify, "outputs: [%0]", |b| {
+        let x = f32s(b, &[2]);
+        let y = b.neg(x)?;
+        b.neg(y)
+    });
+    check(Simplify, "%2 = sub(%0, %1) -> [2]\noutputs: [%2]", |b| {
+        let (x, y) = (f32s(b, &[2]), f32s(b, &[2]));
+        let y = b.neg(y)?;
+        b.add(y, x)
+    });
+    check(Simplify, "unchanged", |b| {
+        let x = f32s(b, &[2]);
+        b.sub(x, x)
+    });
+}
+
+#[test]
+fn known_choices_are_made() {
+    check(Simplify, "outputs: [%0]", |b| {
+        let (x, y) = (f32s(b, &[2]), f32s(b, &[]));
+        let c = splat(b, &[], DType::Bool, 1.0);
+        b.select(c, x, y)
+    });
+    check(Simplify, "%2 = broadcast_to(%1) -> [2]\noutputs: [%2]", |b| {
+        let (c, x) = (input(b, &[2], DType::Bool), f32s(b, &[]));
+        b.select(c, x, x)
+    });
+}
+
+#[test]
+fn casts_that_lose_nothing_merge() {
+    let casts = |b: &mut GraphBuilder, dtypes: [DType; 3]| {
+        let x = input(b, &[2], dtypes[0]);
+        let wide = b.cast(x, dtypes[1])?;
+        b.cast(wide, dtypes[2])
+    };
+    check(Simplify, "outputs: [%0]", |b| casts(b, [DType::F16, DType::F32, DType::F16]));
+    check(Simplify, "%1 = cast(%0, bf16) -> [2]\noutputs: [%1]", |b| {
+        casts(b, [DType::F16, DType::F32, DType::BF16])
+    });
+    check(Simplify, "unchanged", |b| casts(b, [DType::F32, DType::F16, DType::F32]));
+    check(Simplify, "unchanged", |b| casts(b, [DType::I32, DType::F64, DType::I8]));
+    check(Simplify, "unchanged", |b| casts(b, [DType::I32, DType::Bool, DType::I32]));
+}
+
+#[test]
+fn chains_of_views_shorten() {
+    check(Simplify, "outputs: [%0]", |b| {
+        let x = f32s(b, &[2, 3]);
+        let x = b.transpose(x)?;
+        b.transpose(x)
+    });
+    check(Simplify, "%1 = reshape(%0) -> [3, 2]\noutputs: [%1]", |b| {
+        let x = f32s(b, &[2, 3]);
+        let x = b.reshape(x, [6])?;
+        b.reshape(x, [3, 2])
+    });
+    check(Simplify, "%1 = broadcast_to(%0) -> [2, 3]\noutputs: [%1]", |b| {
+        let x = f32s(b, &[3]);
+        let x = b.reshape(x, [1, 1, 3])?;
+        let x = b.reshape(x, [1, 3])?;
+        b.broadcast_to(x, [2, 3])
+    });
+    check(Simplify, "%1 = slice(%0, bounds=[5:12:6]) -> [2]\noutputs: [%1]", |b| {
+        let x = f32s(b, &[20]);
+        let x = b.slice(x, vec![SliceDim { start: 1, size: 8, step: 2 }])?;
+        b.slice(x, vec![SliceDim { start: 2, size: 2, step: 3 }])
+    });
+    check(Simplify, "outputs: [%0]", |b| {
+        let x = f32s(b, &[1, 4]);
+        let flip = |axes| Op::new(OpCode::Flip, Attrs::axes(axes, false));
+        let x = b.emit(flip(AxisSet::all(2)), &[x])?;
+        b.emit(flip(AxisSet::one(1)), &[x])
+    });
+}
+
+#[test]
+fn broadcasts_go_where_the_op_does_them_and_stay_where_they_give_the_shape() {
+    check(Simplify, "%2 = mul(%0, %1) -> [2, 3]\noutputs: [%2]", |b| {
+        let (x, y) = (f32s(b, &[2, 3]), f32s(b, &[3]));
+        let y = b.broadcast_to(y, [2, 3])?;
+        b.mul(x, y)
+    });
+    check(Simplify, "unchanged", |b| {
+        let x = f32s(b, &[3]);
+        let y = b.broadcast_to(x, [2, 3])?;
+        b.mul(x, y)
+    });
+}
+
+#[test]
+fn reductions_of_single_elements_are_views() {
+    check(Simplify, "outputs: [%0]", |b| {
+        let x = f32s(b, &[3]);
+        b.sum(x, AxisSet::default(), false)
+    });
+    check(Simplify, "%1 = reshape(%0) -> [3]\noutputs: [%1]", |b| {
+        let x = f32s(b, &[3, 1]);
+        b.max(x, AxisSet::one(1), false)
+    });
+}
+
+#[test]
+fn a_mean_is_the_sum_over_the_count() {
+    let mean = "%1 = reduce_sum(%0, dim=[1]) -> [4]\n%2 = constant([], f32, 5.0)\n\
+                %3 = div(%1, %2) -> [4]\noutputs: [%3]";
+    check(Decompose, mean, |b| {
+        let x = f32s(b, &[4, 5]);
+        b.mean(x, AxisSet::one(1), false)
+    });
+}
+
+#[test]
+fn the_logarithm_of_a_softmax_is_a_log_softmax_unless_switched_off() {
+    let build = |b: &mut GraphBuilder| {
+        let x = f32s(b, &[2, 3]);
+        let p = b.softmax(x, 1)?;
+        b.log(p)
+    };
+    check(LogSoftmax, "%1 = log_softmax(%0, dim=1) -> [2, 3]\noutputs: [%1]", build);
+    let divisions = |options| {
+        let mut b = GraphBuilder::default();
+        let out = build(&mut b).unwrap();
+        let graph = optimize(&b.finish([out]), options).unwrap().graph;
+        graph.nodes().filter(|(_, n)| n.op.code == OpCode::Div).count()
+    };
+    assert_eq!(divisions(OptOptions::default()), 0);
+    assert_eq!(divisions(OptOptions::default().without(PassFlag::LogSoftmax)), 1);
+}
+
+#[test]
+fn a_pass_that_always_changes_something_stops_at_ten_rounds() {
+    struct Restless;
+    impl Pass for Restless {
+        fn name(&self) -> &'static str {
+            "restless"
+        }
+        fn run(&self, graph: &girih_ir::Graph) -> Result<Option<girih_ir::Graph>> {
+            Ok(Some(graph.clone()))
+        }
+    }
+    let mut b = GraphBuilder::default();
+    let x = f32s(&mut b, &[]);
+    let mut manager = PassManager::new();
+    let result = manager.add_pass(Restless).record(true).run(&b.finish([x])).unwrap();
+    assert_eq!(result.iterations, 10);
+    assert_eq!(result.stages.len(), 11);
+    assert_eq!(result.stages[0].pass, "input");
+}
+
+#[test]
+fn a_pass_that_breaks_the_interface_is_found_out() {
+    struct Vandal;
+    impl Pass for Vandal {
+        fn name(&self) -> &'static str {
+            "vandal"
+        }
+        fn run(&self, graph: &girih_ir::Graph) -> Result<Option<girih_ir::Graph>> {
+            let mut b = GraphBuilder::from_graph(graph.clone());
+            let y = b.scalar(DType::F32, 1.0);
+            Ok(Some(b.finish([y])))
+        }
+    }
+    let mut b = GraphBuilder::default();
+    let x = f32s(&mut b, &[4]);
+    let error = PassManager::new().add_pass(Vandal).run(&b.finish([x])).unwrap_err().to_string();
+    assert!(error.contains("vandal") && error.contains("(f32[4]) -> (f32[])"), "{error}");
+}
+
+#[test]
+fn every_rewrite_has_a_name_of_its_own() {
+    let mut names = std::collections::HashSet::new();
+    assert!(Simplify::rules().all(|rule| names.insert(rule.name)));
+}
