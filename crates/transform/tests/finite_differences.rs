@@ -1,0 +1,172 @@
+//! Every derivative in the op registry against central finite differences in f64.
+//!
+//! One table of samples; the test walks the registry and fails for a differentiable op without a
+//! sample, so a new op cannot forget its row.
+
+mod samples;
+
+use girih_ir::ops::Derivative;
+use girih_ir::reference::{Array, evaluate};
+use girih_ir::{AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, OpCode};
+use girih_transform::{Error, gradients};
+use samples::{Sample, samples};
+
+/// A graph whose output is a scalar with different weights for different elements of the sample's
+/// result, so that no two gradients cancel.
+fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
+    let mut b = GraphBuilder::default();
+    let inputs: Vec<NodeId> = sample.inputs.iter().map(|a| b.input(a.spec().clone())).collect();
+    let y = b.emit(sample.op.clone(), &inputs).unwrap();
+    let count = b.spec(y).numel();
+    let rank = b.shape(y).rank();
+    let index = b.iota([count], DType::F64, 0);
+    let index = b.reshape(index, b.shape(y).clone()).unwrap();
+    let step = b.scalar(DType::F64, 0.37);
+    let weight = b.mul(index, step).unwrap();
+    let weight = b.cos(weight).unwrap();
+    let product = b.mul(y, weight).unwrap();
+    let sum = b.sum(product, AxisSet::all(rank), false).unwrap();
+    let floats = inputs.into_iter().filter(|&i| b.dtype(i).is_float()).collect();
+    (b.finish([sum]), floats)
+}
+
+/// The gradient of a scalar program by central differences.
+fn numeric(graph: &Graph, arguments: &[Array], which: usize) -> Vec<f64> {
+    let at = |i: usize, delta: f64| {
+        let mut moved = arguments.to_vec();
+        let x = moved[which].get(i).as_f64() + delta;
+        moved[which].set(i, Literal::from_f64(DType::F64, x));
+        evaluate(graph, &moved).unwrap()[0].to_f64()[0]
+    };
+    let h = 1e-5;
+    let count = arguments[which].spec().numel();
+    (0..count).map(|i| (at(i, h) - at(i, -h)) / (2.0 * h)).collect()
+}
+
+#[track_caller]
+fn compare(what: &str, graph: &Graph, arguments: &[Array], wrt: &[NodeId]) {
+    let grads = gradients(graph, graph.outputs()[0], wrt, None).unwrap();
+    grads.verify().unwrap();
+    let values = evaluate(&grads, arguments).unwrap();
+    let positions: Vec<NodeId> = graph.arguments().collect();
+    for (gradient, id) in values[graph.outputs().len()..].iter().zip(wrt) {
+        let which = positions.iter().position(|p| p == id).unwrap();
+        let expected = numeric(graph, arguments, which);
+        for (g, e) in gradient.to_f64().iter().zip(&expected) {
+            let close = (g - e).abs() <= 1e-6 * (1.0 + e.abs());
+            assert!(close, "{what}, operand {which}: {gradient:?}, expected {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn first_derivatives_of_every_op_agree() {
+    let samples = samples();
+    for &code in OpCode::ALL {
+        let rows: Vec<&Sample> = samples.iter().filter(|s| s.op.code == code).collect();
+        if matches!(code.def().derivative, Derivative::Zero(_)) {
+            continue;
+        }
+        assert!(!rows.is_empty(), "{} is differentiable and has no sample", code.def().name);
+        for sample in rows {
+            let (graph, wrt) = program(sample);
+            compare(&format!("{:?}", sample.op), &graph, &sample.inputs, &wrt);
+        }
+    }
+}
+
+#[test]
+fn second_derivatives_of_every_op_agree() {
+    for sample in samples() {
+        let (graph, wrt) = program(&sample);
+        let grads = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
+        // A scalar of all first derivatives, again with weights.
+        let mut b = GraphBuilder::from_graph(grads.clone());
+        let mut total = b.scalar(DType::F64, 0.0);
+        for (i, &g) in grads.outputs()[1..].iter().enumerate() {
+            let weight = b.scalar(DType::F64, 1.0 + 0.3 * i as f64);
+            let curved = b.sin(g).unwrap();
+            let weighted = b.mul(curved, weight).unwrap();
+            let rank = b.shape(weighted).rank();
+            let sum = b.sum(weighted, AxisSet::all(rank), false).unwrap();
+            total = b.add(total, sum).unwrap();
+        }
+        let graph = b.finish([total]);
+        compare(&format!("second derivative of {:?}", sample.op), &graph, &sample.inputs, &wrt);
+    }
+}
+
+/// The gradient of the sum of an op's result, at given operands.
+fn gradient_at(op: impl Into<girih_ir::Op>, inputs: &[Array]) -> Vec<Vec<f64>> {
+    let mut b = GraphBuilder::default();
+    let ids: Vec<NodeId> = inputs.iter().map(|a| b.input(a.spec().clone())).collect();
+    let y = b.emit(op.into(), &ids).unwrap();
+    let rank = b.shape(y).rank();
+    let sum = b.sum(y, AxisSet::all(rank), false).unwrap();
+    let wrt: Vec<NodeId> = ids.into_iter().filter(|&i| b.dtype(i).is_float()).collect();
+    let graph = gradients(&b.finish([sum]), sum, &wrt, None).unwrap();
+    evaluate(&graph, inputs).unwrap()[1..].iter().map(Array::to_f64).collect()
+}
+
+fn f64s(values: &[f64]) -> Array {
+    Array::from_f64([values.len()], DType::F64, values)
+}
+
+#[test]
+fn conventions_hold_where_no_derivative_exists() {
+    assert_eq!(gradient_at(OpCode::Relu, &[f64s(&[0.0, 1.0, -1.0])]), [[0.0, 1.0, 0.0]]);
+    assert_eq!(gradient_at(OpCode::Abs, &[f64s(&[0.0, 2.0])]), [[0.0, 1.0]]);
+    let tie = gradient_at(OpCode::Maximum, &[f64s(&[1.0, 3.0]), f64s(&[1.0, 2.0])]);
+    assert_eq!(tie, [[0.5, 1.0], [0.5, 0.0]]);
+    let max = girih_ir::Op::new(OpCode::ReduceMax, girih_ir::Attrs::axes(AxisSet::all(1), false));
+    assert_eq!(gradient_at(max, &[f64s(&[2.0, 1.0, 2.0])]), [[0.5, 0.0, 0.5]]);
+}
+
+#[test]
+fn powers_have_finite_gradients_at_zero() {
+    let zero = f64s(&[0.0]);
+    assert_eq!(gradient_at(OpCode::Pow, &[zero.clone(), f64s(&[2.0])]), [[0.0], [0.0]]);
+    assert_eq!(gradient_at(OpCode::Pow, &[zero.clone(), f64s(&[1.0])]), [[1.0], [0.0]]);
+    assert_eq!(gradient_at(OpCode::Pow, &[zero, f64s(&[0.0])])[0], [0.0]);
+    // A negative base has no derivative by the exponent, and none is computed for a constant one.
+    let mut b = GraphBuilder::default();
+    let x = b.input(girih_ir::TensorSpec::scalar(DType::F64));
+    let two = b.scalar(DType::F64, 2.0);
+    let y = b.pow(x, two).unwrap();
+    let graph = gradients(&b.finish([y]), y, &[x], None).unwrap();
+    assert!(graph.nodes().all(|(_, n)| n.op.code != OpCode::Log), "{graph}");
+}
+
+#[test]
+fn the_branch_not_taken_gets_exactly_zero() {
+    let condition = Array::from_f64([2], DType::Bool, &[1.0, 0.0]);
+    let x = f64s(&[4.0, 0.0]);
+    let mut b = GraphBuilder::default();
+    let (c, a) = (b.input(condition.spec().clone()), b.input(x.spec().clone()));
+    let zero = b.scalar(DType::F64, 0.0);
+    let y = b.select(c, a, zero).unwrap();
+    let grads = {
+        let sum = b.sum(y, AxisSet::all(1), false).unwrap();
+        gradients(&b.finish([sum]), sum, &[a], None).unwrap()
+    };
+    assert_eq!(evaluate(&grads, &[condition, x]).unwrap()[1].to_f64(), [1.0, 0.0]);
+}
+
+#[test]
+fn half_float_losses_do_not_overflow_on_the_way() {
+    let x = Array::from_f64([4], DType::F16, &[60000.0, 60000.0, 60000.0, 60000.0]);
+    let mut b = GraphBuilder::default();
+    let id = b.input(x.spec().clone());
+    let mean = b.mean(id, AxisSet::all(1), false).unwrap();
+    let graph = gradients(&b.finish([mean]), mean, &[id], None).unwrap();
+    let values = evaluate(&graph, &[x]).unwrap();
+    assert_eq!(values[0].to_f64(), [60000.0]);
+    assert_eq!(values[1].to_f64(), [0.25; 4]);
+}
+
+#[test]
+fn a_non_scalar_output_is_refused() {
+    let (graph, wrt) = program(&samples()[0]);
+    let error = gradients(&graph, wrt[0], &wrt, None).unwrap_err();
+    assert!(matches!(error, Error::OutputNotScalar { .. }), "{error}");
+}
