@@ -78,10 +78,8 @@ fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 
 fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
-        Some((x, value)) if value.is(-1.0) => {
-            let negative = b.neg(x)?;
-            stand_in(b, negative, node)
-        }
+        // Not where a broadcast would have to follow: two ops for one.
+        Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => b.neg(x).map(Some),
         _ => Ok(None),
     }
 }
@@ -122,7 +120,11 @@ fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Found {
     if b.graph().node(x).op.code == OpCode::Abs {
         return Ok(Some(x));
     }
-    operand_of(b, x, OpCode::Neg).map(|x| b.abs(x)).transpose()
+    // The negative of an unsigned integer is another number, not its opposite.
+    match operand_of(b, x, OpCode::Neg) {
+        Some(x) if node.spec.dtype.is_signed() => b.abs(x).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// IEEE 754 has `x^0 = 1` for every x, NaN included.
@@ -137,10 +139,7 @@ fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
 fn square(b: &mut GraphBuilder, node: &Node) -> Found {
     let x = node.inputs[0];
     match b.graph().literal(node.inputs[1]) {
-        Some(exponent) if exponent.is(2.0) => {
-            let square = b.mul(x, x)?;
-            stand_in(b, square, node)
-        }
+        Some(exponent) if exponent.is(2.0) && *b.spec(x) == node.spec => b.mul(x, x).map(Some),
         _ => Ok(None),
     }
 }
