@@ -17,6 +17,7 @@ fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
     let mut b = GraphBuilder::default();
     let inputs: Vec<NodeId> = sample.inputs.iter().map(|a| b.input(a.spec().clone())).collect();
     let y = b.emit(sample.op.clone(), &inputs).unwrap();
+    let y = b.cast(y, DType::F64).unwrap();
     let count = b.spec(y).numel();
     let rank = b.shape(y).rank();
     let index = b.iota([count], DType::F64, 0);
@@ -110,6 +111,25 @@ fn gradient_at(op: impl Into<girih_ir::Op>, inputs: &[Array]) -> Vec<Vec<f64>> {
 
 fn f64s(values: &[f64]) -> Array {
     Array::from_f64([values.len()], DType::F64, values)
+}
+
+#[test]
+fn gradients_have_the_dtype_of_what_they_are_of() {
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
+        for mut sample in samples() {
+            for x in sample.inputs.iter_mut().filter(|x| x.spec().dtype.is_float()) {
+                *x = Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64());
+            }
+            let (graph, wrt) = program(&sample);
+            let grads = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
+            grads.verify().unwrap();
+            let values = evaluate(&grads, &sample.inputs).unwrap();
+            for (gradient, &id) in values[1..].iter().zip(&wrt) {
+                assert_eq!(gradient.spec(), graph.spec(id), "{:?}", sample.op);
+                assert!(gradient.to_f64().iter().all(|g| g.is_finite()), "{:?}", sample.op);
+            }
+        }
+    }
 }
 
 #[test]

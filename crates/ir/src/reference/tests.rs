@@ -123,3 +123,61 @@ fn indices_count_from_the_end_and_may_not_leave_the_axis() {
     let scatter = Op::new(OpCode::ScatterAdd, Attrs::Scatter { axis: 0, size: 2 });
     check(scatter, &[vector(DType::I64, &[1.0, -1.0, 0.0]), x], &[30.0, 30.0]);
 }
+
+/// Computes a node by its loop nest: operands read where the index maps say, folded over the
+/// reduced dimensions.
+fn by_index_maps(graph: &Graph, operands: &[Array]) -> Vec<f64> {
+    let out = graph.outputs()[0];
+    let (node, nest) = (graph.node(out), graph.iteration(out).unwrap());
+    let dims = nest.extents.len();
+    let reads: Vec<_> = nest
+        .operands
+        .iter()
+        .zip(operands)
+        .map(|(map, x)| map.strides(&x.spec().shape.strides(), dims))
+        .collect();
+    let mut result = vec![0.0; node.spec.numel()];
+    for index in indices(&nest.extents.iter().copied().collect()) {
+        let values = reads.iter().zip(operands).map(|((offset, strides), x)| {
+            let along = strides.iter().zip(&index).map(|(s, &i)| s * i as isize);
+            x.get((offset + along.sum::<isize>()) as usize)
+        });
+        let values: Vec<Literal> = values.collect();
+        let value = match node.op.class() {
+            Class::Elementwise => scalar::apply(&node.op, node.spec.dtype, &values).as_f64(),
+            _ => values.iter().map(|v| v.as_f64()).product(),
+        };
+        result[array::flat(&node.spec.shape, &index[..nest.parallel])] += value;
+    }
+    result
+}
+
+#[test]
+fn index_maps_read_what_the_definitions_read() {
+    let slice = |start, size, step| crate::ops::SliceDim { start, size, step };
+    let counting = |shape: &[usize]| {
+        let count: usize = shape.iter().product();
+        Array::from_f64(shape, F32, &(0..count).map(|i| i as f64).collect::<Vec<_>>())
+    };
+    let x = || counting(&[2, 3, 4]);
+    let slices = std::sync::Arc::new(vec![slice(1, 1, 1), slice(0, 2, 2), slice(1, 2, 2)]);
+    let cases: Vec<(Op, Vec<Array>)> = vec![
+        (OpCode::Sub.into(), vec![counting(&[2, 1, 3]), counting(&[4, 1])]),
+        (OpCode::Neg.into(), vec![x()]),
+        (Op::new(OpCode::Permute, Attrs::perm([2, 0, 1])), vec![x()]),
+        (Op::new(OpCode::BroadcastTo, Attrs::shape([2, 4, 3])), vec![counting(&[4, 1])]),
+        (Op::new(OpCode::Slice, Attrs::Slice(slices)), vec![x()]),
+        (Op::new(OpCode::Flip, Attrs::axes(AxisSet(0b101), false)), vec![x()]),
+        (Op::new(OpCode::ReduceSum, Attrs::axes(AxisSet(0b101), true)), vec![x()]),
+        (Op::new(OpCode::ReduceSum, Attrs::axes(AxisSet(0b010), false)), vec![x()]),
+        (OpCode::Matmul.into(), vec![counting(&[5, 1, 2, 3]), counting(&[4, 3, 2])]),
+    ];
+    for (op, operands) in cases {
+        let mut b = GraphBuilder::default();
+        let inputs: Vec<_> = operands.iter().map(|a| b.input(a.spec().clone())).collect();
+        let out = b.emit(op.clone(), &inputs).unwrap();
+        let graph = b.finish([out]);
+        let expected = evaluate(&graph, &operands).unwrap()[0].to_f64();
+        assert_eq!(by_index_maps(&graph, &operands), expected, "{op:?}");
+    }
+}
