@@ -653,7 +653,7 @@ fn space_of(graph: &Graph, group: &Group, core: Option<&(NodeId, Iteration)>) ->
     })
 }
 
-fn reduce_op(code: OpCode) -> ReduceOp {
+pub(super) fn reduce_op(code: OpCode) -> ReduceOp {
     match code {
         OpCode::ReduceSum => ReduceOp::Sum,
         OpCode::ReduceProd => ReduceOp::Prod,

@@ -1,4 +1,8 @@
-//! Structural tests of fusion: what becomes one kernel.
+//! Tests of lowering: what becomes one kernel, what is refused and why, and that no fusion changes
+//! a result.
+
+mod eval;
+mod random;
 
 use super::*;
 use girih_ir::{DType, GraphBuilder, TensorSpec};

@@ -1,0 +1,211 @@
+//! Random graphs: lowered with every set of options they compute what the graph says, bit for bit.
+
+use super::eval::{self, Data};
+use crate::fuse::{FusionOptions, lower};
+use crate::verify::verify;
+use girih_ir::ops::{PadDim, SliceDim};
+use girih_ir::{
+    Attrs, AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec,
+};
+use proptest::prelude::*;
+
+/// Largest tensor of a random graph.
+const MAX_NUMEL: usize = 600;
+
+/// A source of choices.
+struct Choices<'a>(std::iter::Cycle<std::slice::Iter<'a, u16>>);
+
+impl Choices<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        *self.0.next().expect("the choices go round") as usize % n
+    }
+
+    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+/// Shapes with so many elements, some with axes of one.
+fn shapes_of(numel: usize, c: &mut Choices<'_>) -> Vec<usize> {
+    let mut shape = Vec::new();
+    let mut rest = numel;
+    while rest > 1 {
+        let divisors: Vec<usize> = (2..=rest).filter(|d| rest.is_multiple_of(*d)).collect();
+        let d = c.of(&divisors);
+        shape.push(d);
+        rest /= d;
+        if c.below(5) == 0 {
+            shape.push(1);
+        }
+    }
+    if numel == 0 { vec![0] } else { shape }
+}
+
+fn indexed(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId, index: NodeId) -> Option<NodeId> {
+    let shape = b.shape(x).clone();
+    let axes: Vec<usize> = (0..shape.rank()).filter(|&a| shape[a] >= 2).collect();
+    let axis = c.of(if axes.is_empty() { return None } else { &axes });
+    let along = Attrs::Axis(axis as u8);
+    match c.below(3) {
+        0 => b.emit(Op::new(OpCode::Take, along), &[x, index]).ok(),
+        1 => {
+            let iota = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
+            let i = b.leaf(iota, TensorSpec::new(shape, DType::I64));
+            let n = b.op(OpCode::Neg, &[i]).ok()?;
+            b.emit(Op::new(OpCode::TakeAlongAxis, along), &[x, n]).ok()
+        }
+        _ => {
+            let attrs = Attrs::Scatter { axis: axis as u8, size: shape[axis] as u32 };
+            let op = Op::new(OpCode::ScatterAddAlongAxis, attrs.clone());
+            let short = shape.with_dim(axis, 1);
+            let j = b.reshape(index, [3]).ok()?;
+            let one = SliceDim { start: c.below(3), size: 1, step: 1 };
+            let j = b.slice(j, vec![one]).ok()?;
+            let j = b.reshape(j, []).ok()?;
+            let j = b.broadcast_to(j, short.clone()).ok()?;
+            let part = |(a, &n): (usize, &usize)| SliceDim {
+                start: 0,
+                size: if a == axis { 1 } else { n },
+                step: 1,
+            };
+            let updates = b.slice(x, shape.iter().enumerate().map(part).collect()).ok()?;
+            b.emit(op, &[j, updates]).ok()
+        }
+    }
+}
+
+fn view(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId) -> Option<NodeId> {
+    let shape = b.shape(x).clone();
+    let rank = shape.rank();
+    let axes: AxisSet = (0..rank).filter(|_| c.below(2) == 0).collect();
+    match c.below(6) {
+        0 | 1 => {
+            let to = shapes_of(shape.numel(), c);
+            b.reshape(x, to).ok()
+        }
+        2 => {
+            let mut perm: Vec<usize> = (0..rank).collect();
+            (1..rank).for_each(|i| perm.swap(i, c.below(i + 1)));
+            b.permute(x, &perm).ok()
+        }
+        3 => b.emit(Op::new(OpCode::Flip, Attrs::axes(axes, false)), &[x]).ok(),
+        4 => {
+            let dims = shape.iter().map(|&n| {
+                let step = 1 + c.below(2);
+                let start = c.below(n.max(1));
+                SliceDim { start, size: n.saturating_sub(start).div_ceil(step), step }
+            });
+            b.slice(x, dims.collect()).ok()
+        }
+        _ => {
+            let dims: Vec<usize> = [2].into_iter().chain(shape.iter().copied()).collect();
+            b.broadcast_to(x, dims).ok()
+        }
+    }
+}
+
+fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) -> Option<NodeId> {
+    let (x, y) = (c.of(nodes), c.of(nodes));
+    match c.below(16) {
+        0 | 1 => b.op(c.of(&[OpCode::Neg, OpCode::Exp, OpCode::Tanh, OpCode::Abs]), &[x]).ok(),
+        2..=5 => {
+            b.op(c.of(&[OpCode::Add, OpCode::Mul, OpCode::Sub, OpCode::Maximum]), &[x, y]).ok()
+        }
+        6 => {
+            let less = b.lt(x, y).ok()?;
+            b.select(less, y, x).ok()
+        }
+        7..=9 => view(b, c, x),
+        10 | 11 => {
+            let axes = (0..b.shape(x).rank()).filter(|_| c.below(2) == 0).collect();
+            let code = c.of(&[OpCode::ReduceSum, OpCode::ReduceMax]);
+            b.reduce(code, x, axes, c.below(2) == 0).ok()
+        }
+        12 => b.matmul(x, y).or_else(|_| b.transpose(x).and_then(|t| b.matmul(x, t))).ok(),
+        13 => {
+            let axis = c.below(b.shape(x).rank().max(1)) as u8;
+            b.emit(Op::new(OpCode::Concat, Attrs::Axis(axis)), &[x, y, x]).ok()
+        }
+        14 => {
+            let mut dim = |_| PadDim { low: c.below(2), high: c.below(2), interior: c.below(2) };
+            let dims = (0..b.shape(x).rank()).map(&mut dim).collect();
+            b.pad(x, dims, Literal::from_f64(DType::F64, 0.5)).ok()
+        }
+        _ => indexed(b, c, x, i),
+    }
+}
+
+/// A graph and its arguments.
+fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
+    let c = &mut Choices(choices.iter().cycle());
+    let b = &mut GraphBuilder::default();
+    let f = |shape: &[usize]| TensorSpec::new(shape, DType::F64);
+    let mut nodes: Vec<NodeId> =
+        [&[4, 6][..], &[6], &[4, 1], &[2, 2, 6], &[0, 3]].map(|s| b.input(f(s))).to_vec();
+    let index = b.input(TensorSpec::new([3], DType::I64));
+    nodes.push(b.constant(Literal::from_f64(DType::F64, 2.0), [6]));
+    nodes.push(b.leaf(OpCode::Constant.into(), f(&[])));
+    nodes.push(b.leaf(OpCode::RandomNormal.into(), f(&[4, 6])));
+    for _ in 0..4 + c.below(14) {
+        let before = nodes.len();
+        if let Some(node) = step(b, c, &nodes, index) {
+            nodes.push(node);
+        }
+        // A step that fails may have recorded operands that are fine but unused.
+        if nodes.len() > before && b.spec(nodes[before]).numel() > MAX_NUMEL {
+            nodes.pop();
+        }
+    }
+    let outputs: Vec<NodeId> = (0..1 + c.below(3)).map(|i| nodes[nodes.len() - 1 - i]).collect();
+    let graph = std::mem::take(b).finish(outputs);
+    let data = |(n, id): (usize, NodeId)| -> Data {
+        let spec = graph.spec(id);
+        let value = |i: usize| match spec.dtype {
+            DType::I64 => [1.0, -1.0, 0.0][i % 3],
+            _ => ((i * 37 + n * 11) % 29) as f64 / 8.0 - 1.5,
+        };
+        (0..spec.numel()).map(value).collect()
+    };
+    let arguments = graph.arguments().enumerate().map(data).collect();
+    (graph, arguments)
+}
+
+fn same(a: &[Data], b: &[Data]) -> bool {
+    let bits = |d: &Data| d.iter().map(|v| (v.is_nan(), v.to_bits())).collect::<Vec<_>>();
+    let equal = |(a, b): (&Data, &Data)| {
+        bits(a).iter().zip(bits(b)).all(|(a, b)| *a == b || (a.0 && b.0)) && a.len() == b.len()
+    };
+    a.len() == b.len() && a.iter().zip(b).all(equal)
+}
+
+/// Options of the given bits.
+fn options(bits: u32) -> FusionOptions {
+    let options = FusionOptions {
+        elementwise: bits & 1 != 0,
+        views: bits & 2 != 0,
+        reduction_prologue: bits & 4 != 0,
+        reduction_epilogue: bits & 8 != 0,
+        matmul_epilogue: bits & 16 != 0,
+    };
+    assert_eq!(options.bits(), bits);
+    options
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_fusion_computes_what_the_graph_says(
+        choices in proptest::collection::vec(any::<u16>(), 40..160),
+        bits in 0u32..32,
+    ) {
+        let (graph, arguments) = random_graph(&choices);
+        let expected = eval::graph(&graph, &arguments);
+        for options in [FusionOptions::ALL, FusionOptions::NONE, options(bits)] {
+            let program = lower(&graph, options).unwrap();
+            verify(&program).unwrap();
+            let got = eval::program(&program, &arguments);
+            prop_assert!(same(&got, &expected), "{options:?}\n{graph}\n{program}\n{got:?}\n{expected:?}");
+        }
+    }
+}
