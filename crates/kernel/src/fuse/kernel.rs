@@ -561,11 +561,15 @@ impl<'b, 'a> Builder<'b, 'a> {
         let mut strides: Vec<&mut Dims<isize>> = Vec::new();
         strides.extend(self.accesses.iter_mut().map(|a| &mut a.strides));
         strides.extend(stores.iter_mut().map(|s| &mut s.access.strides));
-        let mut blocks = vec![&mut self.body];
+        let mut blocks: SmallVec<[&mut Block; 2]> = smallvec![&mut self.body];
+        let mut right = None;
         match &mut core {
             Core::Map => {}
             Core::Reduce { prologue, .. } => blocks.push(prologue),
-            Core::Matmul { lhs, rhs } => strides.extend([&mut lhs.strides, &mut rhs.strides]),
+            Core::Matmul { lhs, rhs } => {
+                strides.extend([&mut lhs.strides, &mut rhs.strides]);
+                right = Some(strides.len() - 1);
+            }
             Core::ScatterAdd { index, .. } => strides.push(&mut index.strides),
         }
         for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
@@ -573,7 +577,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 strides.push(s);
             }
         }
-        space::collapse(&mut self.layout, &mut strides);
+        space::collapse(&mut self.layout, &mut strides, right);
         let Layout { extents, roles, parallel, .. } = &self.layout;
         if let Core::ScatterAdd { independent, .. } = &mut core {
             *independent = (0..roles.len()).filter(|&d| roles[d] == Role::Parallel).collect();

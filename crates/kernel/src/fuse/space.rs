@@ -122,8 +122,9 @@ impl Space {
 }
 
 /// Merges neighbouring dimensions wherever all strides allow it. Shorter strides are over the
-/// leading dimensions.
-pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>]) {
+/// leading dimensions. `rhs` is the position of a product's right operand, which may not move
+/// along what becomes rows.
+pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rhs: Option<usize>) {
     for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
         let inner = outer + 1;
         let (a, b) = (layout.roles[outer], layout.roles[inner]);
@@ -133,6 +134,10 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>]) {
         let (outer_size, inner_size) = (layout.extents[outer], layout.extents[inner]);
         let even = |s: &Dims<isize>| s[outer] == s[inner] * inner_size as isize;
         let alone = outer_size == 1 || inner_size == 1;
+        let rows = a != b;
+        if rows && rhs.is_some_and(|rhs| strides[rhs][outer] != 0) {
+            continue;
+        }
         if !alone && !strides.iter().all(|s| s.len() <= inner || even(s)) {
             continue;
         }
@@ -158,7 +163,7 @@ mod tests {
         let mut layout = Space::parallel(&[2, 1, 3, 4]).lay_out();
         assert_eq!(layout.extents.as_slice(), &[2, 3, 4]);
         let (mut a, mut b) = (smallvec![12, 4, 1], smallvec![0, 4, 1]);
-        collapse(&mut layout, &mut [&mut a, &mut b]);
+        collapse(&mut layout, &mut [&mut a, &mut b], None);
         assert_eq!(layout.extents.as_slice(), &[2, 12]);
         assert_eq!((a.as_slice(), b.as_slice()), (&[12, 1][..], &[0, 1][..]));
     }
@@ -178,7 +183,11 @@ mod tests {
         let roles = [Role::Parallel, Role::Rows, Role::Columns, Role::Reduced];
         let mut layout = Space::with_roles(&[5, 2, 4, 3], |i| roles[i]).lay_out();
         let (mut a, mut b) = (smallvec![6, 3, 0, 1], smallvec![0, 0, 1, 4]);
-        collapse(&mut layout, &mut [&mut a, &mut b]);
+        collapse(&mut layout, &mut [&mut a, &mut b], Some(1));
         assert_eq!((layout.extents.as_slice(), layout.parallel), (&[10, 4, 3][..], 2));
+        let mut layout = Space::with_roles(&[5, 1, 4, 3], |i| roles[i]).lay_out();
+        let (mut a, mut b) = (smallvec![3, 0, 0, 1], smallvec![12, 0, 1, 4]);
+        collapse(&mut layout, &mut [&mut a, &mut b], Some(1));
+        assert_eq!(layout.extents.as_slice(), &[5, 1, 4, 3]);
     }
 }

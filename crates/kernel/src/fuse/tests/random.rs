@@ -105,7 +105,10 @@ fn view(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId) -> Option<NodeId> 
 }
 
 fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) -> Option<NodeId> {
-    let (x, y) = (c.of(nodes), c.of(nodes));
+    // Mostly what was made last, so that graphs grow deep.
+    let recent = &nodes[nodes.len() - 4..];
+    let mut pick = || if c.below(3) == 0 { c.of(nodes) } else { c.of(recent) };
+    let (x, y) = (pick(), pick());
     match c.below(16) {
         0 | 1 => b.op(c.of(&[OpCode::Neg, OpCode::Exp, OpCode::Tanh, OpCode::Abs]), &[x]).ok(),
         2..=5 => {
@@ -137,7 +140,12 @@ fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) 
 
 /// A graph and its arguments.
 fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
-    let c = &mut Choices(choices.iter().cycle());
+    let mut mixed: Vec<u16> = choices.to_vec();
+    // A few hundred choices from a few: shrinking stays fast.
+    for i in 0..600 {
+        mixed.push(mixed[i].wrapping_mul(40_503).wrapping_add(12_345).rotate_left(5));
+    }
+    let c = &mut Choices(mixed.iter().cycle());
     let b = &mut GraphBuilder::default();
     let f = |shape: &[usize]| TensorSpec::new(shape, DType::F64);
     let mut nodes: Vec<NodeId> =
@@ -146,7 +154,7 @@ fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
     nodes.push(b.constant(Literal::from_f64(DType::F64, 2.0), [6]));
     nodes.push(b.leaf(OpCode::Constant.into(), f(&[])));
     nodes.push(b.leaf(OpCode::RandomNormal.into(), f(&[4, 6])));
-    for _ in 0..4 + c.below(14) {
+    for _ in 0..5 + c.below(30) {
         let before = nodes.len();
         if let Some(node) = step(b, c, &nodes, index) {
             nodes.push(node);
@@ -156,7 +164,7 @@ fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
             nodes.pop();
         }
     }
-    let outputs: Vec<NodeId> = (0..1 + c.below(3)).map(|i| nodes[nodes.len() - 1 - i]).collect();
+    let outputs: Vec<NodeId> = (0..1 + c.below(4)).map(|i| nodes[nodes.len() - 1 - i]).collect();
     let graph = std::mem::take(b).finish(outputs);
     let data = |(n, id): (usize, NodeId)| -> Data {
         let spec = graph.spec(id);
@@ -192,7 +200,7 @@ fn options(bits: u32) -> FusionOptions {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn any_fusion_computes_what_the_graph_says(

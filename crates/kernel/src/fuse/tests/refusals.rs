@@ -1,0 +1,169 @@
+//! One graph per reason for which something is not fused.
+
+use super::*;
+
+/// The reasons given, by op name.
+#[track_caller]
+fn check(graph: &Graph, expected: &[(&str, Refusal)]) {
+    check_with(graph, FusionOptions::ALL, expected);
+}
+
+#[track_caller]
+fn check_with(graph: &Graph, options: FusionOptions, expected: &[(&str, Refusal)]) {
+    let explained = lower_explained(graph, options).unwrap();
+    let named = explained.refusals.iter().map(|&(n, r)| (graph.node(n).op.name(), r));
+    assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
+    assert_eq!(explained.program, lower(graph, options).unwrap());
+}
+
+#[test]
+fn a_disabled_fusion_says_so() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let t = b.transpose(e)?;
+        let n = b.neg(t)?;
+        let s = b.sum(n, AxisSet::all(2), false)?;
+        Ok([b.abs(s)?])
+    });
+    let disabled = ["exp", "permute", "neg", "reduce_sum"].map(|op| (op, Refusal::Disabled));
+    check_with(&g, FusionOptions::NONE, &disabled);
+    check(&g, &[]);
+}
+
+#[test]
+fn an_output_consumed_over_another_space_is_stored_first() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let t = b.transpose(e)?;
+        Ok([e, b.neg(t)?])
+    });
+    check(&g, &[("exp", Refusal::Output)]);
+}
+
+#[test]
+fn an_output_consumed_in_order_is_stored_on_the_way() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let r = b.reshape(e, [16])?;
+        Ok([e, b.neg(r)?])
+    });
+    check(&g, &[]);
+    assert_eq!(names(&g), ["fused_exp_neg"]);
+}
+
+#[test]
+fn operands_of_products_live_in_memory() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        Ok([b.matmul(e, x)?])
+    });
+    check(&g, &[("exp", Refusal::Memory)]);
+}
+
+#[test]
+fn an_expensive_value_of_several_kernels_is_kept_and_a_cheap_one_recomputed() {
+    let shared = |code: OpCode| {
+        graph(|b| {
+            let x = input(b, [4]);
+            let e = b.op(code, &[x])?;
+            Ok([b.neg(e)?, b.abs(e)?])
+        })
+    };
+    check(&shared(OpCode::Exp), &[("exp", Refusal::Shared)]);
+    check(&shared(OpCode::Neg), &[]);
+}
+
+#[test]
+fn a_random_leaf_of_several_kernels_is_drawn_once() {
+    let g = graph(|b| {
+        let r = b.leaf(OpCode::RandomUniform.into(), TensorSpec::new([4], DType::F32));
+        let s = b.sum(r, AxisSet::all(1), false)?;
+        Ok([s, b.neg(r)?])
+    });
+    check(&g, &[("random_uniform", Refusal::Shared)]);
+}
+
+#[test]
+fn an_expensive_value_is_not_recomputed_by_broadcasting() {
+    let g = graph(|b| {
+        let (x, y) = (input(b, [8, 4]), input(b, [4]));
+        let e = b.exp(y)?;
+        let n = b.neg(e)?;
+        Ok([b.add(x, n)?])
+    });
+    check(&g, &[("exp", Refusal::Broadcast)]);
+    assert_eq!(names(&g), ["exp", "fused_neg_add"]);
+}
+
+#[test]
+fn an_expensive_value_is_not_computed_for_each_of_two_views() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let t = b.transpose(e)?;
+        Ok([b.add(e, t)?])
+    });
+    check(&g, &[("exp", Refusal::TwoViews)]);
+    assert_eq!(names(&g), ["exp", "fused_add"].map(|n| n.trim_start_matches("fused_")));
+}
+
+#[test]
+fn a_reduction_is_consumed_over_its_own_space_only() {
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let s = b.sum(x, AxisSet::one(1), true)?;
+        Ok([b.div(x, s)?])
+    });
+    check(&g, &[("reduce_sum", Refusal::Space)]);
+}
+
+#[test]
+fn a_kernel_has_one_core() {
+    let g = graph(|b| {
+        let (x, y) = (input(b, [4, 4]), input(b, [4, 4]));
+        let (s, m) = (b.sum(x, AxisSet::one(1), false)?, b.max(y, AxisSet::one(1), false)?);
+        Ok([b.div(s, m)?])
+    });
+    check(&g, &[("reduce_sum", Refusal::CoreTaken)]);
+    assert_eq!(names(&g), ["reduce_sum", "reduce_max_div"]);
+}
+
+#[test]
+fn a_reshape_without_a_common_grid_goes_through_memory() {
+    let g = graph(|b| {
+        let x = input(b, [2, 3]);
+        let t = b.transpose(x)?;
+        let e = b.neg(t)?;
+        let r = b.reshape(e, [2, 3])?;
+        Ok([b.add(r, x)?])
+    });
+    check(&g, &[("neg", Refusal::Reshape)]);
+}
+
+#[test]
+fn an_epilogue_that_splits_columns_is_a_kernel_of_its_own() {
+    let g = graph(|b| {
+        let (x, w, bias) = (input(b, [8, 4]), input(b, [4, 6]), input(b, [2, 1]));
+        let y = b.matmul(x, w)?;
+        let y = b.reshape(y, [8, 2, 3])?;
+        Ok([b.add(y, bias)?])
+    });
+    check(&g, &[("matmul", Refusal::Columns)]);
+    assert_eq!(names(&g), ["matmul", "add"]);
+}
+
+#[test]
+fn a_kernel_has_a_largest_size() {
+    let g = graph(|b| {
+        let mut x = input(b, [4]);
+        for _ in 0..150 {
+            x = b.neg(x)?;
+        }
+        Ok([x])
+    });
+    check(&g, &[("neg", Refusal::KernelSize)]);
+}
