@@ -36,6 +36,9 @@ pub(super) struct Chain {
     pub loads: u32,
     /// Longest path of ops and views.
     pub depth: u32,
+    /// True if it runs through the results of a reduction or product in order, and is all that
+    /// consumes them: computed in that kernel, it costs no memory beyond what they would.
+    pub epilogue: bool,
 }
 
 /// The estimate for a node, given those of its operands. Operands that will be in memory anyway
@@ -44,15 +47,21 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
     let node = graph.node(id);
     if node.op.class() == Class::Leaf {
         let loads = matches!(node.op.code, OpCode::Input | OpCode::Parameter) as u32;
-        return Chain { cost: of(node.op.code), loads, depth: 0 };
+        return Chain { cost: of(node.op.code), loads, ..Chain::default() };
     }
-    let mut sum = Chain { cost: of(node.op.code), loads: 0, depth: 1 };
+    let mut sum = Chain { cost: of(node.op.code), depth: 1, ..Chain::default() };
+    let in_order = matches!(node.op.class(), Class::Elementwise | Class::Reshape);
     let numel = node.spec.numel();
     for &input in &node.inputs {
         let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
         let kept = matches!(class, Class::Reduction | Class::Contraction | Class::Combine)
             || (uses[input.index()] > 1 && chain.cost > CHEAP);
         let full = graph.spec(input).numel() >= numel;
+        let core = matches!(class, Class::Reduction | Class::Contraction);
+        sum.epilogue |= in_order
+            && graph.spec(input).numel() == numel
+            && uses[input.index()] == 1
+            && (core || chain.epilogue);
         if kept {
             sum.loads += full as u32;
         } else {

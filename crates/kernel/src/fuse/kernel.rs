@@ -578,7 +578,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             }
         }
         space::collapse(&mut self.layout, &mut strides, right);
-        let Layout { extents, roles, parallel, .. } = &self.layout;
+        let roles = &self.layout.roles;
         if let Core::ScatterAdd { independent, .. } = &mut core {
             *independent = (0..roles.len()).filter(|&d| roles[d] == Role::Parallel).collect();
         }
@@ -589,18 +589,11 @@ impl<'b, 'a> Builder<'b, 'a> {
             self.keep(id, Refusal::Columns);
             return Err(Redo::Again);
         }
-        let fallback = self.fallback_name();
-        let ops = match self.group.role {
-            Purpose::Value => name::of(self.graph, &self.ops, fallback),
-            _ => {
-                self.ops.push(self.group.root);
-                name::of(self.graph, &self.ops, fallback)
-            }
-        };
+        let name = self.name();
         Ok(Kernel {
-            name: ops,
-            extents: extents.clone(),
-            parallel: *parallel,
+            name,
+            extents: self.layout.extents,
+            parallel: self.layout.parallel,
             accesses: self.accesses,
             core,
             body: self.body,
@@ -608,10 +601,15 @@ impl<'b, 'a> Builder<'b, 'a> {
         })
     }
 
-    /// The name of a kernel that computes nothing.
-    fn fallback_name(&self) -> &'static str {
-        let value = self.view.unwrap_or(value_of(self.graph, self.group));
-        self.graph.node(value).op.name()
+    /// What was fused; of a kernel that computes nothing, what it copies.
+    fn name(&mut self) -> String {
+        match self.group.role {
+            Purpose::Fill => return "pad_fill".into(),
+            Purpose::Value => {}
+            Purpose::Part(_) | Purpose::Scatter => self.ops.push(self.group.root),
+        }
+        let copied = self.view.unwrap_or(value_of(self.graph, self.group));
+        name::of(self.graph, &self.ops, self.graph.node(copied).op.name())
     }
 }
 

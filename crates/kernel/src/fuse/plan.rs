@@ -149,7 +149,7 @@ impl Plan {
         options: FusionOptions,
         refusals: Refusals,
     ) -> Result<Plan, LowerError> {
-        let uses = graph.use_counts();
+        let uses = live_uses(graph);
         let mut chains: Vec<Chain> = Vec::with_capacity(graph.len());
         for id in graph.ids() {
             let chain = cost::chain(graph, id, &uses, &chains);
@@ -273,6 +273,10 @@ impl Planner<'_> {
             return Err(Refusal::Broadcast);
         }
         let chain = self.chains[id.index()];
+        let alone = matches!(demand.homes, Homes::None | Homes::One(_));
+        if chain.epilogue && (demand.scattered || !alone) {
+            return Err(if alone { Refusal::Space } else { Refusal::Shared });
+        }
         let reduction = |h: u32| {
             let core = groups[h as usize].core;
             core.is_some_and(|c| self.graph.node(c).op.class() == Class::Reduction)
@@ -402,6 +406,17 @@ impl Planner<'_> {
             self.demands[updates.index()].merge(asked);
         }
     }
+}
+
+/// How many operands of live nodes, and outputs, refer to each node.
+fn live_uses(graph: &Graph) -> Vec<u32> {
+    let live = graph.live();
+    let mut uses = vec![0; graph.len()];
+    graph.outputs().iter().for_each(|o| uses[o.index()] += 1);
+    for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+        node.inputs.iter().for_each(|i| uses[i.index()] += 1);
+    }
+    uses
 }
 
 /// True for the ops that add at positions given by indices.
