@@ -1,7 +1,8 @@
 //! Builds the program of a plan: its kernels, consumers first, then its buffers in the order in
 //! which they are written.
 
-use super::kernel::{Builder, Memo, Redo};
+use super::kernel::{Builder, Redo};
+use super::memo::Memo;
 use super::plan::{self, Group, Plan, Role};
 use super::{Refusals, kernel};
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program};

@@ -4,8 +4,9 @@
 use super::build::base;
 use super::cost;
 use super::map::{Axis, Dims, Map, NoMap};
+use super::memo::{At, Memo};
 use super::plan::{self, Group, Plan, Role as Purpose};
-use super::space::{self, Layout, Role, Space};
+use super::space::{self, Layout, Role};
 use super::{Refusal, name};
 use crate::ir::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, ReduceOp, Store, Val};
 use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
@@ -25,57 +26,6 @@ pub(super) enum Redo {
     Split { dim: usize, inner: usize },
     /// A value was moved to memory.
     Again,
-}
-
-/// Values of the kernel under construction, by node, map and block. Kept from kernel to kernel for
-/// its memory.
-pub(super) struct Memo {
-    /// Latest entry of each node.
-    heads: Vec<u32>,
-    entries: Vec<Entry>,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    node: NodeId,
-    at: At,
-    val: Val,
-    next: u32,
-}
-
-const NO_ENTRY: u32 = u32::MAX;
-
-/// Where a value is computed: which block, and through which map.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct At {
-    prologue: bool,
-    map: u32,
-}
-
-impl Memo {
-    pub fn new(nodes: usize) -> Memo {
-        Memo { heads: vec![NO_ENTRY; nodes], entries: Vec::new() }
-    }
-
-    pub fn clear(&mut self) {
-        for entry in self.entries.drain(..) {
-            self.heads[entry.node.index()] = NO_ENTRY;
-        }
-    }
-
-    fn of(&self, node: NodeId) -> impl Iterator<Item = &Entry> {
-        let entry = |i: u32| self.entries.get(i as usize);
-        std::iter::successors(entry(self.heads[node.index()]), move |e| entry(e.next))
-    }
-
-    fn get(&self, node: NodeId, at: At) -> Option<Val> {
-        self.of(node).find(|e| e.at == at).map(|e| e.val)
-    }
-
-    fn put(&mut self, node: NodeId, at: At, val: Val) {
-        let next = std::mem::replace(&mut self.heads[node.index()], self.entries.len() as u32);
-        self.entries.push(Entry { node, at, val, next });
-    }
 }
 
 /// A kernel under construction.
@@ -112,7 +62,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         // A core moved to memory is no longer part of its consumer's kernel.
         let core = group.core.filter(|&c| c == group.root || !inputs.plan.memory[c.index()]);
         let core = core.map(|c| (c, graph.iteration(c).expect("cores have loop nests")));
-        let mut space = space_of(graph, group, core.as_ref());
+        let mut space = space::of_kernel(graph, group, core.as_ref());
         splits.iter().for_each(|&(dim, inner)| space.split(dim, inner));
         Builder {
             graph,
@@ -122,7 +72,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             core,
             layout: space.lay_out(),
             maps: Vec::new(),
-            core_map: NO_ENTRY,
+            core_map: u32::MAX,
             accesses: Vec::new(),
             prologue: Block::default(),
             body: Block::default(),
@@ -155,7 +105,7 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     /// The node whose value the body ends with, and its map.
     fn start(&mut self) -> Result<(NodeId, u32), Redo> {
-        let value = value_of(self.graph, self.group);
+        let value = space::value_of(self.graph, self.group);
         let axes = &self.layout.axes;
         let Some((core, nest)) = &self.core else {
             let map = Map(axes.iter().cloned().collect());
@@ -608,51 +558,9 @@ impl<'b, 'a> Builder<'b, 'a> {
             Purpose::Value => {}
             Purpose::Part(_) | Purpose::Scatter => self.ops.push(self.group.root),
         }
-        let copied = self.view.unwrap_or(value_of(self.graph, self.group));
+        let copied = self.view.unwrap_or(space::value_of(self.graph, self.group));
         name::of(self.graph, &self.ops, self.graph.node(copied).op.name())
     }
-}
-
-/// The node whose value a kernel's body ends with.
-fn value_of(graph: &Graph, group: &Group) -> NodeId {
-    let inputs = &graph.node(group.root).inputs;
-    match group.role {
-        Purpose::Value | Purpose::Fill => group.root,
-        Purpose::Part(i) => inputs[i],
-        Purpose::Scatter if graph.spec(inputs[1]).numel() == 0 => group.root,
-        Purpose::Scatter => inputs[1],
-    }
-}
-
-/// The iteration space of a kernel.
-fn space_of(graph: &Graph, group: &Group, core: Option<&(NodeId, Iteration)>) -> Space {
-    let value = value_of(graph, group);
-    let sizes = &graph.spec(value).shape;
-    if let Some((core, nest)) = core {
-        if graph.node(*core).op.class() == Class::Reduction {
-            return Space::reduce(&nest.extents, nest.parallel);
-        }
-        let (rows, columns) = (nest.parallel - 2, nest.parallel - 1);
-        return Space::with_roles(&nest.extents, |i| match i {
-            i if i < rows => Role::Parallel,
-            i if i == rows => Role::Rows,
-            i if i == columns => Role::Columns,
-            _ => Role::Reduced,
-        });
-    }
-    let root = graph.node(group.root);
-    let (Purpose::Scatter, &Attrs::Scatter { axis, .. }) = (group.role, &root.op.attrs) else {
-        return Space::parallel(sizes);
-    };
-    let rank = match root.op.code {
-        OpCode::ScatterAdd => graph.spec(root.inputs[0]).shape.rank(),
-        _ => 1,
-    };
-    let indexed = axis as usize..axis as usize + rank;
-    Space::with_roles(sizes, |i| match indexed.contains(&i) && value != group.root {
-        true => Role::Colliding,
-        false => Role::Parallel,
-    })
 }
 
 pub(super) fn reduce_op(code: OpCode) -> ReduceOp {

@@ -10,6 +10,7 @@ mod build;
 mod cost;
 mod kernel;
 mod map;
+mod memo;
 mod name;
 mod plan;
 mod space;

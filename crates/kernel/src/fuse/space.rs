@@ -2,6 +2,8 @@
 //! needs it, laid out as dimensions; and the merging of dimensions that need not be apart.
 
 use super::map::{Axis, Dims};
+use super::plan::{Group, Role as Purpose};
+use girih_ir::{Attrs, Class, Graph, Iteration, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 
 /// What may merge with what: dimensions of equal role, and a batch dimension into rows.
@@ -119,6 +121,48 @@ impl Space {
         out.parallel = out.roles.iter().filter(|r| **r != Role::Reduced).count();
         out
     }
+}
+
+/// The node whose value a kernel's body ends with.
+pub(super) fn value_of(graph: &Graph, group: &Group) -> NodeId {
+    let inputs = &graph.node(group.root).inputs;
+    match group.role {
+        Purpose::Value | Purpose::Fill => group.root,
+        Purpose::Part(i) => inputs[i],
+        Purpose::Scatter if graph.spec(inputs[1]).numel() == 0 => group.root,
+        Purpose::Scatter => inputs[1],
+    }
+}
+
+/// The iteration space of a kernel.
+pub(super) fn of_kernel(graph: &Graph, group: &Group, core: Option<&(NodeId, Iteration)>) -> Space {
+    let value = value_of(graph, group);
+    let sizes = &graph.spec(value).shape;
+    if let Some((core, nest)) = core {
+        if graph.node(*core).op.class() == Class::Reduction {
+            return Space::reduce(&nest.extents, nest.parallel);
+        }
+        let (rows, columns) = (nest.parallel - 2, nest.parallel - 1);
+        return Space::with_roles(&nest.extents, |i| match i {
+            i if i < rows => Role::Parallel,
+            i if i == rows => Role::Rows,
+            i if i == columns => Role::Columns,
+            _ => Role::Reduced,
+        });
+    }
+    let root = graph.node(group.root);
+    let (Purpose::Scatter, &Attrs::Scatter { axis, .. }) = (group.role, &root.op.attrs) else {
+        return Space::parallel(sizes);
+    };
+    let rank = match root.op.code {
+        OpCode::ScatterAdd => graph.spec(root.inputs[0]).shape.rank(),
+        _ => 1,
+    };
+    let indexed = axis as usize..axis as usize + rank;
+    Space::with_roles(sizes, |i| match indexed.contains(&i) && value != group.root {
+        true => Role::Colliding,
+        false => Role::Parallel,
+    })
 }
 
 /// Merges neighbouring dimensions wherever all strides allow it. Shorter strides are over the

@@ -1,0 +1,64 @@
+//! What a kernel under construction has computed already.
+
+use crate::ir::Val;
+use girih_ir::NodeId;
+
+/// Values of the kernel under construction, by node, map and block. Kept from kernel to kernel for
+/// its memory.
+pub(super) struct Memo {
+    /// Latest entry of each node.
+    heads: Vec<u32>,
+    entries: Vec<Entry>,
+}
+
+/// A value that was computed.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub node: NodeId,
+    pub at: At,
+    pub val: Val,
+    next: u32,
+}
+
+/// The end of a node's entries.
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Where a value is computed: which block, and through which map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    /// In the prologue, not the body.
+    pub prologue: bool,
+    /// Number of the map.
+    pub map: u32,
+}
+
+impl Memo {
+    /// For graphs of so many nodes.
+    pub fn new(nodes: usize) -> Memo {
+        Memo { heads: vec![NO_ENTRY; nodes], entries: Vec::new() }
+    }
+
+    /// Forgets all values, in time proportional to their number.
+    pub fn clear(&mut self) {
+        for entry in self.entries.drain(..) {
+            self.heads[entry.node.index()] = NO_ENTRY;
+        }
+    }
+
+    /// Every place a node was computed at.
+    pub fn of(&self, node: NodeId) -> impl Iterator<Item = &Entry> {
+        let entry = |i: u32| self.entries.get(i as usize);
+        std::iter::successors(entry(self.heads[node.index()]), move |e| entry(e.next))
+    }
+
+    /// The value of a node at a place.
+    pub fn get(&self, node: NodeId, at: At) -> Option<Val> {
+        self.of(node).find(|e| e.at == at).map(|e| e.val)
+    }
+
+    /// Remembers a value.
+    pub fn put(&mut self, node: NodeId, at: At, val: Val) {
+        let next = std::mem::replace(&mut self.heads[node.index()], self.entries.len() as u32);
+        self.entries.push(Entry { node, at, val, next });
+    }
+}
