@@ -278,8 +278,10 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     /// True if a node's value is to be loaded here.
     fn in_memory(&self, node: NodeId) -> bool {
-        let own = node == self.group.root && self.group.role == Purpose::Value;
-        self.inputs.plan.memory[node.index()] && !own
+        let (root, plan) = (self.group.root, &self.inputs.plan);
+        let own = node == root && self.group.role == Purpose::Value;
+        let stored = plan.stored[node.index()].is_some_and(|by| by < root);
+        (plan.memory[node.index()] || stored) && !own
     }
 
     /// The value of a node at a point: follows views, then computes or loads.

@@ -80,6 +80,15 @@ impl Homes {
     }
 }
 
+/// The first to run of the kernels that consume a value, on the way or from memory. Kernels are
+/// planned in reverse: it is the one of the largest number.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    home: u32,
+    /// True if it needs each element once, in order, in its body.
+    in_order: bool,
+}
+
 /// What the consumers of a node ask of it, together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
@@ -99,18 +108,30 @@ struct Demand {
     body: bool,
     /// Most points at which one kernel needs it.
     points: usize,
+    /// The first kernel that consumes it.
+    first: Option<First>,
 }
 
 impl Demand {
     /// What a kernel asks of the value its body ends with.
     fn of_root(home: u32, points: usize) -> Demand {
-        let homes = Homes::One(home);
-        Demand { homes, wanted: true, body: true, points, ..Demand::default() }
+        let (homes, first) = (Homes::One(home), Some(First { home, in_order: true }));
+        Demand { homes, wanted: true, body: true, points, first, ..Demand::default() }
     }
 
-    /// What a consumer asks that reads memory.
-    fn memory() -> Demand {
-        Demand { wanted: true, memory: true, ..Demand::default() }
+    /// What a kernel asks that reads memory.
+    fn memory(home: u32) -> Demand {
+        let first = Some(First { home, in_order: false });
+        Demand { wanted: true, memory: true, first, ..Demand::default() }
+    }
+
+    /// The same, of a value that is not run through in order.
+    fn scattered(mut self) -> Demand {
+        self.scattered = true;
+        if let Some(first) = &mut self.first {
+            first.in_order = false;
+        }
+        self
     }
 
     fn merge(&mut self, other: Demand) {
@@ -125,6 +146,13 @@ impl Demand {
         self.prologue |= other.prologue;
         self.body |= other.body;
         self.points = self.points.max(other.points);
+        self.first = match (self.first, other.first) {
+            (Some(a), Some(b)) if a.home == b.home => {
+                Some(First { home: a.home, in_order: a.in_order && b.in_order })
+            }
+            (Some(a), Some(b)) => Some(if a.home > b.home { a } else { b }),
+            (a, b) => a.or(b),
+        };
     }
 }
 
@@ -136,6 +164,9 @@ pub(super) struct Plan {
     pub groups: Vec<Group>,
     /// Which nodes have memory of their own. A reshape never has: it shares its operand's.
     pub memory: Vec<bool>,
+    /// The root of the kernel that stores a node's value on its way. Kernels of later roots find
+    /// it in memory.
+    pub stored: Vec<Option<NodeId>>,
     /// Where refusals are recorded, if asked for.
     pub refusals: Refusals,
 }
@@ -157,7 +188,8 @@ impl Plan {
         }
         let demands = vec![Demand::default(); graph.len()];
         let memory = vec![false; graph.len()];
-        let plan = Plan { options, groups: Vec::new(), memory, refusals };
+        let stored = vec![None; graph.len()];
+        let plan = Plan { options, groups: Vec::new(), memory, stored, refusals };
         let mut planner = Planner { graph, chains, demands, plan };
         for output in graph.outputs() {
             let demand = Demand { wanted: true, output: true, ..Demand::default() };
@@ -233,10 +265,38 @@ impl Planner<'_> {
         } else {
             Ok(())
         };
-        if let Err(reason) = verdict {
+        if let Err(reason) = verdict
+            && self.stored_on_the_way(id, node, demand, reason).is_none()
+        {
             self.refuse(id, demand, reason);
             self.root(id, Role::Value);
         }
+    }
+
+    /// The kernel that computes and stores a value which others load, though not all can compute
+    /// it on their way: the first to need it, if that runs through it in order. No other can need
+    /// to run before that one.
+    fn stored_on_the_way(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        demand: Demand,
+        reason: Refusal,
+    ) -> Option<u32> {
+        let first = demand.first.filter(|f| f.in_order)?;
+        let elementwise = !matches!(node.op.class(), Class::Reduction | Class::Contraction);
+        let group = &self.plan.groups[first.home as usize];
+        let pays = !self.chains[id.index()].epilogue || group.core.is_none();
+        let fixed = matches!(reason, Refusal::Disabled | Refusal::KernelSize | Refusal::CoreTaken);
+        let off = elementwise && !self.plan.options.elementwise;
+        if !pays || fixed || off || group.nodes >= MAX_NODES {
+            return None;
+        }
+        self.plan.stored[id.index()] = Some(group.root);
+        let group = &mut self.plan.groups[first.home as usize];
+        group.nodes += 1;
+        group.stores.push(id);
+        Some(first.home)
     }
 
     fn view(&mut self, id: NodeId, node: &Node, demand: Demand) {
@@ -245,11 +305,10 @@ impl Planner<'_> {
             let reason = if demand.output { Refusal::Output } else { Refusal::Disabled };
             self.refuse(id, demand, reason);
             let home = self.root(id, Role::Value);
-            let mut asked = Demand::of_root(home, node.spec.numel());
-            asked.scattered = true;
-            return self.demands[operand].merge(asked);
+            let asked = Demand::of_root(home, node.spec.numel());
+            return self.demands[operand].merge(asked.scattered());
         }
-        self.demands[operand].merge(Demand { scattered: true, ..demand });
+        self.demands[operand].merge(demand.scattered());
     }
 
     /// Whether a value is computed by the kernels that consume it.
@@ -303,25 +362,28 @@ impl Planner<'_> {
                 Demand { output: false, ..demand }
             }
             verdict => {
-                if let Err(reason) = verdict {
+                let reason = verdict.err().unwrap_or(Refusal::Output);
+                let home = self.stored_on_the_way(id, node, demand, reason).unwrap_or_else(|| {
                     self.refuse(id, demand, reason);
-                }
-                Demand::of_root(self.root(id, Role::Value), node.spec.numel())
+                    self.root(id, Role::Value)
+                });
+                Demand::of_root(home, node.spec.numel())
             }
         };
         let numel = node.spec.numel();
         for (i, &input) in node.inputs.iter().enumerate() {
             if node.op.class() == Class::Index && i == 0 {
-                self.demands[input.index()].merge(Demand::memory());
+                let home = asked.first.map_or(0, |f| f.home);
+                self.demands[input.index()].merge(Demand::memory(home));
                 continue;
             }
             // An operand of as many elements is broadcast along axes of size one at most: it is
             // run through in the same order.
             let in_order =
                 node.op.class() == Class::Elementwise && self.graph.spec(input).numel() == numel;
-            let scattered = asked.scattered || !in_order;
             let points = asked.points.max(numel);
-            self.demands[input.index()].merge(Demand { scattered, points, ..asked });
+            let asked = Demand { points, ..asked };
+            self.demands[input.index()].merge(if in_order { asked } else { asked.scattered() });
         }
     }
 
@@ -332,12 +394,12 @@ impl Planner<'_> {
             Class::Reduction => options.reduction_epilogue,
             _ => options.matmul_epilogue,
         };
-        let Homes::One(home) = demand.homes else { return Err(Refusal::Shared) };
+        let Some(First { home, in_order }) = demand.first else { return Err(Refusal::Output) };
         let group = &self.plan.groups[home as usize];
         match () {
-            _ if demand.memory => Err(Refusal::Memory),
-            _ if demand.scattered || demand.prologue => Err(Refusal::Space),
+            _ if demand.homes == Homes::None => Err(Refusal::Memory),
             _ if !on => Err(Refusal::Disabled),
+            _ if !in_order => Err(Refusal::Space),
             _ if group.core.is_some() => Err(Refusal::CoreTaken),
             _ if group.nodes >= MAX_NODES => Err(Refusal::KernelSize),
             _ => Ok(home),
@@ -348,8 +410,12 @@ impl Planner<'_> {
         let empty = is_empty_reduction(self.graph, node);
         let home = match self.becomes_core(node, demand) {
             Ok(home) if !empty => {
-                if demand.output {
-                    self.plan.groups[home as usize].stores.push(id);
+                // Others load what the first kernel to need it stores on its way.
+                let alone = demand.homes == Homes::One(home) && !demand.scattered;
+                if demand.output || demand.memory || !alone {
+                    let group = &mut self.plan.groups[home as usize];
+                    group.stores.push(id);
+                    self.plan.stored[id.index()] = Some(group.root);
                 }
                 home
             }
@@ -370,13 +436,13 @@ impl Planner<'_> {
         group.nodes += 1;
         if node.op.class() == Class::Contraction {
             for input in &node.inputs {
-                self.demands[input.index()].merge(Demand::memory());
+                self.demands[input.index()].merge(Demand::memory(home));
             }
             return;
         }
         let points = self.graph.spec(node.inputs[0]).numel();
-        let asked = Demand { scattered: true, prologue: true, ..Demand::of_root(home, points) };
-        self.demands[node.inputs[0].index()].merge(Demand { body: false, ..asked });
+        let asked = Demand { prologue: true, body: false, ..Demand::of_root(home, points) };
+        self.demands[node.inputs[0].index()].merge(asked.scattered());
     }
 
     fn combine(&mut self, id: NodeId, node: &Node, demand: Demand) {
@@ -401,9 +467,9 @@ impl Planner<'_> {
         let numel = self.graph.spec(updates).numel();
         let home = self.root(id, Role::Scatter);
         if numel > 0 {
-            self.demands[indices.index()].merge(Demand::memory());
-            let asked = Demand { scattered: true, ..Demand::of_root(home, numel) };
-            self.demands[updates.index()].merge(asked);
+            self.demands[indices.index()].merge(Demand::memory(home));
+            let asked = Demand::of_root(home, numel);
+            self.demands[updates.index()].merge(asked.scattered());
         }
     }
 }

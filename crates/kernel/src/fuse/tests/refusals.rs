@@ -70,11 +70,36 @@ fn an_expensive_value_of_several_kernels_is_kept_and_a_cheap_one_recomputed() {
         graph(|b| {
             let x = input(b, [4]);
             let e = b.op(code, &[x])?;
-            Ok([b.neg(e)?, b.abs(e)?])
+            let all = AxisSet::all(1);
+            Ok([b.sum(e, all, false)?, b.max(e, all, false)?])
         })
     };
     check(&shared(OpCode::Exp), &[("exp", Refusal::Shared)]);
     check(&shared(OpCode::Neg), &[]);
+}
+
+#[test]
+fn the_first_of_several_kernels_stores_what_it_computes_in_order() {
+    let g = graph(|b| {
+        let x = input(b, [4]);
+        let e = b.exp(x)?;
+        Ok([b.neg(e)?, b.abs(e)?])
+    });
+    check(&g, &[]);
+    assert_eq!(names(&g), ["fused_exp_neg", "abs"]);
+    // The pre-activation that the gradient needs is stored by the layer's own kernel.
+    let g = graph(|b| {
+        let (x, w, bias) = (input(b, [8, 4]), input(b, [4, 6]), input(b, [6]));
+        let y = b.matmul(x, w)?;
+        let y = b.add(y, bias)?;
+        let r = relu(b, y)?;
+        let t = b.transpose(r)?;
+        let square = b.matmul(t, r)?;
+        let mask = b.gt(y, r)?;
+        Ok([square, mask])
+    });
+    check(&g, &[("maximum", Refusal::Memory)]);
+    assert_eq!(names(&g), ["matmul_add_relu", "matmul", "gt"]);
 }
 
 #[test]
