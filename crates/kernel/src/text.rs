@@ -158,12 +158,13 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over [", self.name)?;
         for (i, size) in self.extents.iter().enumerate() {
-            let separator = match i {
-                _ if i == self.parallel => " | ",
+            f.write_str(match i {
+                0 if self.parallel == 0 => "| ",
                 0 => "",
+                _ if i == self.parallel => " | ",
                 _ => ", ",
-            };
-            write!(f, "{}{size}", separator.trim_start_matches(if i == 0 { " " } else { "" }))?;
+            })?;
+            write!(f, "{size}")?;
         }
         writeln!(f, "]")?;
         match &self.core {

@@ -260,3 +260,64 @@ fn injective(access: &Access, extents: &[usize], dims: &[usize]) -> Check {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FusionOptions, lower};
+    use girih_ir::{GraphBuilder, Result};
+
+    /// A product with an epilogue, then a reduction: a program to break.
+    fn program() -> Result<Program> {
+        let mut b = GraphBuilder::default();
+        let spec = TensorSpec::new([4, 4], DType::F32);
+        let (x, y) = (b.input(spec.clone()), b.input(spec));
+        let product = b.matmul(x, y)?;
+        let (n, e) = (b.neg(product)?, b.exp(x)?);
+        let both = b.add(n, e)?;
+        let sum = b.sum(both, girih_ir::AxisSet::one(1), false)?;
+        Ok(lower(&b.finish([sum]), FusionOptions::ALL).expect("the graph is primitive"))
+    }
+
+    #[track_caller]
+    fn check(rule: &str, damage: impl FnOnce(&mut Program)) {
+        let mut program = program().unwrap();
+        verify(&program).unwrap();
+        damage(&mut program);
+        let Err(err) = verify(&program) else { panic!("nothing is wrong with {program}") };
+        assert!(err.reason.starts_with(rule), "{err}\n{program}");
+    }
+
+    #[test]
+    fn each_rule_is_found_broken() {
+        check("V1", |p| p.kernels[0].extents[0] = 0);
+        check("V2", |p| p.kernels[0].stores[0].value = Val(9));
+        check("V2", |p| p.kernels[0].body.insts.rotate_left(1));
+        check("V3", |p| {
+            let exp = Inst::Op { code: OpCode::Exp, args: vec![Val(0)].into(), dtype: DType::F64 };
+            p.kernels[0].body.push(exp);
+        });
+        check("V4", |p| p.kernels[1].accesses[0].offset = 1);
+        check("V4", |p| p.kernels[1].accesses[0].dtype = DType::F64);
+        check("V4", |p| {
+            p.kernels[1].accesses[0].strides.pop();
+        });
+        check("V5", |p| match &mut p.kernels[0].core {
+            Core::Matmul { lhs, rhs } => std::mem::swap(lhs, rhs),
+            core => unreachable!("{core:?}"),
+        });
+        check("V6", |p| p.kernels[0].stores[0].access.strides[0] = 1);
+        check("V6", |p| {
+            let store = p.kernels[0].stores[0].clone();
+            p.kernels[0].stores.push(store);
+        });
+        check("V7", |p| {
+            let output = p.outputs[0].0 as usize;
+            p.buffers[output].kind = BufferKind::Argument(0);
+        });
+        check("V8", |p| p.kernels.swap(0, 1));
+        check("V8", |p| {
+            p.kernels.remove(1);
+        });
+    }
+}
