@@ -72,3 +72,28 @@ pub fn atanh(x: f32) -> f32 {
     let r = if a == 1.0 { f32::INFINITY } else { r };
     r.copysign(x)
 }
+
+/// Inverse hyperbolic sine in f64, accurate near zero (std's is not); calls the platform's `log`.
+pub fn asinh_f64(x: f64) -> f64 {
+    let a = x.abs();
+    // Past 2^28 the square of `a` swallows the 1.
+    let far = a > 268_435_456.0;
+    let y = if far { a.ln() + LN_2 } else { (a + a * a / (1.0 + (1.0 + a * a).sqrt())).ln_1p() };
+    y.copysign(x)
+}
+
+/// Inverse hyperbolic cosine in f64, accurate near one; calls the platform's `log`.
+pub fn acosh_f64(x: f64) -> f64 {
+    let t = x - 1.0;
+    match x {
+        1.0..=268_435_456.0 => (t + (t * (t + 2.0)).sqrt()).ln_1p(),
+        268_435_456.0.. => x.ln() + LN_2,
+        _ => f64::NAN,
+    }
+}
+
+/// Inverse hyperbolic tangent in f64, accurate near zero; calls the platform's `log`.
+pub fn atanh_f64(x: f64) -> f64 {
+    let a = x.abs();
+    (0.5 * ((a + a) / (1.0 - a)).ln_1p()).copysign(x)
+}

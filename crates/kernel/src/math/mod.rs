@@ -18,7 +18,7 @@ mod special;
 mod trig;
 
 pub use exponential::{cosh, exp, exp2, expm1, sinh, tanh};
-pub use inverse::{acos, acosh, asin, asinh, atan, atan2, atanh};
+pub use inverse::{acos, acosh, acosh_f64, asin, asinh, asinh_f64, atan, atan2, atanh, atanh_f64};
 pub use logarithm::{log, log1p, log2, log10, pow};
 pub use special::{erf, erf_f64, rsqrt};
 pub use trig::{cos, sin, tan};

@@ -1,0 +1,412 @@
+//! A block of the kernel IR made ready to run: registers placed, loops chosen, loads classified.
+//!
+//! A register is the address of a value's elements for the current range of points. Values live in
+//! slots of the scratch memory; a dense load of a compute type is not copied but addressed where it
+//! lies, and a value stored densely is computed where it goes. What does not depend on the point
+//! is set up once per chunk.
+
+use super::isa::BlockFn;
+use super::walk::Walk;
+use super::{BLOCK, Bindings, ExecError};
+use crate::philox::RandomKey;
+
+/// A register's number. [`NONE`] where a step has fewer operands.
+pub(crate) type Reg = u16;
+/// No register.
+pub(crate) const NONE: Reg = Reg::MAX;
+
+/// Where a register's elements are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// At that byte of the code's slots.
+    Slot(u32),
+    /// At that word of the code's constants.
+    Const(u32),
+    /// Set for each range of points: a dense load or the core's value.
+    Outside,
+}
+
+/// Fills a slot with random elements `start, start + stride, ...`.
+pub(crate) type RandomFn = unsafe fn(*mut u8, RandomKey, isize, isize, usize);
+
+/// Where a value that is the same at all points comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// A run-time scalar.
+    Argument(u32),
+    /// An element of a buffer.
+    Element(u32, isize),
+}
+
+/// One step of the straight-line program.
+pub(crate) enum Step {
+    /// A loop over the block.
+    Call { run: BlockFn, out: Reg, args: [Reg; 3] },
+    /// Copies one element to the whole block.
+    Splat { source: Source, size: u8, out: Reg },
+    /// Copies strided elements into the block.
+    Read { buffer: u32, walk: Walk, size: u8, out: Reg },
+    /// The elements' numbers along a walk, as i64.
+    Positions { walk: Walk, out: Reg },
+    /// Elements at `position + index * stride` (both i64), the index checked against `limit`.
+    Gather {
+        buffer: u32,
+        positions: Reg,
+        index: Reg,
+        stride: isize,
+        limit: usize,
+        size: u8,
+        out: Reg,
+    },
+    /// Random draws along a walk.
+    Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
+}
+
+impl Step {
+    /// The register the step defines.
+    pub fn out(&self) -> Reg {
+        match *self {
+            Step::Call { out, .. }
+            | Step::Splat { out, .. }
+            | Step::Read { out, .. }
+            | Step::Positions { out, .. }
+            | Step::Gather { out, .. }
+            | Step::Random { out, .. } => out,
+        }
+    }
+
+    /// The registers it reads.
+    pub fn uses(&self) -> [Reg; 3] {
+        match *self {
+            Step::Call { args, .. } => args,
+            Step::Gather { positions, index, .. } => [positions, index, NONE],
+            _ => [NONE; 3],
+        }
+    }
+}
+
+/// A dense load, addressed in place.
+pub(crate) struct Direct {
+    pub reg: Reg,
+    pub buffer: u32,
+    pub offset: isize,
+    pub size: u8,
+}
+
+/// A write of a register's elements.
+pub(crate) struct Write {
+    pub reg: Reg,
+    pub buffer: u32,
+    pub walk: Walk,
+    pub size: u8,
+    /// The register may be computed where it is stored.
+    pub forward: bool,
+}
+
+/// A block made ready to run.
+pub(crate) struct Code {
+    pub places: Vec<Place>,
+    /// Constants, one block each, in words of eight bytes.
+    pub consts: Vec<u64>,
+    pub setup: Vec<Step>,
+    pub steps: Vec<Step>,
+    pub directs: Vec<Direct>,
+    pub writes: Vec<Write>,
+    /// Buffers read, for the check that a forwarded write does not alias them.
+    pub reads: Vec<u32>,
+    /// The register of the core's value; [`NONE`] without one.
+    pub core: Reg,
+    /// Bytes of slots.
+    pub slot_bytes: usize,
+    /// Rough time of one element in picoseconds.
+    pub cost_ps: usize,
+}
+
+/// A code's registers while it runs over one chunk.
+pub(crate) struct Frame<'a> {
+    code: &'a Code,
+    regs: *mut *mut u8,
+    bindings: &'a Bindings<'a>,
+    forward: bool,
+}
+
+impl<'a> Frame<'a> {
+    /// Places the registers and runs the setup for blocks of at most `n` points.
+    ///
+    /// # Safety
+    /// `slots` is valid for `code.slot_bytes` bytes, aligned to 64, and `regs` for a pointer per
+    /// register; both stay so, and unused by others, while the frame lives. `n <= BLOCK`. The
+    /// bindings fulfil [`Bindings`]' contract for the kernel the code was made from.
+    pub unsafe fn new(
+        code: &'a Code,
+        slots: *mut u8,
+        regs: *mut *mut u8,
+        bindings: &'a Bindings<'a>,
+        n: usize,
+    ) -> Frame<'a> {
+        for (i, place) in code.places.iter().enumerate() {
+            let address = match *place {
+                // SAFETY: the offset lies within the `slot_bytes` the caller provides.
+                Place::Slot(offset) => unsafe { slots.add(offset as usize) },
+                Place::Const(word) => code.consts[word as usize..].as_ptr() as *mut u8,
+                Place::Outside => std::ptr::null_mut(),
+            };
+            // SAFETY: `regs` holds a pointer per register.
+            unsafe { *regs.add(i) = address };
+        }
+        let address = |b: u32| bindings.buffers[b as usize];
+        let aliased = |w: &Write| code.reads.iter().any(|&r| address(r) == address(w.buffer));
+        let forward = !code.writes.iter().any(|w| w.forward && aliased(w));
+        let frame = Frame { code, regs, bindings, forward };
+        for step in &code.setup {
+            // SAFETY: the registers are placed. Setup reads no position, so it cannot fail.
+            let done = unsafe { frame.step(step, 0, n) };
+            debug_assert!(done.is_ok(), "setup steps do not gather");
+        }
+        frame
+    }
+
+    /// The address a register holds.
+    ///
+    /// # Safety
+    /// `reg` is a register of the code.
+    #[inline(always)]
+    pub unsafe fn reg(&self, reg: Reg) -> *mut u8 {
+        debug_assert!((reg as usize) < self.code.places.len());
+        // SAFETY: `regs` holds a pointer per register.
+        unsafe { *self.regs.add(reg as usize) }
+    }
+
+    /// Hands the block the core's value.
+    ///
+    /// # Safety
+    /// `value` is valid for reads of the next block's elements.
+    #[inline]
+    pub unsafe fn set_core(&self, value: *const u8) {
+        if self.code.core != NONE {
+            // SAFETY: `regs` holds a pointer per register.
+            unsafe { *self.regs.add(self.code.core as usize) = value as *mut u8 };
+        }
+    }
+
+    /// Computes all values at the points `[p, p + n)`, `n` at most the frame's.
+    ///
+    /// # Safety
+    /// The points lie in the code's space, and the core's value, if it has one, is set.
+    #[inline]
+    pub unsafe fn compute(&self, p: usize, n: usize) -> Result<(), ExecError> {
+        for d in &self.code.directs {
+            let element = d.offset + p as isize;
+            let base = self.bindings.buffers[d.buffer as usize];
+            // SAFETY: accesses stay inside their buffers; `regs` holds a pointer per register.
+            unsafe { *self.regs.add(d.reg as usize) = base.offset(element * d.size as isize) };
+        }
+        if self.forward {
+            for w in self.code.writes.iter().filter(|w| w.forward) {
+                let element = w.walk.offset + p as isize;
+                let base = self.bindings.buffers[w.buffer as usize];
+                // SAFETY: as above; only dense writes are forwarded.
+                unsafe { *self.regs.add(w.reg as usize) = base.offset(element * w.size as isize) };
+            }
+        }
+        for step in &self.code.steps {
+            // SAFETY: registers are set, and steps stand in the order of their dependencies.
+            unsafe { self.step(step, p, n)? };
+        }
+        Ok(())
+    }
+
+    /// Computes and stores the points `[p, p + n)`.
+    ///
+    /// # Safety
+    /// As [`Frame::compute`]; no other thread touches the elements stored at these points.
+    #[inline]
+    pub unsafe fn run(&self, p: usize, n: usize) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.compute(p, n)? };
+        for w in &self.code.writes {
+            if w.forward && self.forward {
+                continue;
+            }
+            let base = self.bindings.buffers[w.buffer as usize];
+            // SAFETY: the register holds `n` elements; accesses stay inside their buffers.
+            unsafe { write(base, &w.walk, w.size, self.reg(w.reg), p, n) };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The step's operands hold `n` elements, and its result has room for them.
+    #[inline(always)]
+    unsafe fn step(&self, step: &Step, p: usize, n: usize) -> Result<(), ExecError> {
+        let b = self.bindings;
+        // SAFETY: registers are valid by the contract; absent operands repeat the result's address,
+        // which the loop does not read. Slots of a step's operands and result are distinct.
+        unsafe {
+            match step {
+                Step::Call { run, out, args } => {
+                    let arg = |r: Reg| if r == NONE { std::ptr::null_mut() } else { self.reg(r) };
+                    run(self.reg(*out), arg(args[0]), arg(args[1]), arg(args[2]), n);
+                }
+                Step::Splat { source, size, out } => {
+                    let from = match *source {
+                        Source::Argument(a) => b.arguments[a as usize].as_ptr() as *const u8,
+                        Source::Element(buffer, element) => {
+                            b.buffers[buffer as usize].offset(element * *size as isize)
+                        }
+                    };
+                    splat(self.reg(*out), from, *size, n);
+                }
+                Step::Read { buffer, walk, size, out } => {
+                    read(self.reg(*out), b.buffers[*buffer as usize], walk, *size, p, n);
+                }
+                Step::Positions { walk, out } => {
+                    let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
+                    walk.runs(p, n, |done, element, stride, len| {
+                        for (i, o) in out[done..done + len].iter_mut().enumerate() {
+                            *o = (element + stride * i as isize) as i64;
+                        }
+                    });
+                }
+                Step::Gather { buffer, positions, index, stride, limit, size, out } => {
+                    let base = b.buffers[*buffer as usize];
+                    let at = (self.reg(*positions), self.reg(*index), *stride, *limit);
+                    gather(self.reg(*out), base, at, *size, n)?;
+                }
+                Step::Random { draw, argument, walk, size, out } => {
+                    let [key, offset] = b.arguments[*argument as usize];
+                    let out = self.reg(*out);
+                    walk.runs(p, n, |done, element, stride, len| {
+                        let out = out.add(done * *size as usize);
+                        draw(out, RandomKey { key, offset }, element, stride, len);
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `$f::<T>` for the unsigned integer of that many bytes.
+macro_rules! by_size {
+    ($size:expr, $f:ident($($arg:expr),*)) => {
+        match $size {
+            1 => $f::<u8>($($arg),*),
+            2 => $f::<u16>($($arg),*),
+            4 => $f::<u32>($($arg),*),
+            _ => $f::<u64>($($arg),*),
+        }
+    };
+}
+
+/// # Safety
+/// `from` is valid for `size` bytes, `out` for `n` elements of that size.
+unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
+    unsafe fn fill<T: Copy>(out: *mut u8, from: *const u8, n: usize) {
+        // SAFETY: the caller's promise, for `T`.
+        unsafe { super::ops::slice_mut::<T>(out, n).fill((from as *const T).read_unaligned()) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, fill(out, from, n)) }
+}
+
+/// # Safety
+/// `out` is valid for `n <= BLOCK` elements; the walk stays inside the buffer at `base`.
+unsafe fn read(out: *mut u8, base: *const u8, walk: &Walk, size: u8, p: usize, n: usize) {
+    unsafe fn copy<T: Copy>(out: *mut u8, base: *const u8, walk: &Walk, p: usize, n: usize) {
+        let (out, base) = (out as *mut T, base as *const T);
+        walk.runs(p, n, |done, element, stride, len| {
+            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer.
+            unsafe {
+                let (to, from) = (out.add(done), base.offset(element));
+                match stride {
+                    1 => std::ptr::copy_nonoverlapping(from, to, len),
+                    0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
+                    _ => {
+                        for i in 0..len {
+                            *to.add(i) = *from.offset(stride * i as isize);
+                        }
+                    }
+                }
+            }
+        });
+    }
+    debug_assert!(n <= BLOCK);
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, copy(out, base, walk, p, n)) }
+}
+
+/// # Safety
+/// `from` is valid for `n` elements; the walk stays inside the buffer at `base`, and no other
+/// thread uses the elements it reaches.
+unsafe fn write(base: *mut u8, walk: &Walk, size: u8, from: *const u8, p: usize, n: usize) {
+    unsafe fn copy<T: Copy>(base: *mut u8, walk: &Walk, from: *const u8, p: usize, n: usize) {
+        let (base, from) = (base as *mut T, from as *const T);
+        walk.runs(p, n, |done, element, stride, len| {
+            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer. The source
+            // may be the buffer itself (a dense load stored in place), hence `copy`.
+            unsafe {
+                let (from, to) = (from.add(done), base.offset(element));
+                if stride == 1 {
+                    std::ptr::copy(from, to, len);
+                } else {
+                    for i in 0..len {
+                        *to.offset(stride * i as isize) = *from.add(i);
+                    }
+                }
+            }
+        });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, copy(base, walk, from, p, n)) }
+}
+
+/// An index, wrapped from the end when negative and checked.
+#[inline(always)]
+pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
+    let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
+    if (wrapped as u64) < size as u64 {
+        Ok(wrapped as isize)
+    } else {
+        Err(ExecError::IndexOutOfBounds { index, size })
+    }
+}
+
+/// `(positions, indices, stride, size of the axis)` of a gather.
+type GatherAt = (*const u8, *const u8, isize, usize);
+
+/// # Safety
+/// `out` and the positions and indices (i64) are valid for `n` elements; every element at a
+/// position plus a checked index times the stride lies inside the buffer at `base`.
+unsafe fn gather(
+    out: *mut u8,
+    base: *const u8,
+    at: (*mut u8, *mut u8, isize, usize),
+    size: u8,
+    n: usize,
+) -> Result<(), ExecError> {
+    unsafe fn take<T: Copy>(
+        out: *mut u8,
+        base: *const u8,
+        (positions, index, stride, limit): GatherAt,
+        n: usize,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        let (out, positions, index) = unsafe {
+            (
+                super::ops::slice_mut::<T>(out, n),
+                super::ops::slice::<i64>(positions, n),
+                super::ops::slice::<i64>(index, n),
+            )
+        };
+        for ((o, &p), &i) in out.iter_mut().zip(positions).zip(index) {
+            let element = p as isize + wrap_index(i, limit)? * stride;
+            // SAFETY: the index is inside its axis, so the element is inside the buffer.
+            *o = unsafe { *(base as *const T).offset(element) };
+        }
+        Ok(())
+    }
+    let at: GatherAt = (at.0, at.1, at.2, at.3);
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, take(out, base, at, n)) }
+}

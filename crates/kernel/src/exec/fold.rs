@@ -1,0 +1,323 @@
+//! Combining elements: the loops of reductions, and the cascade that shapes them into a tree.
+//!
+//! The tree is fixed by the number of elements alone. A row within a block is folded by lanes:
+//! element `i` goes to lane `i mod W`, and the lanes are combined in halves; `W` is 16, or 64 from
+//! 256 elements on. Blocks, and groups of rows, are combined pairwise by a [`Cascade`].
+
+use super::isa::{BlockFn, Isa, Loop, select};
+use super::ops::{Add, And, Binary, Maximum, Minimum, Mul, Or, slice, slice_mut};
+use crate::ir::ReduceOp;
+use girih_ir::DType;
+use std::marker::PhantomData;
+
+/// Loops of one reduction on one compute type.
+#[derive(Clone, Copy)]
+pub(crate) struct Fold {
+    /// `(out, x, len as an address, _, rows)`: folds `rows` rows of `len` elements each, the number
+    /// passed in place of an operand's address.
+    pub rows: BlockFn,
+    /// `(acc, x, _, _, n)`: `acc[i] = acc[i] op x[i]`; does not overlap.
+    pub combine: BlockFn,
+    /// `(out, _, _, _, n)`: fills with the identity.
+    pub identity: BlockFn,
+}
+
+/// A reduction's combination with its identity.
+trait Monoid<T>: Binary<T, Out = T> {
+    const IDENTITY: T;
+}
+macro_rules! monoid {
+    ($($op:ident: $($t:ident $id:expr),*;)*) => { $($(impl Monoid<$t> for $op {
+        const IDENTITY: $t = $id;
+    })*)* };
+}
+monoid! {
+    Add: u8 0, i8 0, i16 0, i32 0, i64 0, f32 0.0, f64 0.0;
+    Mul: u8 1, i8 1, i16 1, i32 1, i64 1, f32 1.0, f64 1.0;
+    Maximum: u8 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN,
+        f32 f32::NEG_INFINITY, f64 f64::NEG_INFINITY;
+    Minimum: u8 u8::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX,
+        f32 f32::INFINITY, f64 f64::INFINITY;
+    Or: u8 0;
+    And: u8 1;
+}
+
+/// One row by lanes.
+#[inline(always)]
+fn row<const W: usize, T: Copy, M: Monoid<T>>(x: &[T]) -> T {
+    let mut lanes = [M::IDENTITY; W];
+    let mut parts = x.chunks_exact(W);
+    for part in &mut parts {
+        for i in 0..W {
+            lanes[i] = M::eval(lanes[i], part[i]);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(parts.remainder()) {
+        *lane = M::eval(*lane, x);
+    }
+    let mut width = W / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = M::eval(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+struct Rows<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
+    #[inline(always)]
+    unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
+        let len = len as usize;
+        // SAFETY: the caller passes `rows` results and `rows * len` elements.
+        let (out, x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
+        for (o, x) in out.iter_mut().zip(x.chunks_exact(len)) {
+            *o = if len >= 256 { row::<64, T, M>(x) } else { row::<16, T, M>(x) };
+        }
+    }
+}
+
+struct Combine<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
+    #[inline(always)]
+    unsafe fn run(acc: *mut u8, x: *const u8, _: *const u8, _: *const u8, n: usize) {
+        // SAFETY: valid for `n` elements and not overlapping, by the contract of `run`.
+        let (acc, x) = unsafe { (slice_mut::<T>(acc, n), slice::<T>(x, n)) };
+        for (a, &x) in acc.iter_mut().zip(x) {
+            *a = M::eval(*a, x);
+        }
+    }
+}
+
+struct Identity<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for Identity<M, T> {
+    #[inline(always)]
+    unsafe fn run(out: *mut u8, _: *const u8, _: *const u8, _: *const u8, n: usize) {
+        // SAFETY: valid for `n` elements, by the contract of `run`.
+        unsafe { slice_mut::<T>(out, n) }.fill(M::IDENTITY);
+    }
+}
+
+fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
+    Fold {
+        rows: select::<Rows<M, T>>(isa),
+        combine: select::<Combine<M, T>>(isa),
+        identity: select::<Identity<M, T>>(isa),
+    }
+}
+
+/// The loops of a reduction (not an arg reduction) on a compute type.
+pub(crate) fn fold(op: ReduceOp, dtype: DType, isa: Isa) -> Fold {
+    macro_rules! typed {
+        ($m:ident) => {
+            match dtype {
+                DType::Bool | DType::U8 => fold_of::<$m, u8>(isa),
+                DType::I8 => fold_of::<$m, i8>(isa),
+                DType::I16 => fold_of::<$m, i16>(isa),
+                DType::I32 => fold_of::<$m, i32>(isa),
+                DType::I64 => fold_of::<$m, i64>(isa),
+                DType::F64 => fold_of::<$m, f64>(isa),
+                DType::F32 | DType::F16 | DType::BF16 => fold_of::<$m, f32>(isa),
+            }
+        };
+    }
+    match op {
+        ReduceOp::Sum => typed!(Add),
+        ReduceOp::Prod => typed!(Mul),
+        ReduceOp::Max => typed!(Maximum),
+        ReduceOp::Min => typed!(Minimum),
+        ReduceOp::Any => fold_of::<Or, u8>(isa),
+        ReduceOp::All => fold_of::<And, u8>(isa),
+        ReduceOp::ArgMax | ReduceOp::ArgMin => unreachable!("arg reductions have their own loops"),
+    }
+}
+
+/// Pairwise combination of a sequence of vectors, in space logarithmic in its length: a binary
+/// counter whose bit `i` says that level `i` holds the combination of `2^i` vectors.
+pub(crate) struct Cascade {
+    levels: *mut u8,
+    level_bytes: usize,
+    element_bytes: usize,
+    n: usize,
+    combine: BlockFn,
+    count: usize,
+}
+
+impl Cascade {
+    /// Levels needed for that many vectors.
+    pub fn levels(count: usize) -> usize {
+        (usize::BITS - count.leading_zeros()) as usize
+    }
+
+    /// An empty cascade of vectors of `n` elements.
+    ///
+    /// # Safety
+    /// `levels` is valid for [`Cascade::levels`] of the sequence's length times `level_bytes`
+    /// bytes, unused by others while the cascade lives; `n * element_bytes <= level_bytes`, and
+    /// `combine` takes such elements.
+    pub unsafe fn new(
+        levels: *mut u8,
+        level_bytes: usize,
+        element_bytes: usize,
+        n: usize,
+        combine: BlockFn,
+    ) -> Cascade {
+        Cascade { levels, level_bytes, element_bytes, n, combine, count: 0 }
+    }
+
+    fn level(&self, i: usize) -> *mut u8 {
+        // Within the allocation by the contract of `new`: `i` is below the number of levels.
+        self.levels.wrapping_add(i * self.level_bytes)
+    }
+
+    /// Adds a vector, outside the levels, at the sequence's end.
+    ///
+    /// # Safety
+    /// `x` is valid for `n` elements and does not overlap the levels.
+    pub unsafe fn push(&mut self, x: *const u8) {
+        let null = std::ptr::null();
+        let mut carry = x;
+        let mut i = 0;
+        // SAFETY: levels and vector are valid for `n` elements and distinct.
+        unsafe {
+            while self.count >> i & 1 == 1 {
+                // The level is the earlier operand.
+                (self.combine)(self.level(i), carry, null, null, self.n);
+                carry = self.level(i);
+                i += 1;
+            }
+            std::ptr::copy_nonoverlapping(carry, self.level(i), self.n * self.element_bytes);
+        }
+        self.count += 1;
+    }
+
+    /// The combination of all vectors pushed, at least one.
+    ///
+    /// # Safety
+    /// As for [`Cascade::new`].
+    pub unsafe fn finish(self) -> *const u8 {
+        let null = std::ptr::null();
+        let mut occupied = (0..usize::BITS as usize).filter(|i| self.count >> i & 1 == 1);
+        let Some(first) = occupied.next() else { unreachable!("a cascade has a vector") };
+        let mut carry = self.level(first);
+        for i in occupied {
+            // SAFETY: both levels are valid for `n` elements and distinct.
+            unsafe { (self.combine)(self.level(i), carry, null, null, self.n) };
+            carry = self.level(i);
+        }
+        carry
+    }
+}
+
+/// Loops of an arg reduction on one compute type.
+#[derive(Clone, Copy)]
+pub(crate) struct ArgFold {
+    /// Continues the search of one row: `(state, x, base index, n)`. The state is a value and the
+    /// index at which it stands, -1 before the first element.
+    pub scan: unsafe fn(*mut ArgState, *const u8, i64, usize),
+    /// Continues `n` searches by one element each: `(values, indices, x, index, n)`.
+    pub step: unsafe fn(*mut u8, *mut i64, *const u8, i64, usize),
+}
+
+/// Best element of a row so far.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ArgState {
+    value: u64,
+    /// Its index.
+    pub index: i64,
+}
+
+impl ArgState {
+    /// Before the first element.
+    pub const START: ArgState = ArgState { value: 0, index: -1 };
+}
+
+/// Which of two elements an arg reduction takes.
+trait Better<T> {
+    /// True if `x` takes the place of `best`, which comes earlier.
+    fn better(x: T, best: T) -> bool;
+}
+struct Largest;
+struct Smallest;
+macro_rules! better {
+    ($($t:ident)*) => { $(
+        // `x != x` is false for integers; a NaN is better than all but an earlier NaN.
+        #[allow(clippy::eq_op)]
+        impl Better<$t> for Largest {
+            #[inline(always)]
+            fn better(x: $t, best: $t) -> bool { x > best || x != x && best == best }
+        }
+        #[allow(clippy::eq_op)]
+        impl Better<$t> for Smallest {
+            #[inline(always)]
+            fn better(x: $t, best: $t) -> bool { x < best || x != x && best == best }
+        }
+    )* };
+}
+better!(u8 i8 i16 i32 i64 f32 f64);
+
+/// # Safety
+/// `x` is valid for `n` elements; the state was only used with this type.
+unsafe fn scan<B: Better<T>, T: Copy>(state: *mut ArgState, x: *const u8, base: i64, n: usize) {
+    // SAFETY: the caller's promise; the value fits the state's eight bytes.
+    let (x, state) = unsafe { (slice::<T>(x, n), &mut *state) };
+    let value = (&raw mut state.value) as *mut T;
+    let mut start = 0;
+    if state.index < 0 {
+        // SAFETY: `T` is at most eight bytes.
+        unsafe { value.write(x[0]) };
+        (state.index, start) = (base, 1);
+    }
+    // SAFETY: written above or by an earlier call.
+    let mut best = unsafe { value.read() };
+    for (i, &x) in x.iter().enumerate().skip(start) {
+        if B::better(x, best) {
+            best = x;
+            state.index = base + i as i64;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { value.write(best) };
+}
+
+/// # Safety
+/// All operands are valid for `n` elements and distinct; at index 0 the accumulators may be unset.
+unsafe fn step<B: Better<T>, T: Copy>(
+    best: *mut u8,
+    at: *mut i64,
+    x: *const u8,
+    index: i64,
+    n: usize,
+) {
+    // SAFETY: the caller's promise.
+    let (best, at, x) =
+        unsafe { (slice_mut::<T>(best, n), slice_mut::<i64>(at as *mut u8, n), slice::<T>(x, n)) };
+    for ((best, at), &x) in best.iter_mut().zip(at).zip(x) {
+        let take = index == 0 || B::better(x, *best);
+        *best = if take { x } else { *best };
+        *at = if take { index } else { *at };
+    }
+}
+
+/// The loops of an arg reduction on a compute type.
+pub(crate) fn arg_fold(op: ReduceOp, dtype: DType) -> ArgFold {
+    fn of<B: Better<T>, T: Copy>() -> ArgFold {
+        ArgFold { scan: scan::<B, T>, step: step::<B, T> }
+    }
+    macro_rules! typed {
+        ($t:ident) => {
+            if op == ReduceOp::ArgMax { of::<Largest, $t>() } else { of::<Smallest, $t>() }
+        };
+    }
+    match dtype {
+        DType::Bool | DType::U8 => typed!(u8),
+        DType::I8 => typed!(i8),
+        DType::I16 => typed!(i16),
+        DType::I32 => typed!(i32),
+        DType::I64 => typed!(i64),
+        DType::F64 => typed!(f64),
+        DType::F32 | DType::F16 | DType::BF16 => typed!(f32),
+    }
+}

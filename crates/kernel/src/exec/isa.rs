@@ -1,0 +1,103 @@
+//! Instruction-set levels: every block loop is compiled once per level and chosen at run time.
+//!
+//! A loop is a type that implements [`Loop`]; its body is inlined into one wrapper per level, where
+//! LLVM vectorises it for that level's registers. No level enables contraction of a product and a
+//! sum, so all levels compute the same bits (but for the payload of NaNs).
+
+use std::sync::OnceLock;
+
+/// An instruction-set level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// What the target guarantees: SSE2 on x86-64, NEON on aarch64.
+    Baseline,
+    /// 256-bit vectors of x86-64.
+    Avx2,
+    /// 512-bit vectors of x86-64: AVX-512 F, DQ, BW and VL.
+    Avx512,
+}
+
+impl Isa {
+    /// The levels this machine can run, lowest first.
+    pub fn available() -> Vec<Isa> {
+        [Isa::Baseline, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.detected()).collect()
+    }
+
+    /// The highest level this machine can run.
+    pub fn best() -> Isa {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Isa::available().into_iter().max().unwrap_or(Isa::Baseline))
+    }
+
+    /// True if this machine can run the level (CPUID and the operating system's register state).
+    fn detected(self) -> bool {
+        match self {
+            Isa::Baseline => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => vector_base(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                vector_base()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+}
+
+/// A loop over a block: `(out, a, b, c, n)`. What it reads and writes is said by the [`Loop`].
+pub(crate) type BlockFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, usize);
+
+/// A loop to be compiled per level.
+pub(crate) trait Loop {
+    /// Runs it. Implementations are `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The operands the implementation uses must be valid for `n` elements of its types and
+    /// aligned to them, and `out` must not overlap any of them.
+    unsafe fn run(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize);
+}
+
+/// The loop compiled for a level that [`Isa::available`] lists.
+pub(crate) fn select<L: Loop>(isa: Isa) -> BlockFn {
+    match isa {
+        Isa::Baseline => L::run,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::<L>,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => avx512::<L>,
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => L::run,
+    }
+}
+
+/// # Safety
+/// As [`Loop::run`], on a machine with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,bmi1,bmi2")]
+unsafe fn avx2<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
+    // SAFETY: the caller keeps the loop's contract.
+    unsafe { L::run(out, a, b, c, n) }
+}
+
+/// # Safety
+/// As [`Loop::run`], on a machine with AVX-512 F, DQ, BW and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,bmi1,bmi2,avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn avx512<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
+    // SAFETY: the caller keeps the loop's contract.
+    unsafe { L::run(out, a, b, c, n) }
+}
+
+/// The features both vector levels of x86-64 are compiled with.
+#[cfg(target_arch = "x86_64")]
+fn vector_base() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+}

@@ -1,0 +1,372 @@
+//! From a block of the kernel IR to [`Code`]: picks loops, inserts the conversions of halves,
+//! hoists what does not depend on the point, places registers.
+
+use super::BLOCK;
+use super::cast::{cast, compute, is_half, load_half, round_half, round_half_down, store_half};
+use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Write};
+use super::isa::Isa;
+use super::ops::{cost_ps, exact_on_halves, op};
+use super::walk::Walk;
+use crate::ir::{Access, Block, Inst, Kernel, Store, Val};
+use crate::philox::{self, Draw, RandomKey};
+use girih_ir::{DType, Literal, OpCode};
+
+/// The order in which a code walks its dimensions: `(index into the kernel's extents, extent)`.
+pub(crate) type Order = Vec<(usize, usize)>;
+
+/// The walk of a strided operand in an order.
+pub(crate) fn walk(order: &Order, offset: isize, strides: &[isize]) -> Walk {
+    let dims = order.iter().map(|&(d, e)| (e, strides.get(d).copied().unwrap_or(0)));
+    Walk::new(offset, dims.collect::<Vec<_>>().into_iter())
+}
+
+/// Lowers blocks of one kernel.
+pub(crate) struct Lower<'a> {
+    kernel: &'a Kernel,
+    order: &'a Order,
+    isa: Isa,
+    /// Bytes per element of each register, and whether it is the same at all points.
+    regs: Vec<(u8, bool)>,
+    places: Vec<Option<Place>>,
+    consts: Vec<u64>,
+    steps: Vec<Step>,
+    directs: Vec<Direct>,
+    reads: Vec<u32>,
+    core: Reg,
+    cost: usize,
+    /// Register of each value of the block.
+    vals: Vec<Reg>,
+}
+
+impl<'a> Lower<'a> {
+    /// Lowers all instructions of a block.
+    pub fn new(kernel: &'a Kernel, block: &Block, order: &'a Order, isa: Isa) -> Lower<'a> {
+        let mut lower = Lower {
+            kernel,
+            order,
+            isa,
+            regs: vec![],
+            places: vec![],
+            consts: vec![],
+            steps: vec![],
+            directs: vec![],
+            reads: vec![],
+            core: NONE,
+            cost: 0,
+            vals: vec![],
+        };
+        for i in 0..block.insts.len() {
+            let reg = lower.inst(block, Val(i as u32));
+            lower.vals.push(reg);
+        }
+        lower
+    }
+
+    /// The register of a value.
+    pub fn val(&self, val: Val) -> Reg {
+        self.vals[val.0 as usize]
+    }
+
+    fn reg(&mut self, size: usize, place: Option<Place>, invariant: bool) -> Reg {
+        assert!(self.regs.len() < NONE as usize, "a kernel has fewer than 65535 values");
+        self.regs.push((size as u8, invariant));
+        self.places.push(place);
+        self.regs.len() as Reg - 1
+    }
+
+    fn call(&mut self, run: super::isa::BlockFn, size: usize, args: &[Reg]) -> Reg {
+        let invariant = args.iter().all(|&a| self.regs[a as usize].1);
+        let out = self.reg(size, None, invariant);
+        let arg = |i: usize| args.get(i).copied().unwrap_or(NONE);
+        self.steps.push(Step::Call { run, out, args: [arg(0), arg(1), arg(2)] });
+        out
+    }
+
+    fn inst(&mut self, block: &Block, val: Val) -> Reg {
+        match block.inst(val) {
+            Inst::Literal(l) => self.literal(*l),
+            Inst::Scalar { argument, dtype } => {
+                let source = Source::Argument(*argument as u32);
+                self.splat(source, *dtype)
+            }
+            Inst::Load(id) => {
+                let kernel = self.kernel;
+                self.load(kernel.access(*id))
+            }
+            Inst::Gather { access, index, stride, size } => {
+                let index_dtype = self.kernel.dtype(block, *index);
+                let access = self.kernel.access(*access);
+                self.gather(access, (*index, index_dtype), *stride, *size)
+            }
+            Inst::Iota { offset, strides, dtype } => {
+                let walk = walk(self.order, *offset, strides);
+                let positions = self.positions(walk);
+                self.cost += 200;
+                self.convert(positions, DType::I64, *dtype)
+            }
+            Inst::Random { code, argument, offset, strides, dtype } => {
+                let walk = walk(self.order, *offset, strides);
+                self.random(*code, *argument, walk, *dtype)
+            }
+            Inst::Core { dtype } => {
+                let raw = self.reg(compute(*dtype).size(), Some(Place::Outside), false);
+                self.core = raw;
+                self.rounded(raw, *dtype)
+            }
+            Inst::Op { code, args, dtype } => {
+                let from = self.kernel.dtype(block, args[args.len() - 1]);
+                let args: Vec<Reg> = args.iter().map(|&a| self.val(a)).collect();
+                self.cost += cost_ps(*code, from);
+                self.op(*code, &args, from, *dtype)
+            }
+        }
+    }
+
+    fn op(&mut self, code: OpCode, args: &[Reg], from: DType, dtype: DType) -> Reg {
+        if code == OpCode::Cast {
+            return self.convert(args[0], from, dtype);
+        }
+        let Some(run) = op(code, from, self.isa) else {
+            panic!(
+                "{} of {from} reached the executor: the graph's rules forbid it",
+                code.def().name
+            )
+        };
+        let out = self.call(run, compute(dtype).size(), args);
+        if exact_on_halves(code) { out } else { self.rounded(out, dtype) }
+    }
+
+    /// A register rounded to a half, if `dtype` is one.
+    fn rounded(&mut self, reg: Reg, dtype: DType) -> Reg {
+        if !is_half(dtype) {
+            return reg;
+        }
+        self.cost += 60;
+        self.call(round_half(dtype, self.isa), 4, &[reg])
+    }
+
+    fn convert(&mut self, reg: Reg, from: DType, to: DType) -> Reg {
+        if from == to || from.is_float() && compute(from) == DType::F32 && to == DType::F32 {
+            return reg;
+        }
+        if compute(from) == DType::F32 && is_half(to) {
+            return self.rounded(reg, to);
+        }
+        let out = self.call(cast(from, to, self.isa), compute(to).size(), &[reg]);
+        self.rounded(out, to)
+    }
+
+    fn literal(&mut self, l: Literal) -> Reg {
+        let (size, bits) = match l.dtype {
+            DType::F16 | DType::BF16 => (4, (l.as_f64() as f32).to_bits() as u64),
+            d => (d.size(), l.bits),
+        };
+        let word = match size {
+            1 => bits & 0xff,
+            2 => bits & 0xffff,
+            4 => bits & 0xffff_ffff,
+            _ => bits,
+        };
+        let repeated = match size {
+            1 => word * 0x0101_0101_0101_0101,
+            2 => word * 0x0001_0001_0001_0001,
+            4 => word << 32 | word,
+            _ => word,
+        };
+        let start = self.consts.len();
+        self.consts.resize(start + BLOCK * size / 8, repeated);
+        self.reg(size, Some(Place::Const(start as u32)), true)
+    }
+
+    fn splat(&mut self, source: Source, dtype: DType) -> Reg {
+        let out = self.reg(dtype.size(), None, true);
+        self.steps.push(Step::Splat { source, size: dtype.size() as u8, out });
+        self.loaded(out, dtype)
+    }
+
+    /// A register of storage elements as compute elements.
+    fn loaded(&mut self, reg: Reg, dtype: DType) -> Reg {
+        if !is_half(dtype) {
+            return reg;
+        }
+        self.cost += 40;
+        self.call(load_half(dtype, self.isa), 4, &[reg])
+    }
+
+    /// A load of an access.
+    pub fn load(&mut self, access: &Access) -> Reg {
+        let walk = walk(self.order, access.offset, &access.strides);
+        let (buffer, size) = (access.buffer.0, access.dtype.size());
+        self.reads.push(buffer);
+        if walk.is_splat() {
+            return self.splat(Source::Element(buffer, walk.offset), access.dtype);
+        }
+        self.cost += 10 * size;
+        let raw = if walk.is_dense() {
+            let reg = self.reg(size, Some(Place::Outside), false);
+            self.directs.push(Direct { reg, buffer, offset: walk.offset, size: size as u8 });
+            reg
+        } else {
+            self.cost += 200;
+            let out = self.reg(size, None, false);
+            self.steps.push(Step::Read { buffer, walk, size: size as u8, out });
+            out
+        };
+        self.loaded(raw, access.dtype)
+    }
+
+    fn positions(&mut self, walk: Walk) -> Reg {
+        let out = self.reg(8, None, false);
+        self.steps.push(Step::Positions { walk, out });
+        out
+    }
+
+    fn gather(&mut self, access: &Access, index: (Val, DType), stride: isize, limit: usize) -> Reg {
+        let positions = self.positions(walk(self.order, access.offset, &access.strides));
+        let index = self.convert(self.val(index.0), index.1, DType::I64);
+        let (buffer, size) = (access.buffer.0, access.dtype.size());
+        self.reads.push(buffer);
+        self.cost += 1500;
+        let out = self.reg(size, None, false);
+        let size = size as u8;
+        self.steps.push(Step::Gather { buffer, positions, index, stride, limit, size, out });
+        self.loaded(out, access.dtype)
+    }
+
+    fn random(&mut self, code: OpCode, argument: usize, walk: Walk, dtype: DType) -> Reg {
+        let kind = (code, compute(dtype));
+        let draw: RandomFn = match kind {
+            (OpCode::RandomUniform, DType::F32) => draw::<philox::UniformF32>,
+            (OpCode::RandomUniform, DType::F64) => draw::<philox::UniformF64>,
+            (OpCode::RandomNormal, DType::F32) => draw::<philox::NormalF32>,
+            (OpCode::RandomNormal, DType::F64) => draw::<philox::NormalF64>,
+            (OpCode::RandomBits, DType::I64) => draw::<philox::Bits>,
+            _ => panic!("no {} of {dtype}", code.def().name),
+        };
+        self.cost += 4000;
+        let size = compute(dtype).size();
+        let out = self.reg(size, None, false);
+        let argument = argument as u32;
+        self.steps.push(Step::Random { draw, argument, walk, size: size as u8, out });
+        match (code, is_half(dtype)) {
+            (OpCode::RandomUniform, true) => self.call(round_half_down(dtype, self.isa), 4, &[out]),
+            _ => self.rounded(out, dtype),
+        }
+    }
+
+    /// Like [`Lower::convert`] to i64, for the index of a scatter.
+    pub fn as_i64(&mut self, reg: Reg, from: DType) -> Reg {
+        self.convert(reg, from, DType::I64)
+    }
+
+    /// The element number of an access at each point, as i64.
+    pub fn access_positions(&mut self, access: &Access) -> Reg {
+        self.positions(walk(self.order, access.offset, &access.strides))
+    }
+
+    /// Adds the writes of a kernel's stores and finishes. Registers in `keep` stay valid after the
+    /// steps.
+    pub fn finish(mut self, stores: &[Store], keep: &[Reg]) -> Code {
+        let mut writes = vec![];
+        for store in stores {
+            let access = &store.access;
+            let walk = walk(self.order, access.offset, &access.strides);
+            let mut reg = self.val(store.value);
+            if is_half(access.dtype) {
+                reg = self.call(store_half(access.dtype, self.isa), 2, &[reg]);
+            }
+            self.cost += 10 * access.dtype.size();
+            let size = access.dtype.size() as u8;
+            writes.push(Write { reg, buffer: access.buffer.0, walk, size, forward: false });
+        }
+        let invariant: Vec<bool> = self.regs.iter().map(|r| r.1).collect();
+        let of = |step: &Step| invariant[step.out() as usize];
+        let (setup, steps): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.steps).into_iter().partition(of);
+        self.forward(&mut writes, &steps, keep);
+        let slot_bytes = self.place(&setup, &steps, &writes, keep);
+        let place = |p: Option<Place>| p.unwrap_or(Place::Slot(0));
+        Code {
+            places: self.places.into_iter().map(place).collect(),
+            consts: self.consts,
+            setup,
+            steps,
+            directs: self.directs,
+            writes,
+            reads: self.reads,
+            core: self.core,
+            slot_bytes,
+            cost_ps: self.cost,
+        }
+    }
+
+    /// Marks the writes whose register can be computed where it is stored: dense ones of a value
+    /// that a loop computes. (If the memory stored to is also read, the frame does not use this.)
+    fn forward(&self, writes: &mut [Write], steps: &[Step], keep: &[Reg]) {
+        for i in 0..writes.len() {
+            let reg = writes[i].reg;
+            let computed = |s: &Step| matches!(s, Step::Call { out, .. } if *out == reg);
+            let taken = writes[..i].iter().any(|w| w.forward && w.reg == reg);
+            let free = !taken && !keep.contains(&reg) && writes[i].walk.is_dense();
+            writes[i].forward = free && steps.iter().any(computed);
+        }
+        // Loads addressed in place are stored before another store overwrites their memory.
+        writes.sort_by_key(|w| !self.directs.iter().any(|d| d.reg == w.reg));
+    }
+
+    /// Gives every register without a place a slot; slots of dead registers are used again.
+    fn place(&mut self, setup: &[Step], steps: &[Step], writes: &[Write], keep: &[Reg]) -> usize {
+        let mut last = vec![0usize; self.regs.len()];
+        for (i, step) in steps.iter().enumerate() {
+            for r in step.uses().into_iter().filter(|&r| r != NONE) {
+                last[r as usize] = i;
+            }
+        }
+        for r in writes.iter().map(|w| w.reg).chain(keep.iter().copied()) {
+            last[r as usize] = usize::MAX;
+        }
+        let mut bytes = 0;
+        let mut free: [Vec<u32>; 9] = Default::default();
+        let mut fresh = |size: u8| {
+            let at = bytes as u32;
+            bytes += BLOCK * size as usize;
+            at
+        };
+        for out in setup.iter().map(Step::out) {
+            self.places[out as usize] = Some(Place::Slot(fresh(self.regs[out as usize].0)));
+        }
+        for (i, step) in steps.iter().enumerate() {
+            let out = step.out() as usize;
+            let size = self.regs[out].0;
+            // The result's slot is taken before the operands' are given back: they never overlap.
+            let slot = free[size as usize].pop().unwrap_or_else(|| fresh(size));
+            self.places[out] = Some(Place::Slot(slot));
+            let uses = step.uses();
+            for (k, &r) in uses.iter().enumerate() {
+                let dead = r != NONE && last[r as usize] == i && !uses[..k].contains(&r);
+                if let (true, false, Some(Place::Slot(at))) =
+                    (dead, self.regs.get(r as usize).is_some_and(|r| r.1), self.place_of(r))
+                {
+                    free[self.regs[r as usize].0 as usize].push(at);
+                }
+            }
+            if last[out] == 0
+                && !steps[i..].iter().skip(1).any(|s| s.uses().contains(&(out as Reg)))
+            {
+                free[size as usize].push(slot);
+            }
+        }
+        bytes
+    }
+
+    fn place_of(&self, reg: Reg) -> Option<Place> {
+        self.places.get(reg as usize).copied().flatten()
+    }
+}
+
+/// # Safety
+/// `out` is valid for `n` elements of the draw's item.
+unsafe fn draw<D: Draw>(out: *mut u8, key: RandomKey, start: isize, stride: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    philox::fill::<D>(unsafe { super::ops::slice_mut(out, n) }, key, start, stride)
+}

@@ -1,0 +1,233 @@
+//! Matrix products by plain loops: every dtype, any strides. The oracle of faster products, and
+//! the path of the integers.
+
+use super::cast::{bf16_to_f32, compute, f16_to_f32};
+use super::code::{Code, Frame};
+use super::isa::{BlockFn, Isa, Loop, select};
+use super::lower::{Lower, Order, walk};
+use super::map::parallel_order;
+use super::ops::{slice, slice_mut};
+use super::walk::Walk;
+use super::{BLOCK, Bindings, ExecError, Scratch, chunk_points};
+use crate::ir::{Access, Kernel};
+use girih_ir::DType;
+use std::marker::PhantomData;
+
+/// One operand: where it starts at a point, and its step along the reduced dimension.
+struct Operand {
+    buffer: usize,
+    size: isize,
+    walk: Walk,
+    k_stride: isize,
+}
+
+/// A matmul made ready.
+pub(super) struct Matmul {
+    body: Code,
+    lhs: Operand,
+    rhs: Operand,
+    /// Elements between columns of the right operand.
+    n_stride: isize,
+    /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
+    axpy: BlockFn,
+    points: usize,
+    columns: usize,
+    k: usize,
+    chunk: usize,
+}
+
+fn operand(order: &Order, access: &Access, k: usize) -> Operand {
+    Operand {
+        buffer: access.buffer.0 as usize,
+        size: access.dtype.size() as isize,
+        walk: walk(order, access.offset, &access.strides),
+        k_stride: access.strides[k],
+    }
+}
+
+impl Matmul {
+    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access, isa: Isa) -> Matmul {
+        let order = parallel_order(kernel);
+        let body = Lower::new(kernel, &kernel.body, &order, isa).finish(&kernel.stores, &[]);
+        let (k_dim, k) = (kernel.parallel, kernel.reduced());
+        let columns = kernel.extents[kernel.parallel - 1];
+        let points = kernel.points();
+        let cost = body.cost_ps + k * 100;
+        Matmul {
+            lhs: operand(&order, lhs, k_dim),
+            rhs: operand(&order, rhs, k_dim),
+            n_stride: rhs.strides[kernel.parallel - 1],
+            axpy: axpy(lhs.dtype, isa),
+            chunk: chunk_points(points, cost, columns),
+            body,
+            points,
+            columns,
+            k,
+        }
+    }
+
+    pub fn chunks(&self) -> usize {
+        self.points.div_ceil(self.chunk)
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        self.points.saturating_mul(self.body.cost_ps + self.k * 100)
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_chunk`].
+    pub unsafe fn run_chunk(
+        &self,
+        chunk: usize,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.points));
+        let core_bytes = BLOCK * 8;
+        let bytes = core_bytes + self.body.slot_bytes;
+        let (mem, regs) = scratch.reserve(bytes, self.body.places.len());
+        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        unsafe {
+            let n = BLOCK.min(end - start);
+            let frame = Frame::new(&self.body, mem.add(core_bytes), regs, bindings, n);
+            frame.set_core(mem);
+            let mut p = start;
+            while p < end {
+                let n = BLOCK.min(end - p);
+                self.product(p, n, mem, bindings);
+                frame.run(p, n)?;
+                p += n;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_body`].
+    pub unsafe fn run_body(
+        &self,
+        point: usize,
+        n: usize,
+        core: *const u8,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
+        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the rest.
+        unsafe {
+            let frame = Frame::new(&self.body, mem, regs, bindings, BLOCK.min(n));
+            let size = if self.lhs.size == 2 { 4 } else { self.lhs.size as usize };
+            let mut done = 0;
+            while done < n {
+                let len = BLOCK.min(n - done);
+                frame.set_core(core.add(done * size));
+                frame.run(point + done, len)?;
+                done += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// The products at the points `[p, p + n)`, row segment by row segment.
+    ///
+    /// # Safety
+    /// `out` is valid for `n` elements of eight bytes; the points lie in the space; bindings as
+    /// for the kernel.
+    unsafe fn product(&self, p: usize, n: usize, out: *mut u8, bindings: &Bindings<'_>) {
+        let mut done = 0;
+        // SAFETY: accesses stay inside their buffers for all points and all `k`.
+        unsafe {
+            let lhs = bindings.buffers[self.lhs.buffer];
+            let rhs = bindings.buffers[self.rhs.buffer];
+            let size = if self.lhs.size == 2 { 4 } else { self.lhs.size as usize };
+            while done < n {
+                let point = p + done;
+                let len = (self.columns - point % self.columns).min(n - done);
+                let (a, b) = (self.lhs.walk.at(point), self.rhs.walk.at(point));
+                let acc = out.add(done * size);
+                acc.write_bytes(0, len * size);
+                for k in 0..self.k as isize {
+                    let a = lhs.offset((a + k * self.lhs.k_stride) * self.lhs.size);
+                    let b = rhs.offset((b + k * self.rhs.k_stride) * self.rhs.size);
+                    (self.axpy)(acc, a, b, self.n_stride as *const u8, len);
+                }
+                done += len;
+            }
+        }
+    }
+}
+
+/// Storage elements as the numbers they are multiplied as.
+trait Factor<S> {
+    type Acc: Copy;
+    fn mul_add(acc: Self::Acc, a: S, b: S) -> Self::Acc;
+}
+struct Plain;
+struct F16;
+struct Bf16;
+macro_rules! factor {
+    ($($t:ident $a:ident $b:ident $acc:ident => $e:expr;)*) => { $(impl Factor<$t> for Plain {
+        type Acc = $t;
+        #[inline(always)]
+        fn mul_add($acc: $t, $a: $t, $b: $t) -> $t { $e }
+    })* };
+}
+factor! {
+    u8 a b c => c.wrapping_add(a.wrapping_mul(b));
+    i8 a b c => c.wrapping_add(a.wrapping_mul(b));
+    i16 a b c => c.wrapping_add(a.wrapping_mul(b));
+    i32 a b c => c.wrapping_add(a.wrapping_mul(b));
+    i64 a b c => c.wrapping_add(a.wrapping_mul(b));
+    f32 a b c => c + a * b;
+    f64 a b c => c + a * b;
+}
+impl Factor<u16> for F16 {
+    type Acc = f32;
+    #[inline(always)]
+    fn mul_add(acc: f32, a: u16, b: u16) -> f32 {
+        acc + f16_to_f32(a) * f16_to_f32(b)
+    }
+}
+impl Factor<u16> for Bf16 {
+    type Acc = f32;
+    #[inline(always)]
+    fn mul_add(acc: f32, a: u16, b: u16) -> f32 {
+        acc + bf16_to_f32(a) * bf16_to_f32(b)
+    }
+}
+
+struct Axpy<F, S>(PhantomData<(F, S)>);
+impl<S: Copy, F: Factor<S>> Loop for Axpy<F, S> {
+    #[inline(always)]
+    unsafe fn run(acc: *mut u8, a: *const u8, b: *const u8, stride: *const u8, n: usize) {
+        let stride = stride as isize;
+        // SAFETY: the caller passes one `a`, `n` accumulators, and `b` valid at `n` such strides.
+        unsafe {
+            let (acc, a, b) = (slice_mut::<F::Acc>(acc, n), *(a as *const S), b as *const S);
+            if stride == 1 {
+                for (acc, &b) in acc.iter_mut().zip(slice::<S>(b as *const u8, n)) {
+                    *acc = F::mul_add(*acc, a, b);
+                }
+            } else {
+                for (j, acc) in acc.iter_mut().enumerate() {
+                    *acc = F::mul_add(*acc, a, *b.offset(stride * j as isize));
+                }
+            }
+        }
+    }
+}
+
+fn axpy(dtype: DType, isa: Isa) -> BlockFn {
+    debug_assert!(compute(dtype) != DType::Bool, "matmul takes numbers");
+    match dtype {
+        DType::Bool | DType::U8 => select::<Axpy<Plain, u8>>(isa),
+        DType::I8 => select::<Axpy<Plain, i8>>(isa),
+        DType::I16 => select::<Axpy<Plain, i16>>(isa),
+        DType::I32 => select::<Axpy<Plain, i32>>(isa),
+        DType::I64 => select::<Axpy<Plain, i64>>(isa),
+        DType::F16 => select::<Axpy<F16, u16>>(isa),
+        DType::BF16 => select::<Axpy<Bf16, u16>>(isa),
+        DType::F32 => select::<Axpy<Plain, f32>>(isa),
+        DType::F64 => select::<Axpy<Plain, f64>>(isa),
+    }
+}

@@ -1,0 +1,266 @@
+//! The portable executor: runs kernels of the IR on any machine, block by block.
+//!
+//! A [`Prepared`] kernel holds every decision: which loop runs each instruction on the present
+//! instruction set, which loads are read in place, where values live, how the space is cut into
+//! chunks. Running it is then a walk through that table over blocks of [`BLOCK`] points that stay
+//! in the first-level cache.
+//!
+//! A kernel runs in phases, each of independent chunks; all chunks of a phase are run before the
+//! next phase starts. Phases and chunks follow from the kernel alone, never from the number of
+//! threads, and no result depends on the instruction set: the bits are the same everywhere (but for
+//! payload and sign of NaNs).
+//!
+//! Dtypes: halves are f32 within a block and rounded after every instruction; a bool is a byte 0
+//! or 1; integers wrap.
+
+mod cast;
+mod code;
+mod fold;
+mod isa;
+mod lower;
+mod map;
+mod matmul;
+mod ops;
+mod reduce;
+mod scatter;
+mod walk;
+
+pub use isa::Isa;
+
+use crate::ir::{Core, Kernel};
+use thiserror::Error;
+
+/// Points per block.
+pub const BLOCK: usize = 512;
+
+/// Time one chunk should take, in picoseconds: long against the cost of handing it to a thread.
+const CHUNK_PS: usize = 3_000_000;
+
+/// Why a kernel stopped. Its outputs are then unspecified.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ExecError {
+    /// An index lies outside the axis it indexes.
+    #[error("index {index} is out of bounds for an axis of size {size}")]
+    IndexOutOfBounds {
+        /// The index as the program gave it.
+        index: i64,
+        /// Size of the axis.
+        size: usize,
+    },
+    /// A kernel panicked: a defect of the executor, never of the program.
+    #[error("a kernel panicked (a defect in Girih): {0}")]
+    Panicked(String),
+}
+
+/// Addresses and values a kernel runs on.
+///
+/// # Safety contract
+/// Whoever runs a kernel with bindings promises: `buffers[id]` of every buffer the kernel names is
+/// valid for the buffer's elements and aligned to their dtype; no one else writes what the kernel
+/// reads or uses what it writes while it runs; two buffers overlap only if they start at the same
+/// address and the kernel then reads each element only at the point that overwrites it.
+/// `workspace` is valid for [`Prepared::workspace_bytes`] and aligned to 64.
+#[derive(Clone, Copy, Debug)]
+pub struct Bindings<'a> {
+    /// Start of each buffer, by [`crate::BufferId`]. Buffers the kernel does not name are not used.
+    pub buffers: &'a [*mut u8],
+    /// Value of each program argument that is a run-time scalar (first word: the bits of its
+    /// [`girih_ir::Literal`]) or a random key (`[key, offset]`), by argument number.
+    pub arguments: &'a [[u64; 2]],
+    /// Memory for partial results, shared by all chunks of a run.
+    pub workspace: *mut u8,
+}
+
+/// 64 bytes at a cache line's alignment.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code)] [u8; 64]);
+
+/// A thread's scratch memory. It grows to what the kernels run on it need and is kept.
+#[derive(Default)]
+pub struct Scratch {
+    lines: Vec<Line>,
+    regs: Vec<*mut u8>,
+}
+
+impl Scratch {
+    /// No memory yet.
+    pub fn new() -> Scratch {
+        Scratch::default()
+    }
+
+    /// Addresses of at least that much memory (aligned to 64) and that many registers.
+    fn reserve(&mut self, bytes: usize, regs: usize) -> (*mut u8, *mut *mut u8) {
+        let lines = bytes.div_ceil(64);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0; 64]));
+        }
+        if self.regs.len() < regs {
+            self.regs.resize(regs, std::ptr::null_mut());
+        }
+        (self.lines.as_mut_ptr() as *mut u8, self.regs.as_mut_ptr())
+    }
+}
+
+enum Form {
+    Map(map::Map),
+    Reduce(Box<reduce::Reduce>),
+    Matmul(Box<matmul::Matmul>),
+    Scatter(Box<scatter::Scatter>),
+}
+
+/// A kernel made ready to run; see the module's description.
+pub struct Prepared {
+    form: Form,
+    /// Chunks of each phase; no phase has none.
+    chunks: [usize; 2],
+}
+
+// SAFETY: raw pointers occur only in scratch memory and bindings, not in here; everything a
+// prepared kernel holds is immutable.
+unsafe impl Send for Prepared {}
+// SAFETY: as above.
+unsafe impl Sync for Prepared {}
+
+impl Prepared {
+    /// Prepares a verified kernel for the best instruction set of this machine.
+    ///
+    /// Panics: if the kernel is not well formed (an op on a dtype it does not take).
+    pub fn new(kernel: &Kernel) -> Prepared {
+        Prepared::with_isa(kernel, Isa::best())
+    }
+
+    /// Prepares for a given level, which must be among [`Isa::available`].
+    pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
+        assert!(isa <= Isa::best(), "{isa:?} is not available on this machine");
+        let (form, chunks) = match &kernel.core {
+            Core::Map => {
+                let map = map::Map::new(kernel, isa);
+                let chunks = [map.chunks(), 0];
+                (Form::Map(map), chunks)
+            }
+            Core::Reduce { .. } => {
+                let reduce = reduce::Reduce::new(kernel, isa);
+                let chunks = reduce.chunks();
+                (Form::Reduce(Box::new(reduce)), chunks)
+            }
+            Core::Matmul { lhs, rhs } => {
+                let matmul = matmul::Matmul::new(kernel, lhs, rhs, isa);
+                let chunks = [matmul.chunks(), 0];
+                (Form::Matmul(Box::new(matmul)), chunks)
+            }
+            Core::ScatterAdd { .. } => {
+                let scatter = scatter::Scatter::new(kernel, isa);
+                let chunks = scatter.chunks();
+                (Form::Scatter(Box::new(scatter)), chunks)
+            }
+        };
+        Prepared { form, chunks }
+    }
+
+    /// Number of phases, one or two.
+    #[inline]
+    pub fn phases(&self) -> usize {
+        1 + (self.chunks[1] > 0) as usize
+    }
+
+    /// Number of chunks of a phase.
+    #[inline]
+    pub fn chunks(&self, phase: usize) -> usize {
+        self.chunks[phase]
+    }
+
+    /// Bytes of shared workspace a run needs; often 0.
+    pub fn workspace_bytes(&self) -> usize {
+        match &self.form {
+            Form::Reduce(r) => r.workspace_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Rough time of the whole kernel on one core, in nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        let ps = match &self.form {
+            Form::Map(m) => m.cost_ps(),
+            Form::Reduce(r) => r.cost_ps(),
+            Form::Matmul(m) => m.cost_ps(),
+            Form::Scatter(s) => s.cost_ps(),
+        };
+        ps as u64 / 1000
+    }
+
+    /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once.
+    ///
+    /// Errors: [`ExecError::IndexOutOfBounds`].
+    /// Cost: no allocation once the scratch memory has grown to the kernel's needs.
+    ///
+    /// # Safety
+    /// The bindings fulfil [`Bindings`]' contract; `phase` and `chunk` are in range; all chunks of
+    /// the phases before have been run with these bindings.
+    pub unsafe fn run_chunk(
+        &self,
+        phase: usize,
+        chunk: usize,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        debug_assert!(chunk < self.chunks[phase]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.form {
+                Form::Map(m) => m.run_chunk(chunk, bindings, scratch),
+                Form::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
+                Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
+                Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
+            }
+        }
+    }
+
+    /// Runs all phases on this thread.
+    ///
+    /// # Safety
+    /// The bindings fulfil [`Bindings`]' contract.
+    pub unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        for phase in 0..self.phases() {
+            for chunk in 0..self.chunks(phase) {
+                // SAFETY: the caller's promise; phases and chunks in order.
+                unsafe { self.run_chunk(phase, chunk, bindings, scratch)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// For a matmul kernel whose product the caller computes: runs only the body and its stores at
+    /// the points `[point, point + n)` (row-major over the parallel dimensions), whose products lie
+    /// at `core` in the compute type (f32 for halves, rounded here).
+    ///
+    /// # Safety
+    /// The kernel's core is a matmul; the points lie in its space; `core` is valid for reads of `n`
+    /// elements that no store overwrites; the bindings fulfil [`Bindings`]' contract.
+    pub unsafe fn run_body(
+        &self,
+        point: usize,
+        n: usize,
+        core: *const u8,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let Form::Matmul(m) = &self.form else { unreachable!("only a matmul's body runs alone") };
+        // SAFETY: the caller's promise.
+        unsafe { m.run_body(point, n, core, bindings, scratch) }
+    }
+}
+
+/// Chunks of about [`CHUNK_PS`] over `points` of that cost each: points per chunk, a multiple of
+/// `grain` unless all fit one chunk.
+fn chunk_points(points: usize, cost_ps: usize, grain: usize) -> usize {
+    let target = (CHUNK_PS / cost_ps.max(1)).clamp(1, 1 << 22);
+    if points <= target + target / 2 { points } else { target.next_multiple_of(grain) }
+}
+
+#[cfg(test)]
+mod tests;

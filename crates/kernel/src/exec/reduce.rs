@@ -1,0 +1,403 @@
+//! Reductions.
+//!
+//! Two orders, chosen by the strides of what the prologue reads:
+//! * *inner*: the reduced dimensions vary fastest; a row is folded block by block ([`fold`]);
+//! * *outer*: the parallel dimensions vary fastest; rows of a block of points are added up
+//!   elementwise, [`GROUP`] rows in sequence and the groups pairwise.
+//!
+//! With few points and much to reduce, the reduced range is split: the first phase leaves one
+//! partial result per point and part in the workspace, the second combines them pairwise. Where it
+//! is split follows from the shape, so the result does not depend on who computes what.
+
+use super::cast::compute;
+use super::code::{Code, Frame, Reg};
+use super::fold::{self, ArgFold, ArgState, Cascade, Fold};
+use super::isa::Isa;
+use super::lower::{Lower, Order};
+use super::map::parallel_order;
+use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
+use crate::ir::{Core, Inst, Kernel, ReduceOp};
+
+/// Rows that an outer reduction adds up in sequence.
+const GROUP: usize = 32;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Fold(Fold),
+    Arg(ArgFold),
+}
+
+/// A reduction made ready.
+pub(super) struct Reduce {
+    prologue: Code,
+    value: Reg,
+    /// Bytes of the prologue's value in its compute type.
+    size: usize,
+    body: Code,
+    kind: Kind,
+    outer: bool,
+    points: usize,
+    reduced: usize,
+    /// Points per chunk, and chunks of points.
+    point_chunk: usize,
+    point_chunks: usize,
+    /// Reduced elements per part, and parts.
+    part: usize,
+    parts: usize,
+}
+
+/// What a chunk works with: the prologue's frame and its own memory.
+struct Work<'a> {
+    prologue: Frame<'a>,
+    /// One block for a partial result.
+    partial: *mut u8,
+    /// One block for the values of an arg reduction.
+    best: *mut u8,
+    levels: *mut u8,
+}
+
+/// True if most of what the prologue reads lies closer together along the parallel dimensions than
+/// along the reduced ones.
+fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
+    let closest = |strides: &[isize], dims: std::ops::Range<usize>| {
+        dims.filter(|&d| kernel.extents[d] > 1 && strides[d] != 0)
+            .map(|d| strides[d].unsigned_abs())
+            .min()
+            .unwrap_or(usize::MAX)
+    };
+    let mut votes = 0isize;
+    for inst in &prologue.insts {
+        if let Inst::Load(id) = inst {
+            let strides = &kernel.access(*id).strides;
+            let parallel = closest(strides, 0..kernel.parallel);
+            let reduced = closest(strides, kernel.parallel..kernel.extents.len());
+            votes += (parallel < reduced) as isize - (reduced < parallel) as isize;
+        }
+    }
+    votes > 0 && kernel.points() > 1
+}
+
+impl Reduce {
+    pub fn new(kernel: &Kernel, isa: Isa) -> Reduce {
+        let Core::Reduce { prologue, value, op } = &kernel.core else {
+            unreachable!("the caller matched the core")
+        };
+        let outer = prefers_outer(kernel, prologue);
+        let mut order: Order = kernel.extents.iter().copied().enumerate().collect();
+        if outer {
+            order.rotate_left(kernel.parallel);
+        }
+        let dtype = kernel.dtype(prologue, *value);
+        let lower = Lower::new(kernel, prologue, &order, isa);
+        let reg = lower.val(*value);
+        let prologue = lower.finish(&[], &[reg]);
+        let parallel = parallel_order(kernel);
+        let body = Lower::new(kernel, &kernel.body, &parallel, isa).finish(&kernel.stores, &[]);
+        let arg = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
+        let kind = if arg {
+            Kind::Arg(fold::arg_fold(*op, dtype))
+        } else {
+            Kind::Fold(fold::fold(*op, dtype, isa))
+        };
+        let mut reduce = Reduce {
+            prologue,
+            value: reg,
+            size: compute(dtype).size(),
+            body,
+            kind,
+            outer,
+            points: kernel.points(),
+            reduced: kernel.reduced(),
+            point_chunk: 0,
+            point_chunks: 0,
+            part: kernel.reduced(),
+            parts: 1,
+        };
+        reduce.split(arg);
+        reduce
+    }
+
+    /// Cuts the space into chunks: over the points where there are enough of them, else over the
+    /// reduced range too.
+    fn split(&mut self, arg: bool) {
+        let pieces = (self.cost_ps() / CHUNK_PS).max(1);
+        // An outer reduction wants whole vectors, an inner one whole points.
+        let grain = if self.outer { 64 } else { 1 };
+        let by_points = self.points.div_ceil(grain).min(pieces);
+        self.point_chunk = self.points.div_ceil(by_points).next_multiple_of(grain).min(self.points);
+        self.point_chunks = self.points.div_ceil(self.point_chunk);
+        if arg || self.point_chunks >= pieces.min(16) {
+            return;
+        }
+        let unit = if self.outer { GROUP } else { BLOCK };
+        let parts = (pieces / self.point_chunks).clamp(1, 64);
+        self.part = self.reduced.div_ceil(parts).next_multiple_of(unit).min(self.reduced);
+        self.parts = self.reduced.div_ceil(self.part);
+    }
+
+    pub fn chunks(&self) -> [usize; 2] {
+        let combine = if self.parts > 1 { self.points.div_ceil(BLOCK) } else { 0 };
+        [self.point_chunks * self.parts, combine]
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        let element = self.prologue.cost_ps + 10 * self.size;
+        let row = self.reduced.saturating_mul(element).saturating_add(self.body.cost_ps + 5000);
+        self.points.saturating_mul(row)
+    }
+
+    pub fn workspace_bytes(&self) -> usize {
+        if self.parts > 1 { self.parts * self.points * self.size } else { 0 }
+    }
+
+    fn level_bytes(&self) -> usize {
+        if self.outer { BLOCK * self.size } else { 8 }
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_chunk`].
+    pub unsafe fn run_chunk(
+        &self,
+        phase: usize,
+        chunk: usize,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let unit = if self.outer { GROUP } else { BLOCK };
+        let levels = Cascade::levels(self.part.div_ceil(unit)) * self.level_bytes();
+        let levels = levels.next_multiple_of(64);
+        let slots = 3 * BLOCK * 8 + levels;
+        let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
+        let (mem, regs) =
+            scratch.reserve(bytes, self.prologue.places.len() + self.body.places.len());
+        // SAFETY: the offsets lie within the scratch memory asked for; the caller's promise for
+        // the bindings.
+        unsafe {
+            let body_slots = mem.add(slots + self.prologue.slot_bytes);
+            let body_regs = regs.add(self.prologue.places.len());
+            if phase == 1 {
+                let start = chunk * BLOCK;
+                let n = BLOCK.min(self.points - start);
+                let body = Frame::new(&self.body, body_slots, body_regs, bindings, n);
+                let total = self.combine_parts(start, n, bindings.workspace);
+                body.set_core(total);
+                return body.run(start, n);
+            }
+            let (part, point) = (chunk / self.point_chunks, chunk % self.point_chunks);
+            let points =
+                point * self.point_chunk..((point + 1) * self.point_chunk).min(self.points);
+            let range = part * self.part..((part + 1) * self.part).min(self.reduced);
+            let n = BLOCK.min(points.len() * range.len());
+            let work = Work {
+                prologue: Frame::new(&self.prologue, mem.add(slots), regs, bindings, n),
+                partial: mem.add(BLOCK * 8),
+                best: mem.add(2 * BLOCK * 8),
+                levels: mem.add(3 * BLOCK * 8),
+            };
+            let block = BLOCK.min(points.len());
+            let body = (self.parts == 1)
+                .then(|| Frame::new(&self.body, body_slots, body_regs, bindings, block));
+            for start in points.clone().step_by(BLOCK) {
+                let n = BLOCK.min(points.end - start);
+                match &body {
+                    Some(body) => {
+                        self.reduce(&work, start, n, range.clone(), mem)?;
+                        body.set_core(mem);
+                        body.run(start, n)?;
+                    }
+                    None => {
+                        let at = (part * self.points + start) * self.size;
+                        self.reduce(&work, start, n, range.clone(), bindings.workspace.add(at))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines all parts' partial results of the points `[start, start + n)`; gives the result's
+    /// address.
+    ///
+    /// # Safety
+    /// The workspace holds the partial results of all parts.
+    unsafe fn combine_parts(&self, start: usize, n: usize, workspace: *mut u8) -> *const u8 {
+        let Kind::Fold(fold) = self.kind else { unreachable!("arg reductions are not split") };
+        let at = |part: usize| workspace.wrapping_add((part * self.points + start) * self.size);
+        let mut gap = 1;
+        while gap < self.parts {
+            for part in (0..self.parts - gap).step_by(2 * gap) {
+                // SAFETY: both partial results lie in the workspace and are distinct.
+                unsafe {
+                    let (null, x) = (std::ptr::null(), at(part + gap));
+                    (fold.combine)(at(part), x, null, null, n);
+                }
+            }
+            gap *= 2;
+        }
+        at(0)
+    }
+
+    /// Reduces `range` at each of the points `[start, start + n)` into `out`.
+    ///
+    /// # Safety
+    /// `n <= BLOCK`; `out` is valid for `n` results; points and range lie in the space.
+    unsafe fn reduce(
+        &self,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        range: std::ops::Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.kind, self.outer) {
+                (Kind::Fold(fold), false) => self.inner(&fold, work, start, n, range, out),
+                (Kind::Fold(fold), true) => self.outer(&fold, work, start, n, range, out),
+                (Kind::Arg(arg), false) => self.arg_inner(&arg, work, start, n, out as *mut i64),
+                (Kind::Arg(arg), true) => self.arg_outer(&arg, work, start, n, out as *mut i64),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Reduce::reduce`].
+    unsafe fn inner(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        range: std::ops::Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let null = std::ptr::null();
+        let group = BLOCK / self.reduced.min(BLOCK + 1);
+        // SAFETY: the points and the range lie in the space, a block's worth at a time.
+        unsafe {
+            if group > 1 {
+                // Short rows, several to a block (these are never split).
+                for i in (0..n).step_by(group) {
+                    let rows = group.min(n - i);
+                    work.prologue.compute((start + i) * self.reduced, rows * self.reduced)?;
+                    let x = work.prologue.reg(self.value);
+                    (fold.rows)(out.add(i * self.size), x, self.reduced as *const u8, null, rows);
+                }
+                return Ok(());
+            }
+            for i in 0..n {
+                let row = (start + i) * self.reduced;
+                let mut cascade = Cascade::new(work.levels, 8, self.size, 1, fold.combine);
+                for r in range.clone().step_by(BLOCK) {
+                    let len = BLOCK.min(range.end - r);
+                    work.prologue.compute(row + r, len)?;
+                    let x = work.prologue.reg(self.value);
+                    (fold.rows)(work.partial, x, len as *const u8, null, 1);
+                    cascade.push(work.partial);
+                }
+                let total = cascade.finish();
+                std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of the points `[start, start + n)` that one block of the outer order can hold: several
+    /// if they are all there are.
+    fn rows_at_once(&self, n: usize) -> usize {
+        if n == self.points { (BLOCK / n).max(1) } else { 1 }
+    }
+
+    /// # Safety
+    /// As [`Reduce::reduce`].
+    unsafe fn outer(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        range: std::ops::Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let null = std::ptr::null();
+        let (at_once, acc) = (self.rows_at_once(n), work.partial);
+        // SAFETY: the points and the range lie in the space, at most a block at a time.
+        unsafe {
+            let bytes = self.level_bytes();
+            let mut cascade = Cascade::new(work.levels, bytes, self.size, n, fold.combine);
+            for group in range.clone().step_by(GROUP) {
+                (fold.identity)(acc, null, null, null, n);
+                let end = (group + GROUP).min(range.end);
+                for r in (group..end).step_by(at_once) {
+                    let rows = at_once.min(end - r);
+                    work.prologue.compute(r * self.points + start, rows * n)?;
+                    let x = work.prologue.reg(self.value);
+                    for row in 0..rows {
+                        (fold.combine)(acc, x.add(row * n * self.size), null, null, n);
+                    }
+                }
+                cascade.push(acc);
+            }
+            std::ptr::copy_nonoverlapping(cascade.finish(), out, n * self.size);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Reduce::reduce`], of the whole range.
+    unsafe fn arg_inner(
+        &self,
+        arg: &ArgFold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        out: *mut i64,
+    ) -> Result<(), ExecError> {
+        let group = (BLOCK / self.reduced).max(1);
+        // SAFETY: the points lie in the space, at most a block at a time.
+        unsafe {
+            for i in (0..n).step_by(group) {
+                let rows = group.min(n - i);
+                let mut states = [ArgState::START; BLOCK];
+                for r in (0..self.reduced).step_by(BLOCK) {
+                    let len = BLOCK.min(self.reduced - r);
+                    work.prologue.compute((start + i) * self.reduced + r, rows * len)?;
+                    let x = work.prologue.reg(self.value);
+                    for (row, state) in states[..rows].iter_mut().enumerate() {
+                        (arg.scan)(state, x.add(row * len * self.size), r as i64, len);
+                    }
+                }
+                for (row, state) in states[..rows].iter().enumerate() {
+                    *out.add(i + row) = state.index;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Reduce::reduce`], of the whole range.
+    unsafe fn arg_outer(
+        &self,
+        arg: &ArgFold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        out: *mut i64,
+    ) -> Result<(), ExecError> {
+        let at_once = self.rows_at_once(n);
+        // SAFETY: the points lie in the space, at most a block at a time.
+        unsafe {
+            for r in (0..self.reduced).step_by(at_once) {
+                let rows = at_once.min(self.reduced - r);
+                work.prologue.compute(r * self.points + start, rows * n)?;
+                let x = work.prologue.reg(self.value);
+                for row in 0..rows {
+                    let index = (r + row) as i64;
+                    (arg.step)(work.best, out, x.add(row * n * self.size), index, n);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Strided walks over ranges of a flattened iteration space.
+//!
+//! The executor numbers the points of a space in row-major order of its dimensions and works on
+//! ranges of these numbers. A [`Walk`] is one operand's view of that order: the dimensions merged
+//! as far as this operand's strides allow, so that a dense operand has one run however many
+//! dimensions the space has.
+
+use smallvec::SmallVec;
+
+/// Where an operand's elements lie, by linear position.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Walk {
+    /// Element at position 0.
+    pub offset: isize,
+    /// `(extent, stride)`, outermost first; no extent is 1.
+    dims: SmallVec<[(usize, isize); 4]>,
+}
+
+impl Walk {
+    /// A walk over dimensions of these extents and strides.
+    pub fn new(offset: isize, dims: impl DoubleEndedIterator<Item = (usize, isize)>) -> Walk {
+        let mut merged: SmallVec<[(usize, isize); 4]> = SmallVec::new();
+        for (extent, stride) in dims.filter(|d| d.0 != 1) {
+            match merged.last_mut() {
+                Some(last) if last.1 == stride * extent as isize => {
+                    *last = (last.0 * extent, stride);
+                }
+                _ => merged.push((extent, stride)),
+            }
+        }
+        Walk { offset, dims: merged }
+    }
+
+    /// True if the same element is read at every position.
+    pub fn is_splat(&self) -> bool {
+        self.dims.iter().all(|d| d.1 == 0)
+    }
+
+    /// True if consecutive positions are consecutive elements.
+    pub fn is_dense(&self) -> bool {
+        matches!(self.dims.as_slice(), [] | [(_, 1)])
+    }
+
+    /// The element at a position.
+    pub fn at(&self, mut position: usize) -> isize {
+        let mut element = self.offset;
+        for &(extent, stride) in self.dims.iter().rev() {
+            element += (position % extent) as isize * stride;
+            position /= extent;
+        }
+        element
+    }
+
+    /// Calls `f(done, element, stride, len)` for each run of equally spaced elements in the range
+    /// `[position, position + n)`; `done` counts the positions before the run.
+    #[inline(always)]
+    pub fn runs(&self, position: usize, n: usize, mut f: impl FnMut(usize, isize, isize, usize)) {
+        let Some((&(extent, stride), outer)) = self.dims.split_last() else {
+            return f(0, self.offset, 0, n);
+        };
+        if outer.is_empty() {
+            return f(0, self.offset + position as isize * stride, stride, n);
+        }
+        let mut inner = position % extent;
+        let mut row = position / extent;
+        let mut done = 0;
+        while done < n {
+            let len = (extent - inner).min(n - done);
+            let (mut element, mut rest) = (self.offset + inner as isize * stride, row);
+            for &(e, s) in outer.iter().rev() {
+                element += (rest % e) as isize * s;
+                rest /= e;
+            }
+            f(done, element, stride, len);
+            done += len;
+            inner = 0;
+            row += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_operands_have_one_run_and_broadcasts_one_per_row() {
+        let dense = Walk::new(3, [(2, 12), (3, 4), (4, 1)].into_iter());
+        assert!(dense.is_dense() && dense.at(23) == 26);
+        let bias = Walk::new(0, [(5, 0), (4, 1)].into_iter());
+        let mut seen = vec![];
+        bias.runs(2, 7, |done, e, s, len| seen.push((done, e, s, len)));
+        assert_eq!(seen, [(0, 2, 1, 2), (2, 0, 1, 4), (6, 0, 1, 1)]);
+        assert!(Walk::new(7, [(5, 0), (4, 0)].into_iter()).is_splat());
+    }
+
+    #[test]
+    fn runs_and_at_agree_for_odd_strides() {
+        let w = Walk::new(100, [(3, -7), (1, 9), (4, 20), (5, -1)].into_iter());
+        for (p, n) in [(0, 60), (13, 40), (59, 1)] {
+            w.runs(p, n, |done, e, s, len| {
+                for i in 0..len {
+                    assert_eq!(e + s * i as isize, w.at(p + done + i));
+                }
+            });
+        }
+    }
+}
