@@ -30,6 +30,8 @@ pub(super) struct Matmul {
     n_stride: isize,
     /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
     axpy: BlockFn,
+    /// Bytes of an accumulator, of the operands' compute type.
+    acc_size: usize,
     points: usize,
     columns: usize,
     k: usize,
@@ -58,6 +60,7 @@ impl Matmul {
             rhs: operand(&order, rhs, k_dim),
             n_stride: rhs.strides[kernel.parallel - 1],
             axpy: axpy(lhs.dtype, isa),
+            acc_size: compute(lhs.dtype).size(),
             chunk: chunk_points(points, cost, columns),
             body,
             points,
@@ -116,7 +119,7 @@ impl Matmul {
         // SAFETY: scratch memory of the sizes asked for; the caller's promise for the rest.
         unsafe {
             let frame = Frame::new(&self.body, mem, regs, bindings, BLOCK.min(n));
-            let size = if self.lhs.size == 2 { 4 } else { self.lhs.size as usize };
+            let size = self.acc_size;
             let mut done = 0;
             while done < n {
                 let len = BLOCK.min(n - done);
@@ -139,7 +142,7 @@ impl Matmul {
         unsafe {
             let lhs = bindings.buffers[self.lhs.buffer];
             let rhs = bindings.buffers[self.rhs.buffer];
-            let size = if self.lhs.size == 2 { 4 } else { self.lhs.size as usize };
+            let size = self.acc_size;
             while done < n {
                 let point = p + done;
                 let len = (self.columns - point % self.columns).min(n - done);
