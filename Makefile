@@ -1,0 +1,80 @@
+# make demo    trains the digit classifier, in a virtual environment of its own
+# make test    everything CI checks
+# make check   the quick part of it
+# make bench   recording overhead and latency, beside other libraries where installed
+# make stubs   writes python/girih/_girih.pyi
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+CARGO ?= cargo
+# The extension is PyO3's and links no libpython when built as a module, so its tests are Python's.
+EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
+SMOKE := $(VENV)/smoke
+
+.PHONY: all demo test check bench stubs develop rust-check rust-test python-check python-test smoke clean
+all: check
+
+# Environments.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("girih needs Python 3.10 or later, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.build: $(BIN)/python requirements-build.txt
+	$(PIP) install -r requirements-build.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.build requirements-dev.txt
+	$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+# Builds the extension in release mode and installs the package for editing. Cargo knows what has
+# changed; running it again is cheap.
+develop: $(VENV)/.build
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+
+demo: develop
+	@$(BIN)/python examples/digits.py
+
+# Checks.
+
+rust-check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+rust-test: rust-check
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+	$(CARGO) test --quiet --workspace $(EXCLUDE)
+
+python-check: $(VENV)/.dev
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/python scripts/stubs.py --check
+
+python-test: python-check develop
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
+	$(BIN)/python -m pytest
+
+smoke: develop
+	@mkdir -p $(SMOKE)
+	$(BIN)/python examples/digits.py --epochs 2 --out $(SMOKE) > $(SMOKE)/log
+	@grep -q '^accuracy' $(SMOKE)/log && test -s $(SMOKE)/loss.svg && test -s $(SMOKE)/step-graph.svg
+
+check: rust-check python-check
+	$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
+
+test: rust-test python-test smoke
+	@echo "All checks passed."
+
+bench: develop
+	@$(BIN)/python benches/overhead.py
+
+stubs:
+	$(PYTHON) scripts/stubs.py
+
+clean:
+	rm -rf $(VENV) demo-out bench-out
+	$(CARGO) clean
