@@ -15,6 +15,7 @@ pub mod ops;
 pub mod reference;
 mod rewrite;
 pub mod shape;
+pub mod svg;
 pub mod text;
 
 pub use builder::GraphBuilder;

@@ -1,0 +1,483 @@
+//! Drawings of closed graphs as SVG, for a person to read: nodes in layers from leaves to outputs,
+//! a box each with op, shape and dtype, edges routed between the boxes.
+//!
+//! The layers are by longest path, the order within them by barycentres (Sugiyama, Tagawa and Toda
+//! 1981), the positions by least squares under the order. Everything is iterative and takes
+//! O(n log n) for n nodes and edge segments.
+
+use crate::ops::Class;
+use crate::text::Attributes;
+use crate::{Graph, NodeId, OpCode};
+use std::fmt::Write;
+
+/// Most nodes drawn; of larger graphs the first ones are, with a note. A picture of more could
+/// neither be shown nor read.
+pub const MAX_NODES: usize = 4000;
+/// Longest edge, in layers, that is routed around boxes; longer ones go straight.
+const MAX_ROUTED: usize = 64;
+
+const CHAR: f64 = 6.6;
+const HEIGHT: f64 = 38.0;
+const LAYER: f64 = 84.0;
+const GAP: f64 = 18.0;
+const MARGIN: f64 = 24.0;
+const SWEEPS: usize = 8;
+/// Fills of groups, told apart also by those who see few colours; used in turn.
+const GROUPS: [&str; 8] =
+    ["#cfe8ff", "#ffe2c2", "#d6f5d0", "#ead7f7", "#fff3b8", "#f9d3dd", "#d0f1ee", "#e4e0d5"];
+
+/// The graph as an SVG document.
+pub fn to_svg(graph: &Graph) -> String {
+    to_svg_grouped(graph, |_| None)
+}
+
+/// The graph as an SVG document whose nodes are coloured by group, for instance by the kernel that
+/// computes them.
+pub fn to_svg_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
+    let mut layout = Layout::new(graph);
+    layout.order();
+    let width = layout.place();
+    layout.write(graph, width, group)
+}
+
+/// Text with what XML gives a meaning to replaced, and characters XML cannot hold dropped.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\t' | '\n' | '\r' => out.push(c),
+            c if c < ' ' || c == '\u{fffe}' || c == '\u{ffff}' => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A box, or the point where a long edge passes a layer.
+struct Item {
+    /// The node drawn here; `None` for a point of an edge.
+    node: Option<NodeId>,
+    layer: usize,
+    width: f64,
+    /// Centre.
+    x: f64,
+    above: Vec<u32>,
+    below: Vec<u32>,
+}
+
+struct Layout {
+    items: Vec<Item>,
+    /// Items of each layer, in order from the left.
+    layers: Vec<Vec<u32>>,
+    /// Each edge as the items it passes, producer first.
+    edges: Vec<Vec<u32>>,
+}
+
+impl Layout {
+    fn new(graph: &Graph) -> Layout {
+        let count = graph.len().min(MAX_NODES);
+        let drawn: Vec<bool> = (0..count).map(|i| !is_inline(graph, NodeId(i as u32))).collect();
+        let depth = layers_of(graph, &drawn);
+        let mut layout = Layout { items: Vec::new(), layers: Vec::new(), edges: Vec::new() };
+        let mut item_of = vec![u32::MAX; count];
+        for i in (0..count).filter(|&i| drawn[i]) {
+            let id = NodeId(i as u32);
+            let (first, second) = label(graph, id);
+            let chars = first.chars().count().max(second.chars().count());
+            item_of[i] = layout.add(Some(id), depth[i], chars as f64 * CHAR + 20.0);
+        }
+        for i in (0..count).filter(|&i| drawn[i]) {
+            let mut operands = graph.node(NodeId(i as u32)).inputs.clone();
+            // x * x is one line.
+            operands.sort_unstable();
+            operands.dedup();
+            for operand in operands.iter().filter(|o| drawn[o.index()]) {
+                layout.connect(item_of[operand.index()], item_of[i]);
+            }
+        }
+        layout
+    }
+
+    fn add(&mut self, node: Option<NodeId>, layer: usize, width: f64) -> u32 {
+        let item = self.items.len() as u32;
+        self.items.push(Item { node, layer, width, x: 0.0, above: Vec::new(), below: Vec::new() });
+        if self.layers.len() <= layer {
+            self.layers.resize(layer + 1, Vec::new());
+        }
+        self.layers[layer].push(item);
+        item
+    }
+
+    fn connect(&mut self, from: u32, to: u32) {
+        let (top, bottom) = (self.items[from as usize].layer, self.items[to as usize].layer);
+        let mut path = vec![from];
+        if bottom - top <= MAX_ROUTED {
+            path.extend((top + 1..bottom).map(|layer| self.add(None, layer, 6.0)));
+        }
+        path.push(to);
+        if bottom - top <= MAX_ROUTED {
+            for pair in path.windows(2) {
+                self.items[pair[0] as usize].below.push(pair[1]);
+                self.items[pair[1] as usize].above.push(pair[0]);
+            }
+        }
+        self.edges.push(path);
+    }
+
+    /// Orders each layer by the mean position of its neighbours, down and up in turn.
+    fn order(&mut self) {
+        let mut rank = vec![0.0; self.items.len()];
+        let number = |layer: &[u32], rank: &mut Vec<f64>| {
+            let count = layer.len() as f64;
+            layer
+                .iter()
+                .enumerate()
+                .for_each(|(i, &item)| rank[item as usize] = (i as f64 + 0.5) / count);
+        };
+        self.layers.iter().for_each(|layer| number(layer, &mut rank));
+        for sweep in 0..SWEEPS {
+            let down = sweep % 2 == 0;
+            for step in 0..self.layers.len() {
+                let at = if down { step } else { self.layers.len() - 1 - step };
+                let mut keyed: Vec<(f64, u32)> = self.layers[at]
+                    .iter()
+                    .map(|&item| {
+                        let i = &self.items[item as usize];
+                        let to = if down { &i.above } else { &i.below };
+                        (mean(to, &rank).unwrap_or(rank[item as usize]), item)
+                    })
+                    .collect();
+                keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+                self.layers[at] = keyed.into_iter().map(|(_, item)| item).collect();
+                number(&self.layers[at], &mut rank);
+            }
+        }
+    }
+
+    /// Gives each item its place on its layer; returns the width of the drawing.
+    fn place(&mut self) -> f64 {
+        let mut x = vec![0.0; self.items.len()];
+        for layer in &self.layers {
+            let wanted: Vec<f64> = vec![0.0; layer.len()];
+            self.spread(layer, &wanted, &mut x);
+        }
+        for sweep in 0..SWEEPS {
+            let down = sweep % 2 == 0;
+            for step in 0..self.layers.len() {
+                let at = if down { step } else { self.layers.len() - 1 - step };
+                let layer = &self.layers[at];
+                let wanted: Vec<f64> = layer
+                    .iter()
+                    .map(|&item| {
+                        let i = &self.items[item as usize];
+                        let to = if down { &i.above } else { &i.below };
+                        mean(to, &x).unwrap_or(x[item as usize])
+                    })
+                    .collect();
+                self.spread(layer, &wanted, &mut x);
+            }
+        }
+        let edge = |sign: f64| {
+            let ends = self.items.iter().zip(&x).map(move |(i, x)| sign * x + i.width / 2.0);
+            ends.fold(f64::NEG_INFINITY, f64::max)
+        };
+        if self.items.is_empty() {
+            return 0.0;
+        }
+        let (left, right) = (-edge(-1.0), edge(1.0));
+        for (item, x) in self.items.iter_mut().zip(x) {
+            item.x = x - left;
+        }
+        right - left
+    }
+
+    /// Places a layer as near as possible to where its items want to be, in their order and
+    /// without overlap: isotonic regression by pooling neighbours that would collide.
+    fn spread(&self, layer: &[u32], wanted: &[f64], x: &mut [f64]) {
+        let mut offsets = Vec::with_capacity(layer.len());
+        let mut end = 0.0;
+        for &item in layer {
+            let half = self.items[item as usize].width / 2.0;
+            offsets.push(end + half);
+            end += 2.0 * half + GAP;
+        }
+        // Blocks of (mean of wanted position less offset, items).
+        let mut blocks: Vec<(f64, usize)> = Vec::with_capacity(layer.len());
+        for (want, offset) in wanted.iter().zip(&offsets) {
+            let mut block = (want - offset, 1);
+            while let Some(&(mean, count)) = blocks.last().filter(|last| last.0 > block.0) {
+                let all = count + block.1;
+                block = ((mean * count as f64 + block.0 * block.1 as f64) / all as f64, all);
+                blocks.pop();
+            }
+            blocks.push(block);
+        }
+        let shifts = blocks.iter().flat_map(|&(shift, count)| std::iter::repeat_n(shift, count));
+        for ((&item, offset), shift) in layer.iter().zip(offsets).zip(shifts) {
+            x[item as usize] = shift + offset;
+        }
+    }
+
+    fn write(&self, graph: &Graph, width: f64, group: impl Fn(NodeId) -> Option<usize>) -> String {
+        let omitted = graph.len().saturating_sub(MAX_NODES);
+        let note = match (graph.is_empty(), omitted) {
+            (true, _) => "an empty graph".to_string(),
+            (_, 0) => String::new(),
+            (_, more) => format!("the first {MAX_NODES} nodes; {more} more are not drawn"),
+        };
+        let width = width.max(note.len() as f64 * CHAR) + 2.0 * MARGIN;
+        let top = MARGIN + if note.is_empty() { 0.0 } else { 24.0 };
+        let height = top + self.layers.len().max(1) as f64 * LAYER - (LAYER - HEIGHT) + MARGIN;
+        let mut out = String::new();
+        let mut line = |text: std::fmt::Arguments<'_>| {
+            out.write_fmt(text).expect("writing to a string does not fail");
+            out.push('\n');
+        };
+        line(format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"monospace\" font-size=\"11\">"
+        ));
+        line(format_args!(
+            "<style>text{{text-anchor:middle;fill:#222}}.s{{fill:#666}}path{{fill:none;\
+             stroke:#999}}rect{{stroke:#888}}.o{{stroke:#222;stroke-width:2.5}}</style>"
+        ));
+        line(format_args!(
+            "<rect width=\"100%\" height=\"100%\" style=\"fill:#fff;stroke:none\"/>"
+        ));
+        if !note.is_empty() {
+            line(format_args!("<text x=\"{:.0}\" y=\"{MARGIN}\">{note}</text>", width / 2.0));
+        }
+        let y = |item: &Item| top + item.layer as f64 * LAYER;
+        for path in &self.edges {
+            line(format_args!("<path d=\"{}\"/>", self.edge(path, &y)));
+        }
+        for item in &self.items {
+            let Some(id) = item.node else { continue };
+            let (first, second) = label(graph, id);
+            let class = if graph.outputs().contains(&id) { " class=\"o\"" } else { "" };
+            let (x, y) = (item.x + MARGIN, y(item));
+            line(format_args!(
+                "<g><title>{id} {}</title><rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+                 height=\"{HEIGHT}\" rx=\"{}\" fill=\"{}\"{class}/><text x=\"{x:.1}\" \
+                 y=\"{:.1}\">{}</text><text class=\"s\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
+                escape(graph.node(id).op.def().doc),
+                x - item.width / 2.0,
+                item.width,
+                if is_leaf(graph, id) { HEIGHT / 2.0 } else { 4.0 },
+                fill(graph, id, group(id)),
+                y + 16.0,
+                escape(&first),
+                y + 30.0,
+                escape(&second),
+            ));
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// A smooth line through the items of an edge.
+    fn edge(&self, path: &[u32], y: &impl Fn(&Item) -> f64) -> String {
+        let items: Vec<&Item> = path.iter().map(|&i| &self.items[i as usize]).collect();
+        let (mut px, mut py) = (items[0].x + MARGIN, y(items[0]) + HEIGHT);
+        let mut d = format!("M{px:.1} {py:.1}");
+        for item in &items[1..] {
+            let (x, y) = (item.x + MARGIN, y(item));
+            let bend = (y - py) / 2.0;
+            let _ = write!(d, "C{px:.1} {:.1} {x:.1} {:.1} {x:.1} {y:.1}", py + bend, y - bend);
+            (px, py) = (x, y);
+            if item.node.is_none() {
+                py = y + HEIGHT;
+                let _ = write!(d, "V{py:.1}");
+            }
+        }
+        d
+    }
+}
+
+/// Layers by longest path from the leaves; leaves stand right above their first user.
+fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
+    let mut depth = vec![0usize; drawn.len()];
+    for i in 0..drawn.len() {
+        let inputs = graph.node(NodeId(i as u32)).inputs.iter();
+        let above = inputs.filter(|o| drawn[o.index()]).map(|o| depth[o.index()] + 1);
+        depth[i] = above.max().unwrap_or(0);
+    }
+    let mut first_user = vec![usize::MAX; drawn.len()];
+    for i in 0..drawn.len() {
+        for operand in &graph.node(NodeId(i as u32)).inputs {
+            let user = &mut first_user[operand.index()];
+            *user = depth[i].min(*user);
+        }
+    }
+    for i in 0..drawn.len() {
+        if is_leaf(graph, NodeId(i as u32)) && first_user[i] != usize::MAX {
+            depth[i] = first_user[i].saturating_sub(1);
+        }
+    }
+    depth
+}
+
+fn is_leaf(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).op.class() == Class::Leaf
+}
+
+/// True for scalar literals, which are written into their users' boxes.
+fn is_inline(graph: &Graph, id: NodeId) -> bool {
+    graph.spec(id).shape.rank() == 0
+        && graph.literal(id).is_some()
+        && !graph.outputs().contains(&id)
+}
+
+/// The two lines of a node's box.
+fn label(graph: &Graph, id: NodeId) -> (String, String) {
+    let node = graph.node(id);
+    let mut first = node.op.name().to_string();
+    if node.inputs.iter().any(|&i| is_inline(graph, i)) {
+        let operands = node.inputs.iter().map(|&i| match graph.literal(i) {
+            Some(value) if is_inline(graph, i) => value.to_string(),
+            _ => "·".to_string(),
+        });
+        let _ = write!(first, "({})", operands.collect::<Vec<_>>().join(", "));
+    }
+    // The target of these is the box's second line.
+    if !matches!(node.op.code, OpCode::Reshape | OpCode::BroadcastTo | OpCode::Cast) {
+        let rank = node.inputs.first().map(|&i| graph.spec(i).shape.rank());
+        let attrs = Attributes { attrs: &node.op.attrs, rank, dtype: Some(node.spec.dtype) };
+        let attrs = attrs.to_string();
+        if !attrs.is_empty() {
+            let cut: String = attrs.chars().take(40).collect();
+            let _ = write!(first, " {cut}{}", if cut.len() < attrs.len() { "…" } else { "" });
+        }
+    }
+    (first, format!("{id} {} {}", node.spec.shape, node.spec.dtype.short()))
+}
+
+fn fill(graph: &Graph, id: NodeId, group: Option<usize>) -> &'static str {
+    match (graph.node(id).op.code, group) {
+        (OpCode::Input, _) => "#dcebf7",
+        (OpCode::Parameter, _) => "#dff0d8",
+        (OpCode::RandomUniform | OpCode::RandomNormal | OpCode::RandomBits, _) => "#fbe8cf",
+        (OpCode::Constant | OpCode::Iota, _) => "#ececec",
+        (_, Some(group)) => GROUPS[group % GROUPS.len()],
+        (_, None) => "#fff",
+    }
+}
+
+fn mean(items: &[u32], of: &[f64]) -> Option<f64> {
+    let sum: f64 = items.iter().map(|&i| of[i as usize]).sum();
+    (!items.is_empty()).then(|| sum / items.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AxisSet, DType, GraphBuilder, TensorSpec};
+
+    /// Element names in order, after checking that the text is well-formed as far as we use XML:
+    /// tags nest, attributes are quoted, text is escaped.
+    fn elements(svg: &str) -> Vec<String> {
+        let (mut open, mut names, mut rest) = (Vec::new(), Vec::new(), svg.trim());
+        while let Some(start) = rest.find('<') {
+            let text = &rest[..start];
+            assert!(!text.contains('>') && !bare_ampersand(text), "text {text:?}");
+            assert!(text.trim().is_empty() || !open.is_empty(), "text outside the root");
+            let end = start + rest[start..].find('>').expect("a tag ends");
+            let tag = &rest[start + 1..end];
+            rest = &rest[end + 1..];
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop().as_deref(), Some(name));
+                continue;
+            }
+            let name: String = tag.chars().take_while(|c| c.is_alphanumeric()).collect();
+            assert_eq!(tag.matches('"').count() % 2, 0, "quotes in {tag}");
+            assert_eq!(tag.matches("=\"").count() * 2, tag.matches('"').count(), "{tag}");
+            assert!(!tag.contains('<') && !tag.contains("NaN") && !tag.contains("inf"), "{tag}");
+            assert!(!open.is_empty() || names.is_empty(), "one root");
+            if !tag.ends_with('/') {
+                open.push(name.clone());
+            }
+            names.push(name);
+        }
+        assert!(open.is_empty() && rest.is_empty(), "{open:?} {rest:?}");
+        names
+    }
+
+    fn bare_ampersand(text: &str) -> bool {
+        text.split('&')
+            .skip(1)
+            .any(|t| !["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|e| t.starts_with(e)))
+    }
+
+    fn count(svg: &str, element: &str) -> usize {
+        elements(svg).iter().filter(|e| *e == element).count()
+    }
+
+    #[test]
+    fn graphs_of_no_and_of_one_node_are_drawn() {
+        let empty = to_svg(&Graph::new());
+        assert_eq!(count(&empty, "g"), 0);
+        assert!(empty.contains("an empty graph"));
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([2, 3], DType::F32));
+        let one = to_svg(&b.finish([x]));
+        assert_eq!((count(&one, "g"), count(&one, "path")), (1, 0));
+        assert!(one.contains("[2, 3] f32"));
+    }
+
+    #[test]
+    fn scalar_literals_are_written_into_their_users() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([3], DType::F32));
+        let half = b.scalar_like(x, 0.5);
+        let y = b.mul(half, x).unwrap();
+        let z = b.sum(y, AxisSet::all(1), false).unwrap();
+        let svg = to_svg(&b.finish([z]));
+        assert_eq!((count(&svg, "g"), count(&svg, "path")), (3, 2));
+        assert!(svg.contains("mul(0.5, ·)"), "{svg}");
+    }
+
+    #[test]
+    fn boxes_of_a_layer_do_not_overlap() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([100, 100], DType::F32));
+        let wide: Vec<_> = (0..9).map(|_| b.exp(x).unwrap()).collect();
+        let mut sum = wide[0];
+        for w in &wide[1..] {
+            sum = b.add(sum, *w).unwrap();
+        }
+        let graph = b.finish([sum]);
+        let mut layout = Layout::new(&graph);
+        layout.order();
+        layout.place();
+        for layer in &layout.layers {
+            for pair in layer.windows(2) {
+                let [a, b] = [&layout.items[pair[0] as usize], &layout.items[pair[1] as usize]];
+                assert!(a.x + a.width / 2.0 < b.x - b.width / 2.0);
+            }
+        }
+        elements(&layout.write(&graph, 0.0, |id| Some(id.index())));
+    }
+
+    #[test]
+    fn a_graph_too_large_to_read_is_cut_and_says_so() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([3], DType::F32));
+        let mut y = x;
+        for i in 0..100_000 {
+            y = if i % 3 == 0 { b.add(y, x).unwrap() } else { b.exp(y).unwrap() };
+        }
+        let svg = to_svg(&b.finish([y]));
+        assert_eq!(count(&svg, "g"), MAX_NODES);
+        assert!(svg.contains("96001 more are not drawn"));
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("a<b & \"c\" > 'd'\u{1}"), "a&lt;b &amp; &quot;c&quot; &gt; &#39;d&#39;");
+    }
+}
