@@ -308,10 +308,10 @@ fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
         depth[i] = above.max().unwrap_or(0);
     }
     let mut first_user = vec![usize::MAX; drawn.len()];
-    for i in 0..drawn.len() {
+    for (i, &layer) in depth.iter().enumerate() {
         for operand in &graph.node(NodeId(i as u32)).inputs {
             let user = &mut first_user[operand.index()];
-            *user = depth[i].min(*user);
+            *user = layer.min(*user);
         }
     }
     for i in 0..drawn.len() {

@@ -1,0 +1,73 @@
+"""What all test modules share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import girih as gr
+
+DTYPES = {
+    "bool": gr.bool_,
+    "int8": gr.int8,
+    "int16": gr.int16,
+    "int32": gr.int32,
+    "int64": gr.int64,
+    "uint8": gr.uint8,
+    "float16": gr.float16,
+    "float32": gr.float32,
+    "float64": gr.float64,
+}
+FLOATS = ["float16", "float32", "float64"]
+INTS = ["int8", "int16", "int32", "int64", "uint8"]
+#: Relative tolerance of one elementary function; float16 is rounded once at the end.
+RTOL = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    gr.manual_seed(0)
+
+
+def counters(*names: str):
+    """Differences of cache counters over a block: ``with counters("runs") as runs: ...``."""
+    return _Counters(names)
+
+
+class _Counters:
+    def __init__(self, names):
+        self.names = names
+        self.start = {}
+
+    def __enter__(self):
+        self.start = gr.cache_stats()
+        return self
+
+    def __exit__(self, *_):
+        self.end = gr.cache_stats()
+
+    def __getitem__(self, name):
+        return getattr(self, "end", None)[name] - self.start[name]
+
+
+def close(got, want, rtol=1e-6, atol=0.0):
+    """Equal shape and dtype, equal values up to a tolerance, NaN equal to NaN."""
+    got = got.numpy() if isinstance(got, gr.Tensor) else np.asarray(got)
+    want = np.asarray(want)
+    assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
+    assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
+    if want.dtype.kind == "f":
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def sample(shape, dtype, seed=0, low=-4.0, high=4.0):
+    """Numbers of a dtype, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype in INTS:
+        low = 0 if dtype == "uint8" else int(low)
+        return rng.integers(low, int(high) + 1, shape).astype(dtype)
+    return (rng.random(shape) * (high - low) + low).astype(dtype)
