@@ -12,5 +12,5 @@ mod options;
 pub mod passes;
 
 pub use error::{Error, Result};
-pub use manager::{Optimized, Pass, PassManager, Stage, optimize};
+pub use manager::{MAX_ITERATIONS, Optimized, Pass, PassManager, Stage, optimize};
 pub use options::{OptOptions, PassFlag};

@@ -1,7 +1,8 @@
 //! What each pass does, one fact per test: program in, text out.
 
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use girih_ir::{DType, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::reference::{Array, evaluate};
+use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
 use girih_opt::passes::{Cse, DeadCode, Decompose, Fold, LogSoftmax, Simplify};
 use girih_opt::{OptOptions, Pass, PassFlag, PassManager, optimize};
 
@@ -316,13 +317,44 @@ fn the_logarithm_of_a_softmax_is_a_log_softmax_unless_switched_off() {
 }
 
 #[test]
+fn the_logarithm_of_an_underflowing_softmax_becomes_finite() {
+    let mut b = GraphBuilder::default();
+    let x = f32s(&mut b, &[2]);
+    let p = b.softmax(x, 0).unwrap();
+    let out = b.log(p).unwrap();
+    let graph = b.finish([out]);
+    let argument = Array::from_f64([2], DType::F32, &[0.0, -1000.0]);
+    let run = |graph: &Graph| evaluate(graph, std::slice::from_ref(&argument)).unwrap()[0].to_f64();
+    assert_eq!(run(&graph), [0.0, f64::NEG_INFINITY], "as IEEE 754 has it");
+    let optimized = optimize(&graph, OptOptions::default()).unwrap().graph;
+    assert_eq!(run(&optimized), [0.0, -1000.0]);
+}
+
+#[test]
+fn a_pass_that_fails_is_named() {
+    struct Clumsy;
+    impl Pass for Clumsy {
+        fn name(&self) -> &'static str {
+            "clumsy"
+        }
+        fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+            graph.rewrite(|b, _| b.op(OpCode::Add, &[]).map(Some))
+        }
+    }
+    let mut b = GraphBuilder::default();
+    let x = f32s(&mut b, &[4]);
+    let error = PassManager::new().add_pass(Clumsy).run(&b.finish([x])).unwrap_err().to_string();
+    assert!(error.contains("pass clumsy: add"), "{error}");
+}
+
+#[test]
 fn a_pass_that_always_changes_something_stops_at_ten_rounds() {
     struct Restless;
     impl Pass for Restless {
         fn name(&self) -> &'static str {
             "restless"
         }
-        fn run(&self, graph: &girih_ir::Graph) -> Result<Option<girih_ir::Graph>> {
+        fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
             Ok(Some(graph.clone()))
         }
     }
@@ -342,7 +374,7 @@ fn a_pass_that_breaks_the_interface_is_found_out() {
         fn name(&self) -> &'static str {
             "vandal"
         }
-        fn run(&self, graph: &girih_ir::Graph) -> Result<Option<girih_ir::Graph>> {
+        fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
             let mut b = GraphBuilder::from_graph(graph.clone());
             let y = b.scalar(DType::F32, 1.0);
             Ok(Some(b.finish([y])))

@@ -47,6 +47,14 @@ pub enum Error {
         /// The cotangent's spec.
         found: TensorSpec,
     },
+    /// Cotangents that cannot be paired with the outputs.
+    #[error("vjp: {cotangents} cotangents for {outputs} outputs; expected one for each output")]
+    CotangentCount {
+        /// Outputs given.
+        outputs: usize,
+        /// Cotangents given.
+        cotangents: usize,
+    },
     /// A node that is not in the graph.
     #[error("{node} is not in the graph, which has {len} nodes")]
     UnknownNode {

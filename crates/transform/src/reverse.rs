@@ -56,16 +56,18 @@ pub fn gradients(
 /// The result is laid out as that of [`gradients`]. Outputs of integers are skipped with their
 /// cotangents: nothing flows through them.
 ///
-/// Errors: [`Error::WrtNotFloat`], [`Error::CotangentMismatch`], [`Error::UnknownNode`].
-///
-/// Panics if `outputs` and `cotangents` differ in length.
+/// Errors: [`Error::CotangentCount`], [`Error::CotangentMismatch`], [`Error::WrtNotFloat`],
+/// [`Error::UnknownNode`].
 pub fn vjp(
     graph: &Graph,
     outputs: &[NodeId],
     cotangents: &[NodeId],
     wrt: &[NodeId],
 ) -> Result<Graph> {
-    assert_eq!(outputs.len(), cotangents.len(), "one cotangent per output");
+    if outputs.len() != cotangents.len() {
+        let (outputs, cotangents) = (outputs.len(), cotangents.len());
+        return Err(Error::CotangentCount { outputs, cotangents });
+    }
     check_known(graph, [outputs, cotangents, wrt].into_iter().flatten().copied())?;
     for (index, &id) in wrt.iter().enumerate() {
         let dtype = graph.spec(id).dtype;

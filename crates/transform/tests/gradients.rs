@@ -50,6 +50,24 @@ fn rules_are_asked_only_between_the_inputs_and_the_output() {
 }
 
 #[test]
+fn several_outputs_pull_back_together_and_a_seed_replaces_the_one() {
+    let mut b = GraphBuilder::default();
+    let (x, ct) = (b.input(f32s(&[2])), b.input(f32s(&[2])));
+    let (y, z) = (b.sin(x).unwrap(), b.exp(x).unwrap());
+    let graph = b.finish([y]);
+    let both = vjp(&graph, &[y, z], &[ct, ct], &[x]).unwrap();
+    both.verify().unwrap();
+    let [_, pulled] = both.outputs()[..] else { panic!("an output and a product") };
+    assert_eq!(both.node(pulled).op.code, OpCode::Add, "{both}");
+
+    let mut b = GraphBuilder::default();
+    let (x, seed) = (b.input(f32s(&[])), b.input(f32s(&[])));
+    let y = b.neg(x).unwrap();
+    let graph = gradients(&b.finish([y]), y, &[x], Some(seed)).unwrap();
+    assert_eq!(graph.node(graph.outputs()[1]).inputs[..], [seed]);
+}
+
+#[test]
 fn unused_and_unreachable_inputs_get_zeros() {
     let mut b = GraphBuilder::default();
     let (x, y) = (b.input(f32s(&[])), b.input(f32s(&[2])));
@@ -105,6 +123,8 @@ fn meaningless_requests_are_errors_that_say_what_to_do() {
     let error = vjp(&graph, &[sum], &[x], &[x]).unwrap_err();
     assert!(matches!(&error, Error::CotangentMismatch { .. }), "{error}");
     assert!(message(error).contains("f32[3]"));
+    let error = vjp(&graph, &[sum], &[], &[x]).unwrap_err();
+    assert_eq!(error, Error::CotangentCount { outputs: 1, cotangents: 0 });
     let error = gradients(&graph, NodeId(99), &[x], None).unwrap_err();
     assert_eq!(error, Error::UnknownNode { node: NodeId(99), len: 3 });
 }

@@ -1,5 +1,5 @@
-//! A training step through gradients and optimisation together: the forward program is computed
-//! once, and the numbers are those of the program as recorded.
+//! Gradients and optimisation together: a training step computes its forward program once, and its
+//! numbers are those of the program as recorded.
 
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
@@ -82,4 +82,22 @@ fn an_optimised_training_step_has_the_same_bits() {
         let expected = evaluate(&graph, &arguments).unwrap();
         assert_eq!(evaluate(&optimized.graph, &arguments).unwrap(), expected, "{activation:?}");
     }
+}
+
+#[test]
+fn the_general_rule_of_a_power_is_optimised_to_the_one_of_a_square() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::scalar(DType::F32));
+    let two = b.scalar(DType::F32, 2.0);
+    let y = b.pow(x, two).unwrap();
+    let grads = gradients(&b.finish([y]), y, &[x], None).unwrap();
+    let expected = "\
+Graph:
+  %0 = input([], f32)
+  %1 = constant([], f32, 2.0)
+  %2 = mul(%0, %0) -> []
+  %3 = mul(%1, %0) -> []
+  outputs: [%2, %3]";
+    let optimized = optimize(&grads, OptOptions::default()).unwrap();
+    assert_eq!(optimized.graph.to_string(), expected);
 }
