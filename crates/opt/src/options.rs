@@ -86,6 +86,11 @@ impl OptOptions {
         self.0 >> pass as u32 & 1 == 1
     }
 
+    /// The set with that encoding; bits of no pass are ignored.
+    pub fn from_bits(bits: u32) -> Self {
+        OptOptions(bits & OptOptions::default().0)
+    }
+
     /// The encoding for cache keys, stable across versions.
     pub fn bits(self) -> u32 {
         self.0

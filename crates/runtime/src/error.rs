@@ -82,6 +82,16 @@ pub enum Error {
     /// The graph itself is wrong.
     #[error(transparent)]
     Graph(#[from] girih_ir::Error),
+    /// An environment variable that says nothing usable.
+    #[error("{variable}={value}: expected {expected}")]
+    Configuration {
+        /// Name of the variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// An earlier submission that this one needs has failed.
     #[error("an operation this one depends on has failed: {0}")]
     Dependency(Box<Error>),

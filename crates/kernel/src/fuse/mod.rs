@@ -60,6 +60,18 @@ impl FusionOptions {
         matmul_epilogue: false,
     };
 
+    /// The options with that encoding; bits of no option are ignored.
+    pub fn from_bits(bits: u32) -> FusionOptions {
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        FusionOptions {
+            elementwise: on(0),
+            views: on(1),
+            reduction_prologue: on(2),
+            reduction_epilogue: on(3),
+            matmul_epilogue: on(4),
+        }
+    }
+
     /// The options as bits, for keys of compiled programs. Stable: a bit keeps its meaning.
     pub fn bits(self) -> u32 {
         self.elementwise as u32

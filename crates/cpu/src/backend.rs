@@ -1,0 +1,222 @@
+//! The host's back end: passes, fusion, and a plan whose buffers are placed by liveness in one
+//! block.
+
+use crate::LoadedKernel;
+use crate::device::HostProgram;
+use girih_ir::{Graph, OpCode};
+use girih_kernel::{BufferKind, FusionOptions, Inst, Program, lower};
+use girih_opt::{OptOptions, Optimized, PassFlag, optimize};
+use girih_runtime::plan::PlannedBuffer;
+use girih_runtime::{
+    ArgumentSpec, Backend, Binary, CompileOptions, Error, ExecutionPlan, Operation, OutputSpec,
+    Placement, Result, allocator,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Compiles closed graphs for the host.
+pub struct HostBackend;
+
+impl Backend for HostBackend {
+    fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
+        let Optimized { graph: optimized, kept_arguments, .. } =
+            optimize(graph, passes(options)).map_err(compile_error)?;
+        let fusion = FusionOptions::from_bits(options.fusion);
+        let mut program = lower(&optimized, fusion).map_err(compile_error)?;
+        renumber_arguments(&mut program, &kept_arguments);
+        Ok(plan(graph, &optimized, program))
+    }
+}
+
+/// Kernels are made of primitives, so composites are decomposed whatever else is switched off.
+fn passes(options: CompileOptions) -> OptOptions {
+    OptOptions::from_bits(options.passes).with(PassFlag::Decompose)
+}
+
+fn compile_error(error: impl std::fmt::Display) -> Error {
+    Error::Compile(error.to_string())
+}
+
+/// The passes drop arguments that nothing needs; the plan takes the original ones all the same.
+fn renumber_arguments(program: &mut Program, kept: &[usize]) {
+    for buffer in &mut program.buffers {
+        if let BufferKind::Argument(i) = &mut buffer.kind {
+            *i = kept[*i];
+        }
+    }
+    for kernel in &mut program.kernels {
+        let prologue = match &mut kernel.core {
+            girih_kernel::Core::Reduce { prologue, .. } => Some(prologue),
+            _ => None,
+        };
+        for inst in prologue.into_iter().chain([&mut kernel.body]).flat_map(|b| &mut b.insts) {
+            if let Inst::Scalar { argument, .. } | Inst::Random { argument, .. } = inst {
+                *argument = kept[*argument];
+            }
+        }
+    }
+}
+
+fn plan(graph: &Graph, optimized: &Graph, program: Program) -> ExecutionPlan {
+    let arguments = graph.arguments().map(|id| {
+        let node = graph.node(id);
+        match node.op.code {
+            OpCode::Constant => ArgumentSpec::Scalar(node.spec.dtype),
+            _ if node.op.is_random() => ArgumentSpec::RandomKey,
+            _ => ArgumentSpec::Tensor(node.spec.clone()),
+        }
+    });
+    let (buffers, temporary_bytes) = place(&program);
+    let outputs = program.outputs.iter().zip(optimized.outputs()).map(|(buffer, &id)| OutputSpec {
+        spec: optimized.spec(id).clone(),
+        buffer: buffer.0 as usize,
+    });
+    let outputs = outputs.collect();
+    let mut operations = Vec::with_capacity(program.kernels.len());
+    let mut binaries: Vec<Binary> = Vec::with_capacity(program.kernels.len());
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        operations.push(Operation {
+            name: kernel.name.clone(),
+            compute: Some(i),
+            ..Operation::default()
+        });
+        binaries.push(Arc::new(HostProgram {
+            name: kernel.name.clone(),
+            kernel: LoadedKernel::new(kernel),
+        }));
+    }
+    ExecutionPlan {
+        operations,
+        binaries,
+        programs: Vec::new(),
+        buffers,
+        temporary_bytes,
+        arguments: arguments.collect(),
+        outputs,
+    }
+}
+
+/// Gives each buffer its memory. Temporaries live from the kernel that first writes them to the
+/// last that reads them, and share the lowest space free for that long (first fit in order of
+/// birth).
+fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
+    let count = program.buffers.len();
+    let mut last_use = vec![None; count];
+    for (at, kernel) in program.kernels.iter().enumerate() {
+        kernel.reads().chain(kernel.writes()).for_each(|b| last_use[b.0 as usize] = Some(at));
+    }
+    let mut placed: Vec<PlannedBuffer> = program
+        .buffers
+        .iter()
+        .map(|b| PlannedBuffer { placement: Placement::Unused, size_bytes: b.size_bytes() })
+        .collect();
+    for (buffer, planned) in program.buffers.iter().zip(&mut placed) {
+        if let BufferKind::Argument(i) = buffer.kind {
+            planned.placement = Placement::Argument(i);
+        }
+    }
+    for output in &program.outputs {
+        let i = output.0 as usize;
+        if program.buffers[i].kind == BufferKind::Computed {
+            placed[i].placement = Placement::Output;
+        }
+    }
+    let mut space = Space::default();
+    let mut dying: Vec<Vec<(usize, usize)>> = vec![Vec::new(); program.kernels.len()];
+    for (at, kernel) in program.kernels.iter().enumerate() {
+        for buffer in kernel.writes() {
+            let i = buffer.0 as usize;
+            let (true, Some(last)) = (placed[i].placement == Placement::Unused, last_use[i]) else {
+                continue;
+            };
+            let size = placed[i].size_bytes.next_multiple_of(allocator::ALIGNMENT);
+            let offset = space.take(size);
+            placed[i].placement = Placement::Temporary(offset);
+            dying[last].push((offset, size));
+        }
+        for (offset, size) in std::mem::take(&mut dying[at]) {
+            space.give(offset, size);
+        }
+    }
+    (placed, space.end)
+}
+
+/// Free intervals of a growing block.
+#[derive(Default)]
+struct Space {
+    free: BTreeMap<usize, usize>,
+    end: usize,
+}
+
+impl Space {
+    fn take(&mut self, size: usize) -> usize {
+        if let Some((&offset, &len)) = self.free.iter().find(|(_, len)| **len >= size) {
+            self.free.remove(&offset);
+            if len > size {
+                self.free.insert(offset + size, len - size);
+            }
+            return offset;
+        }
+        // Grow from the last free interval, if it touches the end.
+        let offset = match self.free.last_key_value() {
+            Some((&offset, &len)) if offset + len == self.end => {
+                self.free.remove(&offset);
+                offset
+            }
+            _ => self.end,
+        };
+        self.end = offset + size;
+        offset
+    }
+
+    fn give(&mut self, mut offset: usize, mut size: usize) {
+        if size == 0 {
+            return;
+        }
+        if let Some((&before, &len)) = self.free.range(..offset).next_back()
+            && before + len == offset
+        {
+            self.free.remove(&before);
+            (offset, size) = (before, size + len);
+        }
+        if let Some(len) = self.free.remove(&(offset + size)) {
+            size += len;
+        }
+        self.free.insert(offset, size);
+    }
+}
+
+/// What compilation makes of a graph, for people.
+pub struct Explanation {
+    /// The graph after the passes.
+    pub optimized: Graph,
+    /// The kernels, as text.
+    pub kernels: String,
+}
+
+/// Runs passes and fusion and shows their results, without a plan.
+///
+/// Errors: as [`HostBackend::compile`].
+pub fn explain(graph: &Graph, options: CompileOptions) -> Result<Explanation> {
+    let optimized = optimize(graph, passes(options)).map_err(compile_error)?.graph;
+    let fusion = FusionOptions::from_bits(options.fusion);
+    let kernels = lower(&optimized, fusion).map_err(compile_error)?.to_string();
+    Ok(Explanation { optimized, kernels })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_reused_by_liveness_and_grows_at_the_end_only() {
+        let mut space = Space::default();
+        let (a, b) = (space.take(256), space.take(128));
+        assert_eq!((a, b), (0, 256));
+        space.give(a, 256);
+        assert_eq!(space.take(128), 0);
+        space.give(b, 128);
+        assert_eq!(space.take(512), 128, "the free tail grows instead of a gap being left");
+        assert_eq!(space.end, 640);
+    }
+}

@@ -1,0 +1,202 @@
+//! The host device: its memory is one reserved range of the process, its launches run on the
+//! calling thread and the kernel pool.
+
+use crate::{LoadedKernel, pool::Pool};
+use girih_kernel::exec::{Bindings, ExecError};
+use girih_runtime::{
+    Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
+    Result,
+};
+use memmap2::{MmapMut, MmapOptions};
+use std::sync::Arc;
+
+/// The processor this process runs on.
+pub struct HostDevice {
+    properties: Properties,
+    allocator: Arc<Allocator>,
+    /// Reserved, not committed: pages appear when first touched and stay.
+    #[allow(dead_code, reason = "holds the mapping that `base` points into")]
+    memory: MmapMut,
+    base: u64,
+    size: usize,
+}
+
+/// A kernel as the host's back end compiles it; loading it changes nothing.
+pub(crate) struct HostProgram {
+    pub name: String,
+    pub kernel: LoadedKernel,
+}
+
+/// The environment variable that limits the device's memory.
+const MEMORY_LIMIT: &str = "GIRIH_MEMORY_LIMIT";
+
+impl HostDevice {
+    /// The host with as much memory as the machine, or the container around the process, has; or
+    /// as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
+    ///
+    /// Errors: [`Error::Configuration`] for a limit that is no number; [`Error::Launch`] if the
+    /// address range cannot be reserved.
+    pub fn new() -> Result<HostDevice> {
+        let size = match std::env::var(MEMORY_LIMIT) {
+            Ok(text) => parse_bytes(&text).ok_or_else(|| Error::Configuration {
+                variable: MEMORY_LIMIT,
+                value: text.clone(),
+                expected: "a number of bytes, such as 8000000000 or 8G",
+            })?,
+            Err(_) => memory_of_machine(),
+        };
+        let size = size.next_multiple_of(1 << 21);
+        let mut memory =
+            MmapOptions::new().len(size).no_reserve_swap().map_anon().map_err(|e| {
+                Error::Launch {
+                    operation: "reserving memory".into(),
+                    device: "cpu".into(),
+                    reason: format!("{size} bytes: {e}; set {MEMORY_LIMIT} to less"),
+                }
+            })?;
+        #[cfg(target_os = "linux")]
+        {
+            // Fewer page faults on first touch; a system without huge pages is fine too.
+            let _ = memory.advise(memmap2::Advice::HugePage);
+        }
+        let base = memory.as_mut_ptr() as u64;
+        Ok(HostDevice {
+            properties: Properties {
+                name: "cpu".into(),
+                target: format!("cpu/{}", std::env::consts::ARCH),
+                memory_bytes: size,
+            },
+            allocator: Allocator::new("cpu", &[size]),
+            memory,
+            base,
+            size,
+        })
+    }
+}
+
+fn parse_bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (digits, shift) = match text.char_indices().last()? {
+        (i, 'K' | 'k') => (&text[..i], 10),
+        (i, 'M' | 'm') => (&text[..i], 20),
+        (i, 'G' | 'g') => (&text[..i], 30),
+        _ => (text, 0),
+    };
+    digits.trim().parse::<usize>().ok()?.checked_mul(1 << shift).filter(|&n| n > 0)
+}
+
+/// The smaller of the machine's memory and the control group's limit.
+fn memory_of_machine() -> usize {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<usize>().ok())
+        .map_or(16 << 30, |kb| kb << 10);
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
+    group.trim().parse::<usize>().map_or(total, |limit| limit.min(total))
+}
+
+impl Device for HostDevice {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    #[inline]
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
+        let address = handle.resolve(&[(self.base, self.size)]);
+        let inside = |a: u64| {
+            // Memory of another owner is that owner's word; our own range can be checked.
+            a < self.base
+                || a >= self.base + self.size as u64
+                || a - self.base + size as u64 <= self.size as u64
+        };
+        address.filter(|&a| inside(a)).ok_or_else(|| Error::InvalidHandle {
+            device: self.properties.name.clone(),
+            handle: handle.to_string(),
+            size,
+        })
+    }
+
+    fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
+        let address = self.resolve(target, source.len())? as *mut u8;
+        // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns
+        // the block there and the scheduler runs nothing else on it, and host slices never alias
+        // the device's range.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), address, source.len()) };
+        Ok(())
+    }
+
+    fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()> {
+        let address = self.resolve(source, target.len())? as *const u8;
+        // SAFETY: as in `copy_to_device`, with source and target exchanged.
+        unsafe { std::ptr::copy_nonoverlapping(address, target.as_mut_ptr(), target.len()) };
+        Ok(())
+    }
+
+    fn load(&self, binary: &Binary) -> Result<LoadedProgram> {
+        Ok(binary.clone())
+    }
+
+    fn launch(&self, program: &LoadedProgram, arguments: &ArgumentBlock) -> Result<()> {
+        let Some(program) = program.downcast_ref::<HostProgram>() else {
+            return Err(Error::Launch {
+                operation: "launch".into(),
+                device: self.properties.name.clone(),
+                reason: "the program was compiled for another device".into(),
+            });
+        };
+        // On the host the argument block is the pointer table itself.
+        const { assert!(size_of::<*mut u8>() == size_of::<u64>()) };
+        let buffers: &[u64] = &arguments.addresses;
+        // SAFETY: the assertion above; any bits are a valid raw pointer.
+        let buffers: &[*mut u8] =
+            unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
+        let bindings =
+            Bindings { buffers, arguments: &arguments.words, workspace: std::ptr::null_mut() };
+        // SAFETY: the executor bound each buffer of the plan to a block of at least its size that
+        // stays alive with the argument block, and no other launch writes it meanwhile.
+        let outcome = unsafe { program.kernel.run(&bindings, Pool::global()) };
+        outcome.map_err(|error| match error {
+            ExecError::IndexOutOfBounds { index, size } => {
+                Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
+            }
+            error => Error::Launch {
+                operation: program.name.clone(),
+                device: self.properties.name.clone(),
+                reason: error.to_string(),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_limits_parse_with_suffixes() {
+        assert_eq!(parse_bytes("1024"), Some(1024));
+        assert_eq!(parse_bytes(" 8G "), Some(8 << 30));
+        assert_eq!(parse_bytes("3 m"), Some(3 << 20));
+        for bad in ["", "G", "-1", "1.5G", "0", "lots", "99999999999G"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_went_and_foreign_handles_are_refused() {
+        let device = HostDevice::new().unwrap();
+        let block = device.allocator().allocate(5).unwrap();
+        device.copy_to_device(&[1, 2, 3, 4, 5], block.handle()).unwrap();
+        let mut back = [0; 5];
+        device.copy_from_device(block.handle(), &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4, 5]);
+        let beyond = block.handle().offset(device.properties().memory_bytes);
+        assert!(matches!(device.resolve(beyond, 1), Err(Error::InvalidHandle { .. })));
+    }
+}
