@@ -1,0 +1,129 @@
+//! Host data in and out.
+
+use crate::{Error, Result, Tensor, eval};
+use girih_ir::{DType, Shape, TensorSpec};
+use half::{bf16, f16};
+
+/// A Rust type that is a tensor's element type in memory.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+    /// The elements' memory.
+    fn bytes(slice: &[Self]) -> Vec<u8>;
+    /// Elements from memory whose length is a multiple of the element's.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+macro_rules! element {
+    ($($ty:ty = $dtype:ident),*) => {
+        $(impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+
+            fn bytes(slice: &[Self]) -> Vec<u8> {
+                bytemuck::cast_slice(slice).to_vec()
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                bytemuck::allocation::pod_collect_to_vec(bytes)
+            }
+        })*
+    };
+}
+
+element!(
+    u8 = U8,
+    i8 = I8,
+    i16 = I16,
+    i32 = I32,
+    i64 = I64,
+    f16 = F16,
+    bf16 = BF16,
+    f32 = F32,
+    f64 = F64
+);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn bytes(slice: &[Self]) -> Vec<u8> {
+        slice.iter().map(|&b| b as u8).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+        bytes.iter().map(|&b| b != 0).collect()
+    }
+}
+
+impl Tensor {
+    /// A tensor with a copy of the elements, row-major.
+    ///
+    /// Errors: [`Error::DataLength`] unless there are as many elements as the shape holds.
+    pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
+        let spec = TensorSpec::new(shape, T::DTYPE);
+        Tensor::from_bytes(&spec, &T::bytes(data))
+    }
+
+    /// A tensor with a copy of the bytes, row-major, in the machine's byte order; bool is one byte
+    /// of 0 or 1 per element.
+    ///
+    /// Errors: [`Error::DataLength`].
+    pub fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
+        spec.shape.check("from_slice", spec.dtype)?;
+        if bytes.len() != spec.size_bytes() {
+            return Err(Error::DataLength {
+                shape: spec.shape.clone(),
+                expected: spec.numel(),
+                found: bytes.len() / spec.dtype.size(),
+            });
+        }
+        eval::from_bytes(spec, bytes)
+    }
+
+    /// A tensor over a value of the device's, without a copy. For front ends that share memory.
+    pub fn from_value(spec: &TensorSpec, value: girih_runtime::Value) -> Tensor {
+        Tensor::available(girih_ir::OpCode::Input, spec, value)
+    }
+
+    /// The tensor's value on the device, computed if need be.
+    pub fn value(&self) -> Result<girih_runtime::Value> {
+        eval::value(self, "reading a tensor")
+    }
+
+    /// The device address of the tensor's first element, computed if need be, and what keeps it
+    /// valid. On the host device the address is a pointer.
+    pub fn address(&self) -> Result<(u64, girih_runtime::Value)> {
+        let value = self.value()?;
+        let device = eval::executor()?.device();
+        Ok((device.resolve(value.handle(), self.spec().size_bytes())?, value))
+    }
+
+    /// All elements, row-major. Computes the tensor if need be.
+    ///
+    /// Errors: [`Error::ElementType`] if the tensor holds another type.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::ElementType { expected: T::DTYPE, found: self.dtype() });
+        }
+        Ok(T::from_bytes(&eval::to_bytes(self)?))
+    }
+
+    /// All elements as f64, row-major (i64 values beyond 2^53 are rounded).
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        self.astype(DType::F64)?.to_vec()
+    }
+
+    /// The only element.
+    ///
+    /// Errors: [`Error::NotScalar`] unless there is exactly one; [`Error::ElementType`].
+    pub fn item<T: Element>(&self) -> Result<T> {
+        if self.numel() != 1 {
+            return Err(Error::NotScalar { what: "item", shape: self.shape() });
+        }
+        Ok(self.to_vec()?[0])
+    }
+
+    /// The elements' bytes, row-major. Computes the tensor if need be.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        eval::to_bytes(self)
+    }
+}

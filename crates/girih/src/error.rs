@@ -1,0 +1,105 @@
+//! The errors a user of the library meets.
+
+use crate::location::Location;
+use std::fmt;
+
+/// Result of the library's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the values that made it so and what to do.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An op cannot be recorded with these operands or attributes.
+    #[error(transparent)]
+    Record(#[from] girih_ir::Error),
+    /// A gradient cannot be taken.
+    #[error(transparent)]
+    Transform(#[from] girih_transform::Error),
+    /// Compilation or execution failed; the tensors stay lazy and may be evaluated again.
+    #[error("{source}{}", At(.at))]
+    Evaluation {
+        /// What the runtime says.
+        source: girih_runtime::Error,
+        /// The lines that recorded the ops that may be meant, most likely first.
+        at: Vec<String>,
+    },
+    /// The value of a placeholder was asked for while a function is traced.
+    #[error(
+        "{what} needs the value of a tensor of shape {shape} that stands for an argument of a \
+         traced function{}; it has no value while the function is traced. Use `where` to choose \
+         between values, keep the decision out of the traced function, or pass the value as a \
+         static argument", At(.at)
+    )]
+    TracedValue {
+        /// What was attempted.
+        what: &'static str,
+        /// The tensor's shape.
+        shape: String,
+        /// The line that recorded it, if known.
+        at: Vec<String>,
+    },
+    /// Data of another length than the shape says.
+    #[error("{found} elements do not fill a tensor of shape {shape}, which holds {expected}")]
+    DataLength {
+        /// The shape.
+        shape: girih_ir::Shape,
+        /// Elements of the shape.
+        expected: usize,
+        /// Elements given.
+        found: usize,
+    },
+    /// Data read as another element type than the tensor's.
+    #[error("the tensor holds {found}, not {expected}; convert it with astype first")]
+    ElementType {
+        /// The type asked for.
+        expected: girih_ir::DType,
+        /// The tensor's dtype.
+        found: girih_ir::DType,
+    },
+    /// One value was asked of a tensor with more or none.
+    #[error("{what} needs a tensor with exactly one element, got shape {shape}")]
+    NotScalar {
+        /// What was attempted.
+        what: &'static str,
+        /// The tensor's shape.
+        shape: girih_ir::Shape,
+    },
+    /// An argument that no op can take.
+    #[error("{0}")]
+    InvalidArgument(String),
+}
+
+impl Error {
+    pub(crate) fn evaluation(source: girih_runtime::Error, at: Vec<Location>) -> Error {
+        let mut lines: Vec<String> = Vec::new();
+        for location in at {
+            let line = location.to_string();
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        Error::Evaluation { source, at: lines }
+    }
+}
+
+struct At<'a>(&'a Vec<String>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, " (recorded at {one})"),
+            many => write!(f, " (recorded at one of {})", many.join(", ")),
+        }
+    }
+}
+
+impl From<girih_runtime::Error> for Error {
+    fn from(source: girih_runtime::Error) -> Error {
+        match source {
+            girih_runtime::Error::Graph(error) => Error::Record(error),
+            source => Error::Evaluation { source, at: Vec::new() },
+        }
+    }
+}

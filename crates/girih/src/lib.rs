@@ -1,0 +1,44 @@
+//! Girih: a lazy tensor compiler and runtime.
+//!
+//! A [`Tensor`] records what is done to it instead of computing it. [`eval`] cuts out what is
+//! needed, optimises it as a whole, compiles it once per shape of computation, and runs it.
+//!
+//! ```
+//! use girih::Tensor;
+//!
+//! let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
+//! let y = x.mul(2.0)?.add(1.0)?; // recorded, not computed
+//! assert!(y.is_lazy());
+//! assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0, 7.0]); // computed here
+//! # Ok::<(), girih::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod context;
+mod data;
+mod display;
+mod error;
+mod eval;
+pub mod location;
+pub mod nn;
+mod node;
+mod ops;
+pub mod optim;
+pub mod plot;
+pub mod random;
+mod tensor;
+mod transform;
+
+pub use context::{Graph, ReuseScope, Scope, current_graph, swap_graph};
+pub use data::Element;
+pub use error::{Error, Result};
+pub use eval::{
+    CompilationInfo, Stats, async_eval, cache_stats, clear_cache, compile_graph, eval, graph_of,
+    reset_peak_memory, set_num_threads, set_options,
+};
+pub use girih_ir::{DType, Literal, Shape, TensorSpec};
+pub use girih_runtime::CompileOptions;
+pub use girih_transform::Error as TransformError;
+pub use ops::{Index, Operand, binary, concat, default_int, split, stack, where_};
+pub use tensor::Tensor;
+pub use transform::{Trace, grad, value_and_grad};

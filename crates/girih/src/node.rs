@@ -1,0 +1,232 @@
+//! The recorded node: what a tensor handle points to.
+//!
+//! A node and its bookkeeping (reference counts, registry entry) take at most 100 bytes: shapes up
+//! to rank 4 are inline, the edges and the value share one slot, and the source line sits in the
+//! padding of that slot.
+
+use crate::location::Location;
+use girih_ir::{Attrs, DType, Op, OpCode, Shape, TensorSpec};
+use girih_runtime::{Completion, Value};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One value of a recording: immutable but for its state.
+pub(crate) struct Node {
+    attrs: Attrs,
+    shape: CompactShape,
+    rank: u8,
+    dtype: DType,
+    code: OpCode,
+    id: u32,
+    state: Mutex<State>,
+}
+
+/// Sizes up to rank 4 below 2^32 inline; others interned, with the id in the first word.
+type CompactShape = [u32; 4];
+
+const SPILLED: u8 = u8::MAX;
+
+/// Where a node's value stands.
+pub(crate) enum State {
+    /// No operands: a constant, an iota, or a placeholder.
+    Leaf,
+    /// A random leaf with its place in the generator's sequence.
+    Random {
+        key: u64,
+        offset: u64,
+    },
+    Unary(Location, Arc<Node>),
+    Binary(Location, Arc<Node>, Arc<Node>),
+    Nary(Location, Box<[Arc<Node>]>),
+    /// Claimed by an evaluation; keeps what is needed to be lazy again if that fails.
+    Scheduled(Box<Scheduled>),
+    Available(Value),
+}
+
+/// A claimed node.
+pub(crate) struct Scheduled {
+    pub lazy: State,
+    pub completion: Arc<Completion>,
+    /// Set once memory is bound; other evaluations may then read it after the completion.
+    pub value: Option<Value>,
+}
+
+static SHAPES: Mutex<Option<Interner>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Interner {
+    shapes: Vec<Shape>,
+    ids: FxHashMap<Shape, u32>,
+}
+
+fn intern(shape: &Shape) -> u32 {
+    let mut table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = table.get_or_insert_default();
+    if let Some(&id) = table.ids.get(shape) {
+        return id;
+    }
+    let id = table.shapes.len() as u32;
+    table.shapes.push(shape.clone());
+    table.ids.insert(shape.clone(), id);
+    id
+}
+
+fn compact(shape: &Shape) -> (CompactShape, u8) {
+    let mut dims = [0; 4];
+    let fits = shape.rank() <= 4 && shape.iter().all(|&d| u32::try_from(d).is_ok());
+    if !fits {
+        dims[0] = intern(shape);
+        return (dims, SPILLED);
+    }
+    for (dim, &size) in dims.iter_mut().zip(shape.iter()) {
+        *dim = size as u32;
+    }
+    (dims, shape.rank() as u8)
+}
+
+impl Node {
+    pub fn new(op: Op, spec: &TensorSpec, state: State, id: u32) -> Node {
+        let (shape, rank) = compact(&spec.shape);
+        let Op { code, attrs } = op;
+        Node { attrs, shape, rank, dtype: spec.dtype, code, id, state: Mutex::new(state) }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub fn op(&self) -> Op {
+        Op { code: self.code, attrs: self.attrs.clone() }
+    }
+
+    pub fn code(&self) -> OpCode {
+        self.code
+    }
+
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> Shape {
+        if self.rank == SPILLED {
+            let table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = table.as_ref().expect("the shape was interned when the node was made");
+            return table.shapes[self.shape[0] as usize].clone();
+        }
+        self.shape[..self.rank as usize].iter().map(|&d| d as usize).collect()
+    }
+
+    pub fn spec(&self) -> TensorSpec {
+        TensorSpec { shape: self.shape(), dtype: self.dtype }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        // Each critical section leaves the state whole, also when it unwinds.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The line that recorded the node, while it is lazy.
+    pub fn location(&self) -> Location {
+        self.state().location()
+    }
+}
+
+impl State {
+    pub fn with_inputs(location: Location, mut inputs: SmallVec<[Arc<Node>; 3]>) -> State {
+        match (inputs.len(), inputs.pop()) {
+            (1, Some(a)) => State::Unary(location, a),
+            (2, Some(b)) => {
+                let a = inputs.swap_remove(0);
+                State::Binary(location, a, b)
+            }
+            (_, None) => State::Leaf,
+            (_, Some(last)) => {
+                inputs.push(last);
+                State::Nary(location, inputs.into_vec().into_boxed_slice())
+            }
+        }
+    }
+
+    /// Operands of a lazy or scheduled node.
+    pub fn for_each_input(&self, mut f: impl FnMut(&Arc<Node>)) {
+        match self {
+            State::Unary(_, a) => f(a),
+            State::Binary(_, a, b) => {
+                f(a);
+                f(b);
+            }
+            State::Nary(_, inputs) => inputs.iter().for_each(f),
+            State::Scheduled(s) => s.lazy.for_each_input(f),
+            State::Leaf | State::Random { .. } | State::Available(_) => {}
+        }
+    }
+
+    fn location(&self) -> Location {
+        match self {
+            State::Unary(at, _) | State::Binary(at, ..) | State::Nary(at, _) => *at,
+            State::Scheduled(s) => s.lazy.location(),
+            State::Leaf | State::Random { .. } | State::Available(_) => Location::default(),
+        }
+    }
+
+    fn release(self, stack: &mut Vec<Arc<Node>>) {
+        match self {
+            State::Unary(_, a) => stack.push(a),
+            State::Binary(_, a, b) => stack.extend([a, b]),
+            State::Nary(_, inputs) => stack.extend(inputs),
+            State::Scheduled(s) => s.lazy.release(stack),
+            State::Leaf | State::Random { .. } | State::Available(_) => {}
+        }
+    }
+}
+
+impl Drop for Node {
+    /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop_state(std::mem::replace(state, State::Leaf));
+    }
+}
+
+/// Lets go of a state's operands without recursion.
+pub(crate) fn drop_state(state: State) {
+    let mut stack = Vec::new();
+    state.release(&mut stack);
+    while let Some(node) = stack.pop() {
+        if let Some(mut node) = Arc::into_inner(node) {
+            let state = node.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(state, State::Leaf).release(&mut stack);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_its_bookkeeping_fits_in_100_bytes() {
+        let counts = 2 * size_of::<usize>();
+        let registry_entry = size_of::<std::sync::Weak<Node>>();
+        assert!(size_of::<Node>() + counts + registry_entry <= 100, "{}", size_of::<Node>());
+    }
+
+    #[test]
+    fn shapes_beyond_the_inline_ones_survive() {
+        for shape in [
+            Shape::from([1, 2, 3, 4, 5]),
+            Shape::from([1 << 40, 2]),
+            Shape::scalar(),
+            Shape::from([0, 7]),
+        ] {
+            let spec = TensorSpec::new(shape.clone(), DType::I8);
+            let node = Node::new(OpCode::Input.into(), &spec, State::Leaf, 0);
+            assert_eq!(node.spec(), spec);
+        }
+    }
+}

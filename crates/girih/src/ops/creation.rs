@@ -1,0 +1,115 @@
+//! Constants and ranges.
+
+use super::elementwise::int_literal;
+use crate::node::State;
+use crate::{Error, Result, Tensor};
+use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
+
+use super::Operand;
+
+impl Tensor {
+    /// Zeros.
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+        Tensor::splat("zeros", Literal::from_i64(dtype, 0), shape.into())
+    }
+
+    /// Ones.
+    pub fn ones(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+        Tensor::splat("ones", Literal::from_i64(dtype, 1), shape.into())
+    }
+
+    /// A tensor whose elements all equal `value`.
+    ///
+    /// Errors: an integer that the dtype cannot hold; a tensor as value.
+    pub fn full<'a>(
+        value: impl Into<Operand<'a>>,
+        shape: impl Into<Shape>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let literal = match value.into() {
+            Operand::Bool(v) => Literal::from_i64(dtype, v as i64),
+            Operand::Int(v) => int_literal(v, dtype)?,
+            Operand::Float(v) => Literal::from_f64(dtype, v),
+            Operand::Tensor(_) => {
+                return Err(Error::InvalidArgument(
+                    "full: the value must be a scalar; use broadcast_to for a tensor".into(),
+                ));
+            }
+        };
+        Tensor::splat("full", literal, shape.into())
+    }
+
+    fn splat(op: &'static str, literal: Literal, shape: Shape) -> Result<Tensor> {
+        shape.check(op, literal.dtype)?;
+        Ok(Tensor::constant(literal, shape))
+    }
+
+    /// Each element's index along an axis.
+    pub fn iota(shape: impl Into<Shape>, axis: usize, dtype: DType) -> Result<Tensor> {
+        let spec = TensorSpec::new(shape, dtype);
+        spec.shape.check("iota", dtype)?;
+        if axis >= spec.shape.rank() {
+            let (axis, rank) = (axis as i64, spec.shape.rank());
+            return Err(girih_ir::Error::AxisOutOfRange { op: "iota", axis, rank }.into());
+        }
+        let op = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
+        Ok(Tensor::leaf(op, &spec, State::Leaf))
+    }
+
+    /// `start, start + step, …` up to but without `stop`.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a step of zero or bounds that are not finite.
+    #[track_caller]
+    pub fn arange(start: f64, stop: f64, step: f64, dtype: DType) -> Result<Tensor> {
+        let count = ((stop - start) / step).ceil();
+        if step == 0.0 || !(start.is_finite() && step.is_finite()) || count.is_nan() {
+            return Err(Error::InvalidArgument(format!(
+                "arange: no range from {start} to {stop} by {step}; all three must be finite and \
+                 the step not zero"
+            )));
+        }
+        let n = Shape::from_signed("arange", &[count.max(0.0) as i64])?;
+        let whole = [start, step].iter().all(|v| v.fract() == 0.0);
+        if !dtype.is_float() && whole {
+            let steps = Tensor::iota(n, 0, DType::I64)?;
+            return scaled(&steps, start as i64, step as i64)?.astype(dtype);
+        }
+        // Computed in f64 and rounded once.
+        let steps = Tensor::iota(n, 0, DType::F64)?;
+        steps.mul(step)?.add(start)?.astype(dtype)
+    }
+
+    /// `num` evenly spaced values from `start` to `stop`, the last one included if `endpoint`.
+    #[track_caller]
+    pub fn linspace(
+        start: f64,
+        stop: f64,
+        num: usize,
+        endpoint: bool,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let divisions = if endpoint { num.saturating_sub(1) } else { num };
+        let step = (stop - start) / divisions.max(1) as f64;
+        let index = Tensor::iota([num], 0, DType::F64)?;
+        let values = index.mul(step)?.add(start)?;
+        if !endpoint || num < 2 {
+            return values.astype(dtype);
+        }
+        // The end exactly, whatever the rounding of the steps.
+        let last = index.eq(divisions as f64)?;
+        super::where_(&last, stop, &values)?.astype(dtype)
+    }
+
+    /// Ones on the `k`-th diagonal of an `n` by `m` matrix, zeros elsewhere.
+    #[track_caller]
+    pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Result<Tensor> {
+        let rows = Tensor::iota([n, m], 0, DType::I64)?;
+        let columns = Tensor::iota([n, m], 1, DType::I64)?;
+        rows.add(k)?.eq(&columns)?.astype(dtype)
+    }
+}
+
+fn scaled(steps: &Tensor, start: i64, step: i64) -> Result<Tensor> {
+    let scaled = if step == 1 { steps.clone() } else { steps.mul(step)? };
+    if start == 0 { Ok(scaled) } else { scaled.add(start) }
+}

@@ -1,0 +1,95 @@
+//! Matrix products and the functions of neural networks.
+
+use crate::{Error, Result, Tensor};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Attrs, Op, OpCode, Real};
+
+impl Tensor {
+    /// Matrix product with NumPy's rules: vectors are rows or columns, leading axes broadcast.
+    ///
+    /// Errors: a shape error for scalars and for inner sizes that differ.
+    #[track_caller]
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        let dtype = self.dtype().promote(other.dtype()).promote(girih_ir::DType::U8);
+        let (a, b) = (self.astype(dtype)?, other.astype(dtype)?);
+        let (a_shape, b_shape) = (a.shape(), b.shape());
+        let scalar = a_shape.rank() == 0 || b_shape.rank() == 0;
+        let (k_a, k_b) = match scalar {
+            true => (0, 1),
+            false => (a_shape[a_shape.rank() - 1], b_shape[b_shape.rank().saturating_sub(2)]),
+        };
+        if k_a != k_b {
+            let reason = match scalar {
+                true => "neither may be a scalar; use * for that".to_string(),
+                false => format!("the inner sizes {k_a} and {k_b} must be equal"),
+            };
+            let (op, lhs, rhs) = ("matmul", a_shape, b_shape);
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        let row = if a_shape.rank() == 1 { a.unsqueeze(0)? } else { a };
+        let column = if b_shape.rank() == 1 { b.unsqueeze(1)? } else { b };
+        let mut out = Tensor::record(OpCode::Matmul.into(), &[&row, &column])?;
+        if b_shape.rank() == 1 {
+            out = out.squeeze(Some(&[-1]))?;
+        }
+        if a_shape.rank() == 1 {
+            let axis = if b_shape.rank() == 1 { -1 } else { -2 };
+            out = out.squeeze(Some(&[axis]))?;
+        }
+        Ok(out)
+    }
+
+    #[track_caller]
+    fn along(&self, code: OpCode, axis: i64) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let axis = normalize_axis(code.def().name, axis, self.rank())?;
+        Tensor::record(Op::new(code, Attrs::Axis(axis as u8)), &[&x])
+    }
+
+    /// Exponentials normalised to sum to one along an axis.
+    #[track_caller]
+    pub fn softmax(&self, axis: i64) -> Result<Tensor> {
+        self.along(OpCode::Softmax, axis)
+    }
+
+    /// The logarithm of softmax, without underflow.
+    #[track_caller]
+    pub fn log_softmax(&self, axis: i64) -> Result<Tensor> {
+        self.along(OpCode::LogSoftmax, axis)
+    }
+
+    /// Normalises over the last `ndims` axes, then scales by `weight` and shifts by `bias`, each
+    /// of the normalised axes' shape.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a bias without a weight.
+    #[track_caller]
+    pub fn layer_norm(
+        &self,
+        ndims: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
+        let op = Op::new(OpCode::LayerNorm, Attrs::Norm { ndims, eps: Real::from(eps) });
+        match (weight, bias) {
+            (None, None) => Tensor::record(op, &[&x]),
+            (Some(w), None) => Tensor::record(op, &[&x, &w.astype(x.dtype())?]),
+            (Some(w), Some(b)) => {
+                Tensor::record(op, &[&x, &w.astype(x.dtype())?, &b.astype(x.dtype())?])
+            }
+            (None, Some(_)) => {
+                Err(Error::InvalidArgument("layer_norm: a bias needs a weight too".into()))
+            }
+        }
+    }
+
+    /// The negative log-likelihood of integer labels under softmax of these logits, per row:
+    /// classes on the last axis, labels of the other axes' shape.
+    #[track_caller]
+    pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
+        let logits = self.astype(self.dtype().to_float())?;
+        Tensor::record(OpCode::CrossEntropy.into(), &[&logits, labels])
+    }
+}

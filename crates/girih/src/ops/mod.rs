@@ -1,0 +1,20 @@
+//! The tensor methods, by family. Each checks and converts what users may write (negative axes,
+//! scalars, mixed dtypes) and records ops of the registry.
+
+mod creation;
+mod elementwise;
+mod functional;
+mod index;
+mod reduce;
+mod shape;
+
+pub use elementwise::{Operand, binary, where_};
+pub use index::Index;
+pub use shape::{concat, split, stack};
+
+use girih_ir::DType;
+
+/// The integer dtype of results and of integers without one: i64, as NumPy's.
+pub const fn default_int() -> DType {
+    DType::I64
+}

@@ -1,0 +1,128 @@
+//! Reductions. `axes` of `None` means all; negative axes count from the end.
+
+use super::default_int;
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::reduce::axis_set;
+use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
+
+impl Tensor {
+    #[track_caller]
+    fn reduce(&self, code: OpCode, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        let axes = axis_set(code.def().name, axes, self.rank())?;
+        Tensor::record(Op::new(code, Attrs::axes(axes, keepdims)), &[self])
+    }
+
+    /// Sum. Integers and bool are summed as i64.
+    #[track_caller]
+    pub fn sum(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceSum, axes, keepdims)
+    }
+
+    /// Product. Integers and bool are multiplied as i64.
+    #[track_caller]
+    pub fn prod(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceProd, axes, keepdims)
+    }
+
+    /// Largest element, NaN if any is.
+    #[track_caller]
+    pub fn max(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.reduce(OpCode::ReduceMax, axes, keepdims)
+    }
+
+    /// Smallest element, NaN if any is.
+    #[track_caller]
+    pub fn min(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.reduce(OpCode::ReduceMin, axes, keepdims)
+    }
+
+    /// True where any element is nonzero.
+    #[track_caller]
+    pub fn any(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(DType::Bool)?.reduce(OpCode::ReduceAny, axes, keepdims)
+    }
+
+    /// True where all elements are nonzero.
+    #[track_caller]
+    pub fn all(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(DType::Bool)?.reduce(OpCode::ReduceAll, axes, keepdims)
+    }
+
+    #[track_caller]
+    fn arg(&self, code: OpCode, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
+        if let Some(axis) = axis {
+            return self.reduce(code, Some(&[axis]), keepdims);
+        }
+        let flat = self.reshape(&[-1])?.reduce(code, Some(&[0]), false)?;
+        match keepdims {
+            true => flat.reshape(&vec![1; self.rank()]),
+            false => Ok(flat),
+        }
+    }
+
+    /// Index (i64) of the first largest element along an axis, or in row-major order.
+    #[track_caller]
+    pub fn argmax(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
+        self.arg(OpCode::Argmax, axis, keepdims)
+    }
+
+    /// Index (i64) of the first smallest element along an axis, or in row-major order.
+    #[track_caller]
+    pub fn argmin(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
+        self.arg(OpCode::Argmin, axis, keepdims)
+    }
+
+    /// Mean; NaN over nothing. Integers become f32.
+    #[track_caller]
+    pub fn mean(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(self.dtype().to_float())?.reduce(OpCode::Mean, axes, keepdims)
+    }
+
+    /// Variance with `correction` subtracted from the count in the divisor (0: population,
+    /// 1: Bessel's). Integers become f32.
+    #[track_caller]
+    pub fn var(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let axes = axis_set("var", axes, self.rank())?;
+        let correction = Real::from(correction);
+        Tensor::record(Op::new(OpCode::Var, Attrs::Moments { axes, keepdims, correction }), &[&x])
+    }
+
+    /// Standard deviation: the square root of [`Tensor::var`].
+    #[track_caller]
+    pub fn std(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
+        self.var(axes, correction, keepdims)?.sqrt()
+    }
+
+    /// `log(sum(exp(x)))` without overflow; -inf over nothing.
+    #[track_caller]
+    pub fn logsumexp(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(self.dtype().to_float())?.reduce(OpCode::LogSumExp, axes, keepdims)
+    }
+
+    /// Number of nonzero elements, as i64.
+    #[track_caller]
+    pub fn count_nonzero(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        self.astype(DType::Bool)?.astype(default_int())?.sum(axes, keepdims)
+    }
+
+    /// Some axes reversed; all of them for `None`.
+    #[track_caller]
+    pub fn flip(&self, axes: Option<&[i64]>) -> Result<Tensor> {
+        let axes = axis_set("flip", axes, self.rank())?;
+        if axes == AxisSet::default() {
+            return Ok(self.clone());
+        }
+        Tensor::record(Op::new(OpCode::Flip, Attrs::axes(axes, false)), &[self])
+    }
+
+    /// True if any (the only) element is nonzero: what `if` asks in Python.
+    ///
+    /// Errors: [`Error::NotScalar`].
+    pub fn truth(&self) -> Result<bool> {
+        if self.numel() != 1 {
+            return Err(Error::NotScalar { what: "a truth value", shape: self.shape() });
+        }
+        self.astype(DType::Bool)?.item()
+    }
+}

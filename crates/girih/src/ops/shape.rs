@@ -1,0 +1,232 @@
+//! Shape, order and placement of elements.
+
+use super::Operand;
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::{PadDim, SliceDim};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use std::sync::Arc;
+
+impl Tensor {
+    /// The same elements in the same order under another shape; one size may be -1.
+    ///
+    /// Errors: a shape error unless the element counts agree.
+    #[track_caller]
+    pub fn reshape(&self, sizes: &[i64]) -> Result<Tensor> {
+        let shape = resolve(&self.shape(), sizes)?;
+        if shape == self.shape() {
+            return Ok(self.clone());
+        }
+        Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
+    }
+
+    #[track_caller]
+    fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
+    }
+
+    /// Axes `start..=end` merged into one.
+    #[track_caller]
+    pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
+        let shape = self.shape();
+        if shape.rank() == 0 {
+            return self.reshape_to(Shape::from([1]));
+        }
+        let start = normalize_axis("flatten", start, shape.rank())?;
+        let end = normalize_axis("flatten", end, shape.rank())?;
+        if start > end {
+            return Err(Error::InvalidArgument(format!(
+                "flatten: the first axis ({start}) must not come after the last ({end})"
+            )));
+        }
+        let merged = shape[start..=end].iter().product();
+        let sizes = shape[..start].iter().chain([&merged]).chain(&shape[end + 1..]);
+        self.reshape_to(sizes.copied().collect())
+    }
+
+    /// Result axis `i` is this tensor's axis `axes[i]`.
+    #[track_caller]
+    pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
+        let rank = self.rank();
+        let axes: Vec<usize> = axes
+            .iter()
+            .map(|&a| normalize_axis("permute", a, rank))
+            .collect::<Result<_, girih_ir::Error>>()?;
+        Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
+    }
+
+    /// Two axes exchanged.
+    #[track_caller]
+    pub fn swapaxes(&self, a: i64, b: i64) -> Result<Tensor> {
+        let rank = self.rank();
+        let (a, b) = (normalize_axis("swapaxes", a, rank)?, normalize_axis("swapaxes", b, rank)?);
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.swap(a, b);
+        Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
+    }
+
+    /// All axes reversed.
+    #[track_caller]
+    pub fn t(&self) -> Result<Tensor> {
+        let axes = (0..self.rank()).rev();
+        Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
+    }
+
+    /// Axes of size one stretched and axes added in front, to a shape.
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into();
+        if shape == self.shape() {
+            return Ok(self.clone());
+        }
+        Tensor::record(Op::new(OpCode::BroadcastTo, Attrs::shape(shape)), &[self])
+    }
+
+    /// Axes of size one removed: the named ones, or all of them for `None`.
+    ///
+    /// Errors: a shape error if a named axis has another size.
+    #[track_caller]
+    pub fn squeeze(&self, axes: Option<&[i64]>) -> Result<Tensor> {
+        let shape = self.shape();
+        let set = match axes {
+            None => (0..shape.rank()).filter(|&i| shape[i] == 1).collect(),
+            Some(axes) => girih_ir::ops::reduce::axis_set("squeeze", Some(axes), shape.rank())?,
+        };
+        if let Some(axis) = set.iter().find(|&a| shape[a] != 1) {
+            let reason =
+                format!("axis {axis} has size {}, only size 1 can be removed", shape[axis]);
+            return Err(girih_ir::Error::InvalidShape { op: "squeeze", shape, reason }.into());
+        }
+        match set.is_empty() {
+            true => Ok(self.clone()),
+            false => self.reshape_to(shape.reduced(set, false)),
+        }
+    }
+
+    /// A new axis of size one, at `axis` of the result.
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
+        let shape = self.shape();
+        let axis = normalize_axis("unsqueeze", axis, shape.rank() + 1)?;
+        let sizes = shape[..axis].iter().chain([&1]).chain(&shape[axis..]);
+        self.reshape_to(sizes.copied().collect())
+    }
+
+    /// Parts along each axis.
+    #[track_caller]
+    pub(crate) fn slice_dims(&self, dims: Vec<SliceDim>) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[self])
+    }
+
+    /// `length` elements from `start` along an axis.
+    #[track_caller]
+    pub fn narrow(&self, axis: i64, start: usize, length: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let axis = normalize_axis("narrow", axis, shape.rank())?;
+        let mut dims: Vec<SliceDim> =
+            shape.iter().map(|&size| SliceDim { start: 0, size, step: 1 }).collect();
+        dims[axis] = SliceDim { start, size: length, step: 1 };
+        self.slice_dims(dims)
+    }
+
+    /// A border of `value`: `widths[i]` elements before and after along axis `i`.
+    ///
+    /// Errors: unless there is one pair per axis and the value fits the dtype.
+    #[track_caller]
+    pub fn pad<'a>(
+        &self,
+        widths: &[(usize, usize)],
+        value: impl Into<Operand<'a>>,
+    ) -> Result<Tensor> {
+        let literal = match value.into() {
+            Operand::Int(v) => super::elementwise::int_literal(v, self.dtype())?,
+            Operand::Bool(v) => Literal::from_i64(self.dtype(), v as i64),
+            Operand::Float(v) => Literal::from_f64(self.dtype(), v),
+            Operand::Tensor(_) => {
+                return Err(Error::InvalidArgument("pad: the value must be a scalar".into()));
+            }
+        };
+        let dims: Vec<PadDim> =
+            widths.iter().map(|&(low, high)| PadDim { low, high, interior: 0 }).collect();
+        let attrs = Attrs::Pad(Arc::new((dims, literal.bits)));
+        Tensor::record(Op::new(OpCode::Pad, attrs), &[self])
+    }
+}
+
+/// The shape that sizes with at most one -1 stand for.
+fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
+    let Some(unknown) = sizes.iter().position(|&s| s == -1) else {
+        return Ok(Shape::from_signed("reshape", sizes)?);
+    };
+    let mut known: Vec<i64> = sizes.to_vec();
+    known[unknown] = 1;
+    let invalid = |reason: String| {
+        Error::from(girih_ir::Error::InvalidShape { op: "reshape", shape: from.clone(), reason })
+    };
+    if known.contains(&-1) {
+        return Err(invalid(format!("at most one size may be -1, got {sizes:?}")));
+    }
+    let shape = Shape::from_signed("reshape", &known)?;
+    let (have, want) = (from.numel(), shape.numel());
+    if want == 0 || !have.is_multiple_of(want) {
+        return Err(invalid(format!(
+            "{have} elements do not fill {sizes:?}: they are no multiple of {want}"
+        )));
+    }
+    Ok(shape.with_dim(unknown, have / want))
+}
+
+/// The dtype some tensors meet in, and the tensors in it.
+#[track_caller]
+fn unified(op: &'static str, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let Some(dtype) = tensors.iter().map(|t| t.dtype()).reduce(DType::promote) else {
+        return Err(Error::InvalidArgument(format!("{op}: at least one tensor is needed")));
+    };
+    tensors.iter().map(|t| t.astype(dtype)).collect()
+}
+
+/// Tensors side by side along an axis.
+#[track_caller]
+pub fn concat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
+    let tensors = unified("concat", tensors)?;
+    let axis = normalize_axis("concat", axis, tensors[0].rank())?;
+    let refs: Vec<&Tensor> = tensors.iter().collect();
+    Tensor::record(Op::new(OpCode::Concat, Attrs::Axis(axis as u8)), &refs)
+}
+
+/// Tensors of one shape as slices of a new axis.
+#[track_caller]
+pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
+    let Some(first) = tensors.first().map(|t| t.shape()) else {
+        return Err(Error::InvalidArgument("stack: at least one tensor is needed".into()));
+    };
+    if let Some(other) = tensors.iter().map(|t| t.shape()).find(|s| *s != first) {
+        let reason = "all shapes must be equal".to_string();
+        let (op, lhs, rhs) = ("stack", first, other);
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let axis = normalize_axis("stack", axis, first.rank() + 1)? as i64;
+    let parts = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+    concat(&parts.iter().collect::<Vec<_>>(), axis)
+}
+
+/// Consecutive parts of the given sizes along an axis.
+///
+/// Errors: a shape error unless the sizes add up to the axis.
+#[track_caller]
+pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
+    let shape = x.shape();
+    let at = normalize_axis("split", axis, shape.rank())?;
+    let total = sizes.iter().fold(0usize, |sum, &s| sum.saturating_add(s));
+    if total != shape[at] {
+        let reason = format!("parts {sizes:?} add up to {total}, axis {at} has {}", shape[at]);
+        return Err(girih_ir::Error::InvalidShape { op: "split", shape, reason }.into());
+    }
+    let mut start = 0;
+    let part = |&size: &usize| {
+        let part = x.narrow(axis, start, size);
+        start += size;
+        part
+    };
+    sizes.iter().map(part).collect()
+}

@@ -1,0 +1,87 @@
+//! Random tensors. The generator hands each leaf its place in a counter-based sequence when it is
+//! recorded: the same seed gives the same numbers in recording order, whatever is evaluated first,
+//! and a leaf evaluated twice gives the same numbers.
+
+use crate::node::State;
+use crate::{Error, Result, Tensor};
+use girih_ir::{DType, OpCode, Shape, TensorSpec};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+struct Generator {
+    key: u64,
+    offset: u64,
+}
+
+static GENERATOR: Mutex<Option<Generator>> = Mutex::new(None);
+
+/// Starts the generator anew: what is recorded from here on is the same for the same seed. A
+/// process that does not call this starts from a seed of the operating system's.
+pub fn manual_seed(seed: u64) {
+    let generator = Generator { key: seed, offset: 0 };
+    *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(generator);
+}
+
+fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Tensor> {
+    shape.check(op, dtype)?;
+    let blocks = girih_kernel::philox::blocks(code, dtype, shape.numel());
+    let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let generator = generator
+        .get_or_insert_with(|| Generator { key: RandomState::new().hash_one(0), offset: 0 });
+    let (key, offset) = (generator.key, generator.offset);
+    generator.offset = offset.wrapping_add(blocks);
+    Ok(Tensor::leaf(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
+}
+
+fn floating(op: &'static str, dtype: DType) -> Result<()> {
+    let expected = "a floating-point dtype";
+    match dtype.is_float() {
+        true => Ok(()),
+        false => Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into()),
+    }
+}
+
+impl Tensor {
+    /// Uniform draws in `[0, 1)`.
+    pub fn rand(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+        floating("rand", dtype)?;
+        leaf("rand", OpCode::RandomUniform, shape.into(), dtype)
+    }
+
+    /// Standard normal draws.
+    pub fn randn(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+        floating("randn", dtype)?;
+        leaf("randn", OpCode::RandomNormal, shape.into(), dtype)
+    }
+
+    /// Uniform integers in `[low, high)`. The bias of reducing 64 random bits is below
+    /// `(high - low) / 2^63`.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the integer dtype.
+    #[track_caller]
+    pub fn randint(low: i64, high: i64, shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+        let Some((min, max)) = dtype.int_range().filter(|_| dtype.is_int()) else {
+            let expected = "an integer dtype";
+            return Err(girih_ir::Error::DTypeUnsupported { op: "randint", dtype, expected }.into());
+        };
+        let span = high.checked_sub(low).filter(|s| *s > 0);
+        let (Some(span), true) = (span, low >= min && high - 1 <= max) else {
+            return Err(Error::InvalidArgument(format!(
+                "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both \
+                 must fit the dtype"
+            )));
+        };
+        let bits = leaf("randint", OpCode::RandomBits, shape.into(), DType::I64)?;
+        bits.remainder(span)?.add(low)?.astype(dtype)
+    }
+
+    /// A random permutation of `0..n`, as i64, drawn when this is called.
+    pub fn randperm(n: usize) -> Result<Tensor> {
+        let bits: Vec<i64> =
+            leaf("randperm", OpCode::RandomBits, Shape::from([n]), DType::I64)?.to_vec()?;
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        // Ties between 64-bit draws are broken by position; they do not occur in practice.
+        order.sort_by_key(|&i| bits[i as usize]);
+        Tensor::from_slice(&order, [n])
+    }
+}

@@ -1,0 +1,137 @@
+//! The tensor handle: what is known of a value, and recording.
+
+use crate::location;
+use crate::node::{Node, State};
+use crate::{Result, context};
+use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_runtime::Value;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A tensor: a counted handle of a recorded node. Copying the handle copies no data; metadata is
+/// known without computing; the value is computed when first needed.
+///
+/// Tensors may be sent between threads and used by several at once.
+#[derive(Clone)]
+pub struct Tensor {
+    node: Arc<Node>,
+}
+
+impl Tensor {
+    pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
+        Tensor { node }
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Records an op on these operands after checking them.
+    #[track_caller]
+    pub(crate) fn record(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
+        let spec = {
+            let specs: SmallVec<[TensorSpec; 3]> = inputs.iter().map(|t| t.spec()).collect();
+            let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
+            op.infer(&refs)?
+        };
+        Ok(Tensor::record_unchecked(op, &spec, inputs.iter().map(|t| t.node.clone()).collect()))
+    }
+
+    /// Records an op whose spec was inferred before.
+    #[track_caller]
+    pub(crate) fn record_unchecked(
+        op: Op,
+        spec: &TensorSpec,
+        inputs: SmallVec<[Arc<Node>; 3]>,
+    ) -> Tensor {
+        let state = State::with_inputs(location::here(), inputs);
+        Tensor { node: context::add_node(op, spec, state) }
+    }
+
+    pub(crate) fn leaf(op: Op, spec: &TensorSpec, state: State) -> Tensor {
+        Tensor { node: context::add_node(op, spec, state) }
+    }
+
+    /// A tensor over data that is there already.
+    pub(crate) fn available(code: OpCode, spec: &TensorSpec, value: Value) -> Tensor {
+        Tensor::leaf(code.into(), spec, State::Available(value))
+    }
+
+    /// A tensor whose elements all equal `value`.
+    pub(crate) fn constant(value: Literal, shape: Shape) -> Tensor {
+        let spec = TensorSpec { shape, dtype: value.dtype };
+        Tensor::leaf(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
+    }
+
+    /// Shape and dtype.
+    pub fn spec(&self) -> TensorSpec {
+        self.node.spec()
+    }
+
+    /// Sizes of the dimensions.
+    pub fn shape(&self) -> Shape {
+        self.node.shape()
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape().numel()
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.node.dtype()
+    }
+
+    /// Name of the op that makes the tensor.
+    pub fn op_name(&self) -> &'static str {
+        self.node.code().def().name
+    }
+
+    /// The node's number in the graph that recorded it.
+    pub fn id(&self) -> u32 {
+        self.node.id()
+    }
+
+    /// True until the tensor's value is there; a tensor whose evaluation is queued or running
+    /// counts as not lazy only once it is done.
+    pub fn is_lazy(&self) -> bool {
+        match &*self.node.state() {
+            State::Available(_) => false,
+            State::Scheduled(s) => !matches!(s.completion.poll(), Some(Ok(()))),
+            _ => true,
+        }
+    }
+
+    /// True while an evaluation that makes the tensor is queued or running.
+    pub fn is_scheduled(&self) -> bool {
+        match &*self.node.state() {
+            State::Scheduled(s) => s.completion.poll().is_none(),
+            _ => false,
+        }
+    }
+
+    /// True if both handles are of one node.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
+    /// Computes the value if it is not there yet and gives the same tensor.
+    ///
+    /// Errors: [`crate::Error::Evaluation`], [`crate::Error::TracedValue`].
+    pub fn eval(&self) -> Result<&Tensor> {
+        crate::eval([self])?;
+        Ok(self)
+    }
+
+    /// The same data marked as trainable: graphs print it as a parameter.
+    pub fn into_parameter(self) -> Result<Tensor> {
+        let value = crate::eval::value(&self, "a parameter")?;
+        Ok(Tensor::available(OpCode::Parameter, &self.spec(), value))
+    }
+}
