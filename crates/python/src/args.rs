@@ -1,0 +1,192 @@
+//! Arguments as users write them: tensors or what becomes one, scalars, axes, shapes.
+
+use crate::data::as_tensor;
+use crate::errors::{exception, invalid};
+use crate::tensor::PyTensor;
+use girih::{Operand, Shape, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+use smallvec::SmallVec;
+
+/// A tensor, or anything `asarray` takes.
+pub struct TensorArg(pub Tensor);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for TensorArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyTensor>() {
+            Ok(tensor) => Ok(TensorArg(tensor.get().0.clone())),
+            Err(_) => as_tensor(&object, None).map(TensorArg),
+        }
+    }
+}
+
+/// An operand: a tensor, a Python scalar that adapts to the other operand, or an array.
+pub enum OperandArg {
+    Tensor(Tensor),
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+}
+
+impl OperandArg {
+    /// As the library takes it.
+    pub fn operand(&self) -> Operand<'_> {
+        match self {
+            OperandArg::Tensor(t) => Operand::Tensor(t),
+            OperandArg::Bool(v) => Operand::Bool(*v),
+            OperandArg::Int(v) => Operand::Int(*v),
+            OperandArg::Float(v) => Operand::Float(*v),
+        }
+    }
+
+    /// `None` for what is no scalar, tensor, or array: a binary operator then lets the other side
+    /// try.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<OperandArg>> {
+        if let Ok(tensor) = object.cast::<PyTensor>() {
+            return Ok(Some(OperandArg::Tensor(tensor.get().0.clone())));
+        }
+        if object.is_exact_instance_of::<PyFloat>() {
+            return Ok(Some(OperandArg::Float(object.extract()?)));
+        }
+        if let Ok(value) = object.cast::<PyBool>() {
+            return Ok(Some(OperandArg::Bool(value.is_true())));
+        }
+        if object.is_instance_of::<PyInt>() {
+            return integer(object).map(|v| Some(OperandArg::Int(v)));
+        }
+        let array = object.hasattr("__array_interface__")? || object.hasattr("__dlpack__")?;
+        if array {
+            return Ok(Some(OperandArg::Tensor(as_tensor(object, None)?)));
+        }
+        if object.is_instance_of::<PyFloat>() {
+            return Ok(Some(OperandArg::Float(object.extract()?)));
+        }
+        Ok(None)
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for OperandArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match OperandArg::of(&object)? {
+            Some(operand) => Ok(operand),
+            None => as_tensor(&object, None).map(OperandArg::Tensor),
+        }
+    }
+}
+
+/// An integer that fits 64 bits.
+pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    object.extract().map_err(|_| invalid(format!("the integer {object} does not fit in 64 bits")))
+}
+
+/// Axes: one integer, several, or none given.
+#[derive(Default)]
+pub struct Axes(pub Option<SmallVec<[i64; 4]>>);
+
+impl Axes {
+    /// As the library takes them.
+    pub fn as_slice(&self) -> Option<&[i64]> {
+        self.0.as_deref()
+    }
+
+    /// The one axis.
+    pub fn single(&self, op: &str) -> PyResult<Option<i64>> {
+        match self.as_slice() {
+            None => Ok(None),
+            Some([axis]) => Ok(Some(*axis)),
+            Some(axes) => Err(invalid(format!("{op}: takes one axis, got {axes:?}"))),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Ok(Axes(None));
+        }
+        if let Ok(axis) = object.extract::<i64>() {
+            return Ok(Axes(Some(SmallVec::from_elem(axis, 1))));
+        }
+        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
+            return Ok(Axes(Some(SmallVec::from_vec(object.extract::<Vec<i64>>()?))));
+        }
+        let found = object.repr()?;
+        let message = format!("an axis is an integer or a tuple of integers, got {found}");
+        Err(exception("InvalidArgumentError", message))
+    }
+}
+
+/// `axis` or its other spelling `dim`; not both.
+pub fn axes(axis: Option<Axes>, dim: Option<Axes>) -> PyResult<Axes> {
+    match (axis, dim) {
+        (Some(Axes(Some(_))), Some(Axes(Some(_)))) => {
+            Err(invalid("axis and dim are two spellings of one argument; give one"))
+        }
+        (Some(Axes(None)) | None, Some(axes)) => Ok(axes),
+        (axis, _) => Ok(axis.unwrap_or_default()),
+    }
+}
+
+/// One axis with a default.
+pub fn axis(op: &str, axis: Option<Axes>, dim: Option<Axes>, default: i64) -> PyResult<i64> {
+    Ok(axes(axis, dim)?.single(op)?.unwrap_or(default))
+}
+
+/// `keepdims` or its other spelling `keepdim`.
+pub fn keep(keepdims: Option<bool>, keepdim: Option<bool>) -> PyResult<bool> {
+    match (keepdims, keepdim) {
+        (Some(a), Some(b)) if a != b => {
+            Err(invalid("keepdims and keepdim are two spellings of one argument and disagree"))
+        }
+        (a, b) => Ok(a.or(b).unwrap_or(false)),
+    }
+}
+
+/// Sizes given as one integer, one sequence, or several integers.
+pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+    if args.len() == 1 {
+        let only = args.get_item(0)?;
+        if !only.is_instance_of::<PyInt>() && only.hasattr("__iter__")? {
+            return sequence(&only);
+        }
+    }
+    sequence(args.as_any())
+}
+
+fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    let size = |item: PyResult<Bound<'_, PyAny>>| {
+        let item = item?;
+        item.extract::<i64>().map_err(|_| {
+            let what = item.repr().map(|r| r.to_string()).unwrap_or_default();
+            invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
+        })
+    };
+    object.try_iter()?.map(size).collect()
+}
+
+/// A shape: one integer or a sequence of integers.
+pub struct ShapeArg(pub Vec<i64>);
+
+impl ShapeArg {
+    /// Checked.
+    pub fn shape(&self, op: &'static str) -> PyResult<Shape> {
+        Shape::from_signed(op, &self.0).map_err(|e| crate::errors::raise(e.into()))
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for ShapeArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            return Ok(ShapeArg(vec![integer(&object)?]));
+        }
+        sequence(&object).map(ShapeArg)
+    }
+}

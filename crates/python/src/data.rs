@@ -1,0 +1,391 @@
+//! Host data in and out: Python values, NumPy's array interface, memory shared without a copy.
+
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, exception, invalid};
+use crate::tensor::PyTensor;
+use girih::{DType, Tensor, TensorSpec};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+/// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
+/// object with NumPy's array interface or DLPack. Data is copied, so that later changes to the
+/// source do not show.
+pub fn as_tensor(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    let tensor = convert(object, dtype)?;
+    match dtype {
+        Some(dtype) => tensor.astype(dtype).py(),
+        None => Ok(tensor),
+    }
+}
+
+fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return Ok(tensor.get().0.clone());
+    }
+    if object.is_instance_of::<PyBool>() {
+        return Tensor::from_slice(&[object.extract::<bool>()?], []).py();
+    }
+    if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {
+        return Nested::default().read(object, dtype);
+    }
+    if object.hasattr(intern!(object.py(), "__array_interface__"))? {
+        return from_array_interface(object);
+    }
+    if object.hasattr(intern!(object.py(), "__dlpack__"))? {
+        return crate::dlpack::import(object, true);
+    }
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+        return Err(not_array_like(object));
+    }
+    let number = object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>();
+    if number || object.hasattr("__len__")? && object.hasattr("__getitem__")? {
+        return Nested::default().read(object, dtype);
+    }
+    if object.hasattr("__float__")? {
+        return Tensor::from_slice(&[object.extract::<f64>()? as f32], []).py();
+    }
+    Err(not_array_like(object))
+}
+
+fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
+    let kind = object.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+    let message = format!(
+        "cannot make a tensor of a {kind}; give numbers, nested lists of numbers, or an array"
+    );
+    exception("DTypeError", message)
+}
+
+/// Numbers from nested sequences, as they are met.
+#[derive(Default)]
+struct Nested {
+    shape: Vec<usize>,
+    floats: Vec<f64>,
+    ints: Vec<i64>,
+    any_float: bool,
+    any_int: bool,
+}
+
+impl Nested {
+    fn read(mut self, object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+        if let Some(parts) = tensors(object, dtype)? {
+            let refs: Vec<&Tensor> = parts.iter().collect();
+            return girih::stack(&refs, 0).py();
+        }
+        self.measure(object)?;
+        self.collect(object, 0)?;
+        let target =
+            dtype.unwrap_or(match (self.any_float, self.any_int, self.floats.is_empty()) {
+                (true, ..) | (_, _, true) => DType::F32,
+                (_, true, _) => girih::default_int(),
+                _ => DType::Bool,
+            });
+        let spec = TensorSpec::new(self.shape, target);
+        let mut bytes = Vec::with_capacity(spec.numel() * target.size());
+        for (&float, &int) in self.floats.iter().zip(&self.ints) {
+            let literal = match self.any_float || target.is_float() {
+                true => girih::Literal::from_f64(target, float),
+                false => checked(int, target)?,
+            };
+            bytes.extend_from_slice(&literal.bits.to_le_bytes()[..target.size()]);
+        }
+        Tensor::from_bytes(&spec, &bytes).py()
+    }
+
+    fn measure(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut level = object.clone();
+        while is_sequence(&level)? {
+            if self.shape.len() >= girih_ir::MAX_RANK {
+                return Err(invalid("asarray: the lists are nested too deeply for a tensor"));
+            }
+            let len = level.len()?;
+            self.shape.push(len);
+            if len == 0 {
+                break;
+            }
+            level = level.get_item(0)?;
+        }
+        Ok(())
+    }
+
+    // Recursion is over the nesting just measured, at most `MAX_RANK` deep.
+    fn collect(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        if depth < self.shape.len() {
+            if !is_sequence(object)? || object.len()? != self.shape[depth] {
+                return Err(exception(
+                    "ShapeError",
+                    format!(
+                        "asarray: lists of unequal lengths make no tensor; expected {} elements \
+                         at depth {depth}, got {}",
+                        self.shape[depth],
+                        object.repr()?
+                    ),
+                ));
+            }
+            for item in object.try_iter()? {
+                self.collect(&item?, depth + 1)?;
+            }
+            return Ok(());
+        }
+        if let Ok(value) = object.cast::<PyBool>() {
+            self.push(value.is_true() as i64 as f64, value.is_true() as i64);
+        } else if object.is_instance_of::<PyInt>() {
+            self.any_int = true;
+            let value = crate::args::integer(object)?;
+            self.push(value as f64, value);
+        } else if let Ok(value) = object.extract::<f64>() {
+            self.any_float = true;
+            self.push(value, value as i64);
+        } else {
+            return Err(not_array_like(object));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, float: f64, int: i64) {
+        self.floats.push(float);
+        self.ints.push(int);
+    }
+}
+
+fn checked(value: i64, dtype: DType) -> PyResult<girih::Literal> {
+    match dtype.int_range() {
+        Some((min, max)) if dtype != DType::Bool && !(min..=max).contains(&value) => {
+            let message = format!("{value} does not fit in dtype {dtype}; it holds {min} to {max}");
+            Err(invalid(message))
+        }
+        _ => Ok(girih::Literal::from_i64(dtype, value)),
+    }
+}
+
+fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return Ok(true);
+    }
+    let text = object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>();
+    Ok(!text && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
+}
+
+/// The elements of a sequence as tensors, if any of them is a tensor or an array.
+fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<Vec<Tensor>>> {
+    if !is_sequence(object)? {
+        return Ok(None);
+    }
+    let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+    let is_array = |o: &Bound<'_, PyAny>| {
+        o.is_instance_of::<PyTensor>()
+            || o.hasattr(intern!(o.py(), "__array_interface__")).unwrap_or(false)
+    };
+    if !items.iter().any(is_array) {
+        return Ok(None);
+    }
+    items.iter().map(|i| as_tensor(i, dtype)).collect::<PyResult<_>>().map(Some)
+}
+
+/// The dtype of an array-interface type string; the name tells bfloat16 from other 2-byte records.
+fn interface_dtype(typestr: &str, object: &Bound<'_, PyAny>) -> PyResult<DType> {
+    let native = !typestr.starts_with('>') || cfg!(target_endian = "big");
+    let dtype = match (native, typestr.get(1..).unwrap_or_default()) {
+        (true, "b1") => Some(DType::Bool),
+        (true, "u1") => Some(DType::U8),
+        (true, "i1") => Some(DType::I8),
+        (true, "i2") => Some(DType::I16),
+        (true, "i4") => Some(DType::I32),
+        (true, "i8") => Some(DType::I64),
+        (true, "f2") => Some(DType::F16),
+        (true, "f4") => Some(DType::F32),
+        (true, "f8") => Some(DType::F64),
+        (true, "V2") => object
+            .getattr("dtype")
+            .and_then(|d| d.getattr("name")?.extract::<String>())
+            .ok()
+            .filter(|n| n == "bfloat16")
+            .map(|_| DType::BF16),
+        _ => None,
+    };
+    dtype.ok_or_else(|| {
+        let message = format!(
+            "an array of dtype {typestr} has no tensor dtype; convert it first, for example with \
+             .astype('float32')"
+        );
+        exception("DTypeError", message)
+    })
+}
+
+/// A copy of an object with NumPy's array interface (version 3 of its specification).
+fn from_array_interface(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let interface = object.getattr("__array_interface__")?;
+    let interface = interface.cast::<PyDict>()?;
+    let field = |name: &str| {
+        let found = interface.get_item(name)?;
+        found.ok_or_else(|| invalid(format!("the array interface has no '{name}'")))
+    };
+    let typestr: String = field("typestr")?.extract()?;
+    let dtype = interface_dtype(&typestr, object)?;
+    let shape: Vec<usize> = field("shape")?.extract()?;
+    let spec = TensorSpec::new(shape, dtype);
+    let strides: Option<Vec<isize>> = match interface.get_item("strides")? {
+        Some(strides) if !strides.is_none() => Some(strides.extract()?),
+        _ => None,
+    };
+    let address: usize = match interface.get_item("data")? {
+        Some(data) if !data.is_none() => data.get_item(0)?.extract()?,
+        _ => return Err(invalid("the array interface has no data pointer")),
+    };
+    let strides = strides.unwrap_or_else(|| {
+        spec.shape.strides().iter().map(|s| s * dtype.size() as isize).collect()
+    });
+    // SAFETY: the interface's owner, alive here, vouches for the memory that its shape and strides
+    // reach.
+    let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
+    Tensor::from_bytes(&spec, &bytes).py()
+}
+
+/// The elements at byte strides from `start`, row-major.
+///
+/// # Safety
+/// Every element that shape and strides reach must be readable.
+pub unsafe fn gather(start: *const u8, spec: &TensorSpec, strides: &[isize]) -> Vec<u8> {
+    let size = spec.dtype.size();
+    let mut out = Vec::with_capacity(spec.size_bytes());
+    if spec.numel() == 0 {
+        return out;
+    }
+    // The longest dense tail is copied at once.
+    let mut run = size;
+    let mut outer = spec.shape.rank();
+    while outer > 0 && (strides[outer - 1] == run as isize || spec.shape[outer - 1] == 1) {
+        run *= spec.shape[outer - 1];
+        outer -= 1;
+    }
+    let mut index = vec![0usize; outer];
+    loop {
+        let offset: isize = index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
+        // SAFETY: `index` is inside the shape, so the caller vouches for `run` bytes here.
+        out.extend_from_slice(unsafe { std::slice::from_raw_parts(start.offset(offset), run) });
+        let Some(axis) = (0..outer).rev().find(|&a| index[a] + 1 < spec.shape[a]) else {
+            return out;
+        };
+        index[axis] += 1;
+        index[axis + 1..].fill(0);
+    }
+}
+
+/// Keeps a tensor's memory while NumPy looks at it.
+#[pyclass(frozen, module = "girih._girih")]
+struct Memory {
+    address: u64,
+    spec: TensorSpec,
+    typestr: &'static str,
+    _value: girih_runtime::Value,
+}
+
+#[pymethods]
+impl Memory {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", PyTuple::new(py, self.spec.shape.iter())?)?;
+        interface.set_item("typestr", self.typestr)?;
+        // Read only: tensors are values, and others may share this memory.
+        interface.set_item("data", (self.address, true))?;
+        Ok(interface)
+    }
+}
+
+/// The tensor as a read-only NumPy array over the same memory.
+pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py.import("numpy")?;
+    let spec = tensor.spec();
+    let typestr = match spec.dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        // NumPy has none of its own; the extension type of ml_dtypes reads these bits.
+        DType::BF16 => "<u2",
+    };
+    let (address, value) = py.detach(|| tensor.address()).py()?;
+    let bfloat16 = spec.dtype == DType::BF16;
+    let memory = Memory { address, spec, typestr, _value: value };
+    let array = numpy.call_method1("asarray", (Py::new(py, memory)?,))?;
+    if !bfloat16 {
+        return Ok(array);
+    }
+    let Ok(ml_dtypes) = py.import("ml_dtypes") else {
+        let message = "NumPy has no bfloat16; use .astype(girih.float32).numpy(), or install \
+                       ml_dtypes";
+        return Err(exception("DTypeError", message.into()));
+    };
+    array.call_method1("view", (ml_dtypes.getattr("bfloat16")?,))
+}
+
+/// The values as nested lists, or a number for a scalar.
+pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let spec = tensor.spec();
+    let bytes = py.detach(|| tensor.to_bytes()).py()?;
+    let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        number(py, girih::Literal { dtype: spec.dtype, bits: u64::from_le_bytes(word) })
+    });
+    nest(py, &spec.shape, &mut elements)
+}
+
+fn number(py: Python<'_>, value: girih::Literal) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value.dtype {
+        DType::Bool => PyBool::new(py, value.bits != 0).to_owned().into_any(),
+        d if d.is_float() => PyFloat::new(py, value.as_f64()).into_any(),
+        _ => value.as_i64().into_pyobject(py)?.into_any(),
+    })
+}
+
+// Recursion is over axes, at most `MAX_RANK` deep.
+fn nest<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    elements: &mut impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some((&size, inner)) = shape.split_first() else {
+        return elements.next().unwrap_or_else(|| Err(invalid("the tensor has no elements")));
+    };
+    let items = (0..size).map(|_| nest(py, inner, elements)).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, items)?.into_any())
+}
+
+/// A tensor of numbers, nested sequences, or an array of another library. The data is copied, so
+/// that later changes to the source do not show. Python floats give float32, ints int64, bools
+/// bool. Never a literal of the graph: other values are the same program.
+#[pyfunction]
+#[pyo3(signature = (value, dtype=None, *, copy=None))]
+fn asarray(
+    value: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    copy: Option<bool>,
+) -> PyResult<PyTensor> {
+    // Tensors are values: a handle of the same one is as good as a copy.
+    if copy == Some(false) && !value.is_instance_of::<PyTensor>() {
+        return Err(invalid("asarray: this data can only be copied; use from_dlpack to share it"));
+    }
+    as_tensor(value, dtype.map(|d| d.0)).map(PyTensor)
+}
+
+/// Same as asarray.
+#[pyfunction]
+#[pyo3(signature = (value, dtype=None))]
+fn tensor(value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    as_tensor(value, dtype.map(|d| d.0)).map(PyTensor)
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Memory>()?;
+    m.add_function(wrap_pyfunction!(asarray, m)?)?;
+    m.add_function(wrap_pyfunction!(tensor, m)?)
+}

@@ -1,0 +1,298 @@
+//! DLPack (version 1 of its C structures, legacy capsules too): tensors shared with other libraries
+//! without a copy, both ways.
+
+use crate::data::gather;
+use crate::errors::{IntoPy, exception, invalid};
+use crate::tensor::PyTensor;
+use girih::{DType, Tensor, TensorSpec};
+use girih_runtime::{Buffer, DeviceHandle, Value};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use std::ffi::{CStr, c_void};
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlDevice {
+    device_type: i32,
+    device_id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: DlDevice,
+    ndim: i32,
+    dtype: DlDataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// Before version 1.
+#[repr(C)]
+struct Managed {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+const CPU: i32 = 1;
+const READ_ONLY: u64 = 1;
+const LEGACY: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const USED_LEGACY: &CStr = c"used_dltensor";
+const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
+
+/// What an exported tensor points to.
+struct Export {
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    _value: Value,
+}
+
+fn data_type(dtype: DType) -> DlDataType {
+    let code = match dtype {
+        DType::U8 => 1,
+        DType::F16 | DType::F32 | DType::F64 => 2,
+        DType::BF16 => 4,
+        DType::Bool => 6,
+        _ => 0,
+    };
+    DlDataType { code, bits: dtype.size() as u8 * 8, lanes: 1 }
+}
+
+fn dtype(data_type: DlDataType) -> PyResult<DType> {
+    let same = |d: &DType| {
+        let t = self::data_type(*d);
+        (t.code, t.bits, t.lanes) == (data_type.code, data_type.bits, data_type.lanes)
+    };
+    DType::ALL.into_iter().find(same).ok_or_else(|| {
+        let DlDataType { code, bits, lanes } = data_type;
+        let message =
+            format!("DLPack type code {code} with {bits} bits x {lanes} has no dtype here");
+        exception("DTypeError", message)
+    })
+}
+
+/// The capsule of a tensor: versioned if the consumer knows version 1.
+pub fn export<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (address, value) = py.detach(|| tensor.address()).py()?;
+    let spec = tensor.spec();
+    let mut export = Box::new(Export {
+        shape: spec.shape.iter().map(|&d| d as i64).collect(),
+        strides: spec.shape.strides().iter().map(|&s| s as i64).collect(),
+        _value: value,
+    });
+    let dl = DlTensor {
+        data: address as *mut c_void,
+        device: DlDevice { device_type: CPU, device_id: 0 },
+        ndim: spec.shape.rank() as i32,
+        dtype: data_type(spec.dtype),
+        shape: export.shape.as_mut_ptr(),
+        strides: export.strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let context = Box::into_raw(export).cast();
+    let (pointer, name): (*mut c_void, &CStr) = if versioned {
+        let (major, minor, flags) = (1, 0, READ_ONLY);
+        let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
+        let managed = ManagedVersioned { major, minor, context, deleter, flags, tensor: dl };
+        (Box::into_raw(Box::new(managed)).cast(), VERSIONED)
+    } else {
+        let managed = Managed { tensor: dl, context, deleter: Some(delete_legacy) };
+        (Box::into_raw(Box::new(managed)).cast(), LEGACY)
+    };
+    // SAFETY: the thread is attached; the capsule owns `pointer` until a consumer renames it.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(delete_capsule));
+        Bound::from_owned_ptr_or_err(py, capsule)
+    }
+}
+
+unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
+    // SAFETY: called once, with what `export` leaked.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Export>()));
+    }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: called once, with what `export` leaked.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Export>()));
+    }
+}
+
+/// Frees what no consumer took.
+unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: the interpreter passes a capsule made by `export`; its name says what it holds, and a
+    // consumer that took the contents has renamed it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
+            delete_legacy(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());
+        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+/// Calls the producer's deleter when the last tensor over its memory goes.
+enum Imported {
+    Legacy(*mut Managed),
+    Versioned(*mut ManagedVersioned),
+}
+
+// SAFETY: DLPack's contract lets the deleter be called from any thread; the memory itself is only
+// read.
+unsafe impl Send for Imported {}
+// SAFETY: as above; nothing is reachable through a shared reference.
+unsafe impl Sync for Imported {}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // Producers' deleters may touch Python objects.
+        Python::attach(|_| match *self {
+            // SAFETY: the structure was taken out of its capsule, so this is its only owner.
+            Imported::Legacy(managed) => unsafe {
+                if let Some(deleter) = (*managed).deleter {
+                    deleter(managed);
+                }
+            },
+            // SAFETY: as above.
+            Imported::Versioned(managed) => unsafe {
+                if let Some(deleter) = (*managed).deleter {
+                    deleter(managed);
+                }
+            },
+        });
+    }
+}
+
+/// A tensor over the memory of an object with `__dlpack__`; copied where `copy` says so or its
+/// strides are not row-major.
+pub fn import(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
+    let capsule = request(object)?;
+    let raw = capsule.as_ptr();
+    // SAFETY: `raw` is a live capsule; its name says which structure it holds, and renaming it
+    // takes ownership of that structure, which `Imported` then frees once.
+    let (owner, dl) = unsafe {
+        if ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
+            let managed: *mut ManagedVersioned =
+                ffi::PyCapsule_GetPointer(raw, VERSIONED.as_ptr()).cast();
+            if (*managed).major != 1 {
+                let found = (*managed).major;
+                return Err(invalid(format!("from_dlpack: version {found} is not known, only 1")));
+            }
+            ffi::PyCapsule_SetName(raw, USED_VERSIONED.as_ptr());
+            (Imported::Versioned(managed), &(*managed).tensor)
+        } else if ffi::PyCapsule_IsValid(raw, LEGACY.as_ptr()) == 1 {
+            let managed: *mut Managed = ffi::PyCapsule_GetPointer(raw, LEGACY.as_ptr()).cast();
+            ffi::PyCapsule_SetName(raw, USED_LEGACY.as_ptr());
+            (Imported::Legacy(managed), &(*managed).tensor)
+        } else {
+            return Err(invalid("from_dlpack: __dlpack__ gave no unused DLPack capsule"));
+        }
+    };
+    if dl.device.device_type != CPU {
+        let kind = dl.device.device_type;
+        let message = format!("from_dlpack: the data is on DLPack device type {kind}, not the CPU");
+        return Err(PyBufferError::new_err(message));
+    }
+    share(owner, dl, copy)
+}
+
+fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
+    let kwargs = PyDict::new(object.py());
+    kwargs.set_item("max_version", (1, 0))?;
+    let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
+        // A producer from before version 1 does not know the argument.
+        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+            object.call_method0("__dlpack__")?
+        }
+        other => other?,
+    };
+    Ok(capsule.cast_into::<PyCapsule>()?)
+}
+
+fn share(owner: Imported, dl: &DlTensor, copy: bool) -> PyResult<Tensor> {
+    let rank = usize::try_from(dl.ndim).map_err(|_| invalid("from_dlpack: negative rank"))?;
+    let dtype = dtype(dl.dtype)?;
+    // SAFETY: the producer vouches for `ndim` sizes, and as many strides unless the pointer is
+    // null, as long as the structure lives, which `owner` sees to.
+    let (shape, strides) = unsafe {
+        let slice = |p: *mut i64| match rank {
+            0 => &[],
+            _ => std::slice::from_raw_parts(p.cast_const(), rank),
+        };
+        (slice(dl.shape), (!dl.strides.is_null()).then(|| slice(dl.strides)))
+    };
+    let shape = girih::Shape::from_signed("from_dlpack", shape).py()?;
+    let spec = TensorSpec { shape, dtype };
+    let dense = spec.shape.strides();
+    let is_dense = strides.is_none_or(|strides| {
+        let matches =
+            |((&have, &want), &size): ((&i64, &isize), &usize)| size == 1 || have == want as i64;
+        spec.numel() == 0 || strides.iter().zip(&dense).zip(spec.shape.iter()).all(matches)
+    });
+    let address = dl.data as u64 + dl.byte_offset;
+    if is_dense && !copy && address.is_multiple_of(dtype.size() as u64) && spec.numel() > 0 {
+        let handle = DeviceHandle::physical(address);
+        let buffer = Buffer::foreign(handle, spec.size_bytes(), Box::new(owner));
+        return Ok(Tensor::from_value(&spec, Value::new(buffer)));
+    }
+    let size = dtype.size() as isize;
+    let strides: Vec<isize> = match strides {
+        Some(strides) => strides.iter().map(|&s| s as isize * size).collect(),
+        None => dense.iter().map(|s| s * size).collect(),
+    };
+    // SAFETY: the producer vouches for the elements that shape and strides reach.
+    let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
+    Tensor::from_bytes(&spec, &bytes).py()
+}
+
+/// A tensor over the memory of another library's array, without a copy where it is row-major. The
+/// memory must not change while the tensor lives.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, device=None, copy=None))]
+fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<PyTensor> {
+    crate::tensor::check_device(device)?;
+    if let Ok(tensor) = x.cast::<PyTensor>() {
+        return Ok(PyTensor(tensor.get().0.clone()));
+    }
+    import(x, copy == Some(true)).map(PyTensor)
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(from_dlpack, m)?)
+}

@@ -1,0 +1,90 @@
+//! The library's errors as the classes of `girih.errors`.
+
+use girih::Error;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyModule;
+
+/// Name of the class in `girih.errors` that stands for an error.
+fn class(error: &Error) -> &'static str {
+    match error {
+        Error::Record(error) => record_class(error),
+        Error::Transform(
+            girih::TransformError::OutputNotFloat { .. }
+            | girih::TransformError::WrtNotFloat { .. },
+        ) => "DTypeError",
+        Error::Transform(_) | Error::DataLength { .. } | Error::NotScalar { .. } => "ShapeError",
+        Error::Evaluation { source, .. } => run_class(source),
+        Error::TracedValue { .. } => "TracedValueError",
+        Error::ElementType { .. } => "DTypeError",
+        _ => "InvalidArgumentError",
+    }
+}
+
+fn record_class(error: &girih_ir::Error) -> &'static str {
+    use girih_ir::Error::*;
+    match error {
+        ShapeMismatch { .. }
+        | InvalidShape { .. }
+        | NegativeSize { .. }
+        | SizeOverflow { .. }
+        | RankTooLarge { .. } => "ShapeError",
+        AxisOutOfRange { .. } | DuplicateAxis { .. } => "AxisError",
+        IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
+        DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
+        _ => "InvalidArgumentError",
+    }
+}
+
+fn run_class(error: &girih_runtime::Error) -> &'static str {
+    use girih_runtime::Error::*;
+    match error {
+        OutOfMemory { .. } => "OutOfMemoryError",
+        IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
+        Dependency(cause) => run_class(cause),
+        Configuration { .. } | InvalidHandle { .. } => "DeviceError",
+        _ => "EvaluationError",
+    }
+}
+
+/// A new exception of a class of `girih.errors`.
+pub fn exception(class: &str, message: String) -> PyErr {
+    static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    Python::attach(|py| {
+        let made = ERRORS
+            .get_or_try_init(py, || py.import("girih.errors").map(Bound::unbind))
+            .and_then(|errors| errors.bind(py).getattr(class)?.call1((message,)));
+        match made {
+            Ok(exception) => PyErr::from_value(exception),
+            Err(error) => error,
+        }
+    })
+}
+
+/// An argument that no op can take.
+pub fn invalid(message: impl Into<String>) -> PyErr {
+    exception("InvalidArgumentError", message.into())
+}
+
+/// Turns a library error into its Python exception.
+pub fn raise(error: Error) -> PyErr {
+    exception(class(&error), error.to_string())
+}
+
+/// Turns a library result into Python's.
+pub trait IntoPy<T> {
+    /// The value, or the exception.
+    fn py(self) -> PyResult<T>;
+}
+
+impl<T> IntoPy<T> for girih::Result<T> {
+    fn py(self) -> PyResult<T> {
+        self.map_err(raise)
+    }
+}
+
+impl<T> IntoPy<T> for girih_ir::Result<T> {
+    fn py(self) -> PyResult<T> {
+        self.map_err(|error| raise(error.into()))
+    }
+}

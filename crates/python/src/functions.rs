@@ -1,0 +1,779 @@
+//! The module's functions, and the methods of the same names: one declaration makes both.
+
+use crate::args::{Axes, OperandArg, ShapeArg, TensorArg, axes, axis, keep, sizes};
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, invalid};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::{DType, Shape, Tensor};
+use girih_ir::OpCode;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+type Out = PyResult<PyTensor>;
+
+fn out(result: girih::Result<Tensor>) -> Out {
+    result.map(PyTensor).py()
+}
+
+macro_rules! unary {
+    ($($name:ident $method:ident $doc:literal,)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $(#[doc = $doc]
+            fn $name(&self, py: Python<'_>) -> Out {
+                location::enter(py);
+                out(self.0.$method())
+            })*
+        }
+
+        mod unary_functions {
+            use super::*;
+
+            $(#[doc = $doc]
+            #[pyfunction]
+            pub fn $name(py: Python<'_>, x: TensorArg) -> Out {
+                location::enter(py);
+                out(x.0.$method())
+            })*
+
+            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+                $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+unary! {
+    abs abs "Absolute value. Integers wrap at their smallest value.",
+    sign sign "-1, 0 or 1; NaN for NaN.",
+    floor floor "Largest integer not above each element. Integers are returned as they are.",
+    ceil ceil "Smallest integer not below each element. Integers are returned as they are.",
+    round round "Nearest integer, halves to even. Integers are returned as they are.",
+    trunc trunc "Integer part. Integers are returned as they are.",
+    square square "``x * x``.",
+    reciprocal reciprocal "``1 / x``.",
+    exp exp "Exponential.",
+    expm1 expm1 "``exp(x) - 1``, precise near 0.",
+    exp2 exp2 "``2**x``.",
+    log log "Natural logarithm; NaN below 0, -inf at 0.",
+    log1p log1p "``log(1 + x)``, precise near 0.",
+    log2 log2 "Logarithm to base 2.",
+    log10 log10 "Logarithm to base 10.",
+    sqrt sqrt "Square root; NaN below 0.",
+    rsqrt rsqrt "``1 / sqrt(x)``.",
+    sin sin "Sine.",
+    cos cos "Cosine.",
+    tan tan "Tangent.",
+    asin asin "Inverse sine.",
+    acos acos "Inverse cosine.",
+    atan atan "Inverse tangent.",
+    sinh sinh "Hyperbolic sine.",
+    cosh cosh "Hyperbolic cosine.",
+    tanh tanh "Hyperbolic tangent.",
+    asinh asinh "Inverse hyperbolic sine.",
+    acosh acosh "Inverse hyperbolic cosine.",
+    atanh atanh "Inverse hyperbolic tangent.",
+    erf erf "Error function.",
+    isnan isnan "Whether each element is NaN. Dtype: bool.",
+    isinf isinf "Whether each element is infinite. Dtype: bool.",
+    isfinite isfinite "Whether each element is neither NaN nor infinite. Dtype: bool.",
+    logical_not logical_not "Whether each element is zero. Dtype: bool.",
+    relu relu "``max(x, 0)``; NaN for NaN.",
+    sigmoid sigmoid "``1 / (1 + exp(-x))``.",
+    log_sigmoid log_sigmoid "``log(sigmoid(x))``, without overflow.",
+    silu silu "``x * sigmoid(x)``.",
+    softplus softplus "``log(1 + exp(x))``, without overflow.",
+}
+
+macro_rules! binary {
+    ($($name:ident $code:ident $doc:literal,)*) => {
+        mod binary_functions {
+            use super::*;
+
+            $(#[doc = $doc]
+            #[pyfunction]
+            pub fn $name(py: Python<'_>, a: OperandArg, b: OperandArg) -> Out {
+                location::enter(py);
+                out(girih::binary(OpCode::$code, a.operand(), b.operand()))
+            })*
+
+            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+                $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+binary! {
+    add Add "Sum.",
+    subtract Sub "Difference.",
+    multiply Mul "Product.",
+    divide Div "True quotient; integers give float32.",
+    floor_divide FloorDivide "Quotient rounded down.",
+    remainder Remainder "Remainder with the sign of the divisor.",
+    power Pow "``a ** b``.",
+    maximum Maximum "Larger of two elements; NaN wins.",
+    minimum Minimum "Smaller of two elements; NaN wins.",
+    atan2 Atan2 "Angle of the point (b, a).",
+    equal Eq "``a == b``. Dtype: bool.",
+    not_equal Ne "``a != b``. Dtype: bool.",
+    less Lt "``a < b``. Dtype: bool.",
+    less_equal Le "``a <= b``. Dtype: bool.",
+    greater Gt "``a > b``. Dtype: bool.",
+    greater_equal Ge "``a >= b``. Dtype: bool.",
+    bitwise_and And "Bits set in both. Dtypes: integers and bool.",
+    bitwise_or Or "Bits set in either. Dtypes: integers and bool.",
+    bitwise_xor Xor "Bits set in one. Dtypes: integers and bool.",
+}
+
+macro_rules! reductions {
+    ($($name:ident $doc:literal;)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $(#[doc = $doc]
+            #[pyo3(signature = (axis=None, keepdims=None, *, dim=None, keepdim=None))]
+            fn $name(
+                &self,
+                py: Python<'_>,
+                axis: Option<Axes>,
+                keepdims: Option<bool>,
+                dim: Option<Axes>,
+                keepdim: Option<bool>,
+            ) -> Out {
+                location::enter(py);
+                out(self.0.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
+            })*
+        }
+
+        mod reduction_functions {
+            use super::*;
+
+            $(#[doc = $doc]
+            #[pyfunction]
+            #[pyo3(signature = (x, axis=None, keepdims=None, *, dim=None, keepdim=None))]
+            pub fn $name(
+                py: Python<'_>,
+                x: TensorArg,
+                axis: Option<Axes>,
+                keepdims: Option<bool>,
+                dim: Option<Axes>,
+                keepdim: Option<bool>,
+            ) -> Out {
+                PyTensor(x.0).$name(py, axis, keepdims, dim, keepdim)
+            })*
+
+            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+                $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+reductions! {
+    mean "Mean over axes, all by default; NaN over nothing. Integers give float32.";
+    max "Largest element over axes, all by default; NaN wins. Over nothing a ShapeError.";
+    min "Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError.";
+    any "Whether any element is nonzero, over axes, all by default. Dtype: bool.";
+    all "Whether all elements are nonzero, over axes, all by default. Dtype: bool.";
+    logsumexp "``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing.";
+}
+
+/// The other methods that are functions too: the function takes the tensor first.
+macro_rules! both {
+    ($($(#[doc = $doc:literal])+ fn $name:ident($x:ident, $py:ident
+        $(, $arg:ident: $ty:ty $(= $default:tt)?)* $(; $($kw:ident: $kwty:ty),*)?) $body:block)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $($(#[doc = $doc])+
+            #[pyo3(signature = ($($arg $(= $default)?),* $(, *, $($kw=None),*)?))]
+            fn $name(&self, $py: Python<'_> $(, $arg: $ty)* $($(, $kw: $kwty)*)?) -> Out {
+                location::enter($py);
+                let $x = &self.0;
+                $body
+            })*
+        }
+
+        mod functions_too {
+            use super::*;
+
+            $($(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (x $(, $arg $(= $default)?)* $(, *, $($kw=None),*)?))]
+            pub fn $name(
+                $py: Python<'_>, x: TensorArg $(, $arg: $ty)* $($(, $kw: $kwty)*)?
+            ) -> Out {
+                PyTensor(x.0).$name($py $(, $arg)* $($(, $kw)*)?)
+            })*
+
+            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+                $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+/// A result in the dtype asked for.
+fn in_dtype(tensor: girih::Result<Tensor>, dtype: Option<DTypeArg>) -> Out {
+    out(tensor.and_then(|t| match dtype {
+        Some(dtype) => t.astype(dtype.0),
+        None => Ok(t),
+    }))
+}
+
+/// The operand of a sum in the dtype asked for: the sum is then taken in it.
+fn summand(x: &Tensor, dtype: Option<&DTypeArg>) -> PyResult<Tensor> {
+    match dtype {
+        Some(dtype) if dtype.0 != DType::Bool => x.astype(dtype.0).py(),
+        _ => Ok(x.clone()),
+    }
+}
+
+both! {
+    /// Sum over axes, all by default. Integers and bool are summed in int64.
+    fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+        dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let x = summand(x, dtype.as_ref())?;
+        in_dtype(x.sum(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
+    }
+
+    /// Product over axes, all by default. Integers and bool are multiplied in int64.
+    fn prod(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+        dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let x = summand(x, dtype.as_ref())?;
+        in_dtype(x.prod(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
+    }
+
+    /// Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64.
+    fn argmax(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+        dim: Option<Axes>, keepdim: Option<bool>) {
+        out(x.argmax(axes(axis, dim)?.single("argmax")?, keep(keepdims, keepdim)?))
+    }
+
+    /// Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.
+    fn argmin(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+        dim: Option<Axes>, keepdim: Option<bool>) {
+        out(x.argmin(axes(axis, dim)?.single("argmin")?, keep(keepdims, keepdim)?))
+    }
+
+    /// Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n
+    /// by default.
+    fn var(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let axes = axes(axis, dim)?;
+        out(x.var(axes.as_slice(), correction.unwrap_or(0.0), keep(keepdims, keepdim)?))
+    }
+
+    /// Drops axes of size one: those named, or all.
+    fn squeeze(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.squeeze(axes(axis, dim)?.as_slice()))
+    }
+
+    /// Inserts an axis of size one.
+    fn unsqueeze(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.unsqueeze(crate::args::axis("unsqueeze", axis, dim, 0)?))
+    }
+
+    /// Reverses axes, all by default.
+    fn flip(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.flip(axes(axis, dim)?.as_slice()))
+    }
+
+    /// Exponentials normalised to sum to one along an axis, the last by default.
+    fn softmax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.softmax(crate::args::axis("softmax", axis, dim, -1)?))
+    }
+
+    /// Logarithm of softmax, without underflow.
+    fn log_softmax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.log_softmax(crate::args::axis("log_softmax", axis, dim, -1)?))
+    }
+
+    /// ``x * Phi(x)``, by erf or by the tanh formula.
+    fn gelu(x, py, approximate: &str = "none") {
+        match approximate {
+            "none" => out(x.gelu(false)),
+            "tanh" => out(x.gelu(true)),
+            other => Err(invalid(format!("gelu: approximate is 'none' or 'tanh', got '{other}'"))),
+        }
+    }
+
+    /// Elements limited to ``min..max``; either may be missing.
+    fn clip(x, py, min: Option<OperandArg> = None, max: Option<OperandArg> = None) {
+        let bound = |b: &Option<OperandArg>| b.is_some();
+        if !bound(&min) && !bound(&max) {
+            return Err(invalid("clip: give at least one of min and max"));
+        }
+        out(x.clip(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
+    }
+
+    /// Elements at integer indices along an axis, or of the flattened tensor. Negative indices
+    /// count from the end; others out of range raise when evaluated.
+    fn take(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
+        match axes(axis, dim)?.single("take")? {
+            Some(axis) => out(x.take(&indices.0, axis)),
+            None => out(x.reshape(&[-1]).and_then(|flat| flat.take(&indices.0, 0))),
+        }
+    }
+
+    /// Elements at integer indices along an axis, position by position.
+    fn take_along_axis(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.take_along_axis(&indices.0, crate::args::axis("take_along_axis", axis, dim, -1)?))
+    }
+
+    /// Same as take_along_axis.
+    fn gather(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.take_along_axis(&indices.0, crate::args::axis("gather", axis, dim, -1)?))
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
+    /// leading axes broadcast.
+    fn matmul(&self, py: Python<'_>, other: TensorArg) -> Out {
+        location::enter(py);
+        out(self.0.matmul(&other.0))
+    }
+}
+
+// Apart from the others: a function called `std` beside macros that name the crate `std` is
+// ambiguous.
+#[pymethods]
+impl PyTensor {
+    /// Standard deviation over axes; see var.
+    #[pyo3(signature = (axis=None, keepdims=None, *, correction=None, dim=None, keepdim=None))]
+    fn std(
+        &self,
+        py: Python<'_>,
+        axis: Option<Axes>,
+        keepdims: Option<bool>,
+        correction: Option<f64>,
+        dim: Option<Axes>,
+        keepdim: Option<bool>,
+    ) -> Out {
+        location::enter(py);
+        let (axes, keep) = (axes(axis, dim)?, keep(keepdims, keepdim)?);
+        out(self.0.std(axes.as_slice(), correction.unwrap_or(0.0), keep))
+    }
+}
+
+/// Standard deviation over axes; see var.
+#[pyfunction]
+#[pyo3(name = "std")]
+#[pyo3(signature = (x, axis=None, keepdims=None, *, correction=None, dim=None, keepdim=None))]
+fn std_(
+    py: Python<'_>,
+    x: TensorArg,
+    axis: Option<Axes>,
+    keepdims: Option<bool>,
+    correction: Option<f64>,
+    dim: Option<Axes>,
+    keepdim: Option<bool>,
+) -> Out {
+    PyTensor(x.0).std(py, axis, keepdims, correction, dim, keepdim)
+}
+
+/// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
+/// leading axes broadcast.
+#[pyfunction]
+fn matmul(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+    location::enter(py);
+    out(a.0.matmul(&b.0))
+}
+
+/// Bits flipped. Dtypes: integers and bool.
+#[pyfunction]
+fn bitwise_not(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.logical_or_bitwise_not())
+}
+
+/// Whether both are nonzero. Dtype: bool.
+#[pyfunction]
+fn logical_and(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+    location::enter(py);
+    out(a.0.logical_and(&b.0))
+}
+
+/// Whether either is nonzero. Dtype: bool.
+#[pyfunction]
+fn logical_or(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+    location::enter(py);
+    out(a.0.logical_or(&b.0))
+}
+
+/// Whether exactly one is nonzero. Dtype: bool.
+#[pyfunction]
+fn logical_xor(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+    location::enter(py);
+    out(a.0.logical_xor(&b.0))
+}
+
+/// Elements of x where the condition holds, of y elsewhere; all broadcast.
+#[pyfunction]
+#[pyo3(name = "where")]
+fn where_(py: Python<'_>, condition: TensorArg, x: OperandArg, y: OperandArg) -> Out {
+    location::enter(py);
+    out(girih::where_(&condition.0, x.operand(), y.operand()))
+}
+
+/// The same elements under another shape; one size may be -1.
+#[pyfunction]
+#[pyo3(signature = (x, *shape))]
+fn reshape(py: Python<'_>, x: TensorArg, shape: &Bound<'_, PyTuple>) -> Out {
+    location::enter(py);
+    out(x.0.reshape(&sizes(shape)?))
+}
+
+/// Axes in the given order.
+#[pyfunction]
+#[pyo3(signature = (x, *axes))]
+fn permute(py: Python<'_>, x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
+    location::enter(py);
+    out(x.0.permute(&sizes(axes)?))
+}
+
+/// Axes in the given order; two ints exchange those axes; none reverses all.
+#[pyfunction]
+#[pyo3(signature = (x, *axes))]
+fn transpose(x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
+    PyTensor(x.0).transpose(axes)
+}
+
+/// Two axes exchanged.
+#[pyfunction]
+fn swapaxes(py: Python<'_>, x: TensorArg, axis1: i64, axis2: i64) -> Out {
+    location::enter(py);
+    out(x.0.swapaxes(axis1, axis2))
+}
+
+/// Stretched to a shape.
+#[pyfunction]
+#[pyo3(signature = (x, *shape))]
+fn broadcast_to(x: TensorArg, shape: &Bound<'_, PyTuple>) -> Out {
+    PyTensor(x.0).broadcast_to(shape)
+}
+
+/// Inserts an axis of size one.
+#[pyfunction]
+#[pyo3(signature = (x, axis=None, *, dim=None))]
+fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    out(x.0.unsqueeze(self::axis("expand_dims", axis, dim, 0)?))
+}
+
+/// Tensors one after the other along an axis. Dtypes promote.
+#[pyfunction]
+#[pyo3(signature = (tensors, axis=None, *, dim=None))]
+fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
+    out(girih::concat(&refs, self::axis("concat", axis, dim, 0)?))
+}
+
+/// Tensors of one shape side by side along a new axis.
+#[pyfunction]
+#[pyo3(signature = (tensors, axis=None, *, dim=None))]
+fn stack(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
+    out(girih::stack(&refs, self::axis("stack", axis, dim, 0)?))
+}
+
+/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
+#[pyfunction]
+#[pyo3(signature = (x, sections, axis=None, *, dim=None))]
+fn split(
+    x: TensorArg,
+    sections: &Bound<'_, PyAny>,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> PyResult<Vec<PyTensor>> {
+    location::enter(sections.py());
+    let axis = self::axis("split", axis, dim, 0)?;
+    let shape = x.0.shape();
+    let at = girih_ir::shape::normalize_axis("split", axis, shape.rank()).py()?;
+    let size = shape[at];
+    let parts = if sections.is_instance_of::<PyInt>() {
+        let count: usize = sections.extract().map_err(|_| {
+            invalid(format!("split: the number of parts must be positive, got {sections}"))
+        })?;
+        if count == 0 || size % count != 0 {
+            return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
+        }
+        vec![size / count; count]
+    } else {
+        let cuts: Vec<i64> = sections.extract()?;
+        let cut = |&c: &i64| {
+            let c = if c < 0 { c.saturating_add(size as i64) } else { c };
+            c.clamp(0, size as i64) as usize
+        };
+        let mut start = 0;
+        let mut parts: Vec<usize> = Vec::with_capacity(cuts.len() + 1);
+        for end in cuts.iter().map(cut).chain([size]) {
+            parts.push(end.saturating_sub(start));
+            start = start.max(end);
+        }
+        parts
+    };
+    Ok(girih::split(&x.0, &parts, axis).py()?.into_iter().map(PyTensor).collect())
+}
+
+/// A border of a value: one width, one (before, after), or one per axis.
+#[pyfunction]
+#[pyo3(signature = (x, widths, value=OperandArg::Float(0.0)))]
+fn pad(x: TensorArg, widths: &Bound<'_, PyAny>, value: OperandArg) -> Out {
+    location::enter(widths.py());
+    let rank = x.0.rank();
+    let widths: Vec<(usize, usize)> = if let Ok(width) = widths.extract::<usize>() {
+        vec![(width, width); rank]
+    } else if let Ok(pair) = widths.extract::<(usize, usize)>() {
+        vec![pair; rank]
+    } else {
+        widths.extract::<Vec<(usize, usize)>>().map_err(|_| {
+            let found = widths.repr().map(|r| r.to_string()).unwrap_or_default();
+            invalid(format!(
+                "pad: widths are one number, one (before, after), or one such pair per axis, none \
+                 negative; got {found}"
+            ))
+        })?
+    };
+    let value = match value {
+        // The default, and any whole float, fits integers too.
+        OperandArg::Float(v) if !x.0.dtype().is_float() && v.fract() == 0.0 => {
+            OperandArg::Int(v as i64)
+        }
+        value => value,
+    };
+    out(x.0.pad(&widths, value.operand()))
+}
+
+/// One at each index along a new last axis, zero elsewhere; float32 by default.
+#[pyfunction]
+#[pyo3(signature = (indices, num_classes, *, dtype=None))]
+fn one_hot(py: Python<'_>, indices: TensorArg, num_classes: usize, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
+    out(indices.0.one_hot(num_classes, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+/// The dtype of scalars without one.
+fn scalar_dtype(dtype: Option<DTypeArg>, scalars: &[&OperandArg]) -> DType {
+    let float = scalars.iter().any(|s| matches!(s, OperandArg::Float(_)));
+    let default = if float { DType::F32 } else { girih::default_int() };
+    dtype.map_or(default, |d| d.0)
+}
+
+fn real(op: &str, value: &OperandArg) -> PyResult<f64> {
+    match value {
+        OperandArg::Float(v) => Ok(*v),
+        OperandArg::Int(v) => Ok(*v as f64),
+        OperandArg::Bool(v) => Ok(*v as i64 as f64),
+        OperandArg::Tensor(t) if t.numel() == 1 => {
+            t.reshape(&[]).and_then(|t| t.to_f64_vec()).map(|v| v[0]).py()
+        }
+        OperandArg::Tensor(t) => {
+            Err(invalid(format!("{op}: a number is expected, got a tensor {}", t.spec())))
+        }
+    }
+}
+
+/// Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float.
+#[pyfunction]
+#[pyo3(signature = (start, stop=None, step=OperandArg::Int(1), *, dtype=None))]
+fn arange(
+    py: Python<'_>,
+    start: OperandArg,
+    stop: Option<OperandArg>,
+    step: OperandArg,
+    dtype: Option<DTypeArg>,
+) -> Out {
+    location::enter(py);
+    let (start, stop) = match stop {
+        Some(stop) => (start, stop),
+        None => (OperandArg::Int(0), start),
+    };
+    let dtype = scalar_dtype(dtype, &[&start, &stop, &step]);
+    let value = |v| real("arange", v);
+    out(Tensor::arange(value(&start)?, value(&stop)?, value(&step)?, dtype))
+}
+
+/// num evenly spaced numbers from start to stop.
+#[pyfunction]
+#[pyo3(signature = (start, stop, num=50, *, endpoint=true, dtype=None))]
+fn linspace(
+    py: Python<'_>,
+    start: OperandArg,
+    stop: OperandArg,
+    num: i64,
+    endpoint: bool,
+    dtype: Option<DTypeArg>,
+) -> Out {
+    location::enter(py);
+    let num = Shape::from_signed("linspace", &[num]).py()?.numel();
+    let (start, stop) = (real("linspace", &start)?, real("linspace", &stop)?);
+    out(Tensor::linspace(start, stop, num, endpoint, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+/// Ones on the k-th diagonal, zeros elsewhere.
+#[pyfunction]
+#[pyo3(signature = (n, m=None, k=0, *, dtype=None))]
+fn eye(py: Python<'_>, n: i64, m: Option<i64>, k: i64, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
+    let shape = Shape::from_signed("eye", &[n, m.unwrap_or(n)]).py()?;
+    out(Tensor::eye(shape[0], shape[1], k, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+fn filled(op: &'static str, value: &OperandArg, shape: Shape, dtype: DType) -> Out {
+    let constant = match value {
+        OperandArg::Tensor(_) => {
+            let value = real(op, value)?;
+            Tensor::full(value, shape, dtype)
+        }
+        value => Tensor::full(value.operand(), shape, dtype),
+    };
+    out(constant)
+}
+
+/// All one value.
+#[pyfunction]
+#[pyo3(signature = (shape, value, *, dtype=None))]
+fn full(shape: ShapeArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+    let default = match value {
+        OperandArg::Bool(_) => DType::Bool,
+        OperandArg::Int(_) => girih::default_int(),
+        OperandArg::Float(_) => DType::F32,
+        OperandArg::Tensor(ref t) => t.dtype(),
+    };
+    filled("full", &value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
+}
+
+/// All one value, in the shape and dtype of x.
+#[pyfunction]
+#[pyo3(signature = (x, value, *, dtype=None))]
+fn full_like(x: TensorArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+    filled("full_like", &value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
+}
+
+/// All zero, in the shape and dtype of x.
+#[pyfunction]
+#[pyo3(signature = (x, *, dtype=None))]
+fn zeros_like(x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+    out(Tensor::zeros(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+}
+
+/// All one, in the shape and dtype of x.
+#[pyfunction]
+#[pyo3(signature = (x, *, dtype=None))]
+fn ones_like(x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+    out(Tensor::ones(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+}
+
+fn shape_of(op: &'static str, args: &Bound<'_, PyTuple>) -> PyResult<Shape> {
+    Shape::from_signed(op, &sizes(args)?).py()
+}
+
+macro_rules! filled_shapes {
+    ($($name:ident $method:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (*shape, dtype=None))]
+        fn $name(shape: &Bound<'_, PyTuple>, dtype: Option<DTypeArg>) -> Out {
+            let shape = shape_of(stringify!($name), shape)?;
+            out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
+        })*
+    };
+}
+
+filled_shapes! {
+    zeros zeros "All zero; float32 by default.",
+    ones ones "All one; float32 by default.",
+    randn randn "Standard normal draws; float32 by default.",
+    rand rand "Uniform draws in [0, 1); float32 by default.",
+}
+
+/// Uniform integers in low..high (0..low with one bound); int64 by default.
+#[pyfunction]
+#[pyo3(signature = (low, high=None, shape=ShapeArg(Vec::new()), *, dtype=None))]
+fn randint(
+    py: Python<'_>,
+    low: i64,
+    high: Option<i64>,
+    shape: ShapeArg,
+    dtype: Option<DTypeArg>,
+) -> Out {
+    location::enter(py);
+    let (low, high) = high.map_or((0, low), |high| (low, high));
+    let dtype = dtype.map_or(girih::default_int(), |d| d.0);
+    out(Tensor::randint(low, high, shape.shape("randint")?, dtype))
+}
+
+/// Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
+/// shifts.
+#[pyfunction]
+#[pyo3(signature = (x, normalized_shape, weight=None, bias=None, eps=1e-5))]
+fn layer_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    normalized_shape: ShapeArg,
+    weight: Option<TensorArg>,
+    bias: Option<TensorArg>,
+    eps: f64,
+) -> Out {
+    location::enter(py);
+    let (shape, sizes) = (x.0.shape(), normalized_shape.shape("layer_norm")?);
+    if !shape.ends_with(&sizes) || sizes.rank() == 0 {
+        let reason = "the last axes of the first must have the normalized sizes".to_string();
+        let (op, lhs, rhs) = ("layer_norm", shape, sizes);
+        return Err(crate::errors::raise(
+            girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
+        ));
+    }
+    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
+    out(x.0.layer_norm(sizes.rank(), weight.as_ref(), bias.as_ref(), eps))
+}
+
+/// -log_softmax(logits)[label]. Shapes: [..., classes] and [...].
+#[pyfunction]
+#[pyo3(signature = (logits, labels, reduction="mean"))]
+fn cross_entropy(py: Python<'_>, logits: TensorArg, labels: TensorArg, reduction: &str) -> Out {
+    location::enter(py);
+    let rows = logits.0.cross_entropy(&labels.0).py()?;
+    match reduction {
+        "mean" => out(rows.mean(None, false)),
+        "sum" => out(rows.sum(None, false)),
+        "none" => Ok(PyTensor(rows)),
+        other => Err(invalid(format!(
+            "cross_entropy: reduction is 'mean', 'sum' or 'none', got '{other}'"
+        ))),
+    }
+}
+
+/// The same value, held constant by gradients.
+#[pyfunction]
+fn stop_gradient(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.stop_gradient())
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    unary_functions::register(m)?;
+    binary_functions::register(m)?;
+    reduction_functions::register(m)?;
+    functions_too::register(m)?;
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        std_ matmul bitwise_not logical_and logical_or logical_xor where_ reshape permute transpose
+        swapaxes broadcast_to expand_dims concat stack split pad one_hot arange linspace eye full
+        full_like zeros_like ones_like zeros ones randn rand randint layer_norm cross_entropy
+        stop_gradient
+    }
+    m.add("concatenate", m.getattr("concat")?)
+}

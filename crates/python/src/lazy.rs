@@ -1,0 +1,259 @@
+//! Evaluation, compilation, statistics and contexts.
+
+use crate::errors::IntoPy;
+use crate::tensor::PyTensor;
+use girih::{CompilationInfo, CompileOptions, Graph, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+fn refs(tensors: &[Py<PyTensor>]) -> Vec<&Tensor> {
+    tensors.iter().map(|t| &t.get().0).collect()
+}
+
+/// Computes tensors in one run.
+#[pyfunction]
+fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+    let tensors = refs(&tensors);
+    py.detach(|| girih::eval(tensors)).py()
+}
+
+/// Starts computing tensors and returns.
+#[pyfunction]
+fn async_eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+    let tensors = refs(&tensors);
+    py.detach(|| girih::async_eval(tensors)).py()
+}
+
+/// What a compilation came to.
+#[pyclass(name = "CompilationInfo", module = "girih", frozen)]
+struct PyCompilationInfo(CompilationInfo);
+
+#[pymethods]
+impl PyCompilationInfo {
+    /// Time for passes, lowering and compilation.
+    #[getter]
+    fn compile_time_ms(&self) -> f64 {
+        self.0.compile_time.as_secs_f64() * 1e3
+    }
+
+    /// Nodes as recorded.
+    #[getter]
+    fn num_nodes(&self) -> usize {
+        self.0.num_nodes
+    }
+
+    /// Nodes after the passes.
+    #[getter]
+    fn num_nodes_optimized(&self) -> usize {
+        self.0.num_nodes_optimized
+    }
+
+    /// Kernels of the program.
+    #[getter]
+    fn num_kernels(&self) -> usize {
+        self.0.num_kernels
+    }
+
+    /// The graph as recorded, as text.
+    #[getter]
+    fn graph_text(&self) -> String {
+        self.0.graph.to_string()
+    }
+
+    /// The graph after the passes, as text.
+    #[getter]
+    fn optimized_text(&self) -> String {
+        self.0.optimized.to_string()
+    }
+
+    /// The kernels, as text.
+    #[getter]
+    fn kernels_text(&self) -> &str {
+        &self.0.kernels
+    }
+
+    /// The graph after the passes, as a picture.
+    fn optimized_svg(&self) -> String {
+        girih_ir::svg::to_svg(&self.0.optimized)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "CompilationInfo(compile_time_ms={:.3}, num_nodes={}, num_nodes_optimized={}, \
+             num_kernels={})",
+            self.compile_time_ms(),
+            self.0.num_nodes,
+            self.0.num_nodes_optimized,
+            self.0.num_kernels
+        )
+    }
+}
+
+/// Compiles what leads to tensors, without running it.
+#[pyfunction]
+fn compile_graph(
+    py: Python<'_>,
+    tensors: Vec<Py<PyTensor>>,
+    optimize: bool,
+) -> PyResult<PyCompilationInfo> {
+    let tensors = refs(&tensors);
+    py.detach(|| girih::compile_graph(tensors, optimize)).map(PyCompilationInfo).py()
+}
+
+/// Nodes, ops and bytes of what leads to tensors.
+#[pyfunction]
+fn graph_stats(tensors: Vec<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
+    let graph = girih::graph_of(refs(&tensors)).py()?;
+    Ok((graph.len(), graph.num_ops(), graph.estimated_memory_bytes()))
+}
+
+/// The graph that leads to tensors, as recorded, as text.
+#[pyfunction]
+fn graph_text(tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
+    Ok(girih::graph_of(refs(&tensors)).py()?.to_string())
+}
+
+/// A recording graph.
+#[pyclass(name = "Graph", module = "girih", frozen, eq)]
+#[derive(Clone, PartialEq)]
+struct PyGraph(Graph);
+
+#[pymethods]
+impl PyGraph {
+    #[new]
+    fn new() -> PyGraph {
+        PyGraph(Graph::new())
+    }
+
+    /// A number no other graph of this process has.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    /// Nodes ever recorded here.
+    #[getter]
+    fn num_nodes(&self) -> usize {
+        self.0.num_nodes()
+    }
+
+    /// Nodes recorded here that are still reachable.
+    #[getter]
+    fn live_nodes(&self) -> usize {
+        self.0.live().len()
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// A new, empty graph.
+#[pyfunction]
+fn create_graph() -> PyGraph {
+    PyGraph(Graph::new())
+}
+
+/// The graph this thread records to.
+#[pyfunction]
+fn current_graph() -> PyGraph {
+    PyGraph(girih::current_graph())
+}
+
+/// Enters a graph (a fresh one for None) and gives the one left.
+#[pyfunction]
+#[pyo3(signature = (graph=None))]
+fn push_graph(graph: Option<&PyGraph>) -> PyGraph {
+    PyGraph(girih::swap_graph(graph.map_or_else(Graph::new, |g| g.0.clone())))
+}
+
+/// Goes back to the graph that `push_graph` left.
+#[pyfunction]
+fn pop_graph(previous: &PyGraph) {
+    girih::swap_graph(previous.0.clone());
+}
+
+/// Counts of everything compiled and run.
+#[pyfunction]
+fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let stats = girih::cache_stats().py()?;
+    let dict = PyDict::new(py);
+    dict.set_item("hits", stats.hits)?;
+    dict.set_item("misses", stats.misses)?;
+    dict.set_item("compiles", stats.compiles)?;
+    dict.set_item("cached_kernels", stats.cached_kernels)?;
+    dict.set_item("cache_size_bytes", stats.cache_size_bytes)?;
+    dict.set_item("runs", stats.runs)?;
+    dict.set_item("kernels_launched", stats.launches)?;
+    dict.set_item("nodes_recorded", girih::current_graph().num_nodes())?;
+    dict.set_item("memory_bytes", stats.memory_bytes)?;
+    dict.set_item("peak_memory_bytes", stats.peak_memory_bytes)?;
+    Ok(dict)
+}
+
+/// Forgets all compiled programs.
+#[pyfunction]
+fn clear_cache() -> PyResult<()> {
+    girih::clear_cache().py()
+}
+
+/// Measures peak memory anew from here.
+#[pyfunction]
+fn reset_peak_memory() -> PyResult<()> {
+    girih::reset_peak_memory().py()
+}
+
+/// Sets how many threads kernels may use.
+#[pyfunction]
+fn set_num_threads(threads: usize) {
+    girih::set_num_threads(threads);
+}
+
+/// Switches passes and fusions by their bits, for what is compiled from here on.
+#[pyfunction]
+fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
+    girih::set_options(CompileOptions { passes, fusion }).py()
+}
+
+/// Starts the random generator anew.
+#[pyfunction]
+fn manual_seed(seed: i64) {
+    girih::random::manual_seed(seed as u64);
+}
+
+/// A line chart as SVG: `series` is a list of (name, [(x, y), ...]).
+#[pyfunction]
+fn line_plot(
+    title: &str,
+    x_label: &str,
+    y_label: &str,
+    series: Vec<(String, Vec<(f64, f64)>)>,
+) -> String {
+    girih::plot::line_plot(title, x_label, y_label, &series)
+}
+
+/// Adds this file's functions and classes.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyGraph>()?;
+    m.add_class::<PyCompilationInfo>()?;
+    m.add_function(wrap_pyfunction!(eval_many, m)?)?;
+    m.add_function(wrap_pyfunction!(async_eval_many, m)?)?;
+    m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(graph_stats, m)?)?;
+    m.add_function(wrap_pyfunction!(graph_text, m)?)?;
+    m.add_function(wrap_pyfunction!(create_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(current_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(push_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(pop_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(cache_stats, m)?)?;
+    m.add_function(wrap_pyfunction!(clear_cache, m)?)?;
+    m.add_function(wrap_pyfunction!(reset_peak_memory, m)?)?;
+    m.add_function(wrap_pyfunction!(set_num_threads, m)?)?;
+    m.add_function(wrap_pyfunction!(set_compile_options, m)?)?;
+    m.add_function(wrap_pyfunction!(manual_seed, m)?)?;
+    m.add_function(wrap_pyfunction!(line_plot, m)?)
+}

@@ -1,0 +1,509 @@
+//! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
+//! `functions`.
+
+use crate::args::{OperandArg, sizes};
+use crate::data::{to_list, to_numpy};
+use crate::dtype::{DTypeArg, PyDType};
+use crate::errors::{IntoPy, exception, invalid};
+use crate::{dlpack, indexing, location};
+use girih::{Operand, Tensor};
+use girih_ir::OpCode;
+use pyo3::basic::CompareOp;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// A lazy tensor: a handle of a value that is computed when needed.
+#[pyclass(name = "Tensor", module = "girih", frozen)]
+pub struct PyTensor(pub Tensor);
+
+/// The only device so far is the CPU; other names are errors rather than ignored.
+pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    match device {
+        None => Ok(()),
+        Some(device) if device.to_string() == "cpu" => Ok(()),
+        Some(device) => {
+            let message = format!("there is no device '{device}'; the devices are: cpu");
+            Err(exception("DeviceError", message))
+        }
+    }
+}
+
+type MaybeTensor<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// Records a binary op, or lets Python try the other operand's class.
+fn binary<'py>(
+    code: OpCode,
+    this: &PyTensor,
+    other: &Bound<'py, PyAny>,
+    reflected: bool,
+) -> MaybeTensor<'py> {
+    let py = other.py();
+    let Some(operand) = OperandArg::of(other)? else {
+        return Ok(py.NotImplemented().into_bound(py));
+    };
+    location::enter(py);
+    let (a, b) = (Operand::Tensor(&this.0), operand.operand());
+    let (a, b) = if reflected { (b, a) } else { (a, b) };
+    let out = girih::binary(code, a, b).py()?;
+    Ok(Bound::new(py, PyTensor(out))?.into_any())
+}
+
+fn matmul<'py>(this: &PyTensor, other: &Bound<'py, PyAny>, reflected: bool) -> MaybeTensor<'py> {
+    let py = other.py();
+    let operand = match OperandArg::of(other)? {
+        Some(OperandArg::Tensor(tensor)) => tensor,
+        Some(_) => return Err(invalid("matmul: neither operand may be a scalar; use * for that")),
+        None => return Ok(py.NotImplemented().into_bound(py)),
+    };
+    location::enter(py);
+    let out = if reflected { operand.matmul(&this.0) } else { this.0.matmul(&operand) };
+    Ok(Bound::new(py, PyTensor(out.py()?))?.into_any())
+}
+
+impl PyTensor {
+    /// One element, for conversions to Python's numbers.
+    fn scalar<'py>(&self, py: Python<'py>, what: &'static str) -> MaybeTensor<'py> {
+        if self.0.numel() != 1 {
+            let (what, shape) = (what, self.0.shape());
+            return Err(crate::errors::raise(girih::Error::NotScalar { what, shape }));
+        }
+        location::enter(py);
+        to_list(py, &self.0.reshape(&[]).py()?)
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Add, self, other, false)
+    }
+
+    fn __radd__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Add, self, other, true)
+    }
+
+    fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Sub, self, other, false)
+    }
+
+    fn __rsub__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Sub, self, other, true)
+    }
+
+    fn __mul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Mul, self, other, false)
+    }
+
+    fn __rmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Mul, self, other, true)
+    }
+
+    fn __truediv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Div, self, other, false)
+    }
+
+    fn __rtruediv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Div, self, other, true)
+    }
+
+    fn __floordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::FloorDivide, self, other, false)
+    }
+
+    fn __rfloordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::FloorDivide, self, other, true)
+    }
+
+    fn __mod__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Remainder, self, other, false)
+    }
+
+    fn __rmod__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Remainder, self, other, true)
+    }
+
+    fn __and__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::And, self, other, false)
+    }
+
+    fn __rand__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::And, self, other, true)
+    }
+
+    fn __or__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Or, self, other, false)
+    }
+
+    fn __ror__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Or, self, other, true)
+    }
+
+    fn __xor__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Xor, self, other, false)
+    }
+
+    fn __rxor__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::Xor, self, other, true)
+    }
+
+    fn __pow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> MaybeTensor<'py> {
+        if modulo.is_some() {
+            return Err(invalid("pow: a third argument is not supported; use % after **"));
+        }
+        binary(OpCode::Pow, self, other, false)
+    }
+
+    fn __rpow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> MaybeTensor<'py> {
+        if modulo.is_some() {
+            return Err(invalid("pow: a third argument is not supported; use % after **"));
+        }
+        binary(OpCode::Pow, self, other, true)
+    }
+
+    fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        matmul(self, other, false)
+    }
+
+    fn __rmatmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        matmul(self, other, true)
+    }
+
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> MaybeTensor<'py> {
+        let code = match op {
+            CompareOp::Lt => OpCode::Lt,
+            CompareOp::Le => OpCode::Le,
+            CompareOp::Eq => OpCode::Eq,
+            CompareOp::Ne => OpCode::Ne,
+            CompareOp::Gt => OpCode::Gt,
+            CompareOp::Ge => OpCode::Ge,
+        };
+        binary(code, self, other, false)
+    }
+
+    // Equality is elementwise, so identity is what a handle hashes by.
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        slf.as_ptr() as isize >> 4
+    }
+
+    fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.neg().map(PyTensor).py()
+    }
+
+    fn __pos__(&self) -> PyTensor {
+        PyTensor(self.0.clone())
+    }
+
+    fn __abs__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.abs().map(PyTensor).py()
+    }
+
+    fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.logical_or_bitwise_not().map(PyTensor).py()
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        location::enter(key.py());
+        self.0.index(&indexing::entries(key)?).map(PyTensor).py()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let shape = self.0.shape();
+        let first = shape.first().copied();
+        first.ok_or_else(|| exception("DTypeError", "a tensor of rank 0 has no length".into()))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        let len = self.__len__()? as i64;
+        location::enter(py);
+        let rows = (0..len).map(|i| {
+            let row = self.0.index(&[girih::Index::At(i)]).py()?;
+            Bound::new(py, PyTensor(row))
+        });
+        let rows = rows.collect::<PyResult<Vec<_>>>()?;
+        Ok(PyTuple::new(py, rows)?.try_iter()?.into_any())
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.scalar(py, "a truth value")?.is_truthy()
+    }
+
+    fn __float__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        let value = self.scalar(py, "float()")?;
+        py.get_type::<pyo3::types::PyFloat>().call1((value,))
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        let value = self.scalar(py, "int()")?;
+        py.get_type::<pyo3::types::PyInt>().call1((value,))
+    }
+
+    fn __index__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        if !self.0.dtype().is_int() || self.0.rank() != 0 {
+            let spec = self.0.spec();
+            let message = format!("only an integer tensor of rank 0 can be an index, got {spec}");
+            return Err(exception("DTypeError", message));
+        }
+        self.scalar(py, "an index")
+    }
+
+    /// Sizes of the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape().iter())
+    }
+
+    /// Element type.
+    #[getter]
+    fn dtype(&self) -> PyDType {
+        PyDType(self.0.dtype())
+    }
+
+    /// Number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.0.rank()
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.0.numel()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.spec().size_bytes()
+    }
+
+    /// Where the value lives.
+    #[getter]
+    fn device(&self) -> &'static str {
+        "cpu"
+    }
+
+    /// Whether there is no value yet.
+    #[getter]
+    fn is_lazy(&self) -> bool {
+        self.0.is_lazy()
+    }
+
+    /// Axes reversed.
+    #[getter(T)]
+    fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.t().map(PyTensor).py()
+    }
+
+    /// The last two axes exchanged.
+    #[getter(mT)]
+    fn mt(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.swapaxes(-1, -2).map(PyTensor).py()
+    }
+
+    /// The same elements under another shape; one size may be -1.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        location::enter(shape.py());
+        self.0.reshape(&sizes(shape)?).map(PyTensor).py()
+    }
+
+    /// Axes in the given order.
+    #[pyo3(signature = (*axes))]
+    fn permute(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        location::enter(axes.py());
+        self.0.permute(&sizes(axes)?).map(PyTensor).py()
+    }
+
+    /// Axes in the given order; two ints exchange those axes; none reverses all.
+    #[pyo3(signature = (*axes))]
+    pub fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        location::enter(axes.py());
+        if axes.is_empty() {
+            return self.0.t().map(PyTensor).py();
+        }
+        let order = sizes(axes)?;
+        match (axes.len(), order.as_slice()) {
+            // Two integers of a matrix say the same either way.
+            (2, &[a, b]) => self.0.swapaxes(a, b),
+            _ => self.0.permute(&order),
+        }
+        .map(PyTensor)
+        .py()
+    }
+
+    /// Two axes exchanged.
+    fn swapaxes(&self, py: Python<'_>, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.swapaxes(axis1, axis2).map(PyTensor).py()
+    }
+
+    /// Stretched to a shape.
+    #[pyo3(signature = (*shape))]
+    pub fn broadcast_to(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        location::enter(shape.py());
+        let shape = girih::Shape::from_signed("broadcast_to", &sizes(shape)?).py()?;
+        self.0.broadcast_to(shape).map(PyTensor).py()
+    }
+
+    /// Same as broadcast_to; a size of -1 keeps the axis.
+    #[pyo3(signature = (*shape))]
+    fn expand(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        location::enter(shape.py());
+        let mut shape = sizes(shape)?;
+        let own = self.0.shape();
+        for (size, &own) in shape.iter_mut().rev().zip(own.iter().rev()) {
+            if *size == -1 {
+                *size = own as i64;
+            }
+        }
+        let shape = girih::Shape::from_signed("expand", &shape).py()?;
+        self.0.broadcast_to(shape).map(PyTensor).py()
+    }
+
+    /// All elements along one axis.
+    fn flatten(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.reshape(&[-1]).map(PyTensor).py()
+    }
+
+    /// Cast to another dtype.
+    fn astype(&self, py: Python<'_>, dtype: DTypeArg) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.astype(dtype.0).map(PyTensor).py()
+    }
+
+    /// Same as astype.
+    fn to(&self, py: Python<'_>, dtype: DTypeArg) -> PyResult<PyTensor> {
+        self.astype(py, dtype)
+    }
+
+    /// The same value, held constant by gradients.
+    fn detach(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.stop_gradient().map(PyTensor).py()
+    }
+
+    /// Computes the value, now; returns the tensor itself.
+    fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let tensor = &slf.get().0;
+        slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
+        Ok(slf.clone())
+    }
+
+    /// Same as eval.
+    fn execute<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        PyTensor::eval(slf)
+    }
+
+    /// Same as eval.
+    fn realize<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        PyTensor::eval(slf)
+    }
+
+    /// Same as eval.
+    fn materialize<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        PyTensor::eval(slf)
+    }
+
+    /// The only element as a Python number. Evaluates.
+    fn item<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        self.scalar(py, "item()")
+    }
+
+    /// The elements as nested lists. Evaluates.
+    fn tolist<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        to_list(py, &self.0)
+    }
+
+    /// The elements as a read-only NumPy array over the same memory. Evaluates.
+    fn numpy<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        to_numpy(py, &self.0)
+    }
+
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> MaybeTensor<'py> {
+        let array = to_numpy(py, &self.0)?;
+        let kwargs = PyDict::new(py);
+        match (dtype, copy) {
+            (None, None | Some(false)) => return Ok(array),
+            (None, Some(true)) => return array.call_method0("copy"),
+            (Some(dtype), _) => kwargs.set_item("dtype", dtype)?,
+        }
+        kwargs.set_item("copy", copy.unwrap_or(false))?;
+        if copy == Some(false) && !array.getattr("dtype")?.eq(dtype)? {
+            return Err(pyo3::exceptions::PyValueError::new_err(
+                "a conversion of dtype needs a copy, and copy=False forbids one",
+            ));
+        }
+        array.call_method("astype", (), Some(&kwargs))
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> MaybeTensor<'py> {
+        let _ = (stream, copy);
+        if dl_device.is_some_and(|device| device != (1, 0)) {
+            let message = "the tensor is on the CPU, DLPack device (1, 0)";
+            return Err(pyo3::exceptions::PyBufferError::new_err(message));
+        }
+        dlpack::export(py, &self.0, max_version.is_some_and(|(major, _)| major >= 1))
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let spec = self.0.spec();
+        match py.detach(|| self.0.values_text()) {
+            Ok(text) => {
+                let text = text.replace('\n', "\n       ");
+                Ok(format!("Tensor({text}, shape={}, dtype={})", spec.shape, spec.dtype))
+            }
+            // A placeholder shows what is known of it: printing it while tracing is no mistake.
+            Err(girih::Error::TracedValue { .. }) => Ok(format!("Tensor(traced, {spec})")),
+            Err(error) => Err(crate::errors::raise(error)),
+        }
+    }
+
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        match py.detach(|| self.0.values_text()) {
+            Ok(text) => Ok(text),
+            Err(girih::Error::TracedValue { .. }) => {
+                Ok(format!("Tensor(traced, {})", self.0.spec()))
+            }
+            Err(error) => Err(crate::errors::raise(error)),
+        }
+    }
+
+    fn __format__(&self, py: Python<'_>, spec: &str) -> PyResult<String> {
+        if spec.is_empty() {
+            return self.__str__(py);
+        }
+        self.scalar(py, "a format specification")?.call_method1("__format__", (spec,))?.extract()
+    }
+}

@@ -1,0 +1,58 @@
+//! Traces, for the transforms of functions that `girih.transforms` builds.
+
+use crate::errors::IntoPy;
+use crate::tensor::PyTensor;
+use girih::Tensor;
+use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
+
+/// A function being traced on placeholders.
+#[pyclass(name = "Trace", module = "girih._girih", frozen)]
+#[derive(Default)]
+struct PyTrace(Mutex<girih::Trace>);
+
+fn tensors(list: &[Py<PyTensor>]) -> Vec<&Tensor> {
+    list.iter().map(|t| &t.get().0).collect()
+}
+
+fn wrapped(list: Vec<Tensor>) -> Vec<PyTensor> {
+    list.into_iter().map(PyTensor).collect()
+}
+
+#[pymethods]
+impl PyTrace {
+    #[new]
+    fn new() -> PyTrace {
+        PyTrace::default()
+    }
+
+    /// An argument of `like`'s shape and dtype, without a value.
+    fn placeholder(&self, like: &PyTensor) -> PyTensor {
+        let mut trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        PyTensor(trace.placeholder(&like.0))
+    }
+
+    /// Records the traced function and its gradients at `args`: the value, one gradient per tensor
+    /// of `wrt`, and the auxiliary outputs.
+    fn value_and_grad(
+        &self,
+        py: Python<'_>,
+        output: Py<PyTensor>,
+        wrt: Vec<Py<PyTensor>>,
+        aux: Vec<Py<PyTensor>>,
+        args: Vec<Py<PyTensor>>,
+    ) -> PyResult<(PyTensor, Vec<PyTensor>, Vec<PyTensor>)> {
+        crate::location::enter(py);
+        let outputs: Vec<&Tensor> = std::iter::once(&output.get().0).chain(tensors(&aux)).collect();
+        let trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut values, gradients) =
+            trace.gradients(&outputs, &tensors(&wrt), &tensors(&args)).py()?;
+        let aux = values.split_off(1);
+        Ok((PyTensor(values.swap_remove(0)), wrapped(gradients), wrapped(aux)))
+    }
+}
+
+/// Adds this file's classes.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyTrace>()
+}
