@@ -214,12 +214,10 @@ impl<'b, 'a> Builder<'b, 'a> {
         let node = self.graph.node(root);
         let mut place = self.maps[map as usize].clone();
         match (self.group.role, &node.op.attrs) {
-            (Purpose::Part(part), &Attrs::Axis(axis)) => {
-                let axis = axis as usize;
-                let sizes = node.inputs[..part].iter().map(|&i| self.graph.spec(i).shape[axis]);
-                place.0[axis].offset += sizes.sum::<usize>() as isize;
+            (Purpose::Part { start, .. }, &Attrs::Axis(axis)) => {
+                place.0[axis as usize].offset += start as isize;
             }
-            (Purpose::Part(_), Attrs::Pad(pad)) => {
+            (Purpose::Part { .. }, Attrs::Pad(pad)) => {
                 for (axis, dim) in place.0.iter_mut().zip(&pad.0) {
                     let step = dim.interior as isize + 1;
                     axis.offset = axis.offset * step + dim.low as isize;
@@ -290,23 +288,21 @@ impl<'b, 'a> Builder<'b, 'a> {
             if let Some(val) = self.memo.get(node, at) {
                 return Ok(val);
             }
-            let n = self.graph.node(node);
-            let class = n.op.class();
-            if self.in_memory(node)
-                || (class == Class::Reshape && self.in_memory(base(self.graph, node)))
-            {
+            // Reshapes of reshapes are passed in one step: what lies between does not matter.
+            let (n, bottom) = (self.graph.node(node), base(self.graph, node));
+            if self.in_memory(bottom) {
                 return Ok(self.load(node, at));
             }
-            let map = match class {
-                Class::View => self.through_view(node, &self.maps[at.map as usize]),
-                Class::Reshape => match self.through_reshape(n, at)? {
-                    Some(map) => map,
+            let (map, input) = match n.op.class() {
+                Class::View => (self.through_view(node, &self.maps[at.map as usize]), n.inputs[0]),
+                Class::Reshape => match self.through_reshape(n, bottom, at)? {
+                    Some(map) => (map, bottom),
                     None => continue,
                 },
                 _ => break,
             };
             self.view = Some(node);
-            node = n.inputs[0];
+            node = input;
             at.map = self.intern(map);
         }
         let val = self.compute(node, at)?;
@@ -321,8 +317,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The map of a reshape's operand; none if that was moved to memory instead.
-    fn through_reshape(&mut self, node: &Node, at: At) -> Result<Option<Map>, Redo> {
-        let input = node.inputs[0];
+    fn through_reshape(&mut self, node: &Node, input: NodeId, at: At) -> Result<Option<Map>, Redo> {
         let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
         match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
             Ok(map) => Ok(Some(map)),
@@ -476,21 +471,18 @@ impl<'b, 'a> Builder<'b, 'a> {
                 let (offset, strides) = map.strides(&n.spec.shape.strides(), extents.len());
                 return (bottom, offset, strides);
             }
-            let input = n.inputs[0];
-            map = match n.op.class() {
-                Class::Reshape => {
-                    match map.reshape(&n.spec.shape, &self.graph.spec(input).shape, &extents) {
-                        Ok(map) => map,
-                        // The loop comes round to find the value in memory.
-                        Err(_) => {
-                            self.keep(input, Refusal::Reshape);
-                            continue;
-                        }
-                    }
+            if n.op.class() == Class::View {
+                map = self.through_view(node, &map);
+                node = n.inputs[0];
+                continue;
+            }
+            match map.reshape(&n.spec.shape, &self.graph.spec(bottom).shape, &extents) {
+                Ok(inner) => (map, node) = (inner, bottom),
+                // The loop comes round to find the value in memory.
+                Err(_) => {
+                    self.keep(bottom, Refusal::Reshape);
                 }
-                _ => self.through_view(node, &map),
-            };
-            node = input;
+            }
         }
     }
 
@@ -558,7 +550,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         match self.group.role {
             Purpose::Fill => return "pad_fill".into(),
             Purpose::Value => {}
-            Purpose::Part(_) | Purpose::Scatter => self.ops.push(self.group.root),
+            Purpose::Part { .. } | Purpose::Scatter => self.ops.push(self.group.root),
         }
         let copied = self.view.unwrap_or(space::value_of(self.graph, self.group));
         name::of(self.graph, &self.ops, self.graph.node(copied).op.name())

@@ -2,11 +2,15 @@
 //!
 //! Nodes are visited consumers first. Each consumer leaves with its operands what it asks of them
 //! (a [`Demand`]); when a node's turn comes, all that is asked of it is known, and it either joins
-//! the kernels that consume it or gets memory and a kernel of its own.
+//! the kernels that consume it or gets memory and a kernel of its own. Between the two is a value
+//! that the first kernel to need it computes on its way and stores for the others.
+//!
+//! Kernels run by ascending root, and a kernel needs only what precedes its root: so there are no
+//! cycles to look for, and the first consumer is the one of the smallest root.
 
 use super::cost::{self, Chain};
 use super::{FusionOptions, LowerError, Refusal, Refusals};
-use girih_ir::{Class, Graph, Node, NodeId, OpCode};
+use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use smallvec::SmallVec;
 
 /// Most nodes computed by one kernel: bounds code size and the depth of recursion while building.
@@ -20,8 +24,13 @@ const MAX_SHARED_DEPTH: u32 = 16;
 pub(super) enum Role {
     /// The root's value.
     Value,
-    /// The operand of a concat or pad at that position, stored into a part of the root.
-    Part(usize),
+    /// An operand of a concat or pad, stored into a part of the root.
+    Part {
+        /// Position of the operand.
+        operand: usize,
+        /// Where a concat's operand starts along the axis.
+        start: usize,
+    },
     /// The padding value at every element of the root.
     Fill,
     /// A scatter's updates, added into the root.
@@ -447,11 +456,17 @@ impl Planner<'_> {
 
     fn combine(&mut self, id: NodeId, node: &Node, demand: Demand) {
         self.refuse(id, demand, Refusal::Memory);
+        let along = |input: NodeId| match node.op.attrs {
+            Attrs::Axis(axis) => self.graph.spec(input).shape[axis as usize],
+            _ => 0,
+        };
+        let mut start: usize = node.inputs.iter().map(|&i| along(i)).sum();
         // Kernels are built in reverse: the last is the first to run.
-        for (i, &input) in node.inputs.iter().enumerate().rev() {
+        for (operand, &input) in node.inputs.iter().enumerate().rev() {
             let numel = self.graph.spec(input).numel();
+            start -= along(input);
             if numel > 0 {
-                let home = self.root(id, Role::Part(i));
+                let home = self.root(id, Role::Part { operand, start });
                 self.demands[input.index()].merge(Demand::of_root(home, numel));
             }
         }

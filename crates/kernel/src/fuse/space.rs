@@ -128,7 +128,7 @@ pub(super) fn value_of(graph: &Graph, group: &Group) -> NodeId {
     let inputs = &graph.node(group.root).inputs;
     match group.role {
         Purpose::Value | Purpose::Fill => group.root,
-        Purpose::Part(i) => inputs[i],
+        Purpose::Part { operand, .. } => inputs[operand],
         Purpose::Scatter if graph.spec(inputs[1]).numel() == 0 => group.root,
         Purpose::Scatter => inputs[1],
     }
