@@ -2,6 +2,7 @@
 //! no fusion changes a result.
 
 mod eval;
+mod executed;
 mod golden;
 mod random;
 mod refusals;

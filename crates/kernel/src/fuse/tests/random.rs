@@ -139,7 +139,7 @@ fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) 
 }
 
 /// A graph and its arguments.
-fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
+pub fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
     let mut mixed: Vec<u16> = choices.to_vec();
     // A few hundred choices from a few: shrinking stays fast.
     for i in 0..600 {
@@ -153,7 +153,7 @@ fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
     let index = b.input(TensorSpec::new([3], DType::I64));
     nodes.push(b.constant(Literal::from_f64(DType::F64, 2.0), [6]));
     nodes.push(b.leaf(OpCode::Constant.into(), f(&[])));
-    nodes.push(b.leaf(OpCode::RandomNormal.into(), f(&[4, 6])));
+    nodes.push(b.leaf(OpCode::RandomUniform.into(), f(&[4, 6])));
     for _ in 0..5 + c.below(30) {
         let before = nodes.len();
         if let Some(node) = step(b, c, &nodes, index) {
@@ -187,7 +187,7 @@ fn same(a: &[Data], b: &[Data]) -> bool {
 }
 
 /// Options of the given bits.
-fn options(bits: u32) -> FusionOptions {
+pub fn options(bits: u32) -> FusionOptions {
     let options = FusionOptions {
         elementwise: bits & 1 != 0,
         views: bits & 2 != 0,

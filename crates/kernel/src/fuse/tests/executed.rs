@@ -1,0 +1,62 @@
+//! Fused and unfused programs on the portable executor: the same bits. Graphs with sums are left
+//! out: the executor's order of summation still depends on how a prologue reads its operands (a
+//! strided load sums down columns, a computed prologue by lanes), against what `Core::Reduce` says.
+
+use super::eval::Data;
+use super::random::{options, random_graph};
+use super::*;
+use crate::exec::{Bindings, Prepared, Scratch};
+use crate::ir::{BufferKind, Program};
+use girih_ir::Literal;
+use proptest::prelude::*;
+
+/// Runs a program of f64 and i64 arguments; gives the words of its outputs.
+fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
+    let words = |b: &crate::ir::Buffer| -> Vec<u64> {
+        match b.kind {
+            BufferKind::Argument(i) => {
+                arguments[i].iter().map(|v| Literal::from_f64(b.dtype, *v).bits).collect()
+            }
+            BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],
+        }
+    };
+    let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
+    let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
+    // A scalar's bits, or a random leaf's key: any will do.
+    let scalar = |a: &Data| [a.first().copied().unwrap_or(0.0).to_bits(), 0];
+    let scalars: Vec<[u64; 2]> = arguments.iter().map(scalar).collect();
+    let mut scratch = Scratch::new();
+    for kernel in &program.kernels {
+        let prepared = Prepared::new(kernel);
+        let lines = prepared.workspace_bytes().div_ceil(64) + 1;
+        let mut workspace = vec![0u64; lines * 8];
+        let start = workspace.as_mut_ptr().cast::<u8>();
+        let workspace = start.wrapping_add(start.align_offset(64));
+        let bindings = Bindings { buffers: &buffers, arguments: &scalars, workspace };
+        // SAFETY: the buffers are as long as the program says and 8-aligned, distinct, and used by
+        // this thread alone; the workspace is long enough from its first aligned byte on.
+        unsafe { prepared.run(&bindings, &mut scratch) }.expect("all indices are in range");
+    }
+    program.outputs.iter().map(|o| memory[o.0 as usize].clone()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn fusing_changes_no_bit(
+        choices in proptest::collection::vec(any::<u16>(), 40..160),
+        bits in 0u32..32,
+    ) {
+        let (graph, arguments) = random_graph(&choices);
+        let sums = |n: &girih_ir::Node| matches!(n.op.code, OpCode::ReduceSum | OpCode::Matmul);
+        prop_assume!(!graph.nodes().any(|(_, n)| sums(n)));
+        let plain = lower(&graph, FusionOptions::NONE).unwrap();
+        let expected = run(&plain, &arguments);
+        for options in [FusionOptions::ALL, options(bits)] {
+            let program = lower(&graph, options).unwrap();
+            let got = run(&program, &arguments);
+            prop_assert_eq!(got, expected.clone(), "{:?}\n{}\n{}\n{}", options, graph, plain, program);
+        }
+    }
+}
