@@ -118,7 +118,7 @@ impl Node {
             let table = table.as_ref().expect("the shape was interned when the node was made");
             return table.shapes[self.shape[0] as usize].clone();
         }
-        self.shape[..self.rank as usize].iter().map(|&d| d as usize).collect()
+        Shape::inline(self.shape.map(|d| d as usize), self.rank as usize)
     }
 
     pub fn spec(&self) -> TensorSpec {
@@ -137,18 +137,18 @@ impl Node {
 }
 
 impl State {
-    pub fn with_inputs(location: Location, mut inputs: SmallVec<[Arc<Node>; 3]>) -> State {
-        match (inputs.len(), inputs.pop()) {
-            (1, Some(a)) => State::Unary(location, a),
-            (2, Some(b)) => {
-                let a = inputs.swap_remove(0);
-                State::Binary(location, a, b)
+    pub fn with_inputs(location: Location, inputs: SmallVec<[Arc<Node>; 3]>) -> State {
+        match inputs.len() {
+            0 => State::Leaf,
+            1 | 2 => {
+                let mut inputs = inputs.into_iter();
+                match (inputs.next(), inputs.next()) {
+                    (Some(a), Some(b)) => State::Binary(location, a, b),
+                    (Some(a), None) => State::Unary(location, a),
+                    _ => State::Leaf,
+                }
             }
-            (_, None) => State::Leaf,
-            (_, Some(last)) => {
-                inputs.push(last);
-                State::Nary(location, inputs.into_vec().into_boxed_slice())
-            }
+            _ => State::Nary(location, inputs.into_vec().into_boxed_slice()),
         }
     }
 
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    fn release(self, stack: &mut Vec<Arc<Node>>) {
+    fn release(self, stack: &mut Pending) {
         match self {
             State::Unary(_, a) => stack.push(a),
             State::Binary(_, a, b) => stack.extend([a, b]),
@@ -193,9 +193,12 @@ impl Drop for Node {
     }
 }
 
+/// Nodes whose reference is yet to be given up.
+type Pending = SmallVec<[Arc<Node>; 4]>;
+
 /// Lets go of a state's operands without recursion.
 pub(crate) fn drop_state(state: State) {
-    let mut stack = Vec::new();
+    let mut stack = Pending::new();
     state.release(&mut stack);
     while let Some(node) = stack.pop() {
         if let Some(mut node) = Arc::into_inner(node) {

@@ -29,12 +29,22 @@ impl Tensor {
     /// Records an op on these operands after checking them.
     #[track_caller]
     pub(crate) fn record(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        let spec = {
-            let specs: SmallVec<[TensorSpec; 3]> = inputs.iter().map(|t| t.spec()).collect();
-            let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
-            op.infer(&refs)?
+        // Most ops have one or two operands, and recording is what every op pays.
+        let location = location::here();
+        let (spec, state) = match inputs {
+            [a] => (op.infer(&[&a.spec()])?, State::Unary(location, a.node.clone())),
+            [a, b] => (
+                op.infer(&[&a.spec(), &b.spec()])?,
+                State::Binary(location, a.node.clone(), b.node.clone()),
+            ),
+            _ => {
+                let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
+                let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
+                let nodes = inputs.iter().map(|t| t.node.clone()).collect();
+                (spec, State::with_inputs(location, nodes))
+            }
         };
-        Ok(Tensor::record_unchecked(op, &spec, inputs.iter().map(|t| t.node.clone()).collect()))
+        Ok(Tensor { node: context::add_node(op, &spec, state) })
     }
 
     /// Records an op whose spec was inferred before.

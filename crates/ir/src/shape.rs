@@ -9,7 +9,7 @@ use std::ops::Deref;
 pub const MAX_RANK: usize = 32;
 
 /// Sizes of a tensor's dimensions, outermost first. Up to rank 4 it is stored inline.
-#[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Shape(SmallVec<[usize; 4]>);
 
 impl Shape {
@@ -31,6 +31,12 @@ impl Shape {
         }
         shape.check(op, DType::F64)?;
         Ok(shape)
+    }
+
+    /// The first `rank` (at most 4) of four sizes: the cheapest way to make a small shape.
+    #[inline]
+    pub fn inline(sizes: [usize; 4], rank: usize) -> Self {
+        Shape(SmallVec::from_buf_and_len(sizes, rank))
     }
 
     /// Number of dimensions.
@@ -124,6 +130,14 @@ impl Shape {
     /// Appends a dimension.
     pub fn push(&mut self, size: usize) {
         self.0.push(size);
+    }
+}
+
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Shape {
+        // A copy of the memory, where the derived clone goes element by element.
+        Shape(SmallVec::from_slice(&self.0))
     }
 }
 
