@@ -56,7 +56,9 @@ class Progress:
 
 def draw(images: list[list[float]], truth: list[int], predicted: list[int]) -> str:
     """Images side by side as text, each under what it is taken for and what it is."""
-    marks = [f"{p} (is {t})" + ("" if p == t else " !") for p, t in zip(predicted, truth)]
+    marks = [
+        f"{p} (is {t})" + ("" if p == t else " !") for p, t in zip(predicted, truth, strict=True)
+    ]
     lines = ["  ".join(f"{mark:<16}" for mark in marks)]
     for row in range(8):
         pixels = (image[8 * row : 8 * row + 8] for image in images)
@@ -138,7 +140,7 @@ compiles        {during("compiles")} while training
 program cache   {during("hits"):,} hits, {during("misses")} misses
 peak memory     {after["peak_memory_bytes"] / 2**20:.1f} MiB
 """)
-    wrong = [i for i, (guess, truth) in enumerate(zip(guesses, y_test.tolist())) if guess != truth]
+    wrong = [i for i, guess in enumerate(guesses) if guess != labels[held_out[i]]]
     shown = [0, 17, 101, 240, *wrong[:1]]
     print(
         draw(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import girih as gr
 import numpy as np
 import pytest
-
-import girih as gr
 
 DTYPES = {
     "bool": gr.bool_,
@@ -29,15 +28,12 @@ def seeded():
     gr.manual_seed(0)
 
 
-def counters(*names: str):
-    """Differences of cache counters over a block: ``with counters("runs") as runs: ...``."""
-    return _Counters(names)
+class Counters:
+    """Differences of cache counters over a block: ``with Counters() as c: ...; c["runs"]``."""
 
-
-class _Counters:
-    def __init__(self, names):
-        self.names = names
-        self.start = {}
+    def __init__(self):
+        self.start: dict[str, int] = {}
+        self.end: dict[str, int] = {}
 
     def __enter__(self):
         self.start = gr.cache_stats()
@@ -47,7 +43,7 @@ class _Counters:
         self.end = gr.cache_stats()
 
     def __getitem__(self, name):
-        return getattr(self, "end", None)[name] - self.start[name]
+        return self.end[name] - self.start[name]
 
 
 def close(got, want, rtol=1e-6, atol=0.0):
@@ -66,8 +62,8 @@ def sample(shape, dtype, seed=0, low=-4.0, high=4.0):
     """Numbers of a dtype, the same for the same seed."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype in INTS:
         low = 0 if dtype == "uint8" else int(low)
-        return rng.integers(low, int(high) + 1, shape).astype(dtype)
-    return (rng.random(shape) * (high - low) + low).astype(dtype)
+        return np.asarray(rng.integers(low, int(high) + 1, shape), dtype)
+    return np.asarray(rng.random(shape) * (high - low) + low, dtype)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import girih as gr
 import numpy as np
 import pytest
 from conftest import FLOATS, INTS, RTOL, close, sample
 from scipy import special
-
-import girih as gr
 
 
 def sigmoid(x):
@@ -261,7 +260,9 @@ CASTS = ["bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float
 @pytest.mark.parametrize("target", CASTS)
 def test_casts(source, target):
     x = np.abs(sample((20,), source)) if source != "bool" else sample((20,), source)
-    close(gr.asarray(x).astype(getattr(gr, "bool_" if target == "bool" else target)), x.astype(target))
+    close(
+        gr.asarray(x).astype(getattr(gr, "bool_" if target == "bool" else target)), x.astype(target)
+    )
     close(gr.asarray(x).astype(target), x.astype(target))
 
 

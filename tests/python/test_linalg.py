@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import girih as gr
 import numpy as np
 import pytest
 from conftest import FLOATS, RTOL, close, sample
 from scipy import special
-
-import girih as gr
 
 PRODUCTS = [
     ((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((1, 1), (1, 1)),
@@ -50,9 +49,23 @@ def test_matmul_propagates_nan_and_infinity():
 def test_softmax(axis, dtype):
     x = sample((5, 7), dtype, low=-30, high=30)
     wide = x.astype("f8")
-    close(gr.softmax(gr.asarray(x), axis=axis), special.softmax(wide, axis).astype(dtype), RTOL[dtype] * 20, 1e-6)
-    close(gr.log_softmax(gr.asarray(x), dim=axis), special.log_softmax(wide, axis).astype(dtype), RTOL[dtype] * 4, RTOL[dtype] * 4)
-    close(gr.asarray(x).softmax(axis).sum(axis), np.ones(7 if axis == 0 else 5, dtype), RTOL[dtype] * 9)
+    close(
+        gr.softmax(gr.asarray(x), axis=axis),
+        special.softmax(wide, axis).astype(dtype),
+        RTOL[dtype] * 20,
+        1e-6,
+    )
+    close(
+        gr.log_softmax(gr.asarray(x), dim=axis),
+        special.log_softmax(wide, axis).astype(dtype),
+        RTOL[dtype] * 4,
+        RTOL[dtype] * 4,
+    )
+    close(
+        gr.asarray(x).softmax(axis).sum(axis),
+        np.ones(7 if axis == 0 else 5, dtype),
+        RTOL[dtype] * 9,
+    )
 
 
 def test_softmax_of_large_and_of_infinite_values():
@@ -67,7 +80,9 @@ def test_gelu(dtype):
     exact = wide * special.ndtr(wide)
     tanh = 0.5 * wide * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
     close(gr.gelu(gr.asarray(x)), exact.astype(dtype), RTOL[dtype] * 8, RTOL[dtype])
-    close(gr.gelu(gr.asarray(x), approximate="tanh"), tanh.astype(dtype), RTOL[dtype] * 8, RTOL[dtype])
+    close(
+        gr.gelu(gr.asarray(x), approximate="tanh"), tanh.astype(dtype), RTOL[dtype] * 8, RTOL[dtype]
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -85,7 +100,9 @@ def test_layer_norm(affine, shape, dtype):
     tolerance = RTOL[dtype] * 10
     close(gr.layer_norm(gr.asarray(x), [6], *args), want.astype(dtype), tolerance, tolerance)
     if shape == (2, 5, 6) and not affine:
-        want = (wide - wide.mean((1, 2), keepdims=True)) / np.sqrt(wide.var((1, 2), keepdims=True) + 1e-5)
+        want = (wide - wide.mean((1, 2), keepdims=True)) / np.sqrt(
+            wide.var((1, 2), keepdims=True) + 1e-5
+        )
         close(gr.layer_norm(gr.asarray(x), (5, 6)), want.astype(dtype), tolerance, tolerance)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import girih as gr
 import numpy as np
 import pytest
 from conftest import FLOATS, INTS, RTOL, close, sample
 from scipy import special
-
-import girih as gr
 
 AXES = [None, 0, 1, -1, (0, 2), (0, 1, 2), (-2,), ()]
 EXACT = {"max": np.max, "min": np.min, "any": np.any, "all": np.all}

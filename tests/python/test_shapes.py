@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import girih as gr
 import numpy as np
 import pytest
 from conftest import close, sample
-
-import girih as gr
 
 VIEWS = {
     "reshape": (lambda t: t.reshape(4, 6), lambda x: x.reshape(4, 6)),
@@ -21,7 +20,10 @@ VIEWS = {
     "swapaxes": (lambda t: t.swapaxes(0, -1), lambda x: x.swapaxes(0, -1)),
     "T": (lambda t: t.T, lambda x: x.T),
     "mT": (lambda t: t.mT, lambda x: x.swapaxes(-1, -2)),
-    "broadcast_to": (lambda t: t.broadcast_to((5, 2, 3, 4)), lambda x: np.broadcast_to(x, (5, 2, 3, 4))),
+    "broadcast_to": (
+        lambda t: t.broadcast_to((5, 2, 3, 4)),
+        lambda x: np.broadcast_to(x, (5, 2, 3, 4)),
+    ),
     "expand": (lambda t: t[:, :1].expand(2, 7, 4), lambda x: np.broadcast_to(x[:, :1], (2, 7, 4))),
     "unsqueeze": (lambda t: t.unsqueeze(1), lambda x: x[:, None]),
     "unsqueeze last": (lambda t: t.unsqueeze(dim=-1), lambda x: x[..., None]),
@@ -31,13 +33,22 @@ VIEWS = {
     "flip": (lambda t: t.flip(), lambda x: np.flip(x)),
     "flip axes": (lambda t: gr.flip(t, axis=(0, -1)), lambda x: np.flip(x, (0, -1))),
     "concat": (lambda t: gr.concat([t, t[:1], t], axis=0), lambda x: np.concatenate([x, x[:1], x])),
-    "concat dim": (lambda t: gr.concat([t, t * 2], dim=-1), lambda x: np.concatenate([x, x * 2], -1)),
+    "concat dim": (
+        lambda t: gr.concat([t, t * 2], dim=-1),
+        lambda x: np.concatenate([x, x * 2], -1),
+    ),
     "concatenate": (lambda t: gr.concatenate((t, t), 1), lambda x: np.concatenate((x, x), 1)),
     "stack": (lambda t: gr.stack([t, t + 1]), lambda x: np.stack([x, x + 1])),
     "stack last": (lambda t: gr.stack([t, t], axis=-1), lambda x: np.stack([x, x], -1)),
     "pad": (lambda t: gr.pad(t, 1), lambda x: np.pad(x, 1)),
-    "pad pair": (lambda t: gr.pad(t, (1, 2), value=3), lambda x: np.pad(x, (1, 2), constant_values=3)),
-    "pad per axis": (lambda t: gr.pad(t, ((0, 1), (2, 0), (0, 0))), lambda x: np.pad(x, ((0, 1), (2, 0), (0, 0)))),
+    "pad pair": (
+        lambda t: gr.pad(t, (1, 2), value=3),
+        lambda x: np.pad(x, (1, 2), constant_values=3),
+    ),
+    "pad per axis": (
+        lambda t: gr.pad(t, ((0, 1), (2, 0), (0, 0))),
+        lambda x: np.pad(x, ((0, 1), (2, 0), (0, 0))),
+    ),
     "index": (lambda t: t[1], lambda x: x[1]),
     "negative index": (lambda t: t[-1, -2], lambda x: x[-1, -2]),
     "all indices": (lambda t: t[1, 2, 3], lambda x: x[1, 2, 3]),
@@ -51,9 +62,15 @@ VIEWS = {
     "empty slice": (lambda t: t[:, 2:2], lambda x: x[:, 2:2]),
     "index tensor": (lambda t: t[gr.asarray([1, 0, 1])], lambda x: x[np.array([1, 0, 1])]),
     "index list": (lambda t: t[[1, 0, -1]], lambda x: x[[1, 0, -1]]),
-    "take": (lambda t: t.take(gr.asarray([[0, 2], [1, -1]]), axis=1), lambda x: x.take([[0, 2], [1, -1]], 1)),
+    "take": (
+        lambda t: t.take(gr.asarray([[0, 2], [1, -1]]), axis=1),
+        lambda x: x.take([[0, 2], [1, -1]], 1),
+    ),
     "take flat": (lambda t: gr.take(t, gr.asarray([0, 23, -1])), lambda x: x.take([0, 23, -1])),
-    "view of view": (lambda t: t.T[1:][::-1].reshape(-1)[::3], lambda x: x.T[1:][::-1].reshape(-1)[::3]),
+    "view of view": (
+        lambda t: t.T[1:][::-1].reshape(-1)[::3],
+        lambda x: x.T[1:][::-1].reshape(-1)[::3],
+    ),
 }
 
 
@@ -94,7 +111,9 @@ def test_split(sections, axis):
 def test_take_along_axis(name, axis):
     x = sample((4, 5), "float32")
     i = np.argsort(x, axis)
-    close(getattr(gr, name)(gr.asarray(x), gr.asarray(i), axis=axis), np.take_along_axis(x, i, axis))
+    close(
+        getattr(gr, name)(gr.asarray(x), gr.asarray(i), axis=axis), np.take_along_axis(x, i, axis)
+    )
 
 
 @pytest.mark.parametrize("index_dtype", ["int32", "int64", "uint8"])
@@ -112,7 +131,10 @@ CREATIONS = {
     "arange float": (lambda: gr.arange(0.0, 1.0, 0.25), lambda: np.arange(0, 1, 0.25, dtype="f4")),
     "arange dtype": (lambda: gr.arange(5, dtype=gr.float64), lambda: np.arange(5.0)),
     "linspace": (lambda: gr.linspace(0, 1, 5), lambda: np.linspace(0, 1, 5, dtype="f4")),
-    "linspace open": (lambda: gr.linspace(2, -2, 4, endpoint=False), lambda: np.linspace(2, -2, 4, endpoint=False, dtype="f4")),
+    "linspace open": (
+        lambda: gr.linspace(2, -2, 4, endpoint=False),
+        lambda: np.linspace(2, -2, 4, endpoint=False, dtype="f4"),
+    ),
     "linspace one": (lambda: gr.linspace(3, 4, 1), lambda: np.linspace(3, 4, 1, dtype="f4")),
     "eye": (lambda: gr.eye(3), lambda: np.eye(3, dtype="f4")),
     "eye wide": (lambda: gr.eye(2, 4, 1, dtype=gr.int32), lambda: np.eye(2, 4, 1, dtype="i4")),
@@ -150,7 +172,11 @@ def test_random_numbers_follow_the_seed_in_recording_order():
 
     first = draw([0, 1, 2])
     assert first == draw([2, 1, 0])
-    assert first != [gr.randn([3]).tolist(), gr.rand(2, 2).tolist(), gr.randint(0, 10, [4]).tolist()]
+    assert first != [
+        gr.randn([3]).tolist(),
+        gr.rand(2, 2).tolist(),
+        gr.randint(0, 10, [4]).tolist(),
+    ]
 
 
 def test_random_distributions():

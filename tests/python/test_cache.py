@@ -1,0 +1,185 @@
+"""The program cache: what hits, what misses, and that a warm cache gives right answers."""
+
+from __future__ import annotations
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import Counters, close, sample
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+def vectors(n=3):
+    return [gr.asarray(sample((4,), "float32", i)) for i in range(n)]
+
+
+def test_counters_have_their_names():
+    assert set(gr.cache_stats()) >= {
+        "hits", "misses", "compiles", "cached_kernels", "cache_size_bytes", "kernels_launched",
+        "nodes_recorded", "runs", "peak_memory_bytes",
+    }  # fmt: skip
+
+
+def test_the_same_program_is_compiled_once():
+    gr.clear_cache()
+    x, y, _ = vectors()
+    with Counters() as c:
+        for _ in range(5):
+            (x * y + 1).eval()
+    assert (c["misses"], c["hits"], c["compiles"], c["runs"]) == (1, 4, 1, 5)
+
+
+def test_clearing_the_cache_forgets():
+    x, y, _ = vectors()
+    (x * y + 2).eval()
+    gr.clear_cache()
+    assert gr.cache_stats()["cached_kernels"] == 0
+    with Counters() as c:
+        (x * y + 2).eval()
+    assert c["misses"] == 1
+
+
+def test_other_shapes_dtypes_and_literals_are_other_programs():
+    leaves = [gr.ones([5]), gr.ones([6]), gr.ones([5], dtype=gr.float64)]
+    gr.eval(leaves)
+    gr.clear_cache()
+    with Counters() as c:
+        for leaf in leaves:
+            (leaf * 2).eval()
+    assert c["misses"] == 3
+    assert [(leaves[0] + v).tolist() for v in (1, 2)] == [[2.0] * 5, [3.0] * 5]
+
+
+def test_aliasing_is_part_of_the_program():
+    x, y, _ = vectors()
+    for _ in range(2):
+        close(x + x, x.numpy() + x.numpy())
+        close(x + y, x.numpy() + y.numpy())
+
+
+def test_sharing_is_part_of_the_program():
+    x, y, z = vectors()
+    a, b, c = (v.numpy() for v in (x, y, z))
+    for _ in range(2):
+        t = x * y
+        close(t + t, a * b + a * b, 1e-6)
+        close(x * y + x * z, a * b + a * c, 1e-6)
+
+
+def test_which_values_are_wanted_is_part_of_the_program():
+    x, y, _ = vectors()
+    for _ in range(2):
+        t = x * y
+        close(t.sum(), np.asarray((x.numpy() * y.numpy()).sum()), 1e-5)
+        t = x * y
+        s = t.sum()
+        gr.eval(s, t)
+        close(t, x.numpy() * y.numpy())
+
+
+def test_operand_order_is_part_of_the_program():
+    x, y, _ = vectors()
+    for _ in range(2):
+        close(x - y, x.numpy() - y.numpy())
+        close(y - x, y.numpy() - x.numpy())
+
+
+def test_the_same_random_program_hits_and_draws_anew():
+    def program():
+        return (gr.randn([10]) * 2).eval()
+
+    program()
+    with Counters() as c:
+        a, b = program(), program()
+    assert (c["hits"], c["misses"]) == (2, 0)
+    assert a.tolist() != b.tolist()
+
+
+def train(optimizer, steps, batches):
+    model = gr.nn.Sequential(gr.nn.Linear(4, 8), gr.nn.GELU(), gr.nn.Linear(8, 3))
+    step = gr.nn.value_and_grad(model, lambda x, y: gr.nn.cross_entropy(model(x), y))
+    optimizer.init(model)
+    gr.eval(model, optimizer.state)
+    for i in range(steps):
+        x, y = batches[i % len(batches)]
+        loss, grads = step(x, y)
+        optimizer.update(model, grads)
+        gr.eval(loss, model, optimizer.state)
+    return model, step
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: gr.optim.SGD(lambda s: 0.1 / (s + 1), momentum=0.9, weight_decay=1e-4),
+        lambda: gr.optim.Adam(lambda s: 0.1 / (s + 1)),
+        lambda: gr.optim.AdamW(lambda s: 0.1 / (s + 1)),
+    ],
+)
+def test_a_hundred_training_steps_are_one_compile(optimizer):
+    batches = [
+        (gr.asarray(sample((16, 4), "float32", i)), gr.asarray(np.arange(16) * (i + 1) % 3))
+        for i in range(7)
+    ]
+    optimizer = optimizer()
+    model, step = train(optimizer, 0, batches)
+    gr.clear_cache()
+    with Counters() as c:
+        for i in range(100):
+            loss, grads = step(*batches[i % 7])
+            optimizer.update(model, grads)
+            gr.eval(loss, model, optimizer.state)
+    assert (c["compiles"], c["misses"], c["hits"], c["runs"]) == (1, 1, 99, 100)
+    # Other weights, another rate, other data: still the same program.
+    model.update(gr.tree.map(lambda p: gr.asarray(p.numpy() * 2), model.parameters_tree()))
+    optimizer.learning_rate = 0.0
+    with Counters() as c:
+        loss, grads = step(gr.asarray(sample((16, 4), "float32", 99)), batches[0][1])
+        optimizer.update(model, grads)
+        gr.eval(loss, model, optimizer.state)
+    assert c["compiles"] == 0
+
+
+# Random programs against NumPy, all through one warm cache: shared and unshared subexpressions,
+# aliased and distinct leaves of equal shapes.
+
+UNARY = {"neg": (lambda t: -t, np.negative), "abs": (gr.abs, np.abs), "relu": (gr.relu, lambda x: np.maximum(x, 0)),
+         "tanh": (gr.tanh, np.tanh), "flip": (gr.flip, np.flip), "T": (lambda t: t.T, np.transpose),
+         "sum": (lambda t: t.sum(0, keepdims=True), lambda x: x.sum(0, keepdims=True)),
+         "max": (lambda t: t.max(1, keepdims=True), lambda x: x.max(1, keepdims=True))}  # fmt: skip
+BINARY = {"add": (gr.add, np.add), "sub": (gr.subtract, np.subtract), "mul": (gr.multiply, np.multiply),
+          "max": (gr.maximum, np.maximum), "matmul": (gr.matmul, np.matmul)}  # fmt: skip
+
+programs = st.lists(
+    st.tuples(st.sampled_from([*UNARY, *BINARY]), st.integers(0, 99), st.integers(0, 99), st.booleans()),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(program=programs, leaves=st.lists(st.integers(0, 2), min_size=2, max_size=3))
+def test_random_programs_with_a_warm_cache(program, leaves):
+    data = [sample((3, 3), "float64", i, -1, 1) for i in range(3)]
+    tensors = [gr.asarray(x) for x in data]
+    ours, numpys = [tensors[i] for i in leaves], [data[i] for i in leaves]
+    wanted = []
+    for name, i, j, want in program:
+        i, j = i % len(ours), j % len(ours)
+        if name in UNARY and not (name in BINARY and j % 2):
+            f, g = UNARY[name]
+            ours.append(f(ours[i]))
+            numpys.append(g(numpys[i]))
+        else:
+            f, g = BINARY[name]
+            a, b = numpys[i], numpys[j]
+            if name == "matmul" and a.shape[-1] != b.shape[0]:
+                continue
+            ours.append(f(ours[i], ours[j]))
+            numpys.append(g(a, b))
+        if want:
+            wanted.append(len(ours) - 1)
+    wanted = wanted or [len(ours) - 1]
+    gr.eval([ours[i] for i in wanted])
+    for i in {*wanted, len(ours) - 1}:
+        np.testing.assert_allclose(ours[i].numpy(), numpys[i], rtol=1e-10, atol=1e-10)

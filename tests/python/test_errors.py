@@ -1,0 +1,132 @@
+"""Every exception class is produced, is caught as its built-in base, and says what was wrong."""
+
+from __future__ import annotations
+
+import girih as gr
+import numpy as np
+import pytest
+from girih import errors
+
+A, B = (2, 3), (4, 5)
+# what: (call, class, built-in bases, words of the message)
+CASES = {
+    "broadcast": (lambda: gr.ones(A) + gr.ones(B), gr.ShapeError, ValueError, ["add", "[2, 3]", "[4, 5]"]),
+    "matmul": (lambda: gr.ones(A) @ gr.ones(B), gr.ShapeError, ValueError, ["matmul", "[2, 3]", "[4, 5]"]),
+    "reshape": (lambda: gr.ones(A).reshape(4), gr.ShapeError, ValueError, ["reshape", "[2, 3]", "[4]"]),
+    "two -1": (lambda: gr.ones(A).reshape(-1, -1), gr.ShapeError, ValueError, ["reshape", "-1"]),
+    "concat": (lambda: gr.concat([gr.ones(A), gr.ones(B)]), gr.ShapeError, ValueError, ["concat", "[2, 3]", "[4, 5]"]),
+    "broadcast_to": (lambda: gr.ones(A).broadcast_to(4, 5), gr.ShapeError, ValueError, ["broadcast_to", "[2, 3]", "[4, 5]"]),
+    "squeeze": (lambda: gr.ones(A).squeeze(0), gr.ShapeError, ValueError, ["squeeze", "[2, 3]"]),
+    "negative size": (lambda: gr.zeros([2, -3]), gr.ShapeError, ValueError, ["zeros", "-3"]),
+    "overflowing size": (lambda: gr.zeros([2**40, 2**40]), gr.ShapeError, ValueError, ["zeros", str(2**40)]),
+    "rank": (lambda: gr.zeros([1] * 40), gr.ShapeError, ValueError, ["40"]),
+    "max of nothing": (lambda: gr.zeros([0]).max(), gr.ShapeError, ValueError, ["max", "[0]"]),
+    "ragged list": (lambda: gr.asarray([[1, 2], [3]]), gr.ShapeError, ValueError, ["asarray"]),
+    "cross_entropy": (lambda: gr.cross_entropy(gr.ones(A), gr.arange(3)), gr.ShapeError, ValueError, ["cross_entropy", "[2, 3]", "[3]"]),
+    "layer_norm": (lambda: gr.layer_norm(gr.ones(A), [4]), gr.ShapeError, ValueError, ["layer_norm", "[2, 3]"]),
+    "item": (lambda: gr.ones(A).item(), gr.ShapeError, ValueError, ["item", "[2, 3]"]),
+    "bool of many": (lambda: bool(gr.ones(A)), gr.ShapeError, ValueError, ["[2, 3]"]),
+    "axis": (lambda: gr.ones(A).sum(2), gr.AxisError, (ValueError, IndexError), ["sum", "2", "-2..=1"]),
+    "negative axis": (lambda: gr.softmax(gr.ones(A), axis=-3), gr.AxisError, IndexError, ["softmax", "-3"]),
+    "repeated axis": (lambda: gr.ones(A).sum((0, -2)), gr.AxisError, ValueError, ["sum", "0"]),
+    "permute": (lambda: gr.ones(A).permute(0, 0), gr.AxisError, ValueError, ["permute"]),
+    "unknown dtype": (lambda: gr.zeros([1], dtype="float8"), gr.DTypeError, TypeError, ["float8", "float32"]),
+    "dtype of an op": (lambda: ~gr.ones(A), gr.DTypeError, TypeError, ["float32"]),
+    "scalar": (lambda: gr.ones([1], dtype=gr.int8) + 300, gr.DTypeError, TypeError, ["300", "int8"]),
+    "float index": (lambda: gr.take(gr.ones(A), gr.ones([1]), axis=0), gr.DTypeError, TypeError, ["take", "float32"]),
+    "no number": (lambda: gr.asarray("x"), gr.DTypeError, TypeError, ["str"]),
+    "operand": (lambda: gr.add(gr.ones(A), object()), gr.DTypeError, TypeError, ["object"]),
+    "index": (lambda: gr.ones(A)[2], gr.IndexOutOfBoundsError, IndexError, ["2", "size 2"]),
+    "negative index": (lambda: gr.ones(A)[0, -4], gr.IndexOutOfBoundsError, IndexError, ["-4", "size 3"]),
+    "too many indices": (lambda: gr.ones(A)[0, 0, 0], gr.GirihError, IndexError, ["3"]),
+    "zero step": (lambda: gr.ones(A)[::0], gr.InvalidArgumentError, ValueError, ["step"]),
+    "two axes": (lambda: gr.ones(A).sum(0, dim=1), gr.InvalidArgumentError, ValueError, ["axis", "dim"]),
+    "reduction": (lambda: gr.cross_entropy(gr.ones(A), gr.arange(2), reduction="max"), gr.InvalidArgumentError, ValueError, ["max"]),
+    "approximate": (lambda: gr.gelu(gr.ones(A), approximate="yes"), gr.InvalidArgumentError, ValueError, ["yes"]),
+    "arange": (lambda: gr.arange(0, 1, 0), gr.InvalidArgumentError, ValueError, ["step"]),
+    "nothing to stack": (lambda: gr.stack([]), gr.InvalidArgumentError, ValueError, ["stack"]),
+    "no tensor": (lambda: gr.print_graph(3), gr.InvalidArgumentError, ValueError, ["print_graph", "3"]),
+    "randint": (lambda: gr.randint(3, 3, [1]), gr.InvalidArgumentError, ValueError, ["randint"]),
+    "out of memory": (lambda: gr.randn([2**21, 2**21]).eval(), gr.OutOfMemoryError, MemoryError, []),
+    "index at run time": (lambda: gr.take(gr.ones(A), gr.asarray([0, 7]), axis=0).eval(), gr.GirihError, Exception, ["7"]),
+    "traced": (lambda: gr.grad(lambda x: x if x > 0 else -x)(gr.asarray(1.0)), gr.TracedValueError, TypeError, ["where"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_a_typed_error(case):
+    call, cls, bases, words = CASES[case]
+    with pytest.raises(cls) as e:
+        call()
+    assert isinstance(e.value, gr.GirihError)
+    bases = bases if isinstance(bases, tuple) else (bases,)
+    assert all(isinstance(e.value, base) for base in bases)
+    for word in words:
+        assert word in str(e.value), f"{word!r} is not in {str(e.value)!r}"
+
+
+def test_every_class_is_exported_and_derives_from_a_builtin():
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        assert getattr(gr, name) is cls
+        assert issubclass(cls, gr.GirihError)
+        assert (
+            name == "GirihError" or len([b for b in cls.__mro__ if b.__module__ == "builtins"]) > 3
+        )
+
+
+def test_every_class_is_produced():
+    produced = {cls for _, cls, _, _ in CASES.values()}
+    # A device that fails and an evaluation that fails for no fault of the program cannot be
+    # provoked from here; the runtime's tests do.
+    assert {getattr(errors, n) for n in errors.__all__} - produced <= {
+        gr.DeviceError,
+        gr.EvaluationError,
+    }
+
+
+def test_an_error_records_nothing():
+    g = gr.create_graph()
+    with gr.reuse_graph(g):
+        a, b = gr.ones(A), gr.ones(B)
+        before = g.num_nodes
+        with pytest.raises(gr.ShapeError):
+            a @ b
+        assert g.num_nodes == before
+
+
+def test_a_tensor_stays_usable_after_a_failed_evaluation():
+    x = gr.ones([4]) * 2
+    huge = gr.randn([2**21, 2**21]) + x[0]
+    for _ in range(2):
+        with pytest.raises(gr.OutOfMemoryError):
+            gr.eval(x, huge)
+        assert gr.is_lazy(huge)
+    assert x.tolist() == [2.0] * 4
+    assert (x + 1).tolist() == [3.0] * 4
+
+
+def test_a_failed_index_leaves_the_rest_usable():
+    x = gr.ones([3]) * 2
+    bad = x.take(gr.asarray([5]), axis=0)
+    for _ in range(2):
+        with pytest.raises(gr.GirihError):
+            bad.eval()
+    assert x.tolist() == [2.0] * 3
+
+
+def test_errors_of_evaluation_name_the_users_line():
+    with pytest.raises(gr.GirihError) as e:
+        gr.take(gr.ones(A), gr.asarray([0, 7]), axis=0).eval()
+    assert "take" in str(e.value)
+
+
+def test_dtypes_compare_with_anything():
+    assert gr.float32 == gr.float32
+    assert gr.float32 != gr.float64
+    for other in ("float32", np.float32, None, 1, object()):
+        assert (gr.float32 == other) is False
+        assert (gr.float32 != other) is True
+    assert len({gr.float32, gr.float32, gr.int8}) == 2
+    assert (gr.bfloat16.name, gr.bfloat16.itemsize) == ("bfloat16", 2)
+    assert gr.bool is gr.bool_

@@ -1,0 +1,341 @@
+"""Gradients: every differentiable op against finite differences in float64, first and second
+order; and the transforms' handling of arguments."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import close, sample
+
+LABELS = [0, 2, 1]
+INDICES = [2, 0, 2]
+
+# name: (function of tensors, shapes of its arguments, domain)
+ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
+OPS = {
+    "neg": (lambda x: -x, [(3,)], ANY),
+    "abs": (lambda x: x.abs(), [(3,)], POSITIVE),
+    "square": (lambda x: gr.square(x), [(3,)], ANY),
+    "reciprocal": (lambda x: gr.reciprocal(x), [(3,)], POSITIVE),
+    **{
+        name: (lambda x, name=name: getattr(gr, name)(x), [(3,)], domain)
+        for names, domain in [
+            ("exp expm1 exp2 sin cos tanh sinh cosh atan asinh erf sigmoid silu softplus "
+             "log_sigmoid gelu", ANY),
+            ("log log1p log2 log10 sqrt rsqrt relu", POSITIVE),
+            ("tan asin acos atanh", UNIT),
+        ]
+        for name in names.split()
+    },
+    "acosh": (lambda x: gr.acosh(x), [(3,)], (1.5, 3.0)),
+    "gelu tanh": (lambda x: gr.gelu(x, approximate="tanh"), [(3,)], ANY),
+    "clip": (lambda x: x.clip(-0.5, 0.5), [(5,)], ANY),
+    "add": (lambda x, y: x + y, [(2, 3), (3,)], ANY),
+    "subtract": (lambda x, y: x - y, [(2, 1), (3,)], ANY),
+    "multiply": (lambda x, y: x * y, [(2, 3), ()], ANY),
+    "divide": (lambda x, y: x / y, [(2, 3), (2, 1)], POSITIVE),
+    "power": (lambda x, y: x**y, [(3,), (3,)], POSITIVE),
+    "power, integer": (lambda x: x**3, [(3,)], ANY),
+    "power, square": (lambda x: x**2, [(3,)], ANY),
+    "maximum": (lambda x, y: gr.maximum(x, y), [(4,), (4,)], ANY),
+    "minimum": (lambda x, y: gr.minimum(x, y), [(2, 4), (4,)], ANY),
+    "atan2": (lambda x, y: gr.atan2(x, y), [(3,), (3,)], POSITIVE),
+    "where": (lambda x, y: gr.where(x > 0, x * y, y), [(6,), (6,)], ANY),
+    "sum": (lambda x: x.sum(1), [(2, 3)], ANY),
+    "sum, all": (lambda x: x.sum() * x, [(2, 3)], ANY),
+    "prod": (lambda x: x.prod(1), [(2, 3)], POSITIVE),
+    "mean": (lambda x: x.mean(0), [(2, 3)], ANY),
+    "max": (lambda x: x.max(1), [(2, 3)], ANY),
+    "min": (lambda x: x.min(0, keepdims=True), [(2, 3)], ANY),
+    "var": (lambda x: x.var(1), [(2, 3)], ANY),
+    "std": (lambda x: x.std(1, correction=1), [(2, 3)], ANY),
+    "logsumexp": (lambda x: x.logsumexp(1), [(2, 3)], ANY),
+    "softmax": (lambda x: x.softmax(1), [(2, 3)], ANY),
+    "log_softmax": (lambda x: x.log_softmax(0), [(2, 3)], ANY),
+    "matmul": (lambda x, y: x @ y, [(2, 3), (3, 2)], ANY),
+    "matmul vectors": (lambda x, y: x @ y, [(3,), (3,)], ANY),
+    "matmul matrix vector": (lambda x, y: x @ y, [(2, 3), (3,)], ANY),
+    "matmul vector matrix": (lambda x, y: x @ y, [(3,), (3, 2)], ANY),
+    "matmul batched": (lambda x, y: x @ y, [(2, 2, 3), (3, 2)], ANY),
+    "matmul broadcast": (lambda x, y: x @ y, [(2, 1, 2, 3), (2, 3, 2)], ANY),
+    "reshape": (lambda x: x.reshape(3, 2), [(2, 3)], ANY),
+    "permute": (lambda x: x.permute(2, 0, 1), [(2, 3, 2)], ANY),
+    "transpose": (lambda x: x.T, [(2, 3)], ANY),
+    "broadcast_to": (lambda x: x.broadcast_to(2, 3), [(3,)], ANY),
+    "squeeze": (lambda x: x.squeeze(), [(1, 3, 1)], ANY),
+    "unsqueeze": (lambda x: x.unsqueeze(1), [(3,)], ANY),
+    "concat": (lambda x, y: gr.concat([x, y, x], axis=0), [(2, 2), (1, 2)], ANY),
+    "stack": (lambda x, y: gr.stack([x, y], axis=1), [(2,), (2,)], ANY),
+    "split": (lambda x: gr.split(x, [1], axis=0)[1], [(3, 2)], ANY),
+    "slice": (lambda x: x[1:, ::2], [(3, 5)], ANY),
+    "slice backwards": (lambda x: x[::-2], [(5,)], ANY),
+    "index": (lambda x: x[1], [(3, 2)], ANY),
+    "flip": (lambda x: x.flip(0), [(3,)], ANY),
+    "pad": (lambda x: gr.pad(x, ((1, 0), (0, 2))), [(2, 2)], ANY),
+    "take": (lambda x: x.take(gr.asarray(INDICES), axis=0), [(3, 2)], ANY),
+    "take_along_axis": (
+        lambda x: gr.take_along_axis(x, gr.asarray([INDICES, LABELS]), axis=1), [(2, 3)], ANY),
+    "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
+    "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
+    "cast": (lambda x: x.astype(gr.float64) * 2, [(3,)], ANY),
+    "linear layer": (lambda x, w, b: gr.relu(x @ w.T + b), [(2, 3), (4, 3), (4,)], ANY),
+}  # fmt: skip
+ONCE = {"relu", "abs", "maximum", "minimum", "max", "min", "clip"}  # kinks: first order only
+LINEAR = {"round", "floor"}
+
+
+def scalar(f, seed):
+    """A scalar function of f with a random cotangent, so that no symmetry hides an error."""
+
+    def weighted(*args):
+        out = f(*args)
+        return (out * gr.asarray(sample(out.shape, "float64", seed))).sum()
+
+    return weighted
+
+
+def finite_differences(f, args, eps):
+    grads = []
+    for i, a in enumerate(args):
+        g = np.zeros_like(a)
+        for at in np.ndindex(a.shape):
+            values = []
+            for sign in (1, -1):
+                moved = [v.copy() for v in args]
+                moved[i][at] += sign * eps
+                values.append(f(*map(gr.asarray, moved)))
+            g[at] = (values[0].item() - values[1].item()) / (2 * eps)
+        grads.append(g)
+    return grads
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_gradient_against_finite_differences(name):
+    f, shapes, (low, high) = OPS[name]
+    args = [sample(s, "float64", 10 + i, low, high) for i, s in enumerate(shapes)]
+    f = scalar(f, 1)
+    got = gr.grad(f, argnums=range(len(args)))(*map(gr.asarray, args))
+    for g, want in zip(got, finite_differences(f, args, 1e-6), strict=True):
+        close(g, want, 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize("name", sorted(OPS.keys() - ONCE))
+def test_second_order_against_finite_differences(name):
+    f, shapes, (low, high) = OPS[name]
+    args = [sample(s, "float64", 10 + i, low, high) for i, s in enumerate(shapes)]
+    first = gr.grad(scalar(f, 1), argnums=range(len(args)))
+
+    def of_gradient(*tensors):
+        grads = first(*tensors)
+        total = gr.asarray(0.0, dtype=gr.float64)
+        for i, g in enumerate(grads):
+            total = total + (g * gr.asarray(sample(g.shape, "float64", 20 + i))).sum()
+        return total
+
+    got = gr.grad(of_gradient, argnums=range(len(args)))(*map(gr.asarray, args))
+    for g, want in zip(got, finite_differences(of_gradient, args, 1e-5), strict=True):
+        close(g, want, 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "round", "sign", "trunc"])
+def test_steps_have_zero_gradient(name):
+    close(gr.grad(lambda x: getattr(gr, name)(x).sum())(gr.asarray([0.3, 1.7])), np.zeros(2, "f4"))
+
+
+def test_subgradients_at_kinks():
+    at = gr.asarray([0.0])
+    assert gr.grad(lambda x: gr.relu(x).sum())(at).tolist() == [0.0]
+    assert gr.grad(lambda x: x.abs().sum())(at).tolist() == [0.0]
+    ties = gr.grad(lambda x: x.max())(gr.asarray([1.0, 1.0])).numpy()
+    assert ties.sum() == 1.0
+
+
+def test_gradients_of_float32_have_its_dtype_and_shape():
+    for dtype in (gr.float16, gr.bfloat16, gr.float32):
+        g = gr.grad(lambda x: (x * x).sum())(gr.ones([2, 3], dtype=dtype))
+        assert (g.dtype, g.shape) == (dtype, (2, 3))
+
+
+def test_third_derivative():
+    f = lambda x: x**4
+    assert gr.grad(gr.grad(gr.grad(f)))(gr.asarray(2.0)).item() == 48.0
+
+
+def test_nested_gradient_of_a_mixed_function():
+    def inner(y, x):
+        return (x * y * y).sum()
+
+    def outer(x):
+        return (gr.grad(inner)(x * 3, x) * x).sum()  # 2 x (3x) x = 6x³
+
+    close(gr.grad(outer)(gr.asarray([1.0, 2.0])), np.array([18, 72], "f4"))
+
+
+def test_hessian_vector_product():
+    a = sample((3, 3), "float64")
+    v = gr.asarray(sample((3,), "float64", 1))
+    f = lambda x: x @ gr.asarray(a) @ x
+    hvp = gr.grad(lambda x: gr.grad(f)(x) @ v)(gr.ones([3], dtype=gr.float64))
+    close(hvp, (a + a.T) @ v.numpy(), 1e-12)
+
+
+def test_transforms_compute_nothing():
+    x = gr.randn([4]).eval()
+    before = gr.cache_stats()["runs"]
+    value, grad = gr.value_and_grad(lambda x: (x * x).sum())(x)
+    assert gr.cache_stats()["runs"] == before
+    assert gr.is_lazy(value)
+    assert gr.is_lazy(grad)
+    gr.eval(value, grad)
+    assert gr.cache_stats()["runs"] == before + 1
+
+
+def test_the_same_tensor_twice_gives_two_partials():
+    x = gr.asarray([3.0])
+    dx, dy = gr.grad(lambda x, y: (x * x * y).sum(), argnums=(0, 1))(x, x)
+    assert (dx.tolist(), dy.tolist()) == ([18.0], [9.0])
+    grads = gr.grad(lambda p: (p[0] * p[0] * p[1]).sum())([x, x])
+    assert [g.tolist() for g in grads] == [[18.0], [9.0]]
+
+
+def test_argnums():
+    f = lambda x, y, z: (x * y * z).sum()
+    args = [gr.asarray([v]) for v in (2.0, 3.0, 5.0)]
+    assert gr.grad(f)(*args).tolist() == [15.0]
+    assert gr.grad(f, argnums=1)(*args).tolist() == [10.0]
+    assert gr.grad(f, argnums=-1)(*args).tolist() == [6.0]
+    assert [g.tolist() for g in gr.grad(f, argnums=(2, 0))(*args)] == [[6.0], [15.0]]
+    assert len(gr.grad(f, argnums=(1,))(*args)) == 1
+
+
+def test_keyword_arguments_and_defaults_pass_through():
+    f = lambda x, *, scale=1.0: (x * scale).sum()
+    assert gr.grad(f)(gr.ones([2]), scale=3.0).tolist() == [3.0, 3.0]
+
+
+def test_aux_is_evaluated_with_the_real_arguments():
+    def f(x):
+        y = x * 2
+        return (y * y).sum(), {"y": y, "note": "kept", "n": 3}
+
+    (value, aux), g = gr.value_and_grad(f, has_aux=True)(gr.asarray([1.0, 2.0]))
+    assert value.item() == 20.0
+    assert (aux["y"].tolist(), aux["note"], aux["n"]) == ([2.0, 4.0], "kept", 3)
+    assert g.tolist() == [8.0, 16.0]
+    g, aux = gr.grad(f, has_aux=True)(gr.asarray([1.0, 2.0]))
+    assert aux["y"].tolist() == [2.0, 4.0]
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+@dataclass
+class Weights:
+    w: object
+    b: object
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, b: [a, b],
+        lambda a, b: (a, b),
+        lambda a, b: {"b": b, "a": a},
+        lambda a, b: Pair(a, b),
+        lambda a, b: Weights(a, b),
+        lambda a, b: {"x": [a, None, (b,)]},
+    ],
+)
+def test_gradients_have_the_structure_of_the_argument(make):
+    a, b = gr.asarray([1.0]), gr.asarray([2.0])
+
+    def f(p):
+        x, y = gr.tree.leaves(p)
+        return (x * x * y).sum()
+
+    got = gr.grad(f)(make(a, b))
+    assert gr.tree.structure(got) == gr.tree.structure(make(a, b))
+    assert [g.tolist() for g in gr.tree.leaves(got)] == [[4.0], [1.0]]
+
+
+def test_closures_are_constants():
+    w = gr.asarray([2.0])
+    assert gr.grad(lambda x: (x * w * w).sum())(gr.asarray([1.0])).tolist() == [4.0]
+    x = gr.asarray([3.0])
+    # The same tensor as argument and by closure: only the argument is a variable.
+    assert gr.grad(lambda y: (y * x).sum())(x).tolist() == [3.0]
+
+
+def test_closures_over_lazy_tensors_share_their_work():
+    w = gr.ones([3]) * 2
+    g = gr.grad(lambda x: (x * w).sum())(gr.ones([3]))
+    assert gr.is_lazy(w)
+    assert g.tolist() == [2.0] * 3
+
+
+def test_python_floats_and_arrays_are_arguments():
+    assert gr.grad(lambda x: x * x)(3.0).item() == 6.0
+    close(gr.grad(lambda x: (x * x).sum())(np.ones(2)), np.full(2, 2.0))
+
+
+def test_an_unused_argument_has_zero_gradient():
+    g = gr.grad(lambda p: p["a"].sum())({"a": gr.ones([2]), "b": gr.ones([3])})
+    assert g["b"].tolist() == [0.0] * 3
+
+
+def test_a_constant_function_has_zero_gradient():
+    assert gr.grad(lambda x: gr.asarray(1.0))(gr.ones([2])).tolist() == [0.0, 0.0]
+
+
+def test_stop_gradient_and_detach():
+    f = lambda x: (x * gr.stop_gradient(x)).sum()
+    assert gr.grad(f)(gr.asarray([3.0])).tolist() == [3.0]
+    assert gr.grad(lambda x: (x * x.detach()).sum())(gr.asarray([3.0])).tolist() == [3.0]
+
+
+ERRORS = {
+    "not a scalar": (lambda: gr.grad(lambda x: x * 2)(gr.ones([3])), gr.ShapeError, r"\[3\]"),
+    "not a tensor": (lambda: gr.grad(lambda x: 3.0)(gr.ones([3])), gr.DTypeError, "float"),
+    "a pair": (lambda: gr.grad(lambda x: (x.sum(), x))(gr.ones([3])), gr.DTypeError, "has_aux"),
+    "no pair": (lambda: gr.grad(lambda x: x.sum(), has_aux=True)(gr.ones([3])), gr.InvalidArgumentError, "aux"),
+    "integer value": (lambda: gr.grad(lambda x: x.argmax())(gr.ones([3])), gr.DTypeError, "int64"),
+    "integer leaf": (lambda: gr.grad(lambda p: p["w"][0].sum())({"w": [gr.ones([1]), gr.arange(3)]}), gr.DTypeError, r"argument 0\['w'\]\[1\].*int64"),
+    "Python int": (lambda: gr.grad(lambda x: x)(3), gr.DTypeError, "int"),
+    "string": (lambda: gr.grad(lambda x: x)("x"), gr.DTypeError, "str"),
+    "missing argument": (lambda: gr.grad(lambda x: x, argnums=2)(gr.ones([])), gr.InvalidArgumentError, "2"),
+    "repeated argnums": (lambda: gr.grad(lambda x: x, argnums=(0, -1))(gr.ones([])), gr.InvalidArgumentError, "twice"),
+    "no argnums": (lambda: gr.grad(lambda x: x, argnums=()), gr.InvalidArgumentError, "argnums"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_misuse_is_explained(case):
+    call, error, message = ERRORS[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x if x > 0 else -x,
+        lambda x: x * x.item(),
+        lambda x: x * float(x),
+        lambda x: gr.asarray(x.numpy()).sum(),
+        lambda x: gr.asarray(float(str(x) == "")),
+    ],
+)
+def test_asking_a_traced_value_is_an_error(ask):
+    with pytest.raises(gr.TracedValueError, match="where"):
+        gr.grad(ask)(gr.asarray(1.0))
+
+
+def test_a_failed_trace_leaves_nothing_behind():
+    x = gr.asarray(2.0)
+    with pytest.raises(ZeroDivisionError):
+        gr.grad(lambda x: x * (1 / 0))(x)
+    assert gr.grad(lambda x: x * x)(x).item() == 4.0

@@ -1,0 +1,217 @@
+"""NumPy, DLPack, the buffer protocol, printing, conversion, import."""
+
+from __future__ import annotations
+
+import array
+import copy
+import gc
+import subprocess
+import sys
+import weakref
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import DTYPES, close, sample
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 4), (2, 0, 3)])
+def test_arrays_round_trip(dtype, shape):
+    x = sample(shape, dtype)
+    t = gr.asarray(x)
+    assert t.dtype == DTYPES[dtype]
+    assert (t.shape, t.ndim, t.size, t.nbytes) == (x.shape, x.ndim, x.size, x.nbytes)
+    for back in (t.numpy(), np.asarray(t), np.array(t), np.from_dlpack(t)):
+        assert back.dtype == x.dtype
+        np.testing.assert_array_equal(back, x)
+    assert t.tolist() == x.tolist()
+
+
+def address(a):
+    return a.__array_interface__["data"][0]
+
+
+def test_arrays_come_and_go_without_a_copy():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    t = gr.asarray(x)
+    assert address(t.numpy()) == address(x)
+    assert address(np.from_dlpack(t)) == address(x)
+    assert address(np.asarray(t)) == address(x)
+    lazy = gr.asarray(x) + 1
+    assert address(lazy.numpy()) == address(lazy.numpy()) == address(np.from_dlpack(lazy))
+
+
+def test_copies_are_made_where_asked_for():
+    x = np.zeros(3, np.float32)
+    copies = [gr.tensor(x), gr.asarray(x, copy=True)]
+    x[:] = 1
+    assert [t.tolist() for t in copies] == [[0.0] * 3] * 2
+    t = gr.ones([3]).eval()
+    y = np.array(t, copy=True)
+    y[0] = 5
+    assert t.tolist() == [1.0] * 3
+    with pytest.raises(ValueError, match="copy"):
+        t.__array__(np.float64, copy=False)
+
+
+def test_tensors_cannot_be_written_through_their_arrays():
+    a = gr.ones([3]).eval().numpy()
+    assert not a.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        a[0] = 2
+
+
+def test_memory_lives_as_long_as_either_side():
+    x = np.ones(1000, np.float32)
+    ref = weakref.ref(x)
+    t = gr.asarray(x)
+    del x
+    gc.collect()
+    assert ref() is not None
+    assert t.sum().item() == 1000
+    a = t.numpy()
+    del t
+    gc.collect()
+    assert a.sum() == 1000
+    del a
+    gc.collect()
+    assert ref() is None
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x.T, lambda x: x[::2], lambda x: x[:, ::-1], lambda x: x[1:, 1:]]
+)
+def test_arrays_that_are_views(view):
+    x = view(np.arange(20, dtype=np.int32).reshape(4, 5))
+    close(gr.asarray(x), x)
+    close(gr.from_dlpack(x), x) if min(x.strides) > 0 else None
+    y = view(gr.asarray(np.arange(20, dtype=np.int32).reshape(4, 5)))
+    np.testing.assert_array_equal(np.from_dlpack(y), x)
+
+
+def test_other_byte_orders_and_dtypes():
+    x = np.arange(3, dtype=">f4")
+    close(gr.asarray(x), np.arange(3, dtype="f4"))
+    for bad in (np.array(["a"]), np.array([1j]), np.array([None])):
+        with pytest.raises(gr.DTypeError):
+            gr.asarray(bad)
+
+
+def test_from_dlpack_and_its_device():
+    x = np.arange(6, dtype=np.float64).reshape(2, 3)
+    t = gr.from_dlpack(x)
+    close(t, x)
+    assert address(t.numpy()) == address(x)
+    assert t.__dlpack_device__() == (1, 0)
+    assert gr.from_dlpack(gr.ones([2])).tolist() == [1.0, 1.0]
+    gr.ones([3]).__dlpack__()  # a capsule nobody takes frees itself
+
+
+def test_buffers_and_sequences_of_tensors():
+    close(gr.asarray(array.array("f", [1, 2])), np.array([1, 2], "f4"))
+    close(gr.asarray(memoryview(b"\1\2")), np.array([1, 2], "u1"))
+    close(gr.asarray([gr.ones([2]), gr.zeros([2])]), np.array([[1, 1], [0, 0]], "f4"))
+    t = gr.ones([2])
+    assert gr.asarray(t) is t
+    assert gr.asarray(t, dtype=gr.int8).dtype == gr.int8
+
+
+def test_bfloat16_has_no_array_but_converts():
+    t = gr.asarray([1.0, 2.0], dtype=gr.bfloat16)
+    assert t.tolist() == [1.0, 2.0]
+    assert t.astype(gr.float32).numpy().tolist() == [1.0, 2.0]
+
+
+def test_python_conversions():
+    t = gr.asarray([[1, 2], [3, 4]])
+    assert len(t) == 2
+    assert [row.tolist() for row in t] == [[1, 2], [3, 4]]
+    assert int(t[1, 1]) == 4
+    assert [10, 20, 30][t[0, 0]] == 20
+    assert float(gr.asarray(1.5)) == 1.5
+    assert bool(gr.asarray(0)) is False
+    assert isinstance(gr.asarray(True).item(), bool)
+    with pytest.raises(TypeError):
+        len(gr.asarray(1))
+    with pytest.raises(TypeError):
+        [0][gr.asarray(0.0)]
+    with pytest.raises(TypeError):
+        iter(gr.asarray(1))
+
+
+def test_printing():
+    assert repr(gr.asarray([1.5, 2.0])).startswith("tensor(")
+    text = repr(gr.asarray([[1.5, -2.0], [0.25, 100.0]]))
+    assert "1.5" in text
+    assert "float32" in text
+    assert text.count("\n") == 1
+    large = repr(gr.arange(100_000))
+    assert "..." in large
+    assert len(large) < 500
+    assert "nan" in repr(gr.asarray([float("nan"), float("inf")]))
+    assert repr(gr.zeros([0, 3])).count("\n") == 0
+    assert "True" in repr(gr.asarray([True]))
+
+
+def test_copying_a_tensor():
+    t = gr.asarray([1.0])
+    assert copy.copy(t).tolist() == [1.0]
+    assert copy.deepcopy([t])[0].tolist() == [1.0]
+
+
+def run(code):
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_is_fast_and_needs_nothing_but_itself():
+    code = """
+import sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+import girih
+ms = (time.perf_counter() - start) * 1e3
+roots = {m.split(".")[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)
+assert roots == {"girih"}, roots
+assert "girih.nn" not in sys.modules
+print(ms)
+"""
+    assert min(float(run(code)) for _ in range(3)) < 60
+
+
+def test_works_without_numpy():
+    out = run(
+        "import sys; sys.modules['numpy'] = None\n"
+        "import girih as gr\n"
+        "print((gr.asarray([1.0, 2.0]) * 2).tolist(), gr.nn.Linear(2, 1)(gr.ones([1, 2])).shape)"
+    )
+    assert out.strip() == "[2.0, 4.0] (1, 1)"
+
+
+def test_everything_exported_exists():
+    for name in gr.__all__:
+        assert getattr(gr, name) is not None
+    assert sorted(gr.__all__) == sorted(set(gr.__all__))
+    assert set(gr.__all__) <= set(dir(gr))
+    with pytest.raises(AttributeError, match="nothing"):
+        gr.nothing  # noqa: B018
+
+
+def test_docstrings_are_true():
+    import doctest
+    from importlib import import_module
+
+    for name in ("lazy", "transforms", "tree", "nn.module", "nn.layers", "optim.optimizers"):
+        result = doctest.testmod(import_module(f"girih.{name}"))
+        assert result.failed == 0, name
+
+
+def test_every_public_function_has_a_docstring():
+    for name in gr.__all__:
+        thing = getattr(gr, name)
+        if callable(thing):
+            assert (thing.__doc__ or "").strip(), name

@@ -1,0 +1,95 @@
+"""Pytrees."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, field
+
+import girih as gr
+import pytest
+from girih import tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclass(frozen=True)
+class Config:
+    weight: object
+    name: str = field(default="", metadata={"static": True})
+    rest: object = None
+
+
+trees = st.recursive(
+    st.integers() | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.tuples(inner, inner).map(lambda p: Point(*p))
+        | st.tuples(inner, inner).map(lambda p: Config(p[0], "n", p[1]))
+    ),
+    max_leaves=20,
+)
+
+
+@given(trees)
+def test_unflatten_undoes_flatten(t):
+    leaves, treedef = tree.flatten(t)
+    assert tree.unflatten(treedef, leaves) == t
+    assert treedef.num_leaves == len(leaves) == len(tree.flatten_with_path(t))
+    assert None not in leaves
+    assert tree.structure(t) == treedef
+    assert hash(tree.structure(t)) == hash(treedef)
+    assert tree.map(lambda x: x, t) == t
+
+
+def test_paths_lead_to_their_leaves():
+    t = {"a": [1, (2, 3)], "p": Point(4, Config(5, "n", {"k": 6}))}
+    for path, leaf in tree.flatten_with_path(t):
+        assert eval("t" + path, {"t": t}) == leaf
+
+
+def test_dicts_compare_by_keys_and_keep_their_order():
+    a, b = {"x": 1, "y": 2}, {"y": 2, "x": 1}
+    assert tree.flatten(a) == tree.flatten(b)
+    assert list(tree.map(str, b)) == ["y", "x"]
+    assert tree.structure({1: 0, "a": 0}) == tree.structure({"a": 0, 1: 0})
+    assert tree.structure({"x": 1}) != tree.structure({"z": 1})
+
+
+def test_dict_subclasses_keep_their_type():
+    d = tree.map(lambda x: x + 1, defaultdict(list, a=1))
+    assert (type(d), d.default_factory, d["a"]) == (defaultdict, list, 2)
+    o = tree.map(lambda x: x + 1, OrderedDict(b=1, a=2))
+    assert o == OrderedDict(b=2, a=3)
+
+
+def test_static_fields_belong_to_the_structure():
+    assert tree.leaves(Config(1, "a", 2)) == [1, 2]
+    assert tree.structure(Config(1, "a")) != tree.structure(Config(1, "b"))
+    assert tree.map(lambda x: x * 2, Config(1, "a", [3])) == Config(2, "a", [6])
+
+
+def test_registered_types():
+    class Box:
+        def __init__(self, content):
+            self.content = content
+
+    tree.register(Box, lambda b: ((b.content,), "tag"), lambda _, c: Box(*c))
+    assert tree.map(lambda x: x + 1, [Box(1)])[0].content == 2
+    with pytest.raises(gr.InvalidArgumentError, match="Box"):
+        tree.register(Box, lambda b: ((), None), lambda _, c: None)
+
+
+def test_is_leaf():
+    assert tree.flatten([(1, 2), 3], is_leaf=lambda x: isinstance(x, tuple))[0] == [(1, 2), 3]
+
+
+def test_errors_show_the_structures():
+    with pytest.raises(gr.InvalidArgumentError, match=r"\[\*, \*\].*\(\*,\)"):
+        tree.map(lambda a, b: a, [1, 2], (1,))
+    with pytest.raises(gr.InvalidArgumentError, match="2 leaves, got 1"):
+        tree.unflatten(tree.structure([1, 2]), [1])
+    assert repr(tree.structure({"a": (1, None)})) == "TreeDef({'a': (*, None)})"
