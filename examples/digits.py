@@ -16,9 +16,10 @@ from pathlib import Path
 import girih as gr
 
 DATA = Path(__file__).parent.parent / "data" / "digits.csv"
-SEED = 2
+SEED = 0
 BATCH = 64
 PEAK_RATE = 4e-3
+NOISE = 0.15
 
 
 def load() -> tuple[list[list[float]], list[int]]:
@@ -90,7 +91,10 @@ def main(epochs: int, out: Path) -> None:
     optimizer.init(model)
 
     def loss_of(batch: gr.Tensor) -> gr.Tensor:
-        return gr.nn.cross_entropy(model(x.take(batch, axis=0)), y.take(batch, axis=0))
+        # Noise on the pixels, new in each step, against overfitting 1,437 images. Its size was
+        # chosen on a fifth of those, not on the held-out ones.
+        pixels = x.take(batch, axis=0) + NOISE * gr.randn([BATCH, 64])
+        return gr.nn.cross_entropy(model(pixels), y.take(batch, axis=0))
 
     loss_and_grad = gr.nn.value_and_grad(model, loss_of)
 
