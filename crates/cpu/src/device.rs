@@ -1,7 +1,7 @@
 //! The host device: its memory is one reserved range of the process, its launches run on the
 //! calling thread and the kernel pool.
 
-use crate::{LoadedKernel, pool::Pool};
+use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_runtime::{
     Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub struct HostDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
+    pool: &'static Pool,
     /// Reserved, not committed: pages appear when first touched and stay.
     #[allow(dead_code, reason = "holds the mapping that `base` points into")]
     memory: MmapMut,
@@ -36,7 +37,7 @@ impl HostDevice {
     ///
     /// Errors: [`Error::Configuration`] for a limit that is no number; [`Error::Launch`] if the
     /// address range cannot be reserved.
-    pub fn new() -> Result<HostDevice> {
+    pub fn new(pool: &'static Pool) -> Result<HostDevice> {
         let size = match std::env::var(MEMORY_LIMIT) {
             Ok(text) => parse_bytes(&text).ok_or_else(|| Error::Configuration {
                 variable: MEMORY_LIMIT,
@@ -67,6 +68,7 @@ impl HostDevice {
                 memory_bytes: size,
             },
             allocator: Allocator::new("cpu", &[size]),
+            pool,
             memory,
             base,
             size,
@@ -160,7 +162,7 @@ impl Device for HostDevice {
             Bindings { buffers, arguments: &arguments.words, workspace: std::ptr::null_mut() };
         // SAFETY: the executor bound each buffer of the plan to a block of at least its size that
         // stays alive with the argument block, and no other launch writes it meanwhile.
-        let outcome = unsafe { program.kernel.run(&bindings, Pool::global()) };
+        let outcome = unsafe { program.kernel.run(&bindings, self.pool) };
         outcome.map_err(|error| match error {
             ExecError::IndexOutOfBounds { index, size } => {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn bytes_come_back_as_they_went_and_foreign_handles_are_refused() {
-        let device = HostDevice::new().unwrap();
+        let device = HostDevice::new(crate::pool().unwrap()).unwrap();
         let block = device.allocator().allocate(5).unwrap();
         device.copy_to_device(&[1, 2, 3, 4, 5], block.handle()).unwrap();
         let mut back = [0; 5];

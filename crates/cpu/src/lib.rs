@@ -1,38 +1,46 @@
 //! The host: Girih's embedded default device and the back end that compiles for it.
+//!
+//! [`HostBackend`] turns a closed graph into a plan of kernels; [`HostDevice`] runs them.
+//! [`LoadedKernel`] is one kernel made ready: maps, reductions and scatters go through the portable
+//! executor, floating-point matrix products through the `gemm` crate with the kernel's body applied
+//! to each panel while it is in cache. Work is cut by shape alone, so results do not depend on the
+//! number of threads of the [`Pool`].
 
 mod backend;
 mod device;
+mod kernel;
+mod matmul;
 pub mod pool;
 
 pub use backend::{Explanation, HostBackend, explain};
 pub use device::HostDevice;
-use girih_kernel::exec::{Bindings, ExecError, Prepared, Scratch};
-use girih_runtime::{Executor, Result};
-use std::sync::Arc;
+pub use kernel::LoadedKernel;
+pub use pool::{InvalidThreads, Pool};
+
+use girih_runtime::{Error, Executor, Result};
+use std::sync::{Arc, OnceLock};
 
 /// An executor on the host device.
+///
+/// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
 pub fn executor() -> Result<Executor> {
-    Ok(Executor::new(Arc::new(HostDevice::new()?), Box::new(HostBackend)))
+    Ok(Executor::new(Arc::new(HostDevice::new(pool()?)?), Box::new(HostBackend)))
 }
 
-/// Sets how many threads kernels may use.
-pub fn set_num_threads(_: usize) {}
+/// The process' kernel threads, started when first needed.
+fn pool() -> Result<&'static Pool> {
+    static POOL: OnceLock<Result<Pool, InvalidThreads>> = OnceLock::new();
+    POOL.get_or_init(Pool::from_env).as_ref().map_err(|error| Error::Configuration {
+        variable: "GIRIH_NUM_THREADS",
+        value: error.value.clone(),
+        expected: "a whole number of threads from 1 to 1024",
+    })
+}
 
-/// A kernel.
-pub struct LoadedKernel(Prepared);
-
-impl LoadedKernel {
-    /// Prepares.
-    pub fn new(kernel: &girih_kernel::Kernel) -> Self {
-        LoadedKernel(Prepared::new(kernel))
-    }
-
-    /// # Safety
-    /// As bindings.
-    pub unsafe fn run(&self, bindings: &Bindings<'_>, _: &pool::Pool) -> Result<(), ExecError> {
-        let mut ws = vec![0u128; self.0.workspace_bytes() / 16 + 8];
-        let bindings = Bindings { workspace: ws.as_mut_ptr().cast(), ..*bindings };
-        // SAFETY: forwarded.
-        unsafe { self.0.run(&bindings, &mut Scratch::new()) }
-    }
+/// Sets how many threads kernels may use, the calling one included (at least 1).
+///
+/// Errors: as [`executor`].
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    pool()?.set_num_threads(threads.max(1));
+    Ok(())
 }

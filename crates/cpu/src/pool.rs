@@ -1,9 +1,438 @@
-//! Placeholder for the pool.
-/// Pool.
-pub struct Pool;
+//! The thread pool: independent chunks of one job, claimed one by one.
+//!
+//! Chunks are claimed by compare-and-swap on one word that names the job, so the caller works
+//! through all chunks no worker has taken and waits only for those in progress: at worst it is as
+//! slow as alone. Workers are pinned to CPUs of their own, spin for a short while after a job and
+//! then park. A caller that finds the pool busy (nested, or another thread's) runs its chunks alone.
+//! Which chunks exist is the caller's matter and never depends on the number of threads.
+
+use girih_kernel::{ExecError, Scratch};
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Jobs shorter than this run on the caller alone, in nanoseconds.
+const SPLIT_NS: u64 = 3_000;
+/// Jobs shorter than this do not wake parked workers.
+const WAKE_NS: u64 = 100_000;
+/// How long a worker without work spins before it parks.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Bits of the claim word for the number of the next chunk and of all chunks.
+const CHUNK_BITS: u32 = 20;
+const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
+
+/// The job of chunks: called with a chunk's number and the thread's scratch memory.
+pub type Job<'a> = dyn Fn(usize, &mut Scratch) -> Result<(), ExecError> + Sync + 'a;
+
+/// `GIRIH_NUM_THREADS` is set to something that is no number of threads.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("GIRIH_NUM_THREADS is {value:?}; expected a whole number from 1 to 1024")]
+pub struct InvalidThreads {
+    /// The variable's value.
+    pub value: String,
+}
+
+/// What threads of one pool share. Leaked when the pool changes its threads: workers of an old team
+/// may still be on their way out.
+struct Team {
+    /// `epoch | chunks | next chunk`.
+    word: AtomicU64,
+    /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
+    job: AtomicPtr<()>,
+    /// Chunks finished.
+    done: AtomicUsize,
+    /// A caller has the team.
+    busy: AtomicBool,
+    /// The first error by chunk number.
+    error: Mutex<Option<(usize, ExecError)>>,
+    workers: Mutex<Vec<Thread>>,
+    parked: AtomicUsize,
+    stop: AtomicBool,
+    threads: usize,
+    /// Forks of the process before the team was made.
+    forks: u64,
+}
+
+/// A pool of threads. The caller of [`Pool::run`] is one of them.
+pub struct Pool {
+    team: AtomicPtr<Team>,
+}
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts forks of the process in the child, where workers do not exist.
+fn watch_forks() {
+    #[cfg(unix)]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        extern "C" fn forked() {
+            FORKS.fetch_add(1, Relaxed);
+        }
+        // SAFETY: the handler only touches an atomic.
+        ONCE.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(forked));
+        });
+    }
+}
+
 impl Pool {
-    /// Global.
-    pub fn global() -> &'static Pool {
-        &Pool
+    /// A pool of that many threads, the caller included (at least one). Workers start when first
+    /// needed.
+    pub fn new(threads: usize) -> Pool {
+        watch_forks();
+        Pool { team: AtomicPtr::new(Box::into_raw(Box::new(Team::new(threads.max(1))))) }
+    }
+
+    /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as this process may use CPUs.
+    ///
+    /// Errors: [`InvalidThreads`].
+    pub fn from_env() -> Result<Pool, InvalidThreads> {
+        match std::env::var("GIRIH_NUM_THREADS") {
+            Err(std::env::VarError::NotPresent) => Ok(Pool::new(available())),
+            Ok(value) => match value.trim().parse() {
+                Ok(n @ 1..=1024) => Ok(Pool::new(n)),
+                _ => Err(InvalidThreads { value }),
+            },
+            Err(std::env::VarError::NotUnicode(value)) => {
+                Err(InvalidThreads { value: value.to_string_lossy().into_owned() })
+            }
+        }
+    }
+
+    /// Number of threads, the caller included.
+    pub fn num_threads(&self) -> usize {
+        self.team().threads
+    }
+
+    /// Changes the number of threads (at least one) for jobs that start from now on.
+    pub fn set_num_threads(&self, threads: usize) {
+        self.replace(Team::new(threads.max(1)));
+    }
+
+    fn replace(&self, team: Team) {
+        let old = self.team.swap(Box::into_raw(Box::new(team)), AcqRel);
+        // SAFETY: teams are never freed.
+        unsafe { &*old }.dismiss();
+    }
+
+    fn team(&self) -> &'static Team {
+        // SAFETY: the pointer comes from a box that is never freed.
+        unsafe { &*self.team.load(Acquire) }
+    }
+
+    /// Wakes parked workers ahead of work that will take at least that long in all, so that they
+    /// are there when it comes. Call once before a sequence of jobs.
+    pub fn prepare(&self, total_ns: u64) {
+        let team = self.team();
+        if total_ns >= WAKE_NS && team.parked.load(Relaxed) > 0 {
+            team.wake();
+        }
+    }
+
+    /// Runs chunks `0..chunks` of a job, in any order and on any threads, and waits for all.
+    /// `cost_ns`, the job's rough time on one core, decides whether to share it.
+    ///
+    /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
+    /// [`ExecError::Panicked`]. Chunks after a failed one may or may not have run.
+    pub fn run(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
+        let mut team = self.team();
+        let shared = chunks > 1 && team.threads > 1 && cost_ns >= SPLIT_NS;
+        if !shared || chunks as u64 > CHUNK_MASK {
+            return alone(chunks, job);
+        }
+        if team.forks != FORKS.load(Relaxed) {
+            // SAFETY (of replacing): the old team's workers did not survive the fork.
+            self.replace(Team::new(team.threads));
+            team = self.team();
+        }
+        if team.busy.swap(true, Acquire) {
+            return alone(chunks, job);
+        }
+        team.start();
+        if cost_ns >= WAKE_NS && team.parked.load(Relaxed) > 0 {
+            team.wake();
+        }
+        let result = team.share(chunks, job);
+        team.busy.store(false, Release);
+        result
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.team().dismiss();
+    }
+}
+
+/// CPUs this process may use: its affinity mask and its control group's quota.
+fn available() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds a lock of the pool; after a poisoning the data is still valid.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::new(Scratch::new());
+}
+
+/// Calls `f` with the thread's scratch memory; a nested call gets memory of its own.
+fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+    let mut scratch = SCRATCH.take();
+    let result = f(&mut scratch);
+    SCRATCH.set(scratch);
+    result
+}
+
+/// One chunk, a panic made an error.
+fn guarded(job: &Job<'_>, chunk: usize, scratch: &mut Scratch) -> Result<(), ExecError> {
+    catch_unwind(AssertUnwindSafe(|| job(chunk, scratch)))
+        .unwrap_or_else(|panic| Err(ExecError::Panicked(message(panic.as_ref()))))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into())
+}
+
+/// All chunks on this thread, in order.
+fn alone(chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
+    with_scratch(|scratch| (0..chunks).try_for_each(|chunk| guarded(job, chunk, scratch)))
+}
+
+impl Team {
+    fn new(threads: usize) -> Team {
+        Team {
+            word: AtomicU64::new(0),
+            job: AtomicPtr::new(std::ptr::null_mut()),
+            done: AtomicUsize::new(0),
+            busy: AtomicBool::new(false),
+            error: Mutex::new(None),
+            workers: Mutex::new(vec![]),
+            parked: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            threads,
+            forks: FORKS.load(Relaxed),
+        }
+    }
+
+    /// Starts the workers that are not there yet. A worker that cannot start is done without.
+    fn start(&'static self) {
+        let mut workers = lock(&self.workers);
+        if !workers.is_empty() {
+            return;
+        }
+        let cpus = allowed_cpus();
+        for i in 1..self.threads {
+            let cpu = (!cpus.is_empty()).then(|| cpus[i % cpus.len()]);
+            let name = format!("girih-{i}");
+            let spawned = std::thread::Builder::new().name(name).spawn(move || {
+                if let Some(cpu) = cpu.filter(|_| cpus_suffice(self.threads)) {
+                    pin(cpu);
+                }
+                self.work();
+            });
+            if let Ok(handle) = spawned {
+                workers.push(handle.thread().clone());
+            }
+        }
+    }
+
+    fn wake(&self) {
+        lock(&self.workers).iter().for_each(Thread::unpark);
+    }
+
+    fn dismiss(&self) {
+        self.stop.store(true, Release);
+        if self.forks == FORKS.load(Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Publishes a job, works on it, waits for the chunks others have claimed.
+    fn share(&self, chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
+        let epoch = (self.word.load(Relaxed) >> (2 * CHUNK_BITS)).wrapping_add(1);
+        self.job.store((&raw const job) as *mut (), Relaxed);
+        self.done.store(0, Relaxed);
+        self.word.store(epoch << (2 * CHUNK_BITS) | (chunks as u64) << CHUNK_BITS, Release);
+        with_scratch(|scratch| while self.claim_and_run(scratch) {});
+        let mut spins = 0u32;
+        while self.done.load(Acquire) < chunks {
+            relax(&mut spins);
+        }
+        match lock(&self.error).take() {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Claims a chunk of the present job and runs it; false if there is none left.
+    fn claim_and_run(&self, scratch: &mut Scratch) -> bool {
+        let mut word = self.word.load(Acquire);
+        loop {
+            if word & CHUNK_MASK >= word >> CHUNK_BITS & CHUNK_MASK {
+                return false;
+            }
+            match self.word.compare_exchange_weak(word, word + 1, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        let chunk = (word & CHUNK_MASK) as usize;
+        // SAFETY: the claim succeeded on this job's epoch, so its caller is in `share` and stays
+        // there, keeping `job` alive, until `done` counts this chunk.
+        let job = unsafe { *(self.job.load(Relaxed) as *const &Job<'_>) };
+        if let Err(error) = guarded(job, chunk, scratch) {
+            let mut first = lock(&self.error);
+            if first.as_ref().is_none_or(|(at, _)| chunk < *at) {
+                *first = Some((chunk, error));
+            }
+        }
+        self.done.fetch_add(1, Release);
+        true
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        let mut scratch = Scratch::new();
+        let mut idle_since = Instant::now();
+        let mut spins = 0u32;
+        while !self.stop.load(Acquire) {
+            if self.claim_and_run(&mut scratch) {
+                idle_since = Instant::now();
+            } else if spins % 64 == 63 && idle_since.elapsed() > SPIN {
+                self.parked.fetch_add(1, SeqCst);
+                // An unpark between the last look and this call is kept as a token.
+                std::thread::park();
+                self.parked.fetch_sub(1, SeqCst);
+                idle_since = Instant::now();
+            }
+            relax(&mut spins);
+        }
+    }
+}
+
+/// Waits a moment; every so often lets another thread of this CPU run.
+fn relax(spins: &mut u32) {
+    *spins = spins.wrapping_add(1);
+    if spins.is_multiple_of(64) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// True if each thread can have a CPU of its own; otherwise pinning would only get in the way.
+fn cpus_suffice(threads: usize) -> bool {
+    threads <= available()
+}
+
+/// The CPUs this thread may run on; empty where that cannot be asked.
+#[cfg(target_os = "linux")]
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: the set is plain data, filled by the call within its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return vec![];
+        }
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allowed_cpus() -> Vec<usize> {
+    vec![]
+}
+
+/// Binds this thread to a CPU; if that fails it stays free.
+#[cfg(target_os = "linux")]
+fn pin(cpu: usize) {
+    // SAFETY: the set is plain data, and `cpu` is one of `allowed_cpus`, below the set's size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin(_: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chunk_runs_once_whatever_the_threads() {
+        for threads in [1, 2, 5] {
+            let pool = Pool::new(threads);
+            for chunks in [0, 1, 2, 7, 1000] {
+                let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..50 {
+                    let job = |c: usize, _: &mut Scratch| {
+                        counts[c].fetch_add(1, Relaxed);
+                        Ok(())
+                    };
+                    pool.run(chunks, u64::MAX, &job).expect("no chunk fails");
+                }
+                assert!(counts.iter().all(|c| c.load(Relaxed) == 50));
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_error_by_chunk_is_reported_and_panics_are_errors() {
+        let pool = Pool::new(3);
+        let fail = |c: usize, _: &mut Scratch| match c {
+            3.. => Err(ExecError::IndexOutOfBounds { index: c as i64, size: 3 }),
+            _ => Ok(()),
+        };
+        let error = pool.run(40, u64::MAX, &fail);
+        assert_eq!(error, Err(ExecError::IndexOutOfBounds { index: 3, size: 3 }));
+        let panics = |c: usize, _: &mut Scratch| if c == 5 { panic!("five") } else { Ok(()) };
+        assert_eq!(pool.run(9, u64::MAX, &panics), Err(ExecError::Panicked("five".into())));
+        assert_eq!(pool.run(9, u64::MAX, &|_, _| Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn nested_and_concurrent_callers_finish() {
+        let pool = Pool::new(4);
+        let total = AtomicUsize::new(0);
+        let inner = |_: usize, _: &mut Scratch| {
+            total.fetch_add(1, Relaxed);
+            Ok(())
+        };
+        let outer = |_: usize, _: &mut Scratch| pool.run(10, u64::MAX, &inner);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| pool.run(20, u64::MAX, &outer).expect("no chunk fails"));
+            }
+        });
+        assert_eq!(total.load(Relaxed), 600);
+    }
+
+    #[test]
+    fn the_number_of_threads_can_change_at_any_time() {
+        let pool = Pool::new(2);
+        let count = AtomicUsize::new(0);
+        for threads in [1, 4, 0, 3] {
+            pool.set_num_threads(threads);
+            assert_eq!(pool.num_threads(), threads.max(1));
+            let job = |_: usize, _: &mut Scratch| {
+                count.fetch_add(1, Relaxed);
+                Ok(())
+            };
+            pool.run(16, u64::MAX, &job).expect("no chunk fails");
+        }
+        assert_eq!(count.load(Relaxed), 64);
     }
 }

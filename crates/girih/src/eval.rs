@@ -567,8 +567,8 @@ pub fn reset_peak_memory() -> Result<()> {
 
 /// Sets how many threads kernels may use, the calling one included (at least 1). Results do not
 /// depend on it.
-pub fn set_num_threads(threads: usize) {
-    girih_cpu::set_num_threads(threads.max(1));
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    Ok(girih_cpu::set_num_threads(threads)?)
 }
 
 /// Switches passes and fusions on and off for what is compiled from here on.

@@ -209,8 +209,8 @@ fn reset_peak_memory() -> PyResult<()> {
 
 /// Sets how many threads kernels may use.
 #[pyfunction]
-fn set_num_threads(threads: usize) {
-    girih::set_num_threads(threads);
+fn set_num_threads(threads: usize) -> PyResult<()> {
+    girih::set_num_threads(threads).py()
 }
 
 /// Switches passes and fusions by their bits, for what is compiled from here on.
