@@ -1,14 +1,19 @@
 //! Combining elements: the loops of reductions, and the cascade that shapes them into a tree.
 //!
-//! The tree is fixed by the number of elements alone. A row within a block is folded by lanes:
-//! element `i` goes to lane `i mod W`, and the lanes are combined in halves; `W` is 16, or 64 from
-//! 256 elements on. Blocks, and groups of rows, are combined pairwise by a [`Cascade`].
+//! The tree is fixed by the number of elements alone, so that no bit depends on how they are laid
+//! out, split or reached. Each block of [`BLOCK`](super::BLOCK) consecutive elements is folded by
+//! lanes: element `i` goes to lane `i mod` [`LANES`], each lane starting from the identity, and the
+//! lanes are combined in halves. Blocks are combined pairwise by a [`Cascade`]. Cutting the
+//! sequence at a power of two of blocks leaves the tree as it is.
 
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Add, And, Binary, Maximum, Minimum, Mul, Or, slice, slice_mut};
 use crate::ir::ReduceOp;
 use girih_ir::DType;
 use std::marker::PhantomData;
+
+/// Lanes of a block's fold: enough for two vectors of f32 to be added to independently.
+pub(crate) const LANES: usize = 32;
 
 /// Loops of one reduction on one compute type.
 #[derive(Clone, Copy)]
@@ -42,20 +47,20 @@ monoid! {
     And: u8 1;
 }
 
-/// One row by lanes.
+/// One row of at most a block, by lanes.
 #[inline(always)]
-fn row<const W: usize, T: Copy, M: Monoid<T>>(x: &[T]) -> T {
-    let mut lanes = [M::IDENTITY; W];
-    let mut parts = x.chunks_exact(W);
+fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
+    let mut lanes = [M::IDENTITY; LANES];
+    let mut parts = x.chunks_exact(LANES);
     for part in &mut parts {
-        for i in 0..W {
+        for i in 0..LANES {
             lanes[i] = M::eval(lanes[i], part[i]);
         }
     }
     for (lane, &x) in lanes.iter_mut().zip(parts.remainder()) {
         *lane = M::eval(*lane, x);
     }
-    let mut width = W / 2;
+    let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
             lanes[i] = M::eval(lanes[i], lanes[i + width]);
@@ -73,7 +78,7 @@ impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
         // SAFETY: the caller passes `rows` results and `rows * len` elements.
         let (out, x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
         for (o, x) in out.iter_mut().zip(x.chunks_exact(len)) {
-            *o = if len >= 256 { row::<64, T, M>(x) } else { row::<16, T, M>(x) };
+            *o = row::<T, M>(x);
         }
     }
 }

@@ -1,25 +1,24 @@
 //! Reductions.
 //!
-//! Two orders, chosen by the strides of what the prologue reads:
-//! * *inner*: the reduced dimensions vary fastest; a row is folded block by block ([`fold`]);
-//! * *outer*: the parallel dimensions vary fastest; rows of a block of points are added up
-//!   elementwise, [`GROUP`] rows in sequence and the groups pairwise.
+//! Two orders of the work, chosen by the strides of what the prologue reads:
+//! * *inner*: the reduced dimensions vary fastest; a row is folded block by block;
+//! * *outer*: the parallel dimensions vary fastest; whole rows of points are combined elementwise.
 //!
-//! With few points and much to reduce, the reduced range is split: the first phase leaves one
-//! partial result per point and part in the workspace, the second combines them pairwise. Where it
-//! is split follows from the shape, so the result does not depend on who computes what.
+//! Both build the one tree that [`fold`] describes, so the choice changes no bit. Neither does the
+//! split of a long reduction with few points: its first phase leaves one partial result per point
+//! and part in the workspace, the second combines them; parts are a power of two of blocks.
 
 use super::cast::compute;
 use super::code::{Code, Frame, Reg};
-use super::fold::{self, ArgFold, ArgState, Cascade, Fold};
+use super::fold::{self, ArgFold, ArgState, Cascade, Fold, LANES};
 use super::isa::Isa;
 use super::lower::{Lower, Order};
 use super::map::parallel_order;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
 use crate::ir::{Core, Inst, Kernel, ReduceOp};
 
-/// Rows that an outer reduction adds up in sequence.
-const GROUP: usize = 32;
+/// Bytes of a row of points that an outer reduction works on: its lanes fit the first-level cache.
+const ROW_BYTES: usize = 1024;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -49,10 +48,10 @@ pub(super) struct Reduce {
 /// What a chunk works with: the prologue's frame and its own memory.
 struct Work<'a> {
     prologue: Frame<'a>,
-    /// One block for a partial result.
-    partial: *mut u8,
     /// One block for the values of an arg reduction.
     best: *mut u8,
+    /// A row of results for each lane (inner: one result).
+    lanes: *mut u8,
     levels: *mut u8,
 }
 
@@ -129,9 +128,9 @@ impl Reduce {
         if arg || self.point_chunks >= pieces.min(16) {
             return;
         }
-        let unit = if self.outer { GROUP } else { BLOCK };
         let parts = (pieces / self.point_chunks).clamp(1, 64);
-        self.part = self.reduced.div_ceil(parts).next_multiple_of(unit).min(self.reduced);
+        let blocks = self.reduced.div_ceil(parts).div_ceil(BLOCK).next_power_of_two();
+        self.part = (blocks * BLOCK).min(self.reduced);
         self.parts = self.reduced.div_ceil(self.part);
     }
 
@@ -150,8 +149,13 @@ impl Reduce {
         if self.parts > 1 { self.parts * self.points * self.size } else { 0 }
     }
 
+    /// Points whose results are computed together.
+    fn points_at_once(&self) -> usize {
+        if self.outer { BLOCK.min(ROW_BYTES / self.size) } else { BLOCK }
+    }
+
     fn level_bytes(&self) -> usize {
-        if self.outer { BLOCK * self.size } else { 8 }
+        if self.outer { ROW_BYTES } else { 8 }
     }
 
     /// # Safety
@@ -163,10 +167,10 @@ impl Reduce {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let unit = if self.outer { GROUP } else { BLOCK };
-        let levels = Cascade::levels(self.part.div_ceil(unit)) * self.level_bytes();
+        let levels = Cascade::levels(self.part.div_ceil(BLOCK)) * self.level_bytes();
         let levels = levels.next_multiple_of(64);
-        let slots = 3 * BLOCK * 8 + levels;
+        let lanes = if self.outer { LANES * ROW_BYTES } else { 64 };
+        let slots = 2 * BLOCK * 8 + lanes + levels;
         let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
         let (mem, regs) =
             scratch.reserve(bytes, self.prologue.places.len() + self.body.places.len());
@@ -190,15 +194,16 @@ impl Reduce {
             let n = BLOCK.min(points.len() * range.len());
             let work = Work {
                 prologue: Frame::new(&self.prologue, mem.add(slots), regs, bindings, n),
-                partial: mem.add(BLOCK * 8),
-                best: mem.add(2 * BLOCK * 8),
-                levels: mem.add(3 * BLOCK * 8),
+                best: mem.add(BLOCK * 8),
+                lanes: mem.add(2 * BLOCK * 8),
+                levels: mem.add(2 * BLOCK * 8 + lanes),
             };
-            let block = BLOCK.min(points.len());
+            let step = self.points_at_once();
+            let block = step.min(points.len());
             let body = (self.parts == 1)
                 .then(|| Frame::new(&self.body, body_slots, body_regs, bindings, block));
-            for start in points.clone().step_by(BLOCK) {
-                let n = BLOCK.min(points.end - start);
+            for start in points.clone().step_by(step) {
+                let n = step.min(points.end - start);
                 match &body {
                     Some(body) => {
                         self.reduce(&work, start, n, range.clone(), mem)?;
@@ -292,8 +297,8 @@ impl Reduce {
                     let len = BLOCK.min(range.end - r);
                     work.prologue.compute(row + r, len)?;
                     let x = work.prologue.reg(self.value);
-                    (fold.rows)(work.partial, x, len as *const u8, null, 1);
-                    cascade.push(work.partial);
+                    (fold.rows)(work.lanes, x, len as *const u8, null, 1);
+                    cascade.push(work.lanes);
                 }
                 let total = cascade.finish();
                 std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
@@ -319,26 +324,56 @@ impl Reduce {
         range: std::ops::Range<usize>,
         out: *mut u8,
     ) -> Result<(), ExecError> {
-        let null = std::ptr::null();
-        let (at_once, acc) = (self.rows_at_once(n), work.partial);
-        // SAFETY: the points and the range lie in the space, at most a block at a time.
+        let row = n * self.size;
+        // SAFETY: the points and the range lie in the space, at most a block at a time; a cascade's
+        // vector is a row of points.
         unsafe {
             let bytes = self.level_bytes();
             let mut cascade = Cascade::new(work.levels, bytes, self.size, n, fold.combine);
-            for group in range.clone().step_by(GROUP) {
-                (fold.identity)(acc, null, null, null, n);
-                let end = (group + GROUP).min(range.end);
-                for r in (group..end).step_by(at_once) {
-                    let rows = at_once.min(end - r);
-                    work.prologue.compute(r * self.points + start, rows * n)?;
-                    let x = work.prologue.reg(self.value);
-                    for row in 0..rows {
-                        (fold.combine)(acc, x.add(row * n * self.size), null, null, n);
-                    }
-                }
-                cascade.push(acc);
+            for r in range.clone().step_by(BLOCK) {
+                self.fold_rows(fold, work, (start, n), r..(r + BLOCK).min(range.end))?;
+                cascade.push(work.lanes);
             }
-            std::ptr::copy_nonoverlapping(cascade.finish(), out, n * self.size);
+            std::ptr::copy_nonoverlapping(cascade.finish(), out, row);
+        }
+        Ok(())
+    }
+
+    /// Folds at most a block of rows of the `n` points from `start` into the first lane.
+    ///
+    /// # Safety
+    /// As [`Reduce::reduce`].
+    unsafe fn fold_rows(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        range: std::ops::Range<usize>,
+    ) -> Result<(), ExecError> {
+        let (null, row) = (std::ptr::null(), n * self.size);
+        let used = LANES.min(range.len());
+        let at_once = self.rows_at_once(n).min(LANES);
+        let mut r = range.start;
+        // SAFETY: rows and lanes are dense, so consecutive rows meet consecutive lanes; `rows` ends
+        // before the lanes wrap.
+        unsafe {
+            (fold.identity)(work.lanes, null, null, null, used * n);
+            while r < range.end {
+                let lane = (r - range.start) % LANES;
+                let rows = at_once.min(range.end - r).min(LANES - lane);
+                work.prologue.compute(r * self.points + start, rows * n)?;
+                let x = work.prologue.reg(self.value);
+                (fold.combine)(work.lanes.add(lane * row), x, null, null, rows * n);
+                r += rows;
+            }
+            let mut width = LANES / 2;
+            while width > 0 {
+                // Lanes beyond the used ones hold the identity, which changes nothing.
+                let upper = used.min(2 * width).saturating_sub(width);
+                let from = work.lanes.add(width.min(used) * row);
+                (fold.combine)(work.lanes, from, null, null, upper * n);
+                width /= 2;
+            }
         }
         Ok(())
     }

@@ -115,6 +115,32 @@ fn long_reductions_are_split_and_still_right() {
 }
 
 #[test]
+fn layout_points_and_splits_change_no_bit_of_a_sum() {
+    for n in [5, 31, 33, 100, 513, 1500, 70_001] {
+        let row = |m: &Memory, k: &Kernel, p: usize| m.run_everywhere(k).get(BufferId(1), p);
+        let data = numbers(DType::F32, n, 17);
+        let mut m = Memory::new();
+        let k = reduction(&mut m, ReduceOp::Sum, DType::F32, &[n], 0, &[0]);
+        for (i, v) in data.iter().enumerate() {
+            m.set(BufferId(0), i, *v);
+        }
+        let want = row(&m, &k, 0);
+        for points in [2, 9, 300] {
+            for layout in [[0, 1], [1, 0]] {
+                let mut m = Memory::new();
+                let k = reduction(&mut m, ReduceOp::Sum, DType::F32, &[points, n], 1, &layout);
+                let p = points - 1;
+                for (i, v) in data.iter().enumerate() {
+                    m.set(BufferId(0), if layout[0] == 0 { p * n + i } else { i * points + p }, *v);
+                }
+                let got = m.run(&k, Isa::best(), true).expect("runs").get(BufferId(1), p);
+                assert_eq!(got, want, "{n} {points} {layout:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_nan_in_the_middle_of_a_row_wins() {
     for op in [ReduceOp::Max, ReduceOp::Min, ReduceOp::Sum, ReduceOp::ArgMax, ReduceOp::ArgMin] {
         for layout in [[0, 1], [1, 0]] {
