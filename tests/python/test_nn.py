@@ -295,7 +295,7 @@ def test_schedules_and_assigned_rates():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_parameters_keep_float32_state(dtype):
     p = gr.ones([2], dtype=dtype)
-    optimizer = optim.Adam(1e-3)
+    optimizer = optim.Adam(1e-2)
     q = optimizer.update([p], [gr.full([2], 1e-4, dtype=dtype)])[0]
     assert q.dtype.name == dtype
     assert optimizer.state["v"][0].dtype == gr.float32

@@ -362,6 +362,10 @@ fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Result<Leaf> {
         State::Binary(..) | State::Nary(..) => None,
     };
     let Some(value) = value else { return Ok(Leaf::No) };
+    if !matches!(&*node.state(), State::Available(_) | State::Scheduled(_)) {
+        let lazy = std::mem::replace(&mut *node.state(), State::Available(value.clone()));
+        drop_state(lazy);
+    }
     let code = match node.code() {
         OpCode::Parameter => OpCode::Parameter,
         _ => OpCode::Input,
@@ -370,8 +374,8 @@ fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Result<Leaf> {
     Ok(Leaf::Is(code.into()))
 }
 
-/// A slice of whole leading rows of data that is there is that data, further on: a loop over
-/// batches runs one program, whatever the batch's position.
+/// A slice of whole leading rows of data that is there is that data, further on, and so is there
+/// too: a loop over batches runs one program, whatever the batch's position.
 fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
     let Attrs::Slice(dims) = node.attrs() else { return None };
     let shape = input.shape();
@@ -420,6 +424,8 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
         let (op, spec) = match &*state {
             State::Available(_) if node.code() == OpCode::Parameter => (node.op(), node.spec()),
             State::Available(_) => (OpCode::Input.into(), node.spec()),
+            // Nothing is fed to a random leaf by the user, but to a reader it is data.
+            State::Random { .. } => (OpCode::Input.into(), node.spec()),
             _ => (node.op(), node.spec()),
         };
         ids.insert(Arc::as_ptr(node), graph.push_unchecked(op, &inputs, spec));

@@ -63,6 +63,16 @@ pub enum Error {
         /// Size of that axis.
         size: usize,
     },
+    /// More indices than axes.
+    #[error("{op}: {given} indices are too many for a tensor of rank {rank}")]
+    TooManyIndices {
+        /// Name of the op.
+        op: &'static str,
+        /// How many were given.
+        given: usize,
+        /// Rank of the tensor.
+        rank: usize,
+    },
     /// A dtype the op does not take.
     #[error("{op}: dtype {dtype} is not supported; expected {expected}")]
     DTypeUnsupported {

@@ -9,17 +9,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 /// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
-/// object with NumPy's array interface or DLPack. Data is copied, so that later changes to the
-/// source do not show.
+/// object with NumPy's array interface, DLPack, or a buffer. Row-major memory of arrays is shared.
 pub fn as_tensor(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
-    let tensor = convert(object, dtype)?;
+    convert_to(object, dtype, false)
+}
+
+fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyResult<Tensor> {
+    let tensor = convert(object, dtype, copy)?;
     match dtype {
         Some(dtype) => tensor.astype(dtype).py(),
         None => Ok(tensor),
     }
 }
 
-fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyResult<Tensor> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
         return Ok(tensor.get().0.clone());
     }
@@ -30,13 +33,16 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> 
         return Nested::default().read(object, dtype);
     }
     if object.hasattr(intern!(object.py(), "__array_interface__"))? {
-        return from_array_interface(object);
+        return from_array_interface(object, copy);
     }
     if object.hasattr(intern!(object.py(), "__dlpack__"))? {
-        return crate::dlpack::import(object, true);
+        return crate::dlpack::import(object, copy);
     }
-    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+    if object.is_instance_of::<PyString>() {
         return Err(not_array_like(object));
+    }
+    if let Some(tensor) = from_buffer(object)? {
+        return Ok(tensor);
     }
     let number = object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>();
     if number || object.hasattr("__len__")? && object.hasattr("__getitem__")? {
@@ -212,8 +218,39 @@ fn interface_dtype(typestr: &str, object: &Bound<'_, PyAny>) -> PyResult<DType> 
     })
 }
 
-/// A copy of an object with NumPy's array interface (version 3 of its specification).
-fn from_array_interface(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+/// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`),
+/// read through `memoryview`: the stable ABI of Python 3.10 has no other way.
+fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
+    let py = object.py();
+    let Ok(view) = py.import("builtins")?.getattr("memoryview")?.call1((object,)) else {
+        return Ok(None);
+    };
+    let format: String = view.getattr("format")?.extract()?;
+    let size: usize = view.getattr("itemsize")?.extract()?;
+    let dtype = match (format.trim_start_matches(['@', '=']), size) {
+        ("?", 1) => DType::Bool,
+        ("B" | "c", 1) => DType::U8,
+        ("b", 1) => DType::I8,
+        ("h" | "i" | "l" | "q" | "n", 2) => DType::I16,
+        ("i" | "l" | "q" | "n", 4) => DType::I32,
+        ("l" | "q" | "n", 8) => DType::I64,
+        ("e", 2) => DType::F16,
+        ("f", 4) => DType::F32,
+        ("d", 8) => DType::F64,
+        _ => {
+            let message = format!("a buffer of format '{format}' has no tensor dtype");
+            return Err(exception("DTypeError", message));
+        }
+    };
+    let shape: Vec<usize> = view.getattr("shape")?.extract()?;
+    let bytes = view.call_method0("tobytes")?;
+    let bytes = bytes.cast::<PyBytes>()?;
+    Tensor::from_bytes(&TensorSpec::new(shape, dtype), bytes.as_bytes()).py().map(Some)
+}
+
+/// A tensor over an object with NumPy's array interface (version 3 of its specification): over its
+/// memory if that is row-major and aligned and `copy` does not forbid it, else a copy.
+fn from_array_interface(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
     let interface = object.getattr("__array_interface__")?;
     let interface = interface.cast::<PyDict>()?;
     let field = |name: &str| {
@@ -221,24 +258,47 @@ fn from_array_interface(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         found.ok_or_else(|| invalid(format!("the array interface has no '{name}'")))
     };
     let typestr: String = field("typestr")?.extract()?;
+    if let Some(swapped) = other_byte_order(object, &typestr)? {
+        return from_array_interface(&swapped, false);
+    }
     let dtype = interface_dtype(&typestr, object)?;
     let shape: Vec<usize> = field("shape")?.extract()?;
     let spec = TensorSpec::new(shape, dtype);
-    let strides: Option<Vec<isize>> = match interface.get_item("strides")? {
-        Some(strides) if !strides.is_none() => Some(strides.extract()?),
-        _ => None,
+    let dense: Vec<isize> =
+        spec.shape.strides().iter().map(|s| s * dtype.size() as isize).collect();
+    let strides: Vec<isize> = match interface.get_item("strides")? {
+        Some(strides) if !strides.is_none() => strides.extract()?,
+        _ => dense.clone(),
     };
     let address: usize = match interface.get_item("data")? {
         Some(data) if !data.is_none() => data.get_item(0)?.extract()?,
         _ => return Err(invalid("the array interface has no data pointer")),
     };
-    let strides = strides.unwrap_or_else(|| {
-        spec.shape.strides().iter().map(|s| s * dtype.size() as isize).collect()
-    });
+    let is_dense =
+        strides.iter().zip(&dense).zip(spec.shape.iter()).all(|((a, b), &n)| n == 1 || a == b);
+    if is_dense && !copy && address.is_multiple_of(dtype.size()) && spec.numel() > 0 {
+        let handle = girih_runtime::DeviceHandle::physical(address as u64);
+        let owner = Box::new(object.clone().unbind());
+        let buffer = girih_runtime::Buffer::foreign(handle, spec.size_bytes(), owner);
+        return Ok(Tensor::from_value(&spec, girih_runtime::Value::new(buffer)));
+    }
     // SAFETY: the interface's owner, alive here, vouches for the memory that its shape and strides
     // reach.
     let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
     Tensor::from_bytes(&spec, &bytes).py()
+}
+
+/// The array in this machine's byte order, if it is in the other.
+fn other_byte_order<'py>(
+    object: &Bound<'py, PyAny>,
+    typestr: &str,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let other = if cfg!(target_endian = "big") { '<' } else { '>' };
+    if !typestr.starts_with(other) || !object.hasattr("astype")? {
+        return Ok(None);
+    }
+    let native = object.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+    object.call_method1("astype", (native,)).map(Some)
 }
 
 /// The elements at byte strides from `start`, row-major.
@@ -359,9 +419,10 @@ fn nest<'py>(
     Ok(PyList::new(py, items)?.into_any())
 }
 
-/// A tensor of numbers, nested sequences, or an array of another library. The data is copied, so
-/// that later changes to the source do not show. Python floats give float32, ints int64, bools
-/// bool. Never a literal of the graph: other values are the same program.
+/// A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is
+/// row-major are shared, not copied, and must not change while the tensor lives; `copy=True`
+/// copies them. Python floats give float32, ints int64, bools bool. Never a literal of the graph:
+/// other values are the same program.
 #[pyfunction]
 #[pyo3(signature = (value, dtype=None, *, copy=None))]
 fn asarray(
@@ -369,23 +430,35 @@ fn asarray(
     dtype: Option<DTypeArg>,
     copy: Option<bool>,
 ) -> PyResult<PyTensor> {
-    // Tensors are values: a handle of the same one is as good as a copy.
-    if copy == Some(false) && !value.is_instance_of::<PyTensor>() {
-        return Err(invalid("asarray: this data can only be copied; use from_dlpack to share it"));
+    let array = value.is_instance_of::<PyTensor>()
+        || value.hasattr("__array_interface__")?
+        || value.hasattr("__dlpack__")?;
+    if copy == Some(false) && !array {
+        return Err(invalid(
+            "asarray: numbers and lists can only be copied, copy=False forbids it",
+        ));
     }
-    as_tensor(value, dtype.map(|d| d.0)).map(PyTensor)
+    convert_to(value, dtype.map(|d| d.0), copy == Some(true)).map(PyTensor)
 }
 
-/// Same as asarray.
+/// asarray with a copy.
 #[pyfunction]
 #[pyo3(signature = (value, dtype=None))]
 fn tensor(value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    as_tensor(value, dtype.map(|d| d.0)).map(PyTensor)
+    convert_to(value, dtype.map(|d| d.0), true).map(PyTensor)
+}
+
+/// A tensor from what pickling kept.
+#[pyfunction]
+fn _restore(bytes: &[u8], shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
+    let spec = TensorSpec::new(shape, DType::parse(dtype).py()?);
+    Tensor::from_bytes(&spec, bytes).map(PyTensor).py()
 }
 
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Memory>()?;
     m.add_function(wrap_pyfunction!(asarray, m)?)?;
-    m.add_function(wrap_pyfunction!(tensor, m)?)
+    m.add_function(wrap_pyfunction!(tensor, m)?)?;
+    m.add_function(wrap_pyfunction!(_restore, m)?)
 }

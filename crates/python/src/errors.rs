@@ -30,8 +30,11 @@ fn record_class(error: &girih_ir::Error) -> &'static str {
         | SizeOverflow { .. }
         | RankTooLarge { .. } => "ShapeError",
         AxisOutOfRange { .. } | DuplicateAxis { .. } => "AxisError",
-        IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
-        DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
+        IndexOutOfBounds { .. } | TooManyIndices { .. } => "IndexOutOfBoundsError",
+        DTypeUnsupported { .. }
+        | DTypeMismatch { .. }
+        | UnknownDType { .. }
+        | ScalarOutOfRange { .. } => "DTypeError",
         _ => "InvalidArgumentError",
     }
 }

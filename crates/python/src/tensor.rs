@@ -10,7 +10,7 @@ use girih::{Operand, Tensor};
 use girih_ir::OpCode;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 /// A lazy tensor: a handle of a value that is computed when needed.
 #[pyclass(name = "Tensor", module = "girih", frozen)]
@@ -27,6 +27,9 @@ pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         }
     }
 }
+
+/// Bytes, shape and dtype of a pickled tensor.
+type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str);
 
 type MaybeTensor<'py> = PyResult<Bound<'py, PyAny>>;
 
@@ -477,15 +480,36 @@ impl PyTensor {
         (1, 0)
     }
 
+    fn __copy__(&self) -> PyTensor {
+        PyTensor(self.0.clone())
+    }
+
+    // Tensors are values: a copy is another handle.
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> PyTensor {
+        PyTensor(self.0.clone())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Pickled<'py>)> {
+        let bytes = py.detach(|| self.0.to_bytes()).py()?;
+        let shape = PyTuple::new(py, self.0.shape().iter())?;
+        let restore = py.import("girih._girih")?.getattr("_restore")?;
+        Ok((restore, (PyBytes::new(py, &bytes), shape, self.0.dtype().name())))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let spec = self.0.spec();
         match py.detach(|| self.0.values_text()) {
             Ok(text) => {
                 let text = text.replace('\n', "\n       ");
-                Ok(format!("Tensor({text}, shape={}, dtype={})", spec.shape, spec.dtype))
+                let shape = if spec.numel() == 0 {
+                    format!("shape={}, ", spec.shape)
+                } else {
+                    String::new()
+                };
+                Ok(format!("tensor({text}, {shape}dtype={})", spec.dtype))
             }
             // A placeholder shows what is known of it: printing it while tracing is no mistake.
-            Err(girih::Error::TracedValue { .. }) => Ok(format!("Tensor(traced, {spec})")),
+            Err(girih::Error::TracedValue { .. }) => Ok(format!("tensor(traced, {spec})")),
             Err(error) => Err(crate::errors::raise(error)),
         }
     }
@@ -494,7 +518,7 @@ impl PyTensor {
         match py.detach(|| self.0.values_text()) {
             Ok(text) => Ok(text),
             Err(girih::Error::TracedValue { .. }) => {
-                Ok(format!("Tensor(traced, {})", self.0.spec()))
+                Ok(format!("tensor(traced, {})", self.0.spec()))
             }
             Err(error) => Err(crate::errors::raise(error)),
         }

@@ -125,8 +125,8 @@ impl Tensor {
         let indexed =
             entries.iter().filter(|e| !matches!(e, Index::Ellipsis | Index::NewAxis)).count();
         if indexed > shape.rank() {
-            let reason = format!("{indexed} indices are too many for {} axes", shape.rank());
-            return Err(girih_ir::Error::InvalidShape { op: "index", shape, reason }.into());
+            let (op, given, rank) = ("index", indexed, shape.rank());
+            return Err(girih_ir::Error::TooManyIndices { op, given, rank }.into());
         }
         let spare = shape.rank() - indexed;
         let mut resolved = Resolved::default();

@@ -4,7 +4,7 @@ use super::Operand;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::{PadDim, SliceDim};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, AxisSet, DType, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 impl Tensor {
@@ -52,6 +52,13 @@ impl Tensor {
             .iter()
             .map(|&a| normalize_axis("permute", a, rank))
             .collect::<Result<_, girih_ir::Error>>()?;
+        let mut seen = AxisSet::default();
+        for &axis in &axes {
+            if seen.contains(axis) {
+                return Err(girih_ir::Error::DuplicateAxis { op: "permute", axis }.into());
+            }
+            seen.insert(axis);
+        }
         Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
     }
 
