@@ -13,9 +13,11 @@ from pathlib import Path
 
 PATH = Path(__file__).parent.parent / "python" / "girih" / "_girih.pyi"
 
-AXES = "axis: _Axes = ..., keepdims: bool = ..., *, dim: _Axes = ..., keepdim: bool = ..."
+AXES = "axis: _Axes = ..., keepdims: _Flag = ..., *, dim: _Axes = ..., keepdim: _Flag = ..."
 AXIS = "axis: int | None = ..., *, dim: int | None = ..."
-ARG = "axis: int | None = ..., keepdims: bool = ..., *, dim: int | None = ..., keepdim: bool = ..."
+ARG = (
+    "axis: int | None = ..., keepdims: _Flag = ..., *, dim: int | None = ..., keepdim: _Flag = ..."
+)
 
 UNARY = {
     "abs": "Absolute value. Integers wrap at their smallest value.",
@@ -61,86 +63,30 @@ UNARY = {
 
 # Functions of one tensor that are methods as well: name, other parameters, sentence.
 BOTH = [
-    (
-        "sum",
-        AXES.replace("*,", "*, dtype: DType | str | None = ...,"),
-        "Sum over axes, all by default. Integers and bool are summed in int64.",
-    ),
-    (
-        "prod",
-        AXES.replace("*,", "*, dtype: DType | str | None = ...,"),
-        "Product over axes, all by default. Integers and bool are multiplied in int64.",
-    ),
+    ("sum", AXES.replace("*,", "*, dtype: DType | str | None = ...,"), "Sum over axes, all by default. Integers and bool are summed in int64."),
+    ("prod", AXES.replace("*,", "*, dtype: DType | str | None = ...,"), "Product over axes, all by default. Integers and bool are multiplied in int64."),
     ("mean", AXES, "Mean over axes, all by default; NaN over nothing. Integers give float32."),
-    (
-        "max",
-        AXES,
-        "Largest element over axes, all by default; NaN wins. Over nothing a ShapeError.",
-    ),
-    (
-        "min",
-        AXES,
-        "Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError.",
-    ),
+    ("max", AXES, "Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."),
+    ("min", AXES, "Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."),
     ("any", AXES, "Whether any element is nonzero, over axes, all by default. Dtype: bool."),
     ("all", AXES, "Whether all elements are nonzero, over axes, all by default. Dtype: bool."),
-    (
-        "argmax",
-        ARG,
-        "Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64.",
-    ),
-    (
-        "argmin",
-        ARG,
-        "Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.",
-    ),
-    (
-        "var",
-        AXES.replace("*,", "*, correction: float = ...,"),
-        "Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n by default.",
-    ),
-    (
-        "std",
-        AXES.replace("*,", "*, correction: float = ...,"),
-        "Standard deviation over axes; see var.",
-    ),
+    ("argmax", ARG, "Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64."),
+    ("argmin", ARG, "Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64."),
+    ("var", AXES.replace("*,", "*, correction: float | None = ...,"), "Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n by default."),
+    ("std", AXES.replace("*,", "*, correction: float | None = ...,"), "Standard deviation over axes; see var."),
     ("logsumexp", AXES, "``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."),
-    (
-        "squeeze",
-        "axis: _Axes = ..., *, dim: _Axes = ...",
-        "Drops axes of size one: those named, or all.",
-    ),
+    ("squeeze", "axis: _Axes = ..., *, dim: _Axes = ...", "Drops axes of size one: those named, or all."),
     ("unsqueeze", AXIS, "Inserts an axis of size one."),
     ("flip", "axis: _Axes = ..., *, dim: _Axes = ...", "Reverses axes, all by default."),
     ("softmax", AXIS, "Exponentials normalised to sum to one along an axis, the last by default."),
     ("log_softmax", AXIS, "Logarithm of softmax, without underflow."),
-    (
-        "gelu",
-        "approximate: Literal['none', 'tanh'] = ...",
-        "``x * Phi(x)``, by erf or by the tanh formula.",
-    ),
-    (
-        "clip",
-        "min: _TensorLike | None = ..., max: _TensorLike | None = ...",
-        "Elements limited to ``min..max``; either may be missing.",
-    ),
-    (
-        "matmul",
-        "other: _TensorLike",
-        "Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n]; leading axes broadcast.",
-    ),
-    (
-        "take",
-        "indices: _TensorLike, " + AXIS,
-        "Elements at integer indices along an axis, or of the flattened tensor. Negative indices count from the end; others out of range raise when evaluated.",
-    ),
-    (
-        "take_along_axis",
-        "indices: _TensorLike, " + AXIS,
-        "Elements at integer indices along an axis, position by position.",
-    ),
+    ("gelu", "approximate: Literal['none', 'tanh'] = ...", "``x * Phi(x)``, by erf or by the tanh formula."),
+    ("clip", "min: _TensorLike | None = ..., max: _TensorLike | None = ...", "Elements limited to ``min..max``; either may be missing."),
+    ("matmul", "other: _TensorLike", "Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n]; leading axes broadcast."),
+    ("take", "indices: _TensorLike, " + AXIS, "Elements at integer indices along an axis, or of the flattened tensor. Negative indices count from the end; others out of range raise when evaluated."),
+    ("take_along_axis", "indices: _TensorLike, " + AXIS, "Elements at integer indices along an axis, position by position."),
     ("gather", "indices: _TensorLike, " + AXIS, "Same as take_along_axis."),
-]
+]  # fmt: skip
 
 BINARY = {
     "add": "Sum.",
@@ -169,222 +115,59 @@ BINARY = {
 
 FREE = [
     ("bitwise_not", "x: _TensorLike", "Tensor", "Bits flipped. Dtypes: integers and bool."),
-    (
-        "where",
-        "condition: _TensorLike, x: _TensorLike, y: _TensorLike",
-        "Tensor",
-        "Elements of x where the condition holds, of y elsewhere; all broadcast.",
-    ),
-    (
-        "reshape",
-        "x: _TensorLike, *shape: int | Sequence[int]",
-        "Tensor",
-        "The same elements under another shape; one size may be -1.",
-    ),
+    ("where", "condition: _TensorLike, x: _TensorLike, y: _TensorLike", "Tensor", "Elements of x where the condition holds, of y elsewhere; all broadcast."),
+    ("reshape", "x: _TensorLike, *shape: int | Sequence[int]", "Tensor", "The same elements under another shape; one size may be -1."),
     ("permute", "x: _TensorLike, *axes: int | Sequence[int]", "Tensor", "Axes in the given order."),
-    (
-        "transpose",
-        "x: _TensorLike, *axes: int | Sequence[int]",
-        "Tensor",
-        "Axes in the given order; two ints exchange those axes; none reverses all.",
-    ),
+    ("transpose", "x: _TensorLike, *axes: int | Sequence[int]", "Tensor", "Axes in the given order; two ints exchange those axes; none reverses all."),
     ("swapaxes", "x: _TensorLike, axis1: int, axis2: int", "Tensor", "Two axes exchanged."),
-    (
-        "broadcast_to",
-        "x: _TensorLike, *shape: int | Sequence[int]",
-        "Tensor",
-        "Stretched to a shape.",
-    ),
+    ("broadcast_to", "x: _TensorLike, *shape: int | Sequence[int]", "Tensor", "Stretched to a shape."),
     ("expand_dims", "x: _TensorLike, " + AXIS, "Tensor", "Inserts an axis of size one."),
-    (
-        "concat",
-        "tensors: Sequence[_TensorLike], axis: int = ..., *, dim: int | None = ...",
-        "Tensor",
-        "Tensors one after the other along an axis. Dtypes promote.",
-    ),
-    (
-        "concatenate",
-        "tensors: Sequence[_TensorLike], axis: int = ..., *, dim: int | None = ...",
-        "Tensor",
-        "Same as concat.",
-    ),
-    (
-        "stack",
-        "tensors: Sequence[_TensorLike], axis: int = ..., *, dim: int | None = ...",
-        "Tensor",
-        "Tensors of one shape side by side along a new axis.",
-    ),
-    (
-        "split",
-        "x: _TensorLike, sections: int | Sequence[int], axis: int = ..., *, dim: int | None = ...",
-        "list[Tensor]",
-        "An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.",
-    ),
-    (
-        "pad",
-        "x: _TensorLike, widths: int | Sequence[int] | Sequence[Sequence[int]], value: float = ...",
-        "Tensor",
-        "A border of a value: one width, one (before, after), or one per axis.",
-    ),
-    (
-        "one_hot",
-        "indices: _TensorLike, num_classes: int, *, dtype: DType | str | None = ...",
-        "Tensor",
-        "One at each index along a new last axis, zero elsewhere; float32 by default.",
-    ),
-    (
-        "arange",
-        "start: float, stop: float | None = ..., step: float = ..., *, dtype: DType | str | None = ...",
-        "Tensor",
-        "Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float.",
-    ),
-    (
-        "linspace",
-        "start: float, stop: float, num: int = ..., *, endpoint: bool = ..., dtype: DType | str | None = ...",
-        "Tensor",
-        "num evenly spaced numbers from start to stop.",
-    ),
-    (
-        "eye",
-        "n: int, m: int | None = ..., k: int = ..., *, dtype: DType | str | None = ...",
-        "Tensor",
-        "Ones on the k-th diagonal, zeros elsewhere.",
-    ),
-    (
-        "full",
-        "shape: int | Sequence[int], value: float, *, dtype: DType | str | None = ...",
-        "Tensor",
-        "All one value.",
-    ),
-    (
-        "zeros",
-        "*shape: int | Sequence[int], dtype: DType | str | None = ...",
-        "Tensor",
-        "All zero; float32 by default.",
-    ),
-    (
-        "ones",
-        "*shape: int | Sequence[int], dtype: DType | str | None = ...",
-        "Tensor",
-        "All one; float32 by default.",
-    ),
-    (
-        "full_like",
-        "x: _TensorLike, value: float, *, dtype: DType | str | None = ...",
-        "Tensor",
-        "All one value, in the shape and dtype of x.",
-    ),
-    (
-        "zeros_like",
-        "x: _TensorLike, *, dtype: DType | str | None = ...",
-        "Tensor",
-        "All zero, in the shape and dtype of x.",
-    ),
-    (
-        "ones_like",
-        "x: _TensorLike, *, dtype: DType | str | None = ...",
-        "Tensor",
-        "All one, in the shape and dtype of x.",
-    ),
-    (
-        "asarray",
-        "value: object, dtype: DType | str | None = ..., *, copy: bool | None = ...",
-        "Tensor",
-        "A tensor of numbers, nested sequences, or an array of another library (by buffer, DLPack or __array__; without a copy where layout and dtype allow, unless copy=True). Python floats give float32, ints int64, bools bool. Never a literal of the graph: other values are the same program.",
-    ),
+    ("concat", "tensors: Sequence[_TensorLike], axis: int | None = ..., *, dim: int | None = ...", "Tensor", "Tensors one after the other along an axis. Dtypes promote."),
+    ("concatenate", "tensors: Sequence[_TensorLike], axis: int | None = ..., *, dim: int | None = ...", "Tensor", "Same as concat."),
+    ("stack", "tensors: Sequence[_TensorLike], axis: int | None = ..., *, dim: int | None = ...", "Tensor", "Tensors of one shape side by side along a new axis."),
+    ("split", "x: _TensorLike, sections: int | Sequence[int], axis: int | None = ..., *, dim: int | None = ...", "list[Tensor]", "An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's."),
+    ("pad", "x: _TensorLike, widths: int | Sequence[int] | Sequence[Sequence[int]], value: float = ...", "Tensor", "A border of a value: one width, one (before, after), or one per axis."),
+    ("one_hot", "indices: _TensorLike, num_classes: int, *, dtype: DType | str | None = ...", "Tensor", "One at each index along a new last axis, zero elsewhere; float32 by default."),
+    ("arange", "start: float, stop: float | None = ..., step: float = ..., *, dtype: DType | str | None = ...", "Tensor", "Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float."),
+    ("linspace", "start: float, stop: float, num: int = ..., *, endpoint: bool = ..., dtype: DType | str | None = ...", "Tensor", "num evenly spaced numbers from start to stop."),
+    ("eye", "n: int, m: int | None = ..., k: int = ..., *, dtype: DType | str | None = ...", "Tensor", "Ones on the k-th diagonal, zeros elsewhere."),
+    ("full", "shape: int | Sequence[int], value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value."),
+    ("zeros", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "All zero; float32 by default."),
+    ("ones", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "All one; float32 by default."),
+    ("full_like", "x: _TensorLike, value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value, in the shape and dtype of x."),
+    ("zeros_like", "x: _TensorLike, *, dtype: DType | str | None = ...", "Tensor", "All zero, in the shape and dtype of x."),
+    ("ones_like", "x: _TensorLike, *, dtype: DType | str | None = ...", "Tensor", "All one, in the shape and dtype of x."),
+    ("asarray", "value: object, dtype: DType | str | None = ..., *, copy: bool | None = ...", "Tensor", "A tensor of numbers, nested sequences, or an array of another library (by buffer, DLPack or __array__; without a copy where layout and dtype allow, unless copy=True). Python floats give float32, ints int64, bools bool. Never a literal of the graph: other values are the same program."),
     ("tensor", "value: object, dtype: DType | str | None = ...", "Tensor", "asarray with a copy."),
-    (
-        "from_dlpack",
-        "value: object",
-        "Tensor",
-        "A tensor over the memory of an object with __dlpack__.",
-    ),
-    (
-        "randn",
-        "*shape: int | Sequence[int], dtype: DType | str | None = ...",
-        "Tensor",
-        "Standard normal draws; float32 by default.",
-    ),
-    (
-        "rand",
-        "*shape: int | Sequence[int], dtype: DType | str | None = ...",
-        "Tensor",
-        "Uniform draws in [0, 1); float32 by default.",
-    ),
-    (
-        "randint",
-        "low: int, high: int | None = ..., shape: int | Sequence[int] = ..., *, dtype: DType | str | None = ...",
-        "Tensor",
-        "Uniform integers in low..high (0..low with one bound); int64 by default.",
-    ),
-    (
-        "manual_seed",
-        "seed: int",
-        "None",
-        "Restarts the random numbers: the same seed gives the same numbers, in the order recorded.",
-    ),
-    (
-        "layer_norm",
-        "x: _TensorLike, normalized_shape: int | Sequence[int], weight: _TensorLike | None = ..., bias: _TensorLike | None = ..., eps: float = ...",
-        "Tensor",
-        "Normalises over the last axes (their sizes, or how many), then scales and shifts.",
-    ),
-    (
-        "cross_entropy",
-        "logits: _TensorLike, labels: _TensorLike, reduction: Literal['mean', 'sum', 'none'] = ...",
-        "Tensor",
-        "-log_softmax(logits)[label]. Shapes: [..., classes] and [...].",
-    ),
+    ("from_dlpack", "value: object, /, *, device: object = ..., copy: bool | None = ...", "Tensor", "A tensor over the memory of an object with __dlpack__."),
+    ("randn", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "Standard normal draws; float32 by default."),
+    ("rand", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "Uniform draws in [0, 1); float32 by default."),
+    ("randint", "low: int, high: int | None = ..., shape: int | Sequence[int] = ..., *, dtype: DType | str | None = ...", "Tensor", "Uniform integers in low..high (0..low with one bound); int64 by default."),
+    ("manual_seed", "seed: int", "None", "Restarts the random numbers: the same seed gives the same numbers, in the order recorded."),
+    ("layer_norm", "x: _TensorLike, normalized_shape: int | Sequence[int], weight: _TensorLike | None = ..., bias: _TensorLike | None = ..., eps: float = ...", "Tensor", "Normalises over the last axes (their sizes, or how many), then scales and shifts."),
+    ("cross_entropy", "logits: _TensorLike, labels: _TensorLike, reduction: Literal['mean', 'sum', 'none'] = ...", "Tensor", "-log_softmax(logits)[label]. Shapes: [..., classes] and [...]."),
     ("stop_gradient", "x: _TensorLike", "Tensor", "The same value, held constant by gradients."),
     ("eval_many", "tensors: list[Tensor]", "None", "Evaluates tensors in one run."),
     ("async_eval_many", "tensors: list[Tensor]", "None", "Starts evaluating tensors in one run."),
-    (
-        "compile_graph",
-        "tensors: list[Tensor], optimize: bool",
-        "CompilationInfo",
-        "Compiles without running.",
-    ),
-    (
-        "graph_stats",
-        "tensors: list[Tensor]",
-        "tuple[int, int, int]",
-        "Nodes, ops and bytes of the graph that leads to tensors.",
-    ),
+    ("compile_graph", "tensors: list[Tensor], optimize: bool", "CompilationInfo", "Compiles without running."),
+    ("graph_stats", "tensors: list[Tensor]", "tuple[int, int, int]", "Nodes, ops and bytes of the graph that leads to tensors."),
     ("graph_text", "tensors: list[Tensor]", "str", "The graph that leads to tensors, as text."),
     ("current_graph", "", "Graph", "The graph this thread records into."),
     ("create_graph", "", "Graph", "A new graph."),
-    (
-        "push_graph",
-        "graph: Graph | None",
-        "int",
-        "Enters a graph, a fresh one for None; gives what pop_graph takes.",
-    ),
-    ("pop_graph", "token: int", "None", "Leaves the graph entered with the token."),
+    ("push_graph", "graph: Graph | None = ...", "Graph", "Enters a graph, a fresh one for None; gives the one before, for pop_graph."),
+    ("pop_graph", "previous: Graph", "None", "Goes back to the graph that push_graph gave."),
     ("cache_stats", "", "dict[str, int]", "Counters of the program cache and the runtime."),
     ("clear_cache", "", "None", "Forgets compiled programs."),
-    ("set_num_threads", "n: int", "None", "How many threads kernels may use."),
-    (
-        "line_plot",
-        "title: str, x_label: str, y_label: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]",
-        "str",
-        "A line plot as SVG text.",
-    ),
-]
+    ("set_num_threads", "threads: int", "None", "How many threads kernels may use."),
+    ("reset_peak_memory", "", "None", "Starts peak_memory_bytes anew from what is in use."),
+    ("set_compile_options", "passes: int, fusion: int", "None", "Which passes and kinds of fusion run, as bit sets; for tests."),
+    ("line_plot", "title: str, x_label: str, y_label: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]", "str", "A line plot as SVG text."),
+]  # fmt: skip
 
 METHODS = [
-    (
-        "reshape",
-        "*shape: int | Sequence[int]",
-        "Tensor",
-        "The same elements under another shape; one size may be -1.",
-    ),
+    ("reshape", "*shape: int | Sequence[int]", "Tensor", "The same elements under another shape; one size may be -1."),
     ("permute", "*axes: int | Sequence[int]", "Tensor", "Axes in the given order."),
-    (
-        "transpose",
-        "*axes: int | Sequence[int]",
-        "Tensor",
-        "Axes in the given order; two ints exchange those axes; none reverses all.",
-    ),
+    ("transpose", "*axes: int | Sequence[int]", "Tensor", "Axes in the given order; two ints exchange those axes; none reverses all."),
     ("swapaxes", "axis1: int, axis2: int", "Tensor", "Two axes exchanged."),
     ("expand", "*shape: int | Sequence[int]", "Tensor", "Same as broadcast_to."),
     ("broadcast_to", "*shape: int | Sequence[int]", "Tensor", "Stretched to a shape."),
@@ -400,12 +183,7 @@ METHODS = [
     ("tolist", "", "Any", "The elements as nested lists. Evaluates."),
     ("numpy", "", "Any", "The elements as a NumPy array. Evaluates."),
     ("__array__", "dtype: Any = ..., copy: bool | None = ...", "Any", ""),
-    (
-        "__dlpack__",
-        "*, stream: Any = ..., max_version: tuple[int, int] | None = ..., dl_device: tuple[int, int] | None = ..., copy: bool | None = ...",
-        "Any",
-        "",
-    ),
+    ("__dlpack__", "*, stream: Any = ..., max_version: tuple[int, int] | None = ..., dl_device: tuple[int, int] | None = ..., copy: bool | None = ...", "Any", ""),
     ("__dlpack_device__", "", "tuple[int, int]", ""),
     ("__getitem__", "key: Any, /", "Tensor", ""),
     ("__len__", "", "int", ""),
@@ -418,7 +196,7 @@ METHODS = [
     ("__neg__", "", "Tensor", ""),
     ("__abs__", "", "Tensor", ""),
     ("__invert__", "", "Tensor", ""),
-]
+]  # fmt: skip
 
 OPERATORS = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"]
 COMPARISONS = ["lt", "le", "gt", "ge"]
@@ -456,6 +234,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, SupportsFloat, TypeAlias, final
 
 _Axes: TypeAlias = int | Sequence[int] | None
+_Flag: TypeAlias = bool | None
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
 _TensorLike: TypeAlias = Tensor | SupportsFloat | Sequence[Any] | Any
 
@@ -467,6 +246,7 @@ CLASSES = '''
 class DType:
     """An element type. Equal only to itself; comparing it with anything else is False."""
 
+    def __new__(cls, name: str) -> DType: ...
     @property
     def name(self) -> str:
         """Name, such as "float32"."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, SupportsFloat, TypeAlias, final
 
 _Axes: TypeAlias = int | Sequence[int] | None
+_Flag: TypeAlias = bool | None
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
 _TensorLike: TypeAlias = Tensor | SupportsFloat | Sequence[Any] | Any
 
@@ -24,6 +25,7 @@ float64: DType
 class DType:
     """An element type. Equal only to itself; comparing it with anything else is False."""
 
+    def __new__(cls, name: str) -> DType: ...
     @property
     def name(self) -> str:
         """Name, such as "float32"."""
@@ -283,75 +285,75 @@ class Tensor:
     def sum(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dtype: DType | str | None = ...,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Sum over axes, all by default. Integers and bool are summed in int64."""
     def prod(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dtype: DType | str | None = ...,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Product over axes, all by default. Integers and bool are multiplied in int64."""
     def mean(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Mean over axes, all by default; NaN over nothing. Integers give float32."""
     def max(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
     def min(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
     def any(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
     def all(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
     def argmax(
         self,
         axis: int | None = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: int | None = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Index of the first largest element along an axis, or of the flattened tensor. Dtype:
         int64.
@@ -359,10 +361,10 @@ class Tensor:
     def argmin(
         self,
         axis: int | None = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: int | None = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Index of the first smallest element along an axis, or of the flattened tensor. Dtype:
         int64.
@@ -370,11 +372,11 @@ class Tensor:
     def var(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
-        correction: float = ...,
+        correction: float | None = ...,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Variance over axes, all by default; the sum of squares is divided by ``n - correction``,
         n by default.
@@ -382,20 +384,20 @@ class Tensor:
     def std(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
-        correction: float = ...,
+        correction: float | None = ...,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """Standard deviation over axes; see var."""
     def logsumexp(
         self,
         axis: _Axes = ...,
-        keepdims: bool = ...,
+        keepdims: _Flag = ...,
         *,
         dim: _Axes = ...,
-        keepdim: bool = ...,
+        keepdim: _Flag = ...,
     ) -> Tensor:
         """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
     def squeeze(self, axis: _Axes = ..., *, dim: _Axes = ...) -> Tensor:
@@ -568,96 +570,96 @@ def bitwise_xor(a: _TensorLike, b: _TensorLike) -> Tensor:
 def sum(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dtype: DType | str | None = ...,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Sum over axes, all by default. Integers and bool are summed in int64."""
 def prod(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dtype: DType | str | None = ...,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Product over axes, all by default. Integers and bool are multiplied in int64."""
 def mean(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Mean over axes, all by default; NaN over nothing. Integers give float32."""
 def max(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
 def min(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
 def any(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
 def all(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
 def argmax(
     x: _TensorLike,
     axis: int | None = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: int | None = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64.
     """
 def argmin(
     x: _TensorLike,
     axis: int | None = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: int | None = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.
     """
 def var(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
-    correction: float = ...,
+    correction: float | None = ...,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n by
     default.
@@ -665,20 +667,20 @@ def var(
 def std(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
-    correction: float = ...,
+    correction: float | None = ...,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """Standard deviation over axes; see var."""
 def logsumexp(
     x: _TensorLike,
     axis: _Axes = ...,
-    keepdims: bool = ...,
+    keepdims: _Flag = ...,
     *,
     dim: _Axes = ...,
-    keepdim: bool = ...,
+    keepdim: _Flag = ...,
 ) -> Tensor:
     """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
 def squeeze(x: _TensorLike, axis: _Axes = ..., *, dim: _Axes = ...) -> Tensor:
@@ -741,21 +743,31 @@ def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
     """Stretched to a shape."""
 def expand_dims(x: _TensorLike, axis: int | None = ..., *, dim: int | None = ...) -> Tensor:
     """Inserts an axis of size one."""
-def concat(tensors: Sequence[_TensorLike], axis: int = ..., *, dim: int | None = ...) -> Tensor:
+def concat(
+    tensors: Sequence[_TensorLike],
+    axis: int | None = ...,
+    *,
+    dim: int | None = ...,
+) -> Tensor:
     """Tensors one after the other along an axis. Dtypes promote."""
 def concatenate(
     tensors: Sequence[_TensorLike],
-    axis: int = ...,
+    axis: int | None = ...,
     *,
     dim: int | None = ...,
 ) -> Tensor:
     """Same as concat."""
-def stack(tensors: Sequence[_TensorLike], axis: int = ..., *, dim: int | None = ...) -> Tensor:
+def stack(
+    tensors: Sequence[_TensorLike],
+    axis: int | None = ...,
+    *,
+    dim: int | None = ...,
+) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
 def split(
     x: _TensorLike,
     sections: int | Sequence[int],
-    axis: int = ...,
+    axis: int | None = ...,
     *,
     dim: int | None = ...,
 ) -> list[Tensor]:
@@ -808,7 +820,7 @@ def asarray(value: object, dtype: DType | str | None = ..., *, copy: bool | None
     """
 def tensor(value: object, dtype: DType | str | None = ...) -> Tensor:
     """asarray with a copy."""
-def from_dlpack(value: object) -> Tensor:
+def from_dlpack(value: object, /, *, device: object = ..., copy: bool | None = ...) -> Tensor:
     """A tensor over the memory of an object with __dlpack__."""
 def randn(*shape: int | Sequence[int], dtype: DType | str | None = ...) -> Tensor:
     """Standard normal draws; float32 by default."""
@@ -854,16 +866,20 @@ def current_graph() -> Graph:
     """The graph this thread records into."""
 def create_graph() -> Graph:
     """A new graph."""
-def push_graph(graph: Graph | None) -> int:
-    """Enters a graph, a fresh one for None; gives what pop_graph takes."""
-def pop_graph(token: int) -> None:
-    """Leaves the graph entered with the token."""
+def push_graph(graph: Graph | None = ...) -> Graph:
+    """Enters a graph, a fresh one for None; gives the one before, for pop_graph."""
+def pop_graph(previous: Graph) -> None:
+    """Goes back to the graph that push_graph gave."""
 def cache_stats() -> dict[str, int]:
     """Counters of the program cache and the runtime."""
 def clear_cache() -> None:
     """Forgets compiled programs."""
-def set_num_threads(n: int) -> None:
+def set_num_threads(threads: int) -> None:
     """How many threads kernels may use."""
+def reset_peak_memory() -> None:
+    """Starts peak_memory_bytes anew from what is in use."""
+def set_compile_options(passes: int, fusion: int) -> None:
+    """Which passes and kinds of fusion run, as bit sets; for tests."""
 def line_plot(
     title: str,
     x_label: str,

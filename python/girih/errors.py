@@ -37,7 +37,7 @@ class AxisError(GirihError, ValueError, IndexError):
 
 
 class DTypeError(GirihError, TypeError):
-    """An unknown dtype, one an op does not take, or a scalar that a dtype cannot hold."""
+    """An unknown dtype, or one that an op does not take."""
 
 
 class IndexOutOfBoundsError(GirihError, IndexError):
@@ -45,7 +45,7 @@ class IndexOutOfBoundsError(GirihError, IndexError):
 
 
 class InvalidArgumentError(GirihError, ValueError):
-    """An argument whose value makes no sense for the call; the message says which and why."""
+    """An argument whose value makes no sense, such as a scalar that does not fit its dtype."""
 
 
 class OutOfMemoryError(GirihError, MemoryError):

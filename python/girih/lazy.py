@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TextIO
 
-    PyTree = Any
+    from .tree import PyTree
 
 __all__ = [
     "async_eval",
@@ -120,14 +120,14 @@ def print_graph(output: PyTree, file: TextIO | None = None) -> None:
 class _Scope:
     """Records into a graph of its own from ``with`` to the end of its block."""
 
-    __slots__ = ("_graph", "_tokens")
+    __slots__ = ("_before", "_graph")
 
     def __init__(self, graph: Graph | None) -> None:
         self._graph = graph
-        self._tokens: list[int] = []
+        self._before: list[Graph] = []
 
     def __enter__(self) -> Graph:
-        self._tokens.append(_girih.push_graph(self._graph))
+        self._before.append(_girih.push_graph(self._graph))
         return _girih.current_graph()
 
     def __exit__(
@@ -136,7 +136,7 @@ class _Scope:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _girih.pop_graph(self._tokens.pop())
+        _girih.pop_graph(self._before.pop())
 
 
 def graph_scope() -> _Scope:

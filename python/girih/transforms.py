@@ -16,7 +16,6 @@ from .errors import DTypeError, InvalidArgumentError, ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    PyTree = Any
 
 __all__ = ["grad", "value_and_grad"]
 

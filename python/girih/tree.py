@@ -11,16 +11,15 @@ dataclass field with ``metadata={"static": True}`` belongs to the structure, not
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    PyTree = Any
-
 __all__ = [
+    "PyTree",
     "TreeDef",
     "flatten",
     "flatten_with_path",
@@ -32,6 +31,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+#: Any nesting of the node types around leaves.
+PyTree: TypeAlias = Any
 
 
 class _Kind(NamedTuple):

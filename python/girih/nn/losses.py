@@ -10,12 +10,13 @@ from ..errors import InvalidArgumentError, ShapeError
 if TYPE_CHECKING:
     from .._girih import Tensor
 
-    Reduction = Literal["mean", "sum", "none"]
+    _Reduction = Literal["mean", "sum", "none"]
+
 
 __all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "l1", "mse", "nll"]
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor, reduction: _Reduction = "mean") -> Tensor:
     """``-log_softmax(logits)[label]``.
 
     Shapes: logits ``[..., classes]``, labels ``[...]``. Dtypes: floating-point logits, integer
@@ -24,7 +25,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, reduction: Reduction = "mean")
     return _girih.cross_entropy(logits, labels, reduction=reduction)
 
 
-def nll(log_probabilities: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
+def nll(log_probabilities: Tensor, labels: Tensor, reduction: _Reduction = "mean") -> Tensor:
     """``-log_probabilities[label]``; shapes and dtypes as :func:`cross_entropy`."""
     if log_probabilities.shape[:-1] != labels.shape or log_probabilities.ndim == 0:
         raise ShapeError(
@@ -35,21 +36,21 @@ def nll(log_probabilities: Tensor, labels: Tensor, reduction: Reduction = "mean"
     return _reduce(-picked.squeeze(-1), reduction, "nll")
 
 
-def mse(predictions: Tensor, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
+def mse(predictions: Tensor, targets: Tensor, reduction: _Reduction = "mean") -> Tensor:
     """``(predictions - targets)²``. Shapes must be equal."""
     _same_shape(predictions, targets, "mse")
     difference = predictions - targets
     return _reduce(difference * difference, reduction, "mse")
 
 
-def l1(predictions: Tensor, targets: Tensor, reduction: Reduction = "mean") -> Tensor:
+def l1(predictions: Tensor, targets: Tensor, reduction: _Reduction = "mean") -> Tensor:
     """``|predictions - targets|``. Shapes must be equal."""
     _same_shape(predictions, targets, "l1")
     return _reduce((predictions - targets).abs(), reduction, "l1")
 
 
 def binary_cross_entropy_with_logits(
-    logits: Tensor, targets: Tensor, reduction: Reduction = "mean"
+    logits: Tensor, targets: Tensor, reduction: _Reduction = "mean"
 ) -> Tensor:
     """``-t log σ(x) - (1 - t) log(1 - σ(x))``, without overflow. Shapes must be equal.
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _girih, lazy, tree
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
 from ..nn.module import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .._girih import DType, Tensor
+    from ..tree import PyTree
 
-    PyTree = Any
-    Schedule = Callable[[int], float]
+#: A learning rate as a function of the step count.
+Schedule: TypeAlias = Callable[[int], float]
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "Schedule", "clip_grad_norm"]
 
 
 class Optimizer:
