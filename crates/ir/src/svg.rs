@@ -299,24 +299,25 @@ impl Layout {
     }
 }
 
-/// Layers by longest path from the leaves; leaves stand right above their first user.
+/// Layers by longest path from the leaves. What can wait without making edges longer stands right
+/// above its first user: leaves, and chains that start at leaves of their own.
 fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
+    let operands = |i: usize| {
+        graph.node(NodeId(i as u32)).inputs.iter().map(|o| o.index()).filter(|&o| drawn[o])
+    };
     let mut depth = vec![0usize; drawn.len()];
     for i in 0..drawn.len() {
-        let inputs = graph.node(NodeId(i as u32)).inputs.iter();
-        let above = inputs.filter(|o| drawn[o.index()]).map(|o| depth[o.index()] + 1);
-        depth[i] = above.max().unwrap_or(0);
+        depth[i] = operands(i).map(|o| depth[o] + 1).max().unwrap_or(0);
     }
-    let mut first_user = vec![usize::MAX; drawn.len()];
-    for (i, &layer) in depth.iter().enumerate() {
-        for operand in &graph.node(NodeId(i as u32)).inputs {
-            let user = &mut first_user[operand.index()];
-            *user = layer.min(*user);
+    let (mut first_user, mut users) = (vec![usize::MAX; drawn.len()], vec![0; drawn.len()]);
+    for i in (0..drawn.len()).rev() {
+        let inner = operands(i).filter(|&o| !is_leaf(graph, NodeId(o as u32))).count();
+        if users[i] > 0 && inner <= users[i] {
+            depth[i] = first_user[i] - 1;
         }
-    }
-    for i in 0..drawn.len() {
-        if is_leaf(graph, NodeId(i as u32)) && first_user[i] != usize::MAX {
-            depth[i] = first_user[i].saturating_sub(1);
+        for operand in operands(i) {
+            first_user[operand] = depth[i].min(first_user[operand]);
+            users[operand] += 1;
         }
     }
     depth
@@ -461,6 +462,25 @@ mod tests {
             }
         }
         elements(&layout.write(&graph, 0.0, |id| Some(id.index())));
+    }
+
+    #[test]
+    fn operands_stand_above_their_users_and_leaves_right_above() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([3], DType::F32));
+        let y = b.input(TensorSpec::new([3], DType::F32));
+        let mut chain = x;
+        for _ in 0..5 {
+            chain = b.exp(chain).unwrap();
+        }
+        let late = b.log(y).unwrap();
+        let sum = b.add(chain, late).unwrap();
+        let graph = b.finish([sum]);
+        let depth = layers_of(&graph, &vec![true; graph.len()]);
+        for (id, node) in graph.nodes() {
+            assert!(node.inputs.iter().all(|o| depth[o.index()] < depth[id.index()]));
+        }
+        assert_eq!([x, y, late, sum].map(|n| depth[n.index()]), [0, 4, 5, 6]);
     }
 
     #[test]
