@@ -34,20 +34,19 @@ def address(a):
 
 def test_arrays_come_and_go_without_a_copy():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    t = gr.from_dlpack(x)
+    t = gr.asarray(x)
     assert address(t.numpy()) == address(x)
     assert address(np.from_dlpack(t)) == address(x)
     assert address(np.asarray(t)) == address(x)
-    lazy = t + 1
+    lazy = gr.asarray(x) + 1
     assert address(lazy.numpy()) == address(lazy.numpy()) == address(np.from_dlpack(lazy))
 
 
 def test_copies_are_made_where_asked_for():
     x = np.zeros(3, np.float32)
-    # An array may be written to before a lazy program reads it: only from_dlpack shares.
-    copies = [gr.tensor(x), gr.asarray(x), gr.asarray(x, copy=True)]
+    copies = [gr.tensor(x), gr.asarray(x, copy=True)]
     x[:] = 1
-    assert [t.tolist() for t in copies] == [[0.0] * 3] * 3
+    assert [t.tolist() for t in copies] == [[0.0] * 3] * 2
     t = gr.ones([3]).eval()
     y = np.array(t, copy=True)
     y[0] = 5
@@ -66,7 +65,7 @@ def test_tensors_cannot_be_written_through_their_arrays():
 def test_memory_lives_as_long_as_either_side():
     x = np.ones(1000, np.float32)
     ref = weakref.ref(x)
-    t = gr.from_dlpack(x)
+    t = gr.asarray(x)
     del x
     gc.collect()
     assert ref() is not None
@@ -91,8 +90,10 @@ def test_arrays_that_are_views(view):
     np.testing.assert_array_equal(np.from_dlpack(y), x)
 
 
-def test_arrays_of_other_byte_orders_and_dtypes_are_refused():
-    for bad in (np.array(["a"]), np.array([1j]), np.array([None]), np.zeros(3, ">f4")):
+def test_other_byte_orders_and_dtypes():
+    x = np.arange(3, dtype=">f4")
+    close(gr.asarray(x), np.arange(3, dtype="f4"))
+    for bad in (np.array(["a"]), np.array([1j]), np.array([None])):
         with pytest.raises(gr.DTypeError):
             gr.asarray(bad)
 
@@ -140,7 +141,7 @@ def test_python_conversions():
 
 
 def test_printing():
-    assert repr(gr.asarray([1.5, 2.0])).startswith("Tensor(")
+    assert repr(gr.asarray([1.5, 2.0])).startswith("tensor(")
     text = repr(gr.asarray([[1.5, -2.0], [0.25, 100.0]]))
     assert "1.5" in text
     assert "float32" in text

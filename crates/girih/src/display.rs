@@ -27,7 +27,11 @@ impl Elements {
 
     fn texts(&self, shown: &[usize], single: bool) -> Vec<String> {
         match self {
-            Elements::Bool(v) => shown.iter().map(|&i| v[i].to_string()).collect(),
+            // NumPy's spelling, and Python's.
+            Elements::Bool(v) => {
+                let name = |i: &usize| if v[*i] { "True" } else { "False" };
+                shown.iter().map(|i| name(i).to_string()).collect()
+            }
             Elements::Int(v) => shown.iter().map(|&i| v[i].to_string()).collect(),
             Elements::Float(v) => floats(&shown.iter().map(|&i| v[i]).collect::<Vec<_>>(), single),
         }

@@ -10,7 +10,7 @@ use crate::node::{Node, Scheduled, State, drop_state};
 use crate::{Result, Tensor, context};
 use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, Completion, Executor, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -414,7 +414,7 @@ pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Gra
 
 /// The recorded graph in recording order, with the position of each node.
 pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, NodeId>) {
-    let nodes = ancestors(targets, |_| false);
+    let nodes = in_recording_order(ancestors(targets, |_| false));
     let mut graph = Graph::new();
     let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
     for node in &nodes {
@@ -433,10 +433,25 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
     (graph, ids)
 }
 
-/// Everything the targets depend on, operands before users; in recording order where all were
-/// recorded in one graph. Nothing beyond a node for which `stop` holds.
+/// Sorted by number, as long as that leaves operands before users: numbers are those of the graph
+/// that recorded a node, so it does unless several graphs are involved.
+fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
+    let mut sorted = nodes.clone();
+    sorted.sort_by_key(|node| node.id());
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+    let ordered = sorted.iter().all(|node| {
+        let mut ready = true;
+        node.state().for_each_input(|input| ready &= seen.contains(&Arc::as_ptr(input)));
+        seen.insert(Arc::as_ptr(node));
+        ready
+    });
+    if ordered { sorted } else { nodes }
+}
+
+/// Everything the targets depend on, operands before users. Nothing beyond a node for which `stop`
+/// holds.
 pub(crate) fn ancestors(targets: &[&Tensor], stop: impl Fn(&Arc<Node>) -> bool) -> Vec<Arc<Node>> {
-    let mut seen: FxHashMap<*const Node, ()> = FxHashMap::default();
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
     let mut order = Vec::new();
     let mut stack: Vec<Visit> = Vec::new();
     for target in targets {
@@ -445,7 +460,7 @@ pub(crate) fn ancestors(targets: &[&Tensor], stop: impl Fn(&Arc<Node>) -> bool) 
             match visit {
                 Visit::Exit(node) => order.push(node),
                 Visit::Enter(node) => {
-                    if seen.insert(Arc::as_ptr(&node), ()).is_some() {
+                    if !seen.insert(Arc::as_ptr(&node)) {
                         continue;
                     }
                     stack.push(Visit::Exit(node.clone()));

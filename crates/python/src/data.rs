@@ -425,11 +425,17 @@ fn nest<'py>(
 /// other values are the same program.
 #[pyfunction]
 #[pyo3(signature = (value, dtype=None, *, copy=None))]
-fn asarray(
-    value: &Bound<'_, PyAny>,
+fn asarray<'py>(
+    value: &Bound<'py, PyAny>,
     dtype: Option<DTypeArg>,
     copy: Option<bool>,
-) -> PyResult<PyTensor> {
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(tensor) = value.cast::<PyTensor>()
+        && dtype.as_ref().is_none_or(|d| d.0 == tensor.get().0.dtype())
+    {
+        // Tensors are values: the same one is as good as a copy.
+        return Ok(value.clone());
+    }
     let array = value.is_instance_of::<PyTensor>()
         || value.hasattr("__array_interface__")?
         || value.hasattr("__dlpack__")?;
@@ -438,7 +444,8 @@ fn asarray(
             "asarray: numbers and lists can only be copied, copy=False forbids it",
         ));
     }
-    convert_to(value, dtype.map(|d| d.0), copy == Some(true)).map(PyTensor)
+    let tensor = convert_to(value, dtype.map(|d| d.0), copy == Some(true))?;
+    Ok(Bound::new(value.py(), PyTensor(tensor))?.into_any())
 }
 
 /// asarray with a copy.
