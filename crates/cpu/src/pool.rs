@@ -147,7 +147,7 @@ impl Pool {
             return alone(chunks, job);
         }
         if team.forks != FORKS.load(Relaxed) {
-            // SAFETY (of replacing): the old team's workers did not survive the fork.
+            // The old team's workers did not survive the fork.
             self.replace(Team::new(team.threads));
             team = self.team();
         }

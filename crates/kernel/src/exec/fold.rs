@@ -50,6 +50,7 @@ monoid! {
 /// One row of at most a block, by lanes.
 #[inline(always)]
 fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
+    // Every lane index is a constant, so that the lanes live in registers.
     let mut lanes = [M::IDENTITY; LANES];
     let mut parts = x.chunks_exact(LANES);
     for part in &mut parts {
@@ -57,8 +58,14 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
             lanes[i] = M::eval(lanes[i], part[i]);
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(parts.remainder()) {
-        *lane = M::eval(*lane, x);
+    let rest = parts.remainder();
+    if !rest.is_empty() {
+        // Combining with the identity changes no bit: no lane is ever -0 in a sum.
+        let mut last = [M::IDENTITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for i in 0..LANES {
+            lanes[i] = M::eval(lanes[i], last[i]);
+        }
     }
     let mut width = LANES / 2;
     while width > 0 {

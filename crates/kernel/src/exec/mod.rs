@@ -116,12 +116,6 @@ pub struct Prepared {
     chunks: [usize; 2],
 }
 
-// SAFETY: raw pointers occur only in scratch memory and bindings, not in here; everything a
-// prepared kernel holds is immutable.
-unsafe impl Send for Prepared {}
-// SAFETY: as above.
-unsafe impl Sync for Prepared {}
-
 impl Prepared {
     /// Prepares a verified kernel for the best instruction set of this machine.
     ///

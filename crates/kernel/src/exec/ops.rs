@@ -211,7 +211,7 @@ binary_ops! {
     Mul -> same { a, b: u8 i8 i16 i32 i64 => a.wrapping_mul(b); a, b: f32 f64 => a * b; }
     Div -> same { a, b: f32 f64 => a / b; }
     FloorDivide -> same {
-        a, b: u8 => if b == 0 { 0 } else { a / b };
+        a, b: u8 => a.checked_div(b).unwrap_or(0);
         a, b: i8 i16 i32 i64 => {
             // The divisor 1 stands in for 0, whose quotient is 0.
             let d = if b == 0 { 1 } else { b };
@@ -230,7 +230,7 @@ binary_ops! {
         };
     }
     Remainder -> same {
-        a, b: u8 => if b == 0 { 0 } else { a % b };
+        a, b: u8 => a.checked_rem(b).unwrap_or(0);
         a, b: i8 i16 i32 i64 => {
             let d = if b == 0 { 1 } else { b };
             let r = a.wrapping_rem(d);
