@@ -137,7 +137,7 @@ FREE = [
     ("full_like", "x: _TensorLike, value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value, in the shape and dtype of x."),
     ("zeros_like", "x: _TensorLike, *, dtype: DType | str | None = ...", "Tensor", "All zero, in the shape and dtype of x."),
     ("ones_like", "x: _TensorLike, *, dtype: DType | str | None = ...", "Tensor", "All one, in the shape and dtype of x."),
-    ("asarray", "value: object, dtype: DType | str | None = ..., *, copy: bool | None = ...", "Tensor", "A tensor of numbers, nested sequences, or an array of another library (by buffer, DLPack or __array__; without a copy where layout and dtype allow, unless copy=True). Python floats give float32, ints int64, bools bool. Never a literal of the graph: other values are the same program."),
+    ("asarray", "value: object, dtype: DType | str | None = ..., *, copy: bool | None = ...", "Tensor", "A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is row-major are shared, not copied, and must not change while the tensor lives; copy=True copies them. Python floats give float32, ints int64, bools bool. Never a literal of the graph: other values are the same program."),
     ("tensor", "value: object, dtype: DType | str | None = ...", "Tensor", "asarray with a copy."),
     ("from_dlpack", "value: object, /, *, device: object = ..., copy: bool | None = ...", "Tensor", "A tensor over the memory of an object with __dlpack__."),
     ("randn", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "Standard normal draws; float32 by default."),
@@ -193,6 +193,9 @@ METHODS = [
     ("__float__", "", "float", ""),
     ("__index__", "", "int", ""),
     ("__hash__", "", "int", ""),
+    ("__copy__", "", "Tensor", ""),
+    ("__deepcopy__", "memo: Any, /", "Tensor", ""),
+    ("__reduce__", "", "tuple[Any, ...]", ""),
     ("__neg__", "", "Tensor", ""),
     ("__abs__", "", "Tensor", ""),
     ("__invert__", "", "Tensor", ""),
@@ -256,6 +259,7 @@ class DType:
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class Graph:

@@ -110,14 +110,7 @@ impl Device for HostDevice {
 
     #[inline]
     fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        let address = handle.resolve(&[(self.base, self.size)]);
-        let inside = |a: u64| {
-            // Memory of another owner is that owner's word; our own range can be checked.
-            a < self.base
-                || a >= self.base + self.size as u64
-                || a - self.base + size as u64 <= self.size as u64
-        };
-        address.filter(|&a| inside(a)).ok_or_else(|| Error::InvalidHandle {
+        handle.resolve(&[(self.base, self.size)], size).ok_or_else(|| Error::InvalidHandle {
             device: self.properties.name.clone(),
             handle: handle.to_string(),
             size,

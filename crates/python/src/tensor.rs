@@ -485,7 +485,9 @@ impl PyTensor {
     }
 
     // Tensors are values: a copy is another handle.
-    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> PyTensor {
+    #[pyo3(signature = (memo, /))]
+    fn __deepcopy__(&self, memo: &Bound<'_, PyAny>) -> PyTensor {
+        let _ = memo;
         PyTensor(self.0.clone())
     }
 

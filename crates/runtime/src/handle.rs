@@ -35,14 +35,15 @@ impl DeviceHandle {
         })
     }
 
-    /// The device address, given the base address of each region; `None` for an unknown region or
-    /// an offset beyond its size.
-    pub fn resolve(self, regions: &[(u64, usize)]) -> Option<u64> {
+    /// The device address of `size` bytes here, given base address and size of each region; `None`
+    /// for an unknown region or bytes beyond its end. A physical address is its owner's word.
+    pub fn resolve(self, regions: &[(u64, usize)], size: usize) -> Option<u64> {
         match self.0 {
             Location::Physical(address) => Some(address),
             Location::Region { id, offset } => {
-                let &(base, size) = regions.get(id as usize)?;
-                (offset <= size as u64).then_some(base + offset)
+                let &(base, region) = regions.get(id as usize)?;
+                let end = offset.checked_add(size as u64)?;
+                (end <= region as u64).then_some(base + offset)
             }
         }
     }

@@ -44,8 +44,8 @@ impl Device for MockDevice {
         &self.allocator
     }
 
-    fn resolve(&self, handle: DeviceHandle, _: usize) -> Result<u64> {
-        Ok(handle.resolve(&[(0, 1 << 16)]).expect("tests use handles of this device"))
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
+        Ok(handle.resolve(&[(0, 1 << 16)], size).expect("tests use handles of this device"))
     }
 
     fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
