@@ -109,3 +109,10 @@ impl Error {
         Error::ArgumentMismatch { index, expected: expected.to_string(), found: found.to_string() }
     }
 }
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("internal error: {}", text.unwrap_or("a panic without a message"))
+}

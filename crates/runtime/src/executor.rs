@@ -1,12 +1,14 @@
 //! The executor: from a closed graph and its arguments to values, through the program cache, the
 //! device's back end, and a stream.
 
+use crate::error::panic_message;
 use crate::{
     ArgumentBlock, ArgumentSpec, CacheStats, Completion, Device, Error, ExecutionPlan, Placement,
     ProgramCache, Result, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -120,7 +122,10 @@ impl Executor {
         }
         // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
         // same graph at once; the second insertion replaces an equal plan.
-        let mut plan = self.backend.compile(graph, options)?;
+        let compile = || self.backend.compile(graph, options);
+        // A broken invariant in a pass must not take the caller's tensors with it.
+        let mut plan = catch_unwind(AssertUnwindSafe(compile))
+            .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))?;
         if let Err(defects) = plan.validate() {
             return Err(Error::Compile(defects.join("; ")));
         }

@@ -4,7 +4,7 @@
 use crate::{ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One primitive, as the scheduler runs it.
 pub enum ControlBlock {
@@ -33,10 +33,10 @@ pub enum ControlBlock {
         /// Its arguments, shared by the launches of one run.
         arguments: Arc<ArgumentBlock>,
     },
-    /// Marks the event as reached.
-    Record(Event),
-    /// Holds the queue until the event is reached.
-    Wait(Event),
+    /// Marks one record of an event as reached.
+    Record(Arc<Completion>),
+    /// Holds the queue until that record of an event is reached.
+    Wait(Arc<Completion>),
 }
 
 impl fmt::Debug for ControlBlock {
@@ -54,8 +54,15 @@ impl fmt::Debug for ControlBlock {
 /// The outcome of a submission, for anyone to wait on.
 #[derive(Default)]
 pub struct Completion {
-    result: Mutex<Option<Result<()>>>,
+    state: Mutex<Progress>,
     done: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    result: Option<Result<()>>,
+    /// Called when there is a result.
+    then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Completion {
@@ -66,25 +73,44 @@ impl Completion {
 
     /// The outcome, if there is one yet.
     pub fn poll(&self) -> Option<Result<()>> {
-        self.result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().result.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Each critical section leaves the state whole, also when it unwinds.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks until there is an outcome.
     pub fn wait(&self) -> Result<()> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         loop {
-            match &*result {
+            match &state.result {
                 Some(outcome) => return outcome.clone(),
-                None => result = self.done.wait(result).unwrap_or_else(PoisonError::into_inner),
+                None => state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
     /// Sets the outcome; the first one stays.
     pub fn finish(&self, outcome: Result<()>) {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        result.get_or_insert(outcome);
+        let mut state = self.lock();
+        state.result.get_or_insert(outcome);
+        let then = std::mem::take(&mut state.then);
+        drop(state);
         self.done.notify_all();
+        then.into_iter().for_each(|f| f());
+    }
+
+    /// Has `f` called when there is an outcome: by the thread that brings it, or at once if it is
+    /// there already.
+    pub fn then(&self, f: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        if state.result.is_none() {
+            return state.then.push(Box::new(f));
+        }
+        drop(state);
+        f();
     }
 }
 
@@ -115,7 +141,7 @@ impl Event {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// True if every record so far has been reached.
+    /// True if the last record so far has been reached, or there is none.
     pub fn query(&self) -> bool {
         self.recorded().is_none_or(|c| c.poll().is_some())
     }
@@ -225,13 +251,15 @@ impl DeviceQueue {
 
     /// Marks the event when everything enqueued so far is done.
     pub fn record(&self, event: &Event) {
-        event.arm();
-        self.enqueue(ControlBlock::Record(event.clone()));
+        self.enqueue(ControlBlock::Record(event.arm()));
     }
 
-    /// Holds what is enqueued from here on until the event is reached.
+    /// Holds what is enqueued from here on until the event's last record so far is reached; records
+    /// made after this call hold nobody here.
     pub fn wait(&self, event: &Event) {
-        self.enqueue(ControlBlock::Wait(event.clone()));
+        if let Some(record) = event.recorded() {
+            self.enqueue(ControlBlock::Wait(record));
+        }
     }
 
     /// Blocks until everything enqueued so far is done.

@@ -8,6 +8,7 @@
 use crate::queue::Submission;
 use crate::{ControlBlock, Device, Error, Result};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Drains the queues of one device.
@@ -183,7 +184,18 @@ impl Shared {
         }
     }
 
+    /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
     fn run(&self, work: &Submission) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| self.run_blocks(work))).unwrap_or_else(|panic| {
+            Err(Error::Launch {
+                operation: "a submission".into(),
+                device: self.device.properties().name.clone(),
+                reason: crate::error::panic_message(&*panic),
+            })
+        })
+    }
+
+    fn run_blocks(&self, work: &Submission) -> Result<()> {
         for dependency in &work.after {
             dependency.wait().map_err(|e| Error::Dependency(Box::new(e)))?;
         }
@@ -198,10 +210,11 @@ impl Shared {
                     device.copy_from_device(*source, &mut target)?;
                 }
                 ControlBlock::Launch { program, arguments } => device.launch(program, arguments)?,
-                ControlBlock::Record(event) => {
-                    event.recorded().iter().for_each(|c| c.finish(Ok(())));
+                ControlBlock::Record(record) => record.finish(Ok(())),
+                ControlBlock::Wait(record) => {
+                    // Reaching it is all that is asked; what failed before it is its queue's matter.
+                    let _ = record.wait();
                 }
-                ControlBlock::Wait(event) => event.synchronize(),
             }
         }
         Ok(())
@@ -242,7 +255,7 @@ impl Submission {
     fn is_ready(&self) -> bool {
         self.after.iter().all(|c| c.poll().is_some())
             && self.blocks.iter().all(|b| match b {
-                ControlBlock::Wait(event) => event.query(),
+                ControlBlock::Wait(record) => record.poll().is_some(),
                 _ => true,
             })
     }
@@ -251,7 +264,7 @@ impl Submission {
 #[cfg(test)]
 mod tests {
     use crate::testing::MockDevice;
-    use crate::{ArgumentBlock, DeviceQueue, Error, Event, Scheduler};
+    use crate::{ArgumentBlock, Completion, DeviceQueue, Error, Event, Scheduler};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
@@ -296,6 +309,50 @@ mod tests {
         assert_eq!(*device.log.lock().unwrap(), [1, 2, 3]);
         second.wait(&Event::new());
         assert_eq!(second.synchronize(), Ok(()), "an event never recorded holds nobody");
+    }
+
+    #[test]
+    fn each_record_of_an_event_is_reached_on_its_own() {
+        let device = MockDevice::new(Duration::from_millis(20));
+        let scheduler = Scheduler::new(device.clone());
+        let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+        let event = Event::new();
+        let arguments = || Arc::new(ArgumentBlock::default());
+        first.record(&event);
+        second.wait(&event);
+        second.launch(Arc::new(1u32), arguments());
+        // Recorded again behind more work: who waited for the first record is not held by it, and
+        // the first record does not pass for the second.
+        first.launch(Arc::new(2u32), arguments());
+        first.record(&event);
+        event.synchronize();
+        assert!(device.log.lock().unwrap().contains(&2));
+        second.synchronize().unwrap();
+        first.synchronize().unwrap();
+    }
+
+    #[test]
+    fn a_device_that_panics_fails_the_launch_and_leaves_the_queue_usable() {
+        let device = MockDevice::new(Duration::ZERO);
+        let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+        queue.launch(Arc::new(MockDevice::PANICS), Arc::new(ArgumentBlock::default()));
+        let error = queue.synchronize().unwrap_err();
+        assert!(error.to_string().contains("asked to panic"), "{error}");
+        queue.launch(Arc::new(4u32), Arc::new(ArgumentBlock::default()));
+        queue.synchronize().unwrap();
+        assert_eq!(*device.log.lock().unwrap(), [4]);
+    }
+
+    #[test]
+    fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let completion = Completion::pending();
+        let (early, late) = (sender.clone(), sender);
+        completion.then(move || early.send("early").unwrap());
+        completion.finish(Ok(()));
+        completion.finish(Ok(()));
+        completion.then(move || late.send("late").unwrap());
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
     }
 
     #[test]

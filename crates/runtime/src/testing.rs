@@ -19,6 +19,8 @@ pub struct MockDevice {
 impl MockDevice {
     /// The program that fails.
     pub const FAILS: u32 = u32::MAX;
+    /// The program that panics.
+    pub const PANICS: u32 = u32::MAX - 1;
 
     pub fn new(latency: Duration) -> Arc<MockDevice> {
         Arc::new(MockDevice {
@@ -66,6 +68,7 @@ impl Device for MockDevice {
 
     fn launch(&self, program: &LoadedProgram, _: &ArgumentBlock) -> Result<()> {
         let number = *program.downcast_ref::<u32>().expect("tests launch numbers");
+        assert_ne!(number, MockDevice::PANICS, "asked to panic");
         std::thread::sleep(self.latency);
         self.log.lock().unwrap().push(number);
         if number == MockDevice::FAILS {
