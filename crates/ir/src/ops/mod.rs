@@ -294,7 +294,11 @@ impl Op {
                 ),
             });
         }
-        (def.infer)(OpCall { op: self, inputs })
+        let spec = (def.infer)(OpCall { op: self, inputs })?;
+        // Broadcasting, products and casts make more bytes of fewer; counts after this cannot
+        // overflow.
+        spec.shape.check(def.name, spec.dtype)?;
+        Ok(spec)
     }
 }
 

@@ -89,8 +89,8 @@ fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
     }
     for (axis, (d, &size)) in dims.iter().zip(shape.iter()).enumerate() {
         let last = d.size.checked_sub(1).map(|n| d.start.saturating_add(n.saturating_mul(d.step)));
-        if d.step == 0 || last.is_some_and(|last| last >= size) {
-            let index = last.unwrap_or(0).min(i64::MAX as usize) as i64;
+        if d.step == 0 || d.start > size || last.is_some_and(|last| last >= size) {
+            let index = last.unwrap_or(d.start).min(i64::MAX as usize) as i64;
             return Err(Error::IndexOutOfBounds { op: call.name(), index, axis, size });
         }
     }
