@@ -30,7 +30,7 @@ fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Te
         .get_or_insert_with(|| Generator { key: RandomState::new().hash_one(0), offset: 0 });
     let (key, offset) = (generator.key, generator.offset);
     generator.offset = offset.wrapping_add(blocks);
-    Ok(Tensor::leaf(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
+    Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
 }
 
 fn floating(op: &'static str, dtype: DType) -> Result<()> {
@@ -64,11 +64,15 @@ impl Tensor {
             let expected = "an integer dtype";
             return Err(girih_ir::Error::DTypeUnsupported { op: "randint", dtype, expected }.into());
         };
-        let span = high.checked_sub(low).filter(|s| *s > 0);
-        let (Some(span), true) = (span, low >= min && high - 1 <= max) else {
+        if low >= high || low < min || high.saturating_sub(1) > max {
             return Err(Error::InvalidArgument(format!(
                 "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both \
                  must fit the dtype"
+            )));
+        }
+        let Some(span) = high.checked_sub(low) else {
+            return Err(Error::InvalidArgument(format!(
+                "randint: [{low}, {high}) holds more than 2^63 integers; draw a narrower range"
             )));
         };
         let bits = leaf("randint", OpCode::RandomBits, shape.into(), DType::I64)?;

@@ -53,7 +53,7 @@ impl Tensor {
             return Err(girih_ir::Error::AxisOutOfRange { op: "iota", axis, rank }.into());
         }
         let op = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
-        Ok(Tensor::leaf(op, &spec, State::Leaf))
+        Ok(Tensor::with_state(op, &spec, State::Leaf))
     }
 
     /// `start, start + step, …` up to but without `stop`.
@@ -62,7 +62,8 @@ impl Tensor {
     #[track_caller]
     pub fn arange(start: f64, stop: f64, step: f64, dtype: DType) -> Result<Tensor> {
         let count = ((stop - start) / step).ceil();
-        if step == 0.0 || !(start.is_finite() && step.is_finite()) || count.is_nan() {
+        let finite = [start, stop, step].iter().all(|v| v.is_finite());
+        if step == 0.0 || !finite || count.is_nan() {
             return Err(Error::InvalidArgument(format!(
                 "arange: no range from {start} to {stop} by {step}; all three must be finite and \
                  the step not zero"
@@ -79,7 +80,8 @@ impl Tensor {
         steps.mul(step)?.add(start)?.astype(dtype)
     }
 
-    /// `num` evenly spaced values from `start` to `stop`, the last one included if `endpoint`.
+    /// `num` evenly spaced values from `start` to `stop`, the last one included if `endpoint`;
+    /// rounded down for integer dtypes.
     #[track_caller]
     pub fn linspace(
         start: f64,
@@ -91,13 +93,16 @@ impl Tensor {
         let divisions = if endpoint { num.saturating_sub(1) } else { num };
         let step = (stop - start) / divisions.max(1) as f64;
         let index = Tensor::iota([num], 0, DType::F64)?;
-        let values = index.mul(step)?.add(start)?;
-        if !endpoint || num < 2 {
-            return values.astype(dtype);
+        let mut values = index.mul(step)?.add(start)?;
+        if endpoint && num > 1 {
+            // The end exactly, whatever the rounding of the steps.
+            let last = index.eq(divisions as f64)?;
+            values = super::where_(&last, stop, &values)?;
         }
-        // The end exactly, whatever the rounding of the steps.
-        let last = index.eq(divisions as f64)?;
-        super::where_(&last, stop, &values)?.astype(dtype)
+        if dtype.is_int() {
+            values = values.floor()?;
+        }
+        values.astype(dtype)
     }
 
     /// Ones on the `k`-th diagonal of an `n` by `m` matrix, zeros elsewhere.

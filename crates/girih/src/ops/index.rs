@@ -23,7 +23,8 @@ pub enum Index {
     Ellipsis,
     /// A new axis of size one.
     NewAxis,
-    /// Positions given by a tensor of integers, whose axes replace the indexed one.
+    /// Positions given by a tensor of integers, whose axes replace the indexed one; or come first,
+    /// as in NumPy, where other entries lie between it and an [`Index::At`].
     Take(Tensor),
 }
 
@@ -55,6 +56,14 @@ fn resolve_slice(
         (true, _) => start as usize - (count - 1) * stride as usize,
     };
     Ok((SliceDim { start: first, size: count, step: (stride as usize).min(size.max(1)) }, backward))
+}
+
+/// True if positions and tensors of positions have other entries between them.
+fn is_split(entries: &[Index]) -> bool {
+    let positions = |e: &Index| matches!(e, Index::At(_) | Index::Take(_));
+    let (first, last) = (entries.iter().position(positions), entries.iter().rposition(positions));
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    !entries[first..=last].iter().all(positions)
 }
 
 /// What the entries of an index expression come to, axis by axis.
@@ -146,7 +155,17 @@ impl Tensor {
             }
         }
         resolved.whole_axes(&shape[resolved.dims.len()..]);
-        self.apply(resolved)
+        let taken = resolved.take.as_ref().map(|(axis, indices)| (*axis, indices.rank()));
+        let out = self.apply(resolved)?;
+        match taken {
+            Some((axis, count)) if is_split(entries) => {
+                let rank = out.rank() as i64;
+                let (axis, count) = (axis as i64, count as i64);
+                let axes = (axis..axis + count).chain(0..axis).chain(axis + count..rank);
+                out.permute(&axes.collect::<Vec<_>>())
+            }
+            _ => Ok(out),
+        }
     }
 
     #[track_caller]
