@@ -26,17 +26,17 @@ pub enum Error {
     },
     /// The value of a placeholder was asked for while a function is traced.
     #[error(
-        "{what} needs the value of a tensor of shape {shape} that stands for an argument of a \
-         traced function{}; it has no value while the function is traced. Use `where` to choose \
-         between values, keep the decision out of the traced function, or pass the value as a \
-         static argument", At(.at)
+        "{what} needs a value{} that depends on an argument of a function being traced, of shape \
+         {shape}; it has no value while the function is traced. Use `where` to choose between \
+         values, keep the decision out of the traced function, or pass the value as a static \
+         argument", At(.at)
     )]
     TracedValue {
         /// What was attempted.
         what: &'static str,
-        /// The tensor's shape.
+        /// The argument's shape.
         shape: String,
-        /// The line that recorded it, if known.
+        /// The line that recorded what was asked for, if known.
         at: Vec<String>,
     },
     /// Data of another length than the shape says.

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod cut;
 mod data;
 mod display;
 mod error;
@@ -25,20 +26,23 @@ mod node;
 mod ops;
 pub mod optim;
 pub mod plot;
+mod program;
 pub mod random;
 mod tensor;
 mod transform;
 
 pub use context::{Graph, ReuseScope, Scope, current_graph, swap_graph};
+pub use cut::graph_of;
 pub use data::Element;
 pub use error::{Error, Result};
-pub use eval::{
-    CompilationInfo, Stats, async_eval, cache_stats, clear_cache, compile_graph, eval, graph_of,
-    reset_peak_memory, set_num_threads, set_options,
-};
+pub use eval::{async_eval, eval};
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
 pub use ops::{Index, Operand, binary, concat, default_int, split, stack, where_};
+pub use program::{
+    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, reset_peak_memory,
+    set_num_threads, set_options,
+};
 pub use tensor::Tensor;
 pub use transform::{Trace, grad, value_and_grad};

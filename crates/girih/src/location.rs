@@ -75,10 +75,15 @@ pub fn enter(location: Location) {
     ENTERED.set(location);
 }
 
+/// The line a front end has entered, if any.
+pub(crate) fn entered() -> Location {
+    ENTERED.get()
+}
+
 /// The line to attribute an op to: the entered one, else the Rust caller's.
 #[track_caller]
 pub(crate) fn here() -> Location {
-    let entered = ENTERED.get();
+    let entered = entered();
     if entered.is_known() {
         return entered;
     }

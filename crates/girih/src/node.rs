@@ -48,8 +48,11 @@ pub(crate) enum State {
 pub(crate) struct Scheduled {
     pub lazy: State,
     pub completion: Arc<Completion>,
-    /// Set once memory is bound; other evaluations may then read it after the completion.
+    /// Set once memory is bound, before the run begins.
     pub value: Option<Value>,
+    /// Set once the run is in its queue. Other evaluations may then be queued behind it; before
+    /// that, one could come to be queued in front of what it waits for.
+    pub queued: bool,
 }
 
 static SHAPES: Mutex<Option<Interner>> = Mutex::new(None);

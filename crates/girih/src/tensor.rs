@@ -5,7 +5,6 @@ use crate::node::{Node, State};
 use crate::{Result, context};
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::Value;
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A tensor: a counted handle of a recorded node. Copying the handle copies no data; metadata is
@@ -48,29 +47,19 @@ impl Tensor {
     }
 
     /// Records an op whose spec was inferred before.
-    #[track_caller]
-    pub(crate) fn record_unchecked(
-        op: Op,
-        spec: &TensorSpec,
-        inputs: SmallVec<[Arc<Node>; 3]>,
-    ) -> Tensor {
-        let state = State::with_inputs(location::here(), inputs);
-        Tensor { node: context::add_node(op, spec, state) }
-    }
-
-    pub(crate) fn leaf(op: Op, spec: &TensorSpec, state: State) -> Tensor {
+    pub(crate) fn with_state(op: Op, spec: &TensorSpec, state: State) -> Tensor {
         Tensor { node: context::add_node(op, spec, state) }
     }
 
     /// A tensor over data that is there already.
     pub(crate) fn available(code: OpCode, spec: &TensorSpec, value: Value) -> Tensor {
-        Tensor::leaf(code.into(), spec, State::Available(value))
+        Tensor::with_state(code.into(), spec, State::Available(value))
     }
 
     /// A tensor whose elements all equal `value`.
     pub(crate) fn constant(value: Literal, shape: Shape) -> Tensor {
         let spec = TensorSpec { shape, dtype: value.dtype };
-        Tensor::leaf(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
+        Tensor::with_state(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
     }
 
     /// Shape and dtype.

@@ -2,7 +2,9 @@
 //! the graph it recorded, and splices the result into the caller's graph, still lazy; so transforms
 //! nest, and differentiate what other transforms recorded.
 
-use crate::eval::{ancestors, placeholder};
+use crate::cut::ancestors;
+use crate::eval::placeholder;
+use crate::location::{self, Location};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Graph, NodeId, OpCode};
@@ -22,6 +24,8 @@ struct Traced {
     ids: FxHashMap<*const Node, NodeId>,
     /// The tensor that stands outside for each input of the graph, by node.
     outside: FxHashMap<NodeId, Arc<Node>>,
+    /// The line that recorded each node of the graph.
+    lines: Vec<Location>,
 }
 
 impl Trace {
@@ -63,7 +67,7 @@ impl Trace {
         let mut graph = traced.graph.clone();
         graph.set_outputs(outputs.iter().map(|t| id(t)));
         let graph = girih_transform::gradients(&graph, id(output), &wrt_ids, None)?;
-        let mut results = splice(&graph, &traced.outside, &substitution);
+        let mut results = splice(&graph, &traced, &substitution, output.node().location());
         let gradients = results.split_off(outputs.len());
         Ok((results, gradients))
     }
@@ -140,27 +144,36 @@ impl Trace {
             let node = root.node();
             ids.entry(Arc::as_ptr(node)).or_insert_with(|| input(&mut graph, node));
         }
-        Traced { graph, ids, outside }
+        let mut lines = vec![Location::default(); graph.len()];
+        for node in &order {
+            if let Some(id) = ids.get(&Arc::as_ptr(node)) {
+                lines[id.index()] = node.location();
+            }
+        }
+        Traced { graph, ids, outside, lines }
     }
 }
 
-/// Records a closed graph in the current context and gives its outputs. Inputs are the tensors
-/// outside, or what is substituted for them.
+/// Records a closed graph that extends a traced one in the current context and gives its outputs.
+/// Inputs are the tensors outside, or what is substituted for them. What was traced keeps the line
+/// that recorded it; the rest is put down to `line`, unless a front end says better.
 fn splice(
     graph: &Graph,
-    outside: &FxHashMap<NodeId, Arc<Node>>,
+    traced: &Traced,
     substitution: &FxHashMap<*const Node, Arc<Node>>,
+    line: Location,
 ) -> Vec<Tensor> {
+    let line = Some(location::entered()).filter(|l| l.is_known()).unwrap_or(line);
     let live = graph.live();
     let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
-        let tensor = match outside.get(&id) {
+        let tensor = match traced.outside.get(&id) {
             Some(node) => {
                 let node = substitution.get(&Arc::as_ptr(node)).unwrap_or(node);
                 Tensor::from_node(node.clone())
             }
             None if node.inputs.is_empty() => {
-                Tensor::leaf(node.op.clone(), &node.spec, State::Leaf)
+                Tensor::with_state(node.op.clone(), &node.spec, State::Leaf)
             }
             None => {
                 let operand = |i: &NodeId| {
@@ -168,7 +181,9 @@ fn splice(
                     tensor.expect("operands of live nodes are live and come first").node().clone()
                 };
                 let inputs = node.inputs.iter().map(operand).collect();
-                Tensor::record_unchecked(node.op.clone(), &node.spec, inputs)
+                let line = traced.lines.get(id.index()).copied().unwrap_or(line);
+                let state = State::with_inputs(line, inputs);
+                Tensor::with_state(node.op.clone(), &node.spec, state)
             }
         };
         tensors[id.index()] = Some(tensor);

@@ -1,0 +1,346 @@
+//! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
+
+use crate::location::Location;
+use crate::node::{Node, State, drop_state};
+use crate::{Error, Result, Tensor};
+use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
+use girih_runtime::{Argument, Completion, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A closed graph cut out of the recording, with everything a run of it needs.
+pub(crate) struct CutGraph {
+    pub graph: Graph,
+    /// The recorded node behind each node of the graph.
+    pub nodes: Vec<Arc<Node>>,
+    pub arguments: Vec<Argument>,
+    /// Runs of scheduled operands.
+    pub after: SmallVec<[Arc<Completion>; 2]>,
+    /// Nodes to be computed and kept: the lazy targets, then intermediates somebody holds.
+    pub outputs: Vec<NodeId>,
+}
+
+pub(crate) enum Cut {
+    Ready(CutGraph),
+    /// Another evaluation has this node, and its run is not queued yet or has failed.
+    Blocked(Arc<Node>),
+}
+
+impl CutGraph {
+    pub fn output_nodes(&self) -> Vec<Arc<Node>> {
+        self.outputs.iter().map(|id| self.nodes[id.index()].clone()).collect()
+    }
+
+    /// Lines of the ops that an error most likely means.
+    pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<Location> {
+        use girih_runtime::Error::{IndexOutOfBounds, OutOfMemory};
+        let at = |id: NodeId| self.nodes[id.index()].location();
+        let ids: Vec<NodeId> = match error {
+            IndexOutOfBounds { .. } => self
+                .graph
+                .nodes()
+                .filter(|(_, n)| n.op.class() == Class::Index)
+                .map(|n| n.0)
+                .collect(),
+            OutOfMemory { .. } => self
+                .graph
+                .ids()
+                .max_by_key(|&id| self.graph.spec(id).size_bytes())
+                .into_iter()
+                .collect(),
+            _ => self.outputs.clone(),
+        };
+        ids.into_iter().map(at).filter(|l| l.is_known()).collect()
+    }
+}
+
+enum Visit {
+    Enter(Arc<Node>),
+    Exit(Arc<Node>),
+}
+
+/// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
+/// the order they were recorded in. To be called while claiming.
+///
+/// Errors: [`Error::TracedValue`].
+pub(crate) fn cut(targets: &[&Tensor]) -> Result<Cut> {
+    let mut walk = Walk {
+        cut: CutGraph {
+            graph: Graph::new(),
+            nodes: Vec::new(),
+            arguments: Vec::new(),
+            after: SmallVec::new(),
+            outputs: Vec::new(),
+        },
+        ids: FxHashMap::default(),
+        uses: Vec::new(),
+        stack: Vec::new(),
+    };
+    for target in targets {
+        if let Some(blocked) = walk.reach(target)? {
+            return Ok(Cut::Blocked(blocked));
+        }
+    }
+    walk.choose_outputs(targets);
+    Ok(Cut::Ready(walk.cut))
+}
+
+/// A graph being cut out.
+struct Walk {
+    cut: CutGraph,
+    ids: FxHashMap<*const Node, NodeId>,
+    /// References to each node from within the graph, to tell references from outside.
+    uses: Vec<u32>,
+    stack: Vec<Visit>,
+}
+
+impl Walk {
+    /// Adds what leads to a tensor; gives the node that another evaluation has, if it meets one.
+    fn reach(&mut self, target: &Tensor) -> Result<Option<Arc<Node>>> {
+        self.stack.push(Visit::Enter(target.node().clone()));
+        while let Some(visit) = self.stack.pop() {
+            let (Visit::Enter(node) | Visit::Exit(node)) = &visit;
+            if self.ids.contains_key(&Arc::as_ptr(node)) {
+                continue;
+            }
+            match visit {
+                Visit::Enter(node) => match leaf(&node, &mut self.cut) {
+                    Leaf::Is(op) => {
+                        let id = self.cut.graph.leaf(op, node.spec());
+                        self.add(node, id);
+                    }
+                    Leaf::Blocked => return Ok(Some(node)),
+                    Leaf::Placeholder => {
+                        let at = Some(target.node().location()).filter(|l| l.is_known());
+                        return Err(Error::TracedValue {
+                            what: "evaluation",
+                            shape: node.shape().to_string(),
+                            at: at.iter().map(Location::to_string).collect(),
+                        });
+                    }
+                    Leaf::No => self.enter(node),
+                },
+                Visit::Exit(node) => {
+                    let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+                    node.state().for_each_input(|i| inputs.push(self.ids[&Arc::as_ptr(i)]));
+                    inputs.iter().for_each(|i| self.uses[i.index()] += 1);
+                    let id = self.cut.graph.push_unchecked(node.op(), &inputs, node.spec());
+                    self.add(node, id);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn enter(&mut self, node: Arc<Node>) {
+        self.stack.push(Visit::Exit(node.clone()));
+        let first = self.stack.len();
+        node.state().for_each_input(|input| {
+            if !self.ids.contains_key(&Arc::as_ptr(input)) {
+                self.stack.push(Visit::Enter(input.clone()));
+            }
+        });
+        // Popped last in, first out: the first operand comes first.
+        self.stack[first..].reverse();
+    }
+
+    fn add(&mut self, node: Arc<Node>, id: NodeId) {
+        self.ids.insert(Arc::as_ptr(&node), id);
+        self.cut.nodes.push(node);
+        self.uses.push(0);
+    }
+
+    /// The targets, then what somebody holds and would compute again otherwise.
+    fn choose_outputs(&mut self, targets: &[&Tensor]) {
+        let cut = &mut self.cut;
+        let mut is_output = vec![false; cut.nodes.len()];
+        let held = |id: NodeId| {
+            // Our own list holds one reference.
+            Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
+        };
+        let targets = targets.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]);
+        let targets = targets.filter(|&id| is_computed(&cut.graph, id));
+        let kept = cut.graph.ids().filter(|&id| held(id)).filter_map(|id| kept(&cut.graph, id));
+        let mut outputs = Vec::new();
+        for id in targets.chain(kept) {
+            if !std::mem::replace(&mut is_output[id.index()], true) {
+                outputs.push(id);
+            }
+        }
+        cut.outputs = outputs;
+        cut.graph.set_outputs(cut.outputs.iter().copied());
+    }
+}
+
+/// False for values that are there or scheduled already.
+fn is_computed(graph: &Graph, id: NodeId) -> bool {
+    !matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
+}
+
+/// What to compute for a node that somebody holds: nothing if it costs nothing to make again
+/// (constants, views of values that are there), what it is a view of if that is smaller (a
+/// broadcast), else the node itself.
+fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    let mut base = id;
+    while let Class::View | Class::Reshape = graph.node(base).op.class() {
+        base = graph.node(base).inputs[0];
+    }
+    let op = &graph.node(base).op;
+    if op.class() == Class::Leaf && !op.is_random() {
+        return None;
+    }
+    let larger = graph.spec(id).size_bytes() > graph.spec(base).size_bytes();
+    Some(if larger { base } else { id })
+}
+
+enum Leaf {
+    Is(Op),
+    /// An argument of a function being traced.
+    Placeholder,
+    Blocked,
+    No,
+}
+
+/// How a node enters the graph as a leaf, with its argument; or that it is none.
+fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Leaf {
+    let mut state = node.state();
+    let value = match &*state {
+        State::Available(value) => value.clone(),
+        State::Random { key, offset } => {
+            cut.arguments.push(Argument::RandomKey { key: *key, offset: *offset });
+            return Leaf::Is(node.op());
+        }
+        State::Scheduled(scheduled) => match (&scheduled.value, scheduled.completion.poll()) {
+            (Some(value), Some(Ok(()))) => value.clone(),
+            (Some(value), None) if scheduled.queued => {
+                cut.after.push(scheduled.completion.clone());
+                value.clone()
+            }
+            _ => return Leaf::Blocked,
+        },
+        State::Leaf if node.code() == OpCode::Constant => {
+            return Leaf::Is(constant(node, &mut cut.arguments));
+        }
+        State::Leaf if node.code() == OpCode::Input => return Leaf::Placeholder,
+        State::Leaf => return Leaf::Is(node.op()),
+        State::Unary(_, input) => match view_of_data(node, input) {
+            None => return Leaf::No,
+            Some(value) => {
+                let lazy = std::mem::replace(&mut *state, State::Available(value.clone()));
+                drop(state);
+                drop_state(lazy);
+                value
+            }
+        },
+        State::Binary(..) | State::Nary(..) => return Leaf::No,
+    };
+    let code = match node.code() {
+        OpCode::Parameter => OpCode::Parameter,
+        _ => OpCode::Input,
+    };
+    cut.arguments.push(Argument::Tensor(value, node.spec()));
+    Leaf::Is(code.into())
+}
+
+/// A slice of whole leading rows of data that is there is that data, further on, and so is there
+/// too: a loop over batches runs one program, whatever the batch's position.
+fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
+    let Attrs::Slice(dims) = node.attrs() else { return None };
+    let shape = input.shape();
+    let (rows, inner) = dims.split_first()?;
+    let whole = |(d, &size): (&girih_ir::ops::SliceDim, &usize)| d.start == 0 && d.size == size;
+    if rows.step != 1 || !inner.iter().zip(&shape[1..]).all(whole) {
+        return None;
+    }
+    let State::Available(value) = &*input.state() else { return None };
+    let row_bytes = shape[1..].iter().product::<usize>() * node.dtype().size();
+    Some(Value { buffer: value.buffer.clone(), offset: value.offset + rows.start * row_bytes })
+}
+
+/// Values that let the compiler simplify are part of the program; all others are run-time scalars,
+/// so that a learning rate never causes a recompile.
+fn constant(node: &Node, arguments: &mut Vec<Argument>) -> Op {
+    let &Attrs::Value(bits) = node.attrs() else { return node.op() };
+    let value = Literal { dtype: node.dtype(), bits }.as_f64();
+    if [0.0, 1.0, -1.0, 2.0, 0.5].contains(&value) || !value.is_finite() {
+        return node.op();
+    }
+    arguments.push(Argument::Scalar(bits));
+    OpCode::Constant.into()
+}
+
+/// The graph that leads to some tensors, as recorded: before any pass, with data as leaves.
+///
+/// Errors: [`Error::TracedValue`] never: placeholders are inputs here.
+pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Graph> {
+    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    let (graph, ids) = recorded(&targets);
+    let mut graph = graph;
+    graph.set_outputs(targets.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
+    Ok(graph)
+}
+
+/// The recorded graph in recording order, with the position of each node.
+pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, NodeId>) {
+    let nodes = in_recording_order(ancestors(targets, |_| false));
+    let mut graph = Graph::new();
+    let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+    for node in &nodes {
+        let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+        let state = node.state();
+        state.for_each_input(|input| inputs.push(ids[&Arc::as_ptr(input)]));
+        let (op, spec) = match &*state {
+            State::Available(_) if node.code() == OpCode::Parameter => (node.op(), node.spec()),
+            State::Available(_) => (OpCode::Input.into(), node.spec()),
+            // Nothing is fed to a random leaf by the user, but to a reader it is data.
+            State::Random { .. } => (OpCode::Input.into(), node.spec()),
+            _ => (node.op(), node.spec()),
+        };
+        ids.insert(Arc::as_ptr(node), graph.push_unchecked(op, &inputs, spec));
+    }
+    (graph, ids)
+}
+
+/// Sorted by number, as long as that leaves operands before users: numbers are those of the graph
+/// that recorded a node, so it does unless several graphs are involved.
+fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
+    let mut sorted = nodes.clone();
+    sorted.sort_by_key(|node| node.id());
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+    let ordered = sorted.iter().all(|node| {
+        let mut ready = true;
+        node.state().for_each_input(|input| ready &= seen.contains(&Arc::as_ptr(input)));
+        seen.insert(Arc::as_ptr(node));
+        ready
+    });
+    if ordered { sorted } else { nodes }
+}
+
+/// Everything the targets depend on, operands before users. Nothing beyond a node for which `stop`
+/// holds.
+pub(crate) fn ancestors(targets: &[&Tensor], stop: impl Fn(&Arc<Node>) -> bool) -> Vec<Arc<Node>> {
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+    let mut order = Vec::new();
+    let mut stack: Vec<Visit> = Vec::new();
+    for target in targets {
+        stack.push(Visit::Enter(target.node().clone()));
+        while let Some(visit) = stack.pop() {
+            match visit {
+                Visit::Exit(node) => order.push(node),
+                Visit::Enter(node) => {
+                    if !seen.insert(Arc::as_ptr(&node)) {
+                        continue;
+                    }
+                    stack.push(Visit::Exit(node.clone()));
+                    if !stop(&node) {
+                        let first = stack.len();
+                        node.state().for_each_input(|i| stack.push(Visit::Enter(i.clone())));
+                        stack[first..].reverse();
+                    }
+                }
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,128 @@
+//! Compiled programs from the user's side: compiling without running, counts, and settings.
+
+use crate::cut::{Cut, cut};
+use crate::eval::{executor, settle, while_claiming};
+use crate::{Result, Tensor};
+use girih_ir::Graph;
+use girih_runtime::CompileOptions;
+use smallvec::SmallVec;
+use std::time::{Duration, Instant};
+
+/// What compiling a graph came to, without running it.
+#[derive(Clone, Debug)]
+pub struct CompilationInfo {
+    /// Time for passes, lowering and compilation; nearly nothing for a cached program.
+    pub compile_time: Duration,
+    /// Nodes as recorded.
+    pub num_nodes: usize,
+    /// Nodes after the passes.
+    pub num_nodes_optimized: usize,
+    /// Kernels of the program.
+    pub num_kernels: usize,
+    /// The graph as recorded.
+    pub graph: Graph,
+    /// The graph after the passes.
+    pub optimized: Graph,
+    /// The kernels, as text.
+    pub kernels: String,
+}
+
+/// Compiles what leads to some tensors without running it; a later evaluation finds it in the
+/// cache. With `optimize` false, no pass or fusion changes the graph (composites still become
+/// primitives, which is what backends understand).
+pub fn compile_graph<'a>(
+    tensors: impl IntoIterator<Item = &'a Tensor>,
+    optimize: bool,
+) -> Result<CompilationInfo> {
+    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    let executor = executor()?;
+    let options = match optimize {
+        true => executor.options(),
+        false => CompileOptions { passes: 0, fusion: 0 },
+    };
+    let cut = loop {
+        match while_claiming(|| cut(&targets))? {
+            Cut::Ready(cut) => break cut,
+            // Its failure is its own caller's matter; it is lazy again then.
+            Cut::Blocked(node) => drop(settle(&node)),
+        }
+    };
+    let start = Instant::now();
+    let plan = executor.plan(&cut.graph, options)?;
+    let compile_time = start.elapsed();
+    let explained = girih_cpu::explain(&cut.graph, options)?;
+    Ok(CompilationInfo {
+        compile_time,
+        num_nodes: cut.graph.len(),
+        num_nodes_optimized: if optimize { explained.optimized.len() } else { cut.graph.len() },
+        num_kernels: plan.launches(),
+        graph: cut.graph,
+        optimized: explained.optimized,
+        kernels: explained.kernels,
+    })
+}
+
+/// Counts of everything the process has compiled and run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Lookups in the program cache that found a program.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Programs compiled.
+    pub compiles: u64,
+    /// Kernels of the programs now cached.
+    pub cached_kernels: usize,
+    /// Bytes of cached programs.
+    pub cache_size_bytes: usize,
+    /// Programs run.
+    pub runs: u64,
+    /// Kernels launched.
+    pub launches: u64,
+    /// Bytes of device memory in use.
+    pub memory_bytes: usize,
+    /// Most bytes of device memory in use at once.
+    pub peak_memory_bytes: usize,
+}
+
+/// Counts so far.
+pub fn cache_stats() -> Result<Stats> {
+    let executor = executor()?;
+    let (cache, counters) = (executor.cache_stats(), executor.counters());
+    let memory = executor.device().allocator().stats();
+    Ok(Stats {
+        hits: cache.hits,
+        misses: cache.misses,
+        compiles: counters.compiles,
+        cached_kernels: cache.cached_kernels,
+        cache_size_bytes: cache.cache_size_bytes,
+        runs: counters.runs,
+        launches: counters.launches,
+        memory_bytes: memory.in_use,
+        peak_memory_bytes: memory.peak,
+    })
+}
+
+/// Forgets all compiled programs.
+pub fn clear_cache() -> Result<()> {
+    executor()?.clear_cache();
+    Ok(())
+}
+
+/// Measures peak memory anew from here.
+pub fn reset_peak_memory() -> Result<()> {
+    executor()?.device().allocator().reset_peak();
+    Ok(())
+}
+
+/// Sets how many threads kernels may use, the calling one included (at least 1). Results do not
+/// depend on it.
+pub fn set_num_threads(threads: usize) -> Result<()> {
+    Ok(girih_cpu::set_num_threads(threads)?)
+}
+
+/// Switches passes and fusions on and off for what is compiled from here on.
+pub fn set_options(options: CompileOptions) -> Result<()> {
+    executor()?.set_options(options);
+    Ok(())
+}
