@@ -9,8 +9,8 @@ use girih_ir::{Op, TensorSpec};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A recording graph, shared by its handles.
 #[derive(Clone)]
@@ -18,11 +18,12 @@ pub struct Graph(Arc<Recording>);
 
 struct Recording {
     id: u64,
-    next_node: AtomicU32,
     registry: Mutex<Registry>,
 }
 
 struct Registry {
+    /// Number of the next node.
+    next: u32,
     nodes: Vec<Weak<Node>>,
     /// Length at which dead entries are swept out; grows with the live ones, so that sweeping
     /// costs each node a constant.
@@ -42,8 +43,7 @@ impl Graph {
     pub fn new() -> Graph {
         Graph(Arc::new(Recording {
             id: NEXT_GRAPH.fetch_add(1, Ordering::Relaxed),
-            next_node: AtomicU32::new(0),
-            registry: Mutex::new(Registry { nodes: Vec::new(), sweep_at: SWEEP_MIN }),
+            registry: Mutex::new(Registry { next: 0, nodes: Vec::new(), sweep_at: SWEEP_MIN }),
         }))
     }
 
@@ -54,19 +54,24 @@ impl Graph {
 
     /// Number of nodes ever recorded here (modulo 2^32).
     pub fn num_nodes(&self) -> usize {
-        self.0.next_node.load(Ordering::Relaxed) as usize
+        self.registry().next as usize
     }
 
     /// Tensors recorded here that are still reachable, in the order they were recorded.
     pub fn live(&self) -> Vec<Tensor> {
-        let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        registry.nodes.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
+        self.registry().nodes.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Each critical section leaves the registry whole, also when it unwinds.
+        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
-        let id = self.0.next_node.fetch_add(1, Ordering::Relaxed);
+        let mut registry = self.registry();
+        let id = registry.next;
+        registry.next = id.wrapping_add(1);
         let node = Arc::new(Node::new(op, spec, state, id));
-        let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.nodes.push(Arc::downgrade(&node));
         if registry.nodes.len() >= registry.sweep_at {
             registry.nodes.retain(|n| n.strong_count() > 0);

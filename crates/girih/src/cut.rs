@@ -223,7 +223,7 @@ fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Leaf {
             return Leaf::Is(constant(node, &mut cut.arguments));
         }
         State::Leaf if node.code() == OpCode::Input => return Leaf::Placeholder,
-        State::Leaf => return Leaf::Is(node.op()),
+        State::Leaf | State::Literal => return Leaf::Is(node.op()),
         State::Unary(_, input) => match view_of_data(node, input) {
             None => return Leaf::No,
             Some(value) => {

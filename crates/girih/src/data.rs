@@ -60,14 +60,15 @@ impl Tensor {
     /// Errors: [`Error::DataLength`] unless there are as many elements as the shape holds.
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
         let spec = TensorSpec::new(shape, T::DTYPE);
-        Tensor::from_bytes(&spec, &T::bytes(data))
+        Tensor::from_bytes(&spec, T::bytes(data))
     }
 
-    /// A tensor with a copy of the bytes, row-major, in the machine's byte order; bool is one byte
+    /// A tensor of the bytes, row-major, in the machine's byte order; bool is one byte
     /// of 0 or 1 per element.
     ///
     /// Errors: [`Error::DataLength`].
-    pub fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
+    pub fn from_bytes(spec: &TensorSpec, bytes: impl Into<Box<[u8]>>) -> Result<Tensor> {
+        let bytes = bytes.into();
         spec.shape.check("from_slice", spec.dtype)?;
         if bytes.len() != spec.size_bytes() {
             return Err(Error::DataLength {

@@ -226,20 +226,17 @@ pub(crate) fn settle(node: &Arc<Node>) -> Result<()> {
 }
 
 /// A tensor over bytes in the layout of `spec`, copied to the device.
-pub(crate) fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
-    let device = executor()?.device();
-    let buffer = device.allocator().allocate(bytes.len())?;
-    device.copy_to_device(bytes, buffer.handle())?;
-    Ok(Tensor::available(OpCode::Input, spec, Value::new(buffer)))
+pub(crate) fn from_bytes(spec: &TensorSpec, bytes: Box<[u8]>) -> Result<Tensor> {
+    let value = executor()?.upload(bytes)?;
+    Ok(Tensor::available(OpCode::Input, spec, value))
 }
 
 /// The tensor's elements, row-major.
 pub(crate) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     let value = value(tensor, "reading a tensor")?;
     check_size(tensor, &value)?;
-    let mut bytes = vec![0; tensor.spec().size_bytes()];
-    executor()?.device().copy_from_device(value.handle(), &mut bytes)?;
-    Ok(bytes)
+    let bytes = executor()?.download(&value, tensor.spec().size_bytes())?;
+    Ok(bytes.into_vec())
 }
 
 /// Values lent by front ends are taken at their word for where they are, not for how long.

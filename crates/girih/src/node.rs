@@ -31,6 +31,8 @@ const SPILLED: u8 = u8::MAX;
 pub(crate) enum State {
     /// No operands: a constant, an iota, or a placeholder.
     Leaf,
+    /// A constant whose value is part of the program, whatever it is.
+    Literal,
     /// A random leaf with its place in the generator's sequence.
     Random {
         key: u64,
@@ -107,6 +109,11 @@ impl Node {
         self.code
     }
 
+    /// True for a constant that has not been computed.
+    pub fn is_constant(&self) -> bool {
+        self.code == OpCode::Constant && matches!(*self.state(), State::Leaf | State::Literal)
+    }
+
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
     }
@@ -165,7 +172,7 @@ impl State {
             }
             State::Nary(_, inputs) => inputs.iter().for_each(f),
             State::Scheduled(s) => s.lazy.for_each_input(f),
-            State::Leaf | State::Random { .. } | State::Available(_) => {}
+            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {}
         }
     }
 
@@ -173,7 +180,9 @@ impl State {
         match self {
             State::Unary(at, _) | State::Binary(at, ..) | State::Nary(at, _) => *at,
             State::Scheduled(s) => s.lazy.location(),
-            State::Leaf | State::Random { .. } | State::Available(_) => Location::default(),
+            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {
+                Location::default()
+            }
         }
     }
 
@@ -183,7 +192,7 @@ impl State {
             State::Binary(_, a, b) => stack.extend([a, b]),
             State::Nary(_, inputs) => stack.extend(inputs),
             State::Scheduled(s) => s.lazy.release(stack),
-            State::Leaf | State::Random { .. } | State::Available(_) => {}
+            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {}
         }
     }
 }

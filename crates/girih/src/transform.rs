@@ -97,13 +97,6 @@ impl Trace {
     fn close(&self, roots: &[&Tensor]) -> Traced {
         let own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
-        let mut graph = Graph::new();
-        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
-        let mut outside = FxHashMap::default();
-        // Constants are cheap and let derivatives simplify; they are part of the graph.
-        let inside = |node: &Arc<Node>| {
-            node.code() == OpCode::Constant && matches!(*node.state(), State::Leaf)
-        };
         let mut dependent: FxHashSet<*const Node> = own.clone();
         let order = ancestors(roots, |node| own.contains(&Arc::as_ptr(node)));
         for node in &order {
@@ -113,36 +106,35 @@ impl Trace {
                 dependent.insert(Arc::as_ptr(node));
             }
         }
-        let mut input = |graph: &mut Graph, node: &Arc<Node>| {
-            let id = graph.leaf(OpCode::Input.into(), node.spec());
+        let mut graph = Graph::new();
+        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+        let mut outside = FxHashMap::default();
+        let mut leaf = |graph: &mut Graph, node: &Arc<Node>| {
+            // Constants show their value, so that rules may simplify; they too stand for the
+            // node outside, which says whether the value is part of the program.
+            let op = if node.is_constant() { node.op() } else { OpCode::Input.into() };
+            let id = graph.leaf(op, node.spec());
             outside.insert(id, node.clone());
             id
         };
         for node in &order {
             let address = Arc::as_ptr(node);
             if own.contains(&address) {
-                let id = input(&mut graph, node);
-                ids.insert(address, id);
+                ids.insert(address, leaf(&mut graph, node));
             } else if dependent.contains(&address) {
-                let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                 // Collected first: an operand's own state is locked below.
                 let mut operands: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
                 node.state().for_each_input(|operand| operands.push(operand.clone()));
-                for operand in &operands {
-                    let id =
-                        *ids.entry(Arc::as_ptr(operand)).or_insert_with(|| match inside(operand) {
-                            true => graph.leaf(operand.op(), operand.spec()),
-                            false => input(&mut graph, operand),
-                        });
-                    inputs.push(id);
-                }
-                let id = graph.push_unchecked(node.op(), &inputs, node.spec());
-                ids.insert(address, id);
+                let id = |o: &Arc<Node>| {
+                    *ids.entry(Arc::as_ptr(o)).or_insert_with(|| leaf(&mut graph, o))
+                };
+                let inputs: SmallVec<[NodeId; 3]> = operands.iter().map(id).collect();
+                ids.insert(address, graph.push_unchecked(node.op(), &inputs, node.spec()));
             }
         }
         for root in roots {
             let node = root.node();
-            ids.entry(Arc::as_ptr(node)).or_insert_with(|| input(&mut graph, node));
+            ids.entry(Arc::as_ptr(node)).or_insert_with(|| leaf(&mut graph, node));
         }
         let mut lines = vec![Location::default(); graph.len()];
         for node in &order {
@@ -173,7 +165,8 @@ fn splice(
                 Tensor::from_node(node.clone())
             }
             None if node.inputs.is_empty() => {
-                Tensor::with_state(node.op.clone(), &node.spec, State::Leaf)
+                // A constant of a derivative's rule never varies.
+                Tensor::with_state(node.op.clone(), &node.spec, State::Literal)
             }
             None => {
                 let operand = |i: &NodeId| {

@@ -27,7 +27,8 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
         return Ok(tensor.get().0.clone());
     }
     if object.is_instance_of::<PyBool>() {
-        return Tensor::from_slice(&[object.extract::<bool>()?], []).py();
+        let byte = object.extract::<bool>()? as u8;
+        return upload(object.py(), &TensorSpec::scalar(DType::Bool), vec![byte]);
     }
     if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {
         return Nested::default().read(object, dtype);
@@ -49,9 +50,16 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
         return Nested::default().read(object, dtype);
     }
     if object.hasattr("__float__")? {
-        return Tensor::from_slice(&[object.extract::<f64>()? as f32], []).py();
+        let value = object.extract::<f64>()? as f32;
+        let spec = TensorSpec::scalar(DType::F32);
+        return upload(object.py(), &spec, value.to_ne_bytes().to_vec());
     }
     Err(not_array_like(object))
+}
+
+/// Bytes as a tensor. Detached: the copy may wait for a run whose end needs the interpreter.
+pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: Vec<u8>) -> PyResult<Tensor> {
+    py.detach(|| Tensor::from_bytes(spec, bytes)).py()
 }
 
 fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
@@ -95,7 +103,7 @@ impl Nested {
             };
             bytes.extend_from_slice(&literal.bits.to_le_bytes()[..target.size()]);
         }
-        Tensor::from_bytes(&spec, &bytes).py()
+        upload(object.py(), &spec, bytes)
     }
 
     fn measure(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -245,7 +253,7 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
     let shape: Vec<usize> = view.getattr("shape")?.extract()?;
     let bytes = view.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>()?;
-    Tensor::from_bytes(&TensorSpec::new(shape, dtype), bytes.as_bytes()).py().map(Some)
+    upload(py, &TensorSpec::new(shape, dtype), bytes.as_bytes().to_vec()).map(Some)
 }
 
 /// A tensor over an object with NumPy's array interface (version 3 of its specification): over its
@@ -285,7 +293,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tenso
     // SAFETY: the interface's owner, alive here, vouches for the memory that its shape and strides
     // reach.
     let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
-    Tensor::from_bytes(&spec, &bytes).py()
+    upload(object.py(), &spec, bytes)
 }
 
 /// The array in this machine's byte order, if it is in the other.
@@ -457,9 +465,9 @@ fn tensor(value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTenso
 
 /// A tensor from what pickling kept.
 #[pyfunction]
-fn _restore(bytes: &[u8], shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
+fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
     let spec = TensorSpec::new(shape, DType::parse(dtype).py()?);
-    Tensor::from_bytes(&spec, bytes).map(PyTensor).py()
+    upload(py, &spec, bytes).map(PyTensor)
 }
 
 /// Adds this file's functions.

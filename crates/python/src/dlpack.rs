@@ -1,7 +1,7 @@
 //! DLPack (version 1 of its C structures, legacy capsules too): tensors shared with other libraries
 //! without a copy, both ways.
 
-use crate::data::gather;
+use crate::data::{gather, upload};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
@@ -224,7 +224,7 @@ pub fn import(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
         let message = format!("from_dlpack: the data is on DLPack device type {kind}, not the CPU");
         return Err(PyBufferError::new_err(message));
     }
-    share(owner, dl, copy)
+    share(object.py(), owner, dl, copy)
 }
 
 fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
@@ -240,7 +240,7 @@ fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     Ok(capsule.cast_into::<PyCapsule>()?)
 }
 
-fn share(owner: Imported, dl: &DlTensor, copy: bool) -> PyResult<Tensor> {
+fn share(py: Python<'_>, owner: Imported, dl: &DlTensor, copy: bool) -> PyResult<Tensor> {
     let rank = usize::try_from(dl.ndim).map_err(|_| invalid("from_dlpack: negative rank"))?;
     let dtype = dtype(dl.dtype)?;
     // SAFETY: the producer vouches for `ndim` sizes, and as many strides unless the pointer is
@@ -273,7 +273,7 @@ fn share(owner: Imported, dl: &DlTensor, copy: bool) -> PyResult<Tensor> {
     };
     // SAFETY: the producer vouches for the elements that shape and strides reach.
     let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
-    Tensor::from_bytes(&spec, &bytes).py()
+    upload(py, &spec, bytes)
 }
 
 /// A tensor over the memory of another library's array, without a copy where it is row-major. The

@@ -214,6 +214,20 @@ impl Executor {
         self.stream.run(plan, block, after, completion, wait)
     }
 
+    /// Copies host bytes to a block of their own, through the stream.
+    ///
+    /// Errors: [`Error::OutOfMemory`].
+    pub fn upload(&self, bytes: Box<[u8]>) -> Result<Value> {
+        let value = Value::new(self.device.allocator().allocate(bytes.len())?);
+        self.stream.upload(bytes, &value.buffer)?;
+        Ok(value)
+    }
+
+    /// Copies the first `size` bytes of a value to the host, through the stream.
+    pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
+        self.stream.download(value, size)
+    }
+
     /// Forgets all compiled plans.
     pub fn clear_cache(&self) {
         self.lock_cache().clear();

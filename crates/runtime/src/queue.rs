@@ -233,7 +233,7 @@ impl DeviceQueue {
         Ok((target, completion))
     }
 
-    fn check_size(&self, buffer: &Buffer, size: usize) -> Result<()> {
+    pub(crate) fn check_size(&self, buffer: &Buffer, size: usize) -> Result<()> {
         if size <= buffer.size_bytes() {
             return Ok(());
         }

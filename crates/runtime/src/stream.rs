@@ -3,11 +3,11 @@
 
 use crate::queue::Submission;
 use crate::{
-    ArgumentBlock, Completion, ControlBlock, DeviceQueue, Error, ExecutionPlan, Operation, Result,
-    Scheduler, Step,
+    ArgumentBlock, Buffer, Completion, ControlBlock, DeviceQueue, Error, ExecutionPlan, Operation,
+    Result, Scheduler, Step, Value,
 };
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ordered, asynchronous submission of operations to one device.
 pub struct Stream {
@@ -69,6 +69,38 @@ impl Stream {
             self.queue.submit(work);
             Ok(())
         }
+    }
+
+    /// Copies bytes to the start of a buffer, after what was submitted before, and waits.
+    ///
+    /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
+    pub fn upload(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
+        self.queue.check_size(buffer, source.len())?;
+        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
+        self.copy(ControlBlock::CopyToDevice { source, target, buffer })
+    }
+
+    /// Copies `size` bytes of a value to the host, after what was submitted before, and waits.
+    ///
+    /// Errors: [`Error::InvalidHandle`] if the value holds fewer.
+    pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
+        self.queue.check_size(&value.buffer, value.offset.saturating_add(size))?;
+        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
+        self.copy(ControlBlock::CopyFromDevice {
+            source: value.handle(),
+            target: target.clone(),
+            buffer: value.buffer.clone(),
+        })?;
+        let mut bytes = target.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *bytes))
+    }
+
+    fn copy(&self, block: ControlBlock) -> Result<()> {
+        self.queue.submit_and_wait(Submission {
+            blocks: SmallVec::from_iter([block]),
+            after: SmallVec::new(),
+            completion: Completion::pending(),
+        })
     }
 
     /// Blocks until everything submitted so far is done.
