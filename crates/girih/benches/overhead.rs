@@ -5,84 +5,90 @@ use girih::{DType, Tensor, eval};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Median time of one call in nanoseconds, over batches of `n` calls.
-fn median_ns(n: usize, mut f: impl FnMut()) -> f64 {
-    for _ in 0..n {
-        f();
-    }
-    let mut samples: Vec<f64> = (0..31)
-        .map(|_| {
-            let start = Instant::now();
-            for _ in 0..n {
-                f();
-            }
-            start.elapsed().as_nanos() as f64 / n as f64
-        })
-        .collect();
+const SAMPLES: usize = 31;
+
+fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }
 
+/// Median time of one call in nanoseconds, over batches of `n` calls.
+fn median_ns(n: usize, mut f: impl FnMut()) -> f64 {
+    let sample = || {
+        let start = Instant::now();
+        (0..n).for_each(|_| f());
+        start.elapsed().as_nanos() as f64 / n as f64
+    };
+    median(std::iter::repeat_with(sample).take(SAMPLES + 1).skip(1).collect())
+}
+
+/// Median time of evaluating one recorded tensor in nanoseconds; recording is not counted.
+fn median_eval_ns(
+    n: usize,
+    mut record: impl FnMut() -> girih::Result<Tensor>,
+) -> girih::Result<f64> {
+    let mut samples = Vec::new();
+    for _ in 0..=SAMPLES {
+        let tensors = (0..n).map(|_| record()).collect::<girih::Result<Vec<_>>>()?;
+        let start = Instant::now();
+        for tensor in &tensors {
+            tensor.eval()?;
+        }
+        samples.push(start.elapsed().as_nanos() as f64 / n as f64);
+    }
+    // The first one compiles.
+    Ok(median(samples.split_off(1)))
+}
+
+fn row(what: &str, value: f64, unit: &str) {
+    println!("{what:<44}{value:10.0} {unit}");
+}
+
 fn main() -> girih::Result<()> {
+    println!("girih {} on {}\n", env!("CARGO_PKG_VERSION"), processor());
     let x = Tensor::from_slice(&[1.0f32; 4], [4])?;
     let y = Tensor::from_slice(&[2.0f32; 4], [4])?;
-    println!(
-        "record add(x, y)              {:8.0} ns",
+    let record = |f: &dyn Fn() -> girih::Result<Tensor>| {
         median_ns(10_000, || {
-            black_box(x.add(&y).unwrap());
+            black_box(f().expect("the operands fit"));
         })
-    );
-    println!(
-        "record x * 2.0                {:8.0} ns",
-        median_ns(10_000, || {
-            black_box(x.mul(2.0).unwrap());
-        })
-    );
-    println!(
-        "record relu(x)                {:8.0} ns",
-        median_ns(10_000, || {
-            black_box(x.relu().unwrap());
-        })
-    );
-    println!(
-        "record and eval x * 2 + 1     {:8.0} ns",
-        median_ns(2_000, || {
-            let z = x.mul(2.0).unwrap().add(1.0).unwrap();
-            z.eval().unwrap();
-        })
-    );
+    };
+    row("record and drop add(x, y)", record(&|| x.add(&y)), "ns");
+    row("record and drop x * 2.5", record(&|| x.mul(2.5)), "ns");
+    row("record and drop relu(x)", record(&|| x.relu()), "ns");
+
     let w1 = Tensor::from_slice(&[0.1f32; 64], [4, 16])?;
     let w2 = Tensor::from_slice(&[0.1f32; 64], [16, 4])?;
-    let row = Tensor::from_slice(&[1.0f32; 4], [1, 4])?;
-    println!(
-        "record and eval 3 kernels     {:8.0} ns",
-        median_ns(2_000, || {
-            let h = row.matmul(&w1).unwrap().relu().unwrap();
-            let z = h.matmul(&w2).unwrap().sum(None, false).unwrap();
-            z.eval().unwrap();
-        })
-    );
-    println!(
-        "compile and eval 3 kernels    {:8.0} ns",
-        median_ns(20, || {
-            girih::clear_cache().unwrap();
-            let h = row.matmul(&w1).unwrap().relu().unwrap();
-            let z = h.matmul(&w2).unwrap().sum(None, false).unwrap();
-            z.eval().unwrap();
-        })
-    );
-    let big = Tensor::zeros([4], DType::F32)?;
+    let input = Tensor::from_slice(&[1.0f32; 4], [1, 4])?;
+    let three = || input.matmul(&w1)?.relu()?.matmul(&w2)?.sum(None, false);
+    row("eval cached x * 2 + 1", median_eval_ns(1_000, || x.mul(2.0)?.add(1.0))?, "ns");
+    row("eval cached, 3 kernels of 4 to 64 elements", median_eval_ns(1_000, three)?, "ns");
+    let compile = || {
+        girih::clear_cache().expect("the device is there");
+        three().and_then(|z| z.eval().map(|_| ())).expect("the program runs");
+    };
+    row("record, compile and eval 3 kernels", median_ns(20, compile), "ns");
+
+    let ms = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
     let start = Instant::now();
-    let mut chain = big;
+    let mut chain = Tensor::zeros([4], DType::F32)?;
     for _ in 0..1_000_000 {
         chain = chain.add(&x)?;
     }
-    println!("record a chain of a million   {:8.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    row("record a chain of a million adds", ms(start), "ms");
     let start = Instant::now();
     eval([&chain])?;
-    println!("evaluate it                   {:8.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    row("compile and evaluate it", ms(start), "ms");
     let start = Instant::now();
     drop(chain);
-    println!("drop it                       {:8.3} ms", start.elapsed().as_secs_f64() * 1e3);
+    row("drop it", ms(start), "ms");
     Ok(())
+}
+
+/// The processor's name, where the system tells.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|l| l.strip_prefix("model name")?.split(": ").nth(1));
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    format!("{} x {threads}", name.unwrap_or(std::env::consts::ARCH))
 }

@@ -60,6 +60,9 @@ enum Visit {
     Exit(Arc<Node>),
 }
 
+/// Room made at once: most graphs are small, and cutting one out is what each evaluation pays.
+const TYPICAL_NODES: usize = 24;
+
 /// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
 /// the order they were recorded in. To be called while claiming.
 ///
@@ -67,15 +70,15 @@ enum Visit {
 pub(crate) fn cut(targets: &[&Tensor]) -> Result<Cut> {
     let mut walk = Walk {
         cut: CutGraph {
-            graph: Graph::new(),
-            nodes: Vec::new(),
-            arguments: Vec::new(),
+            graph: Graph::with_capacity(TYPICAL_NODES),
+            nodes: Vec::with_capacity(TYPICAL_NODES),
+            arguments: Vec::with_capacity(TYPICAL_NODES),
             after: SmallVec::new(),
             outputs: Vec::new(),
         },
-        ids: FxHashMap::default(),
-        uses: Vec::new(),
-        stack: Vec::new(),
+        ids: FxHashMap::with_capacity_and_hasher(TYPICAL_NODES, Default::default()),
+        uses: Vec::with_capacity(TYPICAL_NODES),
+        stack: Vec::with_capacity(TYPICAL_NODES),
     };
     for target in targets {
         if let Some(blocked) = walk.reach(target)? {

@@ -12,15 +12,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An op cannot be recorded with these operands or attributes.
     #[error(transparent)]
-    Record(#[from] girih_ir::Error),
+    Record(Box<girih_ir::Error>),
     /// A gradient cannot be taken.
     #[error(transparent)]
-    Transform(#[from] girih_transform::Error),
+    Transform(Box<girih_transform::Error>),
     /// Compilation or execution failed; the tensors stay lazy and may be evaluated again.
     #[error("{source}{}", At(.at))]
     Evaluation {
         /// What the runtime says.
-        source: girih_runtime::Error,
+        source: Box<girih_runtime::Error>,
         /// The lines that recorded the ops that may be meant, most likely first.
         at: Vec<String>,
     },
@@ -79,7 +79,7 @@ impl Error {
                 lines.push(line);
             }
         }
-        Error::Evaluation { source, at: lines }
+        Error::Evaluation { source: Box::new(source), at: lines }
     }
 }
 
@@ -95,11 +95,24 @@ impl fmt::Display for At<'_> {
     }
 }
 
+// Boxed: results pass through every op, and an error's shapes are large.
+impl From<girih_ir::Error> for Error {
+    fn from(error: girih_ir::Error) -> Error {
+        Error::Record(Box::new(error))
+    }
+}
+
+impl From<girih_transform::Error> for Error {
+    fn from(error: girih_transform::Error) -> Error {
+        Error::Transform(Box::new(error))
+    }
+}
+
 impl From<girih_runtime::Error> for Error {
     fn from(source: girih_runtime::Error) -> Error {
         match source {
-            girih_runtime::Error::Graph(error) => Error::Record(error),
-            source => Error::Evaluation { source, at: Vec::new() },
+            girih_runtime::Error::Graph(error) => error.into(),
+            source => Error::Evaluation { source: Box::new(source), at: Vec::new() },
         }
     }
 }

@@ -221,7 +221,9 @@ pub(crate) fn settle(node: &Arc<Node>) -> Result<()> {
     };
     drop(state);
     // Outside the lock: the operands' own states may be visited on the way down.
-    old.map(drop_state);
+    if let Some(state) = old {
+        drop_state(state);
+    }
     outcome.map_err(|error| Error::evaluation(error, Vec::new()))
 }
 

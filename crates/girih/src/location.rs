@@ -18,7 +18,10 @@ pub struct Location(u32);
 const EXTERNAL: u32 = 1 << 31;
 
 static CALLERS: Mutex<Vec<&'static Caller<'static>>> = Mutex::new(Vec::new());
-static RESOLVER: OnceLock<fn(u32) -> Option<(String, u32)>> = OnceLock::new();
+static RESOLVER: OnceLock<Resolver> = OnceLock::new();
+
+/// From a front end's number to file and line.
+pub type Resolver = fn(u32) -> Option<(String, u32)>;
 
 thread_local! {
     static ENTERED: Cell<Location> = const { Cell::new(Location(0)) };
@@ -27,7 +30,7 @@ thread_local! {
 }
 
 /// Says how the numbers of [`Location::external`] read as file and line. The first call counts.
-pub fn set_resolver(resolver: fn(u32) -> Option<(String, u32)>) {
+pub fn set_resolver(resolver: Resolver) {
     let _ = RESOLVER.set(resolver);
 }
 

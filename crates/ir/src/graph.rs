@@ -58,7 +58,7 @@ impl Graph {
     }
 
     /// An empty graph with room for that many nodes.
-    pub(crate) fn with_capacity(nodes: usize) -> Graph {
+    pub fn with_capacity(nodes: usize) -> Graph {
         Graph { nodes: Vec::with_capacity(nodes), outputs: Vec::new() }
     }
 

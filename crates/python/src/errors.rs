@@ -1,6 +1,6 @@
 //! The library's errors as the classes of `girih.errors`.
 
-use girih::Error;
+use girih::{Error, TransformError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -9,11 +9,13 @@ use pyo3::types::PyModule;
 fn class(error: &Error) -> &'static str {
     match error {
         Error::Record(error) => record_class(error),
-        Error::Transform(
-            girih::TransformError::OutputNotFloat { .. }
-            | girih::TransformError::WrtNotFloat { .. },
-        ) => "DTypeError",
-        Error::Transform(_) | Error::DataLength { .. } | Error::NotScalar { .. } => "ShapeError",
+        Error::Transform(error) => match **error {
+            TransformError::OutputNotFloat { .. } | TransformError::WrtNotFloat { .. } => {
+                "DTypeError"
+            }
+            _ => "ShapeError",
+        },
+        Error::DataLength { .. } | Error::NotScalar { .. } => "ShapeError",
         Error::Evaluation { source, .. } => run_class(source),
         Error::TracedValue { .. } => "TracedValueError",
         Error::ElementType { .. } => "DTypeError",

@@ -503,7 +503,7 @@ fn split(
         let count: usize = sections.extract().map_err(|_| {
             invalid(format!("split: the number of parts must be positive, got {sections}"))
         })?;
-        if count == 0 || size % count != 0 {
+        if count == 0 || !size.is_multiple_of(count) {
             return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
         }
         vec![size / count; count]

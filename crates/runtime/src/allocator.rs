@@ -121,11 +121,11 @@ impl Allocator {
         };
         let free = &mut state.regions[id].free;
         let mut len = reserved;
-        if let Some((&before, &before_len)) = free.range(..offset).next_back() {
-            if before + before_len == offset {
-                free.remove(&before);
-                (offset, len) = (before, len + before_len);
-            }
+        if let Some((&before, &before_len)) = free.range(..offset).next_back()
+            && before + before_len == offset
+        {
+            free.remove(&before);
+            (offset, len) = (before, len + before_len);
         }
         if let Some(after_len) = free.remove(&(offset + len)) {
             len += after_len;
@@ -291,7 +291,7 @@ mod tests {
         for _ in 0..20_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let r = (x >> 33) as usize;
-            if r % 3 == 0 && !live.is_empty() {
+            if r.is_multiple_of(3) && !live.is_empty() {
                 live.swap_remove(r / 3 % live.len());
             } else if let Ok(block) = pool.allocate(r % 2000 + 1) {
                 live.push(block);

@@ -6,6 +6,9 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Host memory that a copy fills and its reader shares.
+pub type HostBytes = Arc<Mutex<Box<[u8]>>>;
+
 /// One primitive, as the scheduler runs it.
 pub enum ControlBlock {
     /// Host bytes, owned by the copy, into device memory.
@@ -22,7 +25,7 @@ pub enum ControlBlock {
         /// Where the bytes are.
         source: DeviceHandle,
         /// Where they go; its length is the number of bytes.
-        target: Arc<Mutex<Box<[u8]>>>,
+        target: HostBytes,
         /// Keeps the source alive.
         buffer: Arc<Buffer>,
     },
@@ -222,7 +225,7 @@ impl DeviceQueue {
         &self,
         buffer: &Arc<Buffer>,
         size: usize,
-    ) -> Result<(Arc<Mutex<Box<[u8]>>>, Arc<Completion>)> {
+    ) -> Result<(HostBytes, Arc<Completion>)> {
         self.check_size(buffer, size)?;
         let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
         let completion = self.enqueue(ControlBlock::CopyFromDevice {
