@@ -1,11 +1,149 @@
-//! Optimisers: from parameters and gradients to new parameters, lazily. State and hyperparameters
-//! are tensors, so that changing a learning rate never compiles anything.
+//! Optimisers: from parameters and gradients to new parameters, lazily. State, and every number
+//! that may change from step to step, are tensors: one compiled program serves all steps.
 
-use crate::{Result, Tensor};
+use crate::{Error, Result, Tensor, eval};
 use girih_ir::DType;
 
+/// Steps parameters by their gradients.
+///
+/// ```
+/// use girih::optim::{Optimizer, Sgd};
+/// use girih::{Tensor, eval, value_and_grad};
+///
+/// let loss = value_and_grad(|x| x[0].sub(3.0)?.square()?.sum(None, false));
+/// let mut x = vec![Tensor::from_slice(&[0.0f32, 5.0], [2])?];
+/// let mut optimizer = Sgd::new(0.1);
+/// optimizer.init(&x)?;
+/// for _ in 0..100 {
+///     let (_, gradients) = loss(&x)?;
+///     x = optimizer.update(&x, &gradients)?;
+///     eval(x.iter().chain(optimizer.state()))?;
+/// }
+/// assert!(x[0].to_vec::<f32>()?.iter().all(|x| (x - 3.0).abs() < 1e-4));
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub trait Optimizer {
+    /// Makes the state for these parameters and computes both, so that the first step is the same
+    /// program as the others.
+    fn init(&mut self, parameters: &[Tensor]) -> Result<()>;
+
+    /// The parameters after one step, lazily. Evaluate them together with [`Optimizer::state`].
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless there is one gradient per parameter, of its shape,
+    /// and as many as [`Optimizer::init`] was given.
+    fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>>;
+
+    /// What is carried from step to step, to be evaluated with the parameters.
+    fn state(&self) -> &[Tensor];
+}
+
+fn zeros_like(parameters: &[Tensor]) -> Result<Vec<Tensor>> {
+    parameters.iter().map(|p| Tensor::zeros(p.shape(), p.dtype())).collect()
+}
+
+fn check(parameters: &[Tensor], gradients: &[Tensor], known: usize) -> Result<()> {
+    let (p, g) = (parameters.len(), gradients.len());
+    if p != g || p != known {
+        return Err(Error::InvalidArgument(format!(
+            "the optimizer was made for {known} parameters (see init), got {p} and {g} gradients"
+        )));
+    }
+    for (i, (p, g)) in parameters.iter().zip(gradients).enumerate() {
+        if p.shape() != g.shape() {
+            return Err(Error::InvalidArgument(format!(
+                "parameter {i} has shape {}, its gradient {}",
+                p.shape(),
+                g.shape()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A number of this step, as an argument of the program.
+struct Scalar {
+    single: Tensor,
+    double: Tensor,
+}
+
+impl Scalar {
+    fn new(value: f64) -> Result<Scalar> {
+        let double = Tensor::from_slice(&[value], [])?;
+        Ok(Scalar { single: Tensor::from_slice(&[value as f32], [])?, double })
+    }
+
+    /// In the precision in which a parameter of that dtype is stepped.
+    fn of(&self, dtype: DType) -> &Tensor {
+        if dtype == DType::F64 { &self.double } else { &self.single }
+    }
+}
+
+/// `parameter - step`, in the parameter's dtype.
+fn stepped(parameter: &Tensor, step: &Tensor) -> Result<Tensor> {
+    parameter.sub(step)?.astype(parameter.dtype())
+}
+
+/// Stochastic gradient descent, with momentum as in Sutskever et al. 2013 if that is not zero.
+pub struct Sgd {
+    /// Step size.
+    pub learning_rate: f64,
+    /// Share of the last step's velocity that is kept.
+    pub momentum: f64,
+    /// Added to the gradient, per unit of the parameter.
+    pub weight_decay: f64,
+    parameters: usize,
+    velocity: Vec<Tensor>,
+}
+
+impl Sgd {
+    /// Without momentum or weight decay.
+    pub fn new(learning_rate: f64) -> Sgd {
+        Sgd::with_momentum(learning_rate, 0.0)
+    }
+
+    /// With momentum.
+    pub fn with_momentum(learning_rate: f64, momentum: f64) -> Sgd {
+        Sgd { learning_rate, momentum, weight_decay: 0.0, parameters: 0, velocity: Vec::new() }
+    }
+}
+
+impl Optimizer for Sgd {
+    fn init(&mut self, parameters: &[Tensor]) -> Result<()> {
+        self.parameters = parameters.len();
+        self.velocity = match self.momentum {
+            0.0 => Vec::new(),
+            _ => zeros_like(parameters)?,
+        };
+        eval(parameters.iter().chain(&self.velocity))
+    }
+
+    fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>> {
+        check(parameters, gradients, self.parameters)?;
+        let rate = Scalar::new(self.learning_rate)?;
+        let mut velocity = Vec::with_capacity(self.velocity.len());
+        let mut updated = Vec::with_capacity(parameters.len());
+        for (i, (p, g)) in parameters.iter().zip(gradients).enumerate() {
+            let mut direction = g.clone();
+            if self.weight_decay != 0.0 {
+                direction = direction.add(&p.mul(self.weight_decay)?)?;
+            }
+            if let Some(v) = self.velocity.get(i) {
+                direction = v.mul(self.momentum)?.add(&direction)?.astype(p.dtype())?;
+                velocity.push(direction.clone());
+            }
+            updated.push(stepped(p, &direction.mul(rate.of(p.dtype()))?)?);
+        }
+        self.velocity = velocity;
+        Ok(updated)
+    }
+
+    fn state(&self) -> &[Tensor] {
+        &self.velocity
+    }
+}
+
 /// Adam (Kingma and Ba 2015, algorithm 1), with the decoupled weight decay of Loshchilov and
-/// Hutter 2019 if that is not zero.
+/// Hutter 2019 (AdamW) if that is not zero.
 pub struct Adam {
     /// Step size.
     pub learning_rate: f64,
@@ -16,7 +154,8 @@ pub struct Adam {
     /// Decoupled weight decay, per step and unit of learning rate.
     pub weight_decay: f64,
     step: i32,
-    moments: Vec<(Tensor, Tensor)>,
+    /// First and second moment of each parameter, one after the other.
+    moments: Vec<Tensor>,
 }
 
 impl Adam {
@@ -32,37 +171,46 @@ impl Adam {
         }
     }
 
-    /// The parameters after one step. Evaluate them together with [`Adam::state`].
-    pub fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>> {
-        if self.moments.is_empty() {
-            let zeros = |p: &Tensor| Tensor::zeros(p.shape(), p.dtype());
-            self.moments =
-                parameters.iter().map(|p| Ok((zeros(p)?, zeros(p)?))).collect::<Result<_>>()?;
-        }
-        self.step += 1;
+    /// AdamW: Adam with a weight decay of 0.01.
+    pub fn with_decay(learning_rate: f64) -> Adam {
+        Adam { weight_decay: 0.01, ..Adam::new(learning_rate) }
+    }
+}
+
+impl Optimizer for Adam {
+    fn init(&mut self, parameters: &[Tensor]) -> Result<()> {
+        self.step = 0;
+        let (first, second) = (zeros_like(parameters)?, zeros_like(parameters)?);
+        self.moments = first.into_iter().zip(second).flat_map(|(m, v)| [m, v]).collect();
+        eval(parameters.iter().chain(&self.moments))
+    }
+
+    fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>> {
+        check(parameters, gradients, self.moments.len() / 2)?;
         let (b1, b2) = self.betas;
-        let scalar = |v: f64| Tensor::from_slice(&[v as f32], []);
-        let learning_rate = scalar(self.learning_rate)?;
-        let (bias1, bias2) = (scalar(1.0 - b1.powi(self.step))?, scalar(1.0 - b2.powi(self.step))?);
+        let step = self.step.saturating_add(1);
+        let rate = Scalar::new(self.learning_rate)?;
+        let bias1 = Scalar::new(1.0 - b1.powi(step))?;
+        let bias2 = Scalar::new(1.0 - b2.powi(step))?;
+        let mut moments = Vec::with_capacity(self.moments.len());
         let mut updated = Vec::with_capacity(parameters.len());
-        for ((p, g), (m, v)) in parameters.iter().zip(gradients).zip(&mut self.moments) {
-            let float = |t: &Tensor| {
-                t.astype(if p.dtype() == DType::F64 { DType::F64 } else { DType::F32 })
-            };
-            *m = m.mul(b1)?.add(&g.mul(1.0 - b1)?)?;
-            *v = v.mul(b2)?.add(&g.mul(g)?.mul(1.0 - b2)?)?;
-            let root = v.div(&float(&bias2)?)?.sqrt()?.add(self.eps)?;
-            let mut step = m.div(&float(&bias1)?)?.div(&root)?;
+        for ((p, g), state) in parameters.iter().zip(gradients).zip(self.moments.chunks_exact(2)) {
+            let dtype = p.dtype();
+            let m = state[0].mul(b1)?.add(&g.mul(1.0 - b1)?)?.astype(dtype)?;
+            let v = state[1].mul(b2)?.add(&g.mul(g)?.mul(1.0 - b2)?)?.astype(dtype)?;
+            let root = v.div(bias2.of(dtype))?.sqrt()?.add(self.eps)?;
+            let mut direction = m.div(bias1.of(dtype))?.div(&root)?;
             if self.weight_decay != 0.0 {
-                step = step.add(&p.mul(self.weight_decay)?)?;
+                direction = direction.add(&p.mul(self.weight_decay)?)?;
             }
-            updated.push(p.sub(&step.mul(&learning_rate)?.astype(p.dtype())?)?);
+            updated.push(stepped(p, &direction.mul(rate.of(dtype))?)?);
+            moments.extend([m, v]);
         }
+        (self.step, self.moments) = (step, moments);
         Ok(updated)
     }
 
-    /// The moments, to be evaluated with the parameters.
-    pub fn state(&self) -> Vec<Tensor> {
-        self.moments.iter().flat_map(|(m, v)| [m.clone(), v.clone()]).collect()
+    fn state(&self) -> &[Tensor] {
+        &self.moments
     }
 }

@@ -27,6 +27,13 @@ pub struct CompilationInfo {
     pub kernels: String,
 }
 
+impl CompilationInfo {
+    /// The graph after the passes, as a picture.
+    pub fn optimized_svg(&self) -> String {
+        girih_ir::svg::to_svg(&self.optimized)
+    }
+}
+
 /// Compiles what leads to some tensors without running it; a later evaluation finds it in the
 /// cache. With `optimize` false, no pass or fusion changes the graph (composites still become
 /// primitives, which is what backends understand).
