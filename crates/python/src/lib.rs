@@ -2,6 +2,7 @@
 //! while the library compiles and runs, and turns its errors into Python's. No logic lives here.
 
 mod args;
+mod creation;
 mod data;
 mod dlpack;
 mod dtype;
@@ -23,6 +24,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<dtype::PyDType>()?;
     dtype::register(m)?;
     functions::register(m)?;
+    creation::register(m)?;
     data::register(m)?;
     dlpack::register(m)?;
     lazy::register(m)?;
