@@ -112,7 +112,7 @@ impl Scheduler {
         queue.busy = true;
         drop(state);
         let outcome = self.shared.run(&work);
-        self.shared.finish(index, &work, outcome.clone(), false);
+        self.shared.finish(index, work, outcome.clone(), false);
         outcome
     }
 
@@ -156,7 +156,7 @@ impl Shared {
             if let Some((index, work)) = state.next() {
                 drop(state);
                 let outcome = self.run(&work);
-                self.finish(index, &work, outcome, true);
+                self.finish(index, work, outcome, true);
                 state = self.lock();
             } else if !wait || (state.closed && state.pending == 0) {
                 return;
@@ -167,7 +167,10 @@ impl Shared {
     }
 
     /// `keep_error`: nobody else is told of a failure, so the queue's next synchronise must be.
-    fn finish(&self, index: usize, work: &Submission, outcome: Result<()>, keep_error: bool) {
+    fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
+        // Who waits for the work finds the memory it held free.
+        let Submission { blocks, after, completion } = work;
+        drop((blocks, after));
         let mut state = self.lock();
         let queue = state.queue(index);
         queue.busy = false;
@@ -178,7 +181,7 @@ impl Shared {
         // With no worker nothing is ever pending, and nobody waits but `synchronize`.
         let notify = state.worker || state.pending > 0;
         drop(state);
-        work.completion.finish(outcome);
+        completion.finish(outcome);
         if notify || keep_error {
             self.changed.notify_all();
         }
