@@ -64,10 +64,11 @@ enum Visit {
 const TYPICAL_NODES: usize = 24;
 
 /// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
-/// the order they were recorded in. To be called while claiming.
+/// the order they were recorded in. To be called while claiming. `keep`: also compute what somebody
+/// holds and would compute again otherwise.
 ///
 /// Errors: [`Error::TracedValue`].
-pub(crate) fn cut(targets: &[&Tensor]) -> Result<Cut> {
+pub(crate) fn cut(targets: &[&Tensor], keep: bool) -> Result<Cut> {
     let mut walk = Walk {
         cut: CutGraph {
             graph: Graph::with_capacity(TYPICAL_NODES),
@@ -85,7 +86,7 @@ pub(crate) fn cut(targets: &[&Tensor]) -> Result<Cut> {
             return Ok(Cut::Blocked(blocked));
         }
     }
-    walk.choose_outputs(targets);
+    walk.choose_outputs(targets, keep);
     Ok(Cut::Ready(walk.cut))
 }
 
@@ -154,13 +155,12 @@ impl Walk {
         self.uses.push(0);
     }
 
-    /// The targets, then what somebody holds and would compute again otherwise.
-    fn choose_outputs(&mut self, targets: &[&Tensor]) {
+    fn choose_outputs(&mut self, targets: &[&Tensor], keep: bool) {
         let cut = &mut self.cut;
         let mut is_output = vec![false; cut.nodes.len()];
         let held = |id: NodeId| {
             // Our own list holds one reference.
-            Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
+            keep && Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
         };
         let targets = targets.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]);
         let targets = targets.filter(|&id| is_computed(&cut.graph, id));

@@ -39,7 +39,7 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         while !run(&targets, true)? {}
         // A run of somebody else's that fails leaves its tensors lazy: then it is this caller's to
         // compute them, and to be told why that fails.
-        if targets.iter().all(|t| settle(t.node()).is_ok()) {
+        if targets.iter().all(|t| settle(t.node())) {
             return Ok(());
         }
     }
@@ -70,18 +70,30 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     }
 }
 
-/// One attempt; false if something another evaluation has had to be waited for first.
+/// One attempt; false if something another evaluation has had to be waited for first. What is held
+/// is kept if there is memory for it.
 fn run(targets: &[&Tensor], wait: bool) -> Result<bool> {
+    match attempt(targets, wait, true) {
+        Err(Error::Evaluation { source, .. })
+            if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
+        {
+            attempt(targets, wait, false)
+        }
+        outcome => outcome,
+    }
+}
+
+fn attempt(targets: &[&Tensor], wait: bool, keep: bool) -> Result<bool> {
     if targets.iter().all(|t| matches!(&*t.node().state(), State::Available(_))) {
         return Ok(true);
     }
     let executor = executor()?;
-    let (cut, claim) = match while_claiming(|| claim(targets))? {
+    let (cut, claim) = match while_claiming(|| claim(targets, keep))? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {
             // Its failure is its own caller's matter; it is lazy again then.
-            let _ = settle(&node);
+            settle(&node);
             return Ok(false);
         }
     };
@@ -95,16 +107,16 @@ fn run(targets: &[&Tensor], wait: bool) -> Result<bool> {
                 // Settled by the thread that runs it, so that a loop that never reads keeps no
                 // history.
                 let claim = claim.clone();
-                completion.then(move || claim.settle_all());
+                completion.then(move || claim.settle());
             }
             executor.start(&plan, &block, cut.after.clone(), completion.clone(), wait)
         });
     match outcome {
-        Ok(()) if wait => claim.settle_all(),
+        Ok(()) if wait => claim.settle(),
         Ok(()) => claim.queued(),
         Err(error) => {
             completion.finish(Err(error.clone()));
-            claim.settle_all();
+            claim.settle();
             if let girih_runtime::Error::Dependency(_) = error {
                 // What it waited for is lazy again, to be computed here.
                 return Ok(false);
@@ -125,8 +137,8 @@ enum Claimed {
 }
 
 /// Cuts out what the targets need and takes it on. To be called while claiming.
-fn claim(targets: &[&Tensor]) -> Result<Claimed> {
-    let cut = match cut(targets)? {
+fn claim(targets: &[&Tensor], keep: bool) -> Result<Claimed> {
+    let cut = match cut(targets, keep)? {
         Cut::Ready(cut) if cut.outputs.is_empty() => return Ok(Claimed::Nothing),
         Cut::Ready(cut) => cut,
         Cut::Blocked(node) => return Ok(Claimed::Blocked(node)),
@@ -172,10 +184,10 @@ impl Claim {
         self.for_each_scheduled(|_, scheduled| scheduled.queued = true);
     }
 
-    fn settle_all(&self) {
-        for node in &self.outputs {
-            // The outcome is reported once, by the caller.
-            let _ = settle(node);
+    /// Settles the nodes if the run is done. Never waits: one that failed may be another's by now.
+    fn settle(&self) {
+        if let Some(outcome) = self.completion.poll() {
+            self.outputs.iter().for_each(|node| finish(node, &self.completion, outcome.is_ok()));
         }
     }
 }
@@ -186,45 +198,45 @@ impl Drop for Claim {
         if self.completion.poll().is_none() {
             let reason = "internal error: the evaluation was abandoned".to_string();
             self.completion.finish(Err(girih_runtime::Error::Compile(reason)));
-            self.settle_all();
+            self.settle();
         }
     }
 }
 
-/// Waits for a scheduled node and makes it available, or lazy again if its run failed.
-pub(crate) fn settle(node: &Arc<Node>) -> Result<()> {
+/// Waits for a scheduled node, which is then available, or lazy again if its run failed. True if it
+/// is available.
+pub(crate) fn settle(node: &Arc<Node>) -> bool {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
-        _ => return Ok(()),
+        State::Available(_) => return true,
+        _ => return false,
     };
     let outcome = completion.wait();
+    finish(node, &completion, outcome.is_ok());
+    matches!(&*node.state(), State::Available(_))
+}
+
+/// Makes a node available, or lazy again, when the run of that completion is done; does nothing if
+/// somebody has done so before, whatever the node is by now.
+fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
     let mut state = node.state();
-    let old = match std::mem::replace(&mut *state, State::Leaf) {
-        State::Scheduled(scheduled) if Arc::ptr_eq(&scheduled.completion, &completion) => {
-            let Scheduled { lazy, value, .. } = *scheduled;
-            match (&outcome, value) {
-                (Ok(()), Some(value)) => {
-                    *state = State::Available(value);
-                    Some(lazy)
-                }
-                _ => {
-                    *state = lazy;
-                    None
-                }
-            }
-        }
-        // Another thread has settled it.
-        other => {
-            *state = other;
-            None
-        }
-    };
-    drop(state);
-    // Outside the lock: the operands' own states may be visited on the way down.
-    if let Some(state) = old {
-        drop_state(state);
+    match &*state {
+        State::Scheduled(scheduled) if Arc::ptr_eq(&scheduled.completion, completion) => {}
+        _ => return,
     }
-    outcome.map_err(|error| Error::evaluation(error, Vec::new()))
+    let State::Scheduled(scheduled) = std::mem::replace(&mut *state, State::Leaf) else {
+        unreachable!("matched above");
+    };
+    let Scheduled { lazy, value, .. } = *scheduled;
+    match value {
+        Some(value) if succeeded => {
+            *state = State::Available(value);
+            drop(state);
+            // Outside the lock: the operands' own states may be visited on the way down.
+            drop_state(lazy);
+        }
+        _ => *state = lazy,
+    }
 }
 
 /// A tensor over bytes in the layout of `spec`, copied to the device.

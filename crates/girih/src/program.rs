@@ -48,10 +48,12 @@ pub fn compile_graph<'a>(
         false => CompileOptions { passes: 0, fusion: 0 },
     };
     let cut = loop {
-        match while_claiming(|| cut(&targets))? {
+        match while_claiming(|| cut(&targets, true))? {
             Cut::Ready(cut) => break cut,
             // Its failure is its own caller's matter; it is lazy again then.
-            Cut::Blocked(node) => drop(settle(&node)),
+            Cut::Blocked(node) => {
+                settle(&node);
+            }
         }
     };
     let start = Instant::now();

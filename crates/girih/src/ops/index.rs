@@ -137,21 +137,17 @@ impl Tensor {
             let (op, given, rank) = ("index", indexed, shape.rank());
             return Err(girih_ir::Error::TooManyIndices { op, given, rank }.into());
         }
+        if entries.iter().filter(|e| matches!(e, Index::Ellipsis)).count() > 1 {
+            return Err(Error::InvalidArgument("index: only one ellipsis may be given".into()));
+        }
         let spare = shape.rank() - indexed;
         let mut resolved = Resolved::default();
-        let mut ellipses = 0;
         for entry in entries {
             let axis = resolved.dims.len();
             match entry {
                 Index::NewAxis => resolved.shape.push(1),
-                Index::Ellipsis => {
-                    ellipses += 1;
-                    resolved.whole_axes(&shape[axis..axis + spare]);
-                }
+                Index::Ellipsis => resolved.whole_axes(&shape[axis..axis + spare]),
                 entry => resolved.axis(entry, shape[axis])?,
-            }
-            if ellipses > 1 {
-                return Err(Error::InvalidArgument("index: only one ellipsis may be given".into()));
             }
         }
         resolved.whole_axes(&shape[resolved.dims.len()..]);
