@@ -71,6 +71,7 @@ test: rust-test python-test smoke
 
 bench: develop
 	@$(BIN)/python benches/overhead.py
+	@$(CARGO) bench --quiet -p girih --bench overhead
 
 stubs:
 	$(PYTHON) scripts/stubs.py

@@ -160,7 +160,9 @@ FREE = [
     ("clear_cache", "", "None", "Forgets compiled programs."),
     ("set_num_threads", "threads: int", "None", "How many threads kernels may use."),
     ("reset_peak_memory", "", "None", "Starts peak_memory_bytes anew from what is in use."),
-    ("set_compile_options", "passes: int, fusion: int", "None", "Which passes and kinds of fusion run, as bit sets; for tests."),
+    ("compile_options", "", "tuple[int, int]", "Which passes and kinds of fusion run, as bit sets."),
+    ("set_compile_options", "passes: int, fusion: int", "None", "Sets which passes and kinds of fusion run."),
+    ("compile_options_without", "names: list[str]", "tuple[int, int]", "The bit sets of everything but the named."),
     ("line_plot", "title: str, x_label: str, y_label: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]", "str", "A line plot as SVG text."),
 ]  # fmt: skip
 

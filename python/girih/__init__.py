@@ -172,6 +172,7 @@ from .lazy import (
     is_lazy,
     print_graph,
     reuse_graph,
+    without_passes,
 )
 from .transforms import grad, value_and_grad
 
@@ -342,6 +343,7 @@ __all__ = [
     "value_and_grad",
     "var",
     "where",
+    "without_passes",
     "zeros",
     "zeros_like",
 ]

@@ -882,8 +882,12 @@ def set_num_threads(threads: int) -> None:
     """How many threads kernels may use."""
 def reset_peak_memory() -> None:
     """Starts peak_memory_bytes anew from what is in use."""
+def compile_options() -> tuple[int, int]:
+    """Which passes and kinds of fusion run, as bit sets."""
 def set_compile_options(passes: int, fusion: int) -> None:
-    """Which passes and kinds of fusion run, as bit sets; for tests."""
+    """Sets which passes and kinds of fusion run."""
+def compile_options_without(names: list[str]) -> tuple[int, int]:
+    """The bit sets of everything but the named."""
 def line_plot(
     title: str,
     x_label: str,

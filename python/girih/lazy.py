@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
@@ -9,6 +10,7 @@ from ._girih import CompilationInfo, Graph, Tensor
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import TextIO
 
@@ -27,6 +29,7 @@ __all__ = [
     "is_lazy",
     "print_graph",
     "reuse_graph",
+    "without_passes",
 ]
 
 
@@ -166,6 +169,37 @@ def reuse_graph(graph: Graph) -> _Scope:
             f"reuse_graph: expected a Graph (see create_graph), got {type(graph).__name__}"
         )
     return _Scope(graph)
+
+
+@contextmanager
+def without_passes(*names: str) -> Iterator[None]:
+    """A context manager in which programs are compiled without the named passes and fusions.
+
+    For finding out what an optimisation does, or whether one is to blame. Applies to the whole
+    process; programs compiled before stay in the cache and are found again outside.
+
+    Args:
+        names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``) and
+            kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
+            ``reduction_epilogue``, ``matmul_epilogue``).
+
+    Raises:
+        InvalidArgumentError: a name of neither.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.ones([3])
+        >>> with gr.without_passes("elementwise"):
+        ...     gr.compile_graph((x + x) * x).num_kernels
+        2
+    """
+    options = _girih.compile_options_without(list(names))
+    before = _girih.compile_options()
+    _girih.set_compile_options(*options)
+    try:
+        yield
+    finally:
+        _girih.set_compile_options(*before)
 
 
 def create_graph() -> Graph:

@@ -385,3 +385,25 @@ def test_a_long_training_loop_runs_in_constant_memory():
     after = steps(96_000)
     assert after - before < 8 * 1024  # KiB
     assert gr.current_graph().live_nodes <= live + 2
+
+
+def test_passes_and_fusions_can_be_switched_off():
+    x, y = gr.asarray([1.0, 2.0]), gr.asarray([3.0, 4.0])
+
+    def kernels():
+        return gr.compile_graph(gr.relu(x * y + x)).num_kernels
+
+    assert kernels() == 1
+    with gr.without_passes("elementwise"):
+        assert kernels() == 3
+        assert gr.relu(x * y + x).tolist() == [4.0, 10.0]
+        with (
+            pytest.raises(gr.InvalidArgumentError, match="matmul_epilogue"),
+            gr.without_passes("magic"),
+        ):
+            pass
+    assert kernels() == 1
+    with gr.without_passes("cse", "fold", "simplify"):
+        graph = gr.compile_graph((x + y) * (x + y) * 1)
+        assert graph.optimized_text.count("add(") == 2
+    assert gr.compile_graph((x + y) * (x + y) * 1).optimized_text.count("add(") == 1

@@ -4,6 +4,8 @@ use crate::cut::{Cut, cut};
 use crate::eval::{executor, settle, while_claiming};
 use crate::{Result, Tensor};
 use girih_ir::Graph;
+use girih_kernel::FusionOptions;
+use girih_opt::{OptOptions, PassFlag};
 use girih_runtime::CompileOptions;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
@@ -128,6 +130,37 @@ pub fn reset_peak_memory() -> Result<()> {
 /// depend on it.
 pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(girih_cpu::set_num_threads(threads)?)
+}
+
+/// Everything on but the named passes (`dead_code`, `fold`, `simplify`, `log_softmax`, `cse`) and
+/// kinds of fusion (`elementwise`, `views`, `reduction_prologue`, `reduction_epilogue`,
+/// `matmul_epilogue`), for [`set_options`]. Composites are decomposed in any case: kernels are made
+/// of primitives.
+///
+/// Errors: [`crate::Error::InvalidArgument`] for a name of neither.
+pub fn options_without(names: &[&str]) -> Result<CompileOptions> {
+    let mut passes = OptOptions::default();
+    let mut fusion = FusionOptions::ALL.bits();
+    for name in names {
+        if let Some(bit) = FusionOptions::NAMES.iter().position(|n| n == name) {
+            fusion &= !(1 << bit);
+        } else if let Ok(pass) = PassFlag::parse(name) {
+            passes = passes.without(pass);
+        } else {
+            let known = PassFlag::ALL.map(PassFlag::name).into_iter().chain(FusionOptions::NAMES);
+            let known: Vec<&str> = known.collect();
+            return Err(crate::Error::InvalidArgument(format!(
+                "there is no pass or fusion '{name}'; there are {}",
+                known.join(", ")
+            )));
+        }
+    }
+    Ok(CompileOptions { passes: passes.bits(), fusion })
+}
+
+/// What may be done to what is compiled now.
+pub fn options() -> Result<CompileOptions> {
+    Ok(executor()?.options())
 }
 
 /// Switches passes and fusions on and off for what is compiled from here on.

@@ -87,9 +87,10 @@ fn optimisers_and_modules_refuse_what_does_not_fit() -> Result<()> {
     let mut optimizers: [Box<dyn Optimizer>; 2] =
         [Box::new(Adam::new(0.1)), Box::new(Sgd::new(0.1))];
     for optimizer in &mut optimizers {
-        let unprepared = optimizer.update(&[one.clone()], &[one.clone()]).unwrap_err();
+        let unprepared =
+            optimizer.update(std::slice::from_ref(&one), std::slice::from_ref(&one)).unwrap_err();
         assert!(unprepared.to_string().contains("init"), "{unprepared}");
-        optimizer.init(&[one.clone()])?;
+        optimizer.init(std::slice::from_ref(&one))?;
         for (p, g) in
             [(vec![one.clone()], vec![]), (vec![], vec![]), (vec![one.clone()], vec![two.clone()])]
         {

@@ -213,10 +213,25 @@ fn set_num_threads(threads: usize) -> PyResult<()> {
     girih::set_num_threads(threads).py()
 }
 
-/// Switches passes and fusions by their bits, for what is compiled from here on.
+/// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.
+#[pyfunction]
+fn compile_options() -> PyResult<(u32, u32)> {
+    let options = girih::options().py()?;
+    Ok((options.passes, options.fusion))
+}
+
+/// Sets which passes and kinds of fusion run.
 #[pyfunction]
 fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
     girih::set_options(CompileOptions { passes, fusion }).py()
+}
+
+/// The bits of everything but the named passes and kinds of fusion.
+#[pyfunction]
+fn compile_options_without(names: Vec<String>) -> PyResult<(u32, u32)> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let options = girih::options_without(&names).py()?;
+    Ok((options.passes, options.fusion))
 }
 
 /// Starts the random generator anew.
@@ -253,7 +268,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(clear_cache, m)?)?;
     m.add_function(wrap_pyfunction!(reset_peak_memory, m)?)?;
     m.add_function(wrap_pyfunction!(set_num_threads, m)?)?;
+    m.add_function(wrap_pyfunction!(compile_options, m)?)?;
     m.add_function(wrap_pyfunction!(set_compile_options, m)?)?;
+    m.add_function(wrap_pyfunction!(compile_options_without, m)?)?;
     m.add_function(wrap_pyfunction!(manual_seed, m)?)?;
     m.add_function(wrap_pyfunction!(line_plot, m)?)
 }

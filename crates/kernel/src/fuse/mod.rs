@@ -60,6 +60,10 @@ impl FusionOptions {
         matmul_epilogue: false,
     };
 
+    /// The names of the options; the position is the bit in [`FusionOptions::bits`].
+    pub const NAMES: [&str; 5] =
+        ["elementwise", "views", "reduction_prologue", "reduction_epilogue", "matmul_epilogue"];
+
     /// The options with that encoding; bits of no option are ignored.
     pub fn from_bits(bits: u32) -> FusionOptions {
         let on = |bit: u32| bits >> bit & 1 == 1;
