@@ -11,6 +11,7 @@ use crate::{Result, Tensor, context};
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Completion, Executor, Value};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The executor of the host device, made when first needed.
@@ -107,16 +108,16 @@ fn attempt(targets: &[&Tensor], wait: bool, keep: bool) -> Result<bool> {
                 // Settled by the thread that runs it, so that a loop that never reads keeps no
                 // history.
                 let claim = claim.clone();
-                completion.then(move || claim.settle());
+                completion.then(move |outcome| claim.settle(outcome.is_ok()));
             }
             executor.start(&plan, &block, cut.after.clone(), completion.clone(), wait)
         });
     match outcome {
-        Ok(()) if wait => claim.settle(),
+        Ok(()) if wait => claim.settle(true),
         Ok(()) => claim.queued(),
         Err(error) => {
             completion.finish(Err(error.clone()));
-            claim.settle();
+            claim.settle(false);
             if let girih_runtime::Error::Dependency(_) = error {
                 // What it waited for is lazy again, to be computed here.
                 return Ok(false);
@@ -143,7 +144,8 @@ fn claim(targets: &[&Tensor], keep: bool) -> Result<Claimed> {
         Cut::Ready(cut) => cut,
         Cut::Blocked(node) => return Ok(Claimed::Blocked(node)),
     };
-    let claim = Claim { outputs: cut.output_nodes(), completion: Completion::pending() };
+    let (outputs, completion) = (cut.output_nodes(), Completion::pending());
+    let claim = Claim { outputs, completion, settled: AtomicBool::new(false) };
     claim.take();
     Ok(Claimed::Work(cut, Arc::new(claim)))
 }
@@ -152,6 +154,7 @@ fn claim(targets: &[&Tensor], keep: bool) -> Result<Claimed> {
 struct Claim {
     outputs: Vec<Arc<Node>>,
     completion: Arc<Completion>,
+    settled: AtomicBool,
 }
 
 impl Claim {
@@ -184,21 +187,20 @@ impl Claim {
         self.for_each_scheduled(|_, scheduled| scheduled.queued = true);
     }
 
-    /// Settles the nodes if the run is done. Never waits: one that failed may be another's by now.
-    fn settle(&self) {
-        if let Some(outcome) = self.completion.poll() {
-            self.outputs.iter().for_each(|node| finish(node, &self.completion, outcome.is_ok()));
-        }
+    /// Settles the nodes when the run is done. Never waits: one that failed may be another's by now.
+    fn settle(&self, succeeded: bool) {
+        self.settled.store(true, Ordering::Relaxed);
+        self.outputs.iter().for_each(|node| finish(node, &self.completion, succeeded));
     }
 }
 
 impl Drop for Claim {
     /// An evaluation that unwinds must not leave others waiting for it.
     fn drop(&mut self) {
-        if self.completion.poll().is_none() {
+        if !*self.settled.get_mut() {
             let reason = "internal error: the evaluation was abandoned".to_string();
             self.completion.finish(Err(girih_runtime::Error::Compile(reason)));
-            self.settle();
+            self.settle(false);
         }
     }
 }

@@ -20,7 +20,7 @@ fn recorded<T: std::fmt::Debug>(result: Result<T>, says: &[&str]) -> Record {
         assert!(text.contains(part), "'{text}' does not say '{part}'");
     }
     match error {
-        Error::Record(error) => error,
+        Error::Record(error) => *error,
         error => panic!("expected an error of recording, got {error:?}"),
     }
 }
@@ -166,34 +166,36 @@ fn arguments_that_mean_nothing_are_named() {
 #[test]
 fn gradients_of_what_has_none_are_errors() {
     let a = zeros(&[4]);
-    let error = grad(|x| x[0].exp())(std::slice::from_ref(&a)).unwrap_err();
-    assert!(matches!(&error, Error::Transform(TransformError::OutputNotScalar { .. })), "{error}");
+    let a = std::slice::from_ref(&a);
+    let transform = |error: Error| match error {
+        Error::Transform(error) => *error,
+        error => panic!("{error:?}"),
+    };
+    let error = transform(grad(|x| x[0].exp())(a).unwrap_err());
+    assert!(matches!(error, TransformError::OutputNotScalar { .. }), "{error}");
     assert!(error.to_string().contains("[4]"), "{error}");
-    let error = grad(|x| x[0].argmax(None, false))(&[a.clone()]).unwrap_err();
-    assert!(matches!(error, Error::Transform(TransformError::OutputNotFloat { .. })), "{error}");
+    let error = transform(grad(|x| x[0].argmax(None, false))(a).unwrap_err());
+    assert!(matches!(error, TransformError::OutputNotFloat { .. }), "{error}");
     let int = Tensor::zeros([4], DType::I32).unwrap();
-    let error = grad(|x| x[0].mean(None, false))(&[int]).unwrap_err();
-    assert!(matches!(error, Error::Transform(TransformError::WrtNotFloat { .. })), "{error}");
+    let error = transform(grad(|x| x[0].mean(None, false))(&[int]).unwrap_err());
+    assert!(matches!(error, TransformError::WrtNotFloat { .. }), "{error}");
 }
 
 #[test]
 fn the_value_of_an_argument_is_not_to_be_had_while_a_function_is_traced() {
-    let mut line = 0;
-    let cell = std::cell::Cell::new(None);
+    let line = std::cell::Cell::new(0);
     let f = value_and_grad(|x| {
-        let y = x[0].mul(2.0)?;
-        cell.set(Some(line!() - 1));
-        match y.sum(None, false)?.item::<f32>() {
-            Ok(_) => y.sum(None, false),
-            Err(error) => Err(error),
+        line.set(line!() + 1);
+        let total = x[0].mul(2.0)?.sum(None, false)?;
+        match total.item::<f32>()? > 0.0 {
+            true => Ok(total),
+            false => total.neg(),
         }
     });
-    line += cell.get().unwrap_or(0);
-    assert_eq!(line, 0);
     let error = f(&[zeros(&[3])]).unwrap_err();
     let Error::TracedValue { shape, at, .. } = &error else { panic!("{error:?}") };
     assert_eq!(shape, "[3]");
-    let expected = format!("errors.rs:{}", cell.get().unwrap() + 2);
+    let expected = format!("errors.rs:{}", line.get());
     assert!(at[0].ends_with(&expected), "{at:?} is not {expected}");
     assert!(error.to_string().contains("where"), "{error}");
     // Tracing goes on undisturbed afterwards.
@@ -210,11 +212,8 @@ fn out_of_range() -> (Tensor, Tensor, u32) {
 
 #[track_caller]
 fn assert_index_error(error: &Error, line: u32) {
-    let Error::Evaluation { source: Runtime::IndexOutOfBounds { index: 7, size: 2, .. }, at } =
-        error
-    else {
-        panic!("{error:?}");
-    };
+    let Error::Evaluation { source, at } = error else { panic!("{error:?}") };
+    assert!(matches!(**source, Runtime::IndexOutOfBounds { index: 7, size: 2, .. }), "{error:?}");
     assert_eq!(at.len(), 1, "{at:?}");
     assert!(at[0].ends_with(&format!("errors.rs:{line}")), "{at:?} is not line {line}");
     assert!(error.to_string().contains(&at[0]), "{error}");
@@ -275,10 +274,9 @@ fn running_out_of_memory_is_an_error_and_costs_nothing() -> Result<()> {
     let line = line!() + 1;
     let sum = huge.add(1.0)?;
     let error = sum.eval().unwrap_err();
-    let Error::Evaluation { source: Runtime::OutOfMemory { requested, .. }, at } = &error else {
-        panic!("{error:?}");
-    };
-    assert_eq!(*requested, 8 << 44);
+    let Error::Evaluation { source, at } = &error else { panic!("{error:?}") };
+    let Runtime::OutOfMemory { requested, .. } = **source else { panic!("{error:?}") };
+    assert_eq!(requested, 8 << 44);
     assert!(at.iter().any(|l| l.ends_with(&format!("errors.rs:{line}"))), "{at:?} {line}");
     assert!(sum.is_lazy());
     assert_eq!(sum.narrow(1, 5, 2)?.to_vec::<f32>()?, [2.0, 2.0, 3.0, 3.0]);

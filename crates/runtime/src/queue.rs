@@ -64,9 +64,11 @@ pub struct Completion {
 #[derive(Default)]
 struct Progress {
     result: Option<Result<()>>,
-    /// Called when there is a result.
-    then: Vec<Box<dyn FnOnce() + Send>>,
+    then: Vec<Continuation>,
 }
+
+/// Called with the outcome before anybody else sees it.
+type Continuation = Box<dyn FnOnce(&Result<()>) + Send>;
 
 impl Completion {
     /// A completion that has not happened.
@@ -97,23 +99,27 @@ impl Completion {
 
     /// Sets the outcome; the first one stays.
     pub fn finish(&self, outcome: Result<()>) {
+        let then = std::mem::take(&mut self.lock().then);
+        then.into_iter().for_each(|f| f(&outcome));
         let mut state = self.lock();
         state.result.get_or_insert(outcome);
-        let then = std::mem::take(&mut state.then);
+        // Added while the others ran.
+        let late = std::mem::take(&mut state.then);
         drop(state);
         self.done.notify_all();
-        then.into_iter().for_each(|f| f());
+        if !late.is_empty() {
+            let outcome = self.wait();
+            late.into_iter().for_each(|f| f(&outcome));
+        }
     }
 
-    /// Has `f` called when there is an outcome: by the thread that brings it, or at once if it is
-    /// there already.
-    pub fn then(&self, f: impl FnOnce() + Send + 'static) {
+    /// Has `f` called with the outcome: by the thread that brings it, before those that wait go on;
+    /// or at once if it is there already.
+    pub fn then(&self, f: impl FnOnce(&Result<()>) + Send + 'static) {
         let mut state = self.lock();
-        if state.result.is_none() {
-            return state.then.push(Box::new(f));
-        }
+        let Some(outcome) = state.result.clone() else { return state.then.push(Box::new(f)) };
         drop(state);
-        f();
+        f(&outcome);
     }
 }
 

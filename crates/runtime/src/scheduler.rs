@@ -351,10 +351,10 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let completion = Completion::pending();
         let (early, late) = (sender.clone(), sender);
-        completion.then(move || early.send("early").unwrap());
+        completion.then(move |_| early.send("early").unwrap());
         completion.finish(Ok(()));
         completion.finish(Ok(()));
-        completion.then(move || late.send("late").unwrap());
+        completion.then(move |_| late.send("late").unwrap());
         assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
     }
 
