@@ -3,6 +3,7 @@
 use girih::nn::{self, Dropout, Gelu, Linear, Module, Relu, Sequential};
 use girih::optim::{Adam, Optimizer, Sgd};
 use girih::{DType, Error, Result, Tensor, eval};
+use std::slice::from_ref;
 
 fn vector(values: &[f64]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
@@ -87,10 +88,9 @@ fn optimisers_and_modules_refuse_what_does_not_fit() -> Result<()> {
     let mut optimizers: [Box<dyn Optimizer>; 2] =
         [Box::new(Adam::new(0.1)), Box::new(Sgd::new(0.1))];
     for optimizer in &mut optimizers {
-        let unprepared =
-            optimizer.update(std::slice::from_ref(&one), std::slice::from_ref(&one)).unwrap_err();
+        let unprepared = optimizer.update(from_ref(&one), from_ref(&one)).unwrap_err();
         assert!(unprepared.to_string().contains("init"), "{unprepared}");
-        optimizer.init(std::slice::from_ref(&one))?;
+        optimizer.init(from_ref(&one))?;
         for (p, g) in
             [(vec![one.clone()], vec![]), (vec![], vec![]), (vec![one.clone()], vec![two.clone()])]
         {
