@@ -91,7 +91,7 @@ def main(epochs: int, out: Path) -> None:
     optimizer.init(model)
 
     def loss_of(batch: gr.Tensor) -> gr.Tensor:
-        # Noise on the pixels, new in each step, against overfitting 1,437 images. Its size was
+        # Noise on the pixels, new in each step, against overfitting 1,438 images. Its size was
         # chosen on a fifth of those, not on the held-out ones.
         pixels = x.take(batch, axis=0) + NOISE * gr.randn([BATCH, 64])
         return gr.nn.cross_entropy(model(pixels), y.take(batch, axis=0))
