@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 __all__ = [
     "PyTree",
@@ -38,73 +38,74 @@ PyTree: TypeAlias = Any
 class _Kind(NamedTuple):
     """How one container type is taken apart and rebuilt."""
 
-    # container -> (children, names of the children, what else is needed to rebuild it)
-    flatten: Callable[[Any], tuple[Sequence[Any], Sequence[str], Hashable]]
+    # container -> (children, what else is needed to rebuild it)
+    flatten: Callable[[Any], tuple[Sequence[Any], Hashable]]
     # (type, what else, children) -> container
     unflatten: Callable[[Any, Any, Sequence[Any]], Any]
+    # (container, number of children) -> what leads from the container to each child
+    names: Callable[[Any, int], Iterable[str]]
 
 
-class _Ordered(tuple[Any, ...]):
-    """Dict keys whose insertion order is remembered but takes no part in comparisons."""
+class _Keys:
+    """A dict's keys: the insertion order is remembered but takes no part in comparisons."""
 
-    __slots__ = ()
+    __slots__ = ("inserted", "ordered")
+
+    def __init__(self, node: dict[Any, Any], ordered: list[Any]) -> None:
+        self.inserted = list(node)
+        self.ordered = ordered
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ordered) and _sorted_keys(self) == _sorted_keys(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+        return isinstance(other, _Keys) and self.ordered == other.ordered
 
     def __hash__(self) -> int:
-        return hash(tuple(_sorted_keys(self)))
+        return hash(tuple(self.ordered))
 
 
-def _sorted_keys(keys: Iterable[Any]) -> list[Any]:
-    keys = list(keys)
+def _sorted_keys(node: dict[Any, Any]) -> list[Any]:
     try:
-        return sorted(keys)
+        return sorted(node)
     except TypeError:
-        return sorted(keys, key=lambda k: (type(k).__qualname__, repr(k)))
+        return sorted(node, key=lambda k: (type(k).__qualname__, repr(k)))
 
 
-def _flatten_dict(node: dict[Any, Any]) -> tuple[list[Any], list[str], Hashable]:
-    keys = _sorted_keys(node)
-    return [node[k] for k in keys], [f"[{k!r}]" for k in keys], _Ordered(node)
+def _flatten_dict(node: dict[Any, Any]) -> tuple[list[Any], _Keys]:
+    ordered = _sorted_keys(node)
+    return [node[k] for k in ordered], _Keys(node, ordered)
 
 
-def _unflatten_dict(_type: Any, keys: _Ordered, children: Sequence[Any]) -> dict[Any, Any]:
-    by_key = dict(zip(_sorted_keys(keys), children, strict=True))
-    return {k: by_key[k] for k in keys}
+def _unflatten_dict(_type: Any, keys: _Keys, children: Sequence[Any]) -> dict[Any, Any]:
+    node = dict(zip(keys.ordered, children, strict=True))
+    return node if keys.inserted == keys.ordered else {k: node[k] for k in keys.inserted}
 
 
-def _flatten_defaultdict(node: defaultdict[Any, Any]) -> tuple[list[Any], list[str], Hashable]:
-    children, names, keys = _flatten_dict(node)
-    return children, names, (node.default_factory, keys)
+def _flatten_defaultdict(node: defaultdict[Any, Any]) -> tuple[list[Any], Hashable]:
+    children, keys = _flatten_dict(node)
+    return children, (node.default_factory, keys)
 
 
-def _flatten_ordered(node: OrderedDict[Any, Any]) -> tuple[list[Any], list[str], Hashable]:
-    return list(node.values()), [f"[{k!r}]" for k in node], tuple(node)
+def _in_brackets(keys: Iterable[Any]) -> list[str]:
+    return [f"[{k!r}]" for k in keys]
 
 
-def _flatten_sequence(node: Sequence[Any]) -> tuple[Sequence[Any], list[str], Hashable]:
-    return node, [f"[{i}]" for i in range(len(node))], None
+def _sequence_names(_node: Any, count: int) -> list[str]:
+    return _in_brackets(range(count))
 
 
-def _flatten_namedtuple(node: Any) -> tuple[Sequence[Any], list[str], Hashable]:
-    return node, [f".{f}" for f in node._fields], None
+def _dict_names(node: dict[Any, Any], _count: int) -> list[str]:
+    return _in_brackets(_sorted_keys(node))
 
 
-def _flatten_dataclass(node: Any) -> tuple[list[Any], list[str], Hashable]:
+def _dataclass_fields(node: Any, static: bool) -> list[str]:
     from dataclasses import fields
 
-    children, names, static = [], [], []
-    for field in fields(node):
-        if field.metadata.get("static"):
-            static.append((field.name, getattr(node, field.name)))
-        else:
-            children.append(getattr(node, field.name))
-            names.append(f".{field.name}")
-    return children, names, (tuple(n[1:] for n in names), tuple(static))
+    return [f.name for f in fields(node) if bool(f.metadata.get("static")) == static]
+
+
+def _flatten_dataclass(node: Any) -> tuple[list[Any], Hashable]:
+    names = _dataclass_fields(node, static=False)
+    static = tuple((name, getattr(node, name)) for name in _dataclass_fields(node, static=True))
+    return [getattr(node, name) for name in names], (tuple(names), static)
 
 
 def _unflatten_dataclass(
@@ -119,37 +120,55 @@ def _unflatten_dataclass(
 
 
 _KINDS: dict[type, _Kind] = {
-    type(None): _Kind(lambda _: ((), (), None), lambda *_: None),
-    list: _Kind(_flatten_sequence, lambda _t, _d, children: list(children)),
-    tuple: _Kind(_flatten_sequence, lambda _t, _d, children: tuple(children)),
-    dict: _Kind(_flatten_dict, _unflatten_dict),
+    type(None): _Kind(lambda _: ((), None), lambda *_: None, lambda *_: ()),
+    list: _Kind(lambda n: (n, None), lambda _t, _d, children: list(children), _sequence_names),
+    tuple: _Kind(lambda n: (n, None), lambda _t, _d, children: tuple(children), _sequence_names),
+    dict: _Kind(_flatten_dict, _unflatten_dict, _dict_names),
     OrderedDict: _Kind(
-        _flatten_ordered, lambda _t, keys, children: OrderedDict(zip(keys, children, strict=True))
+        lambda node: (list(node.values()), tuple(node)),
+        lambda _t, keys, children: OrderedDict(zip(keys, children, strict=True)),
+        lambda node, _: _in_brackets(node),
     ),
     defaultdict: _Kind(
         _flatten_defaultdict,
         lambda t, data, children: defaultdict(data[0], _unflatten_dict(t, data[1], children)),
+        _dict_names,
     ),
 }
-_NAMEDTUPLE = _Kind(_flatten_namedtuple, lambda cls, _, children: cls(*children))
-_DATACLASS = _Kind(_flatten_dataclass, _unflatten_dataclass)
-
-
-def _kind(node: Any) -> _Kind | None:
-    cls = type(node)
-    kind = _KINDS.get(cls)
-    if kind is not None:
-        return kind
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _NAMEDTUPLE
-    # Types registered with their subclasses (modules) come before what Python would make of them.
-    for base in cls.__mro__[1:]:
-        if base in _INHERITED:
-            return _KINDS[base]
-    return _DATACLASS if hasattr(cls, "__dataclass_fields__") else None
-
-
+_NAMEDTUPLE = _Kind(
+    lambda node: (node, None),
+    lambda cls, _, children: cls(*children),
+    lambda node, _: [f".{name}" for name in node._fields],
+)
+_DATACLASS = _Kind(
+    _flatten_dataclass,
+    _unflatten_dataclass,
+    lambda node, _: [f".{name}" for name in _dataclass_fields(node, static=False)],
+)
 _INHERITED: set[type] = set()
+
+
+class _KindOf(dict[type, _Kind | None]):
+    """How each type met so far is taken apart; ``None`` for leaves."""
+
+    def __missing__(self, cls: type) -> _Kind | None:
+        self[cls] = found = self._find(cls)
+        return found
+
+    @staticmethod
+    def _find(cls: type) -> _Kind | None:
+        if cls in _KINDS:
+            return _KINDS[cls]
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            return _NAMEDTUPLE
+        # Types registered with their subclasses (modules) come before what Python makes of them.
+        for base in cls.__mro__[1:]:
+            if base in _INHERITED:
+                return _KINDS[base]
+        return _DATACLASS if hasattr(cls, "__dataclass_fields__") else None
+
+
+_kind_of = _KindOf()
 
 
 def register(
@@ -172,14 +191,14 @@ def register(
     """
     if cls in _KINDS:
         raise InvalidArgumentError(f"tree.register: {cls.__qualname__} is a pytree node already")
-
-    def named(node: Any) -> tuple[Sequence[Any], Sequence[str], Hashable]:
-        children, data = flatten(node)
-        return children, [f".<{i}>" for i in range(len(children))], data
-
-    _KINDS[cls] = _Kind(named, lambda _cls, data, children: unflatten(data, children))
+    _KINDS[cls] = _Kind(
+        flatten,
+        lambda _cls, data, children: unflatten(data, children),
+        lambda _node, count: [f".<{i}>" for i in range(count)],
+    )
     if subclasses:
         _INHERITED.add(cls)
+    _kind_of.clear()
 
 
 class TreeDef:
@@ -190,12 +209,16 @@ class TreeDef:
     num_leaves: int
 
     def __init__(
-        self, node_type: type | None, data: Hashable, children: tuple[TreeDef, ...]
+        self,
+        node_type: type | None,
+        data: Hashable,
+        children: tuple[TreeDef, ...],
+        num_leaves: int,
     ) -> None:
         self._type = node_type
-        self._data = data
+        self._data: Any = data
         self._children = children
-        self.num_leaves = 1 if node_type is None else sum(c.num_leaves for c in children)
+        self.num_leaves = num_leaves
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -221,13 +244,13 @@ class TreeDef:
             return f"[{', '.join(inner)}]"
         if self._type is tuple:
             return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
-        if isinstance(self._data, _Ordered):
-            pairs = zip(_sorted_keys(self._data), inner, strict=True)
+        if isinstance(self._data, _Keys):
+            pairs = zip(self._data.ordered, inner, strict=True)
             return "{" + ", ".join(f"{k!r}: {v}" for k, v in pairs) + "}"
         return f"{self._type.__qualname__}({', '.join(inner)})"
 
 
-_LEAF = TreeDef(None, None, ())
+_LEAF = TreeDef(None, None, (), 1)
 
 
 def flatten(
@@ -247,12 +270,15 @@ def flatten(
 
 
 def _flatten_into(tree: Any, is_leaf: Callable[[Any], bool] | None, out: list[Any]) -> TreeDef:
-    kind = None if is_leaf is not None and is_leaf(tree) else _kind(tree)
+    cls = type(tree)
+    kind = None if is_leaf is not None and is_leaf(tree) else _kind_of[cls]
     if kind is None:
         out.append(tree)
         return _LEAF
-    children, _, data = kind.flatten(tree)
-    return TreeDef(type(tree), data, tuple(_flatten_into(c, is_leaf, out) for c in children))
+    before = len(out)
+    children, data = kind.flatten(tree)
+    structures = tuple([_flatten_into(c, is_leaf, out) for c in children])
+    return TreeDef(cls, data, structures, len(out) - before)
 
 
 def flatten_with_path(tree: PyTree) -> list[tuple[str, Any]]:
@@ -260,12 +286,12 @@ def flatten_with_path(tree: PyTree) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
 
     def walk(node: Any, path: str) -> None:
-        kind = _kind(node)
+        kind = _kind_of[type(node)]
         if kind is None:
             out.append((path, node))
             return
-        children, names, _ = kind.flatten(node)
-        for child, name in zip(children, names, strict=True):
+        children, _ = kind.flatten(node)
+        for child, name in zip(children, kind.names(node, len(children)), strict=True):
             walk(child, path + name)
 
     walk(tree, "")
@@ -274,7 +300,53 @@ def flatten_with_path(tree: PyTree) -> list[tuple[str, Any]]:
 
 def leaves(tree: PyTree) -> list[Any]:
     """The leaves of a pytree, in order."""
-    return flatten(tree)[0]
+    out: list[Any] = []
+    _leaves_into(tree, out)
+    return out
+
+
+def _leaves_into(tree: Any, out: list[Any]) -> None:
+    cls = type(tree)
+    kind = _kind_of[cls]
+    if kind is None:
+        out.append(tree)
+        return
+    children = [tree[k] for k in _sorted_keys(tree)] if cls is dict else kind.flatten(tree)[0]
+    for child in children:
+        _leaves_into(child, out)
+
+
+def leaves_like(treedef: TreeDef, tree: PyTree) -> list[Any] | None:
+    """The leaves of a pytree of the given structure; ``None`` where it has another."""
+    out: list[Any] = []
+    return out if _leaves_like(treedef, tree, out) else None
+
+
+def _leaves_like(treedef: TreeDef, tree: Any, out: list[Any]) -> bool:
+    cls = type(tree)
+    kind = _kind_of[cls]
+    if kind is None:
+        out.append(tree)
+        return treedef._type is None
+    if cls is not treedef._type:
+        return False
+    children: Any
+    if cls is dict:  # the order of its keys is known
+        keys = treedef._data.ordered
+        if len(tree) != len(keys):
+            return False
+        try:
+            children = [tree[key] for key in keys]
+        except KeyError:
+            return False
+    else:
+        children, data = kind.flatten(tree)
+        if data != treedef._data or len(children) != len(treedef._children):
+            return False
+    for structure, child in zip(treedef._children, children, strict=True):
+        if not _leaves_like(structure, child, out):
+            return False
+    return True
 
 
 def structure(tree: PyTree) -> TreeDef:
@@ -296,19 +368,14 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> PyTree:
     return _unflatten(treedef, iter(leaves))
 
 
-def _unflatten(treedef: TreeDef, leaves: Any) -> Any:
-    if treedef._type is None:
+def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
+    cls = treedef._type
+    if cls is None:
         return next(leaves)
-    children = [_unflatten(c, leaves) for c in treedef._children]
-    kind = _KINDS.get(treedef._type)
-    if kind is None:
-        if issubclass(treedef._type, tuple):
-            kind = _NAMEDTUPLE
-        else:
-            inherited = (b for b in treedef._type.__mro__ if b in _INHERITED)
-            base = next(inherited, None)
-            kind = _DATACLASS if base is None else _KINDS[base]
-    return kind.unflatten(treedef._type, treedef._data, children)
+    kind = _kind_of[cls]
+    assert kind is not None
+    children = [next(leaves) if c is _LEAF else _unflatten(c, leaves) for c in treedef._children]
+    return kind.unflatten(cls, treedef._data, children)
 
 
 def map(f: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
@@ -323,10 +390,10 @@ def map(f: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
     first, treedef = flatten(tree)
     columns = [first]
     for other in rest:
-        other_leaves, other_def = flatten(other)
-        if other_def != treedef:
+        other_leaves = leaves_like(treedef, other)
+        if other_leaves is None:
             raise InvalidArgumentError(
-                f"tree.map: the trees have different structures: {treedef} and {other_def}"
+                f"tree.map: the trees have different structures: {treedef} and {structure(other)}"
             )
         columns.append(other_leaves)
     return unflatten(treedef, [f(*args) for args in zip(*columns, strict=True)])
