@@ -7,7 +7,8 @@ result, still lazy, into the caller's graph. So transforms nest, and compute not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from ._girih import Tensor
@@ -63,9 +64,8 @@ def value_and_grad(
 
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         positions = _positions(wanted, len(args), name)
-        traced = _trace(fun, name, args, kwargs, positions, has_aux)
-        value, grads, aux = traced.run()
-        grads_out = grads[0] if single else grads
+        value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
+        grads_out = grads[0] if single else tuple(grads)
         return ((value, aux), grads_out) if has_aux else (value, grads_out)
 
     _copy_metadata(differentiated, fun, "value_and_grad")
@@ -96,66 +96,74 @@ def grad(
     return gradient
 
 
-class _Traced(NamedTuple):
-    """A function recorded with placeholders, ready to be differentiated."""
+def differentiate(
+    fun: Callable[[list[Tensor]], tuple[Any, Any]],
+    variables: list[Tensor],
+    name: str,
+    has_aux: bool,
+) -> tuple[Tensor, list[Tensor], Any]:
+    """The transform without pytrees of arguments.
 
-    trace: _girih.Trace
-    value: Tensor
-    placeholders: list[Tensor]
-    arguments: list[Tensor]
-    structures: list[tree.TreeDef]
-    aux: Any
+    Args:
+        fun: Called with a placeholder for each variable; returns the value and an auxiliary tree.
+        variables: What :func:`as_variables` returns.
+        name: For messages: of the user's function.
+        has_aux: For messages: whether that returns an auxiliary tree.
 
-    def run(self) -> tuple[Tensor, tuple[Any, ...], Any]:
-        """Value, gradients per argument, auxiliary output with the real arguments in place."""
-        aux_leaves, aux_def = tree.flatten(self.aux)
-        where = [i for i, leaf in enumerate(aux_leaves) if isinstance(leaf, Tensor)]
-        value, flat, aux = self.trace.value_and_grad(
-            self.value, self.placeholders, [aux_leaves[i] for i in where], self.arguments
-        )
-        for i, tensor in zip(where, aux, strict=True):
-            aux_leaves[i] = tensor
-        grads, start = [], 0
-        for treedef in self.structures:
-            end = start + treedef.num_leaves
-            grads.append(tree.unflatten(treedef, flat[start:end]))
-            start = end
-        return value, tuple(grads), tree.unflatten(aux_def, aux_leaves)
+    Returns:
+        The value, the gradients, and the auxiliary tree made of the variables.
+    """
+    trace = _girih.Trace()
+    stand_ins = [trace.placeholder(variable) for variable in variables]
+    result, aux = fun(stand_ins)
+    value = _checked_value(result, name, has_aux)
+    leaves, treedef = tree.flatten(aux)
+    where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    value, grads, resolved = trace.value_and_grad(
+        value, stand_ins, [leaves[i] for i in where], variables
+    )
+    for i, tensor in zip(where, resolved, strict=True):
+        leaves[i] = tensor
+    return value, grads, tree.unflatten(treedef, leaves)
 
 
-def _trace(
+def _with_trees(
     fun: Callable[..., Any],
     name: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     positions: Sequence[int],
     has_aux: bool,
-) -> _Traced:
-    trace = _girih.Trace()
-    call: list[Any] = list(args)
-    placeholders: list[Tensor] = []
-    arguments: list[Tensor] = []
+) -> tuple[Tensor, list[Any], Any]:
+    """Value, gradients per argument, auxiliary output."""
+    variables: list[Tensor] = []
     structures: list[tree.TreeDef] = []
     for position in positions:
         leaves, treedef = tree.flatten(args[position])
-        tensors = [
-            _as_variable(leaf, args[position], i, position, name) for i, leaf in enumerate(leaves)
-        ]
-        stand_ins = [trace.placeholder(tensor) for tensor in tensors]
-        call[position] = tree.unflatten(treedef, stand_ins)
-        placeholders += stand_ins
-        arguments += tensors
+        variables += as_variables(leaves, args[position], position, name)
         structures.append(treedef)
-    result = fun(*call, **kwargs)
-    aux: Any = None
-    if has_aux:
+
+    def with_stand_ins(stand_ins: list[Tensor]) -> tuple[Any, Any]:
+        call = list(args)
+        for position, argument in zip(positions, _split(structures, stand_ins), strict=True):
+            call[position] = argument
+        result = fun(*call, **kwargs)
+        if not has_aux:
+            return result, None
         if not isinstance(result, tuple) or len(result) != 2:
             raise InvalidArgumentError(
                 f"with has_aux=True {name} must return (value, aux), got {_describe(result)}"
             )
-        result, aux = result
-    value = _checked_value(result, name, has_aux)
-    return _Traced(trace, value, placeholders, arguments, structures, aux)
+        return result
+
+    value, grads, aux = differentiate(with_stand_ins, variables, name, has_aux)
+    return value, _split(structures, grads), aux
+
+
+def _split(structures: list[tree.TreeDef], leaves: list[Tensor]) -> list[Any]:
+    """The trees that the leaves, one tree's after the other's, make up."""
+    rest = iter(leaves)
+    return [tree.unflatten(s, islice(rest, s.num_leaves)) for s in structures]
 
 
 def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
@@ -169,6 +177,16 @@ def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
     if len(set(positions)) != len(positions):
         raise InvalidArgumentError(f"argnums {argnums} name an argument of {name} twice")
     return positions
+
+
+def as_variables(leaves: list[Any], argument: Any, position: int, name: str) -> list[Tensor]:
+    """The leaves of an argument as tensors that can be differentiated."""
+    return [
+        leaf
+        if type(leaf) is Tensor and leaf.dtype.name in _FLOATS
+        else _as_variable(leaf, argument, index, position, name)
+        for index, leaf in enumerate(leaves)
+    ]
 
 
 def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str) -> Tensor:

@@ -234,32 +234,79 @@ def _held(value: Any) -> list[Any]:
 
 
 def _has_modules(value: Any) -> bool:
-    return isinstance(value, Module) or any(_has_modules(v) for v in _held(value))
+    if isinstance(value, Module):
+        return True
+    if not isinstance(value, (list, tuple, dict)):
+        return False
+    for inner in value.values() if isinstance(value, dict) else value:
+        if _has_modules(inner):
+            return True
+    return False
 
 
-def _state(module: Module, parameters: bool, seen: set[int]) -> dict[str, Any]:
-    """A module's parameters, or its buffers, as a tree; nothing of modules seen before."""
+class Place:
+    """Where a tensor is held: the attributes of a module, and which of them it is."""
+
+    __slots__ = ("attributes", "name")
+
+    def __init__(self, attributes: dict[str, Any], name: str) -> None:
+        self.attributes = attributes
+        self.name = name
+
+
+def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
+    """A tree like that of the parameters, of where they are held, and where the buffers are.
+
+    Found once, places serve to read and replace all tensors any number of times.
+    """
+    buffers: list[Place] = []
+    return _state(module, True, set(), buffers), buffers
+
+
+def read(places: list[Place]) -> list[Tensor]:
+    """The tensors held there."""
+    return [place.attributes[place.name] for place in places]
+
+
+def write(places: list[Place], tensors: list[Tensor]) -> None:
+    """Replaces the tensors held there, without checks."""
+    for place, tensor in zip(places, tensors, strict=True):
+        place.attributes[place.name] = tensor
+
+
+def _state(
+    module: Module, parameters: bool, seen: set[int], others: list[Place] | None = None
+) -> dict[str, Any]:
+    """A module's parameters, or its buffers, as a tree; nothing of modules seen before.
+
+    With ``others`` the leaves are the places of the tensors, and those of the other kind go there.
+    """
     if id(module) in seen:
         return {}
     seen.add(id(module))
-    names = module.__dict__.get(_NAMES, ())
+    attributes = module.__dict__
+    names = attributes.get(_NAMES, ())
     out: dict[str, Any] = {}
-    for name, value in vars(module).items():
-        if isinstance(value, Tensor):
+    for name, value in attributes.items():
+        if type(value) is Tensor:
             if (name in names) == parameters:
-                out[name] = value
+                out[name] = value if others is None else Place(attributes, name)
+            elif others is not None:
+                others.append(Place(attributes, name))
         elif _has_modules(value):
-            out[name] = _container_state(value, parameters, seen)
+            out[name] = _container_state(value, parameters, seen, others)
     return out
 
 
-def _container_state(value: Any, parameters: bool, seen: set[int]) -> Any:
+def _container_state(
+    value: Any, parameters: bool, seen: set[int], others: list[Place] | None
+) -> Any:
     if isinstance(value, Module):
-        return _state(value, parameters, seen)
+        return _state(value, parameters, seen, others)
     if isinstance(value, dict):
-        return {k: _container_state(v, parameters, seen) for k, v in value.items()}
+        return {k: _container_state(v, parameters, seen, others) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_container_state(v, parameters, seen) for v in value]
+        return [_container_state(v, parameters, seen, others) for v in value]
     return None
 
 
@@ -378,32 +425,44 @@ def value_and_grad(
         [3.0]
     """
 
-    def with_parameters(parameters: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        model.update(parameters)
-        result = fun(*args, **kwargs)
-        aux = None
-        if has_aux:
-            if not isinstance(result, tuple) or len(result) != 2:
-                raise InvalidArgumentError(
-                    "nn.value_and_grad: with has_aux=True the function must return (value, aux)"
-                )
-            result, aux = result
-        # Buffers assigned while tracing are made of placeholders; the transform resolves them.
-        return result, (aux, model.buffers_tree())
-
-    with_parameters.__name__ = getattr(fun, "__name__", type(fun).__name__)
-    inner = transforms.value_and_grad(with_parameters, 0, has_aux=True)
+    name = getattr(fun, "__name__", type(fun).__name__)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        before, buffers = model.parameters_tree(), model.buffers_tree()
+        where, buffers = places_in(model)
+        places, treedef = tree.flatten(where)
+        parameters, buffered = read(places), read(buffers)
+        made: list[Place] = []
+
+        def with_parameters(stand_ins: list[Tensor]) -> tuple[Any, Any]:
+            nonlocal made
+            write(places, stand_ins)
+            result = fun(*args, **kwargs)
+            value, aux = _pair(result) if has_aux else (result, None)
+            # Buffers assigned while tracing are made of placeholders; the transform resolves them.
+            _, made = places_in(model)
+            return value, (aux, read(made))
+
         try:
-            (value, (aux, buffers)), grads = inner(before, args, kwargs)
+            variables = transforms.as_variables(parameters, where, 0, name)
+            value, grads, (aux, resolved) = transforms.differentiate(
+                with_parameters, variables, name, has_aux=True
+            )
+            buffers, buffered = made, resolved
         finally:
-            model.update(before)
-            model.update(buffers)
+            write(places, parameters)
+            write(buffers, buffered)
+        grads = tree.unflatten(treedef, grads)
         return ((value, aux), grads) if has_aux else (value, grads)
 
     return wrapped
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise InvalidArgumentError(
+            "nn.value_and_grad: with has_aux=True the function must return (value, aux)"
+        )
+    return result
 
 
 def _rebuild(_data: Any, _children: Any) -> Module:
