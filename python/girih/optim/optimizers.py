@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _girih, lazy, tree
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..nn.module import Module
+from ..nn.module import Module, places_in, read, write
 
 if TYPE_CHECKING:
     from .._girih import DType, Tensor
@@ -74,18 +74,30 @@ class Optimizer:
             InvalidArgumentError: Gradients or state have another structure than the parameters.
             ShapeError: A gradient has another shape than its parameter.
         """
-        if isinstance(target, Module):
-            target.update(self.update(target.parameters_tree(), grads))
-            return target
         if not self.state:
             self.init(target)
-        parameters, treedef = tree.flatten(target)
+        if not isinstance(target, Module):
+            parameters, treedef = tree.flatten(target)
+            return tree.unflatten(treedef, self._updated(target, parameters, treedef, grads))
+        where, _ = places_in(target)
+        places, treedef = tree.flatten(where)
+        parameters = read(places)
+        updated = self._updated(where, parameters, treedef, grads)
+        if [new.shape for new in updated] != [p.shape for p in parameters]:
+            target.update(tree.unflatten(treedef, updated))  # says which
+        write(places, updated)
+        return target
+
+    def _updated(
+        self, target: PyTree, parameters: list[Tensor], treedef: tree.TreeDef, grads: PyTree
+    ) -> list[Tensor]:
+        """The new parameters; ``target`` is only asked where in it a leaf is."""
         columns = [self._column(grads, treedef, "gradients")]
         columns += [self._column(self.state[s], treedef, f"state '{s}'") for s in self.slots]
 
         step = int(self.state["step"])
         scalars = _Scalars(self._scalars(step))
-        updated: list[list[Tensor]] = [[] for _ in range(1 + len(self.slots))]
+        rows: list[tuple[Tensor, ...]] = []
         for index, (p, g, *slots) in enumerate(zip(parameters, *columns, strict=True)):
             if p.shape != g.shape:
                 path = tree.flatten_with_path(target)[index][0]
@@ -95,12 +107,12 @@ class Optimizer:
                 )
             dtype = _compute_dtype(p)
             new = self._step(_cast(p, dtype), _cast(g, dtype), slots, scalars.of(dtype))
-            for out, tensor in zip(updated, (_cast(new[0], p.dtype), *new[1:]), strict=True):
-                out.append(tensor)
+            rows.append((_cast(new[0], p.dtype), *new[1:]))
+        updated, *states = zip(*rows, strict=True) if rows else [()] * (1 + len(self.slots))
+        trees = [tree.unflatten(treedef, column) for column in states]
         # Only now, when nothing can fail any more.
-        trees = [tree.unflatten(treedef, column) for column in updated]
-        self.state = {"step": step + 1, **dict(zip(self.slots, trees[1:], strict=True))}
-        return trees[0]
+        self.state = {"step": step + 1, **dict(zip(self.slots, trees, strict=True))}
+        return list(updated)
 
     @property
     def lr(self) -> float:
@@ -113,10 +125,11 @@ class Optimizer:
         self.learning_rate = value
 
     def _column(self, values: PyTree, treedef: tree.TreeDef, what: str) -> list[Any]:
-        leaves, found = tree.flatten(values)
-        if found != treedef:
+        leaves = tree.leaves_like(treedef, values)
+        if leaves is None:
             raise InvalidArgumentError(
-                f"{type(self).__name__}.update: parameters are {treedef}, {what} {found}"
+                f"{type(self).__name__}.update: parameters are {treedef}, {what} "
+                f"{tree.structure(values)}"
             )
         return leaves
 
