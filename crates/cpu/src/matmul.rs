@@ -92,6 +92,41 @@ struct View<T> {
     columns: isize,
 }
 
+/// Has the library measure the caches, which it does once, in its first product. Were that one on
+/// the scheduler's thread when the process forks, every product of the child would wait for it.
+fn learn_caches() {
+    const N: usize = 32;
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let (zeros, mut out) = (vec![0f32; N * N], vec![0f32; N * N]);
+        let (a, c, one, n) = (zeros.as_ptr(), out.as_mut_ptr(), 1, N as isize);
+        // SAFETY: three dense matrices of N by N, of which only the first is written.
+        unsafe {
+            gemm(
+                N,
+                N,
+                N,
+                c,
+                one,
+                n,
+                false,
+                a,
+                one,
+                n,
+                a,
+                one,
+                n,
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    });
+}
+
 impl Matmul {
     /// `None` for integers, whose products the portable executor computes.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Matmul> {
@@ -99,6 +134,7 @@ impl Matmul {
         if !lhs.dtype.is_float() {
             return None;
         }
+        learn_caches();
         let p = kernel.parallel;
         let (m, n, k) = (kernel.extents[p - 2], kernel.extents[p - 1], kernel.reduced());
         let wide = matches!(lhs.dtype, DType::F32 | DType::F64);

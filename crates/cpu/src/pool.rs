@@ -7,6 +7,7 @@
 //! Which chunks exist is the caller's matter and never depends on the number of threads.
 
 use girih_kernel::{ExecError, Scratch};
+use girih_runtime::fork;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,15 +65,13 @@ pub struct Pool {
     team: AtomicPtr<Team>,
 }
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
-
-/// Counts forks of the process in the child, where workers do not exist.
+/// Has forks of the process counted in the child, where workers do not exist.
 fn watch_forks() {
     #[cfg(unix)]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
         extern "C" fn forked() {
-            FORKS.fetch_add(1, Relaxed);
+            fork::note();
         }
         // SAFETY: the handler only touches an atomic.
         ONCE.call_once(|| unsafe {
@@ -121,8 +120,19 @@ impl Pool {
         unsafe { &*old }.dismiss();
     }
 
+    /// The team; a new one in the child of a fork, which the old one's workers did not survive and
+    /// whose locks they may have taken with them.
     fn team(&self) -> &'static Team {
         // SAFETY: the pointer comes from a box that is never freed.
+        let team = unsafe { &*self.team.load(Acquire) };
+        if team.forks == fork::count() {
+            return team;
+        }
+        let new = Box::into_raw(Box::new(Team::new(team.threads)));
+        let old = std::ptr::from_ref(team).cast_mut();
+        // Where another thread was quicker, its team stays and this one is idle for good.
+        let _ = self.team.compare_exchange(old, new, AcqRel, Acquire);
+        // SAFETY: as above.
         unsafe { &*self.team.load(Acquire) }
     }
 
@@ -141,15 +151,10 @@ impl Pool {
     /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
     /// [`ExecError::Panicked`]. Chunks after a failed one may or may not have run.
     pub fn run(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
-        let mut team = self.team();
+        let team = self.team();
         let shared = chunks > 1 && team.threads > 1 && cost_ns >= SPLIT_NS;
         if !shared || chunks as u64 > CHUNK_MASK {
             return alone(chunks, job);
-        }
-        if team.forks != FORKS.load(Relaxed) {
-            // The old team's workers did not survive the fork.
-            self.replace(Team::new(team.threads));
-            team = self.team();
         }
         if team.busy.swap(true, Acquire) {
             return alone(chunks, job);
@@ -220,7 +225,7 @@ impl Team {
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             threads,
-            forks: FORKS.load(Relaxed),
+            forks: fork::count(),
         }
     }
 
@@ -252,7 +257,7 @@ impl Team {
 
     fn dismiss(&self) {
         self.stop.store(true, Release);
-        if self.forks == FORKS.load(Relaxed) {
+        if self.forks == fork::count() {
             self.wake();
         }
     }

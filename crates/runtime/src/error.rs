@@ -95,6 +95,9 @@ pub enum Error {
     /// An earlier submission that this one needs has failed.
     #[error("an operation this one depends on has failed: {0}")]
     Dependency(Box<Error>),
+    /// The process forked, and this is the child; the parent has the outcome.
+    #[error("the run was under way in another thread when the process forked")]
+    Forked,
     /// The plan's binary is not loaded on the device.
     #[error("program {index} of the plan is not loaded")]
     NotLoaded {

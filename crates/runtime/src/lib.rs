@@ -12,6 +12,7 @@ pub mod cache;
 pub mod device;
 pub mod error;
 pub mod executor;
+pub mod fork;
 pub mod handle;
 pub mod plan;
 pub mod queue;

@@ -1,7 +1,7 @@
 //! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
 //! events by which their progress is seen.
 
-use crate::{ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler};
+use crate::{ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, fork};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,10 +55,11 @@ impl fmt::Debug for ControlBlock {
 }
 
 /// The outcome of a submission, for anyone to wait on.
-#[derive(Default)]
 pub struct Completion {
     state: Mutex<Progress>,
     done: Condvar,
+    /// Forks of the process before: in a later one nobody is left to bring the outcome.
+    forks: u64,
 }
 
 #[derive(Default)]
@@ -73,12 +74,19 @@ type Continuation = Box<dyn FnOnce(&Result<()>) + Send>;
 impl Completion {
     /// A completion that has not happened.
     pub fn pending() -> Arc<Completion> {
-        Arc::default()
+        let (state, done) = (Mutex::default(), Condvar::new());
+        Arc::new(Completion { state, done, forks: fork::count() })
     }
 
     /// The outcome, if there is one yet.
     pub fn poll(&self) -> Option<Result<()>> {
-        self.lock().result.clone()
+        self.outcome(&self.lock())
+    }
+
+    /// What was under way when the process forked has failed in the child.
+    fn outcome(&self, state: &Progress) -> Option<Result<()>> {
+        let lost = || (self.forks != fork::count()).then_some(Err(Error::Forked));
+        state.result.clone().or_else(lost)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
@@ -90,8 +98,8 @@ impl Completion {
     pub fn wait(&self) -> Result<()> {
         let mut state = self.lock();
         loop {
-            match &state.result {
-                Some(outcome) => return outcome.clone(),
+            match self.outcome(&state) {
+                Some(outcome) => return outcome,
                 None => state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }

@@ -6,7 +6,7 @@
 //! needed.
 
 use crate::queue::Submission;
-use crate::{ControlBlock, Device, Error, Result};
+use crate::{ControlBlock, Device, Error, Result, fork};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,8 @@ struct State {
     pending: usize,
     worker: bool,
     closed: bool,
+    /// Forks of the process that the state knows of.
+    forks: u64,
 }
 
 #[derive(Default)]
@@ -48,7 +50,8 @@ struct Queue {
 impl Scheduler {
     /// A scheduler for a device, with no queues.
     pub fn new(device: Arc<dyn Device>) -> Arc<Scheduler> {
-        let shared = Shared { device, state: Mutex::default(), changed: Condvar::new() };
+        let state = Mutex::new(State { forks: fork::count(), ..State::default() });
+        let shared = Shared { device, state, changed: Condvar::new() };
         Arc::new(Scheduler { shared: Arc::new(shared) })
     }
 
@@ -146,7 +149,17 @@ impl Drop for Scheduler {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Each critical section leaves the state whole, also when it unwinds.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let forks = fork::count();
+        if state.forks != forks {
+            state.forks = forks;
+            let lost = state.forget_the_parents_work();
+            drop(state);
+            // Outside the lock: what it holds may be the last of its kind.
+            drop(lost);
+            return self.lock();
+        }
+        state
     }
 
     /// Runs submissions as they become ready: until closed if `wait`, else until none is ready.
@@ -243,6 +256,20 @@ impl State {
             }
         }
         None
+    }
+
+    /// After a fork: the worker is gone, and with it what it ran.
+    fn forget_the_parents_work(&mut self) -> Vec<Submission> {
+        (self.worker, self.pending) = (false, 0);
+        let mut lost = Vec::new();
+        for slot in &mut self.queues {
+            if let Some(queue) = slot {
+                queue.busy = false;
+                lost.extend(queue.pending.drain(..));
+            }
+            slot.take_if(|queue| queue.abandoned);
+        }
+        lost
     }
 
     fn reap(&mut self, index: usize) {
