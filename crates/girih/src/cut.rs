@@ -1,8 +1,8 @@
 //! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
 
-use crate::location::Location;
 use crate::node::{Node, State, drop_state};
 use crate::{Error, Result, Tensor};
+use girih_ir::graph::Node as GraphNode;
 use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
 use girih_runtime::{Argument, Completion, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,17 +32,22 @@ impl CutGraph {
         self.outputs.iter().map(|id| self.nodes[id.index()].clone()).collect()
     }
 
-    /// Lines of the ops that an error most likely means.
-    pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<Location> {
+    /// Whether a node may read at positions that another holds: composites do if they take integers.
+    fn may_index(&self, node: &GraphNode) -> bool {
+        match node.op.class() {
+            Class::Index => true,
+            Class::Composite => node.inputs.iter().any(|&i| self.graph.spec(i).dtype.is_int()),
+            _ => false,
+        }
+    }
+
+    /// The ops that an error most likely means: line, name, shape and dtype.
+    pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<String> {
         use girih_runtime::Error::{IndexOutOfBounds, OutOfMemory};
-        let at = |id: NodeId| self.nodes[id.index()].location();
         let ids: Vec<NodeId> = match error {
-            IndexOutOfBounds { .. } => self
-                .graph
-                .nodes()
-                .filter(|(_, n)| n.op.class() == Class::Index)
-                .map(|n| n.0)
-                .collect(),
+            IndexOutOfBounds { .. } => {
+                self.graph.nodes().filter(|(_, n)| self.may_index(n)).map(|n| n.0).collect()
+            }
             OutOfMemory { .. } => self
                 .graph
                 .ids()
@@ -51,7 +56,14 @@ impl CutGraph {
                 .collect(),
             _ => self.outputs.clone(),
         };
-        ids.into_iter().map(at).filter(|l| l.is_known()).collect()
+        let describe = |id: NodeId| {
+            let (op, spec) = (self.graph.node(id).op.name(), self.graph.spec(id));
+            match self.nodes[id.index()].location() {
+                line if line.is_known() => format!("{op} -> {spec}, recorded at {line}"),
+                _ => format!("{op} -> {spec}"),
+            }
+        };
+        ids.into_iter().map(describe).collect()
     }
 }
 
@@ -120,7 +132,7 @@ impl Walk {
                         return Err(Error::TracedValue {
                             what: "evaluation",
                             shape: node.shape().to_string(),
-                            at: at.iter().map(Location::to_string).collect(),
+                            at: at.iter().map(|line| format!("recorded at {line}")).collect(),
                         });
                     }
                     Leaf::No => self.enter(node),

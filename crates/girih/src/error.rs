@@ -1,6 +1,5 @@
 //! The errors a user of the library meets.
 
-use crate::location::Location;
 use std::fmt;
 
 /// Result of the library's fallible functions.
@@ -21,7 +20,8 @@ pub enum Error {
     Evaluation {
         /// What the runtime says.
         source: Box<girih_runtime::Error>,
-        /// The lines that recorded the ops that may be meant, most likely first.
+        /// The ops that may be meant, most likely first: name, dtype and shape, and at the end the
+        /// line that recorded it.
         at: Vec<String>,
     },
     /// The value of a placeholder was asked for while a function is traced.
@@ -71,15 +71,14 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn evaluation(source: girih_runtime::Error, at: Vec<Location>) -> Error {
-        let mut lines: Vec<String> = Vec::new();
-        for location in at {
-            let line = location.to_string();
-            if !lines.contains(&line) {
-                lines.push(line);
+    pub(crate) fn evaluation(source: girih_runtime::Error, ops: Vec<String>) -> Error {
+        let mut at: Vec<String> = Vec::new();
+        for op in ops {
+            if !at.contains(&op) {
+                at.push(op);
             }
         }
-        Error::Evaluation { source: Box::new(source), at: lines }
+        Error::Evaluation { source: Box::new(source), at }
     }
 }
 
@@ -89,8 +88,8 @@ impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
             [] => Ok(()),
-            [one] => write!(f, " (recorded at {one})"),
-            many => write!(f, " (recorded at one of {})", many.join(", ")),
+            [one] => write!(f, " ({one})"),
+            many => write!(f, " (one of: {})", many.join("; ")),
         }
     }
 }
