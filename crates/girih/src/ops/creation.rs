@@ -56,25 +56,30 @@ impl Tensor {
         Ok(Tensor::with_state(op, &spec, State::Leaf))
     }
 
-    /// `start, start + step, …` up to but without `stop`.
+    /// `start, start + step, …` up to but without `stop`, exact if all three are integers.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a step of zero or bounds that are not finite.
+    /// Errors: [`Error::InvalidArgument`] for a step of zero, bounds that are not finite, or a
+    /// tensor; a dtype error if the dtype cannot hold an integer of the range.
     #[track_caller]
-    pub fn arange(start: f64, stop: f64, step: f64, dtype: DType) -> Result<Tensor> {
+    pub fn arange<'a>(
+        start: impl Into<Operand<'a>>,
+        stop: impl Into<Operand<'a>>,
+        step: impl Into<Operand<'a>>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let (start, stop, step) = (start.into(), stop.into(), step.into());
+        if let (Some(start), Some(stop), Some(step)) = (whole(start), whole(stop), whole(step))
+            && !dtype.is_float()
+        {
+            return whole_range(start, stop, step, dtype);
+        }
+        let (start, stop, step) = (real(start)?, real(stop)?, real(step)?);
         let count = ((stop - start) / step).ceil();
         let finite = [start, stop, step].iter().all(|v| v.is_finite());
         if step == 0.0 || !finite || count.is_nan() {
-            return Err(Error::InvalidArgument(format!(
-                "arange: no range from {start} to {stop} by {step}; all three must be finite and \
-                 the step not zero"
-            )));
+            return Err(no_range(start, stop, step));
         }
         let n = Shape::from_signed("arange", &[count.max(0.0) as i64])?;
-        let whole = [start, step].iter().all(|v| v.fract() == 0.0);
-        if !dtype.is_float() && whole {
-            let steps = Tensor::iota(n, 0, DType::I64)?;
-            return scaled(&steps, start as i64, step as i64)?.astype(dtype);
-        }
         // Computed in f64 and rounded once.
         let steps = Tensor::iota(n, 0, DType::F64)?;
         steps.mul(step)?.add(start)?.astype(dtype)
@@ -114,7 +119,54 @@ impl Tensor {
     }
 }
 
-fn scaled(steps: &Tensor, start: i64, step: i64) -> Result<Tensor> {
-    let scaled = if step == 1 { steps.clone() } else { steps.mul(step)? };
-    if start == 0 { Ok(scaled) } else { scaled.add(start) }
+/// An integer, or a float without a fraction that 64 bits hold exactly.
+fn whole(value: Operand<'_>) -> Option<i64> {
+    match value {
+        Operand::Bool(v) => Some(v as i64),
+        Operand::Int(v) => Some(v),
+        Operand::Float(v) => {
+            (v.fract() == 0.0 && v.abs() <= (1u64 << 53) as f64).then_some(v as i64)
+        }
+        Operand::Tensor(_) => None,
+    }
+}
+
+fn real(value: Operand<'_>) -> Result<f64> {
+    match value {
+        Operand::Bool(v) => Ok(v as i64 as f64),
+        Operand::Int(v) => Ok(v as f64),
+        Operand::Float(v) => Ok(v),
+        Operand::Tensor(_) => {
+            Err(Error::InvalidArgument("arange: the bounds must be numbers, got a tensor".into()))
+        }
+    }
+}
+
+fn no_range(
+    start: impl std::fmt::Display,
+    stop: impl std::fmt::Display,
+    step: impl std::fmt::Display,
+) -> Error {
+    Error::InvalidArgument(format!(
+        "arange: no range from {start} to {stop} by {step}; all three must be finite and the step \
+         not zero"
+    ))
+}
+
+#[track_caller]
+fn whole_range(start: i64, stop: i64, step: i64, dtype: DType) -> Result<Tensor> {
+    if step == 0 {
+        return Err(no_range(start, stop, step));
+    }
+    let (distance, stride) = (stop as i128 - start as i128, step as i128);
+    let count = ((distance + stride - stride.signum()) / stride).max(0);
+    let n = Shape::from_signed("arange", &[count.try_into().unwrap_or(i64::MAX)])?;
+    if count > 0 {
+        // The ends decide whether the dtype holds them all; the last is before `stop`, an i64.
+        int_literal(start, dtype)?;
+        int_literal((start as i128 + (count - 1) * stride) as i64, dtype)?;
+    }
+    let steps = Tensor::iota(n, 0, DType::I64)?;
+    let scaled = if step == 1 { steps } else { steps.mul(step)? };
+    if start == 0 { scaled.astype(dtype) } else { scaled.add(start)?.astype(dtype) }
 }

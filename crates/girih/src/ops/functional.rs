@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, Op, OpCode, Real};
+use girih_ir::{Attrs, DType, Op, OpCode, Real};
 
 impl Tensor {
     /// Matrix product with NumPy's rules: vectors are rows or columns, leading axes broadcast.
@@ -10,7 +10,11 @@ impl Tensor {
     /// Errors: a shape error for scalars and for inner sizes that differ.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
-        let dtype = self.dtype().promote(other.dtype()).promote(girih_ir::DType::U8);
+        // Sums of products of truth values count, as their sums and products do.
+        let dtype = match self.dtype().promote(other.dtype()) {
+            DType::Bool => crate::default_int(),
+            dtype => dtype,
+        };
         let (a, b) = (self.astype(dtype)?, other.astype(dtype)?);
         let (a_shape, b_shape) = (a.shape(), b.shape());
         let scalar = a_shape.rank() == 0 || b_shape.rank() == 0;
