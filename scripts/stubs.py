@@ -131,7 +131,7 @@ FREE = [
     ("arange", "start: float, stop: float | None = ..., step: float = ..., *, dtype: DType | str | None = ...", "Tensor", "Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float."),
     ("linspace", "start: float, stop: float, num: int = ..., *, endpoint: bool = ..., dtype: DType | str | None = ...", "Tensor", "num evenly spaced numbers from start to stop."),
     ("eye", "n: int, m: int | None = ..., k: int = ..., *, dtype: DType | str | None = ...", "Tensor", "Ones on the k-th diagonal, zeros elsewhere."),
-    ("full", "shape: int | Sequence[int], value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value."),
+    ("full", "shape: int | Sequence[int], value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value, which may be a tensor that broadcasts to the shape."),
     ("zeros", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "All zero; float32 by default."),
     ("ones", "*shape: int | Sequence[int], dtype: DType | str | None = ...", "Tensor", "All one; float32 by default."),
     ("full_like", "x: _TensorLike, value: float, *, dtype: DType | str | None = ...", "Tensor", "All one value, in the shape and dtype of x."),

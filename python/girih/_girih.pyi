@@ -805,7 +805,7 @@ def linspace(
 def eye(n: int, m: int | None = ..., k: int = ..., *, dtype: DType | str | None = ...) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
 def full(shape: int | Sequence[int], value: float, *, dtype: DType | str | None = ...) -> Tensor:
-    """All one value."""
+    """All one value, which may be a tensor that broadcasts to the shape."""
 def zeros(*shape: int | Sequence[int], dtype: DType | str | None = ...) -> Tensor:
     """All zero; float32 by default."""
 def ones(*shape: int | Sequence[int], dtype: DType | str | None = ...) -> Tensor:

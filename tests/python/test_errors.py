@@ -32,9 +32,17 @@ CASES = {
     "permute": (lambda: gr.ones(A).permute(0, 0), gr.AxisError, ValueError, ["permute"]),
     "unknown dtype": (lambda: gr.zeros([1], dtype="float8"), gr.DTypeError, TypeError, ["float8", "float32"]),
     "dtype of an op": (lambda: ~gr.ones(A), gr.DTypeError, TypeError, ["float32"]),
-    "scalar": (lambda: gr.ones([1], dtype=gr.int8) + 300, gr.DTypeError, TypeError, ["300", "int8"]),
+    "scalar": (lambda: gr.ones([1], dtype=gr.int8) + 300, gr.InvalidArgumentError, ValueError, ["300", "int8"]),
     "float index": (lambda: gr.take(gr.ones(A), gr.ones([1]), axis=0), gr.DTypeError, TypeError, ["take", "float32"]),
     "no number": (lambda: gr.asarray("x"), gr.DTypeError, TypeError, ["str"]),
+    "dict": (lambda: gr.exp({"a": 1}), gr.DTypeError, TypeError, ["dict"]),
+    "class": (lambda: gr.exp(np.float32), gr.DTypeError, TypeError, ["type"]),
+    "no DLPack": (lambda: gr.from_dlpack("x"), gr.DTypeError, TypeError, ["str", "__dlpack__"]),
+    "huge size": (lambda: gr.eye(2**70), gr.InvalidArgumentError, ValueError, [str(2**70)]),
+    "huge count": (lambda: gr.linspace(0, 1, -(2**70)), gr.InvalidArgumentError, ValueError, [str(2**70)]),
+    "huge axis": (lambda: gr.ones(A).swapaxes(2**70, 0), gr.InvalidArgumentError, ValueError, [str(2**70)]),
+    "negative classes": (lambda: gr.one_hot(gr.arange(3), -1), gr.ShapeError, ValueError, ["one_hot", "-1"]),
+    "range of a dtype": (lambda: gr.arange(300, dtype="int8"), gr.InvalidArgumentError, ValueError, ["299", "int8"]),
     "operand": (lambda: gr.add(gr.ones(A), object()), gr.DTypeError, TypeError, ["object"]),
     "index": (lambda: gr.ones(A)[2], gr.IndexOutOfBoundsError, IndexError, ["2", "size 2"]),
     "negative index": (lambda: gr.ones(A)[0, -4], gr.IndexOutOfBoundsError, IndexError, ["-4", "size 3"]),
@@ -115,10 +123,25 @@ def test_a_failed_index_leaves_the_rest_usable():
     assert x.tolist() == [2.0] * 3
 
 
-def test_errors_of_evaluation_name_the_users_line():
-    with pytest.raises(gr.GirihError) as e:
-        gr.take(gr.ones(A), gr.asarray([0, 7]), axis=0).eval()
-    assert "take" in str(e.value)
+def line_of(text):
+    """This file's line number of a marker, as errors write it."""
+    with open(__file__) as file:
+        return f"{__file__}:{next(i for i, line in enumerate(file, 1) if text in line)}"
+
+
+def test_errors_of_evaluation_name_op_shape_and_the_users_line():
+    embedding = gr.nn.Embedding(5, 3)
+    bad = embedding(gr.asarray([0, 7]))  # looked up here
+    with pytest.raises(gr.IndexOutOfBoundsError) as e:
+        bad.eval()
+    for word in ("take", "f32[2, 3]", line_of("  # looked up here"), "7", "5"):
+        assert word in str(e.value)
+    loss = gr.cross_entropy(gr.ones([2, 3]), gr.asarray([1, 5]))  # taken here
+    with pytest.raises(gr.IndexOutOfBoundsError, match="cross_entropy") as e:
+        loss.item()
+    assert line_of("  # taken here") in str(e.value)
+    with pytest.raises(gr.OutOfMemoryError, match=r"f32\[1000000, 1000000\]"):
+        gr.zeros([10**6, 10**6]).eval()
 
 
 def test_dtypes_compare_with_anything():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import copy
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -215,3 +216,51 @@ def test_every_public_function_has_a_docstring():
         thing = getattr(gr, name)
         if callable(thing):
             assert (thing.__doc__ or "").strip(), name
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "int64", "uint8", "float16", "float32", "float64"]
+)
+def test_numpy_scalars_are_read_before_they_go(dtype):
+    # The array interface of a NumPy scalar points into an array that only the interface holds.
+    values = [np.dtype(dtype).type(v) for v in (0, 1)] * 50
+    tensors = [gr.asarray(v) for v in values]
+    churn = [np.full((), 77, dtype) for _ in range(100)]
+    assert [t.item() for t in tensors] == [v.item() for v in values]
+    assert all(t.dtype.name == dtype and t.shape == () for t in tensors)
+    assert len(churn) == 100
+
+
+def test_dlpack_copies_when_asked():
+    t = gr.arange(4) * 2
+    array = np.from_dlpack(t, copy=True) if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else None
+    if array is not None:
+        array[0] = 7
+    assert t.tolist() == [0, 2, 4, 6]
+
+
+FORK = """
+import os
+import girih as gr
+x = gr.randn([300, 300]).eval()
+while True:
+    pending = gr.async_eval(x @ x @ x @ x @ x @ x)
+    if gr.is_lazy(pending):  # still under way
+        break
+pid = os.fork()
+if pid == 0:
+    ok = pending.sum().item() == (x @ x @ x @ x @ x @ x).sum().item()
+    ok = ok and gr.async_eval((x * 0 + 1).sum()).item() == 90000
+    ok = ok and (gr.ones([300, 300]) @ gr.ones([300, 300])).sum().item() == 300.0**3
+    os._exit(0 if ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert pending.shape == (300, 300) and pending.eval() is pending
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_computes_what_its_parent_was_computing():
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr

@@ -115,3 +115,15 @@ def test_cross_entropy(dtype):
     for reduction, want in (("none", rows), ("sum", rows.sum()), ("mean", rows.mean())):
         got = gr.cross_entropy(gr.asarray(logits), gr.asarray(labels), reduction=reduction)
         close(got, np.asarray(want).astype(dtype), RTOL[dtype] * 9, RTOL[dtype] * 9)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_matmul_of_integers_keeps_the_dtype_and_wraps(dtype):
+    a, b = sample((5, 70), dtype, 1), sample((70, 3), dtype, 2)
+    close(gr.asarray(a) @ gr.asarray(b), a @ b)
+
+
+def test_matmul_of_truth_values_counts():
+    a = gr.ones([2, 300], dtype="bool") @ gr.ones([300], dtype="bool")
+    assert a.dtype == gr.int64
+    assert a.tolist() == [300, 300]

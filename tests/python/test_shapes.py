@@ -201,3 +201,23 @@ def test_draws_are_evaluated_once():
     x = gr.randn([10])
     assert x.tolist() == x.tolist()
     assert (x - x).abs().sum().item() == 0
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(2**60, 2**60 + 3, 1), (-(2**63), -(2**63) + 5, 2), (2**63 - 1, 2**63 - 4, -1), (3, 9, -1),
+     (9, 3, 1), (0, -7, -3), (5, 5, 1), (0, 7, 100)],
+)  # fmt: skip
+def test_arange_of_integers_is_exact(bounds):
+    close(gr.arange(*bounds), np.arange(*bounds, dtype=np.int64))
+
+
+def test_full_of_a_tensor_is_lazy_and_exact():
+    value = gr.asarray(2**60 + 1)
+    lazy = value + 0
+    assert gr.full([2], lazy).is_lazy
+    assert lazy.is_lazy
+    assert gr.full([2], lazy).tolist() == [2**60 + 1] * 2
+    assert gr.full_like(gr.zeros([2]), np.float32(0.5)).tolist() == [0.5, 0.5]
+    gradient = gr.grad(lambda v: (gr.full([3], v) ** 2).sum())(gr.asarray(2.0))
+    assert gradient.item() == 12.0

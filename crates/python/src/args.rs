@@ -83,6 +83,21 @@ pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     object.extract().map_err(|_| invalid(format!("the integer {object} does not fit in 64 bits")))
 }
 
+/// An integer argument: what is none is a `TypeError`, what does not fit 64 bits a Girih error.
+#[derive(Clone, Copy)]
+pub struct IntArg(pub i64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            return integer(&object).map(IntArg);
+        }
+        object.extract().map(IntArg)
+    }
+}
+
 /// Axes: one integer, several, or none given.
 #[derive(Default)]
 pub struct Axes(pub Option<SmallVec<[i64; 4]>>);

@@ -1,6 +1,6 @@
 //! Functions that make tensors from nothing but numbers: constants, ranges, random draws.
 
-use crate::args::{OperandArg, ShapeArg, TensorArg, sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, TensorArg, sizes};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -16,18 +16,24 @@ fn scalar_dtype(dtype: Option<DTypeArg>, scalars: &[&OperandArg]) -> DType {
     dtype.map_or(default, |d| d.0)
 }
 
-fn real(op: &str, value: &OperandArg) -> PyResult<f64> {
-    match value {
-        OperandArg::Float(v) => Ok(*v),
-        OperandArg::Int(v) => Ok(*v as f64),
-        OperandArg::Bool(v) => Ok(*v as i64 as f64),
-        OperandArg::Tensor(t) if t.numel() == 1 => {
-            t.reshape(&[]).and_then(|t| t.to_f64_vec()).map(|v| v[0]).py()
-        }
-        OperandArg::Tensor(t) => {
-            Err(invalid(format!("{op}: a number is expected, got a tensor {}", t.spec())))
-        }
+/// A number, read from a tensor of one element if need be; integers stay exact.
+fn number(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<OperandArg> {
+    let OperandArg::Tensor(tensor) = value else { return Ok(value) };
+    if tensor.numel() != 1 {
+        let spec = tensor.spec();
+        return Err(invalid(format!("{op}: a number is expected, got a tensor {spec}")));
     }
+    let value = crate::data::to_list(py, &tensor.reshape(&[]).py()?)?;
+    value.extract()
+}
+
+fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
+    Ok(match number(py, op, value)? {
+        OperandArg::Float(v) => v,
+        OperandArg::Int(v) => v as f64,
+        OperandArg::Bool(v) => v as i64 as f64,
+        OperandArg::Tensor(_) => unreachable!("a number is no tensor"),
+    })
 }
 
 /// Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float.
@@ -45,79 +51,80 @@ fn arange(
         Some(stop) => (start, stop),
         None => (OperandArg::Int(0), start),
     };
+    let value = |v| number(py, "arange", v);
+    let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
     let dtype = scalar_dtype(dtype, &[&start, &stop, &step]);
-    let value = |v| real("arange", v);
-    out(Tensor::arange(value(&start)?, value(&stop)?, value(&step)?, dtype))
+    out(Tensor::arange(start.operand(), stop.operand(), step.operand(), dtype))
 }
 
 /// num evenly spaced numbers from start to stop.
 #[pyfunction]
-#[pyo3(signature = (start, stop, num=50, *, endpoint=true, dtype=None))]
+#[pyo3(signature = (start, stop, num=IntArg(50), *, endpoint=true, dtype=None))]
 fn linspace(
     py: Python<'_>,
     start: OperandArg,
     stop: OperandArg,
-    num: i64,
+    num: IntArg,
     endpoint: bool,
     dtype: Option<DTypeArg>,
 ) -> Out {
     location::enter(py);
-    let num = Shape::from_signed("linspace", &[num]).py()?.numel();
-    let (start, stop) = (real("linspace", &start)?, real("linspace", &stop)?);
+    let num = Shape::from_signed("linspace", &[num.0]).py()?.numel();
+    let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
     out(Tensor::linspace(start, stop, num, endpoint, dtype.map_or(DType::F32, |d| d.0)))
 }
 
 /// Ones on the k-th diagonal, zeros elsewhere.
 #[pyfunction]
-#[pyo3(signature = (n, m=None, k=0, *, dtype=None))]
-fn eye(py: Python<'_>, n: i64, m: Option<i64>, k: i64, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
+fn eye(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
     location::enter(py);
-    let shape = Shape::from_signed("eye", &[n, m.unwrap_or(n)]).py()?;
-    out(Tensor::eye(shape[0], shape[1], k, dtype.map_or(DType::F32, |d| d.0)))
+    let shape = Shape::from_signed("eye", &[n.0, m.unwrap_or(n).0]).py()?;
+    out(Tensor::eye(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
 
-fn filled(op: &'static str, value: &OperandArg, shape: Shape, dtype: DType) -> Out {
-    let constant = match value {
-        OperandArg::Tensor(_) => {
-            let value = real(op, value)?;
-            Tensor::full(value, shape, dtype)
-        }
+fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {
+    out(match value {
+        OperandArg::Tensor(t) => t.astype(dtype).and_then(|t| t.broadcast_to(shape)),
         value => Tensor::full(value.operand(), shape, dtype),
-    };
-    out(constant)
+    })
 }
 
-/// All one value.
+/// All one value, which may be a tensor that broadcasts to the shape.
 #[pyfunction]
 #[pyo3(signature = (shape, value, *, dtype=None))]
-fn full(shape: ShapeArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+fn full(py: Python<'_>, shape: ShapeArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
     let default = match value {
         OperandArg::Bool(_) => DType::Bool,
         OperandArg::Int(_) => girih::default_int(),
         OperandArg::Float(_) => DType::F32,
         OperandArg::Tensor(ref t) => t.dtype(),
     };
-    filled("full", &value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
+    filled(&value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
 }
 
 /// All one value, in the shape and dtype of x.
 #[pyfunction]
 #[pyo3(signature = (x, value, *, dtype=None))]
-fn full_like(x: TensorArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
-    filled("full_like", &value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
+fn full_like(py: Python<'_>, x: TensorArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
+    filled(&value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
 }
 
 /// All zero, in the shape and dtype of x.
 #[pyfunction]
 #[pyo3(signature = (x, *, dtype=None))]
-fn zeros_like(x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+fn zeros_like(py: Python<'_>, x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
     out(Tensor::zeros(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
 }
 
 /// All one, in the shape and dtype of x.
 #[pyfunction]
 #[pyo3(signature = (x, *, dtype=None))]
-fn ones_like(x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+fn ones_like(py: Python<'_>, x: TensorArg, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
     out(Tensor::ones(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
 }
 
@@ -131,6 +138,7 @@ macro_rules! filled_shapes {
         #[pyfunction]
         #[pyo3(signature = (*shape, dtype=None))]
         fn $name(shape: &Bound<'_, PyTuple>, dtype: Option<DTypeArg>) -> Out {
+            location::enter(shape.py());
             let shape = shape_of(stringify!($name), shape)?;
             out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
         })*
@@ -149,13 +157,13 @@ filled_shapes! {
 #[pyo3(signature = (low, high=None, shape=ShapeArg(Vec::new()), *, dtype=None))]
 fn randint(
     py: Python<'_>,
-    low: i64,
-    high: Option<i64>,
+    low: IntArg,
+    high: Option<IntArg>,
     shape: ShapeArg,
     dtype: Option<DTypeArg>,
 ) -> Out {
     location::enter(py);
-    let (low, high) = high.map_or((0, low), |high| (low, high));
+    let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
     let dtype = dtype.map_or(girih::default_int(), |d| d.0);
     out(Tensor::randint(low, high, shape.shape("randint")?, dtype))
 }

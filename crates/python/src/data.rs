@@ -6,7 +6,7 @@ use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
 /// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
 /// object with NumPy's array interface, DLPack, or a buffer. Row-major memory of arrays is shared.
@@ -33,20 +33,21 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
     if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {
         return Nested::default().read(object, dtype);
     }
+    // A class has its instances' attributes.
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
+        return Err(not_array_like(object));
+    }
     if object.hasattr(intern!(object.py(), "__array_interface__"))? {
         return from_array_interface(object, copy);
     }
     if object.hasattr(intern!(object.py(), "__dlpack__"))? {
         return crate::dlpack::import(object, copy);
     }
-    if object.is_instance_of::<PyString>() {
-        return Err(not_array_like(object));
-    }
     if let Some(tensor) = from_buffer(object)? {
         return Ok(tensor);
     }
     let number = object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>();
-    if number || object.hasattr("__len__")? && object.hasattr("__getitem__")? {
+    if number || is_sequence(object)? {
         return Nested::default().read(object, dtype);
     }
     if object.hasattr("__float__")? {
@@ -176,8 +177,10 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         return Ok(true);
     }
-    let text = object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>();
-    Ok(!text && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
+    let other = object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyBytes>()
+        || object.hasattr("keys")?;
+    Ok(!other && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
 }
 
 /// The elements of a sequence as tensors, if any of them is a tensor or an array.
@@ -286,7 +289,8 @@ fn from_array_interface(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tenso
         strides.iter().zip(&dense).zip(spec.shape.iter()).all(|((a, b), &n)| n == 1 || a == b);
     if is_dense && !copy && address.is_multiple_of(dtype.size()) && spec.numel() > 0 {
         let handle = girih_runtime::DeviceHandle::physical(address as u64);
-        let owner = Box::new(object.clone().unbind());
+        // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
+        let owner = Box::new((object.clone().unbind(), interface.clone().unbind()));
         let buffer = girih_runtime::Buffer::foreign(handle, spec.size_bytes(), owner);
         return Ok(Tensor::from_value(&spec, girih_runtime::Value::new(buffer)));
     }

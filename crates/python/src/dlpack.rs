@@ -8,6 +8,7 @@ use girih::{DType, Tensor, TensorSpec};
 use girih_runtime::{Buffer, DeviceHandle, Value};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::{CStr, c_void};
@@ -58,6 +59,7 @@ struct ManagedVersioned {
 
 const CPU: i32 = 1;
 const READ_ONLY: u64 = 1;
+const IS_COPIED: u64 = 2;
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const USED_LEGACY: &CStr = c"used_dltensor";
@@ -99,7 +101,16 @@ pub fn export<'py>(
     py: Python<'py>,
     tensor: &Tensor,
     versioned: bool,
+    copy: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let copied;
+    let tensor = if copy {
+        let bytes = py.detach(|| tensor.to_bytes()).py()?;
+        copied = upload(py, &tensor.spec(), bytes)?;
+        &copied
+    } else {
+        tensor
+    };
     let (address, value) = py.detach(|| tensor.address()).py()?;
     let spec = tensor.spec();
     let mut export = Box::new(Export {
@@ -118,7 +129,7 @@ pub fn export<'py>(
     };
     let context = Box::into_raw(export).cast();
     let (pointer, name): (*mut c_void, &CStr) = if versioned {
-        let (major, minor, flags) = (1, 0, READ_ONLY);
+        let (major, minor, flags) = (1, 0, if copy { IS_COPIED } else { READ_ONLY });
         let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
         let managed = ManagedVersioned { major, minor, context, deleter, flags, tensor: dl };
         (Box::into_raw(Box::new(managed)).cast(), VERSIONED)
@@ -228,6 +239,11 @@ pub fn import(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
 }
 
 fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
+    if !object.hasattr(intern!(object.py(), "__dlpack__"))? {
+        let kind = object.get_type().name()?;
+        let message = format!("from_dlpack: a {kind} has no __dlpack__; use asarray");
+        return Err(exception("DTypeError", message));
+    }
     let kwargs = PyDict::new(object.py());
     kwargs.set_item("max_version", (1, 0))?;
     let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {

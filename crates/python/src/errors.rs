@@ -33,10 +33,7 @@ fn record_class(error: &girih_ir::Error) -> &'static str {
         | RankTooLarge { .. } => "ShapeError",
         AxisOutOfRange { .. } | DuplicateAxis { .. } => "AxisError",
         IndexOutOfBounds { .. } | TooManyIndices { .. } => "IndexOutOfBoundsError",
-        DTypeUnsupported { .. }
-        | DTypeMismatch { .. }
-        | UnknownDType { .. }
-        | ScalarOutOfRange { .. } => "DTypeError",
+        DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
         _ => "InvalidArgumentError",
     }
 }

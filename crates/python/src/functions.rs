@@ -1,11 +1,11 @@
 //! The module's functions, and the methods of the same names: one declaration makes both.
 
-use crate::args::{Axes, OperandArg, ShapeArg, TensorArg, axes, axis, keep, sizes};
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg, axes, axis, keep, sizes};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::{DType, Tensor};
+use girih::{DType, Shape, Tensor};
 use girih_ir::OpCode;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
@@ -449,9 +449,9 @@ fn transpose(x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
 
 /// Two axes exchanged.
 #[pyfunction]
-fn swapaxes(py: Python<'_>, x: TensorArg, axis1: i64, axis2: i64) -> Out {
+fn swapaxes(py: Python<'_>, x: TensorArg, axis1: IntArg, axis2: IntArg) -> Out {
     location::enter(py);
-    out(x.0.swapaxes(axis1, axis2))
+    out(x.0.swapaxes(axis1.0, axis2.0))
 }
 
 /// Stretched to a shape.
@@ -558,9 +558,15 @@ fn pad(x: TensorArg, widths: &Bound<'_, PyAny>, value: OperandArg) -> Out {
 /// One at each index along a new last axis, zero elsewhere; float32 by default.
 #[pyfunction]
 #[pyo3(signature = (indices, num_classes, *, dtype=None))]
-fn one_hot(py: Python<'_>, indices: TensorArg, num_classes: usize, dtype: Option<DTypeArg>) -> Out {
+fn one_hot(
+    py: Python<'_>,
+    indices: TensorArg,
+    num_classes: IntArg,
+    dtype: Option<DTypeArg>,
+) -> Out {
     location::enter(py);
-    out(indices.0.one_hot(num_classes, dtype.map_or(DType::F32, |d| d.0)))
+    let classes = Shape::from_signed("one_hot", &[num_classes.0]).py()?.numel();
+    out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
 
 /// Normalises over the last axes (their sizes; one int for the last axis' size), then scales and

@@ -1,5 +1,6 @@
 //! Evaluation, compilation, statistics and contexts.
 
+use crate::args::IntArg;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
 use girih::{CompilationInfo, CompileOptions, Graph, Tensor};
@@ -234,10 +235,24 @@ fn compile_options_without(names: Vec<String>) -> PyResult<(u32, u32)> {
     Ok((options.passes, options.fusion))
 }
 
+/// Any integer of 64 bits, with or without a sign.
+struct SeedArg(u64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for SeedArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(seed) = object.extract::<u64>() {
+            return Ok(SeedArg(seed));
+        }
+        object.extract::<IntArg>().map(|seed| SeedArg(seed.0 as u64))
+    }
+}
+
 /// Starts the random generator anew.
 #[pyfunction]
-fn manual_seed(seed: i64) {
-    girih::random::manual_seed(seed as u64);
+fn manual_seed(seed: SeedArg) {
+    girih::random::manual_seed(seed.0);
 }
 
 /// A line chart as SVG: `series` is a list of (name, [(x, y), ...]).

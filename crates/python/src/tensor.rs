@@ -1,7 +1,7 @@
 //! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
 //! `functions`.
 
-use crate::args::{OperandArg, sizes};
+use crate::args::{IntArg, OperandArg, sizes};
 use crate::data::{to_list, to_numpy};
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
@@ -348,9 +348,9 @@ impl PyTensor {
     }
 
     /// Two axes exchanged.
-    fn swapaxes(&self, py: Python<'_>, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+    fn swapaxes(&self, py: Python<'_>, axis1: IntArg, axis2: IntArg) -> PyResult<PyTensor> {
         location::enter(py);
-        self.0.swapaxes(axis1, axis2).map(PyTensor).py()
+        self.0.swapaxes(axis1.0, axis2.0).map(PyTensor).py()
     }
 
     /// Stretched to a shape.
@@ -468,12 +468,13 @@ impl PyTensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> MaybeTensor<'py> {
-        let _ = (stream, copy);
+        let _ = stream;
         if dl_device.is_some_and(|device| device != (1, 0)) {
             let message = "the tensor is on the CPU, DLPack device (1, 0)";
             return Err(pyo3::exceptions::PyBufferError::new_err(message));
         }
-        dlpack::export(py, &self.0, max_version.is_some_and(|(major, _)| major >= 1))
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        dlpack::export(py, &self.0, versioned, copy == Some(true))
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
