@@ -39,12 +39,14 @@ impl HostDevice {
     /// address range cannot be reserved.
     pub fn new(pool: &'static Pool) -> Result<HostDevice> {
         let size = match std::env::var(MEMORY_LIMIT) {
-            Ok(text) => parse_bytes(&text).ok_or_else(|| Error::Configuration {
-                variable: MEMORY_LIMIT,
-                value: text.clone(),
-                expected: "a number of bytes, such as 8000000000 or 8G",
-            })?,
-            Err(_) => memory_of_machine(),
+            Ok(text) if !text.is_empty() => {
+                parse_bytes(&text).ok_or_else(|| Error::Configuration {
+                    variable: MEMORY_LIMIT,
+                    value: text.clone(),
+                    expected: "a number of bytes, such as 8000000000 or 8G",
+                })?
+            }
+            _ => memory_of_machine(),
         };
         let size = size.next_multiple_of(1 << 21);
         let mut memory =

@@ -36,6 +36,10 @@ pub use cut::graph_of;
 pub use data::Element;
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
+// The layers below, for front ends in other languages.
+pub use girih_ir as ir;
+pub use girih_runtime as runtime;
+
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;

@@ -110,7 +110,7 @@ impl Nested {
     fn measure(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut level = object.clone();
         while is_sequence(&level)? {
-            if self.shape.len() >= girih_ir::MAX_RANK {
+            if self.shape.len() >= girih::ir::MAX_RANK {
                 return Err(invalid("asarray: the lists are nested too deeply for a tensor"));
             }
             let len = level.len()?;
@@ -288,11 +288,11 @@ fn from_array_interface(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tenso
     let is_dense =
         strides.iter().zip(&dense).zip(spec.shape.iter()).all(|((a, b), &n)| n == 1 || a == b);
     if is_dense && !copy && address.is_multiple_of(dtype.size()) && spec.numel() > 0 {
-        let handle = girih_runtime::DeviceHandle::physical(address as u64);
+        let handle = girih::runtime::DeviceHandle::physical(address as u64);
         // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
         let owner = Box::new((object.clone().unbind(), interface.clone().unbind()));
-        let buffer = girih_runtime::Buffer::foreign(handle, spec.size_bytes(), owner);
-        return Ok(Tensor::from_value(&spec, girih_runtime::Value::new(buffer)));
+        let buffer = girih::runtime::Buffer::foreign(handle, spec.size_bytes(), owner);
+        return Ok(Tensor::from_value(&spec, girih::runtime::Value::new(buffer)));
     }
     // SAFETY: the interface's owner, alive here, vouches for the memory that its shape and strides
     // reach.
@@ -349,7 +349,7 @@ struct Memory {
     address: u64,
     spec: TensorSpec,
     typestr: &'static str,
-    _value: girih_runtime::Value,
+    _value: girih::runtime::Value,
 }
 
 #[pymethods]

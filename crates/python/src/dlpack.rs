@@ -4,8 +4,8 @@
 use crate::data::{gather, upload};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::PyTensor;
+use girih::runtime::{Buffer, DeviceHandle, Value};
 use girih::{DType, Tensor, TensorSpec};
-use girih_runtime::{Buffer, DeviceHandle, Value};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;

@@ -23,8 +23,8 @@ fn class(error: &Error) -> &'static str {
     }
 }
 
-fn record_class(error: &girih_ir::Error) -> &'static str {
-    use girih_ir::Error::*;
+fn record_class(error: &girih::ir::Error) -> &'static str {
+    use girih::ir::Error::*;
     match error {
         ShapeMismatch { .. }
         | InvalidShape { .. }
@@ -38,8 +38,8 @@ fn record_class(error: &girih_ir::Error) -> &'static str {
     }
 }
 
-fn run_class(error: &girih_runtime::Error) -> &'static str {
-    use girih_runtime::Error::*;
+fn run_class(error: &girih::runtime::Error) -> &'static str {
+    use girih::runtime::Error::*;
     match error {
         OutOfMemory { .. } => "OutOfMemoryError",
         IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
@@ -85,7 +85,7 @@ impl<T> IntoPy<T> for girih::Result<T> {
     }
 }
 
-impl<T> IntoPy<T> for girih_ir::Result<T> {
+impl<T> IntoPy<T> for girih::ir::Result<T> {
     fn py(self) -> PyResult<T> {
         self.map_err(|error| raise(error.into()))
     }

@@ -5,8 +5,8 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
 use crate::tensor::PyTensor;
+use girih::ir::OpCode;
 use girih::{DType, Shape, Tensor};
-use girih_ir::OpCode;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
@@ -499,7 +499,7 @@ fn split(
     location::enter(sections.py());
     let axis = self::axis("split", axis, dim, 0)?;
     let shape = x.0.shape();
-    let at = girih_ir::shape::normalize_axis("split", axis, shape.rank()).py()?;
+    let at = girih::ir::shape::normalize_axis("split", axis, shape.rank()).py()?;
     let size = shape[at];
     let parts = if sections.is_instance_of::<PyInt>() {
         let count: usize = sections.extract().map_err(|_| {
@@ -587,7 +587,7 @@ fn layer_norm(
         let reason = "the last axes of the first must have the normalized sizes".to_string();
         let (op, lhs, rhs) = ("layer_norm", shape, sizes);
         return Err(crate::errors::raise(
-            girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
+            girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
         ));
     }
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));

@@ -75,7 +75,7 @@ impl PyCompilationInfo {
 
     /// The graph after the passes, as a picture.
     fn optimized_svg(&self) -> String {
-        girih_ir::svg::to_svg(&self.0.optimized)
+        girih::ir::svg::to_svg(&self.0.optimized)
     }
 
     fn __repr__(&self) -> String {
