@@ -183,3 +183,17 @@ def test_random_programs_with_a_warm_cache(program, leaves):
     gr.eval([ours[i] for i in wanted])
     for i in {*wanted, len(ours) - 1}:
         np.testing.assert_allclose(ours[i].numpy(), numpys[i], rtol=1e-10, atol=1e-10)
+
+
+def test_a_scalar_of_any_value_but_zero_and_one_is_an_argument():
+    w, g = gr.asarray([1.0, 2.0]), gr.asarray([0.5, 0.25])
+    gr.eval(w - 0.3 * g)
+    with Counters() as c:
+        for rate in (0.5, 2.0, -1.0, 0.1, 1e-8, 3):
+            np.testing.assert_allclose((w - rate * g).numpy(), w.numpy() - rate * g.numpy(), 1e-6)
+    assert (c["compiles"], c["hits"]) == (0, 6)
+    # An exponent says what is computed.
+    gr.eval(w**2)
+    with Counters() as c:
+        assert (w**3).tolist() == [1.0, 8.0]
+    assert c["compiles"] == 1

@@ -278,7 +278,7 @@ fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
 fn constant(node: &Node, arguments: &mut Vec<Argument>) -> Op {
     let &Attrs::Value(bits) = node.attrs() else { return node.op() };
     let value = Literal { dtype: node.dtype(), bits }.as_f64();
-    if [0.0, 1.0, -1.0, 2.0, 0.5].contains(&value) || !value.is_finite() {
+    if value == 0.0 || value == 1.0 || !value.is_finite() {
         return node.op();
     }
     arguments.push(Argument::Scalar(bits));

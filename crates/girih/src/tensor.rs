@@ -62,6 +62,16 @@ impl Tensor {
         Tensor::with_state(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
     }
 
+    /// A constant just recorded, its value made part of the program whatever it is.
+    pub(crate) fn into_literal(self) -> Tensor {
+        let mut state = self.node.state();
+        if let State::Leaf = *state {
+            *state = State::Literal;
+        }
+        drop(state);
+        self
+    }
+
     /// Shape and dtype.
     pub fn spec(&self) -> TensorSpec {
         self.node.spec()

@@ -118,7 +118,12 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
         }
         _ => {}
     }
-    let (a, b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
+    // An exponent says what is computed (a square, a root), so it is part of the program.
+    let scalar_exponent = code == OpCode::Pow && !matches!(b, Operand::Tensor(_));
+    let (a, mut b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
+    if scalar_exponent {
+        b = Cow::Owned(b.into_owned().into_literal());
+    }
     Tensor::record(code.into(), &[&a, &b])
 }
 
