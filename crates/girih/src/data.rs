@@ -94,9 +94,8 @@ impl Tensor {
     /// valid. On the host device the address is a pointer.
     pub fn address(&self) -> Result<(u64, girih_runtime::Value)> {
         let value = self.value()?;
-        eval::check_size(self, &value)?;
         let device = eval::executor()?.device();
-        Ok((device.resolve(value.handle(), self.spec().size_bytes())?, value))
+        Ok((value.address(self.spec().size_bytes(), device.as_ref())?, value))
     }
 
     /// All elements, row-major. Computes the tensor if need be.

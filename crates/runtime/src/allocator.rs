@@ -2,7 +2,7 @@
 //! device reserved once. Freed blocks coalesce with their neighbours and are reused while warm;
 //! nothing goes back to the operating system.
 
-use crate::{DeviceHandle, Error, Result};
+use crate::{Device, DeviceHandle, Error, Result};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -199,6 +199,18 @@ impl Buffer {
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }
+
+    /// Fails unless `size` bytes from the start are the buffer's.
+    pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
+        if size <= self.size_bytes {
+            return Ok(());
+        }
+        Err(Error::InvalidHandle {
+            device: device.properties().name.clone(),
+            handle: self.handle.to_string(),
+            size,
+        })
+    }
 }
 
 impl Drop for Buffer {
@@ -233,6 +245,20 @@ impl Value {
     /// Where the first element is.
     pub fn handle(&self) -> DeviceHandle {
         self.buffer.handle.offset(self.offset)
+    }
+
+    /// Fails unless the buffer holds `size` bytes from the first element on: values lent by front
+    /// ends are taken at their word for where they are, not for how long.
+    pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
+        self.buffer.check_size(self.offset.saturating_add(size), device)
+    }
+
+    /// The device address of the first element.
+    ///
+    /// Errors: [`Error::InvalidHandle`] unless `size` bytes from there are the value's.
+    pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
+        self.check_size(size, device)?;
+        device.resolve(self.handle(), size)
     }
 }
 

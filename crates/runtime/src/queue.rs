@@ -1,7 +1,9 @@
 //! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
 //! events by which their progress is seen.
 
-use crate::{ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, fork};
+use crate::{
+    ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, fork,
+};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -225,40 +227,38 @@ impl DeviceQueue {
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller than the source.
     pub fn copy_to_device(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        self.check_size(buffer, source.len())?;
-        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
-        self.enqueue(ControlBlock::CopyToDevice { source, target, buffer });
+        let block = self.upload(source, buffer)?;
+        self.enqueue(block);
         Ok(())
     }
 
-    /// Copies the first `size` bytes of `buffer` to the host; read them when the completion is
+    /// Copies the first `size` bytes of a value to the host; read them when the completion is
     /// there.
     ///
-    /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
+    /// Errors: [`Error::InvalidHandle`] if the value holds fewer.
     pub fn copy_from_device(
         &self,
-        buffer: &Arc<Buffer>,
+        value: &Value,
         size: usize,
     ) -> Result<(HostBytes, Arc<Completion>)> {
-        self.check_size(buffer, size)?;
-        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
-        let completion = self.enqueue(ControlBlock::CopyFromDevice {
-            source: buffer.handle(),
-            target: target.clone(),
-            buffer: buffer.clone(),
-        });
-        Ok((target, completion))
+        let (target, block) = self.download(value, size)?;
+        Ok((target, self.enqueue(block)))
     }
 
-    pub(crate) fn check_size(&self, buffer: &Buffer, size: usize) -> Result<()> {
-        if size <= buffer.size_bytes() {
-            return Ok(());
-        }
-        Err(Error::InvalidHandle {
-            device: self.scheduler.device().properties().name.clone(),
-            handle: buffer.handle().to_string(),
-            size,
-        })
+    /// The block that copies `source` to the start of `buffer`.
+    pub(crate) fn upload(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<ControlBlock> {
+        buffer.check_size(source.len(), self.scheduler.device().as_ref())?;
+        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
+        Ok(ControlBlock::CopyToDevice { source, target, buffer })
+    }
+
+    /// The block that copies the first `size` bytes of a value to the host, and where they go.
+    pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
+        value.check_size(size, self.scheduler.device().as_ref())?;
+        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
+        let (source, buffer) = (value.handle(), value.buffer.clone());
+        let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
+        Ok((target, block))
     }
 
     /// Launches a loaded program.

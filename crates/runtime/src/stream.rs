@@ -7,7 +7,7 @@ use crate::{
     Result, Scheduler, Step, Value,
 };
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Ordered, asynchronous submission of operations to one device.
 pub struct Stream {
@@ -75,22 +75,15 @@ impl Stream {
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
     pub fn upload(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        self.queue.check_size(buffer, source.len())?;
-        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
-        self.copy(ControlBlock::CopyToDevice { source, target, buffer })
+        self.copy(self.queue.upload(source, buffer)?)
     }
 
     /// Copies `size` bytes of a value to the host, after what was submitted before, and waits.
     ///
     /// Errors: [`Error::InvalidHandle`] if the value holds fewer.
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
-        self.queue.check_size(&value.buffer, value.offset.saturating_add(size))?;
-        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
-        self.copy(ControlBlock::CopyFromDevice {
-            source: value.handle(),
-            target: target.clone(),
-            buffer: value.buffer.clone(),
-        })?;
+        let (target, block) = self.queue.download(value, size)?;
+        self.copy(block)?;
         let mut bytes = target.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *bytes))
     }
