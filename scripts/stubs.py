@@ -7,11 +7,13 @@ by stubtest.
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from pathlib import Path
 
 PATH = Path(__file__).parent.parent / "python" / "girih" / "_girih.pyi"
+EXTENSION = Path(__file__).parent.parent / "crates" / "python" / "src" / "lib.rs"
 
 AXES = "axis: _Axes = ..., keepdims: _Flag = ..., *, dim: _Axes = ..., keepdim: _Flag = ..."
 AXIS = "axis: int | None = ..., *, dim: int | None = ..."
@@ -243,6 +245,8 @@ _Flag: TypeAlias = bool | None
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
 _TensorLike: TypeAlias = Tensor | SupportsFloat | Sequence[Any] | Any
 
+__all__ = []
+
 __version__: str
 '''
 
@@ -390,7 +394,17 @@ def stubs() -> str:
         out.append(function(name, f"{first}, {params}", "Tensor", doc))
     for name, params, result, doc in FREE:
         out.append(function(name, params, result, doc))
-    return "".join(out)
+    text = "".join(out)
+    names = re.findall(r"^(?:class |def )?([A-Za-z]\w*)(?:\(|:)", text, re.MULTILINE)
+    public = sorted({*names, "__version__"} - internal())
+    return text.replace("__all__ = []", "__all__ = [" + ", ".join(f'"{n}"' for n in public) + "]")
+
+
+def internal() -> set[str]:
+    """The names that the extension keeps for the package's own modules."""
+    rust = EXTENSION.read_text()
+    names = rust[rust.index("const INTERNAL") : rust.index("];")]
+    return set(re.findall(r'"(\w+)"', names))
 
 
 def main() -> int:

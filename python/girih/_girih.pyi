@@ -9,6 +9,8 @@ _Flag: TypeAlias = bool | None
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
 _TensorLike: TypeAlias = Tensor | SupportsFloat | Sequence[Any] | Any
 
+__all__ = ["CompilationInfo", "DType", "Graph", "Tensor", "__version__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "asarray", "asin", "asinh", "atan", "atan2", "atanh", "bfloat16", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "bool_", "broadcast_to", "ceil", "clip", "concat", "concatenate", "cos", "cosh", "cross_entropy", "divide", "equal", "erf", "exp", "exp2", "expand_dims", "expm1", "eye", "flip", "float16", "float32", "float64", "floor", "floor_divide", "from_dlpack", "full", "full_like", "gather", "gelu", "greater", "greater_equal", "int16", "int32", "int64", "int8", "isfinite", "isinf", "isnan", "layer_norm", "less", "less_equal", "line_plot", "linspace", "log", "log10", "log1p", "log2", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "manual_seed", "matmul", "max", "maximum", "mean", "min", "minimum", "multiply", "not_equal", "one_hot", "ones", "ones_like", "pad", "permute", "power", "prod", "rand", "randint", "randn", "reciprocal", "relu", "remainder", "reshape", "round", "rsqrt", "set_num_threads", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensor", "transpose", "trunc", "uint8", "unsqueeze", "var", "where", "zeros", "zeros_like"]
+
 __version__: str
 bool_: DType
 int8: DType

@@ -15,6 +15,30 @@ mod tensor;
 mod transform;
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+/// What only the package's own modules use. All else is public as `girih.…`.
+const INTERNAL: &[&str] = &[
+    "Memory",
+    "Trace",
+    "_restore",
+    "async_eval_many",
+    "bool",
+    "cache_stats",
+    "clear_cache",
+    "compile_graph",
+    "compile_options",
+    "compile_options_without",
+    "create_graph",
+    "current_graph",
+    "eval_many",
+    "graph_stats",
+    "graph_text",
+    "pop_graph",
+    "push_graph",
+    "reset_peak_memory",
+    "set_compile_options",
+];
 
 /// Fills the module.
 #[pymodule]
@@ -30,5 +54,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     lazy::register(m)?;
     transform::register(m)?;
     location::register();
-    Ok(())
+    let names = m.index()?;
+    let public = names.iter().filter(|name| !INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false)));
+    m.setattr("__all__", PyList::new(m.py(), public)?)
 }
