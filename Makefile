@@ -51,9 +51,9 @@ rust-test: rust-check
 python-check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python scripts/stubs.py --check
 
 python-test: python-check develop
+	$(BIN)/python scripts/stubs.py --check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
 	$(BIN)/python -m pytest
@@ -73,8 +73,8 @@ bench: develop
 	@$(BIN)/python benches/overhead.py
 	@$(CARGO) bench --quiet -p girih --bench overhead
 
-stubs:
-	$(PYTHON) scripts/stubs.py
+stubs: develop
+	$(BIN)/python scripts/stubs.py
 
 clean:
 	rm -rf $(VENV) demo-out bench-out

@@ -354,6 +354,7 @@ struct Memory {
 
 #[pymethods]
 impl Memory {
+    /// NumPy's description of the memory. Returns: dict[str, Any].
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);

@@ -18,13 +18,13 @@ impl PyDType {
         DType::parse(name).map(PyDType).py()
     }
 
-    /// NumPy's name of it.
+    /// NumPy's name of it. Returns: str.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    /// Bytes of one element.
+    /// Bytes of one element. Returns: int.
     #[getter]
     fn itemsize(&self) -> usize {
         self.0.size()

@@ -488,6 +488,7 @@ fn stack(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Optio
 }
 
 /// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
+/// Returns: list[Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, sections, axis=None, *, dim=None))]
 fn split(

@@ -11,14 +11,14 @@ fn refs(tensors: &[Py<PyTensor>]) -> Vec<&Tensor> {
     tensors.iter().map(|t| &t.get().0).collect()
 }
 
-/// Computes tensors in one run.
+/// Computes tensors in one run. Returns: None.
 #[pyfunction]
 fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
     let tensors = refs(&tensors);
     py.detach(|| girih::eval(tensors)).py()
 }
 
-/// Starts computing tensors and returns.
+/// Starts computing tensors and returns. Returns: None.
 #[pyfunction]
 fn async_eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
     let tensors = refs(&tensors);
@@ -31,49 +31,49 @@ struct PyCompilationInfo(CompilationInfo);
 
 #[pymethods]
 impl PyCompilationInfo {
-    /// Time for passes, lowering and compilation.
+    /// Time for passes, lowering and compilation. Returns: float.
     #[getter]
     fn compile_time_ms(&self) -> f64 {
         self.0.compile_time.as_secs_f64() * 1e3
     }
 
-    /// Nodes as recorded.
+    /// Nodes as recorded. Returns: int.
     #[getter]
     fn num_nodes(&self) -> usize {
         self.0.num_nodes
     }
 
-    /// Nodes after the passes.
+    /// Nodes after the passes. Returns: int.
     #[getter]
     fn num_nodes_optimized(&self) -> usize {
         self.0.num_nodes_optimized
     }
 
-    /// Kernels of the program.
+    /// Kernels of the program. Returns: int.
     #[getter]
     fn num_kernels(&self) -> usize {
         self.0.num_kernels
     }
 
-    /// The graph as recorded, as text.
+    /// The graph as recorded, as text. Returns: str.
     #[getter]
     fn graph_text(&self) -> String {
         self.0.graph.to_string()
     }
 
-    /// The graph after the passes, as text.
+    /// The graph after the passes, as text. Returns: str.
     #[getter]
     fn optimized_text(&self) -> String {
         self.0.optimized.to_string()
     }
 
-    /// The kernels, as text.
+    /// The kernels, as text. Returns: str.
     #[getter]
     fn kernels_text(&self) -> &str {
         &self.0.kernels
     }
 
-    /// The graph after the passes, as a picture.
+    /// The graph after the passes, as a picture. Returns: str.
     fn optimized_svg(&self) -> String {
         girih::ir::svg::to_svg(&self.0.optimized)
     }
@@ -90,7 +90,7 @@ impl PyCompilationInfo {
     }
 }
 
-/// Compiles what leads to tensors, without running it.
+/// Compiles what leads to tensors, without running it. Returns: CompilationInfo.
 #[pyfunction]
 fn compile_graph(
     py: Python<'_>,
@@ -101,14 +101,14 @@ fn compile_graph(
     py.detach(|| girih::compile_graph(tensors, optimize)).map(PyCompilationInfo).py()
 }
 
-/// Nodes, ops and bytes of what leads to tensors.
+/// Nodes, ops and bytes of what leads to tensors. Returns: tuple[int, int, int].
 #[pyfunction]
 fn graph_stats(tensors: Vec<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
     let graph = girih::graph_of(refs(&tensors)).py()?;
     Ok((graph.len(), graph.num_ops(), graph.estimated_memory_bytes()))
 }
 
-/// The graph that leads to tensors, as recorded, as text.
+/// The graph that leads to tensors, as recorded, as text. Returns: str.
 #[pyfunction]
 fn graph_text(tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
     Ok(girih::graph_of(refs(&tensors)).py()?.to_string())
@@ -126,19 +126,19 @@ impl PyGraph {
         PyGraph(Graph::new())
     }
 
-    /// A number no other graph of this process has.
+    /// A number no other graph of this process has. Returns: int.
     #[getter]
     fn id(&self) -> u64 {
         self.0.id()
     }
 
-    /// Nodes ever recorded here.
+    /// Nodes ever recorded here. Returns: int.
     #[getter]
     fn num_nodes(&self) -> usize {
         self.0.num_nodes()
     }
 
-    /// Nodes recorded here that are still reachable.
+    /// Nodes recorded here that are still reachable. Returns: int.
     #[getter]
     fn live_nodes(&self) -> usize {
         self.0.live().len()
@@ -153,32 +153,32 @@ impl PyGraph {
     }
 }
 
-/// A new, empty graph.
+/// A new, empty graph. Returns: Graph.
 #[pyfunction]
 fn create_graph() -> PyGraph {
     PyGraph(Graph::new())
 }
 
-/// The graph this thread records to.
+/// The graph this thread records to. Returns: Graph.
 #[pyfunction]
 fn current_graph() -> PyGraph {
     PyGraph(girih::current_graph())
 }
 
-/// Enters a graph (a fresh one for None) and gives the one left.
+/// Enters a graph (a fresh one for None) and gives the one left. Returns: Graph.
 #[pyfunction]
 #[pyo3(signature = (graph=None))]
 fn push_graph(graph: Option<&PyGraph>) -> PyGraph {
     PyGraph(girih::swap_graph(graph.map_or_else(Graph::new, |g| g.0.clone())))
 }
 
-/// Goes back to the graph that `push_graph` left.
+/// Goes back to the graph that `push_graph` left. Returns: None.
 #[pyfunction]
 fn pop_graph(previous: &PyGraph) {
     girih::swap_graph(previous.0.clone());
 }
 
-/// Counts of everything compiled and run.
+/// Counts of everything compiled and run. Returns: dict[str, int].
 #[pyfunction]
 fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let stats = girih::cache_stats().py()?;
@@ -196,38 +196,39 @@ fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// Forgets all compiled programs.
+/// Forgets all compiled programs. Returns: None.
 #[pyfunction]
 fn clear_cache() -> PyResult<()> {
     girih::clear_cache().py()
 }
 
-/// Measures peak memory anew from here.
+/// Measures peak memory anew from here. Returns: None.
 #[pyfunction]
 fn reset_peak_memory() -> PyResult<()> {
     girih::reset_peak_memory().py()
 }
 
-/// Sets how many threads kernels may use.
+/// Sets how many threads kernels may use. Returns: None.
 #[pyfunction]
 fn set_num_threads(threads: usize) -> PyResult<()> {
     girih::set_num_threads(threads).py()
 }
 
 /// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.
+/// Returns: tuple[int, int].
 #[pyfunction]
 fn compile_options() -> PyResult<(u32, u32)> {
     let options = girih::options().py()?;
     Ok((options.passes, options.fusion))
 }
 
-/// Sets which passes and kinds of fusion run.
+/// Sets which passes and kinds of fusion run. Returns: None.
 #[pyfunction]
 fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
     girih::set_options(CompileOptions { passes, fusion }).py()
 }
 
-/// The bits of everything but the named passes and kinds of fusion.
+/// The bits of everything but the named passes and kinds of fusion. Returns: tuple[int, int].
 #[pyfunction]
 fn compile_options_without(names: Vec<String>) -> PyResult<(u32, u32)> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -249,13 +250,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SeedArg {
     }
 }
 
-/// Starts the random generator anew.
+/// Starts the random generator anew. Returns: None.
 #[pyfunction]
 fn manual_seed(seed: SeedArg) {
     girih::random::manual_seed(seed.0);
 }
 
-/// A line chart as SVG: `series` is a list of (name, [(x, y), ...]).
+/// A line chart as SVG: `series` is a list of (name, [(x, y), ...]). Returns: str.
 #[pyfunction]
 fn line_plot(
     title: &str,

@@ -260,56 +260,56 @@ impl PyTensor {
         self.scalar(py, "an index")
     }
 
-    /// Sizes of the axes.
+    /// Sizes of the axes. Returns: tuple[int, ...].
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.shape().iter())
     }
 
-    /// Element type.
+    /// Element type. Returns: DType.
     #[getter]
     fn dtype(&self) -> PyDType {
         PyDType(self.0.dtype())
     }
 
-    /// Number of axes.
+    /// Number of axes. Returns: int.
     #[getter]
     fn ndim(&self) -> usize {
         self.0.rank()
     }
 
-    /// Number of elements.
+    /// Number of elements. Returns: int.
     #[getter]
     fn size(&self) -> usize {
         self.0.numel()
     }
 
-    /// Bytes of all elements.
+    /// Bytes of all elements. Returns: int.
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.spec().size_bytes()
     }
 
-    /// Where the value lives.
+    /// Where the value lives. Returns: str.
     #[getter]
     fn device(&self) -> &'static str {
         "cpu"
     }
 
-    /// Whether there is no value yet.
+    /// Whether there is no value yet. Returns: bool.
     #[getter]
     fn is_lazy(&self) -> bool {
         self.0.is_lazy()
     }
 
-    /// Axes reversed.
+    /// Axes reversed. Returns: Tensor.
     #[getter(T)]
     fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
         location::enter(py);
         self.0.t().map(PyTensor).py()
     }
 
-    /// The last two axes exchanged.
+    /// The last two axes exchanged. Returns: Tensor.
     #[getter(mT)]
     fn mt(&self, py: Python<'_>) -> PyResult<PyTensor> {
         location::enter(py);
@@ -421,17 +421,17 @@ impl PyTensor {
         PyTensor::eval(slf)
     }
 
-    /// The only element as a Python number. Evaluates.
+    /// The only element as a Python number. Evaluates. Returns: Any.
     fn item<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         self.scalar(py, "item()")
     }
 
-    /// The elements as nested lists. Evaluates.
+    /// The elements as nested lists. Evaluates. Returns: Any.
     fn tolist<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         to_list(py, &self.0)
     }
 
-    /// The elements as a read-only NumPy array over the same memory. Evaluates.
+    /// The elements as a read-only NumPy array over the same memory. Evaluates. Returns: Any.
     fn numpy<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         to_numpy(py, &self.0)
     }

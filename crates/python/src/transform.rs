@@ -26,14 +26,14 @@ impl PyTrace {
         PyTrace::default()
     }
 
-    /// An argument of `like`'s shape and dtype, without a value.
+    /// An argument of `like`'s shape and dtype, without a value. Returns: Tensor.
     fn placeholder(&self, like: &PyTensor) -> PyTensor {
         let mut trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         PyTensor(trace.placeholder(&like.0))
     }
 
     /// Records the traced function and its gradients at `args`: the value, one gradient per tensor
-    /// of `wrt`, and the auxiliary outputs.
+    /// of `wrt`, and the auxiliary outputs. Returns: tuple[Tensor, list[Tensor], list[Tensor]].
     fn value_and_grad(
         &self,
         py: Python<'_>,
