@@ -24,7 +24,9 @@ OPERAND = "_TensorLike"
 PARAMETERS = {
     **dict.fromkeys(["shape", "axes", "sections", "normalized_shape"], SIZES),
     **dict.fromkeys(["axis", "dim"], SIZES),
-    **dict.fromkeys(["a", "b", "x", "y", "other", "value", "condition", "min", "max"], OPERAND),
+    **dict.fromkeys(
+        ["a", "b", "x", "x1", "x2", "y", "other", "value", "condition", "min", "max"], OPERAND
+    ),
     **dict.fromkeys(["indices", "labels", "logits", "weight", "bias"], OPERAND),
     **dict.fromkeys(["axis1", "axis2", "k", "m", "n", "num", "num_classes", "seed"], "int"),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion"], "int"),

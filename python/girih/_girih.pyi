@@ -96,6 +96,7 @@ __all__ = [
     "min",
     "minimum",
     "multiply",
+    "negative",
     "not_equal",
     "one_hot",
     "ones",
@@ -290,11 +291,11 @@ class Tensor:
     def __truediv__(self, value: _TensorLike, /) -> Tensor: ...
     def __xor__(self, value: _TensorLike, /) -> Tensor: ...
     def abs(self) -> Tensor:
-        """Absolute value. Integers wrap at their smallest value."""
+        """The absolute value; integers wrap at their smallest."""
     def acos(self) -> Tensor:
-        """Inverse cosine."""
+        """The inverse cosine."""
     def acosh(self) -> Tensor:
-        """Inverse hyperbolic cosine."""
+        """The inverse hyperbolic cosine."""
     def all(
         self,
         /,
@@ -340,25 +341,27 @@ class Tensor:
         int64.
         """
     def asin(self) -> Tensor:
-        """Inverse sine."""
+        """The inverse sine."""
     def asinh(self) -> Tensor:
-        """Inverse hyperbolic sine."""
+        """The inverse hyperbolic sine."""
     def astype(self, /, dtype: _DTypeLike) -> Tensor:
         """Cast to another dtype."""
     def atan(self) -> Tensor:
-        """Inverse tangent."""
+        """The inverse tangent."""
     def atanh(self) -> Tensor:
-        """Inverse hyperbolic tangent."""
+        """The inverse hyperbolic tangent."""
+    def bitwise_not(self) -> Tensor:
+        """Logical not of bool, bits flipped of integers."""
     def broadcast_to(self, /, *shape: int | Sequence[int]) -> Tensor:
         """Stretched to a shape."""
     def ceil(self) -> Tensor:
-        """Smallest integer not below each element. Integers are returned as they are."""
+        """The smallest integer not below each element."""
     def clip(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
         """Elements limited to ``min..max``; either may be missing."""
     def cos(self) -> Tensor:
-        """Cosine."""
+        """The cosine."""
     def cosh(self) -> Tensor:
-        """Hyperbolic cosine."""
+        """The hyperbolic cosine."""
     def detach(self) -> Tensor:
         """The same value, held constant by gradients."""
     @property
@@ -368,15 +371,15 @@ class Tensor:
     def dtype(self) -> DType:
         """Element type."""
     def erf(self) -> Tensor:
-        """Error function."""
+        """The error function."""
     def eval(self) -> Tensor:
         """Computes the value, now; returns the tensor itself."""
     def execute(self) -> Tensor:
         """Same as eval."""
     def exp(self) -> Tensor:
-        """Exponential."""
+        """The exponential."""
     def exp2(self) -> Tensor:
-        """``2**x``."""
+        """Two to the power of each element."""
     def expand(self, /, *shape: int | Sequence[int]) -> Tensor:
         """Same as broadcast_to; a size of -1 keeps the axis."""
     def expm1(self) -> Tensor:
@@ -392,7 +395,7 @@ class Tensor:
     ) -> Tensor:
         """Reverses axes, all by default."""
     def floor(self) -> Tensor:
-        """Largest integer not above each element. Integers are returned as they are."""
+        """The largest integer not above each element."""
     def gather(
         self,
         /,
@@ -416,15 +419,15 @@ class Tensor:
     def item(self) -> Any:
         """The only element as a Python number. Evaluates."""
     def log(self) -> Tensor:
-        """Natural logarithm; NaN below 0, -inf at 0."""
+        """The natural logarithm; NaN below 0, -inf at 0."""
     def log10(self) -> Tensor:
-        """Logarithm to base 10."""
+        """The logarithm to base 10."""
     def log1p(self) -> Tensor:
         """``log(1 + x)``, precise near 0."""
     def log2(self) -> Tensor:
-        """Logarithm to base 2."""
+        """The logarithm to base 2."""
     def log_sigmoid(self) -> Tensor:
-        """``log(sigmoid(x))``, without overflow."""
+        """The logarithm of the logistic function, without overflow."""
     def log_softmax(
         self,
         /,
@@ -490,6 +493,8 @@ class Tensor:
     @property
     def ndim(self) -> int:
         """Number of axes."""
+    def negative(self) -> Tensor:
+        """The negative; wraps for unsigned integers."""
     def numpy(self) -> Any:
         """The elements as a read-only NumPy array over the same memory. Evaluates."""
     def permute(self, /, *axes: int | Sequence[int]) -> Tensor:
@@ -514,22 +519,22 @@ class Tensor:
     def reshape(self, /, *shape: int | Sequence[int]) -> Tensor:
         """The same elements under another shape; one size may be -1."""
     def round(self) -> Tensor:
-        """Nearest integer, halves to even. Integers are returned as they are."""
+        """The nearest integer, halves to even."""
     def rsqrt(self) -> Tensor:
-        """``1 / sqrt(x)``."""
+        """One over the square root."""
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
     def sigmoid(self) -> Tensor:
-        """``1 / (1 + exp(-x))``."""
+        """The logistic function, ``1 / (1 + exp(-x))``."""
     def sign(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN."""
     def silu(self) -> Tensor:
-        """``x * sigmoid(x)``."""
+        """Each element times its logistic function."""
     def sin(self) -> Tensor:
-        """Sine."""
+        """The sine."""
     def sinh(self) -> Tensor:
-        """Hyperbolic sine."""
+        """The hyperbolic sine."""
     @property
     def size(self) -> int:
         """Number of elements."""
@@ -544,7 +549,7 @@ class Tensor:
     def softplus(self) -> Tensor:
         """``log(1 + exp(x))``, without overflow."""
     def sqrt(self) -> Tensor:
-        """Square root; NaN below 0."""
+        """The square root; NaN below 0."""
     def square(self) -> Tensor:
         """``x * x``."""
     def squeeze(
@@ -566,6 +571,8 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Standard deviation over axes; see var."""
+    def stop_gradient(self) -> Tensor:
+        """The same value, held constant by gradients."""
     def sum(
         self,
         /,
@@ -600,9 +607,9 @@ class Tensor:
     ) -> Tensor:
         """Elements at integer indices along an axis, position by position."""
     def tan(self) -> Tensor:
-        """Tangent."""
+        """The tangent."""
     def tanh(self) -> Tensor:
-        """Hyperbolic tangent."""
+        """The hyperbolic tangent."""
     def to(self, /, dtype: _DTypeLike) -> Tensor:
         """Same as astype."""
     def tolist(self) -> Any:
@@ -610,7 +617,7 @@ class Tensor:
     def transpose(self, /, *axes: int | Sequence[int]) -> Tensor:
         """Axes in the given order; two ints exchange those axes; none reverses all."""
     def trunc(self) -> Tensor:
-        """Integer part. Integers are returned as they are."""
+        """The integer part."""
     def unsqueeze(
         self,
         /,
@@ -652,14 +659,14 @@ class Trace:
         tensor of `wrt`, and the auxiliary outputs.
         """
 
-def abs(x: _TensorLike) -> Tensor:
-    """Absolute value. Integers wrap at their smallest value."""
-def acos(x: _TensorLike) -> Tensor:
-    """Inverse cosine."""
-def acosh(x: _TensorLike) -> Tensor:
-    """Inverse hyperbolic cosine."""
-def add(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Sum."""
+def abs(x: _TensorLike, /) -> Tensor:
+    """The absolute value; integers wrap at their smallest."""
+def acos(x: _TensorLike, /) -> Tensor:
+    """The inverse cosine."""
+def acosh(x: _TensorLike, /) -> Tensor:
+    """The inverse hyperbolic cosine."""
+def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The sum."""
 def all(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -717,32 +724,32 @@ def asarray(
     them. Python floats give float32, ints int64, bools bool. Never a literal of the graph: other
     values are the same program.
     """
-def asin(x: _TensorLike) -> Tensor:
-    """Inverse sine."""
-def asinh(x: _TensorLike) -> Tensor:
-    """Inverse hyperbolic sine."""
+def asin(x: _TensorLike, /) -> Tensor:
+    """The inverse sine."""
+def asinh(x: _TensorLike, /) -> Tensor:
+    """The inverse hyperbolic sine."""
 def async_eval_many(tensors: Sequence[_TensorLike]) -> None:
     """Starts computing tensors and returns."""
-def atan(x: _TensorLike) -> Tensor:
-    """Inverse tangent."""
-def atan2(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Angle of the point (b, a)."""
-def atanh(x: _TensorLike) -> Tensor:
-    """Inverse hyperbolic tangent."""
-def bitwise_and(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in both. Dtypes: integers and bool."""
-def bitwise_not(x: _TensorLike) -> Tensor:
-    """Bits flipped. Dtypes: integers and bool."""
-def bitwise_or(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in either. Dtypes: integers and bool."""
-def bitwise_xor(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in one. Dtypes: integers and bool."""
+def atan(x: _TensorLike, /) -> Tensor:
+    """The inverse tangent."""
+def atan2(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The angle of the point (second, first)."""
+def atanh(x: _TensorLike, /) -> Tensor:
+    """The inverse hyperbolic tangent."""
+def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Logical and of bool, bitwise and of integers."""
+def bitwise_not(x: _TensorLike, /) -> Tensor:
+    """Logical not of bool, bits flipped of integers."""
+def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Logical or of bool, bitwise or of integers."""
+def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Exclusive or of bool, bitwise exclusive or of integers."""
 def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
-def ceil(x: _TensorLike) -> Tensor:
-    """Smallest integer not below each element. Integers are returned as they are."""
+def ceil(x: _TensorLike, /) -> Tensor:
+    """The smallest integer not below each element."""
 def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
@@ -767,10 +774,10 @@ def concatenate(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Tensors one after the other along an axis. Dtypes promote."""
-def cos(x: _TensorLike) -> Tensor:
-    """Cosine."""
-def cosh(x: _TensorLike) -> Tensor:
-    """Hyperbolic cosine."""
+def cos(x: _TensorLike, /) -> Tensor:
+    """The cosine."""
+def cosh(x: _TensorLike, /) -> Tensor:
+    """The hyperbolic cosine."""
 def create_graph() -> Graph:
     """A new, empty graph."""
 def cross_entropy(
@@ -781,18 +788,18 @@ def cross_entropy(
     """-log_softmax(logits)[label]. Shapes: [..., classes] and [...]."""
 def current_graph() -> Graph:
     """The graph this thread records to."""
-def divide(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """True quotient; integers give float32."""
-def equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a == b``. Dtype: bool."""
-def erf(x: _TensorLike) -> Tensor:
-    """Error function."""
+def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The quotient; floating-point for integers."""
+def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether both are equal. Dtype: bool."""
+def erf(x: _TensorLike, /) -> Tensor:
+    """The error function."""
 def eval_many(tensors: Sequence[_TensorLike]) -> None:
     """Computes tensors in one run."""
-def exp(x: _TensorLike) -> Tensor:
-    """Exponential."""
-def exp2(x: _TensorLike) -> Tensor:
-    """``2**x``."""
+def exp(x: _TensorLike, /) -> Tensor:
+    """The exponential."""
+def exp2(x: _TensorLike, /) -> Tensor:
+    """Two to the power of each element."""
 def expand_dims(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -800,7 +807,7 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one."""
-def expm1(x: _TensorLike) -> Tensor:
+def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
 def eye(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
@@ -811,10 +818,10 @@ def flip(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Reverses axes, all by default."""
-def floor(x: _TensorLike) -> Tensor:
-    """Largest integer not above each element. Integers are returned as they are."""
-def floor_divide(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Quotient rounded down."""
+def floor(x: _TensorLike, /) -> Tensor:
+    """The largest integer not above each element."""
+def floor_divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The quotient rounded down; 0 for integer division by zero."""
 def from_dlpack(
     x: _TensorLike,
     /,
@@ -848,15 +855,15 @@ def graph_stats(tensors: Sequence[_TensorLike]) -> tuple[int, int, int]:
     """Nodes, ops and bytes of what leads to tensors."""
 def graph_text(tensors: Sequence[_TensorLike]) -> str:
     """The graph that leads to tensors, as recorded, as text."""
-def greater(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a > b``. Dtype: bool."""
-def greater_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a >= b``. Dtype: bool."""
-def isfinite(x: _TensorLike) -> Tensor:
+def greater(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether the first is greater. Dtype: bool."""
+def greater_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether the first is at least the second. Dtype: bool."""
+def isfinite(x: _TensorLike, /) -> Tensor:
     """Whether each element is neither NaN nor infinite. Dtype: bool."""
-def isinf(x: _TensorLike) -> Tensor:
+def isinf(x: _TensorLike, /) -> Tensor:
     """Whether each element is infinite. Dtype: bool."""
-def isnan(x: _TensorLike) -> Tensor:
+def isnan(x: _TensorLike, /) -> Tensor:
     """Whether each element is NaN. Dtype: bool."""
 def layer_norm(
     x: _TensorLike,
@@ -868,10 +875,10 @@ def layer_norm(
     """Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
     shifts.
     """
-def less(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a < b``. Dtype: bool."""
-def less_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a <= b``. Dtype: bool."""
+def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether the first is less. Dtype: bool."""
+def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether the first is at most the second. Dtype: bool."""
 def line_plot(
     title: str,
     x_label: str,
@@ -888,16 +895,16 @@ def linspace(
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
     """num evenly spaced numbers from start to stop."""
-def log(x: _TensorLike) -> Tensor:
-    """Natural logarithm; NaN below 0, -inf at 0."""
-def log10(x: _TensorLike) -> Tensor:
-    """Logarithm to base 10."""
-def log1p(x: _TensorLike) -> Tensor:
+def log(x: _TensorLike, /) -> Tensor:
+    """The natural logarithm; NaN below 0, -inf at 0."""
+def log10(x: _TensorLike, /) -> Tensor:
+    """The logarithm to base 10."""
+def log1p(x: _TensorLike, /) -> Tensor:
     """``log(1 + x)``, precise near 0."""
-def log2(x: _TensorLike) -> Tensor:
-    """Logarithm to base 2."""
-def log_sigmoid(x: _TensorLike) -> Tensor:
-    """``log(sigmoid(x))``, without overflow."""
+def log2(x: _TensorLike, /) -> Tensor:
+    """The logarithm to base 2."""
+def log_sigmoid(x: _TensorLike, /) -> Tensor:
+    """The logarithm of the logistic function, without overflow."""
 def log_softmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -907,7 +914,7 @@ def log_softmax(
     """Logarithm of softmax, without underflow."""
 def logical_and(a: _TensorLike, b: _TensorLike) -> Tensor:
     """Whether both are nonzero. Dtype: bool."""
-def logical_not(x: _TensorLike) -> Tensor:
+def logical_not(x: _TensorLike, /) -> Tensor:
     """Whether each element is zero. Dtype: bool."""
 def logical_or(a: _TensorLike, b: _TensorLike) -> Tensor:
     """Whether either is nonzero. Dtype: bool."""
@@ -937,8 +944,8 @@ def max(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
-def maximum(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Larger of two elements; NaN wins."""
+def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The larger of two, NaN if either is."""
 def mean(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -957,12 +964,14 @@ def min(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
-def minimum(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Smaller of two elements; NaN wins."""
-def multiply(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Product."""
-def not_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a != b``. Dtype: bool."""
+def minimum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The smaller of two, NaN if either is."""
+def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The product."""
+def negative(x: _TensorLike, /) -> Tensor:
+    """The negative; wraps for unsigned integers."""
+def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether they differ. Dtype: bool."""
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
     """One at each index along a new last axis, zero elsewhere; float32 by default."""
 def ones(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
@@ -979,8 +988,8 @@ def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def pop_graph(previous: Graph) -> None:
     """Goes back to the graph that `push_graph` left."""
-def power(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a ** b``."""
+def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The first to the power of the second."""
 def prod(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1005,34 +1014,34 @@ def randint(
     """Uniform integers in low..high (0..low with one bound); int64 by default."""
 def randn(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
     """Standard normal draws; float32 by default."""
-def reciprocal(x: _TensorLike) -> Tensor:
+def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
-def relu(x: _TensorLike) -> Tensor:
+def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
-def remainder(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Remainder with the sign of the divisor."""
+def remainder(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The remainder of floor division, signed as the divisor."""
 def reset_peak_memory() -> None:
     """Measures peak memory anew from here."""
 def reshape(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
     """The same elements under another shape; one size may be -1."""
-def round(x: _TensorLike) -> Tensor:
-    """Nearest integer, halves to even. Integers are returned as they are."""
-def rsqrt(x: _TensorLike) -> Tensor:
-    """``1 / sqrt(x)``."""
+def round(x: _TensorLike, /) -> Tensor:
+    """The nearest integer, halves to even."""
+def rsqrt(x: _TensorLike, /) -> Tensor:
+    """One over the square root."""
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_num_threads(threads: int) -> None:
     """Sets how many threads kernels may use."""
-def sigmoid(x: _TensorLike) -> Tensor:
-    """``1 / (1 + exp(-x))``."""
-def sign(x: _TensorLike) -> Tensor:
+def sigmoid(x: _TensorLike, /) -> Tensor:
+    """The logistic function, ``1 / (1 + exp(-x))``."""
+def sign(x: _TensorLike, /) -> Tensor:
     """-1, 0 or 1; NaN for NaN."""
-def silu(x: _TensorLike) -> Tensor:
-    """``x * sigmoid(x)``."""
-def sin(x: _TensorLike) -> Tensor:
-    """Sine."""
-def sinh(x: _TensorLike) -> Tensor:
-    """Hyperbolic sine."""
+def silu(x: _TensorLike, /) -> Tensor:
+    """Each element times its logistic function."""
+def sin(x: _TensorLike, /) -> Tensor:
+    """The sine."""
+def sinh(x: _TensorLike, /) -> Tensor:
+    """The hyperbolic sine."""
 def softmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1040,7 +1049,7 @@ def softmax(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Exponentials normalised to sum to one along an axis, the last by default."""
-def softplus(x: _TensorLike) -> Tensor:
+def softplus(x: _TensorLike, /) -> Tensor:
     """``log(1 + exp(x))``, without overflow."""
 def split(
     x: _TensorLike,
@@ -1051,9 +1060,9 @@ def split(
 ) -> list[Tensor]:
     """An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
     """
-def sqrt(x: _TensorLike) -> Tensor:
-    """Square root; NaN below 0."""
-def square(x: _TensorLike) -> Tensor:
+def sqrt(x: _TensorLike, /) -> Tensor:
+    """The square root; NaN below 0."""
+def square(x: _TensorLike, /) -> Tensor:
     """``x * x``."""
 def squeeze(
     x: _TensorLike,
@@ -1079,10 +1088,10 @@ def std(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Standard deviation over axes; see var."""
-def stop_gradient(x: _TensorLike) -> Tensor:
+def stop_gradient(x: _TensorLike, /) -> Tensor:
     """The same value, held constant by gradients."""
-def subtract(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Difference."""
+def subtract(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The difference."""
 def sum(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1113,16 +1122,16 @@ def take_along_axis(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Elements at integer indices along an axis, position by position."""
-def tan(x: _TensorLike) -> Tensor:
-    """Tangent."""
-def tanh(x: _TensorLike) -> Tensor:
-    """Hyperbolic tangent."""
+def tan(x: _TensorLike, /) -> Tensor:
+    """The tangent."""
+def tanh(x: _TensorLike, /) -> Tensor:
+    """The hyperbolic tangent."""
 def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
     """asarray with a copy."""
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
-def trunc(x: _TensorLike) -> Tensor:
-    """Integer part. Integers are returned as they are."""
+def trunc(x: _TensorLike, /) -> Tensor:
+    """The integer part."""
 def unsqueeze(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,

@@ -12,17 +12,26 @@ pub struct GraphBuilder {
 }
 
 macro_rules! methods {
-    (1: $($unary:ident $ucode:ident,)* 2: $($binary:ident $bcode:ident,)*) => {
-        $(#[doc = concat!("Records `", stringify!($unary), "(x)`.")]
-        pub fn $unary(&mut self, x: NodeId) -> Result<NodeId> {
-            self.op(OpCode::$ucode, &[x])
-        })*
-        $(#[doc = concat!("Records `", stringify!($binary), "(a, b)`.")]
-        pub fn $binary(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
-            self.op(OpCode::$bcode, &[a, b])
-        })*
+    (
+        unary { $($how:ident $unary:ident $ucode:ident $udef:path, $up:ident $udoc:literal;)* }
+        binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
+    ) => {
+        /// The elementwise ops of [`elementwise_table`](crate::elementwise_table). Operands share
+        /// one dtype.
+        impl GraphBuilder {
+            $(#[doc = $udoc]
+            pub fn $unary(&mut self, x: NodeId) -> Result<NodeId> {
+                self.op(OpCode::$ucode, &[x])
+            })*
+            $(#[doc = $bdoc]
+            pub fn $binary(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
+                self.op(OpCode::$bcode, &[a, b])
+            })*
+        }
     };
 }
+
+crate::elementwise_table! { methods }
 
 impl GraphBuilder {
     /// Continues an existing graph.
@@ -103,14 +112,9 @@ impl GraphBuilder {
         self.constant(Literal::from_i64(spec.dtype, 0), spec.shape)
     }
 
-    methods! {
-        1:
-        neg Neg, abs Abs, sign Sign, exp Exp, log Log, log1p Log1p, sqrt Sqrt, rsqrt Rsqrt, sin Sin,
-        cos Cos, sinh Sinh, cosh Cosh, tanh Tanh, erf Erf, not Not, is_finite IsFinite, relu Relu,
-        sigmoid Sigmoid, softplus Softplus,
-        2:
-        add Add, sub Sub, mul Mul, div Div, floor_divide FloorDivide, pow Pow, maximum Maximum,
-        minimum Minimum, eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or, matmul Matmul,
+    /// Records `matmul(a, b)`.
+    pub fn matmul(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
+        self.op(OpCode::Matmul, &[a, b])
     }
 
     /// `where(cond, a, b)`.

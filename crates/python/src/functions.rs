@@ -18,8 +18,35 @@ pub(crate) fn out(result: girih::Result<Tensor>) -> Out {
     result.map(PyTensor).py()
 }
 
+/// A function and a method per row: of the elementwise table, then of those that are no op.
+macro_rules! elementwise {
+    (
+        unary { $($how:ident $method:ident $ucode:ident $udef:path, $unary:ident $udoc:literal;)* }
+        binary { $($how2:ident $bm:ident $bcode:ident $bdef:path, $binary:ident $bdoc:literal;)* }
+    ) => {
+        unary! { table_functions $($unary $method $udoc,)* }
+
+        mod binary_functions {
+            use super::*;
+
+            $(#[doc = $bdoc]
+            #[pyfunction]
+            #[pyo3(signature = (x1, x2, /))]
+            pub fn $binary(py: Python<'_>, x1: OperandArg, x2: OperandArg) -> Out {
+                location::enter(py);
+                out(girih::binary(OpCode::$bcode, x1.operand(), x2.operand()))
+            })*
+
+            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+                $(m.add_function(wrap_pyfunction!($binary, m)?)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
 macro_rules! unary {
-    ($($name:ident $method:ident $doc:literal,)*) => {
+    ($functions:ident $($name:ident $method:ident $doc:literal,)*) => {
         #[pymethods]
         impl PyTensor {
             $(#[doc = $doc]
@@ -29,11 +56,12 @@ macro_rules! unary {
             })*
         }
 
-        mod unary_functions {
+        mod $functions {
             use super::*;
 
             $(#[doc = $doc]
             #[pyfunction]
+            #[pyo3(signature = (x, /))]
             pub fn $name(py: Python<'_>, x: TensorArg) -> Out {
                 location::enter(py);
                 out(x.0.$method())
@@ -47,88 +75,13 @@ macro_rules! unary {
     };
 }
 
+girih::ir::elementwise_table! { elementwise }
+
 unary! {
-    abs abs "Absolute value. Integers wrap at their smallest value.",
-    sign sign "-1, 0 or 1; NaN for NaN.",
-    floor floor "Largest integer not above each element. Integers are returned as they are.",
-    ceil ceil "Smallest integer not below each element. Integers are returned as they are.",
-    round round "Nearest integer, halves to even. Integers are returned as they are.",
-    trunc trunc "Integer part. Integers are returned as they are.",
+    unary_functions
     square square "``x * x``.",
     reciprocal reciprocal "``1 / x``.",
-    exp exp "Exponential.",
-    expm1 expm1 "``exp(x) - 1``, precise near 0.",
-    exp2 exp2 "``2**x``.",
-    log log "Natural logarithm; NaN below 0, -inf at 0.",
-    log1p log1p "``log(1 + x)``, precise near 0.",
-    log2 log2 "Logarithm to base 2.",
-    log10 log10 "Logarithm to base 10.",
-    sqrt sqrt "Square root; NaN below 0.",
-    rsqrt rsqrt "``1 / sqrt(x)``.",
-    sin sin "Sine.",
-    cos cos "Cosine.",
-    tan tan "Tangent.",
-    asin asin "Inverse sine.",
-    acos acos "Inverse cosine.",
-    atan atan "Inverse tangent.",
-    sinh sinh "Hyperbolic sine.",
-    cosh cosh "Hyperbolic cosine.",
-    tanh tanh "Hyperbolic tangent.",
-    asinh asinh "Inverse hyperbolic sine.",
-    acosh acosh "Inverse hyperbolic cosine.",
-    atanh atanh "Inverse hyperbolic tangent.",
-    erf erf "Error function.",
-    isnan isnan "Whether each element is NaN. Dtype: bool.",
-    isinf isinf "Whether each element is infinite. Dtype: bool.",
-    isfinite isfinite "Whether each element is neither NaN nor infinite. Dtype: bool.",
     logical_not logical_not "Whether each element is zero. Dtype: bool.",
-    relu relu "``max(x, 0)``; NaN for NaN.",
-    sigmoid sigmoid "``1 / (1 + exp(-x))``.",
-    log_sigmoid log_sigmoid "``log(sigmoid(x))``, without overflow.",
-    silu silu "``x * sigmoid(x)``.",
-    softplus softplus "``log(1 + exp(x))``, without overflow.",
-}
-
-macro_rules! binary {
-    ($($name:ident $code:ident $doc:literal,)*) => {
-        mod binary_functions {
-            use super::*;
-
-            $(#[doc = $doc]
-            #[pyfunction]
-            pub fn $name(py: Python<'_>, a: OperandArg, b: OperandArg) -> Out {
-                location::enter(py);
-                out(girih::binary(OpCode::$code, a.operand(), b.operand()))
-            })*
-
-            pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-                $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
-                Ok(())
-            }
-        }
-    };
-}
-
-binary! {
-    add Add "Sum.",
-    subtract Sub "Difference.",
-    multiply Mul "Product.",
-    divide Div "True quotient; integers give float32.",
-    floor_divide FloorDivide "Quotient rounded down.",
-    remainder Remainder "Remainder with the sign of the divisor.",
-    power Pow "``a ** b``.",
-    maximum Maximum "Larger of two elements; NaN wins.",
-    minimum Minimum "Smaller of two elements; NaN wins.",
-    atan2 Atan2 "Angle of the point (b, a).",
-    equal Eq "``a == b``. Dtype: bool.",
-    not_equal Ne "``a != b``. Dtype: bool.",
-    less Lt "``a < b``. Dtype: bool.",
-    less_equal Le "``a <= b``. Dtype: bool.",
-    greater Gt "``a > b``. Dtype: bool.",
-    greater_equal Ge "``a >= b``. Dtype: bool.",
-    bitwise_and And "Bits set in both. Dtypes: integers and bool.",
-    bitwise_or Or "Bits set in either. Dtypes: integers and bool.",
-    bitwise_xor Xor "Bits set in one. Dtypes: integers and bool.",
 }
 
 macro_rules! reductions {
@@ -388,13 +341,6 @@ fn matmul(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
     out(a.0.matmul(&b.0))
 }
 
-/// Bits flipped. Dtypes: integers and bool.
-#[pyfunction]
-fn bitwise_not(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
-    out(x.0.logical_or_bitwise_not())
-}
-
 /// Whether both are nonzero. Dtype: bool.
 #[pyfunction]
 fn logical_and(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
@@ -611,15 +557,9 @@ fn cross_entropy(py: Python<'_>, logits: TensorArg, labels: TensorArg, reduction
     }
 }
 
-/// The same value, held constant by gradients.
-#[pyfunction]
-fn stop_gradient(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
-    out(x.0.stop_gradient())
-}
-
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    table_functions::register(m)?;
     unary_functions::register(m)?;
     binary_functions::register(m)?;
     reduction_functions::register(m)?;
@@ -628,9 +568,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        std_ matmul bitwise_not logical_and logical_or logical_xor where_ reshape permute
+        std_ matmul logical_and logical_or logical_xor where_ reshape permute
         transpose swapaxes broadcast_to expand_dims concat stack split pad one_hot layer_norm
-        cross_entropy stop_gradient
+        cross_entropy
     }
     m.add("concatenate", m.getattr("concat")?)
 }

@@ -212,7 +212,7 @@ impl PyTensor {
 
     fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
         location::enter(py);
-        self.0.logical_or_bitwise_not().map(PyTensor).py()
+        self.0.bitwise_not().map(PyTensor).py()
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyTensor> {

@@ -102,22 +102,7 @@ fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> DType {
 /// Records a binary op on operands of any kind: the methods' common path, for front ends.
 #[track_caller]
 pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
-    let mut dtype = common_dtype(a, b);
-    match code {
-        OpCode::Div | OpCode::Atan2 => dtype = dtype.to_float(),
-        // Arithmetic on truth values counts.
-        OpCode::Add
-        | OpCode::Mul
-        | OpCode::Sub
-        | OpCode::Pow
-        | OpCode::FloorDivide
-        | OpCode::Remainder
-            if dtype == DType::Bool =>
-        {
-            dtype = default_int();
-        }
-        _ => {}
-    }
+    let dtype = computed_in(code, common_dtype(a, b));
     // An exponent says what is computed (a square, a root), so it is part of the program.
     let scalar_exponent = code == OpCode::Pow && !matches!(b, Operand::Tensor(_));
     let (a, mut b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
@@ -142,150 +127,91 @@ pub fn where_<'a, 'b>(
     Tensor::record(OpCode::Where.into(), &[condition, &a, &b])
 }
 
-macro_rules! real_functions {
-    ($($name:ident $code:ident $doc:literal,)*) => {
-        impl Tensor {
-            $(#[doc = $doc]
-            ///
-            /// Integers and bool become f32 first.
-            #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> {
-                let x = self.astype(self.dtype().to_float())?;
-                Tensor::record(OpCode::$code.into(), &[&x])
-            })*
+/// A method of one operand, by what the table says of its operand.
+macro_rules! unary_method {
+    (own $name:ident $code:ident $doc:literal) => {};
+    (keep $name:ident $code:ident $doc:literal) => {
+        #[doc = $doc]
+        #[track_caller]
+        pub fn $name(&self) -> Result<Tensor> {
+            Tensor::record(OpCode::$code.into(), &[self])
+        }
+    };
+    (real $name:ident $code:ident $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// Integers and bool become f32 first.
+        #[track_caller]
+        pub fn $name(&self) -> Result<Tensor> {
+            let x = self.astype(self.dtype().to_float())?;
+            Tensor::record(OpCode::$code.into(), &[&x])
+        }
+    };
+    (whole $name:ident $code:ident $doc:literal) => {
+        #[doc = $doc]
+        ///
+        /// Integers and bool are returned unchanged.
+        #[track_caller]
+        pub fn $name(&self) -> Result<Tensor> {
+            match self.dtype().is_float() {
+                true => Tensor::record(OpCode::$code.into(), &[self]),
+                false => Ok(self.clone()),
+            }
+        }
+    };
+    (test $name:ident $code:ident $doc:literal) => {
+        #[doc = $doc]
+        #[track_caller]
+        pub fn $name(&self) -> Result<Tensor> {
+            match self.dtype().is_float() {
+                true => Tensor::record(OpCode::$code.into(), &[self]),
+                false => Tensor::full(OpCode::$code == OpCode::IsFinite, self.shape(), DType::Bool),
+            }
         }
     };
 }
 
-real_functions! {
-    exp Exp "The exponential of each element.",
-    expm1 Expm1 "exp(x) - 1, accurate near zero.",
-    exp2 Exp2 "Two to the power of each element.",
-    log Log "The natural logarithm of each element.",
-    log1p Log1p "log(1 + x), accurate near zero.",
-    log2 Log2 "The base-2 logarithm of each element.",
-    log10 Log10 "The base-10 logarithm of each element.",
-    sqrt Sqrt "The square root of each element.",
-    rsqrt Rsqrt "One over the square root of each element.",
-    sin Sin "The sine of each element.",
-    cos Cos "The cosine of each element.",
-    tan Tan "The tangent of each element.",
-    asin Asin "The inverse sine of each element.",
-    acos Acos "The inverse cosine of each element.",
-    atan Atan "The inverse tangent of each element.",
-    sinh Sinh "The hyperbolic sine of each element.",
-    cosh Cosh "The hyperbolic cosine of each element.",
-    tanh Tanh "The hyperbolic tangent of each element.",
-    asinh Asinh "The inverse hyperbolic sine of each element.",
-    acosh Acosh "The inverse hyperbolic cosine of each element.",
-    atanh Atanh "The inverse hyperbolic tangent of each element.",
-    erf Erf "The error function of each element.",
-    sigmoid Sigmoid "The logistic function of each element.",
-    log_sigmoid LogSigmoid "The logarithm of the logistic function of each element.",
-    silu Silu "Each element times its logistic function.",
-    softplus Softplus "log(1 + exp(x)) of each element.",
-}
-
-macro_rules! unary_methods {
-    ($($name:ident $code:ident $doc:literal,)*) => {
+/// The methods of the elementwise table, and what it says of binary ops' operands.
+macro_rules! methods {
+    (
+        unary { $($how:ident $unary:ident $ucode:ident $udef:path, $up:ident $udoc:literal;)* }
+        binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
+    ) => {
         impl Tensor {
-            $(#[doc = $doc]
-            #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> {
-                Tensor::record(OpCode::$code.into(), &[self])
-            })*
-        }
-    };
-}
+            $(unary_method! { $how $unary $ucode $udoc })*
 
-unary_methods! {
-    neg Neg "The negative of each element; wraps for unsigned integers.",
-    sign Sign "-1, 0 or 1 by the sign of each element; NaN for NaN.",
-    relu Relu "Each element, or zero where it is negative.",
-    logical_or_bitwise_not Not "Logical not of bool, bitwise not of integers.",
-    stop_gradient StopGradient "The same value, held constant by gradients.",
-}
-
-macro_rules! whole_number_functions {
-    ($($name:ident $code:ident $doc:literal,)*) => {
-        impl Tensor {
-            $(#[doc = $doc]
-            ///
-            /// Integers and bool are returned unchanged.
-            #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> {
-                match self.dtype().is_float() {
-                    true => Tensor::record(OpCode::$code.into(), &[self]),
-                    false => Ok(self.clone()),
-                }
-            })*
-        }
-    };
-}
-
-whole_number_functions! {
-    floor Floor "Each element rounded down.",
-    ceil Ceil "Each element rounded up.",
-    round Round "Each element rounded to nearest, ties to even.",
-    trunc Trunc "Each element rounded toward zero.",
-}
-
-macro_rules! classifications {
-    ($($name:ident $code:ident $otherwise:literal $doc:literal,)*) => {
-        impl Tensor {
-            $(#[doc = $doc]
-            #[track_caller]
-            pub fn $name(&self) -> Result<Tensor> {
-                match self.dtype().is_float() {
-                    true => Tensor::record(OpCode::$code.into(), &[self]),
-                    false => Tensor::full($otherwise, self.shape(), DType::Bool),
-                }
-            })*
-        }
-    };
-}
-
-classifications! {
-    isnan IsNan false "True where an element is NaN.",
-    isinf IsInf false "True where an element is infinite.",
-    isfinite IsFinite true "True where an element is neither NaN nor infinite.",
-}
-
-macro_rules! binary_methods {
-    ($($name:ident $code:ident $doc:literal,)*) => {
-        impl Tensor {
-            $(#[doc = $doc]
+            $(#[doc = $bdoc]
             ///
             /// Operands broadcast, and meet in a common dtype.
             #[track_caller]
-            pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
-                binary(OpCode::$code, Operand::Tensor(self), other.into())
+            pub fn $binary<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
+                binary(OpCode::$bcode, Operand::Tensor(self), other.into())
             })*
+        }
+
+        /// The dtype that a binary op computes in, of operands that meet in `dtype`.
+        fn computed_in(code: OpCode, dtype: DType) -> DType {
+            match code {
+                $(OpCode::$bcode => computed_in!($how2 dtype),)*
+                _ => dtype,
+            }
         }
     };
 }
 
-binary_methods! {
-    add Add "The sum.",
-    sub Sub "The difference.",
-    mul Mul "The product.",
-    div Div "The quotient; f32 for integers.",
-    floor_divide FloorDivide "The quotient rounded down; 0 for integer division by zero.",
-    remainder Remainder "The remainder of floor division, signed as the divisor.",
-    pow Pow "The power.",
-    maximum Maximum "The larger of two, NaN if either is.",
-    minimum Minimum "The smaller of two, NaN if either is.",
-    atan2 Atan2 "The angle of the point (other, self).",
-    logical_or_bitwise_and And "Logical and of bool, bitwise and of integers.",
-    logical_or_bitwise_or Or "Logical or of bool, bitwise or of integers.",
-    logical_or_bitwise_xor Xor "Exclusive or of bool, bitwise exclusive or of integers.",
-    eq Eq "True where both are equal.",
-    ne Ne "True where they differ.",
-    lt Lt "True where this is less than the other.",
-    le Le "True where this is at most the other.",
-    gt Gt "True where this is greater than the other.",
-    ge Ge "True where this is at least the other.",
+macro_rules! computed_in {
+    (keep $dtype:ident) => {
+        $dtype
+    };
+    (real $dtype:ident) => {
+        $dtype.to_float()
+    };
+    (count $dtype:ident) => {
+        if $dtype == DType::Bool { default_int() } else { $dtype }
+    };
 }
+
+girih_ir::elementwise_table! { methods }
 
 impl Tensor {
     /// The elements in another dtype; the same tensor if it has it already.
@@ -309,28 +235,28 @@ impl Tensor {
     /// True where an element is zero (or false).
     #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
-        self.astype(DType::Bool)?.logical_or_bitwise_not()
+        self.astype(DType::Bool)?.bitwise_not()
     }
 
     /// True where both are nonzero.
     #[track_caller]
     pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
-        a.logical_or_bitwise_and(&b)
+        a.bitwise_and(&b)
     }
 
     /// True where either is nonzero.
     #[track_caller]
     pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
-        a.logical_or_bitwise_or(&b)
+        a.bitwise_or(&b)
     }
 
     /// True where exactly one is nonzero.
     #[track_caller]
     pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
-        a.logical_or_bitwise_xor(&b)
+        a.bitwise_xor(&b)
     }
 
     /// Each element times itself.
@@ -390,9 +316,9 @@ operators! {
     Mul mul mul,
     Div div div,
     Rem rem remainder,
-    BitAnd bitand logical_or_bitwise_and,
-    BitOr bitor logical_or_bitwise_or,
-    BitXor bitxor logical_or_bitwise_xor,
+    BitAnd bitand bitwise_and,
+    BitOr bitor bitwise_or,
+    BitXor bitxor bitwise_xor,
 }
 
 impl std::ops::Neg for &Tensor {

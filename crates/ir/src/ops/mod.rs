@@ -1,5 +1,6 @@
 //! The op registry: every op Girih has is one [`OpDef`] in one of the files beside this one, and
-//! one line of the table below. Names, arity, shape and dtype rules, index maps, derivatives and
+//! one row of the elementwise table ([`elementwise_table`](crate::elementwise_table)) or of the list
+//! below. Names, arity, shape and dtype rules, index maps, derivatives and
 //! decompositions all hang off the definition; passes ask it and keep no lists of ops.
 //!
 //! Primitives are what backends implement. Composites (class [`Class::Composite`]) carry a
@@ -14,6 +15,7 @@ pub mod index;
 pub mod leaf;
 pub mod reduce;
 pub mod rules;
+mod table;
 pub mod view;
 
 pub use attrs::{Attrs, AxisSet, PadDim, Real, SliceDim};
@@ -128,7 +130,12 @@ macro_rules! registry {
     };
 }
 
-registry! {
+/// The registry: the rows of the elementwise table, then all other ops.
+macro_rules! with_elementwise {
+    (
+        unary { $($how:ident $unary:ident $ucode:ident $udef:path, $up:ident $udoc:literal;)* }
+        binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
+    ) => { registry! {
     // Leaves.
     Input = leaf::INPUT,
     Parameter = leaf::PARAMETER,
@@ -137,62 +144,10 @@ registry! {
     RandomNormal = leaf::RANDOM_NORMAL,
     RandomBits = leaf::RANDOM_BITS,
     Iota = leaf::IOTA,
-    // Elementwise, one operand.
-    Neg = elementwise::NEG,
-    Abs = elementwise::ABS,
-    Sign = elementwise::SIGN,
-    Floor = elementwise::FLOOR,
-    Ceil = elementwise::CEIL,
-    Round = elementwise::ROUND,
-    Trunc = elementwise::TRUNC,
-    Exp = elementwise::EXP,
-    Expm1 = elementwise::EXPM1,
-    Exp2 = elementwise::EXP2,
-    Log = elementwise::LOG,
-    Log1p = elementwise::LOG1P,
-    Log2 = elementwise::LOG2,
-    Log10 = elementwise::LOG10,
-    Sqrt = elementwise::SQRT,
-    Rsqrt = elementwise::RSQRT,
-    Sin = elementwise::SIN,
-    Cos = elementwise::COS,
-    Tan = elementwise::TAN,
-    Asin = elementwise::ASIN,
-    Acos = elementwise::ACOS,
-    Atan = elementwise::ATAN,
-    Sinh = elementwise::SINH,
-    Cosh = elementwise::COSH,
-    Tanh = elementwise::TANH,
-    Asinh = elementwise::ASINH,
-    Acosh = elementwise::ACOSH,
-    Atanh = elementwise::ATANH,
-    Erf = elementwise::ERF,
-    Not = elementwise::NOT,
-    IsNan = elementwise::IS_NAN,
-    IsInf = elementwise::IS_INF,
-    IsFinite = elementwise::IS_FINITE,
+    // Elementwise: the table, and what is not in it.
+    $($ucode = $udef,)*
+    $($bcode = $bdef,)*
     Cast = elementwise::CAST,
-    // Elementwise, two operands.
-    Add = elementwise::ADD,
-    Sub = elementwise::SUB,
-    Mul = elementwise::MUL,
-    Div = elementwise::DIV,
-    FloorDivide = elementwise::FLOOR_DIVIDE,
-    Remainder = elementwise::REMAINDER,
-    Pow = elementwise::POW,
-    Maximum = elementwise::MAXIMUM,
-    Minimum = elementwise::MINIMUM,
-    Atan2 = elementwise::ATAN2,
-    And = elementwise::AND,
-    Or = elementwise::OR,
-    Xor = elementwise::XOR,
-    Eq = elementwise::EQ,
-    Ne = elementwise::NE,
-    Lt = elementwise::LT,
-    Le = elementwise::LE,
-    Gt = elementwise::GT,
-    Ge = elementwise::GE,
-    // Elementwise, three operands.
     Where = elementwise::WHERE,
     // Reductions.
     ReduceSum = reduce::SUM,
@@ -219,12 +174,6 @@ registry! {
     ScatterAdd = index::SCATTER_ADD,
     ScatterAddAlongAxis = index::SCATTER_ADD_ALONG_AXIS,
     // Composites.
-    StopGradient = composite::STOP_GRADIENT,
-    Relu = composite::RELU,
-    Sigmoid = composite::SIGMOID,
-    LogSigmoid = composite::LOG_SIGMOID,
-    Silu = composite::SILU,
-    Softplus = composite::SOFTPLUS,
     Gelu = composite::GELU,
     Mean = composite::MEAN,
     Var = composite::VAR,
@@ -233,7 +182,10 @@ registry! {
     LogSoftmax = composite::LOG_SOFTMAX,
     LayerNorm = composite::LAYER_NORM,
     CrossEntropy = composite::CROSS_ENTROPY,
+} };
 }
+
+crate::elementwise_table! { with_elementwise }
 
 /// An op with its attributes: what a node does to its operands. 16 bytes of attributes, inline
 /// when small and shared when large.

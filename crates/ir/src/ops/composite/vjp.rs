@@ -74,7 +74,7 @@ pub(super) fn logsumexp(v: &mut Vjp<'_>) -> Rule {
     let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
     let shape = v.b.shape(x).clone();
     let y = v.unrounded(x)?;
-    let finite = v.b.is_finite(y)?;
+    let finite = v.b.isfinite(y)?;
     let zero = v.b.scalar_like(y, 0.0);
     let shift = v.b.select(finite, y, zero)?;
     let shift = v.b.expand_reduced(shift, axes, &shape)?;
