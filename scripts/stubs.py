@@ -31,7 +31,7 @@ PARAMETERS = {
     **dict.fromkeys(["axis1", "axis2", "k", "m", "n", "num", "num_classes", "seed"], "int"),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps"], "float"),
-    **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "optimize"], "bool"),
+    **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "on", "optimize"], "bool"),
     **dict.fromkeys(["name", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
     **dict.fromkeys(["max_version", "dl_device"], "tuple[int, int]"),

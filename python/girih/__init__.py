@@ -38,6 +38,7 @@ from .lazy import (
     is_lazy,
     print_graph,
     reuse_graph,
+    with_passes,
     without_passes,
 )
 from .transforms import grad, value_and_grad
@@ -78,6 +79,7 @@ __all__ = [
     "reuse_graph",
     "tree",
     "value_and_grad",
+    "with_passes",
     "without_passes",
 ]
 __all__ += _girih.__all__

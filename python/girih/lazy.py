@@ -11,6 +11,7 @@ from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import TextIO
 
@@ -29,6 +30,7 @@ __all__ = [
     "is_lazy",
     "print_graph",
     "reuse_graph",
+    "with_passes",
     "without_passes",
 ]
 
@@ -172,16 +174,26 @@ def reuse_graph(graph: Graph) -> _Scope:
 
 
 @contextmanager
-def without_passes(*names: str) -> Iterator[None]:
+def _switched(names: tuple[str, ...], on: bool) -> Iterator[None]:
+    options = _girih.compile_options_switched(list(names), on)
+    before = _girih.compile_options()
+    _girih.set_compile_options(*options)
+    try:
+        yield
+    finally:
+        _girih.set_compile_options(*before)
+
+
+def without_passes(*names: str) -> AbstractContextManager[None]:
     """A context manager in which programs are compiled without the named passes and fusions.
 
     For finding out what an optimisation does, or whether one is to blame. Applies to the whole
-    process; programs compiled before stay in the cache and are found again outside.
+    process; programs compiled before stay in the cache and are found again outside. Nests.
 
     Args:
-        names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``) and
-            kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
-            ``reduction_epilogue``, ``matmul_epilogue``).
+        names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``,
+            ``matmul_chain``) and kinds of fusion (``elementwise``, ``views``,
+            ``reduction_prologue``, ``reduction_epilogue``, ``matmul_epilogue``).
 
     Raises:
         InvalidArgumentError: a name of neither.
@@ -193,13 +205,27 @@ def without_passes(*names: str) -> Iterator[None]:
         ...     gr.compile_graph((x + x) * x).num_kernels
         2
     """
-    options = _girih.compile_options_without(list(names))
-    before = _girih.compile_options()
-    _girih.set_compile_options(*options)
-    try:
-        yield
-    finally:
-        _girih.set_compile_options(*before)
+    return _switched(names, False)
+
+
+def with_passes(*names: str) -> AbstractContextManager[None]:
+    """A context manager in which programs are compiled with the named passes and fusions.
+
+    For passes that must be asked for, because they change how results are rounded:
+    ``matmul_chain`` multiplies chains of matrices in the cheapest order. Otherwise like
+    :func:`without_passes`, whose effect it undoes.
+
+    Raises:
+        InvalidArgumentError: a name of neither.
+
+    Example:
+        >>> import girih as gr
+        >>> a, b, x = gr.ones([64, 64]), gr.ones([64, 64]), gr.ones([64, 1])
+        >>> with gr.with_passes("matmul_chain"):
+        ...     (a @ b @ x).sum().item()
+        262144.0
+    """
+    return _switched(names, True)
 
 
 def create_graph() -> Graph:

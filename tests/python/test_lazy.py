@@ -407,3 +407,24 @@ def test_passes_and_fusions_can_be_switched_off():
         graph = gr.compile_graph((x + y) * (x + y) * 1)
         assert graph.optimized_text.count("add(") == 2
     assert gr.compile_graph((x + y) * (x + y) * 1).optimized_text.count("add(") == 1
+
+
+def test_passes_that_must_be_asked_for_can_be():
+    a, b, c = (gr.ones(shape) for shape in ([50, 40], [40, 30], [30, 1]))
+    gr.eval(a, b, c)
+
+    def shapes():
+        text = gr.compile_graph(a @ b @ c).optimized_text
+        return [line.split("-> ")[1] for line in text.splitlines() if "matmul" in line]
+
+    assert shapes() == ["[50, 30]", "[50, 1]"]
+    with gr.with_passes("matmul_chain"):
+        assert shapes() == ["[40, 1]", "[50, 1]"]
+        assert (a @ b @ c).tolist() == [[1200.0]] * 50
+        with gr.without_passes("cse"):
+            assert shapes() == ["[40, 1]", "[50, 1]"]
+            with gr.without_passes("matmul_chain"):
+                assert shapes() == ["[50, 30]", "[50, 1]"]
+    with gr.without_passes("elementwise"), gr.with_passes("elementwise"):
+        assert gr.compile_graph((a + 2) * a).num_kernels == 1
+    assert shapes() == ["[50, 30]", "[50, 1]"]

@@ -45,8 +45,8 @@ pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
 pub use ops::{Index, Operand, binary, concat, default_int, split, stack, where_};
 pub use program::{
-    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_without,
-    reset_peak_memory, set_num_threads, set_options,
+    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,
+    options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
 };
 pub use tensor::Tensor;
 pub use transform::{Trace, grad, value_and_grad};

@@ -132,23 +132,39 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(girih_cpu::set_num_threads(threads)?)
 }
 
-/// Everything on but the named passes (`dead_code`, `fold`, `simplify`, `log_softmax`, `cse`) and
-/// kinds of fusion (`elementwise`, `views`, `reduction_prologue`, `reduction_epilogue`,
-/// `matmul_epilogue`), for [`set_options`]. Composites are decomposed in any case: kernels are made
-/// of primitives.
+/// The options of now without the named passes and kinds of fusion (`dead_code`, `simplify`,
+/// `elementwise`, `views`, ...; [`pass_names`] has them all), for [`set_options`]. Composites are
+/// decomposed in any case: kernels are made of primitives.
 ///
 /// Errors: [`crate::Error::InvalidArgument`] for a name of neither.
 pub fn options_without(names: &[&str]) -> Result<CompileOptions> {
-    let mut passes = OptOptions::default();
-    let mut fusion = FusionOptions::ALL.bits();
+    switched(names, false)
+}
+
+/// The options of now with the named passes and kinds of fusion added: those that must be asked for
+/// (`matmul_chain`), or were switched off. For [`set_options`].
+///
+/// Errors: [`crate::Error::InvalidArgument`] for a name of neither.
+pub fn options_with(names: &[&str]) -> Result<CompileOptions> {
+    switched(names, true)
+}
+
+/// The names of all passes, in the order of the pipeline, and of all kinds of fusion.
+pub fn pass_names() -> impl Iterator<Item = &'static str> {
+    PassFlag::ALL.map(PassFlag::name).into_iter().chain(FusionOptions::NAMES)
+}
+
+fn switched(names: &[&str], on: bool) -> Result<CompileOptions> {
+    let now = options()?;
+    let mut passes = OptOptions::from_bits(now.passes);
+    let mut fusion = FusionOptions::from_bits(now.fusion).bits();
     for name in names {
         if let Some(bit) = FusionOptions::NAMES.iter().position(|n| n == name) {
-            fusion &= !(1 << bit);
+            fusion = fusion & !(1 << bit) | (on as u32) << bit;
         } else if let Ok(pass) = PassFlag::parse(name) {
-            passes = passes.without(pass);
+            passes = if on { passes.with(pass) } else { passes.without(pass) };
         } else {
-            let known = PassFlag::ALL.map(PassFlag::name).into_iter().chain(FusionOptions::NAMES);
-            let known: Vec<&str> = known.collect();
+            let known: Vec<&str> = pass_names().collect();
             return Err(crate::Error::InvalidArgument(format!(
                 "there is no pass or fusion '{name}'; there are {}",
                 known.join(", ")

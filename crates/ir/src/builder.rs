@@ -75,6 +75,11 @@ impl GraphBuilder {
         self.emit(code.into(), inputs)
     }
 
+    /// What is recorded from here on was made for that node; see [`Graph::track_origins`].
+    pub fn attribute(&mut self, origin: Option<NodeId>) {
+        self.graph.attribute(origin);
+    }
+
     /// Appends a node whose spec was inferred before.
     pub fn append(&mut self, node: Node) -> NodeId {
         self.graph.append(node)

@@ -2,6 +2,7 @@
 //! canonical encoding and verifier.
 
 use crate::ops::{Attrs, Class, OpCall};
+use crate::rewrite::Origins;
 use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt;
@@ -45,10 +46,17 @@ pub struct Node {
 
 /// A closed graph. Nodes are in topological order: operands precede their users. Outputs may
 /// repeat. The nodes whose op takes an argument are the graph's arguments, in node order.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
     outputs: Vec<NodeId>,
+    pub(crate) origins: Origins,
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        self.nodes == other.nodes && self.outputs == other.outputs
+    }
 }
 
 impl Graph {
@@ -59,7 +67,7 @@ impl Graph {
 
     /// An empty graph with room for that many nodes.
     pub fn with_capacity(nodes: usize) -> Graph {
-        Graph { nodes: Vec::with_capacity(nodes), outputs: Vec::new() }
+        Graph { nodes: Vec::with_capacity(nodes), ..Graph::default() }
     }
 
     /// Number of nodes.
@@ -137,6 +145,7 @@ impl Graph {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a graph holds at most 2^32 nodes"));
         debug_assert!(node.inputs.iter().all(|i| *i < id));
         self.nodes.push(node);
+        self.origins.append();
         id
     }
 

@@ -15,7 +15,15 @@ impl Graph {
         &self,
         mut replace: impl FnMut(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
     ) -> Result<Option<Graph>> {
-        let mut b = GraphBuilder::from_graph(Graph::with_capacity(self.len()));
+        self.rewrite_nodes(|b, _, node| replace(b, node))
+    }
+
+    /// Like [`Graph::rewrite`], and says which node is asked about.
+    pub fn rewrite_nodes(
+        &self,
+        mut replace: impl FnMut(&mut GraphBuilder, NodeId, &Node) -> Result<Option<NodeId>>,
+    ) -> Result<Option<Graph>> {
+        let mut b = GraphBuilder::from_graph(self.successor());
         let live = self.live();
         // Dead nodes have only dead users, so their entries are never read.
         let mut map = vec![NodeId(0); self.len()];
@@ -24,9 +32,10 @@ impl Graph {
             if !live[id.index()] && !node.op.takes_argument() {
                 continue;
             }
+            b.attribute(self.origin(id));
             let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
             let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
-            map[id.index()] = match replace(&mut b, &moved)? {
+            map[id.index()] = match replace(&mut b, id, &moved)? {
                 None => b.append(moved),
                 Some(id) => {
                     debug_assert_eq!(*b.spec(id), moved.spec, "{} replaced", moved.op.name());
@@ -56,6 +65,52 @@ impl Graph {
     }
 }
 
+/// Which nodes of the graph as it was recorded those of a rewritten one come from. Off unless asked
+/// for: only people want to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    on: bool,
+    current: Option<NodeId>,
+    of: Vec<Option<NodeId>>,
+}
+
+impl Origins {
+    /// A node is appended.
+    #[inline]
+    pub fn append(&mut self) {
+        if self.on {
+            self.of.push(self.current);
+        }
+    }
+}
+
+impl Graph {
+    /// From here on, graphs rewritten from this one know of each node which of this graph's nodes
+    /// it was made for. Not part of what a graph is: ignored by comparison and encoding.
+    pub fn track_origins(&mut self) {
+        let of = self.ids().map(Some).collect();
+        self.origins = Origins { on: true, current: None, of };
+    }
+
+    /// The node, of the graph on which [`Graph::track_origins`] was called, that this one was made
+    /// for; of several it stands for, the first.
+    pub fn origin(&self, id: NodeId) -> Option<NodeId> {
+        self.origins.of.get(id.index()).copied().flatten()
+    }
+
+    /// An empty graph with room for as many nodes, to be filled with what becomes of this one.
+    pub fn successor(&self) -> Graph {
+        let mut graph = Graph::with_capacity(self.len());
+        graph.origins.on = self.origins.on;
+        graph
+    }
+
+    /// What is appended from here on was made for that node.
+    pub fn attribute(&mut self, origin: Option<NodeId>) {
+        self.origins.current = origin;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +125,21 @@ mod tests {
         graph.verify().unwrap();
         assert!(graph.nodes().all(|(_, n)| n.op.class() != Class::Composite), "{graph}");
         assert_eq!(graph.decomposed(), Ok(None));
+    }
+
+    #[test]
+    fn rewritten_nodes_know_what_they_were_made_for_if_asked() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([2], DType::F32));
+        let (n, silu) = (b.neg(x).unwrap(), b.op(OpCode::Silu, &[x]).unwrap());
+        let mut graph = b.finish([n, silu]);
+        let plain = graph.decomposed().unwrap().unwrap();
+        assert!(plain.ids().all(|id| plain.origin(id).is_none()));
+        graph.track_origins();
+        let tracked = graph.decomposed().unwrap().unwrap();
+        assert_eq!(tracked, plain, "a graph is the same with and without");
+        let origins: Vec<_> = tracked.ids().map(|id| tracked.origin(id)).collect();
+        assert_eq!(origins[..2], [Some(x), Some(n)]);
+        assert!(origins.len() > 3 && origins[2..].iter().all(|&o| o == Some(silu)), "{origins:?}");
     }
 }

@@ -242,7 +242,7 @@ pub struct Store {
 /// One fused unit of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `matmul_relu`.
+    /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `fused_matmul_relu`.
     pub name: String,
     /// Sizes of the iteration space. None is zero: empty results need no kernel, and reductions
     /// over nothing are lowered to maps of their identity. Without dimensions it is one point.

@@ -13,4 +13,4 @@ pub mod passes;
 
 pub use error::{Error, Result};
 pub use manager::{MAX_ITERATIONS, Optimized, Pass, PassManager, Stage, optimize};
-pub use options::{OptOptions, PassFlag};
+pub use options::{Law, OptOptions, PassFlag};

@@ -66,24 +66,10 @@ impl PassManager {
         PassManager::default()
     }
 
-    /// The default pipeline, less the passes switched off: dead code first, so that no other pass
-    /// works on it; folding before simplification, which recognises literals; the rewrite of
-    /// log(softmax) after simplification has removed what may stand between the two and before
-    /// decomposition hides them; common subexpressions last, on the primitives that forward
-    /// programs and their gradients share.
+    /// The pipeline that [`PassFlag`] lists, with the passes of the given set.
     pub fn create_default(options: OptOptions) -> Self {
-        let mut manager = PassManager::new();
-        for flag in PassFlag::ALL.into_iter().filter(|&flag| options.contains(flag)) {
-            match flag {
-                PassFlag::DeadCode => manager.add_pass(passes::DeadCode),
-                PassFlag::Fold => manager.add_pass(passes::Fold),
-                PassFlag::Simplify => manager.add_pass(passes::Simplify),
-                PassFlag::LogSoftmax => manager.add_pass(passes::LogSoftmax),
-                PassFlag::Decompose => manager.add_pass(passes::Decompose),
-                PassFlag::Cse => manager.add_pass(passes::Cse),
-            };
-        }
-        manager
+        let flags = PassFlag::ALL.into_iter().filter(|&flag| options.contains(flag));
+        PassManager { passes: flags.map(PassFlag::pass).collect(), record: false }
     }
 
     /// Appends a pass.

@@ -1,49 +1,78 @@
-//! Which passes run: one bit each, so that the choice fits in a program's cache key.
+//! The default pipeline as one table: each pass's switch, name, law and place. Adding a pass is a
+//! module in [`crate::passes`] and a line here; the manager, the switches by name, the property
+//! tests and the front ends' documentation read the table.
 
-use crate::{Error, Result};
+use crate::{Error, Pass, Result, passes};
 
-/// A pass of the default pipeline that can be switched off. The number is the bit in
-/// [`OptOptions::bits`]; it is part of cache keys and never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PassFlag {
-    /// [`crate::passes::DeadCode`].
-    DeadCode = 0,
-    /// [`crate::passes::Fold`].
-    Fold = 1,
-    /// [`crate::passes::Simplify`].
-    Simplify = 2,
-    /// [`crate::passes::LogSoftmax`], the one pass that changes numbers.
-    LogSoftmax = 3,
-    /// [`crate::passes::Decompose`].
-    Decompose = 4,
-    /// [`crate::passes::Cse`].
-    Cse = 5,
+/// What a pass may do to numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// Every bit of every result stays, but for the payload and sign of a NaN.
+    Exact,
+    /// Results change as the sentence says.
+    Changes(&'static str),
+}
+
+macro_rules! pipeline {
+    ($($(#[$doc:meta])* $flag:ident = $bit:literal, $name:literal, $default:literal, $law:expr;)*) => {
+        /// A pass of the pipeline. The number is the bit in [`OptOptions::bits`]; it is part of
+        /// cache keys and never reused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum PassFlag {
+            $($(#[$doc])* #[doc = concat!(" See [`passes::", stringify!($flag), "`].")]
+            $flag = $bit,)*
+        }
+
+        impl PassFlag {
+            /// All of them, in the order of the pipeline.
+            pub const ALL: [PassFlag; [$($bit),*].len()] = [$(PassFlag::$flag),*];
+
+            /// The pass's name.
+            pub fn name(self) -> &'static str {
+                match self { $(PassFlag::$flag => $name,)* }
+            }
+
+            /// True if it runs unless switched off; false if it must be asked for.
+            pub fn by_default(self) -> bool {
+                match self { $(PassFlag::$flag => $default,)* }
+            }
+
+            /// What it may do to numbers.
+            pub fn law(self) -> Law {
+                match self { $(PassFlag::$flag => $law,)* }
+            }
+
+            /// The pass.
+            pub fn pass(self) -> Box<dyn Pass> {
+                match self { $(PassFlag::$flag => Box::new(passes::$flag),)* }
+            }
+        }
+    };
+}
+
+pipeline! {
+    /// First, so that no other pass works on what nothing needs.
+    DeadCode = 0, "dead_code", true, Law::Exact;
+    /// Before simplification, which recognises literals.
+    Fold = 1, "fold", true, Law::Exact;
+    /// Algebra.
+    Simplify = 2, "simplify", true, Law::Exact;
+    /// After simplification has removed what may stand between the two ops, before decomposition
+    /// hides them.
+    LogSoftmax = 3, "log_softmax", true,
+        Law::Changes("log(softmax(x)) is more accurate, and finite where the softmax underflows");
+    /// Before common subexpressions, which forward programs and their gradients share as
+    /// primitives.
+    Decompose = 4, "decompose", true, Law::Exact;
+    /// After everything that makes ops alike.
+    Cse = 5, "cse", true, Law::Exact;
+    /// Last: what others use is no part of a chain, and merging has shown what is.
+    MatmulChain = 6, "matmul_chain", false,
+        Law::Changes("products of floats round in another order; of integers no bit changes");
 }
 
 impl PassFlag {
-    /// All of them, in the order of the pipeline.
-    pub const ALL: [PassFlag; 6] = [
-        PassFlag::DeadCode,
-        PassFlag::Fold,
-        PassFlag::Simplify,
-        PassFlag::LogSoftmax,
-        PassFlag::Decompose,
-        PassFlag::Cse,
-    ];
-
-    /// The pass's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            PassFlag::DeadCode => "dead_code",
-            PassFlag::Fold => "fold",
-            PassFlag::Simplify => "simplify",
-            PassFlag::LogSoftmax => "log_softmax",
-            PassFlag::Decompose => "decompose",
-            PassFlag::Cse => "cse",
-        }
-    }
-
     /// The pass of that name.
     ///
     /// Errors: [`Error::UnknownPass`], listing the known ones.
@@ -55,13 +84,17 @@ impl PassFlag {
     }
 }
 
-/// A set of passes to run; all of them by default.
+/// A set of passes to run; by default those that need not be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OptOptions(u32);
 
+/// Set in encodings that are masks over all ones: those ask for nothing.
+const MASK: u32 = 1 << 31;
+
 impl Default for OptOptions {
     fn default() -> Self {
-        PassFlag::ALL.into_iter().fold(OptOptions::none(), OptOptions::with)
+        let flags = PassFlag::ALL.into_iter().filter(|p| p.by_default());
+        flags.fold(OptOptions::none(), OptOptions::with)
     }
 }
 
@@ -86,9 +119,13 @@ impl OptOptions {
         self.0 >> pass as u32 & 1 == 1
     }
 
-    /// The set with that encoding; bits of no pass are ignored.
+    /// The set with that encoding; bits of no pass are ignored. With the highest bit set it is a
+    /// mask over the default, in which passes that must be asked for are off: all ones are the
+    /// default.
     pub fn from_bits(bits: u32) -> Self {
-        OptOptions(bits & OptOptions::default().0)
+        let known = |p: &PassFlag| p.by_default() || bits & MASK == 0;
+        let on = PassFlag::ALL.into_iter().filter(known).filter(|&p| bits >> p as u32 & 1 == 1);
+        on.fold(OptOptions::none(), OptOptions::with)
     }
 
     /// The encoding for cache keys, stable across versions.
@@ -103,12 +140,30 @@ mod tests {
 
     #[test]
     fn passes_are_switched_by_name_and_the_encoding_is_stable() {
-        assert_eq!(OptOptions::default().bits(), 0b111111);
+        assert_eq!(OptOptions::default().bits(), 0b0111111);
         let off = OptOptions::default().without(PassFlag::parse("cse").unwrap());
         assert!(!off.contains(PassFlag::Cse) && off.contains(PassFlag::Fold));
-        assert_eq!(off.bits(), 0b011111);
+        assert_eq!(off.bits(), 0b0011111);
         assert_eq!(off.with(PassFlag::Cse), OptOptions::default());
         let error = PassFlag::parse("fuze").unwrap_err().to_string();
         assert!(error.contains("fuze") && error.contains("dead_code, fold"), "{error}");
+    }
+
+    #[test]
+    fn a_mask_of_ones_asks_for_nothing() {
+        assert_eq!(OptOptions::from_bits(u32::MAX), OptOptions::default());
+        let chain = OptOptions::default().with(PassFlag::MatmulChain);
+        assert_eq!(OptOptions::from_bits(chain.bits()), chain);
+        let masked = OptOptions::from_bits(!(1 << PassFlag::Cse as u32));
+        assert_eq!(masked, OptOptions::default().without(PassFlag::Cse));
+        assert_eq!(OptOptions::from_bits(0), OptOptions::none());
+    }
+
+    #[test]
+    fn every_pass_bears_the_name_of_its_switch() {
+        for flag in PassFlag::ALL {
+            assert_eq!(flag.pass().name(), flag.name());
+            assert_eq!(PassFlag::parse(flag.name()), Ok(flag));
+        }
     }
 }

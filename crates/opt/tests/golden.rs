@@ -3,7 +3,7 @@
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
-use girih_opt::passes::{Cse, DeadCode, Decompose, Fold, LogSoftmax, Simplify};
+use girih_opt::passes::{Cse, DeadCode, Decompose, Fold, LogSoftmax, MatmulChain, Simplify};
 use girih_opt::{OptOptions, Pass, PassFlag, PassManager, optimize};
 
 /// Runs a pass and then dead code elimination on the graph that `build` records, and compares the
@@ -328,6 +328,88 @@ fn the_logarithm_of_an_underflowing_softmax_becomes_finite() {
     assert_eq!(run(&graph), [0.0, f64::NEG_INFINITY], "as IEEE 754 has it");
     let optimized = optimize(&graph, OptOptions::default()).unwrap().graph;
     assert_eq!(run(&optimized), [0.0, -1000.0]);
+}
+
+#[test]
+fn a_chain_of_products_is_multiplied_in_the_cheapest_order() {
+    // Matrix by matrix by vector: 100 * 10 + 10 * 5 instead of 100 * 10 * 5 + 100 * 5.
+    let expected = "%3 = matmul(%1, %2) -> [10, 1]\n%4 = matmul(%0, %3) -> [100, 1]\noutputs: [%4]";
+    check(MatmulChain, expected, |b| {
+        let (x, y, z) = (f32s(b, &[100, 10]), f32s(b, &[10, 5]), f32s(b, &[5, 1]));
+        let xy = b.matmul(x, y)?;
+        b.matmul(xy, z)
+    });
+}
+
+#[test]
+fn a_product_that_is_also_used_elsewhere_is_no_part_of_a_chain() {
+    let unchanged = |outputs: fn(&mut GraphBuilder, NodeId, NodeId) -> Vec<NodeId>| {
+        let mut b = GraphBuilder::default();
+        let (x, y, z) = (f32s(&mut b, &[100, 10]), f32s(&mut b, &[10, 5]), f32s(&mut b, &[5, 1]));
+        let xy = b.matmul(x, y).unwrap();
+        let xyz = b.matmul(xy, z).unwrap();
+        let outputs = outputs(&mut b, xy, xyz);
+        assert_eq!(MatmulChain.run(&b.finish(outputs)), Ok(None));
+    };
+    unchanged(|_, xy, xyz| vec![xy, xyz]);
+    unchanged(|b, xy, xyz| vec![b.neg(xy).unwrap(), xyz]);
+    // Equally cheap either way.
+    check(MatmulChain, "unchanged", |b| {
+        let (x, y, z) = (f32s(b, &[4, 4]), f32s(b, &[4, 4]), f32s(b, &[4, 4]));
+        let yz = b.matmul(y, z)?;
+        b.matmul(x, yz)
+    });
+    // Longer than is looked at: no search, no deep recursion.
+    check(MatmulChain, "unchanged", |b| {
+        let mut x = f32s(b, &[100, 2]);
+        for _ in 0..20_000 {
+            let y = f32s(b, &[2, 2]);
+            x = b.matmul(x, y)?;
+        }
+        Ok(x)
+    });
+}
+
+#[test]
+fn products_are_reordered_only_on_request() {
+    let mut b = GraphBuilder::default();
+    let (x, y, z) = (f32s(&mut b, &[100, 10]), f32s(&mut b, &[10, 5]), f32s(&mut b, &[5, 1]));
+    let xy = b.matmul(x, y).unwrap();
+    let xyz = b.matmul(xy, z).unwrap();
+    let graph = b.finish([xyz]);
+    assert_eq!(optimize(&graph, OptOptions::default()).unwrap().graph, graph);
+    let asked = OptOptions::default().with(PassFlag::MatmulChain);
+    let shapes = |g: &Graph| g.nodes().map(|(_, n)| n.spec.shape.to_string()).collect::<Vec<_>>();
+    let optimized = optimize(&graph, asked).unwrap().graph;
+    assert_eq!(shapes(&optimized)[3..], ["[10, 1]", "[100, 1]"]);
+}
+
+#[test]
+fn a_pass_sees_all_that_the_outputs_need_in_one_call() {
+    use std::sync::{Arc, Mutex};
+    struct Spy(Arc<Mutex<Vec<String>>>);
+    impl Pass for Spy {
+        fn name(&self) -> &'static str {
+            "spy"
+        }
+        fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+            self.0.lock().unwrap().push(graph.to_string());
+            Ok(None)
+        }
+    }
+    let mut b = GraphBuilder::default();
+    let (x, y) = (f32s(&mut b, &[4, 2]), f32s(&mut b, &[2, 3]));
+    let product = b.matmul(x, y).unwrap();
+    let out = b.relu(product).unwrap();
+    let sum = b.sum(out, AxisSet::all(2), false).unwrap();
+    let graph = b.finish([sum]);
+    let before = graph.to_string();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    PassManager::new().add_pass(Spy(seen.clone())).run(&graph).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [before.as_str()], "one call, every node");
+    // Passes work on copies: ids into the graph given stay valid.
+    optimize(&graph, OptOptions::default()).unwrap();
+    assert_eq!(graph.to_string(), before);
 }
 
 #[test]

@@ -228,11 +228,12 @@ fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
     girih::set_options(CompileOptions { passes, fusion }).py()
 }
 
-/// The bits of everything but the named passes and kinds of fusion. Returns: tuple[int, int].
+/// The bits of now with the named passes and kinds of fusion switched on or off. Returns: tuple[int, int].
 #[pyfunction]
-fn compile_options_without(names: Vec<String>) -> PyResult<(u32, u32)> {
+fn compile_options_switched(names: Vec<String>, on: bool) -> PyResult<(u32, u32)> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let options = girih::options_without(&names).py()?;
+    let switched = if on { girih::options_with } else { girih::options_without };
+    let options = switched(&names).py()?;
     Ok((options.passes, options.fusion))
 }
 
@@ -286,7 +287,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_num_threads, m)?)?;
     m.add_function(wrap_pyfunction!(compile_options, m)?)?;
     m.add_function(wrap_pyfunction!(set_compile_options, m)?)?;
-    m.add_function(wrap_pyfunction!(compile_options_without, m)?)?;
+    m.add_function(wrap_pyfunction!(compile_options_switched, m)?)?;
     m.add_function(wrap_pyfunction!(manual_seed, m)?)?;
     m.add_function(wrap_pyfunction!(line_plot, m)?)
 }

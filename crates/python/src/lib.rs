@@ -28,7 +28,7 @@ const INTERNAL: &[&str] = &[
     "clear_cache",
     "compile_graph",
     "compile_options",
-    "compile_options_without",
+    "compile_options_switched",
     "create_graph",
     "current_graph",
     "eval_many",

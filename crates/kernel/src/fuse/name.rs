@@ -1,46 +1,48 @@
-//! Kernel names: what was fused, for people who read programs and profiles.
+//! Kernel names: what was fused, for people who read programs and profiles. A kernel of several ops
+//! is `fused_` and their names in order of computation, the reduction or product among them where
+//! it is computed: `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
 
-use girih_ir::{Class, Graph, NodeId, OpCode};
+use girih_ir::{Graph, NodeId, OpCode};
 
 /// Longest name before the rest is counted instead of listed.
 const MAX_LEN: usize = 64;
 
-/// Sequences of primitives that people know under one name.
-const IDIOMS: &[(&[OpCode], &str)] =
-    &[(&[OpCode::Neg, OpCode::Exp, OpCode::Add, OpCode::Div], "sigmoid")];
+/// Sequences of primitives that people know under one name, of ops each of which uses the one
+/// before it or the first.
+const IDIOMS: &[(&[OpCode], &str)] = {
+    use OpCode::*;
+    &[
+        (&[Neg, Exp, Add, Div], "sigmoid"),
+        (&[Mul, Mul, Erf, Add, Mul], "gelu"),
+        (&[Mul, Mul, Mul, Add, Mul, Mul, Tanh, Add, Mul], "gelu"),
+    ]
+};
+
+/// What an addition to a product is called. Its rounding is that of the two ops.
+const FMA: &str = "fma";
 
 /// The name of a kernel that computes `ops` in this order; `fallback` if there are none.
 pub(super) fn of(graph: &Graph, ops: &[NodeId], fallback: &str) -> String {
     let mut name = String::with_capacity(MAX_LEN);
-    let leads_with_core = ops.first().is_some_and(|&o| is_core(graph, o));
-    if ops.len() > 1 && !leads_with_core {
-        name.push_str("fused");
-    }
-    let (mut at, mut words) = (0, 0);
+    name.push_str("fused");
+    let (mut at, mut words, mut last) = (0, 0, fallback);
     while at < ops.len() {
         let (word, taken) = word(graph, &ops[at..]);
         if name.len() + word.len() + 1 > MAX_LEN {
             name.push_str(&format!("_and_{}_more", ops.len() - at));
             break;
         }
-        if !name.is_empty() {
-            name.push('_');
-        }
+        name.push('_');
         name.push_str(word);
         at += taken;
         words += 1;
+        last = word;
     }
     match words {
-        0 => fallback.to_string(),
         // One idiom is nothing fused.
-        1 => name.strip_prefix("fused_").map(str::to_string).unwrap_or(name),
+        0 | 1 if last != FMA => last.to_string(),
         _ => name,
     }
-}
-
-/// True for the ops a kernel is built around.
-fn is_core(graph: &Graph, op: NodeId) -> bool {
-    matches!(graph.node(op).op.class(), Class::Reduction | Class::Contraction)
 }
 
 /// The first word of a sequence of ops, and how many ops it stands for.
@@ -50,6 +52,12 @@ fn word(graph: &Graph, ops: &[NodeId]) -> (&'static str, usize) {
         if ops.len() >= codes.len() && codes.iter().zip(ops).all(|(c, &o)| *c == code(o)) {
             return (name, codes.len());
         }
+    }
+    if let [product, sum, ..] = *ops
+        && (code(product), code(sum)) == (OpCode::Mul, OpCode::Add)
+        && graph.node(sum).inputs.contains(&product)
+    {
+        return (FMA, 2);
     }
     let node = graph.node(ops[0]);
     let zero = |&i: &NodeId| graph.literal(i).is_some_and(|l| l.is(0.0));

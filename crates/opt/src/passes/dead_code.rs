@@ -38,11 +38,12 @@ pub fn drop_unused_arguments(graph: &Graph) -> (Graph, Vec<usize>) {
 
 /// The nodes marked in `keep`, which keeps the operands of what it keeps.
 fn retain(graph: &Graph, keep: &[bool]) -> Graph {
-    let mut result = Graph::new();
+    let mut result = graph.successor();
     let mut map = vec![NodeId(0); graph.len()];
     for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
         let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
         let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
+        result.attribute(graph.origin(id));
         map[id.index()] = result.append(moved);
     }
     result.set_outputs(graph.outputs().iter().map(|o| map[o.index()]));

@@ -22,7 +22,7 @@ fn a_fused_map_loads_each_operand_once() {
 b0 = argument 0: f32[6]
 b1 = argument 1: f32[3]
 b2 = f32[6]
-fused_mul_add over [2, 3]
+fused_fma over [2, 3]
   v0 = load b0[3*i0 + i1]
   v1 = load b1[i1]
   v2 = mul(v0, v1): f32
@@ -49,7 +49,7 @@ b0 = argument 0: f32[8]
 b1 = argument 1: f32[12]
 b2 = argument 2: f32[3]
 b3 = f32[6]
-matmul_add_relu over [2, 3 | 4]
+fused_matmul_add_relu over [2, 3 | 4]
   matmul b0[4*i0 + i2] by b1[4*i1 + i2]
   v0 = core: f32
   v1 = load b2[i1]

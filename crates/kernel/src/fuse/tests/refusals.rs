@@ -99,7 +99,7 @@ fn the_first_of_several_kernels_stores_what_it_computes_in_order() {
         Ok([square, mask])
     });
     check(&g, &[("maximum", Refusal::Memory)]);
-    assert_eq!(names(&g), ["matmul_add_relu", "matmul", "gt"]);
+    assert_eq!(names(&g), ["fused_matmul_add_relu", "matmul", "gt"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_kernel_has_one_core() {
         Ok([b.div(s, m)?])
     });
     check(&g, &[("reduce_sum", Refusal::CoreTaken)]);
-    assert_eq!(names(&g), ["reduce_sum", "reduce_max_div"]);
+    assert_eq!(names(&g), ["reduce_sum", "fused_reduce_max_div"]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn patterns_of_elementwise_ops_are_one_kernel_with_their_names() {
             let s = b.mul(x, y)?;
             Ok([if swapped { b.add(z, s)? } else { b.add(s, z)? }])
         });
-        check(&fma, &["fused_mul_add"]);
+        check(&fma, &["fused_fma"]);
     }
 }
 
@@ -74,9 +74,51 @@ fn a_linear_layer_is_one_kernel_with_any_activation() {
             Ok([act(b, y)?])
         })
     };
-    check(&layer(relu), &["matmul_add_relu"]);
-    check(&layer(sigmoid), &["matmul_add_sigmoid"]);
-    check(&layer(gelu), &["matmul_add_mul_mul_erf_add_mul"]);
+    check(&layer(relu), &["fused_matmul_add_relu"]);
+    check(&layer(sigmoid), &["fused_matmul_add_sigmoid"]);
+    check(&layer(gelu), &["fused_matmul_add_gelu"]);
+}
+
+#[test]
+fn a_product_and_its_activation_are_one_kernel_named_after_both() {
+    let activated = |code: OpCode, attrs: Attrs| {
+        let g = graph(|b| {
+            let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
+            let y = b.matmul(x, w)?;
+            Ok([b.emit(Op::new(code, attrs), &[y])?])
+        });
+        g.decomposed().unwrap().unwrap()
+    };
+    check(&activated(OpCode::Relu, Attrs::None), &["fused_matmul_relu"]);
+    // The exact form, by erf, and the approximate one, by tanh, are each what was asked for.
+    check(&activated(OpCode::Gelu, Attrs::Approximate(false)), &["fused_matmul_gelu"]);
+    check(&activated(OpCode::Gelu, Attrs::Approximate(true)), &["fused_matmul_gelu"]);
+}
+
+#[test]
+fn a_layout_is_changed_only_where_strides_cannot_say_it() {
+    // A transposed, sliced, flipped or broadcast operand is read in place ...
+    check(
+        &graph(|b| {
+            let (x, y) = (input(b, [6, 8]), input(b, [6, 5]));
+            let x = b.transpose(x)?;
+            let x = b.slice_axis(x, 0, 2, 4)?;
+            let x = b.emit(Op::new(OpCode::Flip, Attrs::axes(AxisSet::one(1), false)), &[x])?;
+            Ok([b.matmul(x, y)?])
+        }),
+        &["matmul"],
+    );
+    // ... but a transpose whose rows and columns are then run together has no strides: one copy,
+    // of that operand alone.
+    check(
+        &graph(|b| {
+            let (x, y) = (input(b, [6, 8]), input(b, [12, 5]));
+            let x = b.transpose(x)?;
+            let x = b.reshape(x, [4, 12])?;
+            Ok([b.matmul(x, y)?])
+        }),
+        &["permute", "matmul"],
+    );
 }
 
 #[test]
@@ -135,7 +177,7 @@ fn heads_of_attention_are_read_in_place() {
     check(
         &g,
         &[
-            "matmul_mul",
+            "fused_matmul_mul",
             "reduce_max",
             "fused_sub_exp_reduce_sum",
             "fused_sub_exp_div",
@@ -160,8 +202,8 @@ fn layer_norm_is_three_kernels() {
         let (x, w, bias) = (input(b, [8, 4]), input(b, [4]), input(b, [4]));
         Ok([layer_norm(b, x, w, bias)?])
     });
-    let kernels = ["reduce_sum_div", "fused_sub_mul_reduce_sum_div_add_rsqrt"];
-    check(&g, &[kernels[0], kernels[1], "fused_sub_mul_mul_add"]);
+    let kernels = ["fused_reduce_sum_div", "fused_sub_mul_reduce_sum_div_add_rsqrt"];
+    check(&g, &[kernels[0], kernels[1], "fused_sub_mul_fma"]);
 }
 
 #[test]

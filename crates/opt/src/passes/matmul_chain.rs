@@ -1,0 +1,185 @@
+//! Order of matrix products: a chain `a @ b @ c …` is multiplied in the order of fewest
+//! multiplications, found over all orders by dynamic programming.
+//!
+//! A chain is a product whose operands are products that nothing else uses and that are no outputs,
+//! and so on down; batch axes broadcast as they do in each product. Costs are multiplications,
+//! batches included.
+//!
+//! Laws. Never worse: an order is changed only where the new one multiplies less. Terminates: the
+//! number of multiplications falls. Not exact for floats: sums are rounded in another order, within
+//! the bound that either order has (`(k1 + k2) u |a| |b| |c|` for inner sizes `k1`, `k2` and unit
+//! roundoff `u`), and an intermediate that overflows in one order need not in the other. So a value
+//! would depend on whether the user also holds one of the chain's products; since evaluating early
+//! must not change a number, the pass runs only where it is asked for. Exact for integers, whose
+//! products wrap around.
+
+use crate::Pass;
+use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
+
+/// See the module.
+pub struct MatmulChain;
+
+/// Longest chain looked at; the search is cubic.
+const MAX_FACTORS: usize = 64;
+
+impl Pass for MatmulChain {
+    fn name(&self) -> &'static str {
+        "matmul_chain"
+    }
+
+    fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+        let inner = inner_products(graph);
+        graph.rewrite_nodes(|b, id, node| {
+            if node.op.code != OpCode::Matmul || inner[id.index()] {
+                return Ok(None);
+            }
+            let mut chain = Chain { graph, inner: &inner, factors: Vec::new() };
+            let operands = [node.inputs[0], node.inputs[1]];
+            let Some(recorded) = chain.collect(b, id, operands, 0) else { return Ok(None) };
+            let factors = chain.factors;
+            if factors.len() < 3 {
+                return Ok(None);
+            }
+            let best = Order::best(b, &factors);
+            match best.cost() < recorded {
+                true => best.record(b, &factors, 0, factors.len() - 1).map(Some),
+                false => Ok(None),
+            }
+        })
+    }
+}
+
+/// Products that only one other product uses, once: parts of its chain.
+fn inner_products(graph: &Graph) -> Vec<bool> {
+    let live = graph.live();
+    let mut uses = vec![(0u32, 0u32); graph.len()];
+    graph.outputs().iter().for_each(|o| uses[o.index()].0 += 1);
+    for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+        for input in &node.inputs {
+            let (all, products) = &mut uses[input.index()];
+            *all += 1;
+            *products += (node.op.code == OpCode::Matmul) as u32;
+        }
+    }
+    let product = |id: NodeId| graph.node(id).op.code == OpCode::Matmul;
+    graph.ids().map(|id| product(id) && uses[id.index()] == (1, 1)).collect()
+}
+
+/// The factors of a chain, in order, as nodes of the graph being built.
+struct Chain<'g> {
+    graph: &'g Graph,
+    inner: &'g [bool],
+    factors: Vec<NodeId>,
+}
+
+impl Chain<'_> {
+    /// Adds the factors below a product and gives the multiplications it takes as recorded; none
+    /// if the chain is too long. `inputs` are the product's operands in the graph being built,
+    /// where its inner products have been copied as they were.
+    fn collect(
+        &mut self,
+        b: &GraphBuilder,
+        id: NodeId,
+        inputs: [NodeId; 2],
+        depth: usize,
+    ) -> Option<u128> {
+        let mut cost = product_cost(b, inputs);
+        for (&input, built) in self.graph.node(id).inputs.iter().zip(inputs) {
+            if self.inner[input.index()] && depth < MAX_FACTORS {
+                let below = &b.graph().node(built).inputs;
+                let below = self.collect(b, input, [below[0], below[1]], depth + 1)?;
+                cost = cost.saturating_add(below);
+            } else if self.inner[input.index()] {
+                return None;
+            } else if self.factors.len() < MAX_FACTORS {
+                self.factors.push(built);
+            } else {
+                return None;
+            }
+        }
+        Some(cost)
+    }
+}
+
+/// Batch axes, rows and columns of an operand.
+fn split(shape: &Shape) -> (Shape, usize, usize) {
+    match **shape {
+        [ref batch @ .., rows, columns] => (Shape::from(batch), rows, columns),
+        _ => unreachable!("operands of a product have two axes at least"),
+    }
+}
+
+fn broadcast(a: &Shape, b: &Shape) -> Shape {
+    a.broadcast(b, "matmul").expect("batch axes of one chain broadcast")
+}
+
+fn multiplications(batch: &Shape, m: usize, k: usize, n: usize) -> u128 {
+    batch.iter().chain(&[m, k, n]).map(|&d| d as u128).fold(1, u128::saturating_mul)
+}
+
+fn product_cost(b: &GraphBuilder, [x, y]: [NodeId; 2]) -> u128 {
+    let ((batch_x, m, k), (batch_y, _, n)) = (split(b.shape(x)), split(b.shape(y)));
+    multiplications(&broadcast(&batch_x, &batch_y), m, k, n)
+}
+
+/// The cheapest order of every part of a chain.
+struct Order {
+    len: usize,
+    /// By first and last factor: cost, and the last factor of the left part.
+    parts: Vec<(u128, usize)>,
+}
+
+impl Order {
+    /// Of equally cheap orders the one that splits furthest left.
+    fn best(b: &GraphBuilder, factors: &[NodeId]) -> Order {
+        let len = factors.len();
+        let shapes: Vec<_> = factors.iter().map(|&f| split(b.shape(f))).collect();
+        let mut batch: Vec<Shape> = vec![Shape::scalar(); len * len];
+        for first in 0..len {
+            batch[first * len + first] = shapes[first].0.clone();
+            for last in first + 1..len {
+                batch[first * len + last] =
+                    broadcast(&batch[first * len + last - 1], &shapes[last].0);
+            }
+        }
+        let mut order = Order { len, parts: vec![(0, 0); len * len] };
+        for width in 1..len {
+            for first in 0..len - width {
+                let last = first + width;
+                let split_at = |at: usize| {
+                    let (m, k, n) = (shapes[first].1, shapes[at].2, shapes[last].2);
+                    let product = multiplications(&batch[first * len + last], m, k, n);
+                    let below = order.part(first, at).0.saturating_add(order.part(at + 1, last).0);
+                    (product.saturating_add(below), at)
+                };
+                let best = (first..last).map(split_at).min().expect("the range is not empty");
+                order.parts[first * len + last] = best;
+            }
+        }
+        order
+    }
+
+    fn part(&self, first: usize, last: usize) -> (u128, usize) {
+        self.parts[first * self.len + last]
+    }
+
+    fn cost(&self) -> u128 {
+        self.part(0, self.len - 1).0
+    }
+
+    fn record(
+        &self,
+        b: &mut GraphBuilder,
+        factors: &[NodeId],
+        first: usize,
+        last: usize,
+    ) -> Result<NodeId> {
+        if first == last {
+            return Ok(factors[first]);
+        }
+        let (_, at) = self.part(first, last);
+        let left = self.record(b, factors, first, at)?;
+        let right = self.record(b, factors, at + 1, last)?;
+        b.matmul(left, right)
+    }
+}
