@@ -758,8 +758,8 @@ def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> Compilation
     """Compiles what leads to tensors, without running it."""
 def compile_options() -> tuple[int, int]:
     """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
-def compile_options_without(names: Sequence[str]) -> tuple[int, int]:
-    """The bits of everything but the named passes and kinds of fusion."""
+def compile_options_switched(names: Sequence[str], on: bool) -> tuple[int, int]:
+    """The bits of now with the named passes and kinds of fusion switched on or off."""
 def concat(
     tensors: Sequence[_TensorLike],
     axis: int | Sequence[int] | None = None,
