@@ -14,10 +14,13 @@ from conftest import close, sample
 LABELS = [0, 2, 1]
 INDICES = [2, 0, 2]
 
+# Differentiable functions with tests of their own, or under another name in OPS.
+ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__"}
 # name: (function of tensors, shapes of its arguments, domain)
 ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
 OPS = {
-    "neg": (lambda x: -x, [(3,)], ANY),
+    "negative": (lambda x: -x, [(3,)], ANY),
+    "remainder": (lambda x, y: gr.remainder(x, y), [(3,), (3,)], POSITIVE),
     "abs": (lambda x: x.abs(), [(3,)], POSITIVE),
     "square": (lambda x: gr.square(x), [(3,)], ANY),
     "reciprocal": (lambda x: gr.reciprocal(x), [(3,)], POSITIVE),

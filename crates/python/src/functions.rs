@@ -8,7 +8,7 @@ use crate::tensor::PyTensor;
 use girih::ir::OpCode;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyTuple};
+use pyo3::types::{PyDict, PyInt, PyTuple};
 
 /// What a function that gives a tensor returns.
 pub(crate) type Out = PyResult<PyTensor>;
@@ -557,6 +557,26 @@ fn cross_entropy(py: Python<'_>, logits: TensorArg, labels: TensorArg, reduction
     }
 }
 
+/// The ops of the registry, each a dict: its name, category, sentence, most operands, whether
+/// gradients flow, and what to call (or why there is nothing). Tests walk it.
+/// Returns: list[dict[str, Any]].
+#[pyfunction]
+fn _registry(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let entry = |code: &OpCode| {
+        let (def, entry) = (code.def(), PyDict::new(py));
+        entry.set_item("name", def.name)?;
+        entry.set_item("category", def.category().name())?;
+        entry.set_item("doc", def.doc)?;
+        entry.set_item("operands", def.arity.1)?;
+        let zero = matches!(def.derivative, girih::ir::ops::Derivative::Zero(_));
+        entry.set_item("differentiable", !zero)?;
+        entry.set_item("python", code.python().ok())?;
+        entry.set_item("reason", code.python().err())?;
+        Ok(entry)
+    };
+    OpCode::ALL.iter().map(entry).collect()
+}
+
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     table_functions::register(m)?;
@@ -570,7 +590,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add! {
         std_ matmul logical_and logical_or logical_xor where_ reshape permute
         transpose swapaxes broadcast_to expand_dims concat stack split pad one_hot layer_norm
-        cross_entropy
+        cross_entropy _registry
     }
     m.add("concatenate", m.getattr("concat")?)
 }

@@ -21,6 +21,7 @@ use pyo3::types::PyList;
 const INTERNAL: &[&str] = &[
     "Memory",
     "Trace",
+    "_registry",
     "_restore",
     "async_eval_many",
     "bool",

@@ -81,6 +81,7 @@ fn pad_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 
 /// Operands side by side along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
+    samples: samples::concat,
     name: "concat",
     doc: "Tensors side by side along an axis.",
     class: Class::Combine,
@@ -92,6 +93,7 @@ pub static CONCAT: OpDef = OpDef {
 
 /// A border of one value around, and gaps between, the elements (attribute `Pad`).
 pub static PAD: OpDef = OpDef {
+    samples: samples::pad,
     name: "pad",
     doc: "A tensor with a border of one value around and between its elements.",
     class: Class::Combine,

@@ -146,49 +146,76 @@ pub static SOFTPLUS: OpDef = with_rule(
     composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
 );
 /// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
-pub static GELU: OpDef =
-    composite("gelu", "The Gaussian error linear unit of each element.", floating, decompose::gelu);
+pub static GELU: OpDef = OpDef {
+    samples: samples::gelu,
+    ..composite(
+        "gelu",
+        "The Gaussian error linear unit of each element.",
+        floating,
+        decompose::gelu,
+    )
+};
 /// Arithmetic mean over axes; NaN over nothing.
-pub static MEAN: OpDef =
-    composite("mean", "The mean of the elements along some axes.", over_axes, decompose::mean);
+pub static MEAN: OpDef = OpDef {
+    samples: samples::reductions,
+    ..composite("mean", "The mean of the elements along some axes.", over_axes, decompose::mean)
+};
 /// Variance over axes (attribute `Moments`), by the two-pass formula.
-pub static VAR: OpDef = with_rule(
-    vjp::var,
-    composite("var", "The variance of the elements along some axes.", over_axes, decompose::var),
-);
+pub static VAR: OpDef = OpDef {
+    samples: samples::moments,
+    ..with_rule(
+        vjp::var,
+        composite(
+            "var",
+            "The variance of the elements along some axes.",
+            over_axes,
+            decompose::var,
+        ),
+    )
+};
 /// `log(sum(exp(x)))` without overflow; -inf over nothing.
-pub static LOGSUMEXP: OpDef = with_rule(
-    vjp::logsumexp,
-    composite(
-        "logsumexp",
-        "The logarithm of the sum of exponentials along some axes.",
-        over_axes,
-        decompose::logsumexp,
-    ),
-);
+pub static LOGSUMEXP: OpDef = OpDef {
+    samples: samples::reductions,
+    ..with_rule(
+        vjp::logsumexp,
+        composite(
+            "logsumexp",
+            "The logarithm of the sum of exponentials along some axes.",
+            over_axes,
+            decompose::logsumexp,
+        ),
+    )
+};
 /// Exponentials normalised to sum 1 along an axis.
-pub static SOFTMAX: OpDef = with_rule(
-    vjp::softmax,
-    composite(
-        "softmax",
-        "Exponentials normalised to sum to one along an axis.",
-        along_axis,
-        decompose::softmax,
-    ),
-);
+pub static SOFTMAX: OpDef = OpDef {
+    samples: samples::along_axis,
+    ..with_rule(
+        vjp::softmax,
+        composite(
+            "softmax",
+            "Exponentials normalised to sum to one along an axis.",
+            along_axis,
+            decompose::softmax,
+        ),
+    )
+};
 /// Logarithm of softmax, without underflow.
-pub static LOG_SOFTMAX: OpDef = with_rule(
-    vjp::log_softmax,
-    composite(
-        "log_softmax",
-        "The logarithm of softmax along an axis.",
-        along_axis,
-        decompose::log_softmax,
-    ),
-);
+pub static LOG_SOFTMAX: OpDef = OpDef {
+    samples: samples::along_axis,
+    ..with_rule(
+        vjp::log_softmax,
+        composite(
+            "log_softmax",
+            "The logarithm of softmax along an axis.",
+            along_axis,
+            decompose::log_softmax,
+        ),
+    )
+};
 /// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
 /// and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
+    samples: samples::layer_norm,
     arity: (1, 3),
     ..with_rule(
         vjp::layer_norm,
@@ -202,6 +229,7 @@ pub static LAYER_NORM: OpDef = OpDef {
 };
 /// `-log_softmax(logits)[label]` per row; classes on the last axis.
 pub static CROSS_ENTROPY: OpDef = OpDef {
+    samples: samples::cross_entropy,
     arity: (2, 2),
     ..with_rule(
         vjp::cross_entropy,

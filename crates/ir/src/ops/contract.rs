@@ -46,6 +46,7 @@ fn matmul_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 
 /// Matrix product of operands of rank two or more; front ends reshape vectors.
 pub static MATMUL: OpDef = OpDef {
+    samples: samples::matmul,
     name: "matmul",
     doc: "The matrix product of two tensors, batch axes broadcast.",
     class: Class::Contraction,

@@ -28,12 +28,17 @@ const fn binary(
     doc: &'static str,
     infer: fn(OpCall<'_>) -> Result<TensorSpec>,
 ) -> OpDef {
-    OpDef { arity: (2, 2), ..unary(name, doc, infer) }
+    OpDef { arity: (2, 2), domain: (0.55, 2.9), ..unary(name, doc, infer) }
 }
 
 /// The same op, differentiated by a rule.
 const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Rule(rule), ..def }
+}
+
+/// The same op, whose sample operands are from `low..high`.
+const fn within(low: f64, high: f64, def: OpDef) -> OpDef {
+    OpDef { domain: (low, high), ..def }
 }
 
 /// The same op, whose result says something about its operands that no small change alters.
@@ -150,35 +155,60 @@ pub static EXPM1: OpDef =
 pub static EXP2: OpDef =
     with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", floating));
 /// Natural logarithm.
-pub static LOG: OpDef =
-    with_rule(vjp::log, unary("log", "The natural logarithm of each element.", floating));
+pub static LOG: OpDef = within(
+    0.3,
+    1.4,
+    with_rule(vjp::log, unary("log", "The natural logarithm of each element.", floating)),
+);
 /// `log(1 + x)`.
-pub static LOG1P: OpDef =
-    with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", floating));
+pub static LOG1P: OpDef = within(
+    0.3,
+    1.4,
+    with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", floating)),
+);
 /// Binary logarithm.
-pub static LOG2: OpDef =
-    with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", floating));
+pub static LOG2: OpDef = within(
+    0.3,
+    1.4,
+    with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", floating)),
+);
 /// Decimal logarithm.
-pub static LOG10: OpDef =
-    with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", floating));
+pub static LOG10: OpDef = within(
+    0.3,
+    1.4,
+    with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", floating)),
+);
 /// Square root.
-pub static SQRT: OpDef =
-    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", floating)));
+pub static SQRT: OpDef = within(
+    0.3,
+    1.4,
+    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", floating))),
+);
 /// `1 / sqrt(x)`.
-pub static RSQRT: OpDef =
-    with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", floating));
+pub static RSQRT: OpDef = within(
+    0.3,
+    1.4,
+    with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", floating)),
+);
 /// Sine of radians.
 pub static SIN: OpDef = with_rule(vjp::sin, unary("sin", "The sine of each element.", floating));
 /// Cosine of radians.
 pub static COS: OpDef = with_rule(vjp::cos, unary("cos", "The cosine of each element.", floating));
 /// Tangent of radians.
-pub static TAN: OpDef = with_rule(vjp::tan, unary("tan", "The tangent of each element.", floating));
+pub static TAN: OpDef =
+    within(0.3, 1.4, with_rule(vjp::tan, unary("tan", "The tangent of each element.", floating)));
 /// Inverse sine.
-pub static ASIN: OpDef =
-    with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", floating));
+pub static ASIN: OpDef = within(
+    -0.8,
+    0.85,
+    with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", floating)),
+);
 /// Inverse cosine.
-pub static ACOS: OpDef =
-    with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", floating));
+pub static ACOS: OpDef = within(
+    -0.8,
+    0.85,
+    with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", floating)),
+);
 /// Inverse tangent.
 pub static ATAN: OpDef =
     with_rule(vjp::atan, unary("atan", "The inverse tangent of each element.", floating));
@@ -195,14 +225,22 @@ pub static TANH: OpDef =
 pub static ASINH: OpDef =
     with_rule(vjp::asinh, unary("asinh", "The inverse hyperbolic sine of each element.", floating));
 /// Inverse hyperbolic cosine.
-pub static ACOSH: OpDef = with_rule(
-    vjp::acosh,
-    unary("acosh", "The inverse hyperbolic cosine of each element.", floating),
+pub static ACOSH: OpDef = within(
+    1.2,
+    3.0,
+    with_rule(
+        vjp::acosh,
+        unary("acosh", "The inverse hyperbolic cosine of each element.", floating),
+    ),
 );
 /// Inverse hyperbolic tangent.
-pub static ATANH: OpDef = with_rule(
-    vjp::atanh,
-    unary("atanh", "The inverse hyperbolic tangent of each element.", floating),
+pub static ATANH: OpDef = within(
+    -0.8,
+    0.85,
+    with_rule(
+        vjp::atanh,
+        unary("atanh", "The inverse hyperbolic tangent of each element.", floating),
+    ),
 );
 /// Error function.
 pub static ERF: OpDef =
@@ -224,8 +262,11 @@ pub static IS_FINITE: OpDef = exact(discrete(unary(
 )));
 /// Conversion of dtype: float to integer truncates and saturates (NaN to 0), integer to narrower
 /// integer wraps, anything to bool is `x != 0`.
-pub static CAST: OpDef =
-    exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)));
+pub static CAST: OpDef = OpDef {
+    samples: samples::cast,
+    python: Python::Named("Tensor.astype"),
+    ..exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)))
+};
 
 /// Sum.
 pub static ADD: OpDef = OpDef {
@@ -324,6 +365,7 @@ pub static GE: OpDef =
 
 /// Choice by a condition.
 pub static WHERE: OpDef = OpDef {
+    samples: samples::select,
     arity: (3, 3),
     exact: true,
     ..with_rule(

@@ -122,6 +122,7 @@ const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK 
 /// `take(x, indices)`: whole slices of `x` along an axis; the axis is replaced by the indices'
 /// shape.
 pub static TAKE: OpDef = OpDef {
+    samples: samples::indexing,
     name: "take",
     doc: "Slices of a tensor along an axis, by index.",
     infer: take,
@@ -130,6 +131,7 @@ pub static TAKE: OpDef = OpDef {
 };
 /// `take_along_axis(x, indices)`: one element per index, the other coordinates unchanged.
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
+    samples: samples::indexing,
     name: "take_along_axis",
     doc: "One element per index along an axis, other coordinates unchanged.",
     infer: take_along_axis,
@@ -138,6 +140,8 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
 };
 /// `scatter_add(indices, updates)`: zeros, plus each update at its index: the transpose of take.
 pub static SCATTER_ADD: OpDef = OpDef {
+    samples: samples::indexing,
+    python: Python::Nothing("it is the derivative of the op that takes"),
     name: "scatter_add",
     doc: "Zeros with slices added along an axis, by index.",
     infer: scatter_add,
@@ -146,6 +150,8 @@ pub static SCATTER_ADD: OpDef = OpDef {
 };
 /// `scatter_add_along_axis(indices, updates)`: the transpose of take_along_axis.
 pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
+    samples: samples::indexing,
+    python: Python::Nothing("it is the derivative of the op that takes"),
     name: "scatter_add_along_axis",
     doc: "Zeros with elements added along an axis, by index, other coordinates unchanged.",
     infer: scatter_add_along_axis,

@@ -1,26 +1,39 @@
 //! Leaves: values that come with the program's arguments, splat constants, random draws, iota.
 
-use super::{Class, OpDef};
+use super::{Class, OpDef, Python, samples};
 
-const LEAF: OpDef = OpDef { class: Class::Leaf, ..OpDef::BLANK };
+const LEAF: OpDef = OpDef { class: Class::Leaf, samples: samples::none, ..OpDef::BLANK };
 
 /// Data fed from outside.
-pub static INPUT: OpDef =
-    OpDef { name: "input", doc: "A tensor fed from outside the graph.", ..LEAF };
+pub static INPUT: OpDef = OpDef {
+    name: "input",
+    doc: "A tensor fed from outside the graph.",
+    python: Python::Named("asarray"),
+    ..LEAF
+};
 
 /// Trainable data fed from outside.
-pub static PARAMETER: OpDef =
-    OpDef { name: "parameter", doc: "A trainable tensor fed from outside the graph.", ..LEAF };
+pub static PARAMETER: OpDef = OpDef {
+    name: "parameter",
+    doc: "A trainable tensor fed from outside the graph.",
+    python: Python::Nothing("values enter by asarray; nn.Parameter marks them"),
+    ..LEAF
+};
 
 /// A tensor whose elements all have one value. With attribute `Value` the value is part of the
 /// program; without, it is a run-time scalar of the program's arguments.
-pub static CONSTANT: OpDef =
-    OpDef { name: "constant", doc: "A tensor whose elements all have the same value.", ..LEAF };
+pub static CONSTANT: OpDef = OpDef {
+    name: "constant",
+    doc: "A tensor whose elements all have the same value.",
+    python: Python::Named("full"),
+    ..LEAF
+};
 
 /// Uniform draws in `[0, 1)`. The argument is the generator's key and offset.
 pub static RANDOM_UNIFORM: OpDef = OpDef {
     name: "random_uniform",
     doc: "Uniform random numbers in [0, 1) from a counter-based generator.",
+    python: Python::Named("rand"),
     ..LEAF
 };
 
@@ -28,6 +41,7 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
 pub static RANDOM_NORMAL: OpDef = OpDef {
     name: "random_normal",
     doc: "Standard normal random numbers from a counter-based generator.",
+    python: Python::Named("randn"),
     ..LEAF
 };
 
@@ -35,9 +49,14 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
 pub static RANDOM_BITS: OpDef = OpDef {
     name: "random_bits",
     doc: "Integers with 64 uniform random bits from a counter-based generator.",
+    python: Python::Named("randint"),
     ..LEAF
 };
 
 /// The index along one axis (attribute `Axis`).
-pub static IOTA: OpDef =
-    OpDef { name: "iota", doc: "Each element's index along one axis.", ..LEAF };
+pub static IOTA: OpDef = OpDef {
+    name: "iota",
+    doc: "Each element's index along one axis.",
+    python: Python::Named("arange"),
+    ..LEAF
+};

@@ -15,11 +15,13 @@ pub mod index;
 pub mod leaf;
 pub mod reduce;
 pub mod rules;
+pub mod samples;
 mod table;
 pub mod view;
 
 pub use attrs::{Attrs, AxisSet, PadDim, Real, SliceDim};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
+pub use samples::Sample;
 
 use crate::{DType, Error, Iteration, NodeId, Result, TensorSpec};
 use std::fmt;
@@ -87,6 +89,77 @@ pub struct OpDef {
     pub derivative: Derivative,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
+    /// Where sample operands are taken from: inside the op's domain, away from kinks and poles.
+    pub domain: (f64, f64),
+    /// Operands that tests and documentation use; by class where the definition says nothing.
+    pub samples: fn(OpCode) -> Vec<Sample>,
+    /// What Python users call.
+    pub python: Python,
+    /// The kind of op that users are told; by class where the definition says nothing.
+    pub category: Option<Category>,
+}
+
+/// What Python users call to get an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Python {
+    /// The function of the op's own name, or the row's in the elementwise table.
+    Same,
+    /// `girih.NAME`; or `Tensor.NAME`, where there is a method only.
+    Named(&'static str),
+    /// Nothing, and why.
+    Nothing(&'static str),
+}
+
+/// Kinds of ops, as users of graphs tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Category {
+    /// Values that come from outside, constants and random draws.
+    Leaf,
+    /// Element by element.
+    Elementwise,
+    /// Elements of some axes combined.
+    Reduction,
+    /// Matrix products.
+    Matmul,
+    /// The same elements in the same order under another shape.
+    Reshape,
+    /// Axes in another order or reversed.
+    Transpose,
+    /// Parts of axes.
+    Slice,
+    /// Operands placed side by side or into a border.
+    Concat,
+    /// Axes stretched.
+    Broadcast,
+    /// Elements addressed by the values of an operand.
+    Index,
+    /// Defined by other ops.
+    Composite,
+}
+
+impl Category {
+    /// The name that graphs are inspected by: `OP_ELEMENTWISE` and the like.
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Leaf => "OP_LEAF",
+            Category::Elementwise => "OP_ELEMENTWISE",
+            Category::Reduction => "OP_REDUCTION",
+            Category::Matmul => "OP_MATMUL",
+            Category::Reshape => "OP_RESHAPE",
+            Category::Transpose => "OP_TRANSPOSE",
+            Category::Slice => "OP_SLICE",
+            Category::Concat => "OP_CONCAT",
+            Category::Broadcast => "OP_BROADCAST",
+            Category::Index => "OP_INDEX",
+            Category::Composite => "OP_COMPOSITE",
+        }
+    }
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl OpDef {
@@ -104,7 +177,26 @@ impl OpDef {
         iteration: None,
         derivative: Derivative::Zero("it is a leaf"),
         decompose: None,
+        domain: (-2.0, 2.1),
+        samples: samples::elementwise,
+        python: Python::Same,
+        category: None,
     };
+
+    /// The kind of op that users are told.
+    pub fn category(&self) -> Category {
+        self.category.unwrap_or(match self.class {
+            Class::Leaf => Category::Leaf,
+            Class::Elementwise => Category::Elementwise,
+            Class::Reduction => Category::Reduction,
+            Class::Contraction => Category::Matmul,
+            Class::View => Category::Slice,
+            Class::Reshape => Category::Reshape,
+            Class::Combine => Category::Concat,
+            Class::Index => Category::Index,
+            Class::Composite => Category::Composite,
+        })
+    }
 }
 
 macro_rules! registry {
@@ -126,6 +218,11 @@ macro_rules! registry {
                 static DEFS: &[&OpDef] = &[$(&$def),*];
                 DEFS[self as usize]
             }
+
+            /// Sample operands: see [`OpDef::samples`].
+            pub fn samples(self) -> Vec<Sample> {
+                (self.def().samples)(self)
+            }
         }
     };
 }
@@ -135,7 +232,21 @@ macro_rules! with_elementwise {
     (
         unary { $($how:ident $unary:ident $ucode:ident $udef:path, $up:ident $udoc:literal;)* }
         binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
-    ) => { registry! {
+    ) => {
+impl OpCode {
+    /// What Python users call, as `girih.NAME` or `Tensor.NAME`; else why there is nothing.
+    pub fn python(self) -> std::result::Result<&'static str, &'static str> {
+        match (self.def().python, self) {
+            (Python::Named(name), _) => Ok(name),
+            (Python::Nothing(why), _) => Err(why),
+            $((Python::Same, OpCode::$ucode) => Ok(stringify!($up)),)*
+            $((Python::Same, OpCode::$bcode) => Ok(stringify!($bp)),)*
+            (Python::Same, code) => Ok(code.def().name),
+        }
+    }
+}
+
+registry! {
     // Leaves.
     Input = leaf::INPUT,
     Parameter = leaf::PARAMETER,
@@ -307,6 +418,34 @@ mod tests {
             }
             if let Derivative::Zero(reason) = def.derivative {
                 assert!(!reason.is_empty(), "{}", def.name);
+            }
+            if let Err(reason) = code.python() {
+                assert!(!reason.is_empty(), "{}: no Python function and no reason", def.name);
+            }
+        }
+    }
+
+    /// Samples are what every other walk over the registry goes by.
+    #[test]
+    fn every_op_has_samples_that_it_takes_and_means_something_on() {
+        for &code in OpCode::ALL {
+            let (def, samples) = (code.def(), code.samples());
+            if def.class == Class::Leaf {
+                continue;
+            }
+            assert!(!samples.is_empty(), "{} has no samples: give `samples`", def.name);
+            for sample in samples {
+                assert_eq!(sample.op.code, code, "{}", def.name);
+                let spec = sample.infer().unwrap_or_else(|e| panic!("{}: {e}", def.name));
+                let mut b = crate::GraphBuilder::default();
+                let operand = |x: &crate::reference::Array| b.input(x.spec().clone());
+                let inputs: Vec<_> = sample.inputs.iter().map(operand).collect();
+                let y = b.emit(sample.op.clone(), &inputs).unwrap();
+                let graph = b.finish([y]);
+                graph.verify().unwrap();
+                let values = crate::reference::evaluate(&graph, &sample.inputs).unwrap();
+                assert_eq!(values[0].spec(), &spec, "{}", def.name);
+                assert!(graph.to_string().contains(&format!(" = {}(", def.name)), "{graph}");
             }
         }
     }

@@ -18,6 +18,7 @@ const fn reduction(
         arity: (1, 1),
         infer,
         iteration: Some(reduce_iteration),
+        samples: samples::reductions,
         derivative: Derivative::Zero("its result is not a floating-point number"),
         ..OpDef::BLANK
     }
@@ -168,36 +169,51 @@ fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeI
 
 /// Sum; 0 over nothing.
 pub static SUM: OpDef = OpDef {
+    python: Python::Named("sum"),
     derivative: Derivative::Rule(sum_vjp),
     ..reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic)
 };
 /// Product; 1 over nothing.
 pub static PROD: OpDef = OpDef {
+    python: Python::Named("prod"),
+    samples: samples::products,
     derivative: Derivative::Rule(prod_vjp),
     ..reduction("reduce_prod", "The product of the elements along some axes.", arithmetic)
 };
 /// Largest, NaN if any is. Ties share the cotangent evenly.
 pub static MAX: OpDef = OpDef {
+    python: Python::Named("max"),
     derivative: Derivative::Rule(extremum_vjp),
     ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
 };
 /// Smallest, NaN if any is. Ties share the cotangent evenly.
 pub static MIN: OpDef = OpDef {
+    python: Python::Named("min"),
     derivative: Derivative::Rule(extremum_vjp),
     ..reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum)
 };
 /// Disjunction; false over nothing.
-pub static ANY: OpDef =
-    reduction("reduce_any", "True where any element along some axes is true.", logical);
+pub static ANY: OpDef = OpDef {
+    python: Python::Named("any"),
+    samples: samples::truths,
+    ..reduction("reduce_any", "True where any element along some axes is true.", logical)
+};
 /// Conjunction; true over nothing.
-pub static ALL: OpDef =
-    reduction("reduce_all", "True where all elements along some axes are true.", logical);
+pub static ALL: OpDef = OpDef {
+    python: Python::Named("all"),
+    samples: samples::truths,
+    ..reduction("reduce_all", "True where all elements along some axes are true.", logical)
+};
 /// Index of the first largest, of the first NaN if any, along exactly one axis.
-pub static ARGMAX: OpDef =
-    reduction("argmax", "The index of the first largest element along an axis.", arg);
+pub static ARGMAX: OpDef = OpDef {
+    samples: samples::along_one,
+    ..reduction("argmax", "The index of the first largest element along an axis.", arg)
+};
 /// Index of the first smallest, of the first NaN if any, along exactly one axis.
-pub static ARGMIN: OpDef =
-    reduction("argmin", "The index of the first smallest element along an axis.", arg);
+pub static ARGMIN: OpDef = OpDef {
+    samples: samples::along_one,
+    ..reduction("argmin", "The index of the first smallest element along an axis.", arg)
+};
 
 /// Axes as users give them (none means all), checked and as a set.
 ///

@@ -12,7 +12,8 @@ const fn view(
     vjp: fn(&mut Vjp<'_>) -> Result<Cotangents>,
 ) -> OpDef {
     let derivative = Derivative::Rule(vjp);
-    OpDef { name, doc, class: Class::View, arity: (1, 1), infer, derivative, ..OpDef::BLANK }
+    let (class, samples) = (Class::View, samples::views);
+    OpDef { name, doc, class, arity: (1, 1), infer, derivative, samples, ..OpDef::BLANK }
 }
 
 fn target<'a>(call: OpCall<'a>) -> Result<&'a Shape> {
@@ -158,11 +159,13 @@ pub static RESHAPE: OpDef = OpDef {
 };
 /// Axes in another order.
 pub static PERMUTE: OpDef = OpDef {
+    category: Some(Category::Transpose),
     iteration: Some(permute_iteration),
     ..view("permute", "The axes in another order.", permute, permute_vjp)
 };
 /// Axes of size one stretched and axes added in front.
 pub static BROADCAST_TO: OpDef = OpDef {
+    category: Some(Category::Broadcast),
     iteration: Some(broadcast_iteration),
     ..view(
         "broadcast_to",
@@ -173,11 +176,13 @@ pub static BROADCAST_TO: OpDef = OpDef {
 };
 /// A regular sub-grid of the elements.
 pub static SLICE: OpDef = OpDef {
+    python: Python::Named("Tensor.__getitem__"),
     iteration: Some(slice_iteration),
     ..view("slice", "A part of each axis, with steps.", slice, slice_vjp)
 };
 /// Some axes reversed.
 pub static FLIP: OpDef = OpDef {
+    category: Some(Category::Transpose),
     iteration: Some(flip_iteration),
     ..view("flip", "Some axes reversed.", flip, flip_vjp)
 };

@@ -6,6 +6,7 @@ mod executed;
 mod golden;
 mod random;
 mod refusals;
+mod registry;
 mod structure;
 
 use super::*;

@@ -1,0 +1,239 @@
+//! Sample operands of each op, away from the points where it has no derivative. Tests walk the
+//! registry by them, and the documentation takes its examples of shapes from them.
+
+use super::*;
+use crate::reference::Array;
+use std::sync::Arc;
+
+/// An op with operands: floating-point ones in f64 where the op takes it.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The op with its attributes.
+    pub op: Op,
+    /// Its operands.
+    pub inputs: Vec<Array>,
+}
+
+impl Sample {
+    /// An op and its operands.
+    pub fn new(op: impl Into<Op>, inputs: impl Into<Vec<Array>>) -> Sample {
+        Sample { op: op.into(), inputs: inputs.into() }
+    }
+
+    /// The spec of the result.
+    pub fn infer(&self) -> Result<TensorSpec> {
+        self.op.infer(&self.inputs.iter().map(Array::spec).collect::<Vec<_>>())
+    }
+
+    /// The sample with its floating-point operands in another dtype; their values are whole
+    /// numbers for dtypes of those.
+    pub fn with_dtype(&self, dtype: DType) -> Sample {
+        let convert = |x: &Array| match x.spec().dtype == DType::F64 {
+            true => Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64()),
+            false => x.clone(),
+        };
+        Sample { op: self.op.clone(), inputs: self.inputs.iter().map(convert).collect() }
+    }
+}
+
+/// Numbers that are neither equal nor evenly spaced, within `low..high`.
+pub fn spread(shape: &[usize], (low, high): (f64, f64)) -> Array {
+    Array::from_f64(shape, DType::F64, &numbers(shape, low, high, 0.0))
+}
+
+fn numbers(shape: &[usize], low: f64, high: f64, phase: f64) -> Vec<f64> {
+    let count: usize = shape.iter().product();
+    let value =
+        |i: usize| low + (high - low) * ((i as f64 + 0.5) * 0.618_033_988_75 + phase).fract();
+    (0..count).map(value).collect()
+}
+
+fn integers(shape: &[usize], values: &[f64]) -> Array {
+    Array::from_f64(shape, DType::I64, values)
+}
+
+fn axes(code: OpCode, axes: &[usize], keepdims: bool) -> Op {
+    Op::new(code, Attrs::axes(axes.iter().copied().collect(), keepdims))
+}
+
+/// Three axes, of two to four elements.
+fn cube() -> Array {
+    spread(&[2, 3, 4], (-1.5, 1.6))
+}
+
+/// No samples: for leaves, which are made and not computed.
+pub(super) fn none(_: OpCode) -> Vec<Sample> {
+    Vec::new()
+}
+
+/// Operands in the definition's domain, of shapes that broadcast; of the first dtype of f64, i64
+/// and bool that the op takes.
+pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
+    let (low, high) = code.def().domain;
+    let shapes: &[&[&[usize]]] = match code.def().arity.0 {
+        1 => &[&[&[5]]],
+        2 => &[&[&[2, 1, 3], &[2, 2, 3]], &[&[2, 1, 3], &[4, 1]], &[&[], &[2, 1, 3]]],
+        _ => return vec![],
+    };
+    let of_dtype = |dtype| {
+        let row = |operands: &&[&[usize]]| {
+            let operand = |(i, shape): (usize, &&[usize])| {
+                Array::from_f64(*shape, dtype, &numbers(shape, low, high, 0.29 * i as f64))
+            };
+            Sample::new(code, operands.iter().enumerate().map(operand).collect::<Vec<_>>())
+        };
+        shapes.iter().map(row).collect::<Vec<_>>()
+    };
+    let dtypes = [DType::F64, DType::I64, DType::Bool];
+    let taken = |rows: &Vec<Sample>| rows[0].infer().is_ok();
+    dtypes.into_iter().map(of_dtype).find(taken).unwrap_or_default()
+}
+
+pub(super) fn cast(code: OpCode) -> Vec<Sample> {
+    let x = spread(&[3], (-1.0, 1.0));
+    let to = |dtype| Sample::new(Op::new(code, Attrs::DType(dtype)), [x.clone()]);
+    vec![to(DType::F64)]
+}
+
+pub(super) fn select(code: OpCode) -> Vec<Sample> {
+    let condition = Array::from_f64([3], DType::Bool, &[1.0, 0.0, 1.0]);
+    let unit = (-1.0, 1.0);
+    vec![Sample::new(code, [condition, spread(&[2, 1], unit), spread(&[2, 3], unit)])]
+}
+
+/// Over one axis, several, all and none.
+pub(super) fn reductions(code: OpCode) -> Vec<Sample> {
+    vec![
+        Sample::new(axes(code, &[1], false), [cube()]),
+        Sample::new(axes(code, &[0, 2], true), [cube()]),
+        Sample::new(axes(code, &[0, 1, 2], false), [cube()]),
+        Sample::new(axes(code, &[], false), [spread(&[3], (-1.0, 1.0))]),
+    ]
+}
+
+/// Products with one and with two zeros, of even and odd length, too.
+pub(super) fn products(code: OpCode) -> Vec<Sample> {
+    let mut rows = reductions(code);
+    for zeros in [&[0.0, 2.0, 3.0][..], &[0.0, 2.0, 0.0, 1.5], &[1.0, 0.0, 0.0, 0.0, 2.0]] {
+        let x = Array::from_f64([zeros.len()], DType::F64, zeros);
+        rows.push(Sample::new(axes(code, &[0], false), [x]));
+    }
+    rows
+}
+
+pub(super) fn truths(code: OpCode) -> Vec<Sample> {
+    let bools = |s: Sample| Sample {
+        inputs: s
+            .inputs
+            .iter()
+            .map(|x| {
+                let positive = |v: f64| if v > 0.0 { 1.0 } else { 0.0 };
+                let values: Vec<f64> = x.to_f64().into_iter().map(positive).collect();
+                Array::from_f64(x.spec().shape.clone(), DType::Bool, &values)
+            })
+            .collect(),
+        op: s.op,
+    };
+    reductions(code).into_iter().map(bools).collect()
+}
+
+/// Over exactly one axis.
+pub(super) fn along_one(code: OpCode) -> Vec<Sample> {
+    let along = |axis, keepdims| Sample::new(axes(code, &[axis], keepdims), [cube()]);
+    vec![along(1, false), along(2, true)]
+}
+
+pub(super) fn moments(code: OpCode) -> Vec<Sample> {
+    let row = |(correction, keepdims): (f64, bool)| {
+        let axes: AxisSet = [0, 2].into_iter().collect();
+        let attrs = Attrs::Moments { axes, keepdims, correction: correction.into() };
+        Sample::new(Op::new(code, attrs), [cube()])
+    };
+    [(0.0, false), (1.0, true)].map(row).into()
+}
+
+pub(super) fn matmul(code: OpCode) -> Vec<Sample> {
+    let x = |shape: &[usize]| spread(shape, (-1.0, 1.0));
+    vec![
+        Sample::new(code, [x(&[3, 2]), x(&[2, 4])]),
+        Sample::new(code, [x(&[2, 1, 3, 2]), x(&[5, 2, 2])]),
+        Sample::new(code, [x(&[1, 2]), x(&[3, 2, 1])]),
+    ]
+}
+
+pub(super) fn views(code: OpCode) -> Vec<Sample> {
+    let dim = |start, size, step| SliceDim { start, size, step };
+    let slice = |dims| Op::new(code, Attrs::Slice(Arc::new(dims)));
+    let one = |op| vec![Sample::new(op, [cube()])];
+    match code {
+        OpCode::Reshape => one(Op::new(code, Attrs::shape([4, 6]))),
+        OpCode::Permute => one(Op::new(code, Attrs::perm([2, 0, 1]))),
+        OpCode::BroadcastTo => {
+            let op = Op::new(code, Attrs::shape([2, 4, 3]));
+            vec![Sample::new(op, [spread(&[4, 1], (-1.0, 1.0))])]
+        }
+        OpCode::Slice => vec![
+            Sample::new(slice(vec![dim(1, 1, 1), dim(0, 2, 2), dim(1, 0, 1)]), [cube()]),
+            Sample::new(slice(vec![dim(0, 2, 1), dim(0, 2, 2), dim(1, 2, 2)]), [cube()]),
+        ],
+        OpCode::Flip => one(axes(code, &[0, 2], false)),
+        _ => vec![],
+    }
+}
+
+pub(super) fn concat(code: OpCode) -> Vec<Sample> {
+    let empty = spread(&[2, 0, 4], (0.0, 1.0));
+    vec![Sample::new(Op::new(code, Attrs::Axis(1)), [cube(), empty, cube()])]
+}
+
+pub(super) fn pad(code: OpCode) -> Vec<Sample> {
+    let width = |low, high, interior| PadDim { low, high, interior };
+    let widths = vec![width(1, 0, 2), width(0, 2, 0), width(0, 0, 1)];
+    vec![Sample::new(Op::new(code, Attrs::Pad(Arc::new((widths, 0)))), [cube()])]
+}
+
+pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
+    let scatter = Op::new(code, Attrs::Scatter { axis: 1, size: 3 });
+    let along = |axis| Op::new(code, Attrs::Axis(axis));
+    let matrix = || integers(&[2, 2], &[0.0, 2.0, -1.0, 0.0]);
+    let column = || integers(&[2, 2, 1], &[0.0, 2.0, -1.0, 2.0]);
+    let x = |shape: &[usize]| spread(shape, (-1.0, 1.0));
+    match code {
+        OpCode::Take => vec![
+            Sample::new(along(1), [cube(), matrix()]),
+            Sample::new(along(0), [cube(), integers(&[], &[1.0])]),
+        ],
+        OpCode::TakeAlongAxis => vec![Sample::new(along(1), [x(&[2, 3, 1]), column()])],
+        OpCode::ScatterAdd => vec![Sample::new(scatter, [matrix(), x(&[2, 2, 2, 3])])],
+        OpCode::ScatterAddAlongAxis => vec![Sample::new(scatter, [column(), x(&[2, 2, 1])])],
+        _ => vec![],
+    }
+}
+
+pub(super) fn gelu(code: OpCode) -> Vec<Sample> {
+    let row = |tanh| {
+        Sample::new(Op::new(code, Attrs::Approximate(tanh)), [spread(&[5], code.def().domain)])
+    };
+    [false, true].map(row).into()
+}
+
+/// Along an axis.
+pub(super) fn along_axis(code: OpCode) -> Vec<Sample> {
+    [1, 2].map(|axis| Sample::new(Op::new(code, Attrs::Axis(axis)), [cube()])).into()
+}
+
+pub(super) fn layer_norm(code: OpCode) -> Vec<Sample> {
+    let norm = |ndims| Op::new(code, Attrs::Norm { ndims, eps: 1e-3.into() });
+    let (weight, bias) = ((0.5, 1.5), (-0.5, 0.6));
+    vec![
+        Sample::new(norm(1), [cube()]),
+        Sample::new(norm(1), [cube(), spread(&[4], weight)]),
+        Sample::new(norm(1), [cube(), spread(&[4], weight), spread(&[4], bias)]),
+        Sample::new(norm(2), [cube(), spread(&[3, 4], weight), spread(&[3, 4], bias)]),
+    ]
+}
+
+pub(super) fn cross_entropy(code: OpCode) -> Vec<Sample> {
+    let labels = integers(&[2, 3], &[0.0, 3.0, -1.0, 1.0, -4.0, 2.0]);
+    vec![Sample::new(code, [cube(), labels])]
+}
