@@ -22,17 +22,19 @@ BASETYPE = 1 << 10  # Py_TPFLAGS_BASETYPE: the class may be subclassed
 SIZES = "int | Sequence[int]"
 OPERAND = "_TensorLike"
 PARAMETERS = {
-    **dict.fromkeys(["shape", "axes", "sections", "normalized_shape"], SIZES),
+    **dict.fromkeys(["shape", "sizes", "axes", "sections", "normalized_shape"], SIZES),
     **dict.fromkeys(["axis", "dim"], SIZES),
     **dict.fromkeys(
-        ["a", "b", "x", "x1", "x2", "y", "other", "value", "condition", "min", "max"], OPERAND
+        ["fill_value", "x", "x1", "x2", "y", "other", "value", "condition", "min", "max"], OPERAND
     ),
     **dict.fromkeys(["indices", "labels", "logits", "weight", "bias"], OPERAND),
-    **dict.fromkeys(["axis1", "axis2", "k", "m", "n", "num", "num_classes", "seed"], "int"),
+    **dict.fromkeys(
+        ["axis1", "axis2", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
+    ),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps"], "float"),
     **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "on", "optimize"], "bool"),
-    **dict.fromkeys(["name", "title", "x_label", "y_label"], "str"),
+    **dict.fromkeys(["api_version", "name", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
     **dict.fromkeys(["max_version", "dl_device"], "tuple[int, int]"),
     **dict.fromkeys(["wrt", "aux", "args"], "Sequence[Tensor]"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
+from .dtypes import __array_namespace_info__, astype, finfo, iinfo, isdtype
 from .errors import (
     AxisError,
     DeviceError,
@@ -48,6 +49,15 @@ if TYPE_CHECKING:
 
 bool = bool_
 
+# The array API standard: https://data-apis.org/array-api/2025.12
+__array_api_version__ = "2025.12"
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+pi = 3.141592653589793
+pow = power
+
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
     "AxisError",
@@ -60,6 +70,9 @@ __all__ = [
     "OutOfMemoryError",
     "ShapeError",
     "TracedValueError",
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "astype",
     "async_eval",
     "bool",
     "cache_stats",
@@ -67,14 +80,23 @@ __all__ = [
     "compile_graph",
     "create_graph",
     "current_graph",
+    "e",
     "errors",
     "eval",
+    "finfo",
     "get_graph_stats",
     "grad",
     "graph_scope",
+    "iinfo",
+    "inf",
     "is_lazy",
+    "isdtype",
+    "nan",
+    "newaxis",
     "nn",
     "optim",
+    "pi",
+    "pow",
     "print_graph",
     "reuse_graph",
     "tree",

@@ -45,6 +45,8 @@ __all__ = [
     "cosh",
     "cross_entropy",
     "divide",
+    "empty",
+    "empty_like",
     "equal",
     "erf",
     "exp",
@@ -240,6 +242,7 @@ class Tensor:
     def __add__(self, value: _TensorLike, /) -> Tensor: ...
     def __and__(self, value: _TensorLike, /) -> Tensor: ...
     def __array__(self, /, dtype: Any | None = None, copy: bool | None = None) -> Any: ...
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
     def __bool__(self) -> bool: ...
     def __copy__(self) -> Tensor: ...
     def __deepcopy__(self, memo: Any, /) -> Tensor: ...
@@ -352,7 +355,12 @@ class Tensor:
         """The inverse hyperbolic tangent."""
     def bitwise_not(self) -> Tensor:
         """Logical not of bool, bits flipped of integers."""
-    def broadcast_to(self, /, *shape: int | Sequence[int]) -> Tensor:
+    def broadcast_to(
+        self,
+        /,
+        *sizes: int | Sequence[int],
+        shape: int | Sequence[int] | None = None,
+    ) -> Tensor:
         """Stretched to a shape."""
     def ceil(self) -> Tensor:
         """The smallest integer not below each element."""
@@ -516,7 +524,12 @@ class Tensor:
         """``1 / x``."""
     def relu(self) -> Tensor:
         """``max(x, 0)``; NaN for NaN."""
-    def reshape(self, /, *shape: int | Sequence[int]) -> Tensor:
+    def reshape(
+        self,
+        /,
+        *sizes: int | Sequence[int],
+        shape: int | Sequence[int] | None = None,
+    ) -> Tensor:
         """The same elements under another shape; one size may be -1."""
     def round(self) -> Tensor:
         """The nearest integer, halves to even."""
@@ -612,6 +625,8 @@ class Tensor:
         """The hyperbolic tangent."""
     def to(self, /, dtype: _DTypeLike) -> Tensor:
         """Same as astype."""
+    def to_device(self, device: Any, /, *, stream: Any | None = None) -> Tensor:
+        """The tensor itself: there is one device."""
     def tolist(self) -> Any:
         """The elements as nested lists. Evaluates."""
     def transpose(self, /, *axes: int | Sequence[int]) -> Tensor:
@@ -691,6 +706,7 @@ def arange(
     step: float = ...,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float."""
 def argmax(
@@ -715,8 +731,10 @@ def argmin(
     """
 def asarray(
     value: _TensorLike,
+    /,
     dtype: _DTypeLike | None = None,
     *,
+    device: Any | None = None,
     copy: bool | None = None,
 ) -> Tensor:
     """A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is
@@ -744,7 +762,12 @@ def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical or of bool, bitwise or of integers."""
 def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Exclusive or of bool, bitwise exclusive or of integers."""
-def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
+def broadcast_to(
+    x: _TensorLike,
+    /,
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
@@ -790,6 +813,21 @@ def current_graph() -> Graph:
     """The graph this thread records to."""
 def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient; floating-point for integers."""
+def empty(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """Any values (zeros); float32 by default."""
+def empty_like(
+    x: _TensorLike,
+    /,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """Any values (zeros), in the shape and dtype of x."""
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
 def erf(x: _TensorLike, /) -> Tensor:
@@ -809,7 +847,14 @@ def expand_dims(
     """Inserts an axis of size one."""
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
-def eye(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    k: int = ...,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
 def flip(
     x: _TensorLike,
@@ -834,12 +879,20 @@ def from_dlpack(
     """
 def full(
     shape: int | Sequence[int],
-    value: _TensorLike,
+    fill_value: _TensorLike,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """All one value, which may be a tensor that broadcasts to the shape."""
-def full_like(x: _TensorLike, value: _TensorLike, *, dtype: _DTypeLike | None = None) -> Tensor:
+def full_like(
+    x: _TensorLike,
+    /,
+    fill_value: _TensorLike,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """All one value, in the shape and dtype of x."""
 def gather(
     x: _TensorLike,
@@ -893,6 +946,7 @@ def linspace(
     *,
     endpoint: bool = True,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """num evenly spaced numbers from start to stop."""
 def log(x: _TensorLike, /) -> Tensor:
@@ -912,13 +966,13 @@ def log_softmax(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Logarithm of softmax, without underflow."""
-def logical_and(a: _TensorLike, b: _TensorLike) -> Tensor:
+def logical_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are nonzero. Dtype: bool."""
 def logical_not(x: _TensorLike, /) -> Tensor:
     """Whether each element is zero. Dtype: bool."""
-def logical_or(a: _TensorLike, b: _TensorLike) -> Tensor:
+def logical_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether either is nonzero. Dtype: bool."""
-def logical_xor(a: _TensorLike, b: _TensorLike) -> Tensor:
+def logical_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether exactly one is nonzero. Dtype: bool."""
 def logsumexp(
     x: _TensorLike,
@@ -931,7 +985,7 @@ def logsumexp(
     """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
 def manual_seed(seed: int) -> None:
     """Starts the random generator anew."""
-def matmul(a: _TensorLike, b: _TensorLike) -> Tensor:
+def matmul(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
     leading axes broadcast.
     """
@@ -974,9 +1028,20 @@ def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether they differ. Dtype: bool."""
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
     """One at each index along a new last axis, zero elsewhere; float32 by default."""
-def ones(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
-    """All one; float32 by default."""
-def ones_like(x: _TensorLike, *, dtype: _DTypeLike | None = None) -> Tensor:
+def ones(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """All one; float32 by default. The shape is one sequence, or several integers."""
+def ones_like(
+    x: _TensorLike,
+    /,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """All one, in the shape and dtype of x."""
 def pad(
     x: _TensorLike,
@@ -1002,7 +1067,12 @@ def prod(
     """Product over axes, all by default. Integers and bool are multiplied in int64."""
 def push_graph(graph: Graph | None = None) -> Graph:
     """Enters a graph (a fresh one for None) and gives the one left."""
-def rand(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
+def rand(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """Uniform draws in [0, 1); float32 by default."""
 def randint(
     low: int,
@@ -1012,7 +1082,12 @@ def randint(
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
     """Uniform integers in low..high (0..low with one bound); int64 by default."""
-def randn(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
+def randn(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """Standard normal draws; float32 by default."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
@@ -1022,8 +1097,16 @@ def remainder(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The remainder of floor division, signed as the divisor."""
 def reset_peak_memory() -> None:
     """Measures peak memory anew from here."""
-def reshape(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
-    """The same elements under another shape; one size may be -1."""
+def reshape(
+    x: _TensorLike,
+    /,
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    copy: bool | None = None,
+) -> Tensor:
+    """The same elements under another shape; one size may be -1. Tensors are values, so that a copy
+    and none are the same.
+    """
 def round(x: _TensorLike, /) -> Tensor:
     """The nearest integer, halves to even."""
 def rsqrt(x: _TensorLike, /) -> Tensor:
@@ -1153,7 +1236,18 @@ def var(
     """
 def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike) -> Tensor:
     """Elements of x where the condition holds, of y elsewhere; all broadcast."""
-def zeros(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
-    """All zero; float32 by default."""
-def zeros_like(x: _TensorLike, *, dtype: _DTypeLike | None = None) -> Tensor:
+def zeros(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """All zero; float32 by default. The shape is one sequence, or several integers."""
+def zeros_like(
+    x: _TensorLike,
+    /,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """All zero, in the shape and dtype of x."""

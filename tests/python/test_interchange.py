@@ -195,7 +195,7 @@ def test_works_without_numpy():
 
 def test_everything_exported_exists():
     for name in gr.__all__:
-        assert getattr(gr, name) is not None
+        assert hasattr(gr, name), name
     assert sorted(gr.__all__) == sorted(set(gr.__all__))
     assert set(gr.__all__) <= set(dir(gr))
     with pytest.raises(AttributeError, match="nothing"):

@@ -174,6 +174,19 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     sequence(args.as_any())
 }
 
+/// A shape given as [`sizes`] takes it, or by its name.
+pub fn shape_or_sizes(
+    op: &str,
+    args: &Bound<'_, PyTuple>,
+    shape: Option<ShapeArg>,
+) -> PyResult<Vec<i64>> {
+    match shape {
+        None => sizes(args),
+        Some(shape) if args.is_empty() => Ok(shape.0),
+        Some(_) => Err(invalid(format!("{op}: the shape is given twice, by position and by name"))),
+    }
+}
+
 fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let size = |item: PyResult<Bound<'_, PyAny>>| {
         let item = item?;

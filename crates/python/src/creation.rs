@@ -1,10 +1,11 @@
 //! Functions that make tensors from nothing but numbers: constants, ranges, random draws.
 
-use crate::args::{IntArg, OperandArg, ShapeArg, TensorArg, sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, TensorArg, shape_or_sizes};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::tensor::DeviceArg;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -38,14 +39,16 @@ fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
 
 /// Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float.
 #[pyfunction]
-#[pyo3(signature = (start, stop=None, step=OperandArg::Int(1), *, dtype=None))]
+#[pyo3(signature = (start, stop=None, step=OperandArg::Int(1), *, dtype=None, device=None))]
 fn arange(
     py: Python<'_>,
     start: OperandArg,
     stop: Option<OperandArg>,
     step: OperandArg,
     dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
+    let _ = device;
     location::enter(py);
     let (start, stop) = match stop {
         Some(stop) => (start, stop),
@@ -59,7 +62,7 @@ fn arange(
 
 /// num evenly spaced numbers from start to stop.
 #[pyfunction]
-#[pyo3(signature = (start, stop, num=IntArg(50), *, endpoint=true, dtype=None))]
+#[pyo3(signature = (start, stop, num=IntArg(50), *, endpoint=true, dtype=None, device=None))]
 fn linspace(
     py: Python<'_>,
     start: OperandArg,
@@ -67,7 +70,9 @@ fn linspace(
     num: IntArg,
     endpoint: bool,
     dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
+    let _ = device;
     location::enter(py);
     let num = Shape::from_signed("linspace", &[num.0]).py()?.numel();
     let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
@@ -76,10 +81,18 @@ fn linspace(
 
 /// Ones on the k-th diagonal, zeros elsewhere.
 #[pyfunction]
-#[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
-fn eye(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (n_rows, n_cols=None, k=IntArg(0), *, dtype=None, device=None))]
+fn eye(
+    py: Python<'_>,
+    n_rows: IntArg,
+    n_cols: Option<IntArg>,
+    k: IntArg,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> Out {
+    let _ = device;
     location::enter(py);
-    let shape = Shape::from_signed("eye", &[n.0, m.unwrap_or(n).0]).py()?;
+    let shape = Shape::from_signed("eye", &[n_rows.0, n_cols.unwrap_or(n_rows).0]).py()?;
     out(Tensor::eye(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
 
@@ -92,62 +105,96 @@ fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {
 
 /// All one value, which may be a tensor that broadcasts to the shape.
 #[pyfunction]
-#[pyo3(signature = (shape, value, *, dtype=None))]
-fn full(py: Python<'_>, shape: ShapeArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (shape, fill_value, *, dtype=None, device=None))]
+fn full(
+    py: Python<'_>,
+    shape: ShapeArg,
+    fill_value: OperandArg,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> Out {
+    let _ = device;
     location::enter(py);
-    let default = match value {
+    let default = match fill_value {
         OperandArg::Bool(_) => DType::Bool,
         OperandArg::Int(_) => girih::default_int(),
         OperandArg::Float(_) => DType::F32,
         OperandArg::Tensor(ref t) => t.dtype(),
     };
-    filled(&value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
+    filled(&fill_value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
 }
 
 /// All one value, in the shape and dtype of x.
 #[pyfunction]
-#[pyo3(signature = (x, value, *, dtype=None))]
-fn full_like(py: Python<'_>, x: TensorArg, value: OperandArg, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (x, /, fill_value, *, dtype=None, device=None))]
+fn full_like(
+    py: Python<'_>,
+    x: TensorArg,
+    fill_value: OperandArg,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> Out {
+    let _ = device;
     location::enter(py);
-    filled(&value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
+    filled(&fill_value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
 }
 
-/// All zero, in the shape and dtype of x.
-#[pyfunction]
-#[pyo3(signature = (x, *, dtype=None))]
-fn zeros_like(py: Python<'_>, x: TensorArg, dtype: Option<DTypeArg>) -> Out {
-    location::enter(py);
-    out(Tensor::zeros(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+macro_rules! filled_like {
+    ($($name:ident $method:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (x, /, *, dtype=None, device=None))]
+        fn $name(
+            py: Python<'_>,
+            x: TensorArg,
+            dtype: Option<DTypeArg>,
+            device: Option<DeviceArg>,
+        ) -> Out {
+            let _ = device;
+            location::enter(py);
+            out(Tensor::$method(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+        })*
+    };
 }
 
-/// All one, in the shape and dtype of x.
-#[pyfunction]
-#[pyo3(signature = (x, *, dtype=None))]
-fn ones_like(py: Python<'_>, x: TensorArg, dtype: Option<DTypeArg>) -> Out {
-    location::enter(py);
-    out(Tensor::ones(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+filled_like! {
+    zeros_like zeros "All zero, in the shape and dtype of x.",
+    ones_like ones "All one, in the shape and dtype of x.",
+    empty_like zeros "Any values (zeros), in the shape and dtype of x.",
 }
 
-fn shape_of(op: &'static str, args: &Bound<'_, PyTuple>) -> PyResult<Shape> {
-    Shape::from_signed(op, &sizes(args)?).py()
+/// A shape given as one integer, one sequence, several integers, or by name.
+fn shape_of(
+    op: &'static str,
+    sizes: &Bound<'_, PyTuple>,
+    shape: Option<ShapeArg>,
+) -> PyResult<Shape> {
+    Shape::from_signed(op, &shape_or_sizes(op, sizes, shape)?).py()
 }
 
 macro_rules! filled_shapes {
     ($($name:ident $method:ident $doc:literal,)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = (*shape, dtype=None))]
-        fn $name(shape: &Bound<'_, PyTuple>, dtype: Option<DTypeArg>) -> Out {
-            location::enter(shape.py());
-            let shape = shape_of(stringify!($name), shape)?;
+        #[pyo3(signature = (*sizes, shape=None, dtype=None, device=None))]
+        fn $name(
+            sizes: &Bound<'_, PyTuple>,
+            shape: Option<ShapeArg>,
+            dtype: Option<DTypeArg>,
+            device: Option<DeviceArg>,
+        ) -> Out {
+            let _ = device;
+            location::enter(sizes.py());
+            let shape = shape_of(stringify!($name), sizes, shape)?;
             out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
         })*
     };
 }
 
 filled_shapes! {
-    zeros zeros "All zero; float32 by default.",
-    ones ones "All one; float32 by default.",
+    zeros zeros "All zero; float32 by default. The shape is one sequence, or several integers.",
+    ones ones "All one; float32 by default. The shape is one sequence, or several integers.",
+    empty zeros "Any values (zeros); float32 by default.",
     randn randn "Standard normal draws; float32 by default.",
     rand rand "Uniform draws in [0, 1); float32 by default.",
 }
@@ -174,7 +221,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        arange linspace eye full full_like zeros zeros_like ones ones_like randn rand randint
+        arange linspace eye full full_like zeros zeros_like ones ones_like empty empty_like randn rand
+        randint
     }
     Ok(())
 }

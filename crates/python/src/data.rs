@@ -2,7 +2,7 @@
 
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
-use crate::tensor::PyTensor;
+use crate::tensor::{DeviceArg, PyTensor};
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -437,17 +437,22 @@ fn nest<'py>(
 /// copies them. Python floats give float32, ints int64, bools bool. Never a literal of the graph:
 /// other values are the same program.
 #[pyfunction]
-#[pyo3(signature = (value, dtype=None, *, copy=None))]
+#[pyo3(signature = (value, /, dtype=None, *, device=None, copy=None))]
 fn asarray<'py>(
     value: &Bound<'py, PyAny>,
     dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _ = device;
     if let Ok(tensor) = value.cast::<PyTensor>()
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.get().0.dtype())
     {
-        // Tensors are values: the same one is as good as a copy.
-        return Ok(value.clone());
+        // Values are shared; a copy is an object of its own.
+        return match copy {
+            Some(true) => Ok(Bound::new(value.py(), PyTensor(tensor.get().0.clone()))?.into_any()),
+            _ => Ok(value.clone()),
+        };
     }
     let array = value.is_instance_of::<PyTensor>()
         || value.hasattr("__array_interface__")?

@@ -336,30 +336,34 @@ fn std_(
 /// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
 /// leading axes broadcast.
 #[pyfunction]
-fn matmul(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+#[pyo3(signature = (x1, x2, /))]
+fn matmul(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     location::enter(py);
-    out(a.0.matmul(&b.0))
+    out(x1.0.matmul(&x2.0))
 }
 
 /// Whether both are nonzero. Dtype: bool.
 #[pyfunction]
-fn logical_and(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+#[pyo3(signature = (x1, x2, /))]
+fn logical_and(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     location::enter(py);
-    out(a.0.logical_and(&b.0))
+    out(x1.0.logical_and(&x2.0))
 }
 
 /// Whether either is nonzero. Dtype: bool.
 #[pyfunction]
-fn logical_or(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+#[pyo3(signature = (x1, x2, /))]
+fn logical_or(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     location::enter(py);
-    out(a.0.logical_or(&b.0))
+    out(x1.0.logical_or(&x2.0))
 }
 
 /// Whether exactly one is nonzero. Dtype: bool.
 #[pyfunction]
-fn logical_xor(py: Python<'_>, a: TensorArg, b: TensorArg) -> Out {
+#[pyo3(signature = (x1, x2, /))]
+fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     location::enter(py);
-    out(a.0.logical_xor(&b.0))
+    out(x1.0.logical_xor(&x2.0))
 }
 
 /// Elements of x where the condition holds, of y elsewhere; all broadcast.
@@ -370,12 +374,18 @@ fn where_(py: Python<'_>, condition: TensorArg, x: OperandArg, y: OperandArg) ->
     out(girih::where_(&condition.0, x.operand(), y.operand()))
 }
 
-/// The same elements under another shape; one size may be -1.
+/// The same elements under another shape; one size may be -1. Tensors are values, so that a copy
+/// and none are the same.
 #[pyfunction]
-#[pyo3(signature = (x, *shape))]
-fn reshape(py: Python<'_>, x: TensorArg, shape: &Bound<'_, PyTuple>) -> Out {
-    location::enter(py);
-    out(x.0.reshape(&sizes(shape)?))
+#[pyo3(signature = (x, /, *sizes, shape=None, copy=None))]
+fn reshape(
+    x: TensorArg,
+    sizes: &Bound<'_, PyTuple>,
+    shape: Option<ShapeArg>,
+    copy: Option<bool>,
+) -> Out {
+    let _ = copy;
+    PyTensor(x.0).reshape(sizes, shape)
 }
 
 /// Axes in the given order.
@@ -402,9 +412,9 @@ fn swapaxes(py: Python<'_>, x: TensorArg, axis1: IntArg, axis2: IntArg) -> Out {
 
 /// Stretched to a shape.
 #[pyfunction]
-#[pyo3(signature = (x, *shape))]
-fn broadcast_to(x: TensorArg, shape: &Bound<'_, PyTuple>) -> Out {
-    PyTensor(x.0).broadcast_to(shape)
+#[pyo3(signature = (x, /, *sizes, shape=None))]
+fn broadcast_to(x: TensorArg, sizes: &Bound<'_, PyTuple>, shape: Option<ShapeArg>) -> Out {
+    PyTensor(x.0).broadcast_to(sizes, shape)
 }
 
 /// Inserts an axis of size one.

@@ -1,7 +1,7 @@
 //! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
 //! `functions`.
 
-use crate::args::{IntArg, OperandArg, sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
@@ -27,6 +27,20 @@ pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         }
     }
 }
+
+/// A device argument, checked.
+pub struct DeviceArg;
+
+impl<'a, 'py> FromPyObject<'a, 'py> for DeviceArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        check_device(Some(&object)).map(|()| DeviceArg)
+    }
+}
+
+/// Revisions of the array API standard whose namespace this is: each adds to the one before.
+const ARRAY_API: [&str; 5] = ["2021.12", "2022.12", "2023.12", "2024.12", "2025.12"];
 
 /// Bytes, shape and dtype of a pickled tensor.
 type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str);
@@ -317,10 +331,14 @@ impl PyTensor {
     }
 
     /// The same elements under another shape; one size may be -1.
-    #[pyo3(signature = (*shape))]
-    fn reshape(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        location::enter(shape.py());
-        self.0.reshape(&sizes(shape)?).map(PyTensor).py()
+    #[pyo3(signature = (*sizes, shape=None))]
+    pub fn reshape(
+        &self,
+        sizes: &Bound<'_, PyTuple>,
+        shape: Option<ShapeArg>,
+    ) -> PyResult<PyTensor> {
+        location::enter(sizes.py());
+        self.0.reshape(&shape_or_sizes("reshape", sizes, shape)?).map(PyTensor).py()
     }
 
     /// Axes in the given order.
@@ -354,10 +372,15 @@ impl PyTensor {
     }
 
     /// Stretched to a shape.
-    #[pyo3(signature = (*shape))]
-    pub fn broadcast_to(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        location::enter(shape.py());
-        let shape = girih::Shape::from_signed("broadcast_to", &sizes(shape)?).py()?;
+    #[pyo3(signature = (*sizes, shape=None))]
+    pub fn broadcast_to(
+        &self,
+        sizes: &Bound<'_, PyTuple>,
+        shape: Option<ShapeArg>,
+    ) -> PyResult<PyTensor> {
+        location::enter(sizes.py());
+        let sizes = shape_or_sizes("broadcast_to", sizes, shape)?;
+        let shape = girih::Shape::from_signed("broadcast_to", &sizes).py()?;
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
 
@@ -475,6 +498,29 @@ impl PyTensor {
         }
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         dlpack::export(py, &self.0, versioned, copy == Some(true))
+    }
+
+    /// The functions for tensors, as the array API standard asks for them: this package. Returns: Any.
+    #[pyo3(signature = (*, api_version=None))]
+    fn __array_namespace__<'py>(
+        &self,
+        py: Python<'py>,
+        api_version: Option<&str>,
+    ) -> MaybeTensor<'py> {
+        match api_version {
+            Some(version) if !ARRAY_API.contains(&version) => Err(invalid(format!(
+                "array API version '{version}' is not implemented; these are: {}",
+                ARRAY_API.join(", ")
+            ))),
+            _ => Ok(py.import("girih")?.into_any()),
+        }
+    }
+
+    /// The tensor itself: there is one device.
+    #[pyo3(signature = (device, /, *, stream=None))]
+    fn to_device(&self, device: DeviceArg, stream: Option<&Bound<'_, PyAny>>) -> PyTensor {
+        let _ = (device, stream);
+        PyTensor(self.0.clone())
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

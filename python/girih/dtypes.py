@@ -1,0 +1,176 @@
+"""What can be asked of element types, and of the package by the array API standard.
+
+Promotion itself is the extension's: see docs/dtypes.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _girih
+from .errors import DeviceError, DTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._girih import DType, Tensor
+
+__all__ = [
+    "FloatInfo",
+    "IntInfo",
+    "__array_namespace_info__",
+    "astype",
+    "finfo",
+    "iinfo",
+    "isdtype",
+]
+
+# Names by the array API's kinds; `isdtype` knows more dtypes than the standard has.
+_SIGNED = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_REAL = ("float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": _SIGNED,
+    "unsigned integer": _UNSIGNED,
+    "integral": _SIGNED + _UNSIGNED,
+    "real floating": _REAL,
+    "complex floating": _COMPLEX,
+    "numeric": _SIGNED + _UNSIGNED + _REAL + _COMPLEX,
+}
+_EXTRA = {"real floating": ("float16", "bfloat16"), "numeric": ("float16", "bfloat16")}
+
+# Bits of exponent and of fraction.
+_FORMATS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+
+
+class FloatInfo(NamedTuple):
+    """Limits of a floating-point dtype; for a complex one, of its parts."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+class IntInfo(NamedTuple):
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def _dtype(of: Any) -> DType:
+    """The dtype of a tensor, or named by whatever names one."""
+    if isinstance(of, _girih.Tensor):
+        return of.dtype
+    return of if isinstance(of, _girih.DType) else _girih.zeros((), dtype=of).dtype
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Limits of a floating-point or complex dtype, or of a tensor's.
+
+    Raises ``DTypeError`` for other dtypes.
+    """
+    dtype = _dtype(type)
+    part = _PARTS.get(dtype.name, dtype.name)
+    if part not in _FORMATS:
+        raise DTypeError(f"finfo: a floating-point dtype is expected, got {dtype}; see iinfo")
+    exponent, fraction = _FORMATS[part]
+    bias = 2 ** (exponent - 1) - 1
+    largest = (2.0 - 2.0**-fraction) * 2.0**bias
+    dtype = _girih.DType(part)
+    bits = 1 + exponent + fraction
+    return FloatInfo(bits, 2.0**-fraction, largest, -largest, 2.0 ** (1 - bias), dtype)
+
+
+def iinfo(type: Any, /) -> IntInfo:
+    """Limits of an integer dtype, or of a tensor's.
+
+    Raises ``DTypeError`` for other dtypes.
+    """
+    dtype = _dtype(type)
+    if dtype.name not in _KINDS["integral"]:
+        raise DTypeError(f"iinfo: an integer dtype is expected, got {dtype}; see finfo")
+    bits = 8 * dtype.itemsize
+    signed = dtype.name in _SIGNED
+    high = 2 ** (bits - signed) - 1
+    return IntInfo(bits, high, -high - 1 if signed else 0, dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of them.
+
+    Kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating" (float16 and
+    bfloat16, too), "complex floating", "numeric".
+    """
+    asked = _dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(asked, one) for one in kind)
+    if isinstance(kind, _girih.DType):
+        return asked == kind
+    if isinstance(kind, str) and kind in _KINDS:
+        return asked.name in _KINDS[kind] + _EXTRA.get(kind, ())
+    known = ", ".join(map(repr, _KINDS))
+    raise InvalidArgumentError(f"isdtype: a kind is a dtype or one of {known}, got {kind!r}")
+
+
+def astype(
+    x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: str | None = None
+) -> Tensor:
+    """Cast to another dtype; without ``copy``, x itself where it has it already."""
+    _device(device)
+    dtype = _dtype(dtype)
+    return x if not copy and x.dtype == dtype else x.astype(dtype)
+
+
+def _device(device: object) -> None:
+    if device is not None and str(device) != "cpu":
+        raise DeviceError(f"there is no device {device!r}; the devices are: cpu")
+
+
+class __array_namespace_info__:  # noqa: N801 - the standard's name
+    """What this package supports, as the array API standard has it told."""
+
+    __module__ = "girih"
+
+    def capabilities(self) -> dict[str, Any]:
+        """Indexing by masks and shapes that depend on data work; they evaluate what they must."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
+
+    def default_device(self) -> str:
+        """Where tensors are made."""
+        return "cpu"
+
+    def devices(self) -> tuple[str, ...]:
+        """All devices."""
+        return ("cpu",)
+
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+        """Dtypes of numbers that have none of their own."""
+        _device(device)
+        names = {
+            "real floating": "float32",
+            "complex floating": "complex64",
+            "integral": "int64",
+            "indexing": "int64",
+        }
+        return {kind: _girih.DType(name) for kind, name in names.items()}
+
+    def dtypes(
+        self, *, device: str | None = None, kind: str | Sequence[str] | None = None
+    ) -> dict[str, DType]:
+        """The standard's dtypes, all or of some kinds, by name."""
+        _device(device)
+        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        unknown = [k for k in kinds if k not in _KINDS]
+        if unknown:
+            known = ", ".join(map(repr, _KINDS))
+            raise InvalidArgumentError(f"dtypes: a kind is one of {known}, got {unknown[0]!r}")
+        return {name: _girih.DType(name) for k in kinds for name in _KINDS[k]}
