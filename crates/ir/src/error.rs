@@ -147,6 +147,28 @@ pub enum Error {
         /// What was given and what is expected.
         reason: String,
     },
+    /// Text that is no graph.
+    #[error("line {line}, column {column}: {reason}\n{snippet}")]
+    Parse {
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What was found and what was expected.
+        reason: String,
+        /// The line with a caret under the place.
+        snippet: String,
+    },
+    /// Bytes that are no file of a format.
+    #[error("not a valid {format} file: at byte {offset}, {reason}")]
+    Format {
+        /// The format.
+        format: &'static str,
+        /// Where reading stopped.
+        offset: u64,
+        /// What was found and what was expected.
+        reason: String,
+    },
     /// A broken invariant of a closed graph, found by the verifier.
     #[error("invalid graph at {at}: {reason}")]
     Invalid {

@@ -1,11 +1,14 @@
 //! Closed graphs: compact, topologically ordered arenas cut out for one purpose, with their
 //! canonical encoding and verifier.
 
+use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
 use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Position of a node in its graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +47,10 @@ pub struct Node {
     pub spec: TensorSpec,
 }
 
+/// What people and tools note on a node, by key; the note called `name` is its name. Notes decide
+/// nothing: passes and the canonical encoding do not see them, and what a pass writes has none.
+pub type Hints = BTreeMap<String, String>;
+
 /// A closed graph. Nodes are in topological order: operands precede their users. Outputs may
 /// repeat. The nodes whose op takes an argument are the graph's arguments, in node order.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +58,13 @@ pub struct Graph {
     nodes: Vec<Node>,
     outputs: Vec<NodeId>,
     pub(crate) origins: Origins,
+    /// Of the nodes that have any.
+    hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
 }
 
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
-        self.nodes == other.nodes && self.outputs == other.outputs
+        self.nodes == other.nodes && self.outputs == other.outputs && self.hints == other.hints
     }
 }
 
@@ -108,6 +117,40 @@ impl Graph {
     /// Replaces the outputs.
     pub fn set_outputs(&mut self, outputs: impl IntoIterator<Item = NodeId>) {
         self.outputs = outputs.into_iter().collect();
+    }
+
+    /// The hints on a node.
+    pub fn hints(&self, id: NodeId) -> &Hints {
+        static NONE: Hints = Hints::new();
+        self.hints.as_ref().and_then(|hints| hints.get(&id)).unwrap_or(&NONE)
+    }
+
+    /// Puts a hint on a node, in place of what the key held before.
+    pub fn set_hint(&mut self, id: NodeId, key: impl Into<String>, value: impl Into<String>) {
+        debug_assert!(id.index() < self.len());
+        let hints = Arc::make_mut(self.hints.get_or_insert_default());
+        hints.entry(id).or_default().insert(key.into(), value.into());
+    }
+
+    /// The node's name, if it has been given one.
+    pub fn name(&self, id: NodeId) -> Option<&str> {
+        self.hints(id).get("name").map(String::as_str)
+    }
+
+    /// Names a node.
+    pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
+        self.set_hint(id, "name", name);
+    }
+
+    /// What is known of a node where its attributes are written or read.
+    pub fn context(&self, id: NodeId) -> Context<'_> {
+        let node = self.node(id);
+        let first = node.inputs.first().map(|&i| self.spec(i));
+        Context {
+            rank: first.map(|spec| spec.shape.rank()),
+            dtype: Some(first.unwrap_or(&node.spec).dtype),
+            result: Some(&node.spec.shape),
+        }
     }
 
     /// Nodes whose values the program is given when it runs, in order.
@@ -236,7 +279,7 @@ impl Graph {
     }
 }
 
-fn verify_leaf(node: &Node) -> Result<(), String> {
+pub(crate) fn verify_leaf(node: &Node) -> Result<(), String> {
     let ok = match (node.op.code, &node.op.attrs) {
         (OpCode::Constant, Attrs::Value(_) | Attrs::None) => true,
         (OpCode::Iota, Attrs::Axis(axis)) => (*axis as usize) < node.spec.shape.rank(),

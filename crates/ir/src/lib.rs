@@ -7,15 +7,19 @@
 #![forbid(unsafe_code)]
 
 pub mod builder;
+pub mod dot;
 pub mod dtype;
 pub mod error;
 pub mod graph;
+pub mod html;
 pub mod index_map;
 pub mod ops;
+pub mod pfgb;
 pub mod reference;
 mod rewrite;
 pub mod shape;
 pub mod svg;
+pub mod testing;
 pub mod text;
 
 pub use builder::GraphBuilder;

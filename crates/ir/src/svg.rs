@@ -6,7 +6,6 @@
 //! O(n log n) for n nodes and edge segments.
 
 use crate::ops::Class;
-use crate::text::Attributes;
 use crate::{Graph, NodeId, OpCode};
 use std::fmt::Write;
 
@@ -262,9 +261,10 @@ impl Layout {
             let class = if graph.outputs().contains(&id) { " class=\"o\"" } else { "" };
             let (x, y) = (item.x + MARGIN, y(item));
             line(format_args!(
-                "<g><title>{id} {}</title><rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+                "<g data-id=\"{}\"><title>{id} {}</title><rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
                  height=\"{HEIGHT}\" rx=\"{}\" fill=\"{}\"{class}/><text x=\"{x:.1}\" \
                  y=\"{:.1}\">{}</text><text class=\"s\" x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
+                id.0,
                 escape(graph.node(id).op.def().doc),
                 x - item.width / 2.0,
                 item.width,
@@ -345,11 +345,9 @@ fn label(graph: &Graph, id: NodeId) -> (String, String) {
         });
         let _ = write!(first, "({})", operands.collect::<Vec<_>>().join(", "));
     }
-    // The target of these is the box's second line.
-    if !matches!(node.op.code, OpCode::Reshape | OpCode::BroadcastTo | OpCode::Cast) {
-        let rank = node.inputs.first().map(|&i| graph.spec(i).shape.rank());
-        let attrs = Attributes { attrs: &node.op.attrs, rank, dtype: Some(node.spec.dtype) };
-        let attrs = attrs.to_string();
+    // The target of a cast is the box's second line.
+    if node.op.code != OpCode::Cast {
+        let attrs = node.op.attrs.text(graph.context(id));
         if !attrs.is_empty() {
             let cut: String = attrs.chars().take(40).collect();
             let _ = write!(first, " {cut}{}", if cut.len() < attrs.len() { "…" } else { "" });
@@ -358,13 +356,18 @@ fn label(graph: &Graph, id: NodeId) -> (String, String) {
     (first, format!("{id} {} {}", node.spec.shape, node.spec.dtype.short()))
 }
 
+/// The fill of a group.
+pub(crate) fn group_fill(group: usize) -> &'static str {
+    GROUPS[group % GROUPS.len()]
+}
+
 fn fill(graph: &Graph, id: NodeId, group: Option<usize>) -> &'static str {
     match (graph.node(id).op.code, group) {
         (OpCode::Input, _) => "#dcebf7",
         (OpCode::Parameter, _) => "#dff0d8",
         (OpCode::RandomUniform | OpCode::RandomNormal | OpCode::RandomBits, _) => "#fbe8cf",
         (OpCode::Constant | OpCode::Iota, _) => "#ececec",
-        (_, Some(group)) => GROUPS[group % GROUPS.len()],
+        (_, Some(group)) => group_fill(group),
         (_, None) => "#fff",
     }
 }

@@ -90,7 +90,7 @@ impl fmt::Debug for Real {
 
 /// What a slice takes along one axis: `size` elements from `start`, `step` apart (`step >= 1`;
 /// negative steps are recorded as a flip of a slice).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SliceDim {
     /// First index.
     pub start: usize,
@@ -184,6 +184,6 @@ impl Attrs {
 
 impl fmt::Debug for Attrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({})", crate::text::Attributes { attrs: self, rank: None, dtype: None })
+        write!(f, "({})", self.text(Default::default()))
     }
 }

@@ -11,6 +11,7 @@ pub mod combine;
 pub mod composite;
 pub mod contract;
 pub mod elementwise;
+pub mod fields;
 pub mod index;
 pub mod leaf;
 pub mod reduce;

@@ -1,0 +1,256 @@
+//! The numbers that PFGB files hold for dtypes, kinds of nodes, ops and layouts. They are part of
+//! the format: entries are appended, never moved.
+
+use crate::ops::Class;
+use crate::ops::fields::{Bytes, Expected, Field};
+use crate::{DType, Op, OpCode};
+
+/// Dtypes by code, as NumPy names them.
+const DTYPES: [&str; 15] = [
+    "float32",
+    "float16",
+    "bfloat16",
+    "int32",
+    "int16",
+    "int8",
+    "bool",
+    "float64",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+];
+
+/// Ops by code. What is not here is written by name, under [`EXTENDED`].
+pub const OPS: &[&str] = &[
+    "neg",
+    "abs",
+    "sign",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "exp",
+    "expm1",
+    "exp2",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "not",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "cast",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floor_divide",
+    "remainder",
+    "pow",
+    "maximum",
+    "minimum",
+    "atan2",
+    "and",
+    "or",
+    "xor",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "where",
+    "reduce_sum",
+    "reduce_prod",
+    "reduce_max",
+    "reduce_min",
+    "reduce_any",
+    "reduce_all",
+    "argmax",
+    "argmin",
+    "matmul",
+    "reshape",
+    "permute",
+    "broadcast_to",
+    "slice",
+    "flip",
+    "concat",
+    "pad",
+    "take",
+    "take_along_axis",
+    "scatter_add",
+    "scatter_add_along_axis",
+    "stop_gradient",
+    "relu",
+    "sigmoid",
+    "log_sigmoid",
+    "silu",
+    "softplus",
+    "gelu",
+    "mean",
+    "var",
+    "logsumexp",
+    "softmax",
+    "log_softmax",
+    "layer_norm",
+    "cross_entropy",
+    "iota",
+    "random_uniform",
+    "random_normal",
+    "random_bits",
+];
+
+/// The op code that says that the op's name follows.
+pub const EXTENDED: u8 = 255;
+
+/// The code of a dtype.
+pub fn dtype_code(dtype: DType) -> u8 {
+    let code = DTYPES.iter().position(|name| *name == dtype.name());
+    code.expect("every dtype has a code; a test walks them") as u8
+}
+
+/// The dtype of a code.
+pub fn dtype_of(code: u8) -> Option<DType> {
+    DTYPES.get(code as usize).and_then(|name| DType::parse(name).ok())
+}
+
+/// The code of an op, if its name is in the table.
+pub fn op_code(op: OpCode) -> Option<u8> {
+    let name = op.def().name;
+    OPS.iter().position(|known| *known == name).map(|code| code as u8)
+}
+
+/// The op of that name, but for those that are node types of their own.
+pub fn op_named(name: &str) -> Option<OpCode> {
+    let op = OpCode::ALL.iter().copied().find(|op| op.def().name == name)?;
+    (!matches!(op, OpCode::Input | OpCode::Parameter | OpCode::Constant)).then_some(op)
+}
+
+/// Immutable data.
+pub const CONSTANT: u8 = 0;
+/// Trainable data.
+pub const PARAMETER: u8 = 1;
+/// Fed from outside.
+pub const INPUT: u8 = 2;
+/// The first node type that carries an op; the last is [`LAST_OP`].
+pub const FIRST_OP: u8 = 4;
+/// See [`FIRST_OP`].
+pub const LAST_OP: u8 = 14;
+
+/// The node type an op is written with. Readers go by the op.
+pub fn node_type(op: &Op) -> u8 {
+    match (op.code, op.class()) {
+        (OpCode::Constant, _) => CONSTANT,
+        (OpCode::Parameter, _) => PARAMETER,
+        (OpCode::Input, _) => INPUT,
+        (OpCode::Permute, _) => 8,
+        (OpCode::BroadcastTo, _) => 11,
+        (_, Class::Elementwise) => FIRST_OP,
+        (_, Class::Reduction) => 5,
+        (_, Class::Contraction) => 6,
+        (_, Class::Reshape) => 7,
+        (_, Class::View) => 9,
+        (_, Class::Combine) => 10,
+        (_, Class::Leaf) => LAST_OP,
+        (_, Class::Composite) => 13,
+        _ => 12,
+    }
+}
+
+/// How a value is spread over a grid of processing elements, as the format knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// All of it on one.
+    #[default]
+    SinglePe,
+    /// Rows over that many.
+    RowPartition(i32),
+    /// Columns over that many.
+    ColPartition(i32),
+    /// Tiles over rows and columns.
+    Grid([i32; 2]),
+    /// Blocks dealt out in turn: rows and columns of the grid, rows and columns of a block.
+    BlockCyclic([i32; 4]),
+    /// Rows and columns of the grid, and the grid's axis of each of the tensor's.
+    Custom([i32; 2], Vec<i32>),
+}
+
+impl Layout {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, numbers): (u8, Vec<i32>) = match self {
+            Layout::SinglePe => (0, vec![]),
+            Layout::RowPartition(n) => (1, vec![*n]),
+            Layout::ColPartition(n) => (2, vec![*n]),
+            Layout::Grid(sizes) => (3, sizes.to_vec()),
+            Layout::BlockCyclic(sizes) => (4, sizes.to_vec()),
+            Layout::Custom(sizes, axes) => {
+                let count = axes.len() as i32;
+                (5, sizes.iter().chain([&count]).chain(axes).copied().collect())
+            }
+        };
+        out.push(kind);
+        numbers.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+    }
+
+    pub(super) fn decode(bytes: &mut Bytes<'_>) -> Result<Layout, Expected> {
+        fn numbers<const N: usize>(bytes: &mut Bytes<'_>) -> Result<[i32; N], Expected> {
+            let mut numbers = [0; N];
+            for number in &mut numbers {
+                *number = i32::from_le_bytes(bytes.array()?);
+            }
+            Ok(numbers)
+        }
+        let [kind] = bytes.array()?;
+        Ok(match kind {
+            0 => Layout::SinglePe,
+            1 => Layout::RowPartition(numbers::<1>(bytes)?[0]),
+            2 => Layout::ColPartition(numbers::<1>(bytes)?[0]),
+            3 => Layout::Grid(numbers(bytes)?),
+            4 => Layout::BlockCyclic(numbers(bytes)?),
+            5 => {
+                let sizes = numbers(bytes)?;
+                let count = bytes.count(4)?;
+                let axes = (0..count).map(|_| Ok(numbers::<1>(bytes)?[0]));
+                Layout::Custom(sizes, axes.collect::<Result<_, Expected>>()?)
+            }
+            other => return Err(format!("a layout type from 0 to 5, found {other}")),
+        })
+    }
+}
+
+/// A length and that many bytes of text.
+pub(super) fn encode_text(text: &str, out: &mut Vec<u8>) {
+    (text.len() as u32).encode(out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads what [`encode_text`] writes.
+pub(super) fn decode_text(bytes: &mut Bytes<'_>) -> Result<String, Expected> {
+    let len = bytes.count(1)?;
+    utf8(bytes.take(len)?)
+}
+
+/// Text in UTF-8.
+pub(super) fn utf8(bytes: &[u8]) -> Result<String, Expected> {
+    std::str::from_utf8(bytes).map(str::to_string).map_err(|_| "text in UTF-8".into())
+}

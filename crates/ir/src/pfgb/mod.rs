@@ -1,0 +1,236 @@
+//! PFGB, the binary form of graphs and the values they hold.
+//!
+//! All numbers are little-endian. A file is a header, one record per node, and a footer:
+//!
+//! ```text
+//! header   "PFGB", version u32 (1), flags u32, node count u32
+//! record   id u64
+//!          node type u8   0 constant, 1 parameter, 2 input, 4..=14 an op
+//!          op type u8     of an op: its code; 255: name length u16 and name follow
+//!          name length u16, name in UTF-8
+//!          rank u8, dims i64 each, dtype u8
+//!          layout type u8, layout parameters (see Layout)
+//!          operand count u16, operand ids u64 each
+//!          [flag 0]  attribute length u32, attributes (see below)
+//!          constant:                            data length u64, data
+//!          [flag 1] parameter, input or leaf op: data length u64, data
+//! footer   output count u32, output ids u64 each
+//!          CRC-32 (IEEE) u32 of all bytes before it
+//! ```
+//!
+//! Flag 0 (attributes) and flag 1 (data of arguments) are set only where a graph needs them, so a
+//! graph without attributes is a file of the format's first description, to the byte.
+//!
+//! The attribute section is a byte that is 1 if the op has attributes, their fields in the order of
+//! [`crate::Attrs::fields`], then a count u32 of hints and each one's key and value, u32 lengths
+//! first. The name of a node is the hint called `name`. Without the section, attributes have the
+//! values that the text form leaves out; an op for which there are none is an error.
+//!
+//! A constant's data are all of its elements, or with flag 0 one element and the value in the
+//! attributes; elements that differ make it an input with data. A parameter's and an input's data
+//! are all elements, a random leaf's its generator's key and offset; length 2^64-1 says that there
+//! are none. Results of ops are never stored: a file says how to compute them.
+
+mod codes;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use codes::{EXTENDED, Layout, OPS, dtype_code, dtype_of, op_code};
+pub use read::decode;
+
+use crate::ops::Class;
+use crate::ops::fields::Field;
+use crate::{Attrs, Error, Graph, Node, NodeId, Op, OpCode, Result};
+use codes::{CONSTANT, FIRST_OP, encode_text, node_type};
+use std::collections::BTreeMap;
+
+const MAGIC: &[u8; 4] = b"PFGB";
+const VERSION: u32 = 1;
+/// Nodes have an attribute section.
+const ATTRIBUTES: u32 = 1;
+/// Arguments other than constants have data.
+const DATA: u32 = 2;
+/// Data length that says that there are none.
+const ABSENT: u64 = u64::MAX;
+const HEADER: usize = 16;
+
+/// What a file holds: a graph, and beside it the values of some of its arguments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct File {
+    /// The graph.
+    pub graph: Graph,
+    /// Memory of arguments, little-endian: all elements of an input or a parameter, one element of
+    /// a run-time constant, key and offset of a random leaf.
+    pub data: BTreeMap<NodeId, Vec<u8>>,
+    /// Layouts other than the default one.
+    pub layouts: BTreeMap<NodeId, Layout>,
+}
+
+impl File {
+    /// The file as bytes.
+    ///
+    /// Errors: [`Error::Invalid`] for a graph that does not verify, data of another length than the
+    /// argument's, or a name that the format has no room for.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        self.graph.verify()?;
+        for (&id, data) in &self.data {
+            self.check_data(id, data)?;
+        }
+        let flags = self.flags();
+        let mut out = Vec::new();
+        out.extend_from_slice(MAGIC);
+        [VERSION, flags, self.graph.len() as u32].iter().for_each(|v| v.encode(&mut out));
+        for (id, node) in self.graph.nodes() {
+            self.record(id, node, flags, &mut out)?;
+        }
+        (self.graph.outputs().len() as u32).encode(&mut out);
+        self.graph.outputs().iter().for_each(|o| o.index().encode(&mut out));
+        let crc = crc32(&out);
+        crc.encode(&mut out);
+        Ok(out)
+    }
+
+    fn check_data(&self, id: NodeId, data: &[u8]) -> Result<()> {
+        let invalid = |reason| Err(Error::Invalid { at: format!("data of {id}"), reason });
+        if id.index() >= self.graph.len() {
+            return invalid(format!("there are {} nodes", self.graph.len()));
+        }
+        match data_size(self.graph.node(id)) {
+            None => invalid("it takes no argument".into()),
+            Some(size) if size != data.len() => {
+                invalid(format!("{} bytes, where {size} are expected", data.len()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn flags(&self) -> u32 {
+        let needs_attributes = |(id, node): (NodeId, &Node)| {
+            let name = self.graph.name(id).is_some_and(|name| !name.is_empty());
+            self.graph.hints(id).len() > name as usize
+                || match (node.op.code, &node.op.attrs) {
+                    (OpCode::Constant, Attrs::None) => true,
+                    (OpCode::Constant, _) => !(1..=MAX_SPLAT).contains(&node.spec.size_bytes()),
+                    (_, attrs) => !attrs.text(self.graph.context(id)).is_empty(),
+                }
+        };
+        let is_constant = |id: &NodeId| self.graph.node(*id).op.code == OpCode::Constant;
+        let attributes = self.graph.nodes().any(needs_attributes);
+        let data = self.data.keys().any(|id| !is_constant(id));
+        (ATTRIBUTES * attributes as u32) | (DATA * data as u32)
+    }
+
+    fn record(&self, id: NodeId, node: &Node, flags: u32, out: &mut Vec<u8>) -> Result<()> {
+        let too_long = |what: &str, len: usize| Error::Invalid {
+            at: id.to_string(),
+            reason: format!("{what} of length {len}; the format has room for {}", u16::MAX),
+        };
+        id.index().encode(out);
+        let kind = node_type(&node.op);
+        out.push(kind);
+        if kind >= FIRST_OP {
+            encode_op(&node.op, out);
+        }
+        let name = self.graph.name(id).unwrap_or_default();
+        let len = u16::try_from(name.len()).map_err(|_| too_long("a name", name.len()))?;
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.push(node.spec.shape.rank() as u8);
+        node.spec.shape.iter().for_each(|d| d.encode(out));
+        node.spec.dtype.encode(out);
+        self.layouts.get(&id).unwrap_or(&Layout::SinglePe).encode(out);
+        let count = node.inputs.len();
+        let count = u16::try_from(count).map_err(|_| too_long("operands", count))?;
+        out.extend_from_slice(&count.to_le_bytes());
+        node.inputs.iter().for_each(|i| i.index().encode(out));
+        if flags & ATTRIBUTES != 0 {
+            self.attributes(id, node, out);
+        }
+        if kind == CONSTANT || (flags & DATA != 0 && node.op.class() == Class::Leaf) {
+            self.argument(id, node, flags, out);
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, id: NodeId, node: &Node, out: &mut Vec<u8>) {
+        let start = out.len();
+        0u32.encode(out);
+        (node.op.attrs != Attrs::None).encode(out);
+        let _ = node.op.attrs.clone().fields(&mut |_, field| {
+            field.encode(out);
+            Ok::<(), ()>(())
+        });
+        // The name has a place of its own, unless it could be taken for none there.
+        let hints = self.graph.hints(id).iter().filter(|(k, v)| *k != "name" || v.is_empty());
+        (hints.clone().count() as u32).encode(out);
+        for (key, value) in hints {
+            encode_text(key, out);
+            encode_text(value, out);
+        }
+        let len = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    }
+
+    fn argument(&self, id: NodeId, node: &Node, flags: u32, out: &mut Vec<u8>) {
+        let element = self.graph.literal(id).map(|value| {
+            let bytes = value.bits.to_le_bytes();
+            let size = node.spec.dtype.size();
+            // Of a complex constant the bits are the real part.
+            (0..size).map(|i| bytes.get(i).copied().unwrap_or(0)).collect::<Vec<u8>>()
+        });
+        let data = match element {
+            Some(element) if flags & ATTRIBUTES != 0 => Some(element),
+            Some(element) => Some(element.repeat(node.spec.numel())),
+            None => self.data.get(&id).cloned(),
+        };
+        let len = data.as_ref().map_or(ABSENT, |data| data.len() as u64);
+        out.extend_from_slice(&len.to_le_bytes());
+        out.extend(data.unwrap_or_default());
+    }
+}
+
+/// Largest constant whose elements are all written out.
+const MAX_SPLAT: usize = 4096;
+
+/// Bytes of a node's argument, if it takes one.
+pub fn data_size(node: &Node) -> Option<usize> {
+    match node.op.code {
+        _ if !node.op.takes_argument() => None,
+        OpCode::Constant => Some(node.spec.dtype.size()),
+        _ if node.op.is_random() => Some(16),
+        _ => Some(node.spec.size_bytes()),
+    }
+}
+
+fn encode_op(op: &Op, out: &mut Vec<u8>) {
+    match op_code(op.code) {
+        Some(code) => out.push(code),
+        None => {
+            let name = op.name();
+            out.push(EXTENDED);
+            out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            out.extend_from_slice(name.as_bytes());
+        }
+    }
+}
+
+/// The CRC-32 of IEEE 802.3 (reflected, polynomial 0xEDB88320), as zlib computes it.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut value = i as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                value = if value & 1 == 1 { value >> 1 ^ 0xedb8_8320 } else { value >> 1 };
+                bit += 1;
+            }
+            table[i] = value;
+            i += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |crc, &b| crc >> 8 ^ TABLE[(crc as u8 ^ b) as usize])
+}

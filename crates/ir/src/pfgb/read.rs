@@ -1,0 +1,306 @@
+//! The reader of PFGB files. It trusts nothing: every count is held against the bytes that are
+//! left before anything is reserved, and every node passes its op's own checks.
+
+use super::codes::{
+    CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, Layout, OPS, PARAMETER, decode_text, op_named,
+    utf8,
+};
+use super::{ABSENT, ATTRIBUTES, DATA, File, HEADER, MAGIC, VERSION, crc32, data_size};
+use crate::ops::Class;
+use crate::ops::fields::{Bytes, Context, Expected, Field};
+use crate::{Attrs, DType, Error, Literal, Node, NodeId, Op, OpCode, Result, TensorSpec};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+
+/// Fewest bytes of a record.
+const MIN_RECORD: usize = 16;
+
+/// The file in these bytes.
+///
+/// Errors: [`Error::Format`] with the position and what was expected there.
+pub fn decode(bytes: &[u8]) -> Result<File> {
+    let body = check(bytes)?;
+    let mut reader = Reader {
+        file: File::default(),
+        ids: HashMap::new(),
+        flags: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
+        bytes: Bytes(&body[HEADER..]),
+    };
+    let count = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
+    reader.read(count as usize).map_err(|expected| {
+        let at = body.len() - reader.bytes.0.len();
+        format_error(at, format!("expected {expected}"))
+    })?;
+    Ok(reader.file)
+}
+
+fn format_error(at: usize, reason: String) -> Error {
+    Error::Format { format: "PFGB", offset: at as u64, reason }
+}
+
+/// Checks header and checksum and gives what stands before the checksum.
+fn check(bytes: &[u8]) -> Result<&[u8]> {
+    if !bytes.starts_with(MAGIC) {
+        let found = &bytes[..bytes.len().min(4)];
+        return Err(format_error(0, format!("expected \"PFGB\", found {found:?}")));
+    }
+    // Header, an empty footer, checksum.
+    if bytes.len() < HEADER + 8 {
+        let reason = format!("the file ends after {} bytes, before its header does", bytes.len());
+        return Err(format_error(bytes.len(), reason));
+    }
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    if word(4) != VERSION {
+        return Err(format_error(4, format!("version {}; this reads version {VERSION}", word(4))));
+    }
+    if word(8) & !(ATTRIBUTES | DATA) != 0 {
+        return Err(format_error(8, format!("unknown flags {:#x}; this reads 1 and 2", word(8))));
+    }
+    let end = bytes.len() - 4;
+    let (found, expected) = (word(end), crc32(&bytes[..end]));
+    if found != expected {
+        let reason = format!(
+            "the checksum is {found:08x}, of these bytes it would be {expected:08x}: the file is \
+             damaged or cut short"
+        );
+        return Err(format_error(end, reason));
+    }
+    Ok(&bytes[..end])
+}
+
+struct Reader<'a> {
+    file: File,
+    /// Nodes by the file's ids.
+    ids: HashMap<u64, NodeId>,
+    flags: u32,
+    bytes: Bytes<'a>,
+}
+
+/// A record as it stands in the file.
+struct Record {
+    code: Option<OpCode>,
+    name: String,
+    spec: TensorSpec,
+    layout: Layout,
+    inputs: SmallVec<[NodeId; 3]>,
+}
+
+type Read<T> = Result<T, Expected>;
+
+impl Reader<'_> {
+    fn read(&mut self, count: usize) -> Read<()> {
+        if count.checked_mul(MIN_RECORD).is_none_or(|size| size > self.bytes.0.len()) {
+            return Err(format!("{count} nodes, found {} bytes", self.bytes.0.len()));
+        }
+        for _ in 0..count {
+            self.node()?;
+        }
+        let outputs = self.bytes.count(8)?;
+        let outputs = (0..outputs).map(|_| self.operand()).collect::<Read<Vec<_>>>()?;
+        self.file.graph.set_outputs(outputs);
+        match self.bytes.0.len() {
+            0 => Ok(()),
+            more => Err(format!("the checksum, found {more} bytes before it")),
+        }
+    }
+
+    fn u64(&mut self) -> Read<u64> {
+        Ok(u64::from_le_bytes(self.bytes.array()?))
+    }
+
+    fn u16(&mut self) -> Read<usize> {
+        Ok(u16::from_le_bytes(self.bytes.array()?) as usize)
+    }
+
+    /// The id of a node before this one.
+    fn operand(&mut self) -> Read<NodeId> {
+        let id = self.u64()?;
+        self.ids.get(&id).copied().ok_or_else(|| {
+            format!("a node that stands before its users, found the unknown id {id}")
+        })
+    }
+
+    fn node(&mut self) -> Read<()> {
+        let id = self.u64()?;
+        let record = self.record()?;
+        let (attrs, hints) = self.attributes(&record)?;
+        let node = self.checked(&record, attrs)?;
+        let at = NodeId(self.file.graph.len() as u32);
+        let node = self.argument(at, node)?;
+        self.file.graph.append(node);
+        for (key, value) in hints {
+            if self.file.graph.hints(at).contains_key(&key) {
+                return Err(format!("each hint once, found '{key}' twice"));
+            }
+            self.file.graph.set_hint(at, key, value);
+        }
+        if !record.name.is_empty() {
+            self.file.graph.set_name(at, record.name);
+        }
+        if record.layout != Layout::SinglePe {
+            self.file.layouts.insert(at, record.layout);
+        }
+        match self.ids.insert(id, at) {
+            None => Ok(()),
+            Some(_) => Err(format!("each id once, found {id} twice")),
+        }
+    }
+
+    /// Everything up to the attributes.
+    fn record(&mut self) -> Read<Record> {
+        let [kind] = self.bytes.array()?;
+        let code = match kind {
+            CONSTANT => Some(OpCode::Constant),
+            PARAMETER => Some(OpCode::Parameter),
+            INPUT => Some(OpCode::Input),
+            FIRST_OP..=LAST_OP => Some(self.op()?),
+            other => return Err(format!("a node type of 0 to 2 or 4 to 14, found {other}")),
+        };
+        let len = self.u16()?;
+        let name = utf8(self.bytes.take(len)?)?;
+        let [rank] = self.bytes.array()?;
+        let mut shape = crate::Shape::scalar();
+        for _ in 0..rank {
+            let size = i64::from_le_bytes(self.bytes.array()?);
+            shape.push(usize::try_from(size).map_err(|_| format!("a size, found {size}"))?);
+        }
+        let mut dtype = DType::F32;
+        dtype.decode(&mut self.bytes)?;
+        let name_of = code.map_or("node", |code| code.def().name);
+        shape.check(name_of, dtype).map_err(|e| format!("a tensor that fits in memory: {e}"))?;
+        let layout = Layout::decode(&mut self.bytes)?;
+        let count = self.u16()?;
+        let inputs = (0..count).map(|_| self.operand()).collect::<Read<_>>()?;
+        Ok(Record { code, name, spec: TensorSpec { shape, dtype }, layout, inputs })
+    }
+
+    fn op(&mut self) -> Read<OpCode> {
+        let [code] = self.bytes.array()?;
+        let name = match code {
+            EXTENDED => {
+                let len = self.u16()?;
+                utf8(self.bytes.take(len)?)?
+            }
+            code => {
+                let name = OPS.get(code as usize);
+                name.ok_or_else(|| format!("an op code below {}, found {code}", OPS.len()))?
+                    .to_string()
+            }
+        };
+        op_named(&name).ok_or_else(|| format!("the name of an op, found '{name}'"))
+    }
+
+    /// Attributes and hints, from their section if there is one, else what text leaves out.
+    fn attributes(&mut self, record: &Record) -> Read<(Attrs, Vec<(String, String)>)> {
+        let code = record.code.unwrap_or(OpCode::Input);
+        let mut attrs = code.blank_attrs();
+        if self.flags & ATTRIBUTES == 0 {
+            let first = record.inputs.first().map(|&i| self.file.graph.spec(i));
+            let cx = Context {
+                rank: first.map(|spec| spec.shape.rank()),
+                dtype: Some(first.unwrap_or(&record.spec).dtype),
+                result: Some(&record.spec.shape),
+            };
+            attrs.fields(&mut |_, field| match field.set_default(cx) {
+                true => Ok(()),
+                false => Err(format!("attributes of {}, found none", code.def().name)),
+            })?;
+            return Ok((attrs, Vec::new()));
+        }
+        let len = self.bytes.count(1)?;
+        let mut section = Bytes(self.bytes.take(len)?);
+        let mut present = false;
+        present.decode(&mut section)?;
+        match present {
+            true => attrs.fields(&mut |_, field| field.decode(&mut section))?,
+            false => attrs = Attrs::None,
+        }
+        let count = section.count(8)?;
+        let mut hints = Vec::new();
+        for _ in 0..count {
+            hints.push((decode_text(&mut section)?, decode_text(&mut section)?));
+        }
+        match section.0.len() {
+            0 => Ok((attrs, hints)),
+            more => Err(format!("the end of the attributes, found {more} more bytes")),
+        }
+    }
+
+    /// The node, after its op's checks.
+    fn checked(&self, record: &Record, attrs: Attrs) -> Read<Node> {
+        let code = record.code.unwrap_or(OpCode::Input);
+        let (op, spec) = (Op::new(code, attrs), record.spec.clone());
+        if op.class() != Class::Leaf {
+            // Attributes of no kind but the op's own.
+            let own = code.blank_attrs();
+            if std::mem::discriminant(&own) != std::mem::discriminant(&op.attrs) {
+                return Err(format!("attributes of {}, found none", op.name()));
+            }
+            let graph = &self.file.graph;
+            let specs: SmallVec<[&TensorSpec; 3]> =
+                record.inputs.iter().map(|&i| graph.spec(i)).collect();
+            let inferred = op.infer(&specs).map_err(|e| format!("a valid op: {e}"))?;
+            if inferred != spec {
+                return Err(format!("{} to give {inferred}, found {spec}", op.name()));
+            }
+        }
+        let node = Node { op, inputs: record.inputs.clone(), spec };
+        if node.op.class() == Class::Leaf {
+            crate::graph::verify_leaf(&node).map_err(|e| format!("a valid leaf: {e}"))?;
+        }
+        Ok(node)
+    }
+
+    /// Reads the node's data, if the file has a place for them. A constant of different elements
+    /// becomes an input.
+    fn argument(&mut self, at: NodeId, mut node: Node) -> Read<Node> {
+        let constant = node.op.code == OpCode::Constant;
+        if !constant && (self.flags & DATA == 0 || node.op.class() != Class::Leaf) {
+            return Ok(node);
+        }
+        let len = self.u64()?;
+        if len == ABSENT {
+            return Ok(node);
+        }
+        let len = usize::try_from(len).map_err(|_| format!("data, found a length of {len}"))?;
+        let data = self.bytes.take(len)?;
+        let element = node.spec.dtype.size();
+        if constant && self.flags & ATTRIBUTES == 0 {
+            expect_len(len, node.spec.size_bytes())?;
+            match splat(data, element) {
+                Some(bits) => node.op.attrs = Attrs::Value(bits),
+                None => {
+                    node.op = OpCode::Input.into();
+                    self.file.data.insert(at, data.to_vec());
+                }
+            }
+            return Ok(node);
+        }
+        if let Attrs::Value(bits) = node.op.attrs {
+            expect_len(len, element)?;
+            let literal = Literal { dtype: node.spec.dtype, bits };
+            let same = splat(data, element) == Some(literal.bits);
+            return same.then_some(node).ok_or("data that are the attributes' value".into());
+        }
+        let size = data_size(&node).ok_or("no data for a node without an argument")?;
+        expect_len(len, size)?;
+        self.file.data.insert(at, data.to_vec());
+        Ok(node)
+    }
+}
+
+fn expect_len(found: usize, size: usize) -> Read<()> {
+    match found == size {
+        true => Ok(()),
+        false => Err(format!("{size} bytes of data, found {found}")),
+    }
+}
+
+/// The bits of the one value that all elements have, if a literal can hold it.
+fn splat(data: &[u8], element: usize) -> Option<u64> {
+    let first = data.get(..element).unwrap_or(&[]);
+    let uniform = data.chunks(element.max(1)).all(|chunk| chunk == first);
+    let fits = first.iter().skip(8).all(|&b| b == 0);
+    let bits = first.iter().take(8).rev().fold(0, |bits, &b| bits << 8 | b as u64);
+    (uniform && fits).then_some(bits)
+}

@@ -1,0 +1,482 @@
+//! The parser of the text form. Each line is one node; attributes are read by the fields of the
+//! op's kind of attributes, so no op is named here but the leaves' constant.
+
+use super::RUNTIME;
+use crate::ops::fields::Context;
+use crate::ops::{Attrs, Class};
+use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::str::FromStr;
+
+impl Graph {
+    /// The graph that a text describes; the inverse of printing. Nodes may be numbered as the
+    /// writer likes; the graph numbers them from 0 in their order.
+    ///
+    /// Errors: [`Error::Parse`] with line, column and what was expected.
+    pub fn parse(text: &str) -> Result<Graph> {
+        Parser { text, at: 0, graph: Graph::new(), ids: HashMap::new() }.graph()
+    }
+}
+
+impl FromStr for Graph {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Graph> {
+        Graph::parse(text)
+    }
+}
+
+/// A piece of the text, with its position.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    at: usize,
+    text: &'a str,
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Position in bytes.
+    at: usize,
+    graph: Graph,
+    /// Nodes by the number the text gives them.
+    ids: HashMap<u32, NodeId>,
+}
+
+/// The arguments between an op's parentheses.
+struct Call<'a> {
+    name: Piece<'a>,
+    /// Those without a name.
+    plain: Vec<Piece<'a>>,
+    /// Those with one.
+    named: Vec<(Piece<'a>, Piece<'a>)>,
+    /// Where they end.
+    end: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn graph(mut self) -> Result<Graph> {
+        self.keyword("Graph:")?;
+        loop {
+            self.space();
+            if self.rest().starts_with("outputs") {
+                break;
+            }
+            if !self.rest().starts_with('%') {
+                return Err(self.expected("a node (%0 = …) or the outputs (outputs: [%0])"));
+            }
+            self.node()?;
+        }
+        self.keyword("outputs:")?;
+        self.symbol("[")?;
+        let mut outputs = Vec::new();
+        while !self.accept("]") {
+            if !outputs.is_empty() {
+                self.symbol(",")?;
+            }
+            let piece = self.label()?;
+            outputs.push(self.lookup(piece)?);
+        }
+        self.graph.set_outputs(outputs);
+        self.space();
+        if !self.rest().is_empty() {
+            return Err(self.expected("the end of the text"));
+        }
+        Ok(self.graph)
+    }
+
+    /// `%3 = op(…) -> […] {…}`
+    fn node(&mut self) -> Result<()> {
+        let label = self.label()?;
+        self.symbol("=")?;
+        let call = self.call()?;
+        let code = OpCode::ALL.iter().find(|code| code.def().name == call.name.text);
+        let code = *code.ok_or_else(|| self.error(call.name, unknown_op(call.name.text)))?;
+        let node = match code.def().class {
+            Class::Leaf => self.leaf(code, &call)?,
+            _ => self.op(code, &call)?,
+        };
+        if self.ids.contains_key(&number(label)) {
+            return Err(self.error(label, format!("{} is defined twice", label.text)));
+        }
+        if self.graph.len() >= u32::MAX as usize {
+            return Err(self.error(label, "a graph holds at most 2^32 nodes".into()));
+        }
+        let id = self.graph.append(node);
+        self.ids.insert(number(label), id);
+        self.hints(id)
+    }
+
+    /// A leaf gives its shape and dtype, then its attributes.
+    fn leaf(&mut self, code: OpCode, call: &Call<'a>) -> Result<Node> {
+        let [shape, dtype, rest @ ..] = call.plain.as_slice() else {
+            let reason =
+                format!("expected a shape and a dtype, as in {}([2, 3], f32)", code.def().name);
+            return Err(self.error_at(call.end, reason));
+        };
+        let mut spec = TensorSpec::scalar(DType::F32);
+        self.field(*shape, &mut spec.shape, Context::default())?;
+        self.field(*dtype, &mut spec.dtype, Context::default())?;
+        let checked = spec.shape.check(code.def().name, spec.dtype);
+        checked.map_err(|e| self.error(*shape, e.to_string()))?;
+        let runtime = code == OpCode::Constant && rest.len() == 1 && rest[0].text == RUNTIME;
+        let attrs = if runtime && call.named.is_empty() {
+            Attrs::None
+        } else {
+            let cx = Context { rank: None, dtype: Some(spec.dtype), result: Some(&spec.shape) };
+            self.attributes(code, rest, call, cx)?
+        };
+        let node = Node { op: Op::new(code, attrs), inputs: SmallVec::new(), spec };
+        crate::graph::verify_leaf(&node).map_err(|reason| self.error(call.name, reason))?;
+        Ok(node)
+    }
+
+    /// Any other op gives its operands, its attributes, and the shape of its result.
+    fn op(&mut self, code: OpCode, call: &Call<'a>) -> Result<Node> {
+        let count = call.plain.iter().take_while(|p| p.text.starts_with('%')).count();
+        let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+        for &operand in &call.plain[..count] {
+            inputs.push(self.lookup(operand)?);
+        }
+        self.symbol("->")?;
+        self.space();
+        let printed = self.bracketed()?;
+        let mut shape = Shape::default();
+        self.field(printed, &mut shape, Context::default())?;
+        let first = inputs.first().map(|&i| self.graph.spec(i).clone());
+        let cx = Context {
+            rank: first.as_ref().map(|spec| spec.shape.rank()),
+            dtype: first.map(|spec| spec.dtype),
+            result: Some(&shape),
+        };
+        let op = Op::new(code, self.attributes(code, &call.plain[count..], call, cx)?);
+        let specs: SmallVec<[&TensorSpec; 3]> =
+            inputs.iter().map(|&i| self.graph.spec(i)).collect();
+        let spec = op.infer(&specs).map_err(|e| self.error(call.name, e.to_string()))?;
+        if spec.shape != shape {
+            let reason = format!("the result has shape {}, not {shape}", spec.shape);
+            return Err(self.error(printed, reason));
+        }
+        Ok(Node { op, inputs, spec })
+    }
+
+    fn attributes(
+        &self,
+        code: OpCode,
+        plain: &[Piece<'a>],
+        call: &Call<'a>,
+        cx: Context<'_>,
+    ) -> Result<Attrs> {
+        let mut attrs = code.blank_attrs();
+        let mut plain = plain.iter();
+        let mut used = 0;
+        let mut known = Vec::new();
+        attrs.fields(&mut |name, field| {
+            let found = match name {
+                "" => plain.next().copied(),
+                name => {
+                    call.named.iter().find(|(key, _)| key.text == name).map(|&(_, value)| value)
+                }
+            };
+            known.push(name);
+            match found {
+                Some(value) => {
+                    used += !name.is_empty() as usize;
+                    let parsed = field.parse(cx, value.text);
+                    parsed.map_err(|expected| self.error(value, format!("expected {expected}")))
+                }
+                None if field.set_default(cx) => Ok(()),
+                None => {
+                    let what = if name.is_empty() { "a value" } else { name };
+                    let reason = format!("{} lacks {what}", code.def().name);
+                    Err(self.error_at(call.end, reason))
+                }
+            }
+        })?;
+        known.retain(|name| !name.is_empty());
+        let takes = || match known.as_slice() {
+            [] => format!("{} takes no attributes", code.def().name),
+            names => format!("{} takes {}", code.def().name, names.join(", ")),
+        };
+        if let Some(extra) = plain.next() {
+            return Err(self.error(*extra, format!("unexpected '{}'; {}", extra.text, takes())));
+        }
+        if used != call.named.len() {
+            let foreign = |(i, (key, _)): &(usize, &(Piece<'a>, Piece<'a>))| {
+                let twice = call.named[..*i].iter().any(|(earlier, _)| earlier.text == key.text);
+                twice || !known.contains(&key.text)
+            };
+            if let Some((_, (key, _))) = call.named.iter().enumerate().find(foreign) {
+                let reason = format!("unexpected attribute '{}'; {}", key.text, takes());
+                return Err(self.error(*key, reason));
+            }
+        }
+        Ok(attrs)
+    }
+
+    fn field(
+        &self,
+        piece: Piece<'a>,
+        field: &mut dyn crate::ops::fields::Field,
+        cx: Context<'_>,
+    ) -> Result<()> {
+        field
+            .parse(cx, piece.text)
+            .map_err(|expected| self.error(piece, format!("expected {expected}")))
+    }
+
+    /// `name(argument, key=argument, …)`
+    fn call(&mut self) -> Result<Call<'a>> {
+        self.space();
+        let name = self.word();
+        if name.text.is_empty() {
+            return Err(self.expected("the name of an op"));
+        }
+        self.symbol("(")?;
+        let mut call = Call { name, plain: Vec::new(), named: Vec::new(), end: 0 };
+        while !self.accept(")") {
+            if !call.plain.is_empty() || !call.named.is_empty() {
+                self.symbol(",")?;
+            }
+            self.space();
+            let start = self.at;
+            let key = self.word();
+            if !key.text.is_empty() && self.accept("=") {
+                self.space();
+                let value = self.value()?;
+                call.named.push((key, value));
+                continue;
+            }
+            self.at = start;
+            let value = self.value()?;
+            call.plain.push(value);
+        }
+        call.end = self.at - 1;
+        Ok(call)
+    }
+
+    /// A list in brackets, or whatever stands before the next comma, bracket or space.
+    fn value(&mut self) -> Result<Piece<'a>> {
+        if self.rest().starts_with('[') {
+            return self.bracketed();
+        }
+        let stop = |c: char| c.is_whitespace() || ",()[]{}=\"#".contains(c);
+        let piece = self.until(stop);
+        if piece.text.is_empty() {
+            return Err(self.expected("an operand (%0) or an attribute"));
+        }
+        Ok(piece)
+    }
+
+    /// `[…]` without lists inside.
+    fn bracketed(&mut self) -> Result<Piece<'a>> {
+        let at = self.at;
+        if !self.rest().starts_with('[') {
+            return Err(self.expected("a list in brackets"));
+        }
+        let end = self.rest()[1..].find(['[', ']', '\n', '#']).map(|end| at + 1 + end);
+        match end.filter(|&end| self.text.as_bytes()[end] == b']') {
+            Some(end) => {
+                self.at = end + 1;
+                Ok(Piece { at, text: &self.text[at..=end] })
+            }
+            None => Err(self.error_at(at, "this bracket is not closed on its line".into())),
+        }
+    }
+
+    /// `{key="value", …}`, if there are any.
+    fn hints(&mut self, id: NodeId) -> Result<()> {
+        if !self.accept("{") {
+            return Ok(());
+        }
+        let mut first = true;
+        while !self.accept("}") {
+            if !std::mem::take(&mut first) {
+                self.symbol(",")?;
+            }
+            self.space();
+            let at = self.at;
+            let key = match self.rest().starts_with('"') {
+                true => self.string()?,
+                false => {
+                    self.until(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(c)).text.into()
+                }
+            };
+            if key.is_empty() && self.at == at {
+                return Err(self.expected("a hint, key=\"value\""));
+            }
+            self.symbol("=")?;
+            self.space();
+            let value = self.string()?;
+            if self.graph.hints(id).contains_key(&key) {
+                return Err(self.error_at(at, format!("the hint '{key}' is given twice")));
+            }
+            self.graph.set_hint(id, key, value);
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<String> {
+        let start = self.at;
+        if !self.rest().starts_with('"') {
+            return Err(self.expected("a string in double quotes"));
+        }
+        let mut out = String::new();
+        let mut chars = self.rest()[1..].char_indices();
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at = start + 1 + i + 1;
+                    return Ok(out);
+                }
+                '\n' => break,
+                '\\' => match chars.next().map(|(_, c)| c) {
+                    Some('n') => out.push('\n'),
+                    Some(c @ ('"' | '\\')) => out.push(c),
+                    Some('u') => {
+                        let digits: String =
+                            chars.by_ref().map(|(_, c)| c).take_while(|&c| c != '}').collect();
+                        let code =
+                            digits.strip_prefix('{').and_then(|d| u32::from_str_radix(d, 16).ok());
+                        let Some(c) = code.and_then(char::from_u32) else {
+                            return Err(self.error_at(
+                                start + 1 + i,
+                                "expected \\u{…} with the code of a character".into(),
+                            ));
+                        };
+                        out.push(c);
+                    }
+                    _ => {
+                        return Err(self
+                            .error_at(start + 1 + i, "expected \\n, \\\", \\\\ or \\u{…}".into()));
+                    }
+                },
+                c => out.push(c),
+            }
+        }
+        Err(self.error_at(start, "this string is not closed on its line".into()))
+    }
+
+    /// `%12`
+    fn label(&mut self) -> Result<Piece<'a>> {
+        self.space();
+        let at = self.at;
+        if self.rest().starts_with('%') {
+            self.at += 1;
+            let digits = self.until(|c| !c.is_ascii_digit());
+            if digits.text.parse::<u32>().is_ok() {
+                return Ok(Piece { at, text: &self.text[at..self.at] });
+            }
+        }
+        self.at = at;
+        Err(self.expected("a node, such as %0"))
+    }
+
+    fn lookup(&self, label: Piece<'a>) -> Result<NodeId> {
+        let number = label.text.strip_prefix('%').and_then(|digits| digits.parse().ok());
+        number.and_then(|number: u32| self.ids.get(&number)).copied().ok_or_else(|| {
+            let reason =
+                format!("{} is not defined above; operands precede their users", label.text);
+            self.error(label, reason)
+        })
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Skips white space and comments.
+    fn space(&mut self) {
+        loop {
+            let rest = self.rest().trim_start();
+            self.at = self.text.len() - rest.len();
+            match rest.strip_prefix('#') {
+                Some(_) => self.at += rest.find('\n').unwrap_or(rest.len()),
+                None => return,
+            }
+        }
+    }
+
+    fn until(&mut self, stop: impl Fn(char) -> bool) -> Piece<'a> {
+        let rest = self.rest();
+        let text = &rest[..rest.find(stop).unwrap_or(rest.len())];
+        let piece = Piece { at: self.at, text };
+        self.at += text.len();
+        piece
+    }
+
+    fn word(&mut self) -> Piece<'a> {
+        self.until(|c| !c.is_ascii_alphanumeric() && c != '_')
+    }
+
+    fn accept(&mut self, symbol: &str) -> bool {
+        self.space();
+        let found = self.rest().starts_with(symbol);
+        self.at += if found { symbol.len() } else { 0 };
+        found
+    }
+
+    fn symbol(&mut self, symbol: &str) -> Result<()> {
+        match self.accept(symbol) {
+            true => Ok(()),
+            false => Err(self.expected(&format!("'{symbol}'"))),
+        }
+    }
+
+    fn keyword(&mut self, word: &str) -> Result<()> {
+        self.symbol(word)
+    }
+
+    fn expected(&self, what: &str) -> Error {
+        let rest = self.rest();
+        let word: String = rest.chars().take_while(|c| !c.is_whitespace()).take(20).collect();
+        let found =
+            if rest.is_empty() { "the end of the text".into() } else { format!("'{word}'") };
+        self.error_at(self.at, format!("expected {what}, found {found}"))
+    }
+
+    fn error_at(&self, at: usize, reason: String) -> Error {
+        self.error(Piece { at, text: "" }, reason)
+    }
+
+    fn error(&self, piece: Piece<'_>, reason: String) -> Error {
+        let before = &self.text[..piece.at];
+        let start = before.rfind('\n').map_or(0, |i| i + 1);
+        let line_text = self.text[start..].lines().next().unwrap_or_default();
+        let (line, column) =
+            (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
+        let carets = "^".repeat(piece.text.chars().count().clamp(1, 80));
+        let snippet =
+            format!("{line:>4} | {}\n     | {}{carets}", line_text, " ".repeat(column - 1));
+        Error::Parse { line, column, reason, snippet }
+    }
+}
+
+fn number(label: Piece<'_>) -> u32 {
+    label.text[1..].parse().expect("labels are checked when they are read")
+}
+
+fn unknown_op(name: &str) -> String {
+    let names = OpCode::ALL.iter().map(|code| code.def().name);
+    let near = names.map(|known| (distance(name, known), known)).min();
+    match near {
+        Some((d, known)) if d <= 2 => format!("there is no op '{name}'; did you mean {known}?"),
+        _ => format!("there is no op '{name}'"),
+    }
+}
+
+/// Edits from one word to another (Levenshtein); words beyond 40 characters are far from all.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len() > 40 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let here = (diagonal + (x != y) as usize).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], here);
+        }
+    }
+    row[b.len()]
+}

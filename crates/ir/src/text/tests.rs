@@ -1,0 +1,232 @@
+//! The text form: what is printed is read back, every op of the registry included, and what is no
+//! graph is refused with its place.
+
+use crate::testing::{Rng, pool, push_random, random_graph};
+use crate::{Attrs, AxisSet, DType, Error, Graph, GraphBuilder, Literal, Op, OpCode, TensorSpec};
+
+/// The seed's program, section 10.
+const SEED: &str = "\
+Graph:
+  %0 = input([1024, 512], f32)
+  %1 = input([512, 256], f32)
+  %2 = constant([256], f32)
+  %3 = matmul(%0, %1) -> [1024, 256]
+  %4 = add(%3, %2) -> [1024, 256]
+  %5 = relu(%4) -> [1024, 256]
+  %6 = input([256, 10], f32)
+  %7 = matmul(%5, %6) -> [1024, 10]
+  %8 = softmax(%7, dim=1) -> [1024, 10]
+  %9 = log(%8) -> [1024, 10]
+  %10 = reduce_sum(%9) -> []
+  %11 = neg(%10) -> []
+  outputs: [%11]";
+
+#[track_caller]
+fn round_trip(graph: &Graph) {
+    let text = graph.to_string();
+    let parsed = Graph::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(&parsed, graph, "{text}");
+    assert_eq!(parsed.to_string(), text);
+}
+
+#[test]
+fn the_seeds_program_is_read_and_printed_again() {
+    let graph = Graph::parse(SEED).unwrap();
+    assert_eq!((graph.len(), graph.num_ops()), (12, 8));
+    assert_eq!(graph.to_string(), SEED);
+    assert_eq!(SEED.parse::<Graph>().unwrap(), graph);
+}
+
+#[test]
+fn every_op_with_any_of_its_attributes_is_read_back() {
+    let mut rng = Rng(1);
+    for &code in OpCode::ALL {
+        let name = code.def().name;
+        for _ in 0..12 {
+            let mut graph = pool();
+            let last = push_random(&mut graph, code, &mut rng, 60_000);
+            let last = last.unwrap_or_else(|| {
+                panic!(
+                    "{name}: no operands and attributes found that its rule takes; do its \
+                     samples show which attributes it has?"
+                )
+            });
+            graph.set_outputs([last]);
+            round_trip(&graph);
+        }
+    }
+}
+
+#[test]
+fn random_graphs_are_read_back() {
+    for seed in 0..400 {
+        let graph = random_graph(seed, 30);
+        graph.verify().unwrap();
+        round_trip(&graph);
+    }
+}
+
+#[test]
+fn constants_keep_their_values_to_the_bit() {
+    let mut b = GraphBuilder::default();
+    let mut out = Vec::new();
+    for dtype in DType::ALL {
+        for value in [0.0, 1.0, -0.0, 0.1, 1e-40, f64::MAX, f64::INFINITY, f64::NAN, -f64::NAN] {
+            out.push(b.constant(Literal::from_f64(dtype, value), [2]));
+        }
+    }
+    let odd =
+        [(DType::F32, 0x7fc0_0001), (DType::BF16, 0xffff), (DType::F64, 0x7ff0_0000_0000_0001)];
+    out.extend(odd.map(|(dtype, bits)| b.constant(Literal { dtype, bits }, [])));
+    out.push(b.leaf(OpCode::Constant.into(), TensorSpec::new([3], DType::F16)));
+    let graph = b.finish(out);
+    assert!(graph.to_string().contains("constant([3], f16, runtime)"));
+    assert!(graph.to_string().contains("constant([], f32, 0x7fc00001)"));
+    round_trip(&graph);
+}
+
+#[test]
+fn names_and_hints_survive_and_count_for_nothing() {
+    let mut graph = Graph::parse(SEED).unwrap();
+    let plain = graph.clone();
+    let ids: Vec<_> = graph.ids().collect();
+    graph.set_name(ids[1], "layer \"1\"\n");
+    graph.set_hint(ids[3], "fuse", "no");
+    graph.set_hint(ids[3], "a key = {}", "");
+    let text = graph.to_string();
+    assert!(text.contains("%1 = input([512, 256], f32) {name=\"layer \\\"1\\\"\\n\"}"), "{text}");
+    assert!(text.contains("-> [1024, 256] {\"a key = {}\"=\"\", fuse=\"no\"}"), "{text}");
+    round_trip(&graph);
+    let parsed = Graph::parse(&text).unwrap();
+    assert_eq!(parsed.name(ids[1]), Some("layer \"1\"\n"));
+    assert_eq!(parsed.hints(ids[3])["fuse"], "no");
+    assert_ne!(parsed, plain);
+    let key = |g: &Graph| {
+        let mut key = Vec::new();
+        g.encode(&mut key);
+        key
+    };
+    assert_eq!(key(&parsed), key(&plain));
+}
+
+#[test]
+fn the_writer_may_number_order_and_space_as_it_likes() {
+    let text = "Graph: # a program\n%7=input( [2,3] ,float32){}\n\n  %2 = \
+                reduce_sum(%7, keepdim = true, dim=[1])->[2,1] outputs:[%2,%7]\n # the end";
+    let graph = Graph::parse(text).unwrap();
+    assert_eq!(
+        graph.to_string(),
+        "Graph:\n  %0 = input([2, 3], f32)\n  %1 = reduce_sum(%0, dim=[1], keepdim=true) -> [2, 1]\n  \
+         outputs: [%1, %0]"
+    );
+    round_trip(&graph);
+    round_trip(&Graph::new());
+}
+
+/// Line, column and a part of the message.
+#[track_caller]
+fn refused(body: &str, line: usize, column: usize, part: &str) {
+    match Graph::parse(body) {
+        Err(Error::Parse { line: l, column: c, reason, snippet }) => {
+            assert_eq!((l, c), (line, column), "{reason}\n{snippet}");
+            assert!(reason.contains(part), "{reason}");
+            let caret = snippet.lines().nth(1).and_then(|l| l.find('^'));
+            assert_eq!(caret, Some(column - 1 + "     | ".len()), "{snippet}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_no_graph_is_refused_with_its_place() {
+    refused("", 1, 1, "expected 'Graph:'");
+    refused("Graph:\n", 2, 1, "expected a node");
+    refused("Graph:\n  outputs: [%0]", 2, 13, "%0 is not defined above");
+    refused("Graph:\n  %0 = inptu([2], f32)", 2, 8, "did you mean input?");
+    refused("Graph:\n  %0 = quux([2], f32)", 2, 8, "there is no op 'quux'");
+    refused("Graph:\n  %0 = input([2], f33)", 2, 19, "a dtype: one of bool");
+    refused("Graph:\n  %0 = input([2, -1], f32)", 2, 14, "a shape");
+    refused("Graph:\n  %0 = input([2", 2, 14, "not closed");
+    refused("Graph:\n  %0 = input([4294967296, 4294967296], f32)", 2, 14, "more bytes");
+    refused("Graph:\n  %0 = input([2])", 2, 17, "expected a shape and a dtype");
+    refused("Graph:\n  %0 = constant([2], i8, 300)", 2, 26, "a value of dtype i8");
+    refused("Graph:\n  %0 = random_uniform([2], i8)", 2, 8, "do not fit");
+    let with = |line: &str| format!("Graph:\n  %0 = input([2, 3], f32)\n  {line}\n  outputs: []");
+    refused(&with("%0 = neg(%0) -> [2, 3]"), 3, 3, "defined twice");
+    refused(&with("%1 = neg(%1) -> [2, 3]"), 3, 12, "not defined above");
+    refused(&with("%1 = neg(%0) -> [2, 4]"), 3, 19, "the result has shape [2, 3]");
+    refused(&with("%1 = neg(%0, dim=1) -> [2, 3]"), 3, 16, "neg takes no attributes");
+    refused(&with("%1 = neg(%0, 1) -> [2, 3]"), 3, 16, "unexpected '1'");
+    refused(&with("%1 = add(%0) -> [2, 3]"), 3, 8, "operands, got 1");
+    refused(&with("%1 = softmax(%0) -> [2, 3]"), 3, 18, "lacks dim");
+    refused(&with("%1 = softmax(%0, dim=2) -> [2, 3]"), 3, 8, "axis 2 is out of range");
+    refused(&with("%1 = softmax(%0, dim=256) -> [2, 3]"), 3, 24, "an integer from 0 to 255");
+    refused(&with("%1 = softmax(%0, dim=1, dim=1) -> [2, 3]"), 3, 27, "unexpected attribute 'dim'");
+    refused(&with("%1 = reduce_sum(%0, dim=[40]) -> []"), 3, 27, "axes from 0 to 31");
+    refused(&with("%1 = slice(%0, bounds=[0:1:0, 0:1:1]) -> [1, 1]"), 3, 25, "step of at least 1");
+    refused(&with("%1 = gelu(%0, approximate=yes) -> [2, 3]"), 3, 29, "none or tanh");
+    refused(&with("%1 = neg(%0) -> [2, 3] {a=b}"), 3, 29, "a string");
+    refused(&with("%1 = neg(%0) -> [2, 3] {a=\"b}"), 3, 29, "not closed");
+    refused("Graph:\n  outputs: [] ü", 2, 15, "the end of the text");
+    refused("Graph:\n  %0 = input([é], f32)", 2, 14, "a shape");
+}
+
+#[test]
+fn the_message_shows_line_and_caret() {
+    let text = "Graph:\n  %0 = input([2], f32)\n  %1 = softmx(%0) -> [2]\n  outputs: [%1]";
+    assert_eq!(
+        Graph::parse(text).unwrap_err().to_string(),
+        "line 3, column 8: there is no op 'softmx'; did you mean softmax?\n   3 |   %1 = softmx(%0) -> [2]\n     \
+         |        ^^^^^^"
+    );
+}
+
+#[test]
+fn mutated_text_never_panics() {
+    let mut rng = Rng(7);
+    let mut corpus: Vec<Vec<u8>> =
+        (0..30).map(|s| random_graph(s, 12).to_string().into()).collect();
+    corpus.push(SEED.into());
+    let tokens: &[&[u8]] = &[
+        b"%0",
+        b"[",
+        b"]",
+        b"{",
+        b"\"",
+        b"=",
+        b"dim=",
+        b"-> [2]",
+        b"99999999999",
+        b",",
+        b"\\u{",
+        b"-1",
+        b"0x",
+        b":",
+    ];
+    let mut accepted = 0;
+    for i in 0..crate::testing::mutations(40_000) {
+        let mut text = corpus[i % corpus.len()].clone();
+        crate::testing::mutate(&mut text, tokens, &mut rng);
+        let Ok(text) = String::from_utf8(text) else { continue };
+        if let Ok(graph) = Graph::parse(&text) {
+            graph.verify().unwrap();
+            assert_eq!(Graph::parse(&graph.to_string()).unwrap(), graph);
+            accepted += 1;
+        }
+    }
+    assert!(accepted > 0);
+}
+
+#[test]
+fn reductions_over_all_axes_of_a_scalar_and_of_none_differ_where_ranks_do() {
+    let mut b = GraphBuilder::default();
+    let (x, s) =
+        (b.input(TensorSpec::new([2], DType::F32)), b.input(TensorSpec::scalar(DType::F32)));
+    let none = Op::new(OpCode::ReduceSum, Attrs::axes(AxisSet::default(), true));
+    let (a, c) = (b.emit(none.clone(), &[x]).unwrap(), b.emit(none, &[s]).unwrap());
+    let graph = b.finish([a, c]);
+    let text = graph.to_string();
+    assert!(text.contains("reduce_sum(%0, dim=[], keepdim=true) -> [2]"), "{text}");
+    assert!(text.contains("reduce_sum(%1, keepdim=true) -> []"), "{text}");
+    round_trip(&graph);
+}
