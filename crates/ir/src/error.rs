@@ -63,6 +63,24 @@ pub enum Error {
         /// Size of that axis.
         size: usize,
     },
+    /// Indices into an axis that has no elements.
+    #[error("{op}: axis {axis} has size 0, so that no index is inside it; got {count} indices")]
+    EmptyAxis {
+        /// Name of the op.
+        op: &'static str,
+        /// The axis they index.
+        axis: usize,
+        /// How many indices there are.
+        count: usize,
+    },
+    /// An index expression that makes no sense for the tensor.
+    #[error("{op}: {reason}")]
+    InvalidIndex {
+        /// Name of the op.
+        op: &'static str,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
     /// More indices than axes.
     #[error("{op}: {given} indices are too many for a tensor of rank {rank}")]
     TooManyIndices {

@@ -344,6 +344,13 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
                 .for_each(|d| [d.low, d.high, d.interior].iter().for_each(|v| word(*v as u64)));
         }
         Attrs::Scatter { axis, size } => word(10 | (*axis as u64) << 8 | (*size as u64) << 32),
+        Attrs::ScatterInto { axis, mode } => {
+            word(10 | (*axis as u64) << 8 | (*mode as u64 + 1) << 16);
+        }
+        Attrs::Size(size) => {
+            word(13);
+            word(*size as u64);
+        }
         Attrs::Approximate(tanh) => word(11 | (*tanh as u64) << 8),
         Attrs::Norm { ndims, eps } => {
             word(12 | (*ndims as u64) << 8);

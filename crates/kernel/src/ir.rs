@@ -7,6 +7,7 @@
 //! stores write those. A value computed at a point depends on nothing but that point, so kernels
 //! may be split along parallel dimensions at will.
 
+use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, OpCode};
 use smallvec::SmallVec;
 
@@ -125,12 +126,17 @@ pub enum Core {
         /// Right operand.
         rhs: Access,
     },
-    /// Adds the body's single result into a buffer, which the executor sets to zero first, at
-    /// positions given by an integer operand, in row-major order of the space so that the result does not depend on threads.
-    /// The kernel has exactly one store: its access gives the position without the index, and
-    /// `index * stride` is added to it. All dimensions count as parallel in `extents`, but only
-    /// those in `independent` never write the same element from two points.
-    ScatterAdd {
+    /// Combines the body's single result with the elements of a buffer at positions given by an
+    /// integer operand, in row-major order of the space so that the result does not depend on
+    /// threads. The buffer is set to zero first, or has been written by a kernel before. The kernel
+    /// has exactly one store: its access gives the position without the index, and `index * stride`
+    /// is added to it. All dimensions count as parallel in `extents`, but only those in
+    /// `independent` never write the same element from two points.
+    Scatter {
+        /// How a result meets the element it falls on.
+        mode: ScatterMode,
+        /// The buffer is set to zero first.
+        zeroed: bool,
         /// The index: an integer access, negative values count from the end.
         index: Access,
         /// Elements moved per unit of the index.
@@ -165,6 +171,14 @@ pub enum Inst {
         index: Val,
         /// Elements moved per unit of the index.
         stride: isize,
+        /// Size of the indexed axis.
+        size: usize,
+    },
+    /// The index as an i64, counted from the front of an axis of `size` elements; one outside it
+    /// stops the program with an error.
+    Wrap {
+        /// The index, of an integer dtype.
+        index: Val,
         /// Size of the indexed axis.
         size: usize,
     },
@@ -280,7 +294,7 @@ impl Kernel {
         let core: SmallVec<[BufferId; 2]> = match &self.core {
             Core::Map | Core::Reduce { .. } => SmallVec::new(),
             Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
-            Core::ScatterAdd { index, .. } => SmallVec::from_slice(&[index.buffer]),
+            Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
         };
         self.accesses.iter().map(|a| a.buffer).chain(core)
     }
@@ -295,6 +309,7 @@ impl Kernel {
         match block.inst(val) {
             Inst::Literal(l) => l.dtype,
             Inst::Load(access) | Inst::Gather { access, .. } => self.access(*access).dtype,
+            Inst::Wrap { .. } => DType::I64,
             Inst::Scalar { dtype, .. }
             | Inst::Iota { dtype, .. }
             | Inst::Random { dtype, .. }

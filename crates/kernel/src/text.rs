@@ -125,6 +125,7 @@ fn inst_text(
             access(f, *id)?;
             write!(f, " + {stride}*{index} of {size}")
         }
+        Inst::Wrap { index, size } => write!(f, "wrap {index} of {size}"),
         Inst::Iota { offset, strides, dtype } => {
             write!(f, "iota {}: {}", Affine(*offset, strides), dtype.short())
         }
@@ -175,10 +176,12 @@ impl fmt::Display for Kernel {
                 writeln!(f, "  reduce {op} {value}")?;
             }
             Core::Matmul { lhs, rhs } => writeln!(f, "  matmul {lhs} by {rhs}")?,
-            Core::ScatterAdd { index, stride, size, independent } => {
+            Core::Scatter { mode, zeroed, index, stride, size, independent } => {
+                let (mode, onto) = (mode.name(), if *zeroed { "" } else { " onto" });
                 writeln!(
                     f,
-                    "  scatter_add + {stride}*{index} of {size}, independent {independent:?}"
+                    "  scatter_{mode}{onto} + {stride}*{index} of {size}, independent \
+                     {independent:?}"
                 )?;
             }
         }

@@ -76,7 +76,12 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
         readable(program, state, id)?;
         state[id.0 as usize].read = true;
     }
+    let onto = matches!(kernel.core, Core::Scatter { zeroed: false, .. });
     for id in kernel.writes() {
+        if onto {
+            // It combines with what is there.
+            readable(program, state, id)?;
+        }
         let (buffer, contents) = (&program.buffers[id.0 as usize], &mut state[id.0 as usize]);
         require(buffer.kind == BufferKind::Computed, || format!("V7: writes argument {id}"))?;
         require(!contents.read, || {
@@ -84,7 +89,7 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
         })?;
         contents.written += match kernel.core {
             // A scatter's buffer is zeroed whole.
-            Core::ScatterAdd { .. } => buffer.numel,
+            Core::Scatter { .. } => buffer.numel,
             _ => kernel.points(),
         };
     }
@@ -112,7 +117,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             let fixed = lhs.strides[columns] == 0 && rhs.strides[rows] == 0;
             require(fixed, || format!("V5: {lhs} moves along n, or {rhs} along m"))?;
         }
-        Core::ScatterAdd { index, .. } => {
+        Core::Scatter { index, .. } => {
             require(kernel.parallel == all, || "V1: a scatter reduces nothing".into())?;
             at(index, all)?;
             require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
@@ -120,7 +125,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
         }
     }
     let core = match &kernel.core {
-        Core::Map | Core::ScatterAdd { .. } => None,
+        Core::Map | Core::Scatter { .. } => None,
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
         Core::Matmul { lhs, .. } => Some(lhs.dtype),
@@ -194,6 +199,11 @@ fn check_block(
                 let along = Some((*stride, *size));
                 check_access(program, kernel, kernel.access(*access), dims, along)?;
             }
+            Inst::Wrap { index, .. } => {
+                defined(*index)?;
+                let int = kernel.dtype(block, *index).is_int();
+                require(int, || format!("V3: the index of {} is no integer", here()))?;
+            }
             Inst::Iota { strides, .. } | Inst::Random { strides, .. } => {
                 require(strides.len() == dims, || format!("V3: strides of {}", here()))?;
             }
@@ -233,7 +243,7 @@ fn check_stores(program: &Program, kernel: &Kernel) -> Check {
         let own = kernel.reads().all(|b| b != access.buffer);
         require(own, || format!("V7: {} is read and written", access.buffer))?;
         let (index, distinct): (_, SmallVec<[usize; 6]>) = match &kernel.core {
-            Core::ScatterAdd { stride, size, independent, .. } => {
+            Core::Scatter { stride, size, independent, .. } => {
                 (Some((*stride, *size)), independent.clone())
             }
             _ => (None, (0..kernel.parallel).collect()),

@@ -1,7 +1,7 @@
 //! Random well-typed programs, drawn from the op registry: optimised and unoptimised programs have
 //! the same bits.
 
-use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
+use girih_ir::ops::{Attrs, AxisSet, PadDim, ScatterMode, SliceDim};
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{Class, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use girih_opt::{Law, OptOptions, PassFlag, optimize};
@@ -50,13 +50,18 @@ fn attributes(code: OpCode, spec: &TensorSpec, bits: [u8; 2]) -> Attrs {
         }),
         OpCode::BroadcastTo => Attrs::shape(SHAPES[bits[0] as usize % SHAPES.len()]),
         OpCode::Permute => Attrs::perm((0..rank).map(|i| (i + bits[0] as usize) % rank)),
-        OpCode::Slice => Attrs::Slice(Arc::new(spec.shape.iter().enumerate().map(slice).collect())),
+        OpCode::Slice | OpCode::UpdateSlice => {
+            Attrs::Slice(Arc::new(spec.shape.iter().enumerate().map(slice).collect()))
+        }
         OpCode::Pad => Attrs::Pad(Arc::new(((0..rank).map(pad).collect(), 0))),
         OpCode::Flip => Attrs::axes(axes, false),
         OpCode::Var => Attrs::Moments { axes, keepdims, correction: 1.0.into() },
         OpCode::Gelu => Attrs::Approximate(keepdims),
         OpCode::LayerNorm => Attrs::Norm { ndims: 1, eps: 1e-5.into() },
         OpCode::ScatterAdd | OpCode::ScatterAddAlongAxis => Attrs::Scatter { axis, size: 3 },
+        OpCode::Scatter | OpCode::ScatterAlongAxis => {
+            Attrs::ScatterInto { axis, mode: ScatterMode::ALL[bits[1] as usize % 5] }
+        }
         OpCode::Argmax | OpCode::Argmin => Attrs::axes(AxisSet::one(axis as usize), keepdims),
         OpCode::Mean | OpCode::LogSumExp => Attrs::axes(axes, keepdims),
         _ => match code.def().class {
@@ -101,6 +106,18 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         // Values as indices would nearly always be out of range.
         (_, Class::Index) => {
             let index = Literal::from_i64(DType::I32, -((third & 1) as i64));
+            let x = b.shape(inputs[0]).clone();
+            if matches!(code, OpCode::Scatter | OpCode::ScatterAlongAxis) && x.rank() > 0 {
+                let rows = [x[bits[0] as usize % x.rank()]].as_slice().into();
+                let shape = if code == OpCode::Scatter { rows } else { x };
+                inputs = vec![inputs[0], b.constant(index, shape), inputs[0]];
+                let attrs = attributes(code, b.spec(inputs[0]), bits);
+                return b.emit(Op::new(code, attrs), &inputs).ok();
+            }
+            if code == OpCode::WrapIndex {
+                inputs[0] = b.constant(index, x);
+                return b.emit(Op::new(code, Attrs::Size(2)), &inputs).ok();
+            }
             let at = matches!(code, OpCode::Take | OpCode::TakeAlongAxis) as usize;
             let shape = b.shape(inputs[1 - at]).clone();
             inputs[at] = b.constant(index, shape);
@@ -108,6 +125,11 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         _ => {}
     }
     let attrs = attributes(code, b.spec(inputs[0]), bits);
+    if let (OpCode::UpdateSlice, Attrs::Slice(dims)) = (code, &attrs) {
+        let part = b.slice(inputs[0], dims.to_vec()).ok()?;
+        inputs[1] =
+            b.emit(Op::new(OpCode::Flip, Attrs::axes(AxisSet::default(), false)), &[part]).ok()?;
+    }
     b.emit(Op::new(code, attrs), &inputs).ok()
 }
 

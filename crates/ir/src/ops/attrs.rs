@@ -111,6 +111,50 @@ pub struct PadDim {
     pub interior: usize,
 }
 
+/// How an update meets the element it falls on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ScatterMode {
+    /// Replaces it; of several on one element the last in row-major order stays.
+    Set,
+    /// Is added.
+    Add,
+    /// Is multiplied.
+    Mul,
+    /// The smaller stays, NaN if either is.
+    Min,
+    /// The larger stays, NaN if either is.
+    Max,
+}
+
+impl ScatterMode {
+    /// Every mode.
+    pub const ALL: [ScatterMode; 5] =
+        [ScatterMode::Set, ScatterMode::Add, ScatterMode::Mul, ScatterMode::Min, ScatterMode::Max];
+
+    /// Name in text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScatterMode::Set => "set",
+            ScatterMode::Add => "add",
+            ScatterMode::Mul => "mul",
+            ScatterMode::Min => "min",
+            ScatterMode::Max => "max",
+        }
+    }
+
+    /// The op that says what the mode does to the element and the update; none for `Set`.
+    pub fn op(self) -> Option<super::OpCode> {
+        match self {
+            ScatterMode::Set => None,
+            ScatterMode::Add => Some(super::OpCode::Add),
+            ScatterMode::Mul => Some(super::OpCode::Mul),
+            ScatterMode::Min => Some(super::OpCode::Minimum),
+            ScatterMode::Max => Some(super::OpCode::Maximum),
+        }
+    }
+}
+
 /// Attributes of an op.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub enum Attrs {
@@ -154,6 +198,15 @@ pub enum Attrs {
         /// Its size in the result.
         size: u32,
     },
+    /// A scatter into an operand: its axis and what becomes of the element that is there.
+    ScatterInto {
+        /// Indexed axis.
+        axis: u8,
+        /// How an update meets the element it falls on.
+        mode: ScatterMode,
+    },
+    /// A number of elements.
+    Size(usize),
     /// Use of the tanh approximation in gelu.
     Approximate(bool),
     /// A normalisation over the last `ndims` axes.

@@ -79,6 +79,34 @@ fn pad_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.slice(v.ct, dims)?)
 }
 
+fn update_slice(call: OpCall<'_>) -> Result<TensorSpec> {
+    same_dtype(call)?;
+    let (part, updates) = (super::view::slice(call)?, call.inputs[1]);
+    if part.shape != updates.shape {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: part.shape,
+            rhs: updates.shape.clone(),
+            reason: "the update must have the shape of the part it replaces".into(),
+        });
+    }
+    Ok(call.inputs[0].clone())
+}
+
+/// The tensor gets the cotangent but for the part that was replaced, which the update gets.
+fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::Slice(dims) = &v.op.attrs else { unreachable!("update_slice carries bounds") };
+    let mut cotangents = Cotangents::from_slice(&[None, None]);
+    if v.wanted[0] {
+        let zeros = v.b.zeros_like(v.inputs[1]);
+        cotangents[0] = Some(v.b.emit(v.op.clone(), &[v.ct, zeros])?);
+    }
+    if v.wanted[1] {
+        cotangents[1] = Some(v.b.slice(v.ct, dims.to_vec())?);
+    }
+    Ok(cotangents)
+}
+
 /// Operands side by side along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
     samples: samples::concat,
@@ -100,5 +128,18 @@ pub static PAD: OpDef = OpDef {
     arity: (1, 1),
     infer: pad,
     derivative: Derivative::Rule(pad_vjp),
+    ..OpDef::BLANK
+};
+
+/// A tensor with a regular sub-grid replaced by another tensor (attribute `Slice`).
+pub static UPDATE_SLICE: OpDef = OpDef {
+    name: "update_slice",
+    doc: "A tensor with a part of each axis, with steps, replaced by another tensor.",
+    class: Class::Combine,
+    arity: (2, 2),
+    infer: update_slice,
+    derivative: Derivative::Rule(update_slice_vjp),
+    samples: samples::update_slice,
+    python: Python::Named("Tensor.__setitem__"),
     ..OpDef::BLANK
 };

@@ -1,7 +1,7 @@
 //! The fields of attributes: each kind of attributes names its fields once, in
 //! [`Attrs::fields`]; text, binary form and generated samples all follow from that one list.
 
-use super::{Attrs, AxisSet, PadDim, Real, SliceDim};
+use super::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
 use crate::{DType, Literal, MAX_RANK, OpCode, Shape};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -104,6 +104,11 @@ impl Attrs {
                 each("dim", axis)?;
                 each("size", size)
             }
+            Attrs::ScatterInto { axis, mode } => {
+                each("dim", axis)?;
+                each("mode", mode)
+            }
+            Attrs::Size(size) => each("size", size),
             Attrs::Approximate(tanh) => {
                 each("approximate", &mut Choice { value: tanh, names: ["none", "tanh"] })
             }
@@ -263,6 +268,34 @@ impl Field for DType {
 
     fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
         *self = DType::ALL[below(DType::ALL.len())];
+    }
+}
+
+impl Field for ScatterMode {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.name());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let names = || ScatterMode::ALL.map(ScatterMode::name).join(", ");
+        let found = ScatterMode::ALL.into_iter().find(|mode| mode.name() == text);
+        *self = found.ok_or_else(|| format!("one of {}", names()))?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let [code] = bytes.array()?;
+        let mode = ScatterMode::ALL.get(code as usize);
+        *self = *mode.ok_or_else(|| format!("a mode from 0 to 4, found {code}"))?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        *self = ScatterMode::ALL[below(ScatterMode::ALL.len())];
     }
 }
 

@@ -2,7 +2,7 @@
 //! end; an index outside the axis is an error when the program runs.
 
 use super::*;
-use crate::NodeId;
+use crate::{Literal, NodeId};
 use smallvec::smallvec;
 
 fn indexed_axis(call: OpCall<'_>, spec: &TensorSpec, axis: u8) -> Result<usize> {
@@ -16,6 +16,20 @@ fn require_index(call: OpCall<'_>, indices: &TensorSpec) -> Result<()> {
     require_dtype(call, indices.dtype, indices.dtype.is_int(), "an integer dtype for the indices")
 }
 
+/// Fails for indices into an axis without elements: they are out of bounds whatever their values,
+/// and a result without elements would never be computed to find that out.
+fn require_elements(
+    call: OpCall<'_>,
+    indices: &TensorSpec,
+    axis: usize,
+    size: usize,
+) -> Result<()> {
+    match (size, indices.numel()) {
+        (0, count @ 1..) => Err(Error::EmptyAxis { op: call.name(), axis, count }),
+        _ => Ok(()),
+    }
+}
+
 fn take(call: OpCall<'_>) -> Result<TensorSpec> {
     let [x, indices] = call.inputs else { unreachable!("arity is checked") };
     let Attrs::Axis(axis) = call.op.attrs else {
@@ -23,6 +37,7 @@ fn take(call: OpCall<'_>) -> Result<TensorSpec> {
     };
     require_index(call, indices)?;
     let axis = indexed_axis(call, x, axis)?;
+    require_elements(call, indices, axis, x.shape[axis])?;
     let dims = x.shape[..axis].iter().chain(indices.shape.iter()).chain(&x.shape[axis + 1..]);
     let shape: crate::Shape = dims.copied().collect();
     shape.check(call.name(), x.dtype)?;
@@ -46,6 +61,7 @@ fn take_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("the indices must have the tensor's shape but for axis {axis}"),
         });
     }
+    require_elements(call, indices, axis, x.shape[axis])?;
     Ok(TensorSpec { shape: indices.shape.clone(), dtype: x.dtype })
 }
 
@@ -59,6 +75,7 @@ fn scatter_parts<'a>(call: OpCall<'a>) -> Result<(&'a TensorSpec, &'a TensorSpec
     };
     require_index(call, indices)?;
     require_dtype(call, updates.dtype, updates.dtype != DType::Bool, "numbers to add")?;
+    require_elements(call, indices, axis as usize, size as usize)?;
     Ok((indices, updates, axis as usize, size as usize))
 }
 
@@ -90,9 +107,71 @@ fn scatter_add_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: updates.shape.with_dim(axis, size), dtype: updates.dtype })
 }
 
+/// Checks a scatter into an operand: `[x, indices, updates]`, its axis and mode.
+fn into_parts(call: OpCall<'_>) -> Result<(usize, ScatterMode)> {
+    let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
+    let Attrs::ScatterInto { axis, mode } = call.op.attrs else {
+        let reason = "needs an axis and a mode".into();
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    };
+    require_index(call, indices)?;
+    if x.dtype != updates.dtype {
+        let (op, lhs, rhs) = (call.name(), x.dtype, updates.dtype);
+        return Err(Error::DTypeMismatch { op, lhs, rhs });
+    }
+    let numbers = mode == ScatterMode::Set || x.dtype != DType::Bool;
+    require_dtype(call, x.dtype, numbers, "numbers, unless the mode is set")?;
+    let axis = indexed_axis(call, x, axis)?;
+    require_elements(call, indices, axis, x.shape[axis])?;
+    Ok((axis, mode))
+}
+
+fn scatter(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (axis, _) = into_parts(call)?;
+    let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
+    let dims = x.shape[..axis].iter().chain(indices.shape.iter()).chain(&x.shape[axis + 1..]);
+    let expected: crate::Shape = dims.copied().collect();
+    if updates.shape != expected {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: x.shape.clone(),
+            rhs: updates.shape.clone(),
+            reason: format!("the updates must have the shape {expected}, of what is replaced"),
+        });
+    }
+    Ok((*x).clone())
+}
+
+fn scatter_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (axis, _) = into_parts(call)?;
+    let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
+    let lanes = indices.shape.rank() == x.shape.rank()
+        && indices.shape.with_dim(axis, x.shape[axis]) == x.shape;
+    if !lanes || indices.shape != updates.shape {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: x.shape.clone(),
+            rhs: if lanes { updates.shape.clone() } else { indices.shape.clone() },
+            reason: format!(
+                "indices and updates must have one shape, the tensor's but for axis {axis}"
+            ),
+        });
+    }
+    Ok((*x).clone())
+}
+
+fn wrap_index(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Attrs::Size(size) = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a size".into() });
+    };
+    require_index(call, call.inputs[0])?;
+    require_elements(call, call.inputs[0], 0, size)?;
+    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype: DType::I64 })
+}
+
 fn axis_of(op: &Op) -> u8 {
     match op.attrs {
-        Attrs::Axis(axis) | Attrs::Scatter { axis, .. } => axis,
+        Attrs::Axis(axis) | Attrs::Scatter { axis, .. } | Attrs::ScatterInto { axis, .. } => axis,
         _ => unreachable!("ops that index carry an axis"),
     }
 }
@@ -115,6 +194,129 @@ fn scatter_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
     let gather = Op::new(transpose, Attrs::Axis(axis_of(&v.op)));
     let updates: NodeId = v.b.emit(gather, &[v.ct, v.inputs[0]])?;
     Ok(smallvec![None, Some(updates)])
+}
+
+/// The two ops by which a scatter into an operand is differentiated: the gather that reads at its
+/// indices, and itself.
+struct Into {
+    axis: u8,
+    gather: OpCode,
+    scatter: OpCode,
+}
+
+impl Into {
+    fn of(v: &Vjp<'_>) -> Into {
+        let gather = match v.op.code {
+            OpCode::Scatter => OpCode::Take,
+            _ => OpCode::TakeAlongAxis,
+        };
+        Into { axis: axis_of(&v.op), gather, scatter: v.op.code }
+    }
+
+    /// What a tensor like the scattered one holds where the updates fell.
+    fn read(&self, v: &mut Vjp<'_>, from: NodeId) -> Result<NodeId> {
+        v.b.emit(Op::new(self.gather, Attrs::Axis(self.axis)), &[from, v.inputs[1]])
+    }
+
+    fn write(
+        &self,
+        v: &mut Vjp<'_>,
+        mode: ScatterMode,
+        x: NodeId,
+        updates: NodeId,
+    ) -> Result<NodeId> {
+        let attrs = Attrs::ScatterInto { axis: self.axis, mode };
+        v.b.emit(Op::new(self.scatter, attrs), &[x, v.inputs[1], updates])
+    }
+
+    /// Which updates stayed, of those that fell on one element: true or false, in a shape that
+    /// broadcasts to the updates'. Found by scattering the updates' numbers.
+    fn stayed(&self, v: &mut Vjp<'_>) -> Result<NodeId> {
+        let (indices, axis) = (v.inputs[1], self.axis as usize);
+        let shape = v.b.shape(v.inputs[0]).clone();
+        let zero = Literal::from_i64(DType::I64, 0);
+        let set = |axis| Attrs::ScatterInto { axis, mode: ScatterMode::Set };
+        if self.scatter == OpCode::ScatterAlongAxis {
+            let lanes = v.b.shape(indices).clone();
+            let numbers = v.b.iota(lanes, DType::I64, self.axis);
+            let blank = v.b.constant(zero, shape);
+            let slots =
+                v.b.emit(Op::new(self.scatter, set(self.axis)), &[blank, indices, numbers])?;
+            let back = self.read(v, slots)?;
+            return v.b.eq(back, numbers);
+        }
+        let from = v.b.shape(indices).clone();
+        let numbers = v.b.iota([from.numel()], DType::I64, 0);
+        let numbers = v.b.reshape(numbers, from.clone())?;
+        let blank = v.b.constant(zero, [shape[axis]]);
+        let slots = v.b.emit(Op::new(self.scatter, set(0)), &[blank, indices, numbers])?;
+        let back = v.b.emit(Op::new(OpCode::Take, Attrs::Axis(0)), &[slots, indices])?;
+        let stayed = v.b.eq(back, numbers)?;
+        let trailing = std::iter::repeat_n(1, shape.rank() - axis - 1);
+        let aligned: crate::Shape = from.iter().copied().chain(trailing).collect();
+        v.b.reshape(stayed, aligned)
+    }
+}
+
+fn scatter_into_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Attrs::ScatterInto { mode, .. } = v.op.attrs else { unreachable!("it carries a mode") };
+    let into = Into::of(v);
+    let mut cotangents = Cotangents::from_slice(&[None, None, None]);
+    let (for_x, for_updates) = (v.wanted[0], v.wanted[2]);
+    match mode {
+        ScatterMode::Set => {
+            if for_x {
+                let zeros = v.b.zeros_like(v.inputs[2]);
+                cotangents[0] = Some(into.write(v, ScatterMode::Set, v.ct, zeros)?);
+            }
+            if for_updates {
+                let (read, stayed, zero) = (into.read(v, v.ct)?, into.stayed(v)?, v.scalar(0.0));
+                cotangents[2] = Some(v.b.select(stayed, read, zero)?);
+            }
+        }
+        ScatterMode::Add => {
+            cotangents[0] = Some(v.ct);
+            if for_updates {
+                cotangents[2] = Some(into.read(v, v.ct)?);
+            }
+        }
+        ScatterMode::Mul if for_updates => {
+            return Err(Error::InvalidArgument {
+                op: v.op.name(),
+                reason: "has no gradient for factors scattered by index; if no index repeats, \
+                         set the products instead"
+                    .into(),
+            });
+        }
+        ScatterMode::Mul => {
+            let spec = v.b.spec(v.inputs[0]).clone();
+            let ones = v.b.constant(Literal::from_i64(spec.dtype, 1), spec.shape);
+            let factors = into.write(v, ScatterMode::Mul, ones, v.inputs[2])?;
+            cotangents[0] = Some(v.b.mul(v.ct, factors)?);
+        }
+        ScatterMode::Min | ScatterMode::Max => return extremum_vjp(v, &into),
+    }
+    Ok(cotangents)
+}
+
+/// The element and the updates that equal the extremum share the cotangent evenly, as in a
+/// reduction; counted in f32 for the half floats.
+fn extremum_vjp(v: &mut Vjp<'_>, into: &Into) -> Result<Cotangents> {
+    let dtype = v.b.dtype(v.ct);
+    let best = into.read(v, v.output)?;
+    let tied_updates = v.b.eq(v.inputs[2], best)?;
+    let tied = v.b.eq(v.inputs[0], v.output)?;
+    let (ones, counts) =
+        (v.b.cast(tied, dtype.widened())?, v.b.cast(tied_updates, dtype.widened())?);
+    let count = into.write(v, ScatterMode::Add, ones, counts)?;
+    let ct = v.b.widen(v.ct)?;
+    let share = v.b.div(ct, count)?;
+    let share = v.b.cast(share, dtype)?;
+    let zero = v.scalar(0.0);
+    let for_x = v.b.select(tied, share, zero)?;
+    let read = into.read(v, share)?;
+    let for_updates = v.b.select(tied_updates, read, zero)?;
+    Ok(smallvec![Some(for_x), None, Some(for_updates)])
 }
 
 const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK };
@@ -156,5 +358,42 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
     doc: "Zeros with elements added along an axis, by index, other coordinates unchanged.",
     infer: scatter_add_along_axis,
     derivative: Derivative::Rule(|v| scatter_vjp(v, OpCode::TakeAlongAxis)),
+    ..INDEX
+};
+
+/// `scatter(x, indices, updates)`: `x` with slices along an axis replaced by, or combined with,
+/// the updates, by index (attribute `ScatterInto`). Several on one element take effect in
+/// row-major order.
+pub static SCATTER: OpDef = OpDef {
+    name: "scatter",
+    doc: "A tensor with slices along an axis set, or combined with updates, by index.",
+    arity: (3, 3),
+    infer: scatter,
+    derivative: Derivative::Rule(scatter_into_vjp),
+    samples: samples::indexing,
+    python: Python::Named("Tensor.__setitem__"),
+    ..INDEX
+};
+/// `scatter_along_axis(x, indices, updates)`: one element per index, other coordinates unchanged.
+pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
+    name: "scatter_along_axis",
+    doc: "A tensor with elements set, or combined with updates, by index along an axis.",
+    arity: (3, 3),
+    infer: scatter_along_axis,
+    derivative: Derivative::Rule(scatter_into_vjp),
+    samples: samples::indexing,
+    python: Python::Named("put_along_axis"),
+    ..INDEX
+};
+/// `wrap_index(indices)`: negative indices counted from the end of an axis of `Size` elements. The
+/// bounds of several axes are checked by it before their indices become one.
+pub static WRAP_INDEX: OpDef = OpDef {
+    name: "wrap_index",
+    doc: "Indices from the front of an axis; one outside it is an error.",
+    arity: (1, 1),
+    infer: wrap_index,
+    derivative: Derivative::Zero("indices are integers"),
+    samples: samples::indexing,
+    python: Python::Nothing("it checks indices of several axes before they become one"),
     ..INDEX
 };

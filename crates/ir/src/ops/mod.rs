@@ -20,7 +20,7 @@ pub mod samples;
 mod table;
 pub mod view;
 
-pub use attrs::{Attrs, AxisSet, PadDim, Real, SliceDim};
+pub use attrs::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 
@@ -280,11 +280,15 @@ registry! {
     Flip = view::FLIP,
     Concat = combine::CONCAT,
     Pad = combine::PAD,
+    UpdateSlice = combine::UPDATE_SLICE,
     // Indexing by values.
     Take = index::TAKE,
     TakeAlongAxis = index::TAKE_ALONG_AXIS,
     ScatterAdd = index::SCATTER_ADD,
     ScatterAddAlongAxis = index::SCATTER_ADD_ALONG_AXIS,
+    Scatter = index::SCATTER,
+    ScatterAlongAxis = index::SCATTER_ALONG_AXIS,
+    WrapIndex = index::WRAP_INDEX,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,

@@ -192,12 +192,26 @@ pub(super) fn pad(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(Op::new(code, Attrs::Pad(Arc::new((widths, 0)))), [cube()])]
 }
 
+pub(super) fn update_slice(code: OpCode) -> Vec<Sample> {
+    let dim = |start, size, step| SliceDim { start, size, step };
+    let dims = vec![dim(0, 2, 1), dim(0, 2, 2), dim(1, 2, 2)];
+    let op = Op::new(code, Attrs::Slice(Arc::new(dims)));
+    vec![Sample::new(op, [cube(), spread(&[2, 2, 2], (-1.0, 1.0))])]
+}
+
 pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     let scatter = Op::new(code, Attrs::Scatter { axis: 1, size: 3 });
     let along = |axis| Op::new(code, Attrs::Axis(axis));
     let matrix = || integers(&[2, 2], &[0.0, 2.0, -1.0, 0.0]);
     let column = || integers(&[2, 2, 1], &[0.0, 2.0, -1.0, 2.0]);
     let x = |shape: &[usize]| spread(shape, (-1.0, 1.0));
+    // Every mode but the one that has no gradient for its updates.
+    let into = |operands: &dyn Fn() -> [Array; 3]| {
+        let modes = ScatterMode::ALL.into_iter().filter(|m| *m != ScatterMode::Mul);
+        let row =
+            |mode| Sample::new(Op::new(code, Attrs::ScatterInto { axis: 1, mode }), operands());
+        modes.map(row).collect()
+    };
     match code {
         OpCode::Take => vec![
             Sample::new(along(1), [cube(), matrix()]),
@@ -206,6 +220,11 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
         OpCode::TakeAlongAxis => vec![Sample::new(along(1), [x(&[2, 3, 1]), column()])],
         OpCode::ScatterAdd => vec![Sample::new(scatter, [matrix(), x(&[2, 2, 2, 3])])],
         OpCode::ScatterAddAlongAxis => vec![Sample::new(scatter, [column(), x(&[2, 2, 1])])],
+        OpCode::WrapIndex => vec![Sample::new(Op::new(code, Attrs::Size(3)), [matrix()])],
+        OpCode::Scatter => into(&|| [cube(), matrix(), spread(&[2, 2, 2, 4], (-1.2, 1.3))]),
+        OpCode::ScatterAlongAxis => {
+            into(&|| [x(&[2, 3, 1]), column(), spread(&[2, 2, 1], (-1.2, 1.3))])
+        }
         _ => vec![],
     }
 }

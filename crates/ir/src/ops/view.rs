@@ -78,7 +78,8 @@ fn broadcast_to(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: to.clone(), dtype: call.inputs[0].dtype })
 }
 
-fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
+/// The sub-grid that a call's bounds name of its first operand.
+pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
     let shape = &call.inputs[0].shape;
     let Attrs::Slice(dims) = &call.op.attrs else {
         return Err(Error::InvalidArgument { op: call.name(), reason: "needs bounds".into() });

@@ -122,6 +122,16 @@ pub(super) fn combine(node: &Node, operands: &[&Array]) -> Array {
             }
             result
         }
+        Attrs::Slice(dims) => {
+            let (x, part) = (operands[0], operands[1]);
+            let mut result = x.clone();
+            for index in indices(&part.spec().shape) {
+                let to = index.iter().zip(dims.iter()).map(|(&i, d)| d.start + i * d.step);
+                let to: Vec<usize> = to.collect();
+                result.set(flat(&node.spec.shape, &to), part.at(&index));
+            }
+            result
+        }
         attrs => unreachable!("{attrs:?} combines nothing"),
     }
 }
@@ -162,6 +172,32 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
             let sums = groups.iter().map(|g| fold(OpCode::Add, node.spec.dtype, g, 0.0));
             Ok(Array::new(node.spec.clone(), sums))
         }
+        Attrs::ScatterInto { axis, mode } => {
+            let (x, by, updates) = (operands[0], operands[1], operands[2]);
+            let (axis, shape) = (axis as usize, &updates.spec().shape);
+            let size = node.spec.shape[axis];
+            let targets = sources(node.op.code, by, axis, size, shape, name)?;
+            let mut result = x.clone();
+            for (to, update) in targets.iter().zip(updates.elements()) {
+                let at = flat(&node.spec.shape, to);
+                let met = match mode.op() {
+                    None => update,
+                    Some(code) => {
+                        let args = [result.get(at), update];
+                        super::scalar::apply(&code.into(), node.spec.dtype, &args)
+                    }
+                };
+                result.set(at, met);
+            }
+            Ok(result)
+        }
+        Attrs::Size(size) => {
+            let spec = node.spec.clone();
+            let wrapped = operands[0].elements().map(|index| {
+                resolve(name, index, 0, size).map(|i| Literal::from_i64(spec.dtype, i as i64))
+            });
+            Ok(Array::new(node.spec.clone(), wrapped.collect::<Result<Vec<_>>>()?))
+        }
         ref attrs => unreachable!("{attrs:?} indexes nothing"),
     }
 }
@@ -175,7 +211,10 @@ fn sources(
     gathered: &Shape,
     op: &'static str,
 ) -> Result<Vec<Vec<usize>>> {
-    let along = matches!(code, OpCode::TakeAlongAxis | OpCode::ScatterAddAlongAxis);
+    let along = matches!(
+        code,
+        OpCode::TakeAlongAxis | OpCode::ScatterAddAlongAxis | OpCode::ScatterAlongAxis
+    );
     indices(gathered)
         .map(|index| {
             let inner = if along { 1 } else { by.spec().shape.rank() };

@@ -58,6 +58,8 @@ pub(crate) enum Step {
         size: u8,
         out: Reg,
     },
+    /// Indices (i64) counted from the front and checked against `limit`.
+    Wrap { index: Reg, limit: usize, out: Reg },
     /// Random draws along a walk.
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
 }
@@ -71,6 +73,7 @@ impl Step {
             | Step::Read { out, .. }
             | Step::Positions { out, .. }
             | Step::Gather { out, .. }
+            | Step::Wrap { out, .. }
             | Step::Random { out, .. } => out,
         }
     }
@@ -80,6 +83,7 @@ impl Step {
         match *self {
             Step::Call { args, .. } => args,
             Step::Gather { positions, index, .. } => [positions, index, NONE],
+            Step::Wrap { index, .. } => [index, NONE, NONE],
             _ => [NONE; 3],
         }
     }
@@ -272,6 +276,13 @@ impl<'a> Frame<'a> {
                     let base = b.buffers[*buffer as usize];
                     let at = (self.reg(*positions), self.reg(*index), *stride, *limit);
                     gather(self.reg(*out), base, at, *size, n)?;
+                }
+                Step::Wrap { index, limit, out } => {
+                    let index = super::ops::slice::<i64>(self.reg(*index), n);
+                    let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
+                    for (o, &i) in out.iter_mut().zip(index) {
+                        *o = wrap_index(i, *limit)? as i64;
+                    }
                 }
                 Step::Random { draw, argument, walk, size, out } => {
                     let [key, offset] = b.arguments[*argument as usize];

@@ -98,6 +98,15 @@ impl<'a> Lower<'a> {
                 let access = self.kernel.access(*access);
                 self.gather(access, (*index, index_dtype), *stride, *size)
             }
+            Inst::Wrap { index, size } => {
+                let from = self.kernel.dtype(block, *index);
+                let index = self.convert(self.val(*index), from, DType::I64);
+                self.cost += 600;
+                // Not set up ahead, even where it is the same at all points: it can fail.
+                let out = self.reg(8, None, false);
+                self.steps.push(Step::Wrap { index, limit: *size, out });
+                out
+            }
             Inst::Iota { offset, strides, dtype } => {
                 let walk = walk(self.order, *offset, strides);
                 let positions = self.positions(walk);

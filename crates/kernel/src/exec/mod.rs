@@ -143,7 +143,7 @@ impl Prepared {
                 let chunks = [matmul.chunks(), 0];
                 (Form::Matmul(Box::new(matmul)), chunks)
             }
-            Core::ScatterAdd { .. } => {
+            Core::Scatter { .. } => {
                 let scatter = scatter::Scatter::new(kernel, isa);
                 let chunks = scatter.chunks();
                 (Form::Scatter(Box::new(scatter)), chunks)

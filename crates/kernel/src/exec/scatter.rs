@@ -1,8 +1,9 @@
-//! Scatter-add: results of the body added into a zeroed buffer at positions given by an index.
+//! Scatters: results of the body set, or combined with the elements, at positions of a buffer given
+//! by an index.
 //!
 //! The space is walked with its dependent dimensions outside and the independent ones inside, and
-//! cut into chunks along the latter only: every element receives its addends in row-major order of
-//! the space, whoever computes it. Halves are rounded after every addition.
+//! cut into chunks along the latter only: every element meets its updates in row-major order of the
+//! space, whoever computes it. Halves are rounded after every step.
 
 use super::cast::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::code::{Code, Frame, Reg, wrap_index};
@@ -12,12 +13,13 @@ use super::ops::slice;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
 use crate::ir::{Core, Kernel};
 use girih_ir::DType;
+use girih_ir::ops::ScatterMode;
 
 /// Bytes zeroed per chunk of the first phase.
 const ZERO_BYTES: usize = 1 << 18;
 
-/// Adds `n` values: `(buffer, positions, indices, values, stride, size of the axis, n)`.
-type AddFn = unsafe fn(
+/// Writes `n` values: `(buffer, positions, indices, values, stride, size of the axis, n)`.
+type PutFn = unsafe fn(
     *mut u8,
     *const u8,
     *const u8,
@@ -33,7 +35,8 @@ pub(super) struct Scatter {
     positions: Reg,
     index: Reg,
     value: Reg,
-    add: AddFn,
+    put: PutFn,
+    zeroed: bool,
     buffer: usize,
     /// Bytes of the buffer.
     bytes: usize,
@@ -48,7 +51,7 @@ pub(super) struct Scatter {
 
 impl Scatter {
     pub fn new(kernel: &Kernel, isa: Isa) -> Scatter {
-        let Core::ScatterAdd { index, stride, size, independent } = &kernel.core else {
+        let Core::Scatter { mode, zeroed, index, stride, size, independent } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
         let dims = || kernel.extents.iter().copied().enumerate();
@@ -76,7 +79,8 @@ impl Scatter {
             positions,
             index,
             value,
-            add: add_fn(store.access.dtype),
+            put: put_fn(*mode, store.access.dtype),
+            zeroed: *zeroed,
             buffer: store.access.buffer.0 as usize,
             bytes: (last + 1) as usize * store.access.dtype.size(),
             stride: *stride,
@@ -88,7 +92,8 @@ impl Scatter {
     }
 
     pub fn chunks(&self) -> [usize; 2] {
-        [self.bytes.div_ceil(ZERO_BYTES), self.independent.div_ceil(self.chunk)]
+        let pieces = self.independent.div_ceil(self.chunk);
+        if self.zeroed { [self.bytes.div_ceil(ZERO_BYTES), pieces] } else { [pieces, 0] }
     }
 
     pub fn cost_ps(&self) -> usize {
@@ -105,7 +110,7 @@ impl Scatter {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let base = bindings.buffers[self.buffer];
-        if phase == 0 {
+        if phase == 0 && self.zeroed {
             let start = chunk * ZERO_BYTES;
             // SAFETY: within the buffer's bytes, and chunks do not overlap.
             unsafe { base.add(start).write_bytes(0, ZERO_BYTES.min(self.bytes - start)) };
@@ -117,19 +122,19 @@ impl Scatter {
         unsafe {
             let frame = Frame::new(&self.code, mem, regs, bindings, BLOCK);
             if self.independent == end - start {
-                return self.add_range(&frame, base, 0, self.dependent * self.independent);
+                return self.put_range(&frame, base, 0, self.dependent * self.independent);
             }
             for row in 0..self.dependent {
                 let row = row * self.independent;
-                self.add_range(&frame, base, row + start, row + end)?;
+                self.put_range(&frame, base, row + start, row + end)?;
             }
         }
         Ok(())
     }
 
     /// # Safety
-    /// The range lies in the space; no other thread uses the elements its points add to.
-    unsafe fn add_range(
+    /// The range lies in the space; no other thread uses the elements its points fall on.
+    unsafe fn put_range(
         &self,
         frame: &Frame<'_>,
         base: *mut u8,
@@ -143,52 +148,72 @@ impl Scatter {
                 frame.compute(p, n)?;
                 let (at, index) = (frame.reg(self.positions), frame.reg(self.index));
                 let value = frame.reg(self.value);
-                (self.add)(base, at, index, value, self.stride, self.size, n)?;
+                (self.put)(base, at, index, value, self.stride, self.size, n)?;
             }
         }
         Ok(())
     }
 }
 
-/// Addition into storage of values of the compute type.
-trait Accumulate<V> {
-    fn add(self, value: V) -> Self;
+/// What becomes of an element in storage when a value of the compute type falls on it.
+trait Meet<V>: Copy {
+    fn meet<const MODE: u8>(self, value: V) -> Self;
 }
 #[derive(Clone, Copy)]
 struct F16(u16);
 #[derive(Clone, Copy)]
 struct Bf16(u16);
-macro_rules! accumulate {
-    ($($t:ident)*) => { $(impl Accumulate<$t> for $t {
-        fn add(self, value: $t) -> $t { self.wrapping_add(value) }
+
+const SET: u8 = ScatterMode::Set as u8;
+const ADD: u8 = ScatterMode::Add as u8;
+const MUL: u8 = ScatterMode::Mul as u8;
+const MIN: u8 = ScatterMode::Min as u8;
+
+macro_rules! meet_integers {
+    ($($t:ident)*) => { $(impl Meet<$t> for $t {
+        #[inline(always)]
+        fn meet<const MODE: u8>(self, value: $t) -> $t {
+            match MODE {
+                SET => value,
+                ADD => self.wrapping_add(value),
+                MUL => self.wrapping_mul(value),
+                MIN => self.min(value),
+                _ => self.max(value),
+            }
+        }
     })* };
 }
-accumulate!(u8 i8 i16 i32 i64);
-impl Accumulate<f32> for f32 {
-    fn add(self, value: f32) -> f32 {
-        self + value
-    }
+meet_integers!(u8 i8 i16 i32 i64);
+macro_rules! meet_floats {
+    ($($t:ident)*) => { $(impl Meet<$t> for $t {
+        #[inline(always)]
+        fn meet<const MODE: u8>(self, value: $t) -> $t {
+            match MODE {
+                SET => value,
+                ADD => self + value,
+                MUL => self * value,
+                // A NaN on either side stays.
+                MIN => if self < value || self.is_nan() { self } else { value },
+                _ => if self > value || self.is_nan() { self } else { value },
+            }
+        }
+    })* };
 }
-impl Accumulate<f64> for f64 {
-    fn add(self, value: f64) -> f64 {
-        self + value
-    }
+meet_floats!(f32 f64);
+macro_rules! meet_halves {
+    ($($t:ident $load:ident $store:ident)*) => { $(impl Meet<f32> for $t {
+        #[inline(always)]
+        fn meet<const MODE: u8>(self, value: f32) -> $t {
+            $t($store($load(self.0).meet::<MODE>(value)))
+        }
+    })* };
 }
-impl Accumulate<f32> for F16 {
-    fn add(self, value: f32) -> F16 {
-        F16(f32_to_f16(f16_to_f32(self.0) + value))
-    }
-}
-impl Accumulate<f32> for Bf16 {
-    fn add(self, value: f32) -> Bf16 {
-        Bf16(f32_to_bf16(bf16_to_f32(self.0) + value))
-    }
-}
+meet_halves!(F16 f16_to_f32 f32_to_f16 Bf16 bf16_to_f32 f32_to_bf16);
 
 /// # Safety
 /// Positions and indices (i64) and values are valid for `n` elements; a position plus a checked
 /// index times the stride lies inside the buffer at `base`.
-unsafe fn add<S: Accumulate<V> + Copy, V: Copy>(
+unsafe fn put<S: Meet<V>, V: Copy, const MODE: u8>(
     base: *mut u8,
     positions: *const u8,
     index: *const u8,
@@ -205,22 +230,32 @@ unsafe fn add<S: Accumulate<V> + Copy, V: Copy>(
         // SAFETY: the index is inside its axis, so the element is inside the buffer.
         unsafe {
             let at = (base as *mut S).offset(element);
-            *at = (*at).add(v);
+            *at = (*at).meet::<MODE>(v);
         }
     }
     Ok(())
 }
 
-fn add_fn(dtype: DType) -> AddFn {
+fn put_fn(mode: ScatterMode, dtype: DType) -> PutFn {
+    match mode {
+        ScatterMode::Set => put_as::<{ ScatterMode::Set as u8 }>(dtype),
+        ScatterMode::Add => put_as::<{ ScatterMode::Add as u8 }>(dtype),
+        ScatterMode::Mul => put_as::<{ ScatterMode::Mul as u8 }>(dtype),
+        ScatterMode::Min => put_as::<{ ScatterMode::Min as u8 }>(dtype),
+        ScatterMode::Max => put_as::<{ ScatterMode::Max as u8 }>(dtype),
+    }
+}
+
+fn put_as<const MODE: u8>(dtype: DType) -> PutFn {
     match dtype {
-        DType::Bool | DType::U8 => add::<u8, u8>,
-        DType::I8 => add::<i8, i8>,
-        DType::I16 => add::<i16, i16>,
-        DType::I32 => add::<i32, i32>,
-        DType::I64 => add::<i64, i64>,
-        DType::F16 => add::<F16, f32>,
-        DType::BF16 => add::<Bf16, f32>,
-        DType::F32 => add::<f32, f32>,
-        DType::F64 => add::<f64, f64>,
+        DType::Bool | DType::U8 => put::<u8, u8, MODE>,
+        DType::I8 => put::<i8, i8, MODE>,
+        DType::I16 => put::<i16, i16, MODE>,
+        DType::I32 => put::<i32, i32, MODE>,
+        DType::I64 => put::<i64, i64, MODE>,
+        DType::F16 => put::<F16, f32, MODE>,
+        DType::BF16 => put::<Bf16, f32, MODE>,
+        DType::F32 => put::<f32, f32, MODE>,
+        DType::F64 => put::<f64, f64, MODE>,
     }
 }

@@ -6,6 +6,7 @@ mod shapes;
 
 use super::*;
 use crate::ir::*;
+use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, OpCode};
 use interpreter::interpret;
 use smallvec::SmallVec;

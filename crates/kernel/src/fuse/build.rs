@@ -97,7 +97,7 @@ fn assign_buffers(graph: &Graph, arguments: &[u32], mut kernels: Vec<Kernel>) ->
         match &mut kernel.core {
             Core::Map | Core::Reduce { .. } => {}
             Core::Matmul { lhs, rhs } => [lhs, rhs].into_iter().for_each(|a| read(&mut a.buffer)),
-            Core::ScatterAdd { index, .. } => read(&mut index.buffer),
+            Core::Scatter { index, .. } => read(&mut index.buffer),
         }
     }
     let outputs = graph.outputs().iter().map(|&o| number(base(graph, o), &mut numbers)).collect();

@@ -21,7 +21,7 @@ pub(super) fn of(code: OpCode) -> u32 {
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => HEAVY,
         // Never recomputed: ten rounds of integer products, and a transcendental on top.
         RandomUniform | RandomNormal | RandomBits => 4 * HEAVY,
-        Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis => 2,
+        Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
         code if code.def().class == Class::Elementwise => 1,
         _ => 0,
     }

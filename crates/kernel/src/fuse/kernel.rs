@@ -5,10 +5,11 @@ use super::build::base;
 use super::cost;
 use super::map::{Axis, Dims, Map, NoMap};
 use super::memo::{At, Memo};
-use super::plan::{self, Group, Plan, Role as Purpose};
+use super::plan::{self, Group, Plan, Role as Purpose, scattered};
 use super::space::{self, Layout, Role};
 use super::{Refusal, name};
 use crate::ir::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, ReduceOp, Store, Val};
+use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 
@@ -135,7 +136,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         let dtype = node.spec.dtype;
         match (self.group.role, &node.op.attrs) {
             (Purpose::Fill, Attrs::Pad(pad)) => Some(Literal { dtype, bits: pad.1 }),
-            (Purpose::Scatter, _) if self.graph.spec(node.inputs[1]).numel() == 0 => {
+            (Purpose::Scatter, _) if self.graph.spec(scattered(node).updates).numel() == 0 => {
                 Some(Literal::from_i64(dtype, 0))
             }
             _ => None,
@@ -173,22 +174,28 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     fn scatter(&mut self) -> Core {
         let node = self.graph.node(self.group.root);
-        let Attrs::Scatter { axis, size } = node.op.attrs else {
-            unreachable!("scatters carry axis and size")
-        };
-        let (axis, indices) = (axis as usize, node.inputs[0]);
+        let (indexed, indices) = (self.indexed(node), scattered(node).indices);
         let axes = &self.layout.axes;
         let map = match node.op.code {
-            OpCode::ScatterAdd => {
-                let rank = self.graph.spec(indices).shape.rank();
-                Map(axes[axis..axis + rank].iter().cloned().collect())
+            OpCode::ScatterAdd | OpCode::Scatter => {
+                Map(axes[indexed.clone()].iter().cloned().collect())
             }
             _ => Map(axes.iter().cloned().collect()),
         };
+        let (mode, zeroed) = match node.op.attrs {
+            Attrs::ScatterInto { mode, .. } => (mode, false),
+            _ => (ScatterMode::Add, true),
+        };
         let (from, offset, strides) = self.address(indices, map, None);
         let index = self.make_access(from, offset, strides);
-        let stride = node.spec.shape.strides()[axis];
-        Core::ScatterAdd { index, stride, size: size as usize, independent: SmallVec::new() }
+        let stride = node.spec.shape.strides()[indexed.start];
+        let size = node.spec.shape[indexed.start];
+        Core::Scatter { mode, zeroed, index, stride, size, independent: SmallVec::new() }
+    }
+
+    /// The axes of a scatter's updates that its indices address.
+    fn indexed(&self, node: &Node) -> std::ops::Range<usize> {
+        space::indexed_axes(self.graph, node).expect("scatters carry an axis")
     }
 
     /// An epilogue that never came by its core: something between them went to memory.
@@ -224,11 +231,17 @@ impl<'b, 'a> Builder<'b, 'a> {
                     axis.terms.iter_mut().for_each(|t| t.1 *= step);
                 }
             }
-            (Purpose::Scatter, &Attrs::Scatter { axis, .. }) => {
-                let axis = axis as usize;
-                let indices = self.graph.spec(node.inputs[0]).shape.rank();
-                let replaced = if node.op.code == OpCode::ScatterAdd { indices } else { 1 };
-                place.0.drain(axis..axis + replaced);
+            (Purpose::Part { operand: 1, .. }, Attrs::Slice(dims)) => {
+                for (axis, dim) in place.0.iter_mut().zip(dims.iter()) {
+                    let step = dim.step as isize;
+                    axis.offset = axis.offset * step + dim.start as isize;
+                    axis.terms.iter_mut().for_each(|t| t.1 *= step);
+                }
+            }
+            (Purpose::Scatter, _) => {
+                let indexed = self.indexed(node);
+                let axis = indexed.start;
+                place.0.drain(indexed);
                 place.0.insert(axis, Axis::zero());
             }
             _ => {}
@@ -340,6 +353,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         let inst = match n.op.class() {
             Class::Leaf => self.leaf(node, n, at),
             Class::Elementwise => self.elementwise(node, n, at)?,
+            Class::Index if n.inputs.len() == 1 => self.wrap(n, at)?,
             Class::Index => self.gather(n, at)?,
             Class::Reduction | Class::Contraction => match self.core_value(node, n, at) {
                 Some(inst) => inst,
@@ -395,6 +409,11 @@ impl<'b, 'a> Builder<'b, 'a> {
             args.push(self.pull(input, inner)?);
         }
         Ok(Inst::Op { code: n.op.code, args, dtype: n.spec.dtype })
+    }
+
+    fn wrap(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
+        let Attrs::Size(size) = n.op.attrs else { unreachable!("wrap_index carries a size") };
+        Ok(Inst::Wrap { index: self.pull(n.inputs[0], at)?, size })
     }
 
     fn gather(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
@@ -514,7 +533,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 strides.extend([&mut lhs.strides, &mut rhs.strides]);
                 right = Some(strides.len() - 1);
             }
-            Core::ScatterAdd { index, .. } => strides.push(&mut index.strides),
+            Core::Scatter { index, .. } => strides.push(&mut index.strides),
         }
         for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
             if let Inst::Iota { strides: s, .. } | Inst::Random { strides: s, .. } = inst {
@@ -523,7 +542,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
         space::collapse(&mut self.layout, &mut strides, right);
         let roles = &self.layout.roles;
-        if let Core::ScatterAdd { independent, .. } = &mut core {
+        if let Core::Scatter { independent, .. } = &mut core {
             *independent = (0..roles.len()).filter(|&d| roles[d] == Role::Parallel).collect();
         }
         // The columns must be one dimension, preceded by rows; rows before the last are a batch.

@@ -381,15 +381,14 @@ impl Planner<'_> {
         };
         let numel = node.spec.numel();
         for (i, &input) in node.inputs.iter().enumerate() {
-            if node.op.class() == Class::Index && i == 0 {
+            if is_gather(node) && i == 0 {
                 let home = asked.first.map_or(0, |f| f.home);
                 self.demands[input.index()].merge(Demand::memory(home));
                 continue;
             }
             // An operand of as many elements is broadcast along axes of size one at most: it is
             // run through in the same order.
-            let in_order =
-                node.op.class() == Class::Elementwise && self.graph.spec(input).numel() == numel;
+            let in_order = !is_gather(node) && self.graph.spec(input).numel() == numel;
             let points = asked.points.max(numel);
             let asked = Demand { points, ..asked };
             self.demands[input.index()].merge(if in_order { asked } else { asked.scattered() });
@@ -478,13 +477,20 @@ impl Planner<'_> {
 
     fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
         self.refuse(id, demand, Refusal::Memory);
-        let (indices, updates) = (node.inputs[0], node.inputs[1]);
+        let Scattered { onto, indices, updates } = scattered(node);
         let numel = self.graph.spec(updates).numel();
-        let home = self.root(id, Role::Scatter);
-        if numel > 0 {
-            self.demands[indices.index()].merge(Demand::memory(home));
-            let asked = Demand::of_root(home, numel);
-            self.demands[updates.index()].merge(asked.scattered());
+        // Kernels are built in reverse: a tensor scattered into is stored before the updates are.
+        if numel > 0 || onto.is_none() {
+            let home = self.root(id, Role::Scatter);
+            if numel > 0 {
+                self.demands[indices.index()].merge(Demand::memory(home));
+                let asked = Demand::of_root(home, numel);
+                self.demands[updates.index()].merge(asked.scattered());
+            }
+        }
+        if let Some(onto) = onto {
+            let home = self.root(id, Role::Part { operand: 0, start: 0 });
+            self.demands[onto.index()].merge(Demand::of_root(home, node.spec.numel()));
         }
     }
 }
@@ -500,9 +506,31 @@ fn live_uses(graph: &Graph) -> Vec<u32> {
     uses
 }
 
-/// True for the ops that add at positions given by indices.
+/// The operands of a scatter.
+pub(super) struct Scattered {
+    /// What the updates are combined with; zeros if it is none.
+    pub onto: Option<NodeId>,
+    pub indices: NodeId,
+    pub updates: NodeId,
+}
+
+/// The operands of an op for which [`is_scatter`] holds.
+pub(super) fn scattered(node: &Node) -> Scattered {
+    match *node.inputs.as_slice() {
+        [indices, updates] => Scattered { onto: None, indices, updates },
+        [onto, indices, updates] => Scattered { onto: Some(onto), indices, updates },
+        _ => unreachable!("a scatter has two or three operands"),
+    }
+}
+
+/// True for the ops that write at positions given by indices.
 pub(super) fn is_scatter(node: &Node) -> bool {
-    matches!(node.op.code, OpCode::ScatterAdd | OpCode::ScatterAddAlongAxis)
+    matches!(node.op.attrs, Attrs::Scatter { .. } | Attrs::ScatterInto { .. })
+}
+
+/// True for the ops that read at positions given by indices.
+fn is_gather(node: &Node) -> bool {
+    node.op.class() == Class::Index && node.inputs.len() == 2 && !is_scatter(node)
 }
 
 /// True for a reduction or product that combines no elements though it has results.

@@ -2,9 +2,10 @@
 //! needs it, laid out as dimensions; and the merging of dimensions that need not be apart.
 
 use super::map::{Axis, Dims};
-use super::plan::{Group, Role as Purpose};
-use girih_ir::{Attrs, Class, Graph, Iteration, NodeId, OpCode};
+use super::plan::{Group, Role as Purpose, scattered};
+use girih_ir::{Attrs, Class, Graph, Iteration, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 
 /// What may merge with what: dimensions of equal role, and a batch dimension into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +130,10 @@ pub(super) fn value_of(graph: &Graph, group: &Group) -> NodeId {
     match group.role {
         Purpose::Value | Purpose::Fill => group.root,
         Purpose::Part { operand, .. } => inputs[operand],
-        Purpose::Scatter if graph.spec(inputs[1]).numel() == 0 => group.root,
-        Purpose::Scatter => inputs[1],
+        Purpose::Scatter => {
+            let updates = scattered(graph.node(group.root)).updates;
+            if graph.spec(updates).numel() == 0 { group.root } else { updates }
+        }
     }
 }
 
@@ -151,18 +154,25 @@ pub(super) fn of_kernel(graph: &Graph, group: &Group, core: Option<&(NodeId, Ite
         });
     }
     let root = graph.node(group.root);
-    let (Purpose::Scatter, &Attrs::Scatter { axis, .. }) = (group.role, &root.op.attrs) else {
+    let (Purpose::Scatter, Some(indexed)) = (group.role, indexed_axes(graph, root)) else {
         return Space::parallel(sizes);
     };
-    let rank = match root.op.code {
-        OpCode::ScatterAdd => graph.spec(root.inputs[0]).shape.rank(),
-        _ => 1,
-    };
-    let indexed = axis as usize..axis as usize + rank;
     Space::with_roles(sizes, |i| match indexed.contains(&i) && value != group.root {
         true => Role::Colliding,
         false => Role::Parallel,
     })
+}
+
+/// The axes of a scatter's updates along which they are addressed by the indices.
+pub(super) fn indexed_axes(graph: &Graph, node: &Node) -> Option<Range<usize>> {
+    let (Attrs::Scatter { axis, .. } | Attrs::ScatterInto { axis, .. }) = node.op.attrs else {
+        return None;
+    };
+    let rank = match node.op.code {
+        OpCode::ScatterAdd | OpCode::Scatter => graph.spec(scattered(node).indices).shape.rank(),
+        _ => 1,
+    };
+    Some(axis as usize..axis as usize + rank)
 }
 
 /// Merges neighbouring dimensions wherever all strides allow it. Shorter strides are over the

@@ -61,6 +61,10 @@ fn eval(
                 let i = code::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
                 m.get(a.buffer, (at(a.offset, &a.strides) + i * stride) as usize)
             }
+            Inst::Wrap { index, size } => {
+                let i = code::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
+                Literal::from_i64(DType::I64, i as i64)
+            }
             Inst::Iota { offset, strides, dtype } => {
                 Literal::from_i64(*dtype, at(*offset, strides) as i64)
             }
@@ -318,7 +322,7 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
     let inner = points(&k.extents[k.parallel..]);
     let whole = |r: &Vec<usize>| [point, r.as_slice()].concat();
     match &k.core {
-        Core::Map | Core::ScatterAdd { .. } => Ok(None),
+        Core::Map | Core::Scatter { .. } => Ok(None),
         Core::Reduce { prologue, value, op } => {
             let values: Result<Vec<Literal>, ExecError> = inner
                 .iter()
@@ -386,7 +390,7 @@ fn reduce(op: ReduceOp, values: &[Literal]) -> Literal {
 /// Runs a kernel.
 pub(super) fn interpret(k: &Kernel, m: &Memory) -> Result<Memory, ExecError> {
     let mut out = Memory { words: m.words.clone(), ..m.shallow() };
-    if let Core::ScatterAdd { .. } = k.core {
+    if let Core::Scatter { zeroed: true, .. } = k.core {
         let id = k.stores[0].access.buffer;
         for i in 0..m.lens[id.0 as usize] {
             out.set(id, i, Literal::from_f64(k.stores[0].access.dtype, 0.0));
@@ -400,11 +404,13 @@ pub(super) fn interpret(k: &Kernel, m: &Memory) -> Result<Memory, ExecError> {
                 a.offset + a.strides.iter().zip(&point).map(|(s, &i)| s * i as isize).sum::<isize>()
             };
             let (mut at_store, mut value) = (at(&s.access), vals[s.value.0 as usize]);
-            if let Core::ScatterAdd { index, stride, size, .. } = &k.core {
+            if let Core::Scatter { mode, index, stride, size, .. } = &k.core {
                 let i = m.get(index.buffer, at(index) as usize).as_i64();
                 at_store += code::wrap_index(i, *size)? * stride;
                 let old = out.get(s.access.buffer, at_store as usize);
-                value = apply(OpCode::Add, &[old, value], s.access.dtype);
+                if let Some(code) = mode.op() {
+                    value = apply(code, &[old, value], s.access.dtype);
+                }
             }
             out.set(s.access.buffer, at_store as usize, value);
         }

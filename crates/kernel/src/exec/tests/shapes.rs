@@ -353,7 +353,9 @@ fn scatters_add_in_order_whatever_the_chunks() {
                     offset: 0,
                     strides: SmallVec::from_slice(&strides),
                 };
-                k.core = Core::ScatterAdd {
+                k.core = Core::Scatter {
+                    mode: ScatterMode::Add,
+                    zeroed: true,
                     index: of(index, DType::I32, [1, 0]),
                     stride: cols as isize,
                     size: rows,

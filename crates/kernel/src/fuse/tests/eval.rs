@@ -47,6 +47,7 @@ fn op(code: OpCode, a: &[f64], integer: bool) -> f64 {
         OpCode::Mul => a[0] * a[1],
         OpCode::Div => a[0] / a[1],
         OpCode::Maximum => a[0].max(a[1]),
+        OpCode::Minimum => a[0].min(a[1]),
         OpCode::Lt => truth(a[0] < a[1]),
         OpCode::Where if a[0] != 0.0 => a[1],
         OpCode::Where => a[2],
@@ -101,6 +102,7 @@ impl Run<'_> {
                     let more = wrap(get(index), *size) * stride;
                     load(self.buffers, self.kernel.access(*access), more, point)
                 }
+                Inst::Wrap { index, size } => wrap(get(index), *size) as f64,
                 Inst::Iota { offset, strides, .. } => at(*offset, strides, point) as f64,
                 Inst::Random { argument, offset, strides, .. } => {
                     draw(*argument, at(*offset, strides, point))
@@ -120,7 +122,7 @@ impl Run<'_> {
         let reduced = points(&self.kernel.extents[self.kernel.parallel..]);
         let full = reduced.iter().map(|r| [point, r].concat());
         match &self.kernel.core {
-            Core::Map | Core::ScatterAdd { .. } => f64::NAN,
+            Core::Map | Core::Scatter { .. } => f64::NAN,
             Core::Reduce { prologue, value, op } => {
                 let one = |p: Vec<usize>| self.block(prologue, &p, f64::NAN)[value.0 as usize];
                 reduce(*op, &full.map(one).collect::<Data>())
@@ -133,20 +135,20 @@ impl Run<'_> {
         }
     }
 
-    /// Elements written: buffer, element, value, and whether it is added.
-    fn writes(&self) -> Vec<(usize, usize, f64, bool)> {
+    /// Elements written: buffer, element, value, and what combines it with what is there.
+    fn writes(&self) -> Vec<(usize, usize, f64, Option<OpCode>)> {
         let mut out = Vec::new();
         for point in points(&self.kernel.extents[..self.kernel.parallel]) {
             let vals = self.block(&self.kernel.body, &point, self.core(&point));
             for store in &self.kernel.stores {
-                let (mut more, mut add) = (0, false);
-                if let Core::ScatterAdd { index, stride, size, .. } = &self.kernel.core {
+                let (mut more, mut met) = (0, None);
+                if let Core::Scatter { mode, index, stride, size, .. } = &self.kernel.core {
                     more = wrap(load(self.buffers, index, 0, &point), *size) * stride;
-                    add = true;
+                    met = mode.op();
                 }
                 let access = &store.access;
                 let element = at(access.offset + more, &access.strides, &point);
-                out.push((access.buffer.0 as usize, element, vals[store.value.0 as usize], add));
+                out.push((access.buffer.0 as usize, element, vals[store.value.0 as usize], met));
             }
         }
         out
@@ -161,13 +163,13 @@ pub fn program(program: &Program, arguments: &[Data]) -> Vec<Data> {
     };
     let mut buffers: Vec<Data> = program.buffers.iter().map(buffer).collect();
     for kernel in &program.kernels {
-        if let Core::ScatterAdd { .. } = kernel.core {
+        if let Core::Scatter { zeroed: true, .. } = kernel.core {
             buffers[kernel.stores[0].access.buffer.0 as usize].fill(0.0);
         }
-        for (buffer, element, value, add) in (Run { kernel, buffers: &buffers, arguments }).writes()
+        for (buffer, element, value, met) in (Run { kernel, buffers: &buffers, arguments }).writes()
         {
             let place = &mut buffers[buffer][element];
-            *place = if add { *place + value } else { value };
+            *place = met.map_or(value, |code| op(code, &[*place, value], false));
         }
     }
     program.outputs.iter().map(|o| buffers[o.0 as usize].clone()).collect()
@@ -259,6 +261,12 @@ fn combine(graph: &Graph, node: &Node, values: &[Data]) -> Data {
                     let moved = |(a, i): (usize, &usize)| i + before * (a == axis) as usize;
                     point.iter().enumerate().map(moved).collect()
                 }
+                // The tensor itself, then the part.
+                Attrs::Slice(_) if input == node.inputs[0] => point.clone(),
+                Attrs::Slice(dims) => {
+                    let moved = |(i, d): (&usize, &girih_ir::ops::SliceDim)| d.start + i * d.step;
+                    point.iter().zip(dims.iter()).map(moved).collect()
+                }
                 attrs => unreachable!("{attrs:?}"),
             };
             out[at(0, &strides, &place)] = *value;
@@ -272,26 +280,32 @@ fn combine(graph: &Graph, node: &Node, values: &[Data]) -> Data {
 
 fn index(graph: &Graph, node: &Node, values: &[Data]) -> Data {
     let data = |i: usize| (graph.spec(node.inputs[i]), &values[node.inputs[i].index()]);
-    let scatters = matches!(node.op.attrs, Attrs::Scatter { .. });
-    let (axis, (indices, index)) = match node.op.attrs {
-        Attrs::Axis(axis) => (axis as usize, data(1)),
-        Attrs::Scatter { axis, .. } => (axis as usize, data(0)),
+    if let Attrs::Size(size) = node.op.attrs {
+        return data(0).1.iter().map(|&i| wrap(i, size) as f64).collect();
+    }
+    let zeros = vec![0.0; node.spec.numel()];
+    let last = node.inputs.len() - 1;
+    let (axis, (indices, index), met, mut out) = match node.op.attrs {
+        Attrs::Axis(axis) => (axis as usize, data(1), None, zeros),
+        Attrs::Scatter { axis, .. } => (axis as usize, data(0), Some(OpCode::Add), zeros),
+        Attrs::ScatterInto { axis, mode } => (axis as usize, data(1), mode.op(), data(0).1.clone()),
         _ => unreachable!(),
     };
-    let whole = matches!(node.op.code, OpCode::Take | OpCode::ScatterAdd);
+    let scatters = !matches!(node.op.attrs, Attrs::Axis(_));
+    let whole = matches!(node.op.code, OpCode::Take | OpCode::ScatterAdd | OpCode::Scatter);
     let (indexed, moving) = match scatters {
-        true => (&node.spec, data(1).0),
+        true => (&node.spec, data(last).0),
         false => (data(0).0, &node.spec),
     };
     let rank = if whole { indices.shape.rank() } else { 1 };
-    let mut out = vec![0.0; node.spec.numel()];
     for (i, point) in points(&moving.shape).into_iter().enumerate() {
         let key = if whole { &point[axis..axis + rank] } else { &point[..] };
         let at_index = wrap(index[at(0, &indices.shape.strides(), key)], indexed.shape[axis]);
         let place = [&point[..axis], &[at_index as usize], &point[axis + rank..]].concat();
         let place = at(0, &indexed.shape.strides(), &place);
         if scatters {
-            out[place] += data(1).1[i];
+            let value = data(last).1[i];
+            out[place] = met.map_or(value, |code| op(code, &[out[place], value], false));
         } else {
             out[i] = data(0).1[place];
         }

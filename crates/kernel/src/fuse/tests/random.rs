@@ -3,7 +3,7 @@
 use super::eval::{self, Data};
 use crate::fuse::{FusionOptions, lower};
 use crate::verify::verify;
-use girih_ir::ops::{PadDim, SliceDim};
+use girih_ir::ops::{PadDim, ScatterMode, SliceDim};
 use girih_ir::{
     Attrs, AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec,
 };
@@ -46,8 +46,28 @@ fn indexed(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId, index: NodeId) 
     let axes: Vec<usize> = (0..shape.rank()).filter(|&a| shape[a] >= 2).collect();
     let axis = c.of(if axes.is_empty() { return None } else { &axes });
     let along = Attrs::Axis(axis as u8);
-    match c.below(3) {
+    match c.below(6) {
         0 => b.emit(Op::new(OpCode::Take, along), &[x, index]).ok(),
+        3 => {
+            let wrapped = Op::new(OpCode::WrapIndex, Attrs::Size(shape[axis]));
+            let wrapped = b.emit(wrapped, &[index]).ok()?;
+            b.emit(Op::new(OpCode::Take, along), &[x, wrapped]).ok()
+        }
+        4 => {
+            let updates = b.emit(Op::new(OpCode::Take, along), &[x, index]).ok()?;
+            let updates = b.op(OpCode::Neg, &[updates]).ok()?;
+            let mode = c.of(&ScatterMode::ALL);
+            let attrs = Attrs::ScatterInto { axis: axis as u8, mode };
+            b.emit(Op::new(OpCode::Scatter, attrs), &[x, index, updates]).ok()
+        }
+        5 => {
+            let dims = shape.iter().map(|&n| SliceDim { start: 0, size: n.div_ceil(2), step: 2 });
+            let dims: Vec<SliceDim> =
+                dims.map(|d| if d.size == 1 { SliceDim { step: 1, ..d } } else { d }).collect();
+            let part = b.slice(x, dims.clone()).ok()?;
+            let part = b.op(OpCode::Abs, &[part]).ok()?;
+            b.emit(Op::new(OpCode::UpdateSlice, Attrs::Slice(dims.into())), &[x, part]).ok()
+        }
         1 => {
             let iota = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
             let i = b.leaf(iota, TensorSpec::new(shape, DType::I64));
