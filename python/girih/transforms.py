@@ -115,7 +115,8 @@ def differentiate(
     """
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
-    result, aux = fun(stand_ins)
+    # The function may assign to its arguments: it gets handles of its own.
+    result, aux = fun([+stand_in for stand_in in stand_ins])
     value = _checked_value(result, name, has_aux)
     leaves, treedef = tree.flatten(aux)
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]

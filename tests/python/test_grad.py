@@ -15,7 +15,7 @@ LABELS = [0, 2, 1]
 INDICES = [2, 0, 2]
 
 # Differentiable functions with tests of their own, or under another name in OPS.
-ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__"}
+ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__", "Tensor.__setitem__"}
 # name: (function of tensors, shapes of its arguments, domain)
 ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
 OPS = {
@@ -82,12 +82,29 @@ OPS = {
     "take": (lambda x: x.take(gr.asarray(INDICES), axis=0), [(3, 2)], ANY),
     "take_along_axis": (
         lambda x: gr.take_along_axis(x, gr.asarray([INDICES, LABELS]), axis=1), [(2, 3)], ANY),
+    "put_along_axis": (
+        lambda x, y: gr.put_along_axis(x, gr.asarray([[0, 2], [1, 1]]), y, axis=1),
+        [(2, 3), (2, 2)], ANY),
+    "at, set": (lambda x, y: x.at[gr.asarray(INDICES), 1:].set(y), [(3, 3), (3, 2)], ANY),
+    "at, add": (lambda x, y: x.at[[0, 2], [1, 1]].add(y), [(3, 2), (2,)], ANY),
+    "at, max": (lambda x, y: x.at[gr.asarray(INDICES)].max(y), [(3, 2), (3, 2)], ANY),
+    "at, multiply": (lambda x, y: x.at[1:].multiply(y), [(3,), (2,)], ANY),
+    "at, divide": (lambda x: x.at[[0, 0]].divide([2.0, 3.0]), [(3,)], ANY),
+    "masked assignment": (lambda x, y: x.at[x > 0].set(y * 2), [(5,), ()], ANY),
+    "roll": (lambda x: gr.roll(x, (1, -1), axis=(0, 1)), [(3, 2)], ANY),
+    "tile": (lambda x: gr.tile(x, (2, 3)), [(2, 2)], ANY),
+    "repeat": (lambda x: gr.repeat(x, [2, 0, 1], axis=0), [(3, 2)], ANY),
+    "diagonal": (lambda x: gr.diagonal(x, 1), [(3, 4)], ANY),
+    "diag": (lambda x: gr.diag(x, -1), [(3,)], ANY),
+    "tril": (lambda x: gr.tril(x, k=-1), [(3, 3)], ANY),
+    "diff": (lambda x: gr.diff(x, n=2), [(5,)], ANY),
+    "pad, reflect": (lambda x: gr.pad(x, 3, mode="reflect"), [(3,)], ANY),
     "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
     "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
     "cast": (lambda x: x.astype(gr.float64) * 2, [(3,)], ANY),
     "linear layer": (lambda x, w, b: gr.relu(x @ w.T + b), [(2, 3), (4, 3), (4,)], ANY),
 }  # fmt: skip
-ONCE = {"relu", "abs", "maximum", "minimum", "max", "min", "clip"}  # kinks: first order only
+ONCE = {"relu", "abs", "maximum", "minimum", "max", "min", "clip", "at, max"}  # first order
 LINEAR = {"round", "floor"}
 
 

@@ -43,7 +43,11 @@ pub use girih_runtime as runtime;
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
-pub use ops::{Index, Operand, binary, concat, default_int, split, stack, where_};
+pub use ops::{
+    Bins, Index, Operand, PadMode, Unique, Update, array_split, binary, broadcast_arrays,
+    broadcast_shapes, column_stack, concat, default_int, dstack, hstack, indices, kept_dtype,
+    meshgrid, split, stack, unstack, vstack, where_,
+};
 pub use program::{
     CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,
     options_without, pass_names, reset_peak_memory, set_num_threads, set_options,

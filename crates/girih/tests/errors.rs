@@ -74,10 +74,26 @@ fn axes_and_indices_out_of_range_are_named() {
         let error = recorded(a.index(&entries), &[&index.to_string(), "size 3"]);
         assert!(matches!(error, Record::IndexOutOfBounds { axis: 1, .. }), "{error:?}");
     }
+    let short = || Index::Mask(Tensor::zeros([1], DType::Bool).unwrap());
+    for (entries, says) in [
+        (vec![Index::Ellipsis, Index::Ellipsis], "ellipsis"),
+        (vec![Index::ALL, short()], "axis 1 of size 3"),
+        (vec![Index::Take(iota(2)), Index::Take(iota(3))], "broadcast"),
+    ] {
+        let error = recorded(a.index(&entries), &["index", says]);
+        assert!(matches!(error, Record::InvalidIndex { .. }), "{error:?}");
+    }
+    let empty = zeros(&[2, 0]);
+    let error = recorded(empty.index(&[Index::ALL, Index::Take(iota(2))]), &["axis 1", "size 0"]);
+    assert!(matches!(error, Record::EmptyAxis { axis: 1, count: 2, .. }), "{error:?}");
     let error = recorded(a.narrow(1, 2, 2), &["slice", "size 3"]);
     assert!(matches!(error, Record::IndexOutOfBounds { .. }));
     recorded(a.narrow(0, usize::MAX, 0), &["slice"]);
     recorded(a.narrow(0, 1, usize::MAX), &["slice"]);
+}
+
+fn iota(n: usize) -> Tensor {
+    Tensor::iota([n], 0, DType::I64).unwrap()
 }
 
 #[test]
@@ -151,7 +167,6 @@ fn arguments_that_mean_nothing_are_named() {
     invalid(Tensor::full(Operand::Tensor(&a), [1], DType::F32).unwrap_err(), "scalar");
     let slice = Index::Slice { start: None, stop: None, step: 0 };
     invalid(a.index(&[slice]).unwrap_err(), "step");
-    invalid(a.index(&[Index::Ellipsis, Index::Ellipsis]).unwrap_err(), "ellipsis");
     invalid(a.layer_norm(1, None, Some(&a), 1e-5).unwrap_err(), "weight");
     let error = Tensor::from_slice(&[1.0f32], [2]).unwrap_err();
     assert!(matches!(error, Error::DataLength { expected: 2, found: 1, .. }), "{error:?}");

@@ -1,6 +1,6 @@
 //! Index expressions, slices and ranges, against NumPy's rules.
 
-use girih::{DType, Index, Result, Tensor};
+use girih::{DType, Index, Result, Tensor, Update};
 use proptest::prelude::*;
 
 fn range(n: usize) -> Tensor {
@@ -75,6 +75,59 @@ fn entries_combine_as_numpys() -> Result<()> {
 
 fn indices_of(values: &[i64]) -> Index {
     Index::Take(Tensor::from_slice(values, [values.len()]).unwrap())
+}
+
+#[test]
+fn several_tensors_index_together() -> Result<()> {
+    let x = range(60).reshape(&[3, 4, 5])?;
+    let check = |entries: &[Index], shape: &[usize], values: &[i64]| {
+        let part = x.index(entries).unwrap();
+        assert_eq!((&*part.shape(), &*part.to_vec::<i64>().unwrap()), (shape, values));
+    };
+    check(&[indices_of(&[0, -1]), indices_of(&[1, 3])], &[2, 5], &{
+        let rows = [5..10, 55..60];
+        rows.into_iter().flatten().collect::<Vec<i64>>()
+    });
+    let backwards = Index::Slice { start: None, stop: None, step: -3 };
+    check(&[indices_of(&[0, 2]), backwards, indices_of(&[1, 4])], &[2, 2], &[16, 1, 59, 44]);
+    let mask = Tensor::from_slice(&[false, true, true], [3])?;
+    check(&[Index::Mask(mask.clone()), Index::At(0), Index::At(-1)], &[2], &[24, 44]);
+    check(&[Index::Mask(mask), indices_of(&[3]), Index::At(0)], &[2], &[35, 55]);
+    let outside = x.index(&[indices_of(&[0]), indices_of(&[4])])?;
+    assert!(outside.eval().is_err(), "4 is no index of the second axis, if one of the merged");
+    Ok(())
+}
+
+#[test]
+fn updates_leave_the_tensor_and_change_what_the_index_names() -> Result<()> {
+    let x = range(6).reshape(&[2, 3])?;
+    let set = x.index_update(
+        &[Index::At(1), Index::Slice { start: None, stop: None, step: -2 }],
+        Update::Set,
+        &range(2),
+    )?;
+    assert_eq!(set.to_vec::<i64>()?, [0, 1, 2, 1, 4, 0]);
+    let add = x.index_update(&[Index::ALL, indices_of(&[0, 0, 2])], Update::Add, 10)?;
+    assert_eq!(add.to_vec::<i64>()?, [20, 1, 12, 23, 4, 15]);
+    let last = x.index_update(&[indices_of(&[1, 1])], Update::Set, &range(2).reshape(&[2, 1])?)?;
+    assert_eq!(last.to_vec::<i64>()?, [0, 1, 2, 1, 1, 1]);
+    let mask = x.gt(2)?;
+    let none = x.index_update(&[Index::Mask(mask)], Update::Max, 4)?;
+    assert!(none.is_lazy());
+    assert_eq!(none.to_vec::<i64>()?, [0, 1, 2, 4, 4, 5]);
+    assert_eq!(x.to_vec::<i64>()?, [0, 1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+#[test]
+fn indices_of_an_axis_without_elements_are_an_error_at_once() -> Result<()> {
+    let x = Tensor::zeros([0, 3], DType::F32)?;
+    assert!(x.index(&[indices_of(&[0])]).is_err());
+    assert!(x.index_update(&[indices_of(&[0])], Update::Add, 1.0).is_err());
+    assert_eq!(*x.index(&[indices_of(&[])])?.shape(), [0, 3]);
+    let updated = x.index_update(&[indices_of(&[])], Update::Add, 1.0)?;
+    assert_eq!(updated.to_vec::<f32>()?, []);
+    Ok(())
 }
 
 #[test]

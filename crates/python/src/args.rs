@@ -16,7 +16,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for TensorArg {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         match object.cast::<PyTensor>() {
-            Ok(tensor) => Ok(TensorArg(tensor.get().0.clone())),
+            Ok(tensor) => Ok(TensorArg(tensor.borrow().0.clone())),
             Err(_) => as_tensor(&object, None).map(TensorArg),
         }
     }
@@ -45,7 +45,7 @@ impl OperandArg {
     /// try.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<OperandArg>> {
         if let Ok(tensor) = object.cast::<PyTensor>() {
-            return Ok(Some(OperandArg::Tensor(tensor.get().0.clone())));
+            return Ok(Some(OperandArg::Tensor(tensor.borrow().0.clone())));
         }
         if object.is_exact_instance_of::<PyFloat>() {
             return Ok(Some(OperandArg::Float(object.extract()?)));
@@ -103,6 +103,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
 pub struct Axes(pub Option<SmallVec<[i64; 4]>>);
 
 impl Axes {
+    /// The one axis.
+    pub fn one(axis: i64) -> Axes {
+        Axes(Some(SmallVec::from_elem(axis, 1)))
+    }
+
     /// As the library takes them.
     pub fn as_slice(&self) -> Option<&[i64]> {
         self.0.as_deref()

@@ -24,7 +24,7 @@ fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> Py
 
 fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyResult<Tensor> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
-        return Ok(tensor.get().0.clone());
+        return Ok(tensor.borrow().0.clone());
     }
     if object.is_instance_of::<PyBool>() {
         let byte = object.extract::<bool>()? as u8;
@@ -446,11 +446,13 @@ fn asarray<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let _ = device;
     if let Ok(tensor) = value.cast::<PyTensor>()
-        && dtype.as_ref().is_none_or(|d| d.0 == tensor.get().0.dtype())
+        && dtype.as_ref().is_none_or(|d| d.0 == tensor.borrow().0.dtype())
     {
         // Values are shared; a copy is an object of its own.
         return match copy {
-            Some(true) => Ok(Bound::new(value.py(), PyTensor(tensor.get().0.clone()))?.into_any()),
+            Some(true) => {
+                Ok(Bound::new(value.py(), PyTensor(tensor.borrow().0.clone()))?.into_any())
+            }
             _ => Ok(value.clone()),
         };
     }

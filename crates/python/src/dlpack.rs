@@ -303,7 +303,7 @@ fn from_dlpack(
 ) -> PyResult<PyTensor> {
     crate::tensor::check_device(device)?;
     if let Ok(tensor) = x.cast::<PyTensor>() {
-        return Ok(PyTensor(tensor.get().0.clone()));
+        return Ok(PyTensor(tensor.borrow().0.clone()));
     }
     import(x, copy == Some(true)).map(PyTensor)
 }

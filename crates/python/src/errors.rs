@@ -32,7 +32,10 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
         | SizeOverflow { .. }
         | RankTooLarge { .. } => "ShapeError",
         AxisOutOfRange { .. } | DuplicateAxis { .. } => "AxisError",
-        IndexOutOfBounds { .. } | TooManyIndices { .. } => "IndexOutOfBoundsError",
+        IndexOutOfBounds { .. }
+        | EmptyAxis { .. }
+        | InvalidIndex { .. }
+        | TooManyIndices { .. } => "IndexOutOfBoundsError",
         DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
         _ => "InvalidArgumentError",
     }

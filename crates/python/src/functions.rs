@@ -8,7 +8,7 @@ use crate::tensor::PyTensor;
 use girih::ir::OpCode;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 /// What a function that gives a tensor returns.
 pub(crate) type Out = PyResult<PyTensor>;
@@ -366,14 +366,6 @@ fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     out(x1.0.logical_xor(&x2.0))
 }
 
-/// Elements of x where the condition holds, of y elsewhere; all broadcast.
-#[pyfunction]
-#[pyo3(name = "where")]
-fn where_(py: Python<'_>, condition: TensorArg, x: OperandArg, y: OperandArg) -> Out {
-    location::enter(py);
-    out(girih::where_(&condition.0, x.operand(), y.operand()))
-}
-
 /// The same elements under another shape; one size may be -1. Tensors are values, so that a copy
 /// and none are the same.
 #[pyfunction]
@@ -425,15 +417,6 @@ fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axe
     out(x.0.unsqueeze(self::axis("expand_dims", axis, dim, 0)?))
 }
 
-/// Tensors one after the other along an axis. Dtypes promote.
-#[pyfunction]
-#[pyo3(signature = (tensors, axis=None, *, dim=None))]
-fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
-    location::enter(py);
-    let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
-    out(girih::concat(&refs, self::axis("concat", axis, dim, 0)?))
-}
-
 /// Tensors of one shape side by side along a new axis.
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=None, *, dim=None))]
@@ -441,75 +424,6 @@ fn stack(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Optio
     location::enter(py);
     let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
     out(girih::stack(&refs, self::axis("stack", axis, dim, 0)?))
-}
-
-/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
-/// Returns: list[Tensor].
-#[pyfunction]
-#[pyo3(signature = (x, sections, axis=None, *, dim=None))]
-fn split(
-    x: TensorArg,
-    sections: &Bound<'_, PyAny>,
-    axis: Option<Axes>,
-    dim: Option<Axes>,
-) -> PyResult<Vec<PyTensor>> {
-    location::enter(sections.py());
-    let axis = self::axis("split", axis, dim, 0)?;
-    let shape = x.0.shape();
-    let at = girih::ir::shape::normalize_axis("split", axis, shape.rank()).py()?;
-    let size = shape[at];
-    let parts = if sections.is_instance_of::<PyInt>() {
-        let count: usize = sections.extract().map_err(|_| {
-            invalid(format!("split: the number of parts must be positive, got {sections}"))
-        })?;
-        if count == 0 || !size.is_multiple_of(count) {
-            return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
-        }
-        vec![size / count; count]
-    } else {
-        let cuts: Vec<i64> = sections.extract()?;
-        let cut = |&c: &i64| {
-            let c = if c < 0 { c.saturating_add(size as i64) } else { c };
-            c.clamp(0, size as i64) as usize
-        };
-        let mut start = 0;
-        let mut parts: Vec<usize> = Vec::with_capacity(cuts.len() + 1);
-        for end in cuts.iter().map(cut).chain([size]) {
-            parts.push(end.saturating_sub(start));
-            start = start.max(end);
-        }
-        parts
-    };
-    Ok(girih::split(&x.0, &parts, axis).py()?.into_iter().map(PyTensor).collect())
-}
-
-/// A border of a value: one width, one (before, after), or one per axis.
-#[pyfunction]
-#[pyo3(signature = (x, widths, value=OperandArg::Float(0.0)))]
-fn pad(x: TensorArg, widths: &Bound<'_, PyAny>, value: OperandArg) -> Out {
-    location::enter(widths.py());
-    let rank = x.0.rank();
-    let widths: Vec<(usize, usize)> = if let Ok(width) = widths.extract::<usize>() {
-        vec![(width, width); rank]
-    } else if let Ok(pair) = widths.extract::<(usize, usize)>() {
-        vec![pair; rank]
-    } else {
-        widths.extract::<Vec<(usize, usize)>>().map_err(|_| {
-            let found = widths.repr().map(|r| r.to_string()).unwrap_or_default();
-            invalid(format!(
-                "pad: widths are one number, one (before, after), or one such pair per axis, none \
-                 negative; got {found}"
-            ))
-        })?
-    };
-    let value = match value {
-        // The default, and any whole float, fits integers too.
-        OperandArg::Float(v) if !x.0.dtype().is_float() && v.fract() == 0.0 => {
-            OperandArg::Int(v as i64)
-        }
-        value => value,
-    };
-    out(x.0.pad(&widths, value.operand()))
 }
 
 /// One at each index along a new last axis, zero elsewhere; float32 by default.
@@ -598,9 +512,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        std_ matmul logical_and logical_or logical_xor where_ reshape permute
-        transpose swapaxes broadcast_to expand_dims concat stack split pad one_hot layer_norm
+        std_ matmul logical_and logical_or logical_xor reshape permute
+        transpose swapaxes broadcast_to expand_dims stack one_hot layer_norm
         cross_entropy _registry
     }
-    m.add("concatenate", m.getattr("concat")?)
+    Ok(())
 }

@@ -1,10 +1,11 @@
-//! Index expressions, as Python hands them to `__getitem__`.
+//! Index expressions, as Python hands them to `__getitem__` and `__setitem__`.
 
 use crate::data::as_tensor;
-use crate::errors::invalid;
-use girih::Index;
+use crate::errors::{IntoPy, invalid};
+use crate::tensor::PyTensor;
+use girih::{DType, Index, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PyInt, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 
 /// The entries of an index expression.
 pub fn entries(key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
@@ -18,14 +19,11 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
     if item.is_none() {
         return Ok(Index::NewAxis);
     }
-    if item.is_instance_of::<PyBool>() {
-        return Err(invalid(
-            "index: a bool is no position; use where(), or multiply by the mask, to choose by a \
-             condition",
-        ));
+    if let Ok(truth) = item.cast::<PyBool>() {
+        return Tensor::full(truth.is_true(), [], DType::Bool).map(Index::Mask).py();
     }
     if item.is_instance_of::<PyInt>() {
-        return Ok(Index::At(crate::args::integer(item)?));
+        return position(item).map(Index::At);
     }
     if item.is_instance_of::<PyEllipsis>() {
         return Ok(Index::Ellipsis);
@@ -39,17 +37,28 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
         return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step });
     }
     let tensor = as_tensor(item, None)?;
-    if !tensor.dtype().is_int() {
-        return Err(crate::errors::exception(
+    let numpys = !item.is_instance_of::<PyTensor>() && tensor.rank() == 0;
+    match tensor.dtype() {
+        DType::Bool => Ok(Index::Mask(tensor)),
+        // A NumPy scalar is a number like any other.
+        dtype if dtype.is_int() && numpys => position(item).map(Index::At),
+        dtype if dtype.is_int() => Ok(Index::Take(tensor)),
+        // A list of nothing is one of no positions.
+        _ if tensor.numel() == 0 && is_list(item) => {
+            tensor.astype(DType::I64).map(Index::Take).py()
+        }
+        dtype => Err(crate::errors::exception(
             "DTypeError",
             format!(
-                "index: a tensor of dtype {} cannot index; integers are expected. Use where() to \
-                 choose by a condition",
-                tensor.dtype()
+                "index: a tensor of dtype {dtype} cannot index; integers, which are positions, or \
+                 bool, which is a mask, are expected"
             ),
-        ));
+        )),
     }
-    Ok(Index::Take(tensor))
+}
+
+fn is_list(item: &Bound<'_, PyAny>) -> bool {
+    item.is_instance_of::<PyList>() || item.is_instance_of::<PyTuple>()
 }
 
 fn position(value: &Bound<'_, PyAny>) -> PyResult<i64> {

@@ -7,22 +7,23 @@ use girih::{CompilationInfo, CompileOptions, Graph, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-fn refs(tensors: &[Py<PyTensor>]) -> Vec<&Tensor> {
-    tensors.iter().map(|t| &t.get().0).collect()
+/// The handles' present values: a handle may be given another one while these are computed.
+fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
+    tensors.iter().map(|t| t.borrow(py).0.clone()).collect()
 }
 
 /// Computes tensors in one run. Returns: None.
 #[pyfunction]
 fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
-    let tensors = refs(&tensors);
-    py.detach(|| girih::eval(tensors)).py()
+    let tensors = values(py, &tensors);
+    py.detach(|| girih::eval(&tensors)).py()
 }
 
 /// Starts computing tensors and returns. Returns: None.
 #[pyfunction]
 fn async_eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
-    let tensors = refs(&tensors);
-    py.detach(|| girih::async_eval(tensors)).py()
+    let tensors = values(py, &tensors);
+    py.detach(|| girih::async_eval(&tensors)).py()
 }
 
 /// What a compilation came to.
@@ -97,21 +98,21 @@ fn compile_graph(
     tensors: Vec<Py<PyTensor>>,
     optimize: bool,
 ) -> PyResult<PyCompilationInfo> {
-    let tensors = refs(&tensors);
-    py.detach(|| girih::compile_graph(tensors, optimize)).map(PyCompilationInfo).py()
+    let tensors = values(py, &tensors);
+    py.detach(|| girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
 }
 
 /// Nodes, ops and bytes of what leads to tensors. Returns: tuple[int, int, int].
 #[pyfunction]
-fn graph_stats(tensors: Vec<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
-    let graph = girih::graph_of(refs(&tensors)).py()?;
+fn graph_stats(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
+    let graph = girih::graph_of(&values(py, &tensors)).py()?;
     Ok((graph.len(), graph.num_ops(), graph.estimated_memory_bytes()))
 }
 
 /// The graph that leads to tensors, as recorded, as text. Returns: str.
 #[pyfunction]
-fn graph_text(tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
-    Ok(girih::graph_of(refs(&tensors)).py()?.to_string())
+fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
+    Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
 /// A recording graph.

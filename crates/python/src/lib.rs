@@ -2,6 +2,8 @@
 //! while the library compiles and runs, and turns its errors into Python's. No logic lives here.
 
 mod args;
+mod arrange;
+mod assign;
 mod creation;
 mod data;
 mod dlpack;
@@ -11,6 +13,7 @@ mod functions;
 mod indexing;
 mod lazy;
 mod location;
+mod search;
 mod tensor;
 mod transform;
 
@@ -19,6 +22,8 @@ use pyo3::types::PyList;
 
 /// What only the package's own modules use. All else is public as `girih.…`.
 const INTERNAL: &[&str] = &[
+    "At",
+    "Indexed",
     "Memory",
     "Trace",
     "_registry",
@@ -50,6 +55,9 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dtype::register(m)?;
     functions::register(m)?;
     creation::register(m)?;
+    arrange::register(m)?;
+    assign::register(m)?;
+    search::register(m)?;
     data::register(m)?;
     dlpack::register(m)?;
     lazy::register(m)?;

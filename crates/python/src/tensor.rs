@@ -12,8 +12,9 @@ use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-/// A lazy tensor: a handle of a value that is computed when needed.
-#[pyclass(name = "Tensor", module = "girih", frozen)]
+/// A lazy tensor: a handle of a value that is computed when needed. Values do not change; a handle
+/// can be given another one, by assignment to a part of it or by an operator such as ``+=``.
+#[pyclass(name = "Tensor", module = "girih")]
 pub struct PyTensor(pub Tensor);
 
 /// The only device so far is the CPU; other names are errors rather than ignored.
@@ -234,6 +235,12 @@ impl PyTensor {
         self.0.index(&indexing::entries(key)?).map(PyTensor).py()
     }
 
+    fn __contains__(&self, value: OperandArg, py: Python<'_>) -> PyResult<bool> {
+        location::enter(py);
+        let found = self.0.eq(value.operand()).and_then(|same| same.any(None, false)).py()?;
+        py.detach(|| found.item::<bool>()).py()
+    }
+
     fn __len__(&self) -> PyResult<usize> {
         let shape = self.0.shape();
         let first = shape.first().copied();
@@ -424,7 +431,7 @@ impl PyTensor {
 
     /// Computes the value, now; returns the tensor itself.
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        let tensor = &slf.get().0;
+        let tensor = slf.borrow().0.clone();
         slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
         Ok(slf.clone())
     }

@@ -11,8 +11,12 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 struct PyTrace(Mutex<girih::Trace>);
 
-fn tensors(list: &[Py<PyTensor>]) -> Vec<&Tensor> {
-    list.iter().map(|t| &t.get().0).collect()
+fn tensors(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<Tensor> {
+    list.iter().map(|t| t.borrow(py).0.clone()).collect()
+}
+
+fn refs(list: &[Tensor]) -> Vec<&Tensor> {
+    list.iter().collect()
 }
 
 fn wrapped(list: Vec<Tensor>) -> Vec<PyTensor> {
@@ -43,10 +47,11 @@ impl PyTrace {
         args: Vec<Py<PyTensor>>,
     ) -> PyResult<(PyTensor, Vec<PyTensor>, Vec<PyTensor>)> {
         crate::location::enter(py);
-        let outputs: Vec<&Tensor> = std::iter::once(&output.get().0).chain(tensors(&aux)).collect();
+        let (aux, wrt, args) = (tensors(py, &aux), tensors(py, &wrt), tensors(py, &args));
+        let output = output.borrow(py).0.clone();
+        let outputs: Vec<&Tensor> = std::iter::once(&output).chain(&aux).collect();
         let trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut values, gradients) =
-            trace.gradients(&outputs, &tensors(&wrt), &tensors(&args)).py()?;
+        let (mut values, gradients) = trace.gradients(&outputs, &refs(&wrt), &refs(&args)).py()?;
         let aux = values.split_off(1);
         Ok((PyTensor(values.swap_remove(0)), wrapped(gradients), wrapped(aux)))
     }

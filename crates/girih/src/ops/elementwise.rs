@@ -91,6 +91,57 @@ pub(crate) fn int_literal(value: i64, dtype: DType) -> Result<Literal> {
     }
 }
 
+/// An operand as a tensor of a dtype into which it is put, as `astype` converts: reals into integers
+/// lose their fraction.
+///
+/// Errors: an integer that the dtype cannot hold, or a real number whose integer it cannot.
+#[track_caller]
+pub(crate) fn value_in(value: Operand<'_>, dtype: DType) -> Result<Tensor> {
+    if let (Operand::Float(v), true) = (value, dtype.is_int()) {
+        let (whole, bound) = (v.trunc(), (1u64 << 63) as f64);
+        if !(-bound..bound).contains(&whole) {
+            let (value, hint) = (v.to_string(), "only finite numbers in its range become integers");
+            return Err(girih_ir::Error::ScalarOutOfRange { value, dtype, hint }.into());
+        }
+        return Ok(Tensor::constant(int_literal(whole as i64, dtype)?, Shape::scalar()));
+    }
+    value.into_tensor(dtype).map(Cow::into_owned)
+}
+
+/// The order of kinds of numbers in which a result may be put back into an operand's dtype.
+fn kind(dtype: DType) -> u8 {
+    match dtype {
+        DType::Bool => 0,
+        d if d.is_int() => 1 + d.is_signed() as u8,
+        d if d.is_float() => 3,
+        _ => 4,
+    }
+}
+
+/// Fails unless an op on a tensor of `dtype` and the value gives numbers of a kind that the dtype
+/// may hold again: what an update in place needs (NumPy's "same kind").
+pub fn kept_dtype(
+    op: &'static str,
+    code: Option<OpCode>,
+    dtype: DType,
+    value: Operand<'_>,
+) -> Result<()> {
+    let logical = matches!(code, Some(OpCode::And | OpCode::Or | OpCode::Xor));
+    let extremum = matches!(code, Some(OpCode::Minimum | OpCode::Maximum));
+    let met = value.meet(dtype);
+    let result = match code {
+        Some(OpCode::Div) => met.to_float(),
+        _ if met == DType::Bool && !logical && !extremum => default_int(),
+        _ => met,
+    };
+    // A tensor of the dtype's own kind may be wider.
+    if kind(result) <= kind(dtype) {
+        return Ok(());
+    }
+    let expected = "a dtype that holds the result; convert the tensor with astype first";
+    Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into())
+}
+
 /// The dtype two operands meet in.
 fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> DType {
     match (a, b) {

@@ -1,6 +1,7 @@
 //! The tensor methods, by family. Each checks and converts what users may write (negative axes,
 //! scalars, mixed dtypes) and records ops of the registry.
 
+mod arrange;
 mod creation;
 mod elementwise;
 mod functional;
@@ -8,8 +9,13 @@ mod index;
 mod reduce;
 mod shape;
 
-pub use elementwise::{Operand, binary, where_};
-pub use index::Index;
+pub use arrange::{
+    PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
+    unstack, vstack,
+};
+pub(crate) use elementwise::value_in;
+pub use elementwise::{Operand, binary, kept_dtype, where_};
+pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
 pub use shape::{concat, split, stack};
 
 use girih_ir::DType;

@@ -153,9 +153,14 @@ impl Tensor {
                 return Err(Error::InvalidArgument("pad: the value must be a scalar".into()));
             }
         };
-        let dims: Vec<PadDim> =
-            widths.iter().map(|&(low, high)| PadDim { low, high, interior: 0 }).collect();
-        let attrs = Attrs::Pad(Arc::new((dims, literal.bits)));
+        let border = |&(low, high): &(usize, usize)| PadDim { low, high, interior: 0 };
+        self.padded(widths.iter().map(border).collect(), literal)
+    }
+
+    /// Elements of a value before, after and between the elements of each axis.
+    #[track_caller]
+    pub(crate) fn padded(&self, dims: Vec<PadDim>, value: Literal) -> Result<Tensor> {
+        let attrs = Attrs::Pad(Arc::new((dims, value.bits)));
         Tensor::record(Op::new(OpCode::Pad, attrs), &[self])
     }
 }

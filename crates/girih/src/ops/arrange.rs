@@ -1,0 +1,427 @@
+//! Elements in other places: rolled, repeated, on and off diagonals, side by side. All of it is made
+//! of views, placements and gathers, so that it is lazy and has gradients of any order.
+
+use super::index::{integers, of_integers};
+use super::shape::{concat, stack};
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::SliceDim;
+use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, Literal, Shape};
+
+fn invalid(reason: String) -> Error {
+    Error::InvalidArgument(reason)
+}
+
+fn bad_shape(op: &'static str, shape: Shape, reason: &str) -> Error {
+    girih_ir::Error::InvalidShape { op, shape, reason: reason.into() }.into()
+}
+
+/// How elements beyond the border follow from those inside, as NumPy's `pad` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PadMode {
+    /// The outermost element again.
+    Edge,
+    /// Mirrored at the outermost element, which is not repeated.
+    Reflect,
+    /// Mirrored at the border, so that the outermost element is repeated.
+    Symmetric,
+    /// From the other end.
+    Wrap,
+}
+
+impl Tensor {
+    /// Elements moved along axes by that many places, those beyond the end coming in at the start;
+    /// without axes in row-major order.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless there are as many shifts as axes, or one for all.
+    #[track_caller]
+    pub fn roll(&self, shifts: &[i64], axes: Option<&[i64]>) -> Result<Tensor> {
+        let Some(axes) = axes else {
+            let total = shifts.iter().fold(0i64, |sum, s| sum.wrapping_add(*s));
+            return self.reshape(&[-1])?.roll(&[total], Some(&[0]))?.reshaped(&self.shape());
+        };
+        if shifts.len() != axes.len() && shifts.len() != 1 {
+            let (given, wanted) = (shifts.len(), axes.len());
+            return Err(invalid(format!("roll: {given} shifts do not fit {wanted} axes")));
+        }
+        let mut out = self.clone();
+        for (i, &axis) in axes.iter().enumerate() {
+            let at = normalize_axis("roll", axis, self.rank())?;
+            let size = self.shape()[at];
+            let shift =
+                shifts[if shifts.len() == 1 { 0 } else { i }].rem_euclid(size.max(1) as i64);
+            if shift != 0 {
+                let cut = size - shift as usize;
+                let (head, tail) = (out.narrow(axis, 0, cut)?, out.narrow(axis, cut, size - cut)?);
+                out = concat(&[&tail, &head], axis)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// The tensor side by side with itself, `repeats[i]` times along axis `i`; axes are added in
+    /// front of whichever has fewer.
+    #[track_caller]
+    pub fn tile(&self, repeats: &[usize]) -> Result<Tensor> {
+        let rank = self.rank().max(repeats.len());
+        let front = |len: usize| std::iter::repeat_n(1, rank - len);
+        let own = self.shape();
+        let sizes: Vec<usize> = front(own.rank()).chain(own.iter().copied()).collect();
+        let counts: Vec<usize> = front(repeats.len()).chain(repeats.iter().copied()).collect();
+        let pairs = || sizes.iter().zip(&counts);
+        let result: Shape = pairs().map(|(s, c)| s.saturating_mul(*c)).collect();
+        result.check("tile", self.dtype())?;
+        let apart = self.reshaped(&pairs().flat_map(|(&s, _)| [1, s]).collect())?;
+        let stretched: Shape = pairs().flat_map(|(&s, &c)| [c, s]).collect();
+        apart.broadcast_to(stretched)?.reshaped(&result)
+    }
+
+    /// Each element that many times, next to each other along an axis, or in row-major order
+    /// without one.
+    #[track_caller]
+    pub fn repeat(&self, count: usize, axis: Option<i64>) -> Result<Tensor> {
+        let Some(axis) = axis else { return self.reshape(&[-1])?.repeat(count, Some(0)) };
+        let shape = self.shape();
+        let axis = normalize_axis("repeat", axis, shape.rank())?;
+        let result = shape.with_dim(axis, shape[axis].saturating_mul(count));
+        result.check("repeat", self.dtype())?;
+        let sizes = shape[..=axis].iter().chain([&count]).chain(&shape[axis + 1..]);
+        self.unsqueeze(axis as i64 + 1)?
+            .broadcast_to(sizes.copied().collect::<Shape>())?
+            .reshaped(&result)
+    }
+
+    /// Each slice along an axis as often as its count (one axis of integers) says. Evaluates the
+    /// counts, which decide the result's shape.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for negative counts; a shape error unless there is one
+    /// per slice.
+    #[track_caller]
+    pub fn repeat_each(&self, counts: &Tensor, axis: Option<i64>) -> Result<Tensor> {
+        let Some(axis) = axis else { return self.reshape(&[-1])?.repeat_each(counts, Some(0)) };
+        let shape = self.shape();
+        let at = normalize_axis("repeat", axis, shape.rank())?;
+        if !counts.dtype().is_int() {
+            let (op, dtype, expected) = ("repeat", counts.dtype(), "integers to repeat by");
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+        let values = integers(counts)?;
+        if let Some(negative) = values.iter().find(|&&v| v < 0) {
+            return Err(invalid(format!("repeat: counts must not be negative, got {negative}")));
+        }
+        if values.len() == 1 {
+            return self.repeat(values[0] as usize, Some(axis));
+        }
+        if counts.rank() != 1 || values.len() != shape[at] {
+            let (op, lhs, rhs) = ("repeat", shape, counts.shape());
+            let reason = format!("one count for each slice of axis {at} is expected");
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        let repeated = values.iter().enumerate().map(|(i, &n)| std::iter::repeat_n(i, n as usize));
+        self.take(&of_integers(&repeated.flatten().collect::<Vec<_>>())?, axis)
+    }
+
+    #[track_caller]
+    fn reshaped(&self, shape: &Shape) -> Result<Tensor> {
+        let sizes: Vec<i64> = shape.iter().map(|&s| s as i64).collect();
+        self.reshape(&sizes)
+    }
+
+    /// Axes `from` in the places `to`, the others in order.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless there are as many of both; an axis error for an
+    /// axis out of range or named twice.
+    #[track_caller]
+    pub fn moveaxis(&self, from: &[i64], to: &[i64]) -> Result<Tensor> {
+        let rank = self.rank();
+        if from.len() != to.len() {
+            let (a, b) = (from.len(), to.len());
+            return Err(invalid(format!("moveaxis: {a} axes do not fit {b} places")));
+        }
+        let axes = |list: &[i64]| -> Result<Vec<usize>> {
+            girih_ir::ops::reduce::axis_set("moveaxis", Some(list), rank)?;
+            Ok(list.iter().map(|&a| a.rem_euclid(rank.max(1) as i64) as usize).collect())
+        };
+        let (from, to) = (axes(from)?, axes(to)?);
+        let mut others = (0..rank).filter(|axis| !from.contains(axis));
+        let place = |i: usize| match to.iter().position(|&t| t == i) {
+            Some(k) => from[k] as i64,
+            None => others.next().expect("as many axes as places") as i64,
+        };
+        self.permute(&(0..rank).map(place).collect::<Vec<_>>())
+    }
+
+    /// Turned by `turns` right angles in the plane of two axes, from the first towards the second.
+    #[track_caller]
+    pub fn rot90(&self, turns: i64, axes: (i64, i64)) -> Result<Tensor> {
+        let (a, b) = axes;
+        girih_ir::ops::reduce::axis_set("rot90", Some(&[a, b]), self.rank())?;
+        match turns.rem_euclid(4) {
+            0 => Ok(self.clone()),
+            1 => self.flip(Some(&[b]))?.swapaxes(a, b),
+            2 => self.flip(Some(&[a, b])),
+            _ => self.swapaxes(a, b)?.flip(Some(&[b])),
+        }
+    }
+
+    #[track_caller]
+    fn triangle(&self, op: &'static str, k: i64, lower: bool) -> Result<Tensor> {
+        let shape = self.shape();
+        if shape.rank() < 2 {
+            return Err(bad_shape(op, shape, "a matrix, or a stack of them, is expected"));
+        }
+        let plane = Shape::from(&shape[shape.rank() - 2..]);
+        let rows = Tensor::iota(plane.clone(), 0, DType::I64)?.add(k)?;
+        let columns = Tensor::iota(plane, 1, DType::I64)?;
+        let kept = if lower { columns.le(&rows)? } else { columns.ge(&rows)? };
+        let zero = Tensor::constant(Literal::from_i64(self.dtype(), 0), Shape::scalar());
+        super::where_(&kept, self, &zero)
+    }
+
+    /// The elements of matrices on and below the `k`-th diagonal, zero above it.
+    #[track_caller]
+    pub fn tril(&self, k: i64) -> Result<Tensor> {
+        self.triangle("tril", k, true)
+    }
+
+    /// The elements of matrices on and above the `k`-th diagonal, zero below it.
+    #[track_caller]
+    pub fn triu(&self, k: i64) -> Result<Tensor> {
+        self.triangle("triu", k, false)
+    }
+
+    /// Ones on and below the `k`-th diagonal of an `n` by `m` matrix, zeros above it.
+    #[track_caller]
+    pub fn tri(n: usize, m: usize, k: i64, dtype: DType) -> Result<Tensor> {
+        Tensor::ones([n, m], dtype)?.tril(k)
+    }
+
+    /// The elements of two axes' `offset`-th diagonal, as the last axis of a view.
+    ///
+    /// Errors: an axis error unless two axes are named.
+    #[track_caller]
+    pub fn diagonal(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
+        let x = self.moveaxis(&[axis1, axis2], &[-2, -1])?;
+        let shape = x.shape();
+        let (outer, plane) = shape.split_at(shape.rank() - 2);
+        let (rows, columns) = (plane[0], plane[1]);
+        let (row, column) = (offset.min(0).unsigned_abs() as usize, offset.max(0) as usize);
+        let size = rows.saturating_sub(row).min(columns.saturating_sub(column));
+        let whole = outer.iter().map(|&size| SliceDim { start: 0, size, step: 1 });
+        let (start, step) = if size == 0 { (0, 1) } else { (row * columns + column, columns + 1) };
+        let flat = x.reshaped(&outer.iter().copied().chain([rows * columns]).collect())?;
+        flat.slice_dims(whole.chain([SliceDim { start, size, step }]).collect())
+    }
+
+    /// A matrix with the tensor (one axis) on its `k`-th diagonal; of a matrix, that diagonal.
+    ///
+    /// Errors: a shape error for other ranks.
+    #[track_caller]
+    pub fn diag(&self, k: i64) -> Result<Tensor> {
+        let shape = self.shape();
+        match shape.rank() {
+            1 => {}
+            2 => return self.diagonal(k, 0, 1),
+            _ => return Err(bad_shape("diag", shape, "one or two axes are expected")),
+        }
+        let (count, away) = (shape[0], k.unsigned_abs() as usize);
+        let n = count.saturating_add(away);
+        let square = Shape::from([n, n]);
+        square.check("diag", self.dtype())?;
+        let low = if k < 0 { away * n } else { away };
+        let high = match count {
+            0 => (n * n).saturating_sub(low),
+            _ => n * n - low - (count - 1) * (n + 1) - 1,
+        };
+        let widths = girih_ir::ops::PadDim { low, high, interior: n };
+        self.padded(vec![widths], Literal::from_i64(self.dtype(), 0))?.reshaped(&square)
+    }
+
+    /// The sum along a diagonal; integers as i64.
+    #[track_caller]
+    pub fn trace(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
+        self.diagonal(offset, axis1, axis2)?.sum(Some(&[-1]), false)
+    }
+
+    /// Differences of neighbours along an axis, `n` times over; of bool, whether they differ.
+    /// `prepend` and `append` are joined to the axis first.
+    #[track_caller]
+    pub fn diff(
+        &self,
+        n: usize,
+        axis: i64,
+        prepend: Option<&Tensor>,
+        append: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let at = normalize_axis("diff", axis, self.rank())?;
+        let mut parts = Vec::new();
+        let one = self.shape().with_dim(at, 1);
+        let border =
+            |t: &Tensor| if t.rank() == 0 { t.broadcast_to(one.clone()) } else { Ok(t.clone()) };
+        let (before, after) = (prepend.map(border).transpose()?, append.map(border).transpose()?);
+        parts.extend(before.as_ref());
+        parts.push(self);
+        parts.extend(after.as_ref());
+        let mut x = if parts.len() > 1 { concat(&parts, axis)? } else { self.clone() };
+        for _ in 0..n {
+            let size = x.shape()[at];
+            let rest = size.saturating_sub(1);
+            let (low, high) = (x.narrow(axis, 0, rest)?, x.narrow(axis, size - rest, rest)?);
+            x = if x.dtype() == DType::Bool { high.ne(&low)? } else { high.sub(&low)? };
+        }
+        Ok(x)
+    }
+
+    /// At least `rank` axes (up to three), as NumPy's `atleast_1d` to `atleast_3d` add them.
+    #[track_caller]
+    pub fn at_least(&self, rank: usize) -> Result<Tensor> {
+        match (self.rank(), rank) {
+            (0, 1) => self.reshape(&[1]),
+            (0, 2) => self.reshape(&[1, 1]),
+            (0, 3) => self.reshape(&[1, 1, 1]),
+            (1, 2) => self.unsqueeze(0),
+            (1, 3) => self.unsqueeze(0)?.unsqueeze(-1),
+            (2, 3) => self.unsqueeze(-1),
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// A border that follows from the elements inside: `widths[i]` before and after along axis `i`.
+    ///
+    /// Errors: a shape error unless there is one pair per axis, or if an axis to be widened is
+    /// empty.
+    #[track_caller]
+    pub fn pad_with(&self, widths: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
+        let shape = self.shape();
+        if widths.len() != shape.rank() {
+            let reason = format!("{} pairs of widths for {} axes", widths.len(), shape.rank());
+            return Err(bad_shape("pad", shape, &reason));
+        }
+        let mut out = self.clone();
+        for (axis, &(low, high)) in widths.iter().enumerate() {
+            if (low, high) == (0, 0) {
+                continue;
+            }
+            let size = shape[axis];
+            if size == 0 {
+                return Err(bad_shape("pad", shape, "an empty axis can only be padded by a value"));
+            }
+            let count = low.checked_add(size).and_then(|n| n.checked_add(high));
+            let count = count.unwrap_or(usize::MAX);
+            shape.with_dim(axis, count).check("pad", self.dtype())?;
+            let index = Tensor::iota([count], 0, DType::I64)?.sub(low as i64)?;
+            out = out.take(&inner_index(&index, size as i64, mode)?, axis as i64)?;
+        }
+        Ok(out)
+    }
+}
+
+/// The index inside an axis that each index beyond its border stands for.
+#[track_caller]
+fn inner_index(index: &Tensor, size: i64, mode: PadMode) -> Result<Tensor> {
+    let mirrored = |period: i64, last: i64| {
+        let at = index.remainder(period)?;
+        super::where_(&at.lt(size)?, &at, &at.neg()?.add(last)?)
+    };
+    match mode {
+        PadMode::Edge => index.maximum(0)?.minimum(size - 1),
+        PadMode::Wrap => index.remainder(size),
+        PadMode::Symmetric => mirrored(2 * size, 2 * size - 1),
+        PadMode::Reflect if size == 1 => index.mul(0),
+        PadMode::Reflect => mirrored(2 * (size - 1), 2 * (size - 1)),
+    }
+}
+
+/// Grids of coordinates: each tensor (one axis) stretched over the axes of all. `swapped` has the
+/// first two axes exchanged: NumPy's `xy`.
+///
+/// Errors: a shape error for a tensor of more axes.
+#[track_caller]
+pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
+    let mut sizes = Vec::with_capacity(tensors.len());
+    for t in tensors {
+        if t.rank() > 1 {
+            return Err(bad_shape("meshgrid", t.shape(), "tensors of one axis are expected"));
+        }
+        sizes.push(t.numel());
+    }
+    let swapped = swapped && tensors.len() > 1;
+    let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
+    let full: Shape = (0..sizes.len()).map(|axis| sizes[place(axis)]).collect();
+    let stretched = |(i, t): (usize, &&Tensor)| {
+        let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1 };
+        t.reshaped(&(0..sizes.len()).map(along).collect())?.broadcast_to(full.clone())
+    };
+    tensors.iter().enumerate().map(stretched).collect()
+}
+
+/// Tensors stretched to the shape they broadcast to.
+#[track_caller]
+pub fn broadcast_arrays(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let shapes: Vec<Shape> = tensors.iter().map(|t| t.shape()).collect();
+    let common = super::broadcast_shapes(&shapes)?;
+    tensors.iter().map(|t| t.broadcast_to(common.clone())).collect()
+}
+
+/// The slices along an axis, without it.
+#[track_caller]
+pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
+    let at = normalize_axis("unstack", axis, x.rank())?;
+    let slice = |i| x.narrow(axis, i, 1)?.squeeze(Some(&[axis]));
+    (0..x.shape()[at]).map(slice).collect()
+}
+
+/// Parts along an axis, as many as asked, whose sizes differ by one at most: the longer first.
+#[track_caller]
+pub fn array_split(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
+    let size = x.shape()[normalize_axis("array_split", axis, x.rank())?];
+    if count == 0 {
+        return Err(invalid("array_split: at least one part is needed".into()));
+    }
+    let part = |i| size / count + usize::from(i < size % count);
+    super::split(x, &(0..count).map(part).collect::<Vec<_>>(), axis)
+}
+
+/// Tensors after one another along the second axis, or the first if they have one axis.
+#[track_caller]
+pub fn hstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    let parts = raised(tensors, 1)?;
+    let axis = i64::from(parts.first().is_some_and(|t| t.rank() > 1));
+    concat(&parts.iter().collect::<Vec<_>>(), axis)
+}
+
+/// Tensors below one another along the first axis; those of one axis are rows.
+#[track_caller]
+pub fn vstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    concat(&raised(tensors, 2)?.iter().collect::<Vec<_>>(), 0)
+}
+
+/// Tensors behind one another along the third axis.
+#[track_caller]
+pub fn dstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    concat(&raised(tensors, 3)?.iter().collect::<Vec<_>>(), 2)
+}
+
+/// Tensors of one axis as columns of a matrix, beside those of two.
+#[track_caller]
+pub fn column_stack(tensors: &[&Tensor]) -> Result<Tensor> {
+    let column = |t: &&Tensor| if t.rank() < 2 { t.reshape(&[-1, 1]) } else { Ok((*t).clone()) };
+    let columns = tensors.iter().map(column).collect::<Result<Vec<_>>>()?;
+    concat(&columns.iter().collect::<Vec<_>>(), 1)
+}
+
+#[track_caller]
+fn raised(tensors: &[&Tensor], rank: usize) -> Result<Vec<Tensor>> {
+    tensors.iter().map(|t| t.at_least(rank)).collect()
+}
+
+/// The indices of a shape's elements: one row per axis (i64).
+#[track_caller]
+pub fn indices(shape: &Shape) -> Result<Tensor> {
+    let axes = (0..shape.rank()).map(|axis| Tensor::iota(shape.clone(), axis, DType::I64));
+    let axes = axes.collect::<Result<Vec<_>>>()?;
+    match axes.is_empty() {
+        true => Tensor::zeros([0], DType::I64),
+        false => stack(&axes.iter().collect::<Vec<_>>(), 0),
+    }
+}

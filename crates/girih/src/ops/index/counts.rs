@@ -1,0 +1,156 @@
+//! Counts of elements: by value, and by the interval they fall into.
+
+use super::search::integers;
+use crate::{Error, Result, Tensor};
+use girih_ir::{Attrs, DType, Op, OpCode};
+
+/// The intervals of a histogram.
+pub enum Bins<'a> {
+    /// That many, equal, over a range; without one, from the smallest element to the largest.
+    Equal {
+        /// How many.
+        count: usize,
+        /// Where the first begins and the last ends.
+        range: Option<(f64, f64)>,
+    },
+    /// Between neighbours of an ascending tensor of one axis.
+    Edges(&'a Tensor),
+}
+
+impl Tensor {
+    /// How often each of 0, 1, 2, … occurs among non-negative integers, or the sum of their
+    /// weights; `minlength` results at least. Evaluates the tensor, whose largest element decides
+    /// the result's length.
+    ///
+    /// Errors: a dtype error unless the tensor holds integers; a shape error unless it has one
+    /// axis, and the weights its shape; [`Error::InvalidArgument`] for negative elements.
+    #[track_caller]
+    pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
+        let (op, shape, dtype) = ("bincount", self.shape(), self.dtype());
+        if !dtype.is_int() {
+            let expected = "integers";
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+        if shape.rank() != 1 {
+            let reason = "a tensor of one axis is expected".into();
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let values = integers(self)?;
+        if let Some(negative) = values.iter().find(|&&v| v < 0) {
+            return Err(Error::InvalidArgument(format!(
+                "bincount: elements must not be negative, got {negative}"
+            )));
+        }
+        let length = values.iter().max().map_or(0, |&m| m as usize + 1).max(minlength);
+        match weights {
+            None => Tensor::ones(shape, DType::I64)?.gathered_into(self, length),
+            Some(weights) if weights.shape() == shape => {
+                weights.astype(weights.dtype().to_float())?.gathered_into(self, length)
+            }
+            Some(weights) => {
+                let reason = "the weights must have the tensor's shape".into();
+                let (lhs, rhs) = (shape, weights.shape());
+                Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
+            }
+        }
+    }
+
+    /// Zeros with these elements added at the given indices, both of one axis.
+    #[track_caller]
+    fn gathered_into(&self, indices: &Tensor, length: usize) -> Result<Tensor> {
+        let size = u32::try_from(length).map_err(|_| {
+            Error::InvalidArgument(format!("a result of {length} counts is too long"))
+        })?;
+        let op = Op::new(OpCode::ScatterAdd, Attrs::Scatter { axis: 0, size });
+        Tensor::record(op, &[indices, self])
+    }
+
+    /// The edges between a histogram's intervals, one more than there are, in the tensor's dtype
+    /// (f32 for integers).
+    ///
+    /// Errors: [`Error::InvalidArgument`] for no intervals or a range that is empty or not finite;
+    /// a shape error for edges that are not one axis of at least two.
+    #[track_caller]
+    pub fn histogram_bin_edges(&self, bins: &Bins<'_>) -> Result<Tensor> {
+        let dtype = self.dtype().to_float();
+        let (count, range) = match *bins {
+            Bins::Equal { count, range } => (count, range),
+            Bins::Edges(edges) if edges.rank() == 1 && edges.numel() >= 2 => {
+                return Ok(edges.clone());
+            }
+            Bins::Edges(edges) => {
+                let reason = "edges are one axis of at least two elements".into();
+                let (op, shape) = ("histogram", edges.shape());
+                return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+            }
+        };
+        if count == 0 {
+            return Err(Error::InvalidArgument("histogram: at least one bin is needed".into()));
+        }
+        let (low, high) = match range {
+            Some((low, high)) if low <= high && (high - low).is_finite() => {
+                (Tensor::full(low, [], dtype)?, Tensor::full(high, [], dtype)?)
+            }
+            Some((low, high)) => {
+                return Err(Error::InvalidArgument(format!(
+                    "histogram: the range must ascend and be finite, got {low} to {high}"
+                )));
+            }
+            None if self.numel() == 0 => (Tensor::zeros([], dtype)?, Tensor::ones([], dtype)?),
+            None => (self.min(None, false)?.astype(dtype)?, self.max(None, false)?.astype(dtype)?),
+        };
+        // A range of nothing is widened, as NumPy's.
+        let widen = low.eq(&high)?.astype(dtype)?.mul(0.5)?;
+        let (low, high) = (low.sub(&widen)?, high.add(&widen)?);
+        let step = high.sub(&low)?.div(count as f64)?;
+        let index = Tensor::iota([count + 1], 0, dtype)?;
+        let edges = index.mul(&step)?.add(&low)?;
+        crate::where_(&index.eq(count as f64)?, &high, &edges)
+    }
+
+    /// How many elements fall into each interval, or the sum of their weights; and the edges. The
+    /// last interval holds its upper edge too; elements outside all of them, and NaN, count for
+    /// none. With `density` the result is divided by its sum and the intervals' widths.
+    ///
+    /// Dtypes: i64; that of the weights, or of the edges with `density`.
+    ///
+    /// Errors: those of [`Tensor::histogram_bin_edges`]; a shape error for weights of another
+    /// shape.
+    #[track_caller]
+    pub fn histogram(
+        &self,
+        bins: &Bins<'_>,
+        weights: Option<&Tensor>,
+        density: bool,
+    ) -> Result<(Tensor, Tensor)> {
+        let edges = self.histogram_bin_edges(bins)?;
+        let count = edges.numel() - 1;
+        let dtype = self.dtype().promote(edges.dtype());
+        let (x, sorted) = (self.astype(dtype)?.reshape(&[-1])?, edges.astype(dtype)?);
+        let weights = match weights {
+            None => Tensor::ones(x.shape(), DType::I64)?,
+            Some(weights) if weights.shape() == self.shape() => weights.reshape(&[-1])?,
+            Some(weights) => {
+                let reason = "the weights must have the tensor's shape".into();
+                let (op, lhs, rhs) = ("histogram", self.shape(), weights.shape());
+                return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+            }
+        };
+        let at = x.counted_below(&sorted, true)?.sub(1)?;
+        let last = x.eq(&sorted.index(&[super::Index::At(-1)])?)?;
+        let at = crate::where_(&last, count as i64 - 1, &at)?;
+        let inside = at.ge(0)?.bitwise_and(&at.lt(count as i64)?)?;
+        let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
+        let at = crate::where_(&inside, &at, 0)?;
+        let total = counted.gathered_into(&at, count)?;
+        if !density {
+            return Ok((total, edges));
+        }
+        let total = total.astype(edges.dtype().to_float())?;
+        let sum = total.sum(None, false)?;
+        let end = |start, stop| super::Index::Slice { start, stop, step: 1 };
+        let widths =
+            edges.index(&[end(Some(1), None)])?.sub(&edges.index(&[end(None, Some(-1))])?)?;
+        Ok((total.div(&sum)?.div(&widths)?, edges))
+    }
+}

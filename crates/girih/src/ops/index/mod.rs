@@ -1,0 +1,245 @@
+//! Indexing: basic indices as lazy views, elements addressed by tensors of integers or by masks,
+//! and updates of what an index names.
+
+mod counts;
+mod plan;
+mod search;
+mod update;
+
+pub use counts::Bins;
+pub use search::{Unique, broadcast_shapes};
+pub(crate) use search::{integers, of_integers};
+pub use update::Update;
+
+use crate::{Result, Tensor};
+use girih_ir::ops::SliceDim;
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Shape};
+use plan::{Axis, Plan};
+
+/// One entry of an index expression, as in `x[i, a:b:c, ..., None]`.
+#[derive(Clone)]
+pub enum Index {
+    /// A single position; the axis disappears. Negative counts from the end.
+    At(i64),
+    /// `start:stop:step` with NumPy's rules for what is left out or out of range.
+    Slice {
+        /// First index.
+        start: Option<i64>,
+        /// Index before which to stop.
+        stop: Option<i64>,
+        /// Distance, not zero; negative runs backwards.
+        step: i64,
+    },
+    /// As many full axes as are needed.
+    Ellipsis,
+    /// A new axis of size one.
+    NewAxis,
+    /// Positions given by a tensor of integers. Several broadcast together, and their axes take the
+    /// place of the first; or come first, as in NumPy, where other entries lie between them or an
+    /// [`Index::At`].
+    Take(Tensor),
+    /// The positions where a tensor of bool is true, of as many axes as it has; one without axes
+    /// adds an axis of size one or zero.
+    Mask(Tensor),
+}
+
+impl Index {
+    /// The whole axis.
+    pub const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+}
+
+impl Tensor {
+    /// What an index expression names: a lazy view where it names no tensor, else a gather. Masks
+    /// are evaluated, for how many elements they choose is the result's shape.
+    ///
+    /// Errors: an index error for a position outside its axis (when the result is computed, if a
+    /// tensor gives it), too many indices, a mask that does not fit, or tensors that do not
+    /// broadcast; a dtype error for tensors of other dtypes than integers and bool;
+    /// [`crate::Error::InvalidArgument`] for a step of zero.
+    #[track_caller]
+    pub fn index(&self, entries: &[Index]) -> Result<Tensor> {
+        let plan = Plan::new("index", &self.shape(), entries)?;
+        let x = self.under(&plan.from)?;
+        let range = plan.range();
+        let out = match range {
+            None => x.part(&plan.outside(None))?,
+            // The other axes' parts are views, through which the gather reads.
+            Some((axis, last)) if axis == last => {
+                let Axis::Take(by) = &plan.axes[axis] else { unreachable!("found by range()") };
+                x.part(&plan.outside(range))?.take(&by.tensor, axis as i64)?
+            }
+            // A merge of axes needs them dense, so that the other parts are taken afterwards.
+            Some((first, last)) => {
+                let taken =
+                    x.merged(first, last)?.take(&plan.linear((first, last))?, first as i64)?;
+                let added = plan.common.rank() + plan.between((first, last)).len();
+                let outside = plan.outside(range);
+                let inner = &taken.shape()[first..first + added];
+                let whole = inner.iter().map(|&size| (SliceDim { start: 0, size, step: 1 }, false));
+                let parts = outside[..first].iter().copied().chain(whole);
+                taken.part(&parts.chain(outside[last + 1..].iter().copied()).collect::<Vec<_>>())?
+            }
+        };
+        let out = out.under(&plan.in_place().0)?;
+        match plan.order() {
+            None => Ok(out),
+            Some(order) => out.permuted(order),
+        }
+    }
+
+    /// The same elements under another shape, this tensor if it has it.
+    #[track_caller]
+    fn under(&self, shape: &Shape) -> Result<Tensor> {
+        if self.shape() == *shape {
+            return Ok(self.clone());
+        }
+        Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape.clone())), &[self])
+    }
+
+    #[track_caller]
+    fn permuted(&self, order: Vec<usize>) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::Permute, Attrs::perm(order)), &[self])
+    }
+
+    /// Axes `first..=last` as one.
+    #[track_caller]
+    fn merged(&self, first: usize, last: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let size = shape[first..=last].iter().product();
+        let sizes = shape[..first].iter().chain([&size]).chain(&shape[last + 1..]);
+        self.under(&sizes.copied().collect())
+    }
+
+    /// A part of each axis, some of them backwards; this tensor if that is all of it.
+    #[track_caller]
+    fn part(&self, parts: &[(SliceDim, bool)]) -> Result<Tensor> {
+        let out = match is_whole(parts, &self.shape()) {
+            true => self.clone(),
+            false => self.slice_dims(parts.iter().map(|p| p.0).collect())?,
+        };
+        out.flipped(parts)
+    }
+
+    /// The axes of backward parts reversed.
+    #[track_caller]
+    fn flipped(&self, parts: &[(SliceDim, bool)]) -> Result<Tensor> {
+        let backward = |(i, p): (usize, &(SliceDim, bool))| p.1.then_some(i);
+        let axes: AxisSet = parts.iter().enumerate().filter_map(backward).collect();
+        match axes.is_empty() {
+            true => Ok(self.clone()),
+            false => Tensor::record(Op::new(OpCode::Flip, Attrs::axes(axes, false)), &[self]),
+        }
+    }
+
+    /// Slices along an axis by index; the indices' axes replace it. Negative indices count from
+    /// the end; an index outside the axis is an error when the result is computed.
+    #[track_caller]
+    pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        let axis = normalize_axis("take", axis, self.rank())?;
+        Tensor::record(Op::new(OpCode::Take, Attrs::Axis(axis as u8)), &[self, indices])
+    }
+
+    /// One element per index along an axis, the other coordinates unchanged. The other axes
+    /// broadcast.
+    #[track_caller]
+    pub fn take_along_axis(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        let axis = normalize_axis("take_along_axis", axis, self.rank())?;
+        let (x, indices) = self.lanes("take_along_axis", indices, axis)?;
+        let op = Op::new(OpCode::TakeAlongAxis, Attrs::Axis(axis as u8));
+        Tensor::record(op, &[&x, &indices])
+    }
+
+    /// Rows that are one at the given index and zero elsewhere, on a new last axis. An index
+    /// outside `0..classes` gives a row of zeros.
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
+        if !self.dtype().is_int() {
+            let expected = "an integer dtype for the indices";
+            let (op, dtype) = ("one_hot", self.dtype());
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+        let columns = Tensor::iota([classes], 0, DType::I64)?;
+        self.astype(DType::I64)?.unsqueeze(-1)?.eq(&columns)?.astype(dtype)
+    }
+
+    /// This tensor and indices into its lanes along an axis, all other axes broadcast.
+    #[track_caller]
+    fn lanes(&self, op: &'static str, indices: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> {
+        let (shape, by) = (self.shape(), indices.shape());
+        if shape.rank() != by.rank() {
+            let reason = "tensor and indices must have as many axes".to_string();
+            let (lhs, rhs) = (shape, by);
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        let common = shape.with_dim(axis, 1).broadcast(&by.with_dim(axis, 1), op)?;
+        let x = self.broadcast_to(common.with_dim(axis, shape[axis]))?;
+        Ok((x, indices.broadcast_to(common.with_dim(axis, by[axis]))?))
+    }
+}
+
+/// True if the parts take everything, in whatever direction.
+fn is_whole(parts: &[(SliceDim, bool)], shape: &Shape) -> bool {
+    let whole = |(p, &size): (&(SliceDim, bool), &usize)| {
+        p.0.start == 0 && p.0.size == size && p.0.step == 1
+    };
+    parts.iter().zip(shape.iter()).all(whole)
+}
+
+impl Plan {
+    /// The positions, along the merged axes `first..=last`, of what the entries there name; the
+    /// tensors' axes come first, then those of the parts between them. Each index is checked
+    /// against its own axis.
+    #[track_caller]
+    fn linear(&self, (first, last): (usize, usize)) -> Result<Tensor> {
+        let between = self.between((first, last));
+        let (rank, count) = (self.common.rank(), between.len());
+        let full: Shape = self.common.iter().chain(&between).copied().collect();
+        let strides = Shape::from(&self.from[first..=last]).strides();
+        let (mut sum, mut fixed, mut seen): (Option<Tensor>, i64, usize) = (None, 0, 0);
+        for (axis, &stride) in (first..=last).zip(&strides) {
+            let stride = stride as i64;
+            let term = match &self.axes[axis] {
+                Axis::At(i) => {
+                    fixed += *i as i64 * stride;
+                    continue;
+                }
+                Axis::Take(by) => {
+                    let wrap = Op::new(OpCode::WrapIndex, Attrs::Size(self.from[axis]));
+                    let inside = match by.inside {
+                        true => by.tensor.clone(),
+                        false => Tensor::record(wrap, &[&by.tensor])?,
+                    };
+                    let shape = by.tensor.shape();
+                    let sizes = shape.iter().copied().chain(std::iter::repeat_n(1, count));
+                    inside.scaled(stride)?.under(&sizes.collect())?
+                }
+                &Axis::Part(dim, backward) => {
+                    let last = dim.size.saturating_sub(1) * dim.step;
+                    let (start, step) = match backward {
+                        true => (dim.start + last, -(dim.step as i64)),
+                        false => (dim.start, dim.step as i64),
+                    };
+                    fixed += start as i64 * stride;
+                    let iota = Tensor::iota(full.clone(), rank + seen, DType::I64)?;
+                    seen += 1;
+                    iota.scaled(step * stride)?
+                }
+            };
+            sum = Some(match sum {
+                None => term,
+                Some(sum) => sum.add(&term)?,
+            });
+        }
+        let sum = sum.expect("the first axis is indexed by a tensor");
+        let sum = if fixed == 0 { sum } else { sum.add(fixed)? };
+        sum.broadcast_to(full)
+    }
+}
+
+impl Tensor {
+    #[track_caller]
+    fn scaled(&self, factor: i64) -> Result<Tensor> {
+        if factor == 1 { Ok(self.clone()) } else { self.mul(factor) }
+    }
+}

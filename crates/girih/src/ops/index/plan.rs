@@ -1,0 +1,311 @@
+//! What an index expression means for a shape, by NumPy's rules: entries resolved axis by axis,
+//! masks turned into the positions they hold, and the place of the tensors' axes in the result.
+//! Reading and updating follow the same plan.
+
+use super::Index;
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::SliceDim;
+use girih_ir::{DType, Shape};
+
+/// What happens along one axis of the tensor as the plan sees it.
+pub(super) enum Axis {
+    /// A part, run through backwards if the flag is set.
+    Part(SliceDim, bool),
+    /// One position.
+    At(usize),
+    /// Positions given by a tensor.
+    Take(Positions),
+}
+
+/// Positions along one axis, given by a tensor.
+pub(super) struct Positions {
+    pub tensor: Tensor,
+    /// Known to lie inside the axis and not negative.
+    pub inside: bool,
+}
+
+/// One entry of the expression, in order, as it shows in the result.
+enum Slot {
+    NewAxis,
+    Axis(usize),
+}
+
+/// An index expression resolved against a shape.
+pub(super) struct Plan {
+    /// The indexed shape with the axes of each mask merged into one, and an axis of size one for
+    /// each mask without axes.
+    pub from: Shape,
+    /// One per axis of `from`.
+    pub axes: Vec<Axis>,
+    slots: Vec<Slot>,
+    /// Positions and tensors of positions have other entries between them: the tensors' axes then
+    /// come first.
+    split: bool,
+    /// The tensors' shapes, broadcast.
+    pub common: Shape,
+}
+
+/// What one axis comes to: the positive-step part, and whether to run through it backwards.
+fn resolve_slice(
+    start: Option<i64>,
+    stop: Option<i64>,
+    step: i64,
+    size: usize,
+) -> Result<(SliceDim, bool)> {
+    if step == 0 {
+        return Err(Error::InvalidArgument("slice: the step must not be zero".into()));
+    }
+    let n = size as i64;
+    let clamp = |i: i64, low: i64, high: i64| {
+        let i = if i < 0 { i.saturating_add(n) } else { i };
+        i.clamp(low, high)
+    };
+    let backward = step < 0;
+    let (low, high) = if backward { (-1, n - 1) } else { (0, n) };
+    let start = start.map_or(if backward { high } else { low }, |i| clamp(i, low, high));
+    let stop = stop.map_or(if backward { low } else { high }, |i| clamp(i, low, high));
+    let distance = if backward { start - stop } else { stop - start };
+    let stride = step.unsigned_abs();
+    let count = (distance.max(0) as u64).div_ceil(stride) as usize;
+    let first = match (backward, count) {
+        (_, 0) => 0,
+        (false, _) => start as usize,
+        (true, _) => start as usize - (count - 1) * stride as usize,
+    };
+    Ok((SliceDim { start: first, size: count, step: (stride as usize).min(size.max(1)) }, backward))
+}
+
+/// True if positions and tensors of positions have other entries between them.
+fn is_split(entries: &[Index]) -> bool {
+    let positions = |e: &Index| matches!(e, Index::At(_) | Index::Take(_) | Index::Mask(_));
+    let (first, last) = (entries.iter().position(positions), entries.iter().rposition(positions));
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    !entries[first..=last].iter().all(positions)
+}
+
+/// Axes of the indexed tensor that an entry takes up.
+fn taken_axes(entry: &Index) -> usize {
+    match entry {
+        Index::Ellipsis | Index::NewAxis => 0,
+        Index::At(_) | Index::Slice { .. } | Index::Take(_) => 1,
+        Index::Mask(mask) => mask.rank(),
+    }
+}
+
+/// Checks how many axes the entries take up; gives how many an ellipsis, or the end, stands for.
+fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Result<usize> {
+    let given: usize = entries.iter().map(taken_axes).sum();
+    if given > rank {
+        return Err(girih_ir::Error::TooManyIndices { op, given, rank }.into());
+    }
+    if entries.iter().filter(|e| matches!(e, Index::Ellipsis)).count() > 1 {
+        return Err(invalid(op, "only one ellipsis (...) may be given".into()));
+    }
+    Ok(rank - given)
+}
+
+fn invalid(op: &'static str, reason: String) -> Error {
+    girih_ir::Error::InvalidIndex { op, reason }.into()
+}
+
+impl Plan {
+    /// Resolves entries against a shape. Masks are evaluated: how many positions they hold decides
+    /// the shape of the result.
+    ///
+    /// Errors: index errors for positions outside their axis, too many indices, masks of other
+    /// sizes than the axes they choose from and tensors that do not broadcast together; a dtype
+    /// error for tensors that are neither integers nor bool.
+    pub fn new(op: &'static str, shape: &Shape, entries: &[Index]) -> Result<Plan> {
+        let spare = spare_axes(op, entries, shape.rank())?;
+        let mut plan = Plan {
+            from: Shape::scalar(),
+            axes: Vec::with_capacity(shape.rank()),
+            slots: Vec::with_capacity(entries.len() + spare),
+            split: false,
+            common: Shape::scalar(),
+        };
+        let mut axis = 0;
+        for entry in entries {
+            match entry {
+                Index::NewAxis => plan.slots.push(Slot::NewAxis),
+                Index::Ellipsis => {
+                    plan.whole(&shape[axis..axis + spare]);
+                    axis += spare;
+                }
+                Index::Mask(mask) => plan.mask(op, mask, axis, &shape[axis..])?,
+                entry => plan.axis(op, entry, axis, shape[axis])?,
+            }
+            axis += taken_axes(entry);
+        }
+        plan.whole(&shape[axis..]);
+        plan.split = is_split(entries);
+        Ok(plan)
+    }
+
+    fn push(&mut self, size: usize, axis: Axis) {
+        self.from.push(size);
+        self.slots.push(Slot::Axis(self.axes.len()));
+        self.axes.push(axis);
+    }
+
+    fn whole(&mut self, sizes: &[usize]) {
+        for &size in sizes {
+            self.push(size, Axis::Part(SliceDim { start: 0, size, step: 1 }, false));
+        }
+    }
+
+    fn axis(&mut self, op: &'static str, entry: &Index, axis: usize, size: usize) -> Result<()> {
+        match entry {
+            &Index::At(index) => {
+                let n = size as i64;
+                if !(-n..n).contains(&index) {
+                    let error = girih_ir::Error::IndexOutOfBounds { op, index, axis, size };
+                    return Err(error.into());
+                }
+                self.push(size, Axis::At(index.rem_euclid(n) as usize));
+            }
+            &Index::Slice { start, stop, step } => {
+                let (dim, backward) = resolve_slice(start, stop, step, size)?;
+                self.push(size, Axis::Part(dim, backward));
+            }
+            Index::Take(tensor) => {
+                if !tensor.dtype().is_int() {
+                    let expected = "integers or bool";
+                    let dtype = tensor.dtype();
+                    let error = girih_ir::Error::DTypeUnsupported { op, dtype, expected };
+                    return Err(error.into());
+                }
+                self.meet(op, &tensor.shape())?;
+                if size == 0 && tensor.numel() > 0 {
+                    let count = tensor.numel();
+                    return Err(girih_ir::Error::EmptyAxis { op, axis, count }.into());
+                }
+                let tensor = tensor.clone();
+                self.push(size, Axis::Take(Positions { tensor, inside: false }));
+            }
+            Index::Ellipsis | Index::NewAxis | Index::Mask(_) => unreachable!("handled before"),
+        }
+        Ok(())
+    }
+
+    fn mask(&mut self, op: &'static str, mask: &Tensor, axis: usize, rest: &[usize]) -> Result<()> {
+        check_mask(op, mask, axis, rest)?;
+        let tensor = match mask.rank() {
+            0 => {
+                let count = mask.truth()? as usize;
+                Tensor::zeros([count], DType::I64)?
+            }
+            _ => super::search::positions(mask)?,
+        };
+        self.meet(op, &tensor.shape())?;
+        let size = rest[..mask.rank()].iter().product();
+        self.push(size, Axis::Take(Positions { tensor, inside: true }));
+        Ok(())
+    }
+
+    /// Broadcasts a tensor's shape with those of the tensors before.
+    fn meet(&mut self, op: &'static str, shape: &Shape) -> Result<()> {
+        match self.common.broadcast(shape, op) {
+            Ok(common) => self.common = common,
+            Err(_) => {
+                let common = &self.common;
+                return Err(invalid(
+                    op,
+                    format!("tensors of indices of shapes {common} and {shape} do not broadcast"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// First and last axis of `from` indexed by a tensor, if any is.
+    pub fn range(&self) -> Option<(usize, usize)> {
+        let takes = |a: &Axis| matches!(a, Axis::Take(_));
+        let first = self.axes.iter().position(takes)?;
+        self.axes.iter().rposition(takes).map(|last| (first, last))
+    }
+
+    /// The part of each axis outside `range` (of every axis, without one), whole inside; and which
+    /// of them run backwards.
+    pub fn outside(&self, range: Option<(usize, usize)>) -> Vec<(SliceDim, bool)> {
+        let inside = |i: usize| range.is_some_and(|(first, last)| (first..=last).contains(&i));
+        let part = |(i, axis): (usize, &Axis)| match *axis {
+            _ if inside(i) => (SliceDim { start: 0, size: self.from[i], step: 1 }, false),
+            Axis::Part(dim, backward) => (dim, backward),
+            Axis::At(start) => (SliceDim { start, size: 1, step: 1 }, false),
+            Axis::Take(_) => unreachable!("axes indexed by tensors are inside the range"),
+        };
+        self.axes.iter().enumerate().map(part).collect()
+    }
+
+    /// Sizes of the parts that lie between the first and the last axis indexed by a tensor.
+    pub fn between(&self, (first, last): (usize, usize)) -> Vec<usize> {
+        let size = |axis: &Axis| match axis {
+            Axis::Part(dim, _) => Some(dim.size),
+            Axis::At(_) | Axis::Take(_) => None,
+        };
+        self.axes[first..=last].iter().filter_map(size).collect()
+    }
+
+    /// The shape of the result with the tensors' axes in the place of the first of them; and how
+    /// many axes come before those.
+    pub fn in_place(&self) -> (Shape, usize) {
+        let mut shape = Shape::scalar();
+        let mut before = None;
+        for slot in &self.slots {
+            match slot {
+                Slot::NewAxis => shape.push(1),
+                &Slot::Axis(axis) => match &self.axes[axis] {
+                    Axis::Part(dim, _) => shape.push(dim.size),
+                    Axis::At(_) => {}
+                    Axis::Take(_) if before.is_none() => {
+                        before = Some(shape.rank());
+                        self.common.iter().for_each(|&size| shape.push(size));
+                    }
+                    Axis::Take(_) => {}
+                },
+            }
+        }
+        (shape, before.unwrap_or(0))
+    }
+
+    /// The order of axes that brings the tensors' axes to their place in the result, if that is
+    /// another than where `in_place` has them.
+    pub fn order(&self) -> Option<Vec<usize>> {
+        let ((shape, before), count) = (self.in_place(), self.common.rank());
+        if !self.split || before == 0 || count == 0 {
+            return None;
+        }
+        Some(
+            (before..before + count).chain(0..before).chain(before + count..shape.rank()).collect(),
+        )
+    }
+
+    /// The shape of the result.
+    pub fn result(&self) -> Shape {
+        let (shape, _) = self.in_place();
+        match self.order() {
+            None => shape,
+            Some(order) => order.into_iter().map(|axis| shape[axis]).collect(),
+        }
+    }
+}
+
+/// Fails unless the mask has the sizes of the axes it chooses from.
+pub(super) fn check_mask(
+    op: &'static str,
+    mask: &Tensor,
+    axis: usize,
+    rest: &[usize],
+) -> Result<()> {
+    for (i, (&have, &want)) in mask.shape().iter().zip(rest).enumerate() {
+        if have != want {
+            let axis = axis + i;
+            return Err(invalid(
+                op,
+                format!("a mask of size {have} does not fit axis {axis} of size {want}"),
+            ));
+        }
+    }
+    Ok(())
+}

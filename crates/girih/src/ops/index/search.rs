@@ -1,0 +1,210 @@
+//! Where elements are that are not zero, which there are, and what follows from it. How many there
+//! are decides the shape of the result, so these functions evaluate their operand.
+
+use crate::{Result, Tensor};
+use girih_ir::{DType, Literal, Shape};
+
+/// The distinct elements of a tensor in ascending order, and where they come from.
+pub struct Unique {
+    /// The distinct elements, each as it occurs first. NaNs are distinct from each other, and last.
+    pub values: Tensor,
+    /// Where in the flattened tensor each occurs first (i64).
+    pub indices: Tensor,
+    /// For each element of the tensor, in its shape, the position of its value (i64).
+    pub inverse: Tensor,
+    /// How often each occurs (i64).
+    pub counts: Tensor,
+}
+
+/// The elements of a tensor as literals, in row-major order. Evaluates.
+fn literals(x: &Tensor) -> Result<Vec<Literal>> {
+    let (bytes, dtype) = (x.to_bytes()?, x.dtype());
+    let literal = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        Literal { dtype, bits: u64::from_le_bytes(word) }
+    };
+    Ok(bytes.chunks_exact(dtype.size()).map(literal).collect())
+}
+
+/// The integers a tensor holds. Evaluates.
+pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
+    x.astype(DType::I64)?.to_vec()
+}
+
+/// Integers as a tensor of one axis.
+pub(crate) fn of_integers(values: &[usize]) -> Result<Tensor> {
+    let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
+    Tensor::from_slice(&values, [values.len()])
+}
+
+/// Flat positions of the elements that are not zero.
+fn nonzero_positions(x: &Tensor) -> Result<Vec<usize>> {
+    let truth = x.astype(DType::Bool)?.to_bytes()?;
+    Ok(truth.iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i).collect())
+}
+
+/// Flat positions (i64, one axis) of the elements that are not zero.
+pub(super) fn positions(x: &Tensor) -> Result<Tensor> {
+    of_integers(&nonzero_positions(x)?)
+}
+
+/// Integers that order as the elements do, a complex number by its real part first; none for NaN.
+fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
+    let real = |v: f64| match v.is_nan() {
+        true => None,
+        // Both zeros are one value.
+        false => {
+            let bits = (v + 0.0).to_bits();
+            Some(if bits >> 63 == 0 { bits | 1 << 63 } else { !bits } as u128)
+        }
+    };
+    let key = |l: Literal| match l.dtype {
+        d if d.is_float() => real(l.as_f64()),
+        d if d.is_signed() => Some((l.as_i64() as u64 ^ 1 << 63) as u128),
+        _ => Some(l.bits as u128),
+    };
+    Ok(literals(x)?.into_iter().map(key).collect())
+}
+
+/// Positions of the elements in ascending order, equal ones in their own; NaNs last.
+pub(super) fn ascending(keys: &[Option<u128>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|&i| (keys[i].is_none(), keys[i]));
+    order
+}
+
+impl Tensor {
+    /// The indices of the elements that are not zero, in row-major order: for each axis one tensor
+    /// (i64, one axis). Evaluates the tensor.
+    ///
+    /// Errors: a shape error for a scalar; those of evaluation.
+    pub fn nonzero(&self) -> Result<Vec<Tensor>> {
+        let shape = self.shape();
+        if shape.rank() == 0 {
+            let (op, reason) = ("nonzero", "a scalar has no axes; reshape it to [1]".into());
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let found = nonzero_positions(self)?;
+        let along = |(&stride, &size): (&isize, &usize)| {
+            let coordinate = |&flat: &usize| flat / stride.max(1) as usize % size.max(1);
+            of_integers(&found.iter().map(coordinate).collect::<Vec<_>>())
+        };
+        shape.strides().iter().zip(shape.iter()).map(along).collect()
+    }
+
+    /// The indices of the elements that are not zero, one row (i64) for each. Evaluates the tensor.
+    #[track_caller]
+    pub fn argwhere(&self) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return Tensor::zeros([self.truth()? as usize, 0], DType::I64);
+        }
+        let columns = self.nonzero()?;
+        crate::stack(&columns.iter().collect::<Vec<_>>(), 1)
+    }
+
+    /// The positions in row-major order (i64) of the elements that are not zero. Evaluates the
+    /// tensor.
+    pub fn flatnonzero(&self) -> Result<Tensor> {
+        positions(self)
+    }
+
+    /// The slices along an axis, or the elements in row-major order without one, for which the
+    /// condition (one axis; missing entries are false) is not zero. Evaluates the condition.
+    ///
+    /// Errors: a shape error for a condition of another rank; an index error if it is too long.
+    #[track_caller]
+    pub fn compress(&self, condition: &Tensor, axis: Option<i64>) -> Result<Tensor> {
+        let shape = condition.shape();
+        if shape.rank() != 1 {
+            let (op, reason) = ("compress", "the condition must have one axis".into());
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let chosen = positions(condition)?;
+        match axis {
+            Some(axis) => self.take(&chosen, axis),
+            None => self.reshape(&[-1])?.take(&chosen, 0),
+        }
+    }
+
+    /// The elements, in row-major order, where the condition, of as many elements, is not zero.
+    /// Evaluates the condition.
+    #[track_caller]
+    pub fn extract(&self, condition: &Tensor) -> Result<Tensor> {
+        self.compress(&condition.reshape(&[-1])?, None)
+    }
+
+    /// The distinct elements and where they come from. Evaluates the tensor.
+    #[track_caller]
+    pub fn unique(&self) -> Result<Unique> {
+        let keys = order_keys(self)?;
+        let order = ascending(&keys);
+        let (mut firsts, mut counts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut inverse = vec![0; keys.len()];
+        for &i in &order {
+            let same = firsts.last().is_some_and(|&f| keys[i].is_some() && keys[f] == keys[i]);
+            match (same, counts.last_mut()) {
+                (true, Some(count)) => *count += 1,
+                _ => {
+                    firsts.push(i);
+                    counts.push(1);
+                }
+            }
+            inverse[i] = firsts.len() - 1;
+        }
+        let indices = of_integers(&firsts)?;
+        Ok(Unique {
+            values: self.reshape(&[-1])?.take(&indices, 0)?,
+            indices,
+            inverse: of_integers(&inverse)?.under(&self.shape())?,
+            counts: of_integers(&counts)?,
+        })
+    }
+
+    /// True where an element equals any of `test`'s; a NaN equals nothing. Evaluates `test` if it
+    /// is long.
+    #[track_caller]
+    pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
+        const SHORT: usize = 16;
+        let dtype = self.dtype().promote(test.dtype());
+        let (x, test) = (self.astype(dtype)?, test.astype(dtype)?.reshape(&[-1])?);
+        if test.numel() <= SHORT {
+            return x.unsqueeze(-1)?.eq(&test)?.any(Some(&[-1]), false);
+        }
+        let keys = order_keys(&test)?;
+        let order: Vec<usize> =
+            ascending(&keys).into_iter().filter(|&i| keys[i].is_some()).collect();
+        if order.is_empty() {
+            return Tensor::zeros(x.shape(), DType::Bool);
+        }
+        let sorted = test.take(&of_integers(&order)?, 0)?;
+        let at = x.counted_below(&sorted, false)?.minimum(order.len() as i64 - 1)?;
+        sorted.take(&at, 0)?.eq(&x)
+    }
+
+    /// How many elements of `sorted` (one axis, ascending, not empty) are less than each element,
+    /// or not greater if `equal`: a search by bisection, all elements at once. 0 for NaN.
+    #[track_caller]
+    pub(super) fn counted_below(&self, sorted: &Tensor, equal: bool) -> Result<Tensor> {
+        let count = sorted.numel() as i64;
+        let mut below = Tensor::zeros(self.shape(), DType::I64)?;
+        let mut step = 1i64 << (63 - (count as u64).leading_zeros() as i64);
+        while step > 0 {
+            let next = below.add(step)?;
+            let probe = sorted.take(&next.minimum(count)?.sub(1)?, 0)?;
+            let further = if equal { probe.le(self)? } else { probe.lt(self)? };
+            let further = further.bitwise_and(&next.le(count)?)?;
+            below = crate::where_(&further, &next, &below)?;
+            step /= 2;
+        }
+        Ok(below)
+    }
+}
+
+/// The shape some shapes broadcast to.
+///
+/// Errors: a shape error for shapes that do not broadcast together.
+pub fn broadcast_shapes(shapes: &[Shape]) -> Result<Shape> {
+    let together = |a: Shape, b: &Shape| a.broadcast(b, "broadcast_shapes");
+    Ok(shapes.iter().try_fold(Shape::scalar(), together)?)
+}

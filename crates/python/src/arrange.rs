@@ -1,0 +1,509 @@
+//! Functions that put elements in other places.
+
+use crate::args::{Axes, IntArg, OperandArg, TensorArg};
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, out};
+use crate::location;
+use crate::search::nonzero;
+use crate::tensor::PyTensor;
+use girih::{DType, Index, PadMode, Shape, Tensor, Update};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+/// What a function that gives several tensors returns.
+pub(crate) type Many = PyResult<Vec<PyTensor>>;
+
+/// Several tensors as Python's.
+pub(crate) fn many(result: girih::Result<Vec<Tensor>>) -> Many {
+    Ok(result.py()?.into_iter().map(PyTensor).collect())
+}
+
+fn refs(tensors: &[TensorArg]) -> Vec<&Tensor> {
+    tensors.iter().map(|t| &t.0).collect()
+}
+
+/// Sizes that are no sizes if negative.
+pub(crate) fn counts(op: &'static str, values: &[i64]) -> PyResult<Vec<usize>> {
+    Ok(Shape::from_signed(op, values).py()?.to_vec())
+}
+
+/// Elements moved along axes by that many places, those beyond the end coming in at the start;
+/// without axes in row-major order.
+#[pyfunction]
+#[pyo3(signature = (x, shift, axis=None))]
+fn roll(py: Python<'_>, x: TensorArg, shift: Axes, axis: Option<Axes>) -> Out {
+    location::enter(py);
+    let shift = shift.as_slice().ok_or_else(|| invalid("roll: a shift is needed"))?;
+    let axis = axis.unwrap_or_default();
+    // One shift for several axes, or several for one, as NumPy's broadcast.
+    let axes = match axis.as_slice() {
+        Some(&[one]) => Some(vec![one; shift.len()]),
+        axes => axes.map(<[i64]>::to_vec),
+    };
+    out(x.0.roll(shift, axes.as_deref()))
+}
+
+/// The tensor side by side with itself, so many times along each axis.
+#[pyfunction]
+fn tile(py: Python<'_>, x: TensorArg, repetitions: Axes) -> Out {
+    location::enter(py);
+    out(x.0.tile(&counts("tile", repetitions.as_slice().unwrap_or_default())?))
+}
+
+/// Each element repeated next to itself along an axis, or in row-major order: an int for all, or
+/// one for each slice, which are evaluated.
+#[pyfunction]
+#[pyo3(signature = (x, repeats, axis=None, *, dim=None))]
+fn repeat(
+    py: Python<'_>,
+    x: TensorArg,
+    repeats: &Bound<'_, PyAny>,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    let axis = crate::args::axes(axis, dim)?.single("repeat")?;
+    if repeats.is_instance_of::<PyInt>() {
+        let count = counts("repeat", &[crate::args::integer(repeats)?])?[0];
+        return out(x.0.repeat(count, axis));
+    }
+    let each = repeats.extract::<TensorArg>()?.0;
+    out(py.detach(|| x.0.repeat_each(&each, axis)))
+}
+
+/// Axes moved to other places, the others in order.
+#[pyfunction]
+fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Out {
+    location::enter(py);
+    let (from, to) = (source.as_slice(), destination.as_slice());
+    out(x.0.moveaxis(from.unwrap_or_default(), to.unwrap_or_default()))
+}
+
+/// Turned by k right angles in the plane of two axes, from the first towards the second.
+#[pyfunction]
+#[pyo3(signature = (x, k=IntArg(1), axes=(0, 1)))]
+fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: (i64, i64)) -> Out {
+    location::enter(py);
+    out(x.0.rot90(k.0, axes))
+}
+
+/// Elements reversed along the first axis.
+#[pyfunction]
+fn flipud(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.flip(Some(&[0])))
+}
+
+/// Elements reversed along the second axis.
+#[pyfunction]
+fn fliplr(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.flip(Some(&[1])))
+}
+
+/// The last two axes exchanged.
+#[pyfunction]
+fn matrix_transpose(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.swapaxes(-1, -2))
+}
+
+/// Axes in the given order.
+#[pyfunction]
+fn permute_dims(py: Python<'_>, x: TensorArg, axes: Axes) -> Out {
+    location::enter(py);
+    out(x.0.permute(axes.as_slice().unwrap_or_default()))
+}
+
+/// All elements along one axis.
+#[pyfunction]
+fn ravel(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.reshape(&[-1]))
+}
+
+macro_rules! triangles {
+    ($($name:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (x, /, *, k=IntArg(0)))]
+        fn $name(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+            location::enter(py);
+            out(x.0.$name(k.0))
+        })*
+    };
+}
+
+triangles! {
+    tril "Matrices with zeros above the k-th diagonal.",
+    triu "Matrices with zeros below the k-th diagonal.",
+}
+
+/// Ones on and below the k-th diagonal, zeros above; float32 by default.
+#[pyfunction]
+#[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
+fn tri(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
+    location::enter(py);
+    let shape = counts("tri", &[n.0, m.unwrap_or(n).0])?;
+    out(Tensor::tri(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+/// A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal.
+#[pyfunction]
+#[pyo3(signature = (x, k=IntArg(0)))]
+fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+    location::enter(py);
+    out(x.0.diag(k.0))
+}
+
+/// A matrix with all elements on its k-th diagonal.
+#[pyfunction]
+#[pyo3(signature = (x, k=IntArg(0)))]
+fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+    location::enter(py);
+    out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(k.0)))
+}
+
+/// The elements of two axes' diagonal, as the last axis.
+#[pyfunction]
+#[pyo3(signature = (x, offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
+fn diagonal(py: Python<'_>, x: TensorArg, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
+    location::enter(py);
+    out(x.0.diagonal(offset.0, axis1.0, axis2.0))
+}
+
+/// The sum along two axes' diagonal. Integers are summed in int64.
+#[pyfunction]
+#[pyo3(signature = (x, offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1), *, dtype=None))]
+fn trace(
+    py: Python<'_>,
+    x: TensorArg,
+    offset: IntArg,
+    axis1: IntArg,
+    axis2: IntArg,
+    dtype: Option<DTypeArg>,
+) -> Out {
+    location::enter(py);
+    let x = dtype.map_or(Ok(x.0.clone()), |d| x.0.astype(d.0)).py()?;
+    out(x.trace(offset.0, axis1.0, axis2.0))
+}
+
+/// Differences of neighbours along an axis, n times over; of bool, whether they differ. prepend and
+/// append are joined to the axis first.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis=IntArg(-1), n=IntArg(1), prepend=None, append=None))]
+fn diff(
+    py: Python<'_>,
+    x: TensorArg,
+    axis: IntArg,
+    n: IntArg,
+    prepend: Option<TensorArg>,
+    append: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let n = counts("diff", &[n.0])?[0];
+    let (prepend, append) = (prepend.map(|t| t.0), append.map(|t| t.0));
+    out(x.0.diff(n, axis.0, prepend.as_ref(), append.as_ref()))
+}
+
+/// Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
+/// Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (*tensors, indexing="xy"))]
+fn meshgrid(py: Python<'_>, tensors: Vec<TensorArg>, indexing: &str) -> Many {
+    location::enter(py);
+    let swapped = match indexing {
+        "xy" => true,
+        "ij" => false,
+        other => return Err(invalid(format!("meshgrid: indexing is 'xy' or 'ij', got '{other}'"))),
+    };
+    many(girih::meshgrid(&refs(&tensors), swapped))
+}
+
+/// Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition alone,
+/// its nonzero. Returns: Any.
+#[pyfunction]
+#[pyo3(name = "where", signature = (condition, x=None, y=None, /))]
+fn where_<'py>(
+    py: Python<'py>,
+    condition: TensorArg,
+    x: Option<OperandArg>,
+    y: Option<OperandArg>,
+) -> PyResult<Bound<'py, PyAny>> {
+    location::enter(py);
+    match (x, y) {
+        (Some(x), Some(y)) => {
+            let chosen = girih::where_(&condition.0, x.operand(), y.operand()).py()?;
+            Ok(Bound::new(py, PyTensor(chosen))?.into_any())
+        }
+        (None, None) => Ok(nonzero(py, condition)?.into_any()),
+        _ => Err(invalid("where: give both of x and y, or neither")),
+    }
+}
+
+/// Tensors one after the other along an axis; of None, all their elements. Dtypes promote.
+#[pyfunction]
+#[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
+fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    let axis = match dim {
+        Some(dim) => dim,
+        None => axis,
+    };
+    if let Some(axis) = axis.single("concat")? {
+        return out(girih::concat(&refs(&tensors), axis));
+    }
+    let flat =
+        tensors.iter().map(|t| t.0.reshape(&[-1])).collect::<girih::Result<Vec<_>>>().py()?;
+    out(girih::concat(&flat.iter().collect::<Vec<_>>(), 0))
+}
+
+/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
+/// Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, sections, axis=None, *, dim=None))]
+fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Option<Axes>) -> Many {
+    location::enter(sections.py());
+    let axis = crate::args::axis("split", axis, dim, 0)?;
+    if !sections.is_instance_of::<PyInt>() {
+        return split_at(&x.0, sections, axis);
+    }
+    let shape = x.0.shape();
+    let size = shape[girih::ir::shape::normalize_axis("split", axis, shape.rank()).py()?];
+    let count: usize = sections.extract().map_err(|_| {
+        invalid(format!("split: the number of parts must be positive, got {sections}"))
+    })?;
+    if count == 0 || !size.is_multiple_of(count) {
+        return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
+    }
+    many(girih::split(&x.0, &vec![size / count; count], axis))
+}
+
+/// The parts of an axis between indices, each from the one to the next.
+fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
+    let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
+    let cuts: Vec<i64> = sections.extract()?;
+    let part = |i: usize| {
+        let start = if i == 0 { None } else { Some(cuts[i - 1]) };
+        let mut entries = vec![Index::ALL; at];
+        entries.push(Index::Slice { start, stop: cuts.get(i).copied(), step: 1 });
+        x.index(&entries)
+    };
+    many((0..=cuts.len()).map(part).collect())
+}
+
+/// A border: one width, one (before, after), or one per axis. Its elements are a value, or with
+/// another mode follow from those inside: 'edge', 'reflect', 'symmetric', 'wrap', as NumPy's.
+#[pyfunction]
+#[pyo3(signature = (x, widths, mode=None, value=None, *, constant_values=None))]
+fn pad(
+    x: TensorArg,
+    widths: &Bound<'_, PyAny>,
+    mode: Option<&Bound<'_, PyAny>>,
+    value: Option<OperandArg>,
+    constant_values: Option<OperandArg>,
+) -> Out {
+    location::enter(widths.py());
+    let widths = pad_widths(widths, x.0.rank())?;
+    let named = mode.and_then(|m| m.extract::<String>().ok());
+    let value = match (mode, &named) {
+        // The value may stand in the mode's place.
+        (Some(mode), None) => Some(mode.extract::<OperandArg>()?),
+        _ => value.or(constant_values),
+    };
+    let mode = match named.as_deref() {
+        None | Some("constant") => None,
+        Some("edge") => Some(PadMode::Edge),
+        Some("reflect") => Some(PadMode::Reflect),
+        Some("symmetric") => Some(PadMode::Symmetric),
+        Some("wrap") => Some(PadMode::Wrap),
+        Some(other) => {
+            return Err(invalid(format!(
+                "pad: mode is 'constant', 'edge', 'reflect', 'symmetric' or 'wrap', got '{other}'"
+            )));
+        }
+    };
+    match (mode, value) {
+        (Some(mode), None) => out(x.0.pad_with(&widths, mode)),
+        (Some(_), Some(_)) => Err(invalid("pad: only the mode 'constant' takes a value")),
+        // The default, and any whole float, fits integers too.
+        (None, Some(OperandArg::Float(v))) if !x.0.dtype().is_float() && v.fract() == 0.0 => {
+            out(x.0.pad(&widths, v as i64))
+        }
+        (None, value) => {
+            let zero = OperandArg::Bool(false);
+            out(x.0.pad(&widths, value.as_ref().unwrap_or(&zero).operand()))
+        }
+    }
+}
+
+fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usize)>> {
+    if let Ok(width) = widths.extract::<usize>() {
+        return Ok(vec![(width, width); rank]);
+    }
+    if let Ok(pair) = widths.extract::<(usize, usize)>() {
+        return Ok(vec![pair; rank]);
+    }
+    match widths.extract::<Vec<(usize, usize)>>() {
+        // One pair stands for all axes.
+        Ok(pairs) if pairs.len() == 1 => Ok(vec![pairs[0]; rank]),
+        Ok(pairs) => Ok(pairs),
+        Err(_) => {
+            let found = widths.repr().map(|r| r.to_string()).unwrap_or_default();
+            Err(invalid(format!(
+                "pad: widths are one number, one (before, after), or one such pair per axis, none \
+                 negative; got {found}"
+            )))
+        }
+    }
+}
+
+/// Tensors stretched to the shape they broadcast to. Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (*tensors))]
+fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> Many {
+    location::enter(py);
+    many(girih::broadcast_arrays(&refs(&tensors)))
+}
+
+/// The shape that shapes broadcast to. Returns: tuple[int, ...].
+#[pyfunction]
+#[pyo3(signature = (*shapes))]
+fn broadcast_shapes<'py>(
+    py: Python<'py>,
+    shapes: Vec<crate::args::ShapeArg>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let shapes =
+        shapes.iter().map(|s| s.shape("broadcast_shapes")).collect::<PyResult<Vec<_>>>()?;
+    PyTuple::new(py, girih::broadcast_shapes(&shapes).py()?.iter())
+}
+
+/// The slices along an axis, without it. Returns: tuple[Tensor, ...].
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis=IntArg(0)))]
+fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'py, PyTuple>> {
+    location::enter(py);
+    PyTuple::new(py, many(girih::unstack(&x.0, axis.0))?)
+}
+
+/// Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for the
+/// indices to cut at. Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, sections, axis=IntArg(0)))]
+fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
+    location::enter(sections.py());
+    if sections.is_instance_of::<PyInt>() {
+        let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
+        return many(girih::array_split(&x.0, count, axis.0));
+    }
+    split_at(&x.0, sections, axis.0)
+}
+
+macro_rules! stacks {
+    ($($name:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        fn $name(py: Python<'_>, tensors: Vec<TensorArg>) -> Out {
+            location::enter(py);
+            out(girih::$name(&refs(&tensors)))
+        })*
+    };
+}
+
+stacks! {
+    hstack "Tensors one after the other along the second axis, or the only one.",
+    vstack "Tensors below one another along the first axis; those of one axis are rows.",
+    dstack "Tensors behind one another along the third axis.",
+    column_stack "Tensors of one axis as columns of a matrix, beside those of two.",
+}
+
+macro_rules! at_least {
+    ($($name:ident $rank:literal $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        fn $name(py: Python<'_>, x: TensorArg) -> Out {
+            location::enter(py);
+            out(x.0.at_least($rank))
+        })*
+    };
+}
+
+at_least! {
+    atleast_1d 1 "The tensor with at least one axis.",
+    atleast_2d 2 "The tensor with at least two axes.",
+    atleast_3d 3 "The tensor with at least three axes.",
+}
+
+/// The indices of a shape's elements, one row per axis. Dtype: int64.
+#[pyfunction]
+fn indices(py: Python<'_>, shape: crate::args::ShapeArg) -> Out {
+    location::enter(py);
+    out(girih::indices(&shape.shape("indices")?))
+}
+
+/// The tensor with one element per index along an axis replaced, position by position. A new
+/// tensor: x stays as it is.
+#[pyfunction]
+#[pyo3(signature = (x, indices, values, axis=None, *, dim=None))]
+fn put_along_axis(
+    py: Python<'_>,
+    x: TensorArg,
+    indices: TensorArg,
+    values: OperandArg,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    let axis = crate::args::axis("put_along_axis", axis, dim, -1)?;
+    out(x.0.put_along_axis(&indices.0, values.operand(), axis, Update::Set))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// All elements along one axis.
+    fn ravel(&self, py: Python<'_>) -> Out {
+        location::enter(py);
+        out(self.0.reshape(&[-1]))
+    }
+
+    /// Each element repeated next to itself along an axis, or in row-major order.
+    #[pyo3(signature = (repeats, axis=None, *, dim=None))]
+    fn repeat(
+        &self,
+        py: Python<'_>,
+        repeats: &Bound<'_, PyAny>,
+        axis: Option<Axes>,
+        dim: Option<Axes>,
+    ) -> Out {
+        repeat(py, TensorArg(self.0.clone()), repeats, axis, dim)
+    }
+
+    /// The elements of two axes' diagonal, as the last axis.
+    #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
+    fn diagonal(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
+        location::enter(py);
+        out(self.0.diagonal(offset.0, axis1.0, axis2.0))
+    }
+
+    /// The sum along two axes' diagonal. Integers are summed in int64.
+    #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
+    fn trace(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
+        location::enter(py);
+        out(self.0.trace(offset.0, axis1.0, axis2.0))
+    }
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        where_ concat split pad roll tile repeat moveaxis rot90 flipud fliplr matrix_transpose permute_dims ravel tril triu
+        tri diag diagflat diagonal trace diff meshgrid broadcast_arrays broadcast_shapes unstack
+        array_split hstack vstack dstack column_stack atleast_1d atleast_2d atleast_3d indices
+        put_along_axis
+    }
+    m.add("concatenate", m.getattr("concat")?)
+}

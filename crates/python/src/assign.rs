@@ -1,0 +1,209 @@
+//! Assignment: `x[index] = value`, operators such as `+=`, and the functions behind them,
+//! `x.at[index].set(value)`.
+//!
+//! A tensor's value never changes. Assignment makes a new value and gives it to the Python object on
+//! the left, so that every reference to that object sees it. Other objects keep theirs: unlike in
+//! NumPy, `y = x[0]` is no window onto `x`.
+
+use crate::args::OperandArg;
+use crate::data::as_tensor;
+use crate::errors::{IntoPy, exception};
+use crate::functions::{Out, out};
+use crate::tensor::PyTensor;
+use crate::{indexing, location};
+use girih::ir::OpCode;
+use girih::{Index, Operand, Tensor, Update};
+use pyo3::prelude::*;
+use std::time::{Duration, Instant};
+
+/// Longest wait for another thread that reads the object while it is to be assigned to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Gives a Python object another value. Waits for threads that compute its present one.
+fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
+    let start = Instant::now();
+    loop {
+        match object.try_borrow_mut() {
+            Ok(mut tensor) => {
+                tensor.0 = value;
+                return Ok(());
+            }
+            Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => object.py().detach(|| std::thread::sleep(Duration::from_micros(100))),
+        }
+    }
+}
+
+/// Fails unless an operator in place keeps the shape.
+fn same_shape(op: &'static str, old: &Tensor, new: &Tensor) -> PyResult<()> {
+    if old.shape() == new.shape() {
+        return Ok(());
+    }
+    let (lhs, rhs) = (old.shape(), new.shape());
+    let reason = "an operator in place keeps the shape of its left side (first)".into();
+    Err(girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }).py()
+}
+
+/// `object op= other`: the operator's result, in the dtype and shape that the object has.
+fn in_place(code: OpCode, object: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+    let old = object.borrow().0.clone();
+    let operand = match OperandArg::of(other)? {
+        Some(operand) => operand,
+        None => OperandArg::Tensor(as_tensor(other, None)?),
+    };
+    location::enter(object.py());
+    let op = code.def().name;
+    girih::kept_dtype(op, Some(code), old.dtype(), operand.operand()).py()?;
+    let new = girih::binary(code, Operand::Tensor(&old), operand.operand()).py()?;
+    same_shape(op, &old, &new)?;
+    rebind(object, new.astype(old.dtype()).py()?)
+}
+
+macro_rules! in_place_operators {
+    ($($name:ident $code:ident,)*) => {
+        #[pymethods]
+        impl PyTensor {
+            $(fn $name(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                in_place(OpCode::$code, slf, other)
+            })*
+        }
+    };
+}
+
+in_place_operators! {
+    __iadd__ Add,
+    __isub__ Sub,
+    __imul__ Mul,
+    __itruediv__ Div,
+    __ifloordiv__ FloorDivide,
+    __imod__ Remainder,
+    __iand__ And,
+    __ior__ Or,
+    __ixor__ Xor,
+}
+
+#[pymethods]
+impl PyTensor {
+    fn __ipow__(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, PyAny>,
+        _modulo: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        in_place(OpCode::Pow, slf, other)
+    }
+
+    fn __imatmul__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (old, other) = (slf.borrow().0.clone(), as_tensor(other, None)?);
+        location::enter(slf.py());
+        girih::kept_dtype("matmul", Some(OpCode::Mul), old.dtype(), Operand::Tensor(&other))
+            .py()?;
+        let new = old.matmul(&other).py()?;
+        same_shape("matmul", &old, &new)?;
+        rebind(slf, new.astype(old.dtype()).py()?)
+    }
+
+    fn __setitem__(
+        slf: &Bound<'_, Self>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let old = slf.borrow().0.clone();
+        let (entries, value) = (indexing::entries(key)?, value.extract::<OperandArg>()?);
+        location::enter(slf.py());
+        let update = || old.index_update(&entries, Update::Set, value.operand());
+        rebind(slf, if evaluates(&entries) { slf.py().detach(update) } else { update() }.py()?)
+    }
+
+    /// What ``x.at[index]`` names, to be read or updated: ``x.at[index].set(value)`` and its like
+    /// give a new tensor and leave ``x`` as it is. Returns: At.
+    #[getter]
+    fn at(&self) -> PyAt {
+        PyAt(self.0.clone())
+    }
+}
+
+/// True if an index may evaluate what it is made of.
+pub fn evaluates(entries: &[Index]) -> bool {
+    entries.iter().any(|e| matches!(e, Index::Mask(_)))
+}
+
+/// A tensor about to be indexed for an update.
+#[pyclass(name = "At", module = "girih._girih", frozen)]
+struct PyAt(Tensor);
+
+#[pymethods]
+impl PyAt {
+    /// Returns: Indexed.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyIndexed> {
+        Ok(PyIndexed { tensor: self.0.clone(), entries: indexing::entries(key)? })
+    }
+}
+
+/// The elements of a tensor that an index names.
+#[pyclass(name = "Indexed", module = "girih._girih", frozen)]
+struct PyIndexed {
+    tensor: Tensor,
+    entries: Vec<Index>,
+}
+
+impl PyIndexed {
+    fn update(&self, py: Python<'_>, update: Update, value: &OperandArg) -> Out {
+        location::enter(py);
+        let run = || self.tensor.index_update(&self.entries, update, value.operand());
+        out(if evaluates(&self.entries) { py.detach(run) } else { run() })
+    }
+}
+
+macro_rules! updates {
+    ($($name:ident $update:ident $doc:literal,)*) => {
+        #[pymethods]
+        impl PyIndexed {
+            $(#[doc = $doc]
+            fn $name(&self, py: Python<'_>, value: OperandArg) -> Out {
+                self.update(py, Update::$update, &value)
+            })*
+        }
+    };
+}
+
+updates! {
+    set Set "The tensor with these elements replaced; of several values for one element the last stays. Returns: Tensor.",
+    add Add "The tensor with the value added to these elements, as often as each is named. Returns: Tensor.",
+    subtract Subtract "The tensor with the value subtracted from these elements, as often as each is named. Returns: Tensor.",
+    multiply Multiply "The tensor with these elements multiplied by the value, as often as each is named. Returns: Tensor.",
+    divide Divide "The tensor with these elements divided by the value, as often as each is named. Returns: Tensor.",
+    power Power "The tensor with these elements raised to the value, as often as each is named. Returns: Tensor.",
+    min Min "The tensor with the smaller of each of these elements and the value. Returns: Tensor.",
+    max Max "The tensor with the larger of each of these elements and the value. Returns: Tensor.",
+}
+
+#[pymethods]
+impl PyIndexed {
+    /// These elements. Returns: Tensor.
+    fn get(&self, py: Python<'_>) -> Out {
+        location::enter(py);
+        out(self.tensor.index(&self.entries))
+    }
+
+    /// The tensor with these elements replaced by what a function gives for them, which must keep
+    /// their dtype. Returns: Tensor.
+    fn apply(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> Out {
+        let elements = self.get(py)?;
+        let dtype = elements.0.dtype();
+        let value: OperandArg = function.call1((Bound::new(py, elements)?,))?.extract()?;
+        if let OperandArg::Tensor(t) = &value
+            && t.dtype() != dtype
+        {
+            let message =
+                format!("apply: the function made {} of {dtype}; it must keep it", t.dtype());
+            return Err(exception("DTypeError", message));
+        }
+        self.update(py, Update::Set, &value)
+    }
+}
+
+/// Adds this file's classes.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyAt>()?;
+    m.add_class::<PyIndexed>()
+}

@@ -1,0 +1,203 @@
+//! Functions that find and count elements. How many there are is often the shape of the result: these
+//! evaluate.
+
+use crate::args::{Axes, IntArg, TensorArg};
+use crate::arrange::{counts, many};
+use crate::errors::IntoPy;
+use crate::functions::{Out, out};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::{Bins, Tensor, Unique};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+/// Where the elements are that are not zero: per axis, their indices. Evaluates x.
+/// Returns: tuple[Tensor, ...].
+#[pyfunction]
+pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
+    location::enter(py);
+    PyTuple::new(py, many(py.detach(|| x.0.nonzero()))?)
+}
+
+/// Where the elements are that are not zero: one row of indices for each. Evaluates x.
+#[pyfunction]
+fn argwhere(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(py.detach(|| x.0.argwhere()))
+}
+
+/// Positions in row-major order of the elements that are not zero. Evaluates x.
+#[pyfunction]
+fn flatnonzero(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(py.detach(|| x.0.flatnonzero()))
+}
+
+/// How many elements are not zero, over axes, all by default. Dtype: int64.
+#[pyfunction]
+#[pyo3(signature = (x, axis=None, keepdims=None, *, dim=None, keepdim=None))]
+fn count_nonzero(
+    py: Python<'_>,
+    x: TensorArg,
+    axis: Option<Axes>,
+    keepdims: Option<bool>,
+    dim: Option<Axes>,
+    keepdim: Option<bool>,
+) -> Out {
+    location::enter(py);
+    let keep = crate::args::keep(keepdims, keepdim)?;
+    out(x.0.count_nonzero(crate::args::axes(axis, dim)?.as_slice(), keep))
+}
+
+/// The slices along an axis, or the elements in row-major order, for which the condition holds.
+/// Evaluates the condition.
+#[pyfunction]
+#[pyo3(signature = (condition, x, axis=None))]
+fn compress(py: Python<'_>, condition: TensorArg, x: TensorArg, axis: Option<Axes>) -> Out {
+    location::enter(py);
+    let axis = axis.unwrap_or_default().single("compress")?;
+    out(py.detach(|| x.0.compress(&condition.0, axis)))
+}
+
+/// The elements, in row-major order, for which the condition holds. Evaluates the condition.
+#[pyfunction]
+fn extract(py: Python<'_>, condition: TensorArg, x: TensorArg) -> Out {
+    location::enter(py);
+    out(py.detach(|| x.0.extract(&condition.0)))
+}
+
+fn unique_of(py: Python<'_>, x: &TensorArg) -> PyResult<Unique> {
+    location::enter(py);
+    py.detach(|| x.0.unique()).py()
+}
+
+/// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x.
+#[pyfunction]
+fn unique_values(py: Python<'_>, x: TensorArg) -> Out {
+    Ok(PyTensor(unique_of(py, &x)?.values))
+}
+
+/// A named tuple of the module `girih.results`.
+fn named<'py>(py: Python<'py>, name: &str, fields: Vec<Tensor>) -> PyResult<Bound<'py, PyAny>> {
+    let fields = PyTuple::new(py, fields.into_iter().map(PyTensor))?;
+    py.import("girih.results")?.getattr(name)?.call1(fields)
+}
+
+/// The distinct elements in ascending order, and how often each occurs. Evaluates x.
+/// Returns: UniqueCounts.
+#[pyfunction]
+fn unique_counts<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
+    let unique = unique_of(py, &x)?;
+    named(py, "UniqueCounts", vec![unique.values, unique.counts])
+}
+
+/// The distinct elements in ascending order, and for each element of x its position among them.
+/// Evaluates x. Returns: UniqueInverse.
+#[pyfunction]
+fn unique_inverse<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
+    let unique = unique_of(py, &x)?;
+    named(py, "UniqueInverse", vec![unique.values, unique.inverse])
+}
+
+/// The distinct elements in ascending order, where each occurs first, for each element of x its
+/// position among them, and how often each occurs. Evaluates x. Returns: UniqueAll.
+#[pyfunction]
+fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
+    let Unique { values, indices, inverse, counts } = unique_of(py, &x)?;
+    named(py, "UniqueAll", vec![values, indices, inverse, counts])
+}
+
+/// Whether each element of x is among those of test; with invert, whether it is not. Dtype: bool.
+#[pyfunction]
+#[pyo3(signature = (x, test, /, *, invert=false))]
+fn isin(py: Python<'_>, x: TensorArg, test: TensorArg, invert: bool) -> Out {
+    location::enter(py);
+    let found = py.detach(|| x.0.isin(&test.0)).py()?;
+    if invert { out(found.logical_not()) } else { Ok(PyTensor(found)) }
+}
+
+/// How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x.
+#[pyfunction]
+#[pyo3(signature = (x, weights=None, minlength=IntArg(0)))]
+fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength: IntArg) -> Out {
+    location::enter(py);
+    let (weights, minlength) = (weights.map(|w| w.0), counts("bincount", &[minlength.0])?[0]);
+    out(py.detach(|| x.0.bincount(weights.as_ref(), minlength)))
+}
+
+/// Bins as NumPy takes them: how many, or edges.
+enum BinsArg {
+    Count(usize),
+    Edges(Tensor),
+}
+
+impl BinsArg {
+    fn of(bins: Option<&Bound<'_, PyAny>>) -> PyResult<BinsArg> {
+        match bins {
+            None => Ok(BinsArg::Count(10)),
+            Some(bins) if bins.is_instance_of::<PyInt>() => {
+                Ok(BinsArg::Count(counts("histogram", &[crate::args::integer(bins)?])?[0]))
+            }
+            Some(bins) => Ok(BinsArg::Edges(bins.extract::<TensorArg>()?.0)),
+        }
+    }
+
+    fn bins(&self, range: Option<(f64, f64)>) -> Bins<'_> {
+        match self {
+            &BinsArg::Count(count) => Bins::Equal { count, range },
+            BinsArg::Edges(edges) => Bins::Edges(edges),
+        }
+    }
+}
+
+/// Edges of intervals: a number of equal ones over a range, by default that of x; or edges given.
+#[pyfunction]
+#[pyo3(signature = (x, bins=None, range=None))]
+fn histogram_bin_edges(
+    py: Python<'_>,
+    x: TensorArg,
+    bins: Option<&Bound<'_, PyAny>>,
+    range: Option<(f64, f64)>,
+) -> Out {
+    location::enter(py);
+    out(x.0.histogram_bin_edges(&BinsArg::of(bins)?.bins(range)))
+}
+
+/// How many elements fall into each interval, or the sum of their weights; and the edges.
+/// Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, bins=None, range=None, density=false, weights=None))]
+fn histogram(
+    py: Python<'_>,
+    x: TensorArg,
+    bins: Option<&Bound<'_, PyAny>>,
+    range: Option<(f64, f64)>,
+    density: bool,
+    weights: Option<TensorArg>,
+) -> PyResult<(PyTensor, PyTensor)> {
+    location::enter(py);
+    let (bins, weights) = (BinsArg::of(bins)?, weights.map(|w| w.0));
+    let (counts, edges) = x.0.histogram(&bins.bins(range), weights.as_ref(), density).py()?;
+    Ok((PyTensor(counts), PyTensor(edges)))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Where the elements are that are not zero: per axis, their indices. Evaluates.
+    /// Returns: tuple[Tensor, ...].
+    fn nonzero<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        nonzero(py, TensorArg(self.0.clone()))
+    }
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        nonzero argwhere flatnonzero count_nonzero compress extract unique_values unique_counts
+        unique_inverse unique_all isin bincount histogram_bin_edges histogram
+    }
+    Ok(())
+}
