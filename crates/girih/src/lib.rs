@@ -52,5 +52,5 @@ pub use program::{
     CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,
     options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
 };
-pub use tensor::Tensor;
+pub use tensor::{NodeKind, Tensor};
 pub use transform::{Trace, grad, value_and_grad};

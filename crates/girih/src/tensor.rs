@@ -3,6 +3,7 @@
 use crate::location;
 use crate::node::{Node, State};
 use crate::{Result, context};
+use girih_ir::ops::Category;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::Value;
 use std::sync::Arc;
@@ -14,6 +15,19 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
+}
+
+/// What a node is in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// All elements one value.
+    Constant,
+    /// Trainable data.
+    Parameter,
+    /// Data from outside.
+    Input,
+    /// What an op gives: everything else.
+    Intermediate,
 }
 
 impl Tensor {
@@ -100,6 +114,53 @@ impl Tensor {
     /// Name of the op that makes the tensor.
     pub fn op_name(&self) -> &'static str {
         self.node.code().def().name
+    }
+
+    /// The op that makes the tensor, with its attributes.
+    pub fn op(&self) -> Op {
+        self.node.op()
+    }
+
+    /// The kind of op that makes the tensor.
+    pub fn category(&self) -> Category {
+        self.node.code().def().category()
+    }
+
+    /// What the node is in its graph.
+    pub fn kind(&self) -> NodeKind {
+        match self.node.code() {
+            OpCode::Constant => NodeKind::Constant,
+            OpCode::Parameter => NodeKind::Parameter,
+            OpCode::Input => NodeKind::Input,
+            _ => NodeKind::Intermediate,
+        }
+    }
+
+    /// The operands: of a leaf, and once the value is there, none.
+    pub fn inputs(&self) -> Vec<Tensor> {
+        let mut inputs = Vec::new();
+        self.node.state().for_each_input(|node| inputs.push(Tensor { node: node.clone() }));
+        inputs
+    }
+
+    /// The tensors recorded in this thread's graph that are still to be computed from this one,
+    /// each once per operand that it is. What nobody holds any more is no user.
+    ///
+    /// Cost: a walk over the graph's live nodes.
+    pub fn users(&self) -> Vec<Tensor> {
+        let uses = |user: Tensor| {
+            let count = user.inputs().iter().filter(|input| input.is_same(self)).count();
+            std::iter::repeat_n(user, count)
+        };
+        context::current_graph().live().into_iter().flat_map(uses).collect()
+    }
+
+    /// The value of a constant's elements; nothing for other nodes.
+    pub fn constant_value(&self) -> Option<Literal> {
+        match (self.node.is_constant(), self.node.attrs()) {
+            (true, &Attrs::Value(bits)) => Some(Literal { dtype: self.dtype(), bits }),
+            _ => None,
+        }
     }
 
     /// The node's number in the graph that recorded it.

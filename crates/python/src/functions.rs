@@ -257,12 +257,8 @@ both! {
         }
     }
 
-    /// Elements limited to ``min..max``; either may be missing.
+    /// Elements limited to ``min..max``; either or both may be missing.
     fn clip(x, py, min: Option<OperandArg> = None, max: Option<OperandArg> = None) {
-        let bound = |b: &Option<OperandArg>| b.is_some();
-        if !bound(&min) && !bound(&max) {
-            return Err(invalid("clip: give at least one of min and max"));
-        }
         out(x.clip(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
     }
 

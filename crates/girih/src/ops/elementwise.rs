@@ -5,7 +5,7 @@
 //! i64), and must fit it. Division and functions of real numbers turn integers into f32.
 
 use super::default_int;
-use crate::{Error, Result, Tensor};
+use crate::{Result, Tensor};
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
 use std::borrow::Cow;
 
@@ -322,9 +322,7 @@ impl Tensor {
         binary(OpCode::Div, Operand::Float(1.0), Operand::Tensor(self))
     }
 
-    /// Each element limited to `[min, max]`; either bound may be left out. NaN stays NaN.
-    ///
-    /// Errors: [`Error::InvalidArgument`] if both are left out.
+    /// Each element limited to `[min, max]`; either bound or both may be left out. NaN stays NaN.
     #[track_caller]
     pub fn clip(&self, min: Option<Operand<'_>>, max: Option<Operand<'_>>) -> Result<Tensor> {
         let lower = |x: &Tensor, min| binary(OpCode::Maximum, Operand::Tensor(x), min);
@@ -333,9 +331,7 @@ impl Tensor {
             (Some(min), Some(max)) => upper(&lower(self, min)?, max),
             (Some(min), None) => lower(self, min),
             (None, Some(max)) => upper(self, max),
-            (None, None) => {
-                Err(Error::InvalidArgument("clip: give at least one of min and max".into()))
-            }
+            (None, None) => Ok(self.clone()),
         }
     }
 

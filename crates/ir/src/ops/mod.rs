@@ -450,7 +450,10 @@ mod tests {
                 graph.verify().unwrap();
                 let values = crate::reference::evaluate(&graph, &sample.inputs).unwrap();
                 assert_eq!(values[0].spec(), &spec, "{}", def.name);
-                assert!(graph.to_string().contains(&format!(" = {}(", def.name)), "{graph}");
+                let text = graph.to_string();
+                assert!(text.contains(&format!(" = {}(", def.name)), "{text}");
+                let read = crate::Graph::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+                assert_eq!(read, graph, "{text}");
             }
         }
     }
