@@ -26,6 +26,7 @@ from .errors import (
     ShapeError,
     TracedValueError,
 )
+from .explanation import Explanation, explain
 from .lazy import (
     async_eval,
     cache_stats,
@@ -64,6 +65,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "EvaluationError",
+    "Explanation",
     "GirihError",
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
@@ -83,6 +85,7 @@ __all__ = [
     "e",
     "errors",
     "eval",
+    "explain",
     "finfo",
     "get_graph_stats",
     "grad",

@@ -1027,6 +1027,8 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one."""
+def explain_tensors(tensors: Sequence[_TensorLike]) -> tuple[str, str]:
+    """What evaluating tensors would do, as text and as JSON."""
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
 def extract(condition: _TensorLike, x: _TensorLike) -> Tensor:

@@ -29,16 +29,16 @@ impl Backend for HostBackend {
 }
 
 /// Kernels are made of primitives, so composites are decomposed whatever else is switched off.
-fn passes(options: CompileOptions) -> OptOptions {
+pub(crate) fn passes(options: CompileOptions) -> OptOptions {
     OptOptions::from_bits(options.passes).with(PassFlag::Decompose)
 }
 
-fn compile_error(error: impl std::fmt::Display) -> Error {
+pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
     Error::Compile(error.to_string())
 }
 
 /// The passes drop arguments that nothing needs; the plan takes the original ones all the same.
-fn renumber_arguments(program: &mut Program, kept: &[usize]) {
+pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
     for buffer in &mut program.buffers {
         if let BufferKind::Argument(i) = &mut buffer.kind {
             *i = kept[*i];
@@ -88,11 +88,11 @@ fn plan(graph: &Graph, optimized: &Graph, program: Program) -> ExecutionPlan {
     ExecutionPlan {
         operations,
         binaries,
-        programs: Vec::new(),
         buffers,
         temporary_bytes,
         arguments: arguments.collect(),
         outputs,
+        ..ExecutionPlan::default()
     }
 }
 

@@ -8,12 +8,14 @@
 
 mod backend;
 mod device;
+mod explain;
 mod kernel;
 mod matmul;
 pub mod pool;
 
 pub use backend::{Explanation, HostBackend, explain};
 pub use device::HostDevice;
+pub use explain::{Anatomy, anatomy};
 pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
 

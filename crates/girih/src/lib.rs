@@ -20,6 +20,7 @@ mod data;
 mod display;
 mod error;
 mod eval;
+pub mod explain;
 pub mod location;
 pub mod nn;
 mod node;
@@ -36,6 +37,7 @@ pub use cut::graph_of;
 pub use data::Element;
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
+pub use explain::{Explanation, explain, explain_graph};
 // The layers below, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;

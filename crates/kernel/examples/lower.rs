@@ -109,8 +109,9 @@ fn main() -> Result<()> {
     let graph = step()?;
     let explained = lower_explained(&graph, FusionOptions::ALL).expect("the graph is primitive");
     println!("{}", explained.program);
-    for (node, reason) in &explained.refusals {
-        println!("{node} = {}: {reason:?}", graph.node(*node).op.name());
+    for refused in &explained.refusals {
+        let (node, reason) = (refused.node, refused.reason);
+        println!("{node} = {}: {reason:?}", graph.node(node).op.name());
     }
     let mut best = f64::INFINITY;
     for _ in 0..2000 {

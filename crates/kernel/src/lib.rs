@@ -5,6 +5,7 @@
 //! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
 //! executor is handed their addresses.
 
+mod estimate;
 pub mod exec;
 pub mod fuse;
 pub mod ir;
@@ -13,8 +14,9 @@ pub mod philox;
 pub mod text;
 pub mod verify;
 
+pub use estimate::Traffic;
 pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
-pub use fuse::{Explained, FusionOptions, LowerError, Refusal, lower, lower_explained};
+pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp,
     Store, Val,

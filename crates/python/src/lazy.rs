@@ -115,6 +115,13 @@ fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
     Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
+/// What evaluating tensors would do, as text and as JSON. Returns: tuple[str, str].
+#[pyfunction]
+fn explain_tensors(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(String, String)> {
+    let tensors = refs(&tensors);
+    py.detach(|| girih::explain(tensors).map(|e| (e.to_string(), e.to_json()))).py()
+}
+
 /// A recording graph.
 #[pyclass(name = "Graph", module = "girih", frozen, eq)]
 #[derive(Clone, PartialEq)]
@@ -276,6 +283,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(eval_many, m)?)?;
     m.add_function(wrap_pyfunction!(async_eval_many, m)?)?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(explain_tensors, m)?)?;
     m.add_function(wrap_pyfunction!(graph_stats, m)?)?;
     m.add_function(wrap_pyfunction!(graph_text, m)?)?;
     m.add_function(wrap_pyfunction!(create_graph, m)?)?;

@@ -38,6 +38,7 @@ const INTERNAL: &[&str] = &[
     "create_graph",
     "current_graph",
     "eval_many",
+    "explain_tensors",
     "graph_stats",
     "graph_text",
     "pop_graph",

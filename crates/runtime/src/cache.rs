@@ -65,6 +65,18 @@ impl ProgramCache {
         }
     }
 
+    /// The plan of that key, without counting.
+    pub fn peek(&self, key: &[u8]) -> Option<&Arc<ExecutionPlan>> {
+        self.entries.get(key).map(|entry| &entry.plan)
+    }
+
+    /// All plans, those used last first.
+    pub fn plans(&self) -> Vec<Arc<ExecutionPlan>> {
+        let mut entries: Vec<&Entry> = self.entries.values().collect();
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.used));
+        entries.into_iter().map(|entry| entry.plan.clone()).collect()
+    }
+
     /// Keeps a plan. Plans in use elsewhere stay usable when they are evicted.
     pub fn insert(&mut self, key: Box<[u8]>, plan: Arc<ExecutionPlan>) {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {

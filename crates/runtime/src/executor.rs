@@ -1,7 +1,9 @@
 //! The executor: from a closed graph and its arguments to values, through the program cache, the
 //! device's back end, and a stream.
 
+use crate::difference::{Lookup, nearest};
 use crate::error::panic_message;
+use crate::plan::Source;
 use crate::{
     ArgumentBlock, ArgumentSpec, CacheStats, Completion, Device, Error, ExecutionPlan, Placement,
     ProgramCache, Result, Scheduler, Stream, Value,
@@ -112,11 +114,7 @@ impl Executor {
 
     /// The plan of a graph under the given options: from the cache, or compiled and loaded.
     pub fn plan(&self, graph: &Graph, options: CompileOptions) -> Result<Arc<ExecutionPlan>> {
-        let mut key = Vec::with_capacity(graph.len() * 40 + 64);
-        graph.encode(&mut key);
-        key.extend_from_slice(&options.passes.to_le_bytes());
-        key.extend_from_slice(&options.fusion.to_le_bytes());
-        key.extend_from_slice(self.device.properties().target.as_bytes());
+        let key = self.key(graph, options);
         if let Some(plan) = self.lock_cache().get(&key) {
             return Ok(plan);
         }
@@ -132,9 +130,35 @@ impl Executor {
         let load = |binary| self.device.load(binary);
         plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
         self.compiles.fetch_add(1, Ordering::Relaxed);
+        plan.source = Some(Arc::new(Source { graph: graph.clone(), options }));
         let plan = Arc::new(plan);
         self.lock_cache().insert(key.into_boxed_slice(), plan.clone());
         Ok(plan)
+    }
+
+    /// What programs are found by.
+    fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
+        let mut key = Vec::with_capacity(graph.len() * 40 + 64);
+        graph.encode(&mut key);
+        key.extend_from_slice(&options.passes.to_le_bytes());
+        key.extend_from_slice(&options.fusion.to_le_bytes());
+        key.extend_from_slice(self.device.properties().target.as_bytes());
+        key
+    }
+
+    /// Whether a graph's program is cached, and if not how it differs from the most similar one
+    /// that is. Counts neither as a hit nor as a miss.
+    pub fn lookup(&self, graph: &Graph, options: CompileOptions) -> Lookup {
+        let key = self.key(graph, options);
+        let plans = {
+            let cache = self.lock_cache();
+            if cache.peek(&key).is_some() {
+                return Lookup::Hit;
+            }
+            cache.plans()
+        };
+        let sources: Vec<&Source> = plans.iter().filter_map(|p| p.source.as_deref()).collect();
+        nearest(&sources, &Source { graph: graph.clone(), options })
     }
 
     fn lock_cache(&self) -> std::sync::MutexGuard<'_, ProgramCache> {

@@ -1,9 +1,10 @@
 //! Execution plans: compiled programs as ordered operations and their memory. Plans are passive;
 //! streams run them.
 
-use crate::{Binary, LoadedProgram};
-use girih_ir::{DType, TensorSpec};
+use crate::{Binary, CompileOptions, LoadedProgram};
+use girih_ir::{DType, Graph, TensorSpec};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What a plan takes at one argument position.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +90,17 @@ pub struct ExecutionPlan {
     pub arguments: Vec<ArgumentSpec>,
     /// What the plan gives.
     pub outputs: Vec<OutputSpec>,
+    /// What it was compiled from, to tell why another graph is another program.
+    pub source: Option<Arc<Source>>,
+}
+
+/// What a plan was compiled from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The graph.
+    pub graph: Graph,
+    /// What compilation could do.
+    pub options: CompileOptions,
 }
 
 impl ExecutionPlan {

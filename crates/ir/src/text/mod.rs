@@ -18,11 +18,16 @@ mod parse;
 mod tests;
 
 use crate::ops::{Attrs, Class};
-use crate::{Graph, Node, OpCode};
+use crate::{Graph, Node, NodeId, OpCode};
 use std::fmt::{self, Write};
 
 /// Stands for the value of a constant that comes with the arguments.
 const RUNTIME: &str = "runtime";
+
+/// A node's attributes as the text form has them; empty for none.
+pub fn attributes(graph: &Graph, id: NodeId) -> String {
+    graph.node(id).op.attrs.text(graph.context(id))
+}
 
 fn leaf(f: &mut fmt::Formatter<'_>, node: &Node, attrs: String) -> fmt::Result {
     write!(f, "{}({}, {}", node.op.name(), node.spec.shape, node.spec.dtype.short())?;

@@ -9,11 +9,25 @@ use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program};
 use girih_ir::{Class, Graph, NodeId, OpCode};
 use smallvec::SmallVec;
 
-/// Lowers a planned graph; also gives back the refusals, if they are recorded.
-pub(super) fn program(graph: &Graph, mut plan: Plan) -> (Program, Refusals) {
+/// A program and how it came about.
+pub(super) struct Built {
+    pub program: Program,
+    /// The nodes that each kernel computes.
+    pub nodes: Vec<Vec<NodeId>>,
+    /// If they are recorded.
+    pub refusals: Refusals,
+}
+
+/// Lowers a planned graph.
+pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     let arguments = argument_positions(graph);
     let mut memo = Memo::new(graph.len());
     let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
+    let mut nodes: Vec<Vec<NodeId>> = Vec::with_capacity(plan.groups.len());
+    let mut push = |(kernel, computed): (Kernel, Vec<NodeId>), kernels: &mut Vec<Kernel>| {
+        kernels.push(kernel);
+        nodes.push(computed);
+    };
     let mut groups = std::mem::take(&mut plan.groups).into_iter().peekable();
     // Nodes the plan fused and building did not come by this descending order too: a kernel only
     // moves to memory what precedes its root.
@@ -25,7 +39,7 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> (Program, Refusals) {
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
-            kernels.push(build(&mut builder, &mut memo, &group));
+            push(build(&mut builder, &mut memo, &group), &mut kernels);
         }
         if !planned {
             // It may be that a kernel built before stores it on the way: once is enough.
@@ -34,21 +48,23 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> (Program, Refusals) {
             }
             let group = Group::unplanned(graph, id);
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
-            kernels.push(build(&mut builder, &mut memo, &group));
+            push(build(&mut builder, &mut memo, &group), &mut kernels);
         }
     }
     kernels.reverse();
-    (assign_buffers(graph, &arguments, kernels), plan.refusals)
+    nodes.reverse();
+    let program = assign_buffers(graph, &arguments, kernels);
+    Built { program, nodes, refusals: plan.refusals }
 }
 
-/// Builds a kernel, again and again while something it needs had to change. It ends: each time,
+/// Builds a kernel and says which nodes it computes, again and again while something it needs had to change. It ends: each time,
 /// another value moved to memory or a dimension was split into proper factors.
-fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> Kernel {
+fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Vec<NodeId>) {
     let mut splits: SmallVec<[(usize, usize); 2]> = SmallVec::new();
     loop {
         memo.clear();
         match Builder::new(inputs, memo, group, &splits).build() {
-            Ok(kernel) => return kernel,
+            Ok(built) => return built,
             Err(Redo::Split { dim, inner }) => splits.push((dim, inner)),
             Err(Redo::Again) => splits.clear(),
         }

@@ -83,8 +83,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    /// Builds the kernel, or says why that must start anew.
-    pub fn build(mut self) -> Result<Kernel, Redo> {
+    /// Builds the kernel and says which nodes it computes, or why that must start anew.
+    pub fn build(mut self) -> Result<(Kernel, Vec<NodeId>), Redo> {
         let (value, map) = self.start()?;
         let core = self.build_core()?;
         let at = At { prologue: false, map };
@@ -519,7 +519,11 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// Merges dimensions, checks the product's form and names the kernel.
-    fn finish(mut self, mut core: Core, stores: SmallVec<[Store; 2]>) -> Result<Kernel, Redo> {
+    fn finish(
+        mut self,
+        mut core: Core,
+        stores: SmallVec<[Store; 2]>,
+    ) -> Result<(Kernel, Vec<NodeId>), Redo> {
         let mut stores = stores.into_vec();
         let mut strides: Vec<&mut Dims<isize>> = Vec::new();
         strides.extend(self.accesses.iter_mut().map(|a| &mut a.strides));
@@ -553,7 +557,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             return Err(Redo::Again);
         }
         let name = self.name();
-        Ok(Kernel {
+        let kernel = Kernel {
             name,
             extents: self.layout.extents,
             parallel: self.layout.parallel,
@@ -561,18 +565,26 @@ impl<'b, 'a> Builder<'b, 'a> {
             core,
             body: self.body,
             stores,
-        })
+        };
+        Ok((kernel, self.ops.into_vec()))
     }
 
-    /// What was fused; of a kernel that computes nothing, what it copies.
+    /// What was fused; of a kernel that computes nothing, what it copies. Completes the list of ops.
     fn name(&mut self) -> String {
         match self.group.role {
-            Purpose::Fill => return "pad_fill".into(),
+            Purpose::Fill => {
+                self.ops.push(self.group.root);
+                return "pad_fill".into();
+            }
             Purpose::Value => {}
             Purpose::Part { .. } | Purpose::Scatter => self.ops.push(self.group.root),
         }
         let copied = self.view.unwrap_or(space::value_of(self.graph, self.group));
-        name::of(self.graph, &self.ops, self.graph.node(copied).op.name())
+        let name = name::of(self.graph, &self.ops, self.graph.node(copied).op.name());
+        if self.ops.is_empty() {
+            self.ops.push(copied);
+        }
+        name
     }
 }
 

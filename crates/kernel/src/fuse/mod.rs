@@ -13,12 +13,15 @@ mod map;
 mod memo;
 mod name;
 mod plan;
+mod refusal;
 mod space;
 #[cfg(test)]
 mod tests;
 
 use crate::ir::Program;
 use girih_ir::{Graph, NodeId};
+
+pub use refusal::{Refusal, Refused};
 
 /// Which fusions are made. Each can be switched off alone; none changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,34 +89,6 @@ impl FusionOptions {
     }
 }
 
-/// Why a value was kept in memory rather than fused into its consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Refusal {
-    /// The fusion is switched off.
-    Disabled,
-    /// It is an output that other kernels, or a kernel over another space, consume too.
-    Output,
-    /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
-    /// indices.
-    Memory,
-    /// Several kernels consume it, and computing it in each costs more than keeping it.
-    Shared,
-    /// Its consumer would compute an expensive op again for each element it is broadcast to.
-    Broadcast,
-    /// One kernel reads an expensive value through two different views.
-    TwoViews,
-    /// A reduction or product is consumed at other points than it yields.
-    Space,
-    /// The consuming kernel computes another reduction, product or scatter already.
-    CoreTaken,
-    /// A reshape between it and its consumer has no affine index map.
-    Reshape,
-    /// The epilogue splits the columns of a matrix product.
-    Columns,
-    /// The kernel has grown to its largest size.
-    KernelSize,
-}
-
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -133,9 +108,12 @@ pub enum LowerError {
 pub struct Explained {
     /// The program.
     pub program: Program,
+    /// The nodes that each kernel computes, in order of computation; of one that only copies, the
+    /// view it copies.
+    pub nodes: Vec<Vec<NodeId>>,
     /// Values that were kept in memory though something consumes them, with the reason; in node
     /// order.
-    pub refusals: Vec<(NodeId, Refusal)>,
+    pub refusals: Vec<Refused>,
 }
 
 /// Refusals recorded so far, if they are asked for.
@@ -145,30 +123,29 @@ type Refusals = Option<Vec<(NodeId, Refusal)>>;
 ///
 /// Errors: [`LowerError::Composite`].
 pub fn lower(graph: &Graph, options: FusionOptions) -> Result<Program, LowerError> {
-    Ok(run(graph, options, None)?.0)
+    Ok(run(graph, options, None)?.program)
 }
 
 /// Like [`lower`], and says what was not fused and why.
 ///
 /// Errors: [`LowerError::Composite`].
 pub fn lower_explained(graph: &Graph, options: FusionOptions) -> Result<Explained, LowerError> {
-    let (program, refusals) = run(graph, options, Some(Vec::new()))?;
-    let mut refusals = refusals.unwrap_or_default();
-    refusals.sort_unstable();
-    refusals.dedup();
-    Ok(Explained { program, refusals })
+    let build::Built { program, nodes, refusals } = run(graph, options, Some(Vec::new()))?;
+    let refusals = refusal::complete(graph, refusals.unwrap_or_default());
+    Ok(Explained { program, nodes, refusals })
 }
 
 fn run(
     graph: &Graph,
     options: FusionOptions,
     refusals: Refusals,
-) -> Result<(Program, Refusals), LowerError> {
+) -> Result<build::Built, LowerError> {
     let plan = plan::Plan::new(graph, options, refusals)?;
-    let (program, refusals) = build::program(graph, plan);
+    let built = build::program(graph, plan);
     #[cfg(debug_assertions)]
-    if let Err(broken) = crate::verify::verify(&program) {
+    if let Err(broken) = crate::verify::verify(&built.program) {
+        let program = &built.program;
         panic!("lowering made an ill-formed program: {broken}\n{program}\nfrom {graph}");
     }
-    Ok((program, refusals))
+    Ok(built)
 }

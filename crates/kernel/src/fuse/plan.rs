@@ -454,7 +454,7 @@ impl Planner<'_> {
     }
 
     fn combine(&mut self, id: NodeId, node: &Node, demand: Demand) {
-        self.refuse(id, demand, Refusal::Memory);
+        self.refuse(id, demand, Refusal::Parts);
         let along = |input: NodeId| match node.op.attrs {
             Attrs::Axis(axis) => self.graph.spec(input).shape[axis as usize],
             _ => 0,
@@ -476,7 +476,7 @@ impl Planner<'_> {
     }
 
     fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
-        self.refuse(id, demand, Refusal::Memory);
+        self.refuse(id, demand, Refusal::Parts);
         let Scattered { onto, indices, updates } = scattered(node);
         let numel = self.graph.spec(updates).numel();
         // Kernels are built in reverse: a tensor scattered into is stored before the updates are.

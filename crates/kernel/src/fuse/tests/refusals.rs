@@ -11,7 +11,7 @@ fn check(graph: &Graph, expected: &[(&str, Refusal)]) {
 #[track_caller]
 fn check_with(graph: &Graph, options: FusionOptions, expected: &[(&str, Refusal)]) {
     let explained = lower_explained(graph, options).unwrap();
-    let named = explained.refusals.iter().map(|&(n, r)| (graph.node(n).op.name(), r));
+    let named = explained.refusals.iter().map(|r| (graph.node(r.node).op.name(), r.reason));
     assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
     assert_eq!(explained.program, lower(graph, options).unwrap());
 }
@@ -191,4 +191,76 @@ fn a_kernel_has_a_largest_size() {
         Ok([x])
     });
     check(&g, &[("neg", Refusal::KernelSize)]);
+}
+
+#[test]
+fn what_is_written_in_parts_is_complete_before_it_is_read() {
+    let g = graph(|b| {
+        let (x, y) = (input(b, [4]), input(b, [4]));
+        let both = b.concat(&[x, y], 0)?;
+        Ok([b.exp(both)?])
+    });
+    check(&g, &[("concat", Refusal::Parts)]);
+    assert_eq!(names(&g), ["concat", "concat", "exp"]);
+}
+
+#[test]
+fn a_refusal_names_the_op_that_would_have_had_the_value() {
+    let consumers = |g: &Graph| {
+        let refusals = lower_explained(g, FusionOptions::ALL).unwrap().refusals;
+        let name = |id: Option<NodeId>| id.map(|id| g.node(id).op.name());
+        refusals.iter().map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
+    };
+    // Behind a view, and past one that could have had it.
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let n = b.neg(e)?;
+        let t = b.transpose(e)?;
+        let m = b.matmul(t, x)?;
+        Ok([n, m])
+    });
+    assert_eq!(consumers(&g), []);
+    let g = graph(|b| {
+        let x = input(b, [4, 4]);
+        let e = b.exp(x)?;
+        let t = b.transpose(e)?;
+        Ok([b.matmul(t, x)?])
+    });
+    assert_eq!(consumers(&g), [(Some("exp"), Some("matmul"))]);
+    let g = graph(|b| {
+        let (x, y) = (input(b, [2, 3]), input(b, [2, 3]));
+        let t = b.transpose(x)?;
+        let e = b.neg(t)?;
+        let r = b.reshape(e, [2, 3])?;
+        Ok([b.add(r, y)?])
+    });
+    assert_eq!(consumers(&g), [(Some("neg"), Some("add"))]);
+}
+
+#[test]
+fn every_reason_has_a_code_and_a_sentence_about_the_two_nodes() {
+    let mut codes = std::collections::HashSet::new();
+    for reason in Refusal::ALL {
+        assert!(codes.insert(reason.code()), "{reason:?}");
+        let sentence = reason.sentence();
+        assert!(sentence.contains("{value}") && sentence.contains("{user}"), "{reason:?}");
+    }
+}
+
+#[test]
+fn the_nodes_of_a_kernel_are_those_it_computes() {
+    let g = graph(|b| {
+        let (x, w, bias) = (input(b, [8, 4]), input(b, [4, 6]), input(b, [6]));
+        let y = b.matmul(x, w)?;
+        let y = b.add(y, bias)?;
+        let t = b.transpose(y)?;
+        let r = b.reshape(t, [48])?;
+        Ok([relu(b, y)?, r])
+    });
+    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    let ops = |nodes: &Vec<NodeId>| nodes.iter().map(|&n| g.node(n).op.name()).collect::<Vec<_>>();
+    let nodes: Vec<_> = explained.nodes.iter().map(ops).collect();
+    let expected = [vec!["matmul", "add"], vec!["permute"], vec!["maximum"]];
+    assert_eq!(nodes, expected, "{}", explained.program);
 }

@@ -1,0 +1,49 @@
+//! Everything compilation does with a graph, stage by stage, for people: what `compile` gives is
+//! recomputed here with its reasons.
+
+use crate::HostBackend;
+use crate::backend::{compile_error, passes, renumber_arguments};
+use girih_ir::Graph;
+use girih_kernel::{Explained, FusionOptions, lower_explained};
+use girih_opt::{PassManager, Stage};
+use girih_runtime::{Backend, CompileOptions, ExecutionPlan, Result};
+
+/// The stages of compiling a graph.
+pub struct Anatomy {
+    /// The graph as given and after each pass that changed it.
+    pub stages: Vec<Stage>,
+    /// Rounds over the passes.
+    pub iterations: usize,
+    /// The graph after the passes; of its nodes [`Graph::origin`] gives those of the given graph.
+    pub optimized: Graph,
+    /// Which arguments of the given graph the program needs.
+    pub kept_arguments: Vec<usize>,
+    /// The kernels, what each computes, and what was not fused. Arguments are numbered as in the
+    /// given graph.
+    pub lowered: Explained,
+    /// The plan. Its buffers are the kernels'.
+    pub plan: ExecutionPlan,
+}
+
+/// Compiles a graph and shows every stage.
+///
+/// Errors: as [`HostBackend::compile`].
+pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {
+    let mut tracked = graph.clone();
+    tracked.track_origins();
+    let optimized = PassManager::create_default(passes(options))
+        .record(true)
+        .run(&tracked)
+        .map_err(compile_error)?;
+    let fusion = FusionOptions::from_bits(options.fusion);
+    let mut lowered = lower_explained(&optimized.graph, fusion).map_err(compile_error)?;
+    renumber_arguments(&mut lowered.program, &optimized.kept_arguments);
+    Ok(Anatomy {
+        stages: optimized.stages,
+        iterations: optimized.iterations,
+        optimized: optimized.graph,
+        kept_arguments: optimized.kept_arguments,
+        lowered,
+        plan: HostBackend.compile(graph, options)?,
+    })
+}

@@ -1,0 +1,181 @@
+//! What a kernel moves and computes, counted from its definition: for explanations. Not a time.
+
+use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel};
+use girih_ir::{DType, OpCode};
+
+/// Bytes and operations of one run of a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes read from buffers, each element of each once however often it is used.
+    pub bytes_read: u64,
+    /// Bytes written to buffers.
+    pub bytes_written: u64,
+    /// Arithmetic operations: one per elementwise op and element (casts, comparisons and choices
+    /// are none), one per element that is reduced, two per multiply and add of a product.
+    pub flops: u64,
+}
+
+impl std::ops::Add for Traffic {
+    type Output = Traffic;
+
+    fn add(self, other: Traffic) -> Traffic {
+        Traffic {
+            bytes_read: self.bytes_read.saturating_add(other.bytes_read),
+            bytes_written: self.bytes_written.saturating_add(other.bytes_written),
+            flops: self.flops.saturating_add(other.flops),
+        }
+    }
+}
+
+/// Elements read of each buffer so far.
+struct Reads<'a> {
+    buffers: &'a [Buffer],
+    elements: Vec<(BufferId, u64)>,
+}
+
+impl Reads<'_> {
+    /// A buffer of which at most `elements` are read.
+    fn add(&mut self, buffer: BufferId, elements: u64) {
+        let all = self.buffers[buffer.0 as usize].numel as u64;
+        match self.elements.iter_mut().find(|(b, _)| *b == buffer) {
+            Some((_, sum)) => *sum = all.min(sum.saturating_add(elements)),
+            None => self.elements.push((buffer, all.min(elements))),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let bytes = |&(b, n): &(BufferId, u64)| n * self.buffers[b.0 as usize].dtype.size() as u64;
+        self.elements.iter().map(bytes).sum()
+    }
+}
+
+fn product(sizes: impl Iterator<Item = usize>) -> u64 {
+    sizes.fold(1, |product, size| product.saturating_mul(size as u64))
+}
+
+/// Elements that a walk reaches at most.
+fn reach(kernel: &Kernel, access: &Access) -> u64 {
+    let moves = access.strides.iter().zip(&kernel.extents).filter(|(stride, _)| **stride != 0);
+    product(moves.map(|(_, &size)| size))
+}
+
+fn is_arithmetic(inst: &Inst) -> bool {
+    match inst {
+        Inst::Op { code, dtype, .. } => {
+            *dtype != DType::Bool && !matches!(code, OpCode::Cast | OpCode::Where)
+        }
+        _ => false,
+    }
+}
+
+fn arithmetic(block: &Block) -> u64 {
+    block.insts.iter().filter(|i| is_arithmetic(i)).count() as u64
+}
+
+impl Kernel {
+    /// What one run of it moves and computes, in a program with these buffers.
+    pub fn traffic(&self, buffers: &[Buffer]) -> Traffic {
+        let points = product(self.extents[..self.parallel].iter().copied());
+        let all = product(self.extents.iter().copied());
+        let mut reads = Reads { buffers, elements: Vec::new() };
+        let mut flops = arithmetic(&self.body).saturating_mul(points);
+        self.block_reads(&mut reads, &self.body, points);
+        match &self.core {
+            Core::Map => {}
+            Core::Reduce { prologue, .. } => {
+                self.block_reads(&mut reads, prologue, all);
+                flops = flops.saturating_add((arithmetic(prologue) + 1).saturating_mul(all));
+            }
+            Core::Matmul { lhs, rhs } => {
+                [lhs, rhs].into_iter().for_each(|a| reads.add(a.buffer, reach(self, a)));
+                flops = flops.saturating_add(all.saturating_mul(2));
+            }
+            Core::Scatter { index, .. } => {
+                reads.add(index.buffer, reach(self, index));
+                flops = flops.saturating_add(points);
+            }
+        }
+        let bytes_read = reads.bytes();
+        let mut writes = Reads { buffers, elements: Vec::new() };
+        for store in &self.stores {
+            // A scatter sets all of its buffer to zero first.
+            let elements = match self.core {
+                Core::Scatter { .. } => u64::MAX,
+                _ => reach(self, &store.access),
+            };
+            writes.add(store.access.buffer, elements);
+        }
+        Traffic { bytes_read, bytes_written: writes.bytes(), flops }
+    }
+
+    fn block_reads(&self, reads: &mut Reads<'_>, block: &Block, points: u64) {
+        for inst in &block.insts {
+            match inst {
+                Inst::Load(id) => {
+                    let access = self.access(*id);
+                    reads.add(access.buffer, reach(self, access));
+                }
+                Inst::Gather { access, .. } => reads.add(self.access(*access).buffer, points),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FusionOptions, lower};
+    use girih_ir::{AxisSet, GraphBuilder, NodeId, Result, TensorSpec};
+
+    fn traffic(record: impl Fn(&mut GraphBuilder) -> Result<NodeId>) -> Traffic {
+        let mut b = GraphBuilder::default();
+        let out = record(&mut b).unwrap();
+        let program = lower(&b.finish([out]), FusionOptions::ALL).unwrap();
+        assert_eq!(program.kernels.len(), 1, "{program}");
+        program.kernels[0].traffic(&program.buffers)
+    }
+
+    fn input(b: &mut GraphBuilder, shape: &[usize]) -> NodeId {
+        b.input(TensorSpec::new(shape, DType::F32))
+    }
+
+    #[test]
+    fn a_product_reads_its_operands_and_multiplies_and_adds() {
+        let found = traffic(|b| {
+            let (x, y, bias) = (input(b, &[2, 3]), input(b, &[3, 5]), input(b, &[5]));
+            let product = b.matmul(x, y)?;
+            b.add(product, bias)
+        });
+        let expected = Traffic { bytes_read: 4 * (6 + 15 + 5), bytes_written: 40, flops: 60 + 10 };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn broadcasts_and_slices_are_read_as_far_as_they_go() {
+        let found = traffic(|b| {
+            let (x, y) = (input(b, &[4, 6]), input(b, &[6]));
+            let x = b.slice_axis(x, 0, 1, 2)?;
+            b.mul(x, y)
+        });
+        assert_eq!(found, Traffic { bytes_read: 4 * (12 + 6), bytes_written: 48, flops: 12 });
+        // Two views of one buffer read it once.
+        let found = traffic(|b| {
+            let x = input(b, &[3, 3]);
+            let t = b.transpose(x)?;
+            b.add(x, t)
+        });
+        assert_eq!(found, Traffic { bytes_read: 36, bytes_written: 36, flops: 9 });
+    }
+
+    #[test]
+    fn a_reduction_computes_its_prologue_everywhere_and_its_epilogue_once() {
+        let found = traffic(|b| {
+            let x = input(b, &[4, 5]);
+            let square = b.mul(x, x)?;
+            let sum = b.sum(square, AxisSet::one(1), false)?;
+            b.sqrt(sum)
+        });
+        assert_eq!(found, Traffic { bytes_read: 80, bytes_written: 16, flops: 20 + 20 + 4 });
+    }
+}

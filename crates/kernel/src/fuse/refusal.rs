@@ -1,0 +1,172 @@
+//! Why something was not fused: one reason per code, a sentence for each, and the consumer that
+//! would have had it.
+
+use girih_ir::{Class, Graph, NodeId, OpCode};
+
+/// Why a value was kept in memory rather than fused into its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The fusion is switched off.
+    Disabled,
+    /// It is an output that other kernels, or a kernel over another space, consume too.
+    Output,
+    /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
+    /// indices.
+    Memory,
+    /// It is made in parts, by several kernels or with sums in between: a concat, a pad, a scatter.
+    Parts,
+    /// Several kernels consume it, and computing it in each costs more than keeping it.
+    Shared,
+    /// Its consumer would compute an expensive op again for each element it is broadcast to.
+    Broadcast,
+    /// One kernel reads an expensive value through two different views.
+    TwoViews,
+    /// A reduction or product is consumed at other points than it yields.
+    Space,
+    /// The consuming kernel computes another reduction, product or scatter already.
+    CoreTaken,
+    /// A reshape between it and its consumer has no affine index map.
+    Reshape,
+    /// The epilogue splits the columns of a matrix product.
+    Columns,
+    /// The kernel has grown to its largest size.
+    KernelSize,
+}
+
+impl Refusal {
+    /// All reasons.
+    pub const ALL: [Refusal; 12] = [
+        Refusal::Disabled,
+        Refusal::Output,
+        Refusal::Memory,
+        Refusal::Parts,
+        Refusal::Shared,
+        Refusal::Broadcast,
+        Refusal::TwoViews,
+        Refusal::Space,
+        Refusal::CoreTaken,
+        Refusal::Reshape,
+        Refusal::Columns,
+        Refusal::KernelSize,
+    ];
+
+    /// The reason in one word, for tools.
+    pub fn code(self) -> &'static str {
+        match self {
+            Refusal::Disabled => "disabled",
+            Refusal::Output => "output",
+            Refusal::Memory => "memory",
+            Refusal::Parts => "parts",
+            Refusal::Shared => "shared",
+            Refusal::Broadcast => "broadcast",
+            Refusal::TwoViews => "two_views",
+            Refusal::Space => "space",
+            Refusal::CoreTaken => "core_taken",
+            Refusal::Reshape => "reshape",
+            Refusal::Columns => "columns",
+            Refusal::KernelSize => "kernel_size",
+        }
+    }
+
+    /// The reason in words; `{value}` and `{user}` stand for the two nodes.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Refusal::Disabled => "the fusion of {value} into {user} is switched off",
+            Refusal::Output => {
+                "{value} is a result that {user} reads in another order than it is stored in, or \
+                 that several kernels read"
+            }
+            Refusal::Memory => {
+                "{user} reads {value} in an order of its own, more than once or at computed \
+                 positions, so it must be in memory"
+            }
+            Refusal::Parts => {
+                "{value} is written part by part, and must be complete before {user} reads it"
+            }
+            Refusal::Shared => {
+                "several kernels need {value}, that of {user} among them, and computing it in each \
+                 costs more than keeping it"
+            }
+            Refusal::Broadcast => {
+                "{user} would compute {value}, which is expensive, again for every element it is \
+                 broadcast to"
+            }
+            Refusal::TwoViews => {
+                "{user} reads {value}, which is expensive, through two views and would compute it \
+                 twice"
+            }
+            Refusal::Space => {
+                "{user} needs {value} at other points than the reduction or product yields it"
+            }
+            Refusal::CoreTaken => {
+                "the kernel of {user} has another reduction, product or scatter than {value} at its \
+                 core"
+            }
+            Refusal::Reshape => {
+                "a reshape between {value} and {user} mixes axes that no strides can describe"
+            }
+            Refusal::Columns => "{user} splits the columns of the matrix product {value}",
+            Refusal::KernelSize => "the kernel of {user} is too large already to take {value}",
+        }
+    }
+}
+
+/// A fusion that was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// The value that was kept in memory.
+    pub node: NodeId,
+    /// Why.
+    pub reason: Refusal,
+    /// An op that would have had the value, behind views of it: of several, one to which the reason
+    /// applies. None if only a view of it is wanted.
+    pub consumer: Option<NodeId>,
+}
+
+/// Refusals with their consumers, in node order.
+pub(super) fn complete(graph: &Graph, mut refusals: Vec<(NodeId, Refusal)>) -> Vec<Refused> {
+    refusals.sort_unstable();
+    refusals.dedup();
+    let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); graph.len()];
+    let live = graph.live();
+    for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+        node.inputs.iter().for_each(|i| users[i.index()].push(id));
+    }
+    let complete = |(node, reason)| {
+        let consumer = consumer(graph, &users, node, reason);
+        Refused { node, reason, consumer }
+    };
+    refusals.into_iter().map(complete).collect()
+}
+
+fn consumer(graph: &Graph, users: &[Vec<NodeId>], node: NodeId, reason: Refusal) -> Option<NodeId> {
+    // Consumers behind views, nearest first, and whether a reshape lies between.
+    let mut found: Vec<(NodeId, bool)> = Vec::new();
+    let mut next = vec![(node, false)];
+    let mut at = 0;
+    while let Some(&(value, reshaped)) = next.get(at) {
+        at += 1;
+        for &user in &users[value.index()] {
+            let (class, seen) = (graph.node(user).op.class(), |l: &[(NodeId, bool)]| {
+                l.iter().any(|(n, _)| *n == user)
+            });
+            match class {
+                Class::View | Class::Reshape if !seen(&next) => {
+                    next.push((user, reshaped || class == Class::Reshape));
+                }
+                Class::View | Class::Reshape => {}
+                _ if !seen(&found) => found.push((user, reshaped)),
+                _ => {}
+            }
+        }
+    }
+    let fits = |&(user, reshaped): &(NodeId, bool)| match reason {
+        Refusal::Memory => {
+            !matches!(graph.node(user).op.class(), Class::Elementwise | Class::Reduction)
+                || matches!(graph.node(user).op.code, OpCode::Take | OpCode::TakeAlongAxis)
+        }
+        Refusal::Reshape => reshaped,
+        _ => true,
+    };
+    found.iter().copied().find(fits).or(found.first().copied()).map(|(user, _)| user)
+}

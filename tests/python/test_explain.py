@@ -1,0 +1,139 @@
+"""Explanations: what they say is so, and the documentation shows what they say."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import girih as gr
+import pytest
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PASSES = ["dead_code", "fold", "simplify", "log_softmax", "decompose", "cse", "matmul_chain"]
+FUSIONS = [
+    "elementwise",
+    "views",
+    "reduction_prologue",
+    "reduction_epilogue",
+    "matmul_epilogue",
+]
+
+
+def test_the_transcript_in_the_documentation_is_what_is_printed():
+    text = (DOCS / "explain.md").read_text()
+    program, expected = re.findall(r"```(?:python|text)\n(.*?)```", text, re.S)[:2]
+    gr.clear_cache()
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(program, "example.py", "exec"), {})
+    assert printed.getvalue() == expected
+
+
+def test_every_pass_and_fusion_is_documented_and_has_its_switch():
+    text = (DOCS / "passes.md").read_text()
+    assert re.findall(r"^## (.*_?.*)$", text, re.M)[: len(PASSES)] == PASSES
+    x = gr.ones([2]).eval()
+    for name in PASSES + FUSIONS:
+        assert f"## {name}" in text or f"| `{name}` |" in text
+        for switch in (gr.without_passes, gr.with_passes):
+            with switch(name):
+                assert gr.softmax(x, 0).tolist() == [0.5, 0.5]
+
+
+def test_an_explanation_reads_as_text_as_data_and_as_json():
+    x = gr.ones([4, 3]).eval()
+    e = gr.explain(gr.softmax(x, 1), {"more": [x + 1]})
+    assert json.loads(e.to_json()) == e.to_dict()
+    assert set(e.to_dict()) == {
+        "graph", "lines", "stages", "iterations", "optimized", "unused_arguments", "kernels",
+        "traffic", "refusals", "operations", "memory", "cache",
+    }  # fmt: skip
+    assert e.stages[0]["pass"] == "input"
+    assert e.stages[0]["text"] == e.graph
+    assert e.stages[-1]["text"] == e.optimized
+    assert {s["pass"] for s in e.stages} >= {"decompose"}
+    assert all(kernel["name"] in str(e) for kernel in e.kernels)
+    assert repr(e).startswith(f"Explanation(kernels={len(e.kernels)}, ")
+    assert "kernels" in dir(e)
+    with pytest.raises(AttributeError, match="kernels, lines"):
+        e.nothing  # noqa: B018
+    with pytest.raises(gr.InvalidArgumentError, match="explain"):
+        gr.explain(3)
+
+
+def test_kernels_know_the_users_line():
+    x = gr.ones([4, 3]).eval()
+    y = gr.exp(x)
+    z = y.sum()
+    e = gr.explain(z)
+    lines = [int(line.rsplit(":", 1)[1]) for kernel in e.kernels for line in kernel["lines"]]
+    first = test_kernels_know_the_users_line.__code__.co_firstlineno
+    assert sorted(lines) == [first + 2, first + 3]
+    assert all("test_explain.py" in line for kernel in e.kernels for line in kernel["lines"])
+
+
+def test_bytes_and_operations_are_counted():
+    a, b = gr.ones([8, 16]).eval(), gr.ones([16, 4]).eval()
+    e = gr.explain(gr.relu(a @ b))
+    (kernel,) = e.kernels
+    assert kernel["name"] == "fused_matmul_relu"
+    expected = {
+        "bytes_read": 4 * (8 * 16 + 16 * 4),
+        "bytes_written": 4 * 8 * 4,
+        "flops": 8 * 4 * (2 * 16 + 1),
+    }
+    assert kernel["traffic"] == e.traffic == expected
+    assert e.memory["peak_bytes"] == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+
+
+def test_why_something_is_compiled_again():
+    def program(shape, dtype="float32", op=gr.exp):
+        return op(gr.ones(shape, dtype=dtype).eval() * 3 + 2).sum()
+
+    def explained(*args, **kwargs):
+        cache = gr.explain(program(*args, **kwargs)).cache
+        return cache["state"], cache["differences"]
+
+    gr.clear_cache()
+    program([32, 784]).eval()
+    # The evaluation above also compiled the constant's own program.
+    assert explained([32, 784]) == ("hit", [])
+    assert explained([16, 784]) == ("miss", ["shape of argument 0: [32, 784] -> [16, 784]"])
+    state, fields = explained([32, 784], "float64")
+    assert state == "miss"
+    assert fields[0] == "dtype of argument 0: float32 -> float64"
+    state, fields = explained([32, 784], op=gr.sin)
+    assert state == "miss"
+    assert len(fields) == 1
+    assert re.fullmatch(r"op of %\d+: exp -> sin", fields[0])
+    with gr.without_passes("cse"):
+        state, fields = explained([32, 784])
+        assert state == "miss"
+        assert fields[0].startswith("option passes: ")
+
+
+def test_every_reason_not_to_fuse_names_both_ops():
+    x = gr.ones([5, 4]).eval()
+    e = gr.explain(gr.softmax(x, 1) @ gr.exp(x).T)
+    assert e.refusals
+    names = dict(re.findall(r"(%\d+) = (\w+)\(", e.optimized))
+    for refusal in e.refusals:
+        for node in (refusal["value"], refusal["user"]):
+            assert f"{node} {names[node]}" in refusal["sentence"]
+        assert re.search(r"test_explain\.py:\d+$", refusal["line"])
+    assert "memory" in {refusal["code"] for refusal in e.refusals}
+
+
+def test_explaining_changes_nothing():
+    x = gr.ones([3, 9]).eval()
+    y = gr.tanh(x).sum()
+    before = gr.cache_stats()
+    gr.explain(y)
+    after = gr.cache_stats()
+    assert y.is_lazy
+    assert {k: after[k] for k in ("compiles", "hits", "misses", "runs")} == {
+        k: before[k] for k in ("compiles", "hits", "misses", "runs")
+    }
