@@ -98,9 +98,10 @@ impl Kernel {
         let bytes_read = reads.bytes();
         let mut writes = Reads { buffers, elements: Vec::new() };
         for store in &self.stores {
-            // A scatter sets all of its buffer to zero first.
             let elements = match self.core {
-                Core::Scatter { .. } => u64::MAX,
+                // All of the buffer is set to zero first.
+                Core::Scatter { zeroed: true, .. } => u64::MAX,
+                Core::Scatter { .. } => points,
                 _ => reach(self, &store.access),
             };
             writes.add(store.access.buffer, elements);
