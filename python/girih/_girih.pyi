@@ -469,7 +469,7 @@ class Tensor:
     def ceil(self) -> Tensor:
         """The smallest integer not below each element."""
     def clip(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
-        """Elements limited to ``min..max``; either may be missing."""
+        """Elements limited to ``min..max``; either or both may be missing."""
     def cos(self) -> Tensor:
         """The cosine."""
     def cosh(self) -> Tensor:
@@ -919,7 +919,7 @@ def ceil(x: _TensorLike, /) -> Tensor:
 def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
-    """Elements limited to ``min..max``; either may be missing."""
+    """Elements limited to ``min..max``; either or both may be missing."""
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors of one axis as columns of a matrix, beside those of two."""
 def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:

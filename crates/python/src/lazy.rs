@@ -118,8 +118,8 @@ fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
 /// What evaluating tensors would do, as text and as JSON. Returns: tuple[str, str].
 #[pyfunction]
 fn explain_tensors(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(String, String)> {
-    let tensors = refs(&tensors);
-    py.detach(|| girih::explain(tensors).map(|e| (e.to_string(), e.to_json()))).py()
+    let tensors = values(py, &tensors);
+    py.detach(|| girih::explain(&tensors).map(|e| (e.to_string(), e.to_json()))).py()
 }
 
 /// A recording graph.
