@@ -1,4 +1,4 @@
-"""The table of requirements in docs/seeds.md: no id is missing, and each test it names exists."""
+"""What a reader of the tree relies on: layers, file headers, and the table of requirements."""
 
 from __future__ import annotations
 
@@ -67,3 +67,53 @@ def test_every_requirement_that_is_done_names_tests_that_exist():
             assert not references, f"{name} is {state} but names a test"
         if state == "declined":
             assert shown, f"{name}: why?"
+
+
+# Which of our crates each may depend on, in its code; tests may use more.
+LAYERS = {
+    "ir": set(),
+    "transform": {"ir"},
+    "dist": {"ir"},
+    "opt": {"ir", "dist"},
+    "kernel": {"ir", "opt"},
+    "runtime": {"ir", "opt", "dist"},
+    "cpu": {"ir", "kernel", "opt", "runtime"},
+    "csl": set(),
+    "fabric": {"csl"},
+    "wse": {"ir", "opt", "dist", "runtime", "csl", "fabric"},
+    "cuda": {"ir", "opt", "kernel", "runtime"},
+    "cli": {"girih"},
+    "python": {"girih"},
+}
+
+
+def manifests():
+    return sorted((ROOT / "crates").glob("*/Cargo.toml"))
+
+
+def test_layers_depend_one_way():
+    for manifest in manifests():
+        layer = manifest.parent.name
+        table = manifest.read_text().partition("[dependencies]\n")[2].partition("\n[")[0]
+        ours = {name.removeprefix("girih-") for name in re.findall(r"^(girih[a-z-]*)", table, re.M)}
+        if layer == "girih":
+            # The facade is above all but the front ends.
+            assert not ours & {"cli", "python"}
+        else:
+            assert ours <= LAYERS[layer], f"{layer} must not know {ours - LAYERS[layer]}"
+
+
+def test_every_crate_has_its_paragraph():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for manifest in manifests():
+        assert f"**`crates/{manifest.parent.name}`**" in text
+
+
+def test_every_file_says_what_it_is_for():
+    for path in (ROOT / "crates").rglob("*.rs"):
+        assert path.read_text().startswith(("//!", "#![")), path
+    for folder in ("python", "tests", "scripts", "benches", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            text = text.split("\n", 1)[1] if text.startswith("#!") else text
+            assert text.startswith(('"""', 'r"""')), path
