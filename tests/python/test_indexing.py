@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import girih as gr
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -256,6 +261,38 @@ def test_assignment_is_seen_by_every_reference_to_the_object_and_by_no_other():
     assert x.tolist() == [6, 2, 2]
 
 
+def test_copies_and_arguments_keep_their_value():
+    x = gr.asarray([1.0, 2.0])
+    copied, deep, positive = copy.copy(x), copy.deepcopy(x), +x
+    of_lists = [x, gr.asarray(x, copy=True)]
+    x[0] = 9
+    assert [t.tolist()[0] for t in (copied, deep, positive, *of_lists)] == [1, 1, 1, 9, 1]
+    assert pickle.loads(pickle.dumps(x)).tolist() == [9, 2]
+
+
+def test_assignment_waits_for_threads_that_read_the_object():
+    x = gr.ones([400, 400])
+
+    def read():
+        for _ in range(20):
+            x.tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for i in range(50):
+            x[i] = i
+        [r.result() for r in readers]
+    assert x[49, 0].item() == 49
+
+
+def test_the_documentation_says_what_happens():
+    text = (Path(__file__).parents[2] / "docs" / "indexing.md").read_text()
+    names = {"gr": gr}
+    exec(text.split("```python")[1].split("```")[0], names)
+    assert names["row"].tolist() == [0, 0, 0]
+    assert names["same"].tolist() == names["x"].tolist() == [[1, 6, 1], [0, 0, 0]]
+
+
 def test_assignment_is_lazy():
     x = gr.asarray(np.zeros(4, "f4"))
     before = gr.cache_stats()["runs"]
@@ -365,9 +402,13 @@ BAD = {
     "out of range": (lambda x: x[2], IndexError),
     "out of range, negative": (lambda x: x[0, -4], IndexError),
     "huge": (lambda x: x[10**30], IndexError),
-    "list out of range": (lambda x: x[[0, 2]].eval(), IndexError),
-    "second list out of range": (lambda x: x[[0, 1], [0, 3]].eval(), IndexError),
-    "negative in the second list": (lambda x: x[[0, 1], [0, -4]].eval(), IndexError),
+    "list out of range": (lambda x: x[[0, 2]], IndexError),
+    "second list out of range": (lambda x: x[[0, 1], [0, 3]], IndexError),
+    "negative in the second array": (lambda x: x[[0, 1], np.array([0, -4])], IndexError),
+    "of a result without elements": (lambda x: x[:, :0][[5]], IndexError),
+    "tensor out of range": (lambda x: x[gr.asarray([0, 2])].eval(), IndexError),
+    "second tensor out of range": (lambda x: x[[0, 1], gr.asarray([0, 3])].eval(), IndexError),
+    "negative in the second": (lambda x: x[[0, 1], gr.asarray([0, -4])].eval(), IndexError),
     "no broadcast": (lambda x: x[[0, 1], [0, 1, 2]], IndexError),
     "mask too long": (lambda x: x[np.ones(3, bool)], IndexError),
     "mask of the wrong axis": (lambda x: x[:, np.ones(2, bool)], IndexError),
@@ -377,7 +418,9 @@ BAD = {
     "slice of floats": (lambda x: x[0.5:], ValueError),
     "value too large": (lambda x: x.__setitem__(0, [1.0, 2.0]), ValueError),
     "values for a mask": (lambda x: x.__setitem__(x > 5, [1.0, 2.0]), ValueError),
-    "update out of range": (lambda x: x.at[[5]].set(1.0).eval(), IndexError),
+    "update out of range": (lambda x: x.at[[5]].set(1.0), IndexError),
+    "update out of a tensor's range": (
+        lambda x: x.at[gr.asarray([5])].set(1.0).eval(), IndexError),
     "update of an empty axis": (lambda x: x[:0].at[[0]].add(1.0), IndexError),
     "put out of range": (lambda x: gr.put_along_axis(x, [[3]], 1.0, axis=1).eval(), IndexError),
     "scatter changes kind": (lambda x: x.astype("int32").at[0].add(0.5), TypeError),

@@ -42,7 +42,9 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
         DType::Bool => Ok(Index::Mask(tensor)),
         // A NumPy scalar is a number like any other.
         dtype if dtype.is_int() && numpys => position(item).map(Index::At),
-        dtype if dtype.is_int() => Ok(Index::Take(tensor)),
+        dtype if dtype.is_int() && item.is_instance_of::<PyTensor>() => Ok(Index::Take(tensor)),
+        // Lists and arrays are there to be looked at.
+        dtype if dtype.is_int() => item.py().detach(|| Index::listed(tensor)).py(),
         // A list of nothing is one of no positions.
         _ if tensor.numel() == 0 && is_list(item) => {
             tensor.astype(DType::I64).map(Index::Take).py()

@@ -39,6 +39,16 @@ pub enum Index {
     /// place of the first; or come first, as in NumPy, where other entries lie between them or an
     /// [`Index::At`].
     Take(Tensor),
+    /// Like [`Index::Take`], with the least and the largest of the positions known: see
+    /// [`Index::listed`].
+    Listed {
+        /// The positions.
+        tensor: Tensor,
+        /// The least of them; 0 if there are none.
+        least: i64,
+        /// The largest of them; -1 if there are none.
+        most: i64,
+    },
     /// The positions where a tensor of bool is true, of as many axes as it has; one without axes
     /// adds an axis of size one or zero.
     Mask(Tensor),
@@ -47,6 +57,25 @@ pub enum Index {
 impl Index {
     /// The whole axis.
     pub const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+
+    /// Positions that are looked at now: one outside its axis is then an error where the index is
+    /// used, not when the result is computed. Evaluates the tensor; meant for host data.
+    ///
+    /// Errors: those of evaluation.
+    pub fn listed(tensor: Tensor) -> Result<Index> {
+        let (dtype, bytes) = (tensor.dtype(), tensor.to_bytes()?);
+        let position = |chunk: &[u8]| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            girih_ir::Literal { dtype, bits: u64::from_le_bytes(word) }.as_i64()
+        };
+        let mut positions = bytes.chunks_exact(dtype.size()).map(position);
+        let (mut least, mut most) = positions.next().map_or((0, -1), |first| (first, first));
+        for position in positions {
+            (least, most) = (least.min(position), most.max(position));
+        }
+        Ok(Index::Listed { tensor, least, most })
+    }
 }
 
 impl Tensor {

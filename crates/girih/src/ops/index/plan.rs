@@ -77,7 +77,9 @@ fn resolve_slice(
 
 /// True if positions and tensors of positions have other entries between them.
 fn is_split(entries: &[Index]) -> bool {
-    let positions = |e: &Index| matches!(e, Index::At(_) | Index::Take(_) | Index::Mask(_));
+    let positions = |e: &Index| {
+        matches!(e, Index::At(_) | Index::Take(_) | Index::Listed { .. } | Index::Mask(_))
+    };
     let (first, last) = (entries.iter().position(positions), entries.iter().rposition(positions));
     let (Some(first), Some(last)) = (first, last) else { return false };
     !entries[first..=last].iter().all(positions)
@@ -87,7 +89,7 @@ fn is_split(entries: &[Index]) -> bool {
 fn taken_axes(entry: &Index) -> usize {
     match entry {
         Index::Ellipsis | Index::NewAxis => 0,
-        Index::At(_) | Index::Slice { .. } | Index::Take(_) => 1,
+        Index::At(_) | Index::Slice { .. } | Index::Take(_) | Index::Listed { .. } => 1,
         Index::Mask(mask) => mask.rank(),
     }
 }
@@ -102,6 +104,15 @@ fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Result<usize>
         return Err(invalid(op, "only one ellipsis (...) may be given".into()));
     }
     Ok(rank - given)
+}
+
+/// Fails for a position outside its axis.
+fn in_axis(op: &'static str, index: i64, axis: usize, size: usize) -> Result<()> {
+    let n = size as i64;
+    match (-n..n).contains(&index) {
+        true => Ok(()),
+        false => Err(girih_ir::Error::IndexOutOfBounds { op, index, axis, size }.into()),
+    }
 }
 
 fn invalid(op: &'static str, reason: String) -> Error {
@@ -157,16 +168,21 @@ impl Plan {
     fn axis(&mut self, op: &'static str, entry: &Index, axis: usize, size: usize) -> Result<()> {
         match entry {
             &Index::At(index) => {
-                let n = size as i64;
-                if !(-n..n).contains(&index) {
-                    let error = girih_ir::Error::IndexOutOfBounds { op, index, axis, size };
-                    return Err(error.into());
-                }
-                self.push(size, Axis::At(index.rem_euclid(n) as usize));
+                in_axis(op, index, axis, size)?;
+                self.push(size, Axis::At(index.rem_euclid(size as i64) as usize));
             }
             &Index::Slice { start, stop, step } => {
                 let (dim, backward) = resolve_slice(start, stop, step, size)?;
                 self.push(size, Axis::Part(dim, backward));
+            }
+            Index::Listed { tensor, least, most } => {
+                if tensor.numel() > 0 {
+                    in_axis(op, *most, axis, size)?;
+                    in_axis(op, *least, axis, size)?;
+                }
+                self.meet(op, &tensor.shape())?;
+                let positions = Positions { tensor: tensor.clone(), inside: *least >= 0 };
+                self.push(size, Axis::Take(positions));
             }
             Index::Take(tensor) => {
                 if !tensor.dtype().is_int() {

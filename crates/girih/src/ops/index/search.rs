@@ -16,17 +16,6 @@ pub struct Unique {
     pub counts: Tensor,
 }
 
-/// The elements of a tensor as literals, in row-major order. Evaluates.
-fn literals(x: &Tensor) -> Result<Vec<Literal>> {
-    let (bytes, dtype) = (x.to_bytes()?, x.dtype());
-    let literal = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        Literal { dtype, bits: u64::from_le_bytes(word) }
-    };
-    Ok(bytes.chunks_exact(dtype.size()).map(literal).collect())
-}
-
 /// The integers a tensor holds. Evaluates.
 pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
     x.astype(DType::I64)?.to_vec()
@@ -49,22 +38,39 @@ pub(super) fn positions(x: &Tensor) -> Result<Tensor> {
     of_integers(&nonzero_positions(x)?)
 }
 
+/// A real number as an integer that orders as it does; none for NaN. Both zeros are one number.
+fn order_key(value: f64) -> Option<u64> {
+    let bits = (value + 0.0).to_bits();
+    match bits >> 63 {
+        _ if value.is_nan() => None,
+        0 => Some(bits | 1 << 63),
+        _ => Some(!bits),
+    }
+}
+
 /// Integers that order as the elements do, a complex number by its real part first; none for NaN.
+/// Evaluates.
 fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
-    let real = |v: f64| match v.is_nan() {
-        true => None,
-        // Both zeros are one value.
-        false => {
-            let bits = (v + 0.0).to_bits();
-            Some(if bits >> 63 == 0 { bits | 1 << 63 } else { !bits } as u128)
+    let dtype = x.dtype();
+    let literal = |dtype: DType, chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        Literal { dtype, bits: u64::from_le_bytes(word) }
+    };
+    let key = |chunk: &[u8]| match dtype {
+        d if d.is_float() => order_key(literal(d, chunk).as_f64()).map(u128::from),
+        d if d.is_int() && d.is_signed() => {
+            Some((literal(d, chunk).as_i64() as u64 ^ 1 << 63) as u128)
+        }
+        d if d.is_int() || d == DType::Bool => Some(literal(d, chunk).bits as u128),
+        _ => {
+            let part = if chunk.len() == 8 { DType::F32 } else { DType::F64 };
+            let (re, im) = chunk.split_at(chunk.len() / 2);
+            let [re, im] = [re, im].map(|half| order_key(literal(part, half).as_f64()));
+            Some((re? as u128) << 64 | im? as u128)
         }
     };
-    let key = |l: Literal| match l.dtype {
-        d if d.is_float() => real(l.as_f64()),
-        d if d.is_signed() => Some((l.as_i64() as u64 ^ 1 << 63) as u128),
-        _ => Some(l.bits as u128),
-    };
-    Ok(literals(x)?.into_iter().map(key).collect())
+    Ok(x.to_bytes()?.chunks_exact(dtype.size()).map(key).collect())
 }
 
 /// Positions of the elements in ascending order, equal ones in their own; NaNs last.

@@ -46,8 +46,18 @@ fn indexed(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId, index: NodeId) 
     let axes: Vec<usize> = (0..shape.rank()).filter(|&a| shape[a] >= 2).collect();
     let axis = c.of(if axes.is_empty() { return None } else { &axes });
     let along = Attrs::Axis(axis as u8);
-    match c.below(6) {
+    match c.below(7) {
         0 => b.emit(Op::new(OpCode::Take, along), &[x, index]).ok(),
+        6 => {
+            // What is scattered is computed from what it is scattered into.
+            let iota = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
+            let i = b.leaf(iota, TensorSpec::new(shape, DType::I64));
+            let n = b.op(OpCode::Neg, &[i]).ok()?;
+            let updates = b.op(OpCode::Exp, &[x]).ok()?;
+            let mode = c.of(&ScatterMode::ALL);
+            let attrs = Attrs::ScatterInto { axis: axis as u8, mode };
+            b.emit(Op::new(OpCode::ScatterAlongAxis, attrs), &[x, n, updates]).ok()
+        }
         3 => {
             let wrapped = Op::new(OpCode::WrapIndex, Attrs::Size(shape[axis]));
             let wrapped = b.emit(wrapped, &[index]).ok()?;
