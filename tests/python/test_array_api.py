@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from operator import attrgetter
 
 import array_api_strict as strict
 import girih as gr
@@ -46,31 +47,41 @@ HERE = [name for name in FUNCTIONS if hasattr(gr, name)]
 # Names and signatures.
 
 
+EXTENSIONS = {
+    f"{extension}.{name}"
+    for extension in ("linalg", "fft")
+    for name in getattr(strict, extension).__all__
+    if name != "annotations"
+}
+HERE += sorted(
+    n for n in EXTENSIONS if hasattr(getattr(gr, n.split(".")[0], None), n.split(".")[1])
+)
+
+
 @pytest.mark.parametrize("name", HERE)
 def test_signature(name):
     """Every call that the standard allows is one here; more may be allowed."""
-    own = inspect.signature(getattr(gr, name)).parameters
-    positional = [p for p in own.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    own = inspect.signature(attrgetter(name)(gr)).parameters
+    theirs = inspect.signature(attrgetter(name)(strict)).parameters
+    by_place = [p for p in own.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_name = {n for n, p in own.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     variadic = any(p.kind is p.VAR_POSITIONAL for p in own.values())
-    for i, p in enumerate(inspect.signature(getattr(strict, name)).parameters.values()):
-        by_position = p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    for i, p in enumerate(theirs.values()):
         if p.kind is p.VAR_POSITIONAL:
             assert variadic
-        elif by_position:
-            assert variadic or i < len(positional), p
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            assert variadic or i < len(by_place), p
         if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
-            assert p.name in own, f"no parameter {p.name}"
-            assert own[p.name].kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD), p
-            if by_position and not variadic:
-                assert positional[i].name == p.name, "at another place"
-    needed = [
-        p.name
-        for p in own.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    theirs = inspect.signature(getattr(strict, name)).parameters.values()
-    required = [p for p in theirs if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
-    assert len(needed) <= len(required), needed
+            assert p.name in by_name
+        if p.kind is p.POSITIONAL_OR_KEYWORD and not variadic:
+            assert by_place[i].name == p.name, "at another place"
+
+    def required(parameters):
+        stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        found = [p for p in parameters.values() if p.default is p.empty and p.kind not in stars]
+        return len(found)
+
+    assert required(own) <= required(theirs)
 
 
 def test_constants():
@@ -353,6 +364,37 @@ def test_special_pairs(name, dtype):
         both(name, x, y, rtol=RTOL[dtype])
         if name not in ("maximum", "minimum"):  # which zero is left open
             signs(name, x, y)
+
+
+PARTS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.skipif("complex64" not in HAVE, reason="no complex dtypes yet")
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("name", [n for n in UNARY if set(COMPLEX) & set(UNARY[n][0])])
+def test_special_complex_values(name, dtype):
+    x = np.array([complex(a, b) for a in PARTS for b in PARTS], dtype)
+    with np.errstate(all="ignore"):
+        own = numpy_of(getattr(gr, name)(gr.asarray(x)))
+        theirs = numpy_of(getattr(strict, name)(strict.asarray(x)))
+    assert own.dtype == theirs.dtype
+    wrong = {
+        complex(v): (o, t)
+        for v, o, t in zip(x, own, theirs, strict=True)
+        if not alike(o, t, RTOL[dtype])
+    }
+    assert not wrong
+
+
+def alike(a, b, rtol):
+    """Both parts equal, NaNs and the signs of zeros included."""
+    parts = [(a.real, b.real), (a.imag, b.imag)]
+    return all(
+        (np.isnan(p) and np.isnan(q))
+        or (p == q and np.signbit(p) == np.signbit(q))
+        or (p != 0 and abs(p - q) <= rtol * max(abs(p), abs(q), 1e-6))
+        for p, q in parts
+    )
 
 
 OPERATORS = {
