@@ -316,6 +316,19 @@ def test_binary(name, data):
     both(name, y, x, rtol=rtol)
 
 
+@pytest.mark.parametrize("name", BINARY)
+def test_python_scalars_beside_arrays(name):
+    needs(name)
+    kinds, (low, high) = BINARY[name]
+    for dtype in [d for d in kinds if d in HAVE]:
+        x = numbers((3,), dtype, 1, max(low, 1) if low >= 0 else low, high)
+        scalar = {"b": True, "i": 2, "u": 2, "f": 1.5, "c": 1.5 - 1j}[np.dtype(dtype).kind]
+        both(name, x, scalar, rtol=RTOL.get(dtype, 0))
+        both(name, scalar, x, rtol=RTOL.get(dtype, 0))
+        if dtype in FLOATING:
+            both(name, x, 2, rtol=RTOL[dtype])
+
+
 SPECIALS = [
     0.0,
     -0.0,
