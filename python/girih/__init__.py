@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
-from .dtypes import __array_namespace_info__, astype, finfo, iinfo, isdtype
+from .dtypes import (
+    __array_namespace_info__,
+    astype,
+    can_cast,
+    finfo,
+    iinfo,
+    isdtype,
+    result_type,
+)
 from .errors import (
     AxisError,
     DeviceError,
@@ -78,6 +86,7 @@ __all__ = [
     "async_eval",
     "bool",
     "cache_stats",
+    "can_cast",
     "clear_cache",
     "compile_graph",
     "create_graph",
@@ -101,6 +110,7 @@ __all__ = [
     "pi",
     "pow",
     "print_graph",
+    "result_type",
     "reuse_graph",
     "tree",
     "value_and_grad",

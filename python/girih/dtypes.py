@@ -20,9 +20,11 @@ __all__ = [
     "IntInfo",
     "__array_namespace_info__",
     "astype",
+    "can_cast",
     "finfo",
     "iinfo",
     "isdtype",
+    "result_type",
 ]
 
 # Names by the array API's kinds; `isdtype` knows more dtypes than the standard has.
@@ -119,6 +121,35 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return asked.name in _KINDS[kind] + _EXTRA.get(kind, ())
     known = ", ".join(map(repr, _KINDS))
     raise InvalidArgumentError(f"isdtype: a kind is a dtype or one of {known}, got {kind!r}")
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype in which tensors, dtypes and Python numbers meet.
+
+    Raises ``DTypeError`` where there is none, ``InvalidArgumentError`` for numbers alone.
+    """
+    numbers = [x for x in arrays_and_dtypes if _is_number(x)]
+    dtypes = [_dtype(x) for x in arrays_and_dtypes if not _is_number(x)]
+    if not dtypes:
+        raise InvalidArgumentError("result_type: give at least one tensor or dtype")
+    # What a choice between two values is made in, by the rules of all functions.
+    result, condition = dtypes[0], _girih.ones((), dtype="bool")
+    for other in [*(_girih.zeros((), dtype=d) for d in dtypes[1:]), *numbers]:
+        result = _girih.where(condition, _girih.zeros((), dtype=result), other).dtype
+    return result
+
+
+def _is_number(x: object) -> bool:
+    return isinstance(x, (int, float, complex)) and not hasattr(x, "dtype")
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion turns a dtype, or a tensor's, into another."""
+    target = _dtype(to)
+    try:
+        return result_type(_dtype(from_), target) == target
+    except DTypeError:
+        return False
 
 
 def astype(
