@@ -279,7 +279,7 @@ fn mutated_files_never_panic() {
     let mut rng = Rng(5);
     let corpus: Vec<Vec<u8>> = (0..40).map(|s| random_file(s).encode().unwrap()).collect();
     let mut accepted = 0;
-    for i in 0..mutations(60_000) {
+    for i in 0..mutations(300_000) {
         let mut bytes = corpus[i % corpus.len()].clone();
         // Behind the checksum, where most of the reader is.
         bytes.truncate(bytes.len() - 4);

@@ -204,7 +204,7 @@ fn mutated_text_never_panics() {
         b":",
     ];
     let mut accepted = 0;
-    for i in 0..crate::testing::mutations(40_000) {
+    for i in 0..crate::testing::mutations(200_000) {
         let mut text = corpus[i % corpus.len()].clone();
         crate::testing::mutate(&mut text, tokens, &mut rng);
         let Ok(text) = String::from_utf8(text) else { continue };
