@@ -9,6 +9,7 @@
 mod backend;
 mod device;
 mod explain;
+mod file;
 mod kernel;
 mod matmul;
 pub mod pool;
@@ -16,6 +17,7 @@ pub mod pool;
 pub use backend::{Explanation, HostBackend, explain};
 pub use device::HostDevice;
 pub use explain::{Anatomy, anatomy};
+pub use file::MappedFile;
 pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
 

@@ -319,7 +319,7 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
 
 /// Sorted by number, as long as that leaves operands before users: numbers are those of the graph
 /// that recorded a node, so it does unless several graphs are involved.
-fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
+pub(crate) fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     let mut sorted = nodes.clone();
     sorted.sort_by_key(|node| node.id());
     let mut seen: FxHashSet<*const Node> = FxHashSet::default();

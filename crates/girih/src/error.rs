@@ -65,12 +65,31 @@ pub enum Error {
         /// The tensor's shape.
         shape: girih_ir::Shape,
     },
+    /// A file that cannot be read or written.
+    #[error("'{path}': {reason}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The kind of failure.
+        kind: std::io::ErrorKind,
+        /// What the operating system says.
+        reason: String,
+    },
     /// An argument that no op can take.
     #[error("{0}")]
     InvalidArgument(String),
 }
 
 impl Error {
+    /// What the operating system says of a file.
+    pub(crate) fn io(path: &std::path::Path, error: &std::io::Error) -> Error {
+        Error::Io {
+            path: path.display().to_string(),
+            kind: error.kind(),
+            reason: error.to_string(),
+        }
+    }
+
     pub(crate) fn evaluation(source: girih_runtime::Error, ops: Vec<String>) -> Error {
         let mut at: Vec<String> = Vec::new();
         for op in ops {

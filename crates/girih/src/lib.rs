@@ -21,6 +21,8 @@ mod display;
 mod error;
 mod eval;
 pub mod explain;
+mod forms;
+pub mod io;
 pub mod location;
 pub mod nn;
 mod node;
@@ -38,6 +40,7 @@ pub use data::Element;
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
 pub use explain::{Explanation, explain, explain_graph};
+pub use forms::{Input, Program};
 // The layers below, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;

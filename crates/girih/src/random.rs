@@ -22,7 +22,7 @@ pub fn manual_seed(seed: u64) {
     *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(generator);
 }
 
-fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Tensor> {
+pub(crate) fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Tensor> {
     shape.check(op, dtype)?;
     let blocks = girih_kernel::philox::blocks(code, dtype, shape.numel());
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,183 @@
+//! The commands on graph files.
+
+use crate::Answer;
+use crate::files::{inputs, named_outputs, program};
+use girih::{DType, Program, Result, Tensor, TensorSpec, io};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Instant;
+
+fn spec_json(name: &str, spec: &TensorSpec) -> Value {
+    json!({"name": name, "shape": spec.shape.to_vec(), "dtype": spec.dtype.name()})
+}
+
+fn stats(program: &Program) -> Answer {
+    let graph = program.graph();
+    let list = |specs: &[(String, TensorSpec)]| -> String {
+        let items: Vec<String> =
+            specs.iter().map(|(name, spec)| format!("{name}: {spec}")).collect();
+        if items.is_empty() { "none".into() } else { items.join(", ") }
+    };
+    let inputs: Vec<(String, TensorSpec)> =
+        program.inputs().into_iter().map(|input| (input.name, input.spec)).collect();
+    let outputs = program.outputs();
+    let text = format!(
+        "nodes      {}\nops        {}\nvalues     {} bytes, were each kept\nheld       {} bytes of \
+         data in the file\ninputs     {}\noutputs    {}",
+        graph.len(),
+        graph.num_ops(),
+        graph.estimated_memory_bytes(),
+        program.held_bytes(),
+        list(&inputs),
+        list(&outputs),
+    );
+    let all = |specs: &[(String, TensorSpec)]| -> Vec<Value> {
+        specs.iter().map(|(name, spec)| spec_json(name, spec)).collect()
+    };
+    let json = json!({
+        "num_nodes": graph.len(),
+        "num_ops": graph.num_ops(),
+        "estimated_memory_bytes": graph.estimated_memory_bytes(),
+        "held_bytes": program.held_bytes(),
+        "inputs": all(&inputs),
+        "outputs": all(&outputs),
+    });
+    Answer { text, json }
+}
+
+/// The graph as text with its statistics, or these alone.
+pub fn show(path: &Path, only_stats: bool) -> Result<Answer> {
+    let program = program(path)?;
+    let mut answer = stats(&program);
+    if !only_stats {
+        let text = program.to_text();
+        answer.text = format!("{text}\n\n{}", answer.text);
+        answer.json["text"] = text.into();
+    }
+    Ok(answer)
+}
+
+/// Writes the program in the form that the suffix of `to` names.
+pub fn convert(from: &Path, to: &Path) -> Result<Answer> {
+    let program = program(from)?;
+    program.save(to)?;
+    let (nodes, path) = (program.graph().len(), to.display().to_string());
+    let text = format!("{path}: {nodes} nodes");
+    Ok(Answer { text, json: json!({"output": path, "num_nodes": nodes}) })
+}
+
+/// Values for the inputs of a program that is only compiled or timed: ones.
+fn made_up(program: &Program) -> Result<Vec<Tensor>> {
+    let ones = |spec: &TensorSpec| -> Result<Tensor> {
+        let ones = Tensor::ones(spec.shape.clone(), spec.dtype)?;
+        // As data, not as a constant of the program.
+        Tensor::from_bytes(spec, ones.to_bytes()?)
+    };
+    program.inputs().iter().map(|input| ones(&input.spec)).collect()
+}
+
+fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    program.call(&inputs.iter().collect::<Vec<_>>())
+}
+
+/// The graph after the passes and the kernels.
+pub fn explain(path: &Path) -> Result<Answer> {
+    let program = program(path)?;
+    let inputs = made_up(&program)?;
+    let outputs = recorded(&program, &inputs)?;
+    let info = girih::compile_graph(&outputs, true)?;
+    let millis = info.compile_time.as_secs_f64() * 1e3;
+    let text = format!(
+        "as recorded: {} nodes\n\nafter the passes: {} nodes\n{}\n\n{} kernels, compiled in {millis:.3} \
+         ms\n{}",
+        info.num_nodes, info.num_nodes_optimized, info.optimized, info.num_kernels, info.kernels
+    );
+    let json = json!({
+        "num_nodes": info.num_nodes,
+        "num_nodes_optimized": info.num_nodes_optimized,
+        "num_kernels": info.num_kernels,
+        "compile_time_ms": millis,
+        "optimized": info.optimized.to_string(),
+        "kernels": info.kernels,
+    });
+    Ok(Answer { text, json })
+}
+
+/// Runs the program; prints or writes what it gives.
+pub fn run(path: &Path, from: Option<&Path>, to: Option<&Path>) -> Result<Answer> {
+    let program = program(path)?;
+    let given = inputs(&program, from)?;
+    let outputs = recorded(&program, &given)?;
+    girih::eval(&outputs)?;
+    let outputs = named_outputs(&program, outputs);
+    if let Some(to) = to {
+        io::save(to, &outputs)?;
+    }
+    let described: Vec<Value> = outputs
+        .iter()
+        .map(|(name, tensor)| {
+            let mut json = spec_json(name, &tensor.spec());
+            if to.is_none() {
+                json["values"] = values(tensor)?;
+            }
+            Ok(json)
+        })
+        .collect::<Result<_>>()?;
+    let lines: Vec<String> = outputs
+        .iter()
+        .map(|(name, tensor)| match to {
+            Some(_) => format!("{name}: {}", tensor.spec()),
+            None => format!("{name}: {tensor}"),
+        })
+        .collect();
+    let mut json = json!({"outputs": described});
+    if let Some(to) = to {
+        json["file"] = to.display().to_string().into();
+    }
+    Ok(Answer { text: lines.join("\n"), json })
+}
+
+/// Elements in row-major order: numbers, or text where JSON has no number.
+fn values(tensor: &Tensor) -> Result<Value> {
+    if tensor.dtype() == DType::Bool {
+        return Ok(tensor.to_vec::<bool>()?.into());
+    }
+    if tensor.dtype().is_int() {
+        return Ok(tensor.astype(DType::I64)?.to_vec::<i64>()?.into());
+    }
+    let number = |v: f64| if v.is_finite() { json!(v) } else { json!(v.to_string()) };
+    Ok(tensor.to_f64_vec()?.into_iter().map(number).collect())
+}
+
+/// Compiles once and times runs.
+pub fn bench(path: &Path, from: Option<&Path>, runs: u32) -> Result<Answer> {
+    let program = program(path)?;
+    let given = match from {
+        Some(_) => inputs(&program, from)?,
+        None => made_up(&program)?,
+    };
+    let first = Instant::now();
+    girih::eval(&recorded(&program, &given)?)?;
+    let first = first.elapsed().as_secs_f64() * 1e3;
+    let mut times = Vec::with_capacity(runs as usize);
+    for _ in 0..runs {
+        let start = Instant::now();
+        girih::eval(&recorded(&program, &given)?)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
+    let (least, median, most) = (times[0], at(0.5), at(0.9));
+    let text = format!(
+        "first run  {first:.3} ms, compilation included\nmedian     {median:.4} ms over {runs} \
+         runs\nleast      {least:.4} ms\n90 %       {most:.4} ms"
+    );
+    let json = json!({
+        "runs": runs,
+        "first_ms": first,
+        "median_ms": median,
+        "min_ms": least,
+        "p90_ms": most,
+    });
+    Ok(Answer { text, json })
+}

@@ -1,0 +1,154 @@
+//! The `girih` command as a function from arguments to output and exit status, so that the binary
+//! and `python -m girih` are the same program.
+//!
+//! Exit status: 0 for success, 1 for a failure (a file that cannot be read, a graph that does not
+//! run), 2 for arguments that make no command.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod files;
+mod info;
+
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Inspects, converts, explains, runs and times graphs in files.
+///
+/// Graph files are PFGB (.pfgb) or text (.txt, .girih); their content decides. Tensors come from
+/// and go to .npz, .npy and .safetensors files.
+#[derive(Parser)]
+#[command(name = "girih", version, arg_required_else_help = true)]
+struct Arguments {
+    /// Print one JSON value instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Version, processor, devices and caches.
+    Info,
+    /// The graph in a file as text, and its statistics.
+    Show {
+        /// A graph file.
+        file: PathBuf,
+        /// Print the statistics only.
+        #[arg(long)]
+        stats: bool,
+    },
+    /// Write a graph in another form, by the suffix of the output.
+    #[command(
+        long_about = "Write a graph in another form, by the suffix of the output: .pfgb (with \
+        the values it holds), .txt or .girih (text, without values), .dot, .svg, .html."
+    )]
+    Convert {
+        /// A graph file.
+        input: PathBuf,
+        /// The file to write.
+        output: PathBuf,
+    },
+    /// What the compiler makes of a graph: the graph after the passes, and the kernels.
+    Explain {
+        /// A graph file.
+        file: PathBuf,
+    },
+    /// Run a graph on inputs from a file.
+    #[command(
+        long_about = "Run a graph on inputs from a file. Inputs are found by name (the node's \
+        name or number, %0), else taken in order if the file holds as many as the graph takes. \
+        Outputs are printed, or written under their names (output0, output1, … without)."
+    )]
+    Run {
+        /// A graph file.
+        file: PathBuf,
+        /// Inputs: .npz, .npy or .safetensors.
+        #[arg(long, short)]
+        inputs: Option<PathBuf>,
+        /// Where outputs go: .npz, .npy or .safetensors.
+        #[arg(long, short)]
+        outputs: Option<PathBuf>,
+    },
+    /// Time a graph: compilation once, then runs.
+    Bench {
+        /// A graph file.
+        file: PathBuf,
+        /// Inputs: .npz, .npy or .safetensors; without, they are made up.
+        #[arg(long, short)]
+        inputs: Option<PathBuf>,
+        /// How many runs are timed.
+        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+        runs: u32,
+    },
+    /// The cache of compiled programs.
+    Cache {
+        #[command(subcommand)]
+        action: CacheAction,
+    },
+}
+
+#[derive(Subcommand, Clone, Copy)]
+enum CacheAction {
+    /// Counts of this process' cache.
+    Stats,
+    /// Forget all compiled programs.
+    Clear,
+}
+
+/// What a command says: text for people, and the same as a value for `--json`.
+struct Answer {
+    text: String,
+    json: Value,
+}
+
+/// Runs the command that these arguments (without the program's name) give and returns its exit
+/// status. Nothing is printed but to `out` and `err`.
+pub fn run(
+    args: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> u8 {
+    let args = std::iter::once(OsString::from("girih")).chain(args);
+    let arguments = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let help = !error.use_stderr();
+            let written = match help {
+                true => write!(out, "{error}"),
+                false => write!(err, "{error}"),
+            };
+            return if help && written.is_ok() { 0 } else { 2 };
+        }
+    };
+    let answer = match arguments.command {
+        Command::Info => info::info(),
+        Command::Show { file, stats } => commands::show(&file, stats),
+        Command::Convert { input, output } => commands::convert(&input, &output),
+        Command::Explain { file } => commands::explain(&file),
+        Command::Run { file, inputs, outputs } => {
+            commands::run(&file, inputs.as_deref(), outputs.as_deref())
+        }
+        Command::Bench { file, inputs, runs } => commands::bench(&file, inputs.as_deref(), runs),
+        Command::Cache { action } => info::cache(matches!(action, CacheAction::Clear)),
+    };
+    let written = match answer {
+        Ok(answer) if arguments.json => writeln!(out, "{}", answer.json),
+        Ok(answer) => writeln!(out, "{}", answer.text.trim_end()),
+        Err(error) => {
+            let _ = match arguments.json {
+                true => writeln!(err, "{}", serde_json::json!({"error": error.to_string()})),
+                false => writeln!(err, "error: {error}"),
+            };
+            return 1;
+        }
+    };
+    // A reader that has seen enough closes the pipe: no failure of ours.
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => 1,
+        _ => 0,
+    }
+}

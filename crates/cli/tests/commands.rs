@@ -1,0 +1,166 @@
+//! Each command on files: what it prints, what it writes, how it fails.
+
+use girih::{DType, Program, Tensor, io};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("girih-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Exit status, output, errors.
+fn girih(args: &[&str]) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let status = girih_cli::run(args.iter().map(Into::into), &mut out, &mut err);
+    (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+#[track_caller]
+fn ok(args: &[&str]) -> String {
+    let (status, out, err) = girih(args);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    out
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&ok(&[args, &["--json"]].concat())).unwrap()
+}
+
+/// `relu(x @ w + 1)` with `w` held and `x` to be given.
+fn model(folder: &Folder) -> String {
+    let w =
+        Tensor::from_slice(&[1.0f32, -1.0, 2.0, 0.5], [2, 2]).unwrap().into_parameter().unwrap();
+    let x = Tensor::from_slice(&[0.0f32; 6], [3, 2]).unwrap();
+    let y = x.matmul(&w).unwrap().add(1.0).unwrap().relu().unwrap();
+    let mut program = Program::capture(&[&y], &[&x]).unwrap();
+    let (input, output) = (program.inputs()[0].id, program.graph().outputs()[0]);
+    program.graph_mut().set_name(input, "x");
+    program.graph_mut().set_name(output, "y");
+    let path = folder.at("model.pfgb");
+    program.save(path.as_ref()).unwrap();
+    path
+}
+
+#[test]
+fn info_and_cache_say_what_there_is() {
+    let info = json(&["info"]);
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(info["devices"][0]["name"], "cpu");
+    assert!(ok(&["info"]).starts_with("girih 0."));
+    assert!(ok(&["cache", "clear"]).starts_with("cleared: 0 kernels"));
+    assert_eq!(json(&["cache", "stats"])["cleared"], false);
+}
+
+#[test]
+fn show_prints_text_and_statistics() {
+    let folder = Folder::new("show");
+    let model = model(&folder);
+    let text = ok(&["show", &model]);
+    assert!(text.contains("= matmul(%0, %1) -> [3, 2]"), "{text}");
+    assert!(
+        text.contains("inputs     x: f32[3, 2]") && text.contains("held       16 bytes"),
+        "{text}"
+    );
+    let stats = json(&["show", "--stats", &model]);
+    assert_eq!((&stats["num_ops"], &stats["outputs"][0]["name"]), (&3.into(), &"y".into()));
+    assert!(stats.get("text").is_none() && json(&["show", &model]).get("text").is_some());
+}
+
+#[test]
+fn convert_writes_every_form_and_pfgb_comes_back() {
+    let folder = Folder::new("convert");
+    let model = model(&folder);
+    for (name, start) in [
+        ("a.txt", "Graph:"),
+        ("a.dot", "digraph"),
+        ("a.svg", "<svg"),
+        ("a.html", "<!doctype html>"),
+    ] {
+        ok(&["convert", &model, &folder.at(name)]);
+        assert!(std::fs::read_to_string(folder.at(name)).unwrap().starts_with(start), "{name}");
+    }
+    ok(&["convert", &folder.at("a.txt"), &folder.at("b.pfgb")]);
+    assert_eq!(json(&["show", &folder.at("b.pfgb")])["text"], json(&["show", &model])["text"]);
+    ok(&["convert", &model, &folder.at("c.pfgb")]);
+    assert_eq!(std::fs::read(folder.at("c.pfgb")).unwrap(), std::fs::read(&model).unwrap());
+    let (status, _, err) = girih(&["convert", &model, &folder.at("a.gif")]);
+    assert!(status == 1 && err.contains(".pfgb, .txt"), "{err}");
+}
+
+#[test]
+fn run_finds_inputs_by_name_or_place_and_writes_outputs() {
+    let folder = Folder::new("run");
+    let model = model(&folder);
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 0.0, 0.0, -3.0, 1.0], [3, 2]).unwrap();
+    let expected = [6.0f32, 1.0, 1.0, 1.0, 0.0, 4.5];
+    let other = Tensor::zeros([1], DType::I8).unwrap();
+    io::save(folder.at("x.npz"), &[("other".into(), other), ("x".into(), x.clone())]).unwrap();
+    io::save(folder.at("x.npy"), &[(String::new(), x)]).unwrap();
+    for from in ["x.npz", "x.npy"] {
+        let result = json(&["run", &model, "--inputs", &folder.at(from)]);
+        let values: Vec<f32> =
+            serde_json::from_value(result["outputs"][0]["values"].clone()).unwrap();
+        assert_eq!(values, expected);
+        ok(&["run", &model, "-i", &folder.at(from), "-o", &folder.at("y.safetensors")]);
+        let y = io::load(folder.at("y.safetensors")).unwrap();
+        assert_eq!((y[0].0.as_str(), y[0].1.to_vec::<f32>().unwrap()), ("y", expected.to_vec()));
+    }
+    assert!(ok(&["run", &model, "-i", &folder.at("x.npy")]).contains("4.5"));
+    let (status, _, err) = girih(&["run", &model]);
+    assert!(status == 1 && err.contains("takes 1 inputs (x: f32[3, 2])"), "{err}");
+    let wrong = Tensor::zeros([2, 2], DType::F32).unwrap();
+    io::save(folder.at("w.npy"), &[(String::new(), wrong)]).unwrap();
+    let (status, _, err) = girih(&["run", &model, "-i", &folder.at("w.npy")]);
+    assert!(status == 1 && err.contains("f32[3, 2], got f32[2, 2]"), "{err}");
+}
+
+#[test]
+fn explain_and_bench_compile_and_run() {
+    let folder = Folder::new("bench");
+    let model = model(&folder);
+    let explained = json(&["explain", &model]);
+    assert_eq!(explained["num_kernels"], 1, "{explained}");
+    assert!(ok(&["explain", &model]).contains("after the passes"));
+    let bench = json(&["bench", &model, "-n", "3"]);
+    assert!(bench["median_ms"].as_f64().unwrap() > 0.0 && bench["runs"] == 3);
+}
+
+#[test]
+fn failures_are_1_and_usage_is_2() {
+    let folder = Folder::new("failures");
+    let bad = folder.at("bad.txt");
+    std::fs::write(&bad, "Graph:\n  %0 = inptu([2], f32)\n").unwrap();
+    let (status, out, err) = girih(&["show", &bad]);
+    assert_eq!((status, out.as_str()), (1, ""));
+    assert!(err.contains("line 2, column 8") && err.contains("did you mean input?"), "{err}");
+    let (status, _, err) = girih(&["show", &folder.at("missing.pfgb"), "--json"]);
+    assert_eq!(status, 1);
+    assert!(serde_json::from_str::<Value>(&err).unwrap()["error"].is_string());
+    std::fs::write(&bad, b"PFGB\x01\0\0\0").unwrap();
+    assert!(girih(&["show", &bad]).2.contains("PFGB"));
+    for usage in [&["frobnicate"][..], &["show"], &["bench", "x", "-n", "0"], &[], &["cache"]] {
+        let (status, out, err) = girih(usage);
+        assert_eq!((status, out.as_str()), (2, ""), "{err}");
+        assert!(err.contains("Usage") || err.contains("--help"), "{err}");
+    }
+    assert!(ok(&["--help"]).contains("Usage") && ok(&["run", "--help"]).contains("--inputs"));
+    assert!(ok(&["--version"]).starts_with("girih 0."));
+}

@@ -1,0 +1,364 @@
+//! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
+//! in a file, and run again on other inputs.
+
+use crate::cut::{ancestors, in_recording_order};
+use crate::node::{Node, State};
+use crate::{Error, Result, Tensor, random};
+use girih_ir::pfgb::{self, File};
+use girih_ir::{Graph, Literal, NodeId, OpCode, TensorSpec};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A closed graph with the values of some of its arguments. Those without a value are the inputs it
+/// is called with, in the graph's order.
+///
+/// ```
+/// use girih::{Program, Tensor};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+/// let y = x.mul(3.0)?;
+/// let program = Program::capture(&[&y], &[&x])?;
+/// let again = Program::from_bytes(&program.to_bytes()?)?;
+/// let out = again.call(&[&Tensor::from_slice(&[5.0f32, 6.0], [2])?])?;
+/// assert_eq!(out[0].to_vec::<f32>()?, [15.0, 18.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Program {
+    graph: Graph,
+    values: BTreeMap<NodeId, Held>,
+    layouts: BTreeMap<NodeId, pfgb::Layout>,
+}
+
+/// The value of an argument.
+#[derive(Clone)]
+enum Held {
+    Tensor(Tensor),
+    /// Bits of a run-time constant.
+    Scalar(u64),
+    /// A random leaf's place in the generator's sequence.
+    Random {
+        key: u64,
+        offset: u64,
+    },
+}
+
+/// An input that a program is called with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Its node.
+    pub id: NodeId,
+    /// Its name, or its node's number (`%0`) if it has none.
+    pub name: String,
+    /// Shape and dtype. Of a run-time constant a scalar.
+    pub spec: TensorSpec,
+}
+
+impl Program {
+    /// The program that computes `outputs` from `inputs`. Everything else that it needs and that has
+    /// a value (parameters, data, what was evaluated before) it holds; random leaves it holds as
+    /// their place in the generator's sequence, so it draws what they would have drawn.
+    ///
+    /// Errors: none for valid tensors; inputs that are named twice are an
+    /// [`Error::InvalidArgument`].
+    pub fn capture(outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<Program> {
+        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+        let mut program = Program::of_graph(Graph::new());
+        let own: FxHashSet<*const Node> = inputs.iter().map(|t| Arc::as_ptr(t.node())).collect();
+        if own.len() != inputs.len() {
+            return Err(Error::InvalidArgument(
+                "a program's inputs must be different tensors; one is given twice".into(),
+            ));
+        }
+        for input in inputs {
+            // A parameter that is fed is an input like others.
+            let id = program.graph.leaf(OpCode::Input.into(), input.spec());
+            ids.insert(Arc::as_ptr(input.node()), id);
+        }
+        let order = ancestors(outputs, |node| own.contains(&Arc::as_ptr(node)));
+        for node in in_recording_order(order) {
+            if !own.contains(&Arc::as_ptr(&node)) {
+                let id = program.add(&node, &ids);
+                ids.insert(Arc::as_ptr(&node), id);
+            }
+        }
+        program.graph.set_outputs(outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
+        Ok(program)
+    }
+
+    /// Appends a recorded node with its value, if it has one.
+    fn add(&mut self, node: &Arc<Node>, ids: &FxHashMap<*const Node, NodeId>) -> NodeId {
+        let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+        let state = node.state();
+        state.for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
+        let (op, held) = match &*state {
+            State::Available(_) => {
+                let code = match node.code() {
+                    OpCode::Parameter => OpCode::Parameter,
+                    _ => OpCode::Input,
+                };
+                (code.into(), Some(Held::Tensor(Tensor::from_node(node.clone()))))
+            }
+            State::Random { key, offset } => {
+                (node.op(), Some(Held::Random { key: *key, offset: *offset }))
+            }
+            _ => (node.op(), None),
+        };
+        drop(state);
+        let id = self.graph.push_unchecked(op, &inputs, node.spec());
+        if let Some(held) = held {
+            self.values.insert(id, held);
+        }
+        id
+    }
+
+    /// A program that holds no values.
+    pub fn of_graph(graph: Graph) -> Program {
+        Program { graph, values: BTreeMap::new(), layouts: BTreeMap::new() }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph, to give nodes names and hints.
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
+    /// What the program is called with, in order.
+    pub fn inputs(&self) -> Vec<Input> {
+        let free = |id: &NodeId| {
+            let node = self.graph.node(*id);
+            !self.values.contains_key(id) && !node.op.is_random()
+        };
+        let input = |id: NodeId| {
+            let node = self.graph.node(id);
+            let spec = match node.op.code {
+                OpCode::Constant => TensorSpec::scalar(node.spec.dtype),
+                _ => node.spec.clone(),
+            };
+            Input { id, name: self.name(id), spec }
+        };
+        self.graph.arguments().filter(free).map(input).collect()
+    }
+
+    /// Names and specs of the outputs.
+    pub fn outputs(&self) -> Vec<(String, TensorSpec)> {
+        self.graph
+            .outputs()
+            .iter()
+            .map(|&id| (self.name(id), self.graph.spec(id).clone()))
+            .collect()
+    }
+
+    /// Values of parameters that the program holds, with their names.
+    pub fn parameters(&self) -> Vec<(String, Tensor)> {
+        let parameter = |(&id, held): (&NodeId, &Held)| match held {
+            Held::Tensor(t) if self.graph.node(id).op.code == OpCode::Parameter => {
+                Some((self.name(id), t.clone()))
+            }
+            _ => None,
+        };
+        self.values.iter().filter_map(parameter).collect()
+    }
+
+    /// Bytes of the values that the program holds.
+    pub fn held_bytes(&self) -> usize {
+        let size = |held: &Held| match held {
+            Held::Tensor(t) => t.spec().size_bytes(),
+            Held::Scalar(_) => 8,
+            Held::Random { .. } => 16,
+        };
+        self.values.values().map(size).sum()
+    }
+
+    fn name(&self, id: NodeId) -> String {
+        self.graph.name(id).map_or_else(|| id.to_string(), str::to_string)
+    }
+
+    /// Records the program on these inputs and gives its outputs, lazy.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for too few or too many inputs, or one of another shape
+    /// or dtype than the program takes.
+    #[track_caller]
+    pub fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let wanted = self.inputs();
+        if wanted.len() != inputs.len() {
+            let list: Vec<String> =
+                wanted.iter().map(|input| format!("{}: {}", input.name, input.spec)).collect();
+            return Err(Error::InvalidArgument(format!(
+                "the program takes {} inputs ({}), got {}",
+                wanted.len(),
+                list.join(", "),
+                inputs.len()
+            )));
+        }
+        let mut given: FxHashMap<NodeId, &Tensor> = FxHashMap::default();
+        for (input, tensor) in wanted.iter().zip(inputs) {
+            if input.spec != tensor.spec() {
+                return Err(Error::InvalidArgument(format!(
+                    "input {} of the program is {}, got {}",
+                    input.name,
+                    input.spec,
+                    tensor.spec()
+                )));
+            }
+            given.insert(input.id, tensor);
+        }
+        let live = self.graph.live();
+        let mut tensors: Vec<Option<Tensor>> = vec![None; self.graph.len()];
+        for (id, node) in self.graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let tensor = match node.inputs.is_empty() {
+                true => self.leaf(id, given.get(&id).copied())?,
+                false => {
+                    let operand = |i: &NodeId| tensors[i.index()].as_ref();
+                    let operands: Option<SmallVec<[&Tensor; 3]>> =
+                        node.inputs.iter().map(operand).collect();
+                    let operands =
+                        operands.expect("operands of live nodes are live and come first");
+                    Tensor::record(node.op.clone(), &operands)?
+                }
+            };
+            tensors[id.index()] = Some(tensor);
+        }
+        let output = |id: &NodeId| tensors[id.index()].clone().expect("outputs are live");
+        Ok(self.graph.outputs().iter().map(output).collect())
+    }
+
+    fn leaf(&self, id: NodeId, given: Option<&Tensor>) -> Result<Tensor> {
+        let node = self.graph.node(id);
+        let spec = &node.spec;
+        match (self.values.get(&id), given) {
+            (Some(Held::Tensor(tensor)), _) => Ok(tensor.clone()),
+            (Some(&Held::Scalar(bits)), _) => {
+                Ok(Tensor::constant(Literal { dtype: spec.dtype, bits }, spec.shape.clone()))
+            }
+            (Some(&Held::Random { key, offset }), _) => {
+                Ok(Tensor::with_state(node.op.clone(), spec, State::Random { key, offset }))
+            }
+            (None, Some(tensor)) if node.op.code == OpCode::Constant => {
+                tensor.broadcast_to(spec.shape.clone())
+            }
+            (None, Some(tensor)) => Ok(tensor.clone()),
+            // New draws at each call.
+            (None, None) if node.op.is_random() => {
+                random::leaf(node.op.name(), node.op.code, spec.shape.clone(), spec.dtype)
+            }
+            (None, None) => Ok(Tensor::with_state(node.op.clone(), spec, State::Leaf)),
+        }
+    }
+
+    /// The program as a PFGB file. Computes the values it holds if need be.
+    ///
+    /// Errors: [`Error::Evaluation`] if that fails; [`Error::Record`] for what the format has no
+    /// room for.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut file = File {
+            graph: self.graph.clone(),
+            data: BTreeMap::new(),
+            layouts: self.layouts.clone(),
+        };
+        for (&id, held) in &self.values {
+            let data = match held {
+                Held::Tensor(tensor) => tensor.to_bytes()?,
+                Held::Scalar(bits) => {
+                    let mut bytes = bits.to_le_bytes().to_vec();
+                    bytes.resize(self.graph.spec(id).dtype.size(), 0);
+                    bytes
+                }
+                Held::Random { key, offset } => [key.to_le_bytes(), offset.to_le_bytes()].concat(),
+            };
+            file.data.insert(id, data);
+        }
+        Ok(file.encode()?)
+    }
+
+    /// The program in a PFGB file.
+    ///
+    /// Errors: [`girih_ir::Error::Format`] with the position and what was expected there.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Program> {
+        let file = pfgb::decode(bytes)?;
+        let mut values = BTreeMap::new();
+        for (id, data) in file.data {
+            let node = file.graph.node(id);
+            let word = |at: usize| {
+                data.iter().skip(at).take(8).rev().fold(0, |word, &b| word << 8 | b as u64)
+            };
+            let held = match node.op.code {
+                OpCode::Constant => Held::Scalar(word(0)),
+                _ if node.op.is_random() => Held::Random { key: word(0), offset: word(8) },
+                code => {
+                    let tensor = Tensor::from_bytes(&node.spec, data)?;
+                    Held::Tensor(match code {
+                        OpCode::Parameter => tensor.into_parameter()?,
+                        _ => tensor,
+                    })
+                }
+            };
+            values.insert(id, held);
+        }
+        Ok(Program { graph: file.graph, values, layouts: file.layouts })
+    }
+
+    /// The program that a text describes; it holds no values.
+    ///
+    /// Errors: [`girih_ir::Error::Parse`] with line, column and what was expected there.
+    pub fn from_text(text: &str) -> Result<Program> {
+        Ok(Program::of_graph(Graph::parse(text)?))
+    }
+
+    /// The program in a file: PFGB by its first bytes, else text.
+    ///
+    /// Errors: [`Error::Io`]; as [`Program::from_bytes`] and [`Program::from_text`].
+    pub fn load(path: &Path) -> Result<Program> {
+        let bytes = crate::io::read_file(path)?;
+        if bytes.starts_with(b"PFGB") {
+            return Program::from_bytes(&bytes);
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Program::from_text(text),
+            Err(error) => Err(girih_ir::Error::Format {
+                format: "graph",
+                offset: error.valid_up_to() as u64,
+                reason: "it is neither PFGB nor text in UTF-8".into(),
+            }
+            .into()),
+        }
+    }
+
+    /// Writes the program, whole or not at all, in the form that the suffix names: `.pfgb` with the
+    /// values it holds; `.txt` or `.girih` as text, `.dot`, `.svg` and `.html` without.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for another suffix; [`Error::Io`]; as
+    /// [`Program::to_bytes`].
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let bytes = match path.extension().and_then(|e| e.to_str()) {
+            Some("pfgb") => self.to_bytes()?,
+            Some("txt" | "girih") => format!("{}\n", self.graph).into_bytes(),
+            Some("dot") => girih_ir::dot::to_dot(&self.graph).into_bytes(),
+            Some("svg") => girih_ir::svg::to_svg(&self.graph).into_bytes(),
+            Some("html") => {
+                let title = path.file_stem().unwrap_or_default().to_string_lossy();
+                girih_ir::html::to_html(&self.graph, &title, |_| None, |_| Vec::new()).into_bytes()
+            }
+            _ => {
+                return Err(Error::InvalidArgument(format!(
+                    "the suffix of '{}' names no form of a graph; use .pfgb, .txt, .girih, .dot, \
+                     .svg or .html",
+                    path.display()
+                )));
+            }
+        };
+        crate::io::write(path, &bytes)
+    }
+
+    /// The program's graph as text; values are not part of it.
+    pub fn to_text(&self) -> String {
+        self.graph.to_string()
+    }
+}

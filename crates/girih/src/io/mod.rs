@@ -1,0 +1,178 @@
+//! Tensors in files: `.npy`, `.npz` and `.safetensors`. Reading maps files into memory: tensors
+//! whose data lie aligned and uncompressed in a file are that memory, read when first used; all
+//! others are copies. A file that is mapped must not be changed while tensors of it live.
+//!
+//! ```no_run
+//! # let weight = girih::Tensor::zeros([2, 2], girih::DType::F32)?;
+//! girih::io::save("model.safetensors", &[("weight".to_string(), weight)])?;
+//! for (name, tensor) in girih::io::load("model.safetensors")? {
+//!     println!("{name}: {}", tensor.spec());
+//! }
+//! # Ok::<(), girih::Error>(())
+//! ```
+
+mod npy;
+mod npz;
+mod safetensors;
+
+pub use npy::{from_npy, to_npy};
+pub use npz::{from_npz, to_npz};
+pub use safetensors::{from_safetensors, to_safetensors};
+
+use crate::{Error, Result, Tensor};
+use girih_cpu::MappedFile;
+use girih_ir::TensorSpec;
+use girih_runtime::{Buffer, DeviceHandle, Value};
+use std::path::Path;
+
+/// Tensors with their names, in the file's order.
+pub type Tensors = Vec<(String, Tensor)>;
+
+/// What kind of file a name says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One array, `.npy`.
+    Npy,
+    /// Named arrays in a zip archive, `.npz`.
+    Npz,
+    /// Named tensors, `.safetensors`.
+    Safetensors,
+}
+
+impl Format {
+    /// By the suffix of a file's name.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for other suffixes, naming the known ones.
+    pub fn of(path: impl AsRef<Path>) -> Result<Format> {
+        let path = path.as_ref();
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npy") => Ok(Format::Npy),
+            Some("npz") => Ok(Format::Npz),
+            Some("safetensors") => Ok(Format::Safetensors),
+            _ => Err(Error::InvalidArgument(format!(
+                "the suffix of '{}' names no format for tensors; use .npy, .npz or .safetensors",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// The tensors of a file. That of an `.npy` file has an empty name.
+///
+/// Errors: [`Error::Io`]; [`girih_ir::Error::Format`] for a file that is not what its suffix says;
+/// [`Error::InvalidArgument`] for another suffix.
+pub fn load(path: impl AsRef<Path>) -> Result<Tensors> {
+    let path = path.as_ref();
+    let format = Format::of(path)?;
+    let file = MappedFile::open(path).map_err(|e| Error::io(path, &e))?;
+    let file = Source { bytes: file.bytes(), file: Some(&file) };
+    match format {
+        Format::Npy => Ok(vec![(String::new(), npy::read(file, 0..file.bytes.len())?)]),
+        Format::Npz => npz::read(file),
+        Format::Safetensors => safetensors::read(file),
+    }
+}
+
+/// Writes tensors, computing them if need be. An `.npy` file takes exactly one. The file appears
+/// whole or not at all.
+///
+/// Errors: [`Error::Io`]; [`Error::InvalidArgument`] for names that are given twice, other than one
+/// tensor for `.npy`, and dtypes that the format does not have.
+pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> {
+    let path = path.as_ref();
+    let bytes = match (Format::of(path)?, tensors) {
+        (Format::Npy, [(_, tensor)]) => to_npy(tensor)?,
+        (Format::Npy, _) => {
+            return Err(Error::InvalidArgument(format!(
+                "an .npy file holds exactly one tensor, got {}; use .npz or .safetensors",
+                tensors.len()
+            )));
+        }
+        (Format::Npz, _) => to_npz(tensors)?,
+        (Format::Safetensors, _) => to_safetensors(tensors)?,
+    };
+    write(path, &bytes)
+}
+
+/// Writes a file whole or not at all: beside its place first, then moved there.
+///
+/// Errors: [`Error::Io`].
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let beside = Path::new(&beside);
+    let written = std::fs::write(beside, bytes).and_then(|()| std::fs::rename(beside, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(beside);
+        Error::io(path, &error)
+    })
+}
+
+/// All bytes of a file.
+///
+/// Errors: [`Error::Io`].
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Error::io(path, &error))
+}
+
+/// Bytes being read and, if they are a mapped file's, that file.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    bytes: &'a [u8],
+    file: Option<&'a MappedFile>,
+}
+
+impl<'a> Source<'a> {
+    fn of(bytes: &'a [u8]) -> Source<'a> {
+        Source { bytes, file: None }
+    }
+
+    /// The tensor whose elements lie at a position of the file: that memory if it is mapped and
+    /// aligned, else a copy.
+    fn tensor(&self, spec: &TensorSpec, at: usize) -> Result<Tensor> {
+        let size = spec.size_bytes();
+        let bytes = &self.bytes[at..at + size];
+        let address = bytes.as_ptr() as usize;
+        match self.file {
+            Some(file)
+                if size > 0
+                    && address.is_multiple_of(spec.dtype.size())
+                    && spec.dtype != girih_ir::DType::Bool =>
+            {
+                let handle = DeviceHandle::physical(address as u64);
+                let buffer = Buffer::foreign(handle, size, Box::new(file.clone()));
+                Ok(Tensor::from_value(spec, Value::new(buffer)))
+            }
+            _ => owned(spec, bytes.to_vec()),
+        }
+    }
+}
+
+/// A tensor of bytes of a file's, in which any byte but 0 is true.
+fn owned(spec: &TensorSpec, mut bytes: Vec<u8>) -> Result<Tensor> {
+    if spec.dtype == girih_ir::DType::Bool {
+        bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
+    }
+    Tensor::from_bytes(spec, bytes)
+}
+
+/// What is wrong with a file, and where.
+fn malformed(format: &'static str, offset: usize, reason: impl Into<String>) -> Error {
+    girih_ir::Error::Format { format, offset: offset as u64, reason: reason.into() }.into()
+}
+
+/// Fails if a name is given twice.
+fn check_names(tensors: &[(String, Tensor)]) -> Result<()> {
+    let mut seen = rustc_hash::FxHashSet::default();
+    match tensors.iter().find(|(name, _)| !seen.insert(name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::InvalidArgument(format!(
+            "two tensors are called '{name}'; a file has each name once"
+        ))),
+    }
+}
+
+/// A position far enough on to be a multiple of the alignment of tensors in memory.
+fn aligned(position: usize) -> usize {
+    position.next_multiple_of(64)
+}

@@ -1,0 +1,209 @@
+//! `.npy`, NumPy's format for one array, versions 1 to 3: a header that is a Python dictionary, then
+//! the elements.
+
+use super::{Source, aligned, malformed, owned};
+use crate::{Result, Tensor};
+use girih_ir::{DType, MAX_RANK, TensorSpec};
+use std::ops::Range;
+
+const FORMAT: &str = "npy";
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The array in the bytes of an `.npy` file.
+///
+/// Errors: [`girih_ir::Error::Format`].
+pub fn from_npy(bytes: &[u8]) -> Result<Tensor> {
+    read(Source::of(bytes), 0..bytes.len())
+}
+
+/// The bytes of an `.npy` file with the tensor. bfloat16 is written as NumPy writes the type of
+/// `ml_dtypes`: as elements of two bytes.
+pub fn to_npy(tensor: &Tensor) -> Result<Vec<u8>> {
+    let spec = tensor.spec();
+    let data = tensor.to_bytes()?;
+    let mut out = header(&spec);
+    out.extend(data);
+    Ok(out)
+}
+
+/// Everything before the elements; its length is a multiple of 64.
+pub(super) fn header(spec: &TensorSpec) -> Vec<u8> {
+    let sizes: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
+    let comma = if sizes.len() == 1 { "," } else { "" };
+    let mut text = format!(
+        "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}",
+        descr(spec.dtype),
+        sizes.join(", ")
+    );
+    let padding = aligned(10 + text.len() + 1) - (10 + text.len() + 1);
+    text.push_str(&" ".repeat(padding));
+    text.push('\n');
+    let mut out = MAGIC.to_vec();
+    out.extend([1, 0]);
+    // At most 32 sizes of 20 digits: below 2^16.
+    out.extend((text.len() as u16).to_le_bytes());
+    out.extend(text.bytes());
+    out
+}
+
+fn descr(dtype: DType) -> String {
+    let (kind, size) = match dtype {
+        DType::Bool => ('b', 1),
+        DType::BF16 => ('V', 2),
+        d if d.is_float() => ('f', d.size()),
+        d if d.name().starts_with("complex") => ('c', d.size()),
+        d if d.name().starts_with("uint") => ('u', d.size()),
+        d => ('i', d.size()),
+    };
+    format!("{}{kind}{size}", if size == 1 { '|' } else { '<' })
+}
+
+/// The dtype of a type string, and whether its bytes are in the other order.
+fn dtype_of(descr: &str) -> Option<(DType, bool)> {
+    let order = descr.chars().next().filter(|c| "<>|=".contains(*c))?;
+    let found = DType::ALL.into_iter().find(|&d| super::npy::descr(d)[1..] == descr[1..])?;
+    let swapped = order == '>' && found.size() > 1;
+    Some((found, swapped))
+}
+
+struct Header {
+    spec: TensorSpec,
+    fortran: bool,
+    /// The bytes of an element's parts are in the other order.
+    swapped: bool,
+}
+
+/// The array in a part of a source.
+pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
+    let bytes = &source.bytes[range.clone()];
+    let bad = |at: usize, reason: String| malformed(FORMAT, range.start + at, reason);
+    if !bytes.starts_with(MAGIC) || bytes.len() < 10 {
+        let found = &bytes[..bytes.len().min(6)];
+        return Err(bad(0, format!("expected the mark \\x93NUMPY, found {found:?}")));
+    }
+    let (start, len): (usize, usize) = match bytes[6] {
+        1 => (10, u16::from_le_bytes([bytes[8], bytes[9]]) as usize),
+        2 | 3 if bytes.len() >= 12 => {
+            (12, u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize)
+        }
+        version => return Err(bad(6, format!("version {version}; this reads 1 to 3"))),
+    };
+    let text = start.checked_add(len).and_then(|end| bytes.get(start..end));
+    let text = text.ok_or_else(|| bad(start, format!("a header of {len} bytes does not fit")))?;
+    let text = std::str::from_utf8(text).map_err(|_| bad(start, "the header is no text".into()))?;
+    let header = parse(text).map_err(|reason| bad(start, reason))?;
+    let (spec, at) = (&header.spec, start + len);
+    let found = bytes.len() - at;
+    if found != spec.size_bytes() {
+        let reason = format!("{spec} takes {} bytes, found {found}", spec.size_bytes());
+        return Err(bad(at, reason));
+    }
+    if !header.fortran && !header.swapped {
+        return source.tensor(spec, range.start + at);
+    }
+    let mut data = bytes[at..].to_vec();
+    if header.swapped {
+        // Of a complex number each part.
+        let parts = if spec.dtype.name().starts_with("complex") { 2 } else { 1 };
+        data.chunks_mut(spec.dtype.size() / parts).for_each(<[u8]>::reverse);
+    }
+    if header.fortran {
+        data = row_major(&data, spec);
+    }
+    owned(spec, data)
+}
+
+/// Elements in the order of the last axis fastest, from the order of the first axis fastest.
+fn row_major(data: &[u8], spec: &TensorSpec) -> Vec<u8> {
+    let (shape, size) = (&spec.shape, spec.dtype.size());
+    let mut strides = vec![size; shape.rank()];
+    for axis in 1..shape.rank() {
+        strides[axis] = strides[axis - 1] * shape[axis - 1];
+    }
+    let mut out = Vec::with_capacity(data.len());
+    let mut index = vec![0; shape.rank()];
+    let mut at = 0;
+    while out.len() < data.len() {
+        out.extend_from_slice(&data[at..at + size]);
+        for axis in (0..shape.rank()).rev() {
+            index[axis] += 1;
+            at += strides[axis];
+            if index[axis] < shape[axis] {
+                break;
+            }
+            at -= strides[axis] * shape[axis];
+            index[axis] = 0;
+        }
+    }
+    out
+}
+
+/// The header's dictionary. Only what NumPy writes is read: three keys, each once.
+fn parse(text: &str) -> std::result::Result<Header, String> {
+    let rest = text.trim().strip_prefix('{').ok_or("expected '{'")?;
+    let (mut descr, mut fortran, mut shape) = (None, None, None);
+    let mut rest = rest.trim_start();
+    while !rest.starts_with('}') {
+        let (key, after) = quoted(rest)?;
+        let after = after.trim_start().strip_prefix(':').ok_or("expected ':' after a key")?;
+        let value = after.trim_start();
+        let after = match key {
+            "descr" if descr.is_none() => {
+                let (value, after) = quoted(value).map_err(|_| {
+                    "arrays of records have no dtype here; save their fields one by one".to_string()
+                })?;
+                descr = Some(value);
+                after
+            }
+            "fortran_order" if fortran.is_none() => {
+                let (value, after) = match (value.strip_prefix("True"), value.strip_prefix("False"))
+                {
+                    (Some(after), _) => (true, after),
+                    (_, Some(after)) => (false, after),
+                    _ => return Err("fortran_order is True or False".into()),
+                };
+                fortran = Some(value);
+                after
+            }
+            "shape" if shape.is_none() => {
+                let inner = value.strip_prefix('(').and_then(|v| v.split_once(')'));
+                let (inner, after) = inner.ok_or("shape is a tuple")?;
+                shape = Some(sizes(inner)?);
+                after
+            }
+            key => return Err(format!("unexpected key '{}'", key.escape_debug())),
+        };
+        let after = after.trim_start();
+        rest = match after.strip_prefix(',') {
+            Some(after) => after.trim_start(),
+            None if after.starts_with('}') => after,
+            None => return Err("expected ',' or '}' after a value".into()),
+        };
+    }
+    let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
+        return Err("the header lacks descr, fortran_order or shape".into());
+    };
+    let (dtype, swapped) = dtype_of(descr)
+        .ok_or_else(|| format!("an array of dtype '{}' has no dtype here", descr.escape_debug()))?;
+    let spec = TensorSpec::new(shape, dtype);
+    spec.shape.check("npy", dtype).map_err(|e| e.to_string())?;
+    Ok(Header { spec, fortran, swapped })
+}
+
+/// A string in single or double quotes, without escapes, and what follows.
+fn quoted(text: &str) -> std::result::Result<(&str, &str), String> {
+    let quote = text.chars().next().filter(|c| "'\"".contains(*c));
+    let quote = quote.ok_or("expected a string in quotes")?;
+    text[1..].split_once(quote).ok_or("a string is not closed".to_string())
+}
+
+fn sizes(inner: &str) -> std::result::Result<Vec<usize>, String> {
+    let parts = inner.split(',').map(str::trim).filter(|p| !p.is_empty());
+    // Python 2 wrote long integers with an L.
+    let size = |p: &str| p.trim_end_matches('L').parse().map_err(|_| format!("'{p}' is no size"));
+    let sizes = parts.map(size).collect::<std::result::Result<Vec<usize>, _>>()?;
+    match sizes.len() <= MAX_RANK {
+        true => Ok(sizes),
+        false => Err(format!("{} dimensions; at most {MAX_RANK} are possible", sizes.len())),
+    }
+}
