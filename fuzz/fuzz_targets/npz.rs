@@ -1,0 +1,6 @@
+//! Bytes that are no `.npz` file are an error, whatever they are.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = girih::io::from_npz(bytes);
+});
