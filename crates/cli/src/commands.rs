@@ -80,27 +80,12 @@ fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     program.call(&inputs.iter().collect::<Vec<_>>())
 }
 
-/// The graph after the passes and the kernels.
+/// What the compiler makes of the graph: each pass, the kernels, what was not fused, memory.
 pub fn explain(path: &Path) -> Result<Answer> {
-    let program = program(path)?;
-    let inputs = made_up(&program)?;
-    let outputs = recorded(&program, &inputs)?;
-    let info = girih::compile_graph(&outputs, true)?;
-    let millis = info.compile_time.as_secs_f64() * 1e3;
-    let text = format!(
-        "as recorded: {} nodes\n\nafter the passes: {} nodes\n{}\n\n{} kernels, compiled in {millis:.3} \
-         ms\n{}",
-        info.num_nodes, info.num_nodes_optimized, info.optimized, info.num_kernels, info.kernels
-    );
-    let json = json!({
-        "num_nodes": info.num_nodes,
-        "num_nodes_optimized": info.num_nodes_optimized,
-        "num_kernels": info.num_kernels,
-        "compile_time_ms": millis,
-        "optimized": info.optimized.to_string(),
-        "kernels": info.kernels,
-    });
-    Ok(Answer { text, json })
+    let explanation = girih::explain_graph(program(path)?.graph())?;
+    let json = serde_json::from_str(&explanation.to_json());
+    let json = json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;
+    Ok(Answer { text: explanation.to_string(), json })
 }
 
 /// Runs the program; prints or writes what it gives.

@@ -52,7 +52,7 @@ enum Command {
         /// The file to write.
         output: PathBuf,
     },
-    /// What the compiler makes of a graph: the graph after the passes, and the kernels.
+    /// What the compiler makes of a graph: passes, kernels, what was not fused, memory.
     Explain {
         /// A graph file.
         file: PathBuf,

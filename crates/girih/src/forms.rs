@@ -340,11 +340,11 @@ impl Program {
         let bytes = match path.extension().and_then(|e| e.to_str()) {
             Some("pfgb") => self.to_bytes()?,
             Some("txt" | "girih") => format!("{}\n", self.graph).into_bytes(),
-            Some("dot") => girih_ir::dot::to_dot(&self.graph).into_bytes(),
-            Some("svg") => girih_ir::svg::to_svg(&self.graph).into_bytes(),
+            Some("dot") => self.to_dot().into_bytes(),
+            Some("svg") => self.to_svg().into_bytes(),
             Some("html") => {
                 let title = path.file_stem().unwrap_or_default().to_string_lossy();
-                girih_ir::html::to_html(&self.graph, &title, |_| None, |_| Vec::new()).into_bytes()
+                self.to_html(&title).into_bytes()
             }
             _ => {
                 return Err(Error::InvalidArgument(format!(
@@ -355,6 +355,39 @@ impl Program {
             }
         };
         crate::io::write(path, &bytes)
+    }
+
+    /// The graph in DOT, the ops of a kernel in a cluster.
+    pub fn to_dot(&self) -> String {
+        let kernels = self.kernels();
+        girih_ir::dot::to_dot_grouped(&self.graph, |id| kernels.get(&id).copied())
+    }
+
+    /// The graph as a drawing, coloured by kernel.
+    pub fn to_svg(&self) -> String {
+        let kernels = self.kernels();
+        girih_ir::svg::to_svg_grouped(&self.graph, |id| kernels.get(&id).copied())
+    }
+
+    /// The graph as a page of HTML, coloured by kernel, to be moved, zoomed and searched.
+    pub fn to_html(&self, title: &str) -> String {
+        let kernels = self.kernels();
+        let group = |id: NodeId| kernels.get(&id).copied();
+        girih_ir::html::to_html(&self.graph, title, group, |_| Vec::new())
+    }
+
+    /// The kernel that computes each node, by position; none of what the passes made away with, and
+    /// of nothing if the graph cannot be compiled.
+    fn kernels(&self) -> FxHashMap<NodeId, usize> {
+        let mut found = FxHashMap::default();
+        if let Ok(explanation) = crate::explain_graph(&self.graph) {
+            for (i, kernel) in explanation.kernels.iter().enumerate() {
+                for (node, _) in kernel.ops.iter().filter_map(|op| op.recorded) {
+                    found.insert(node, i);
+                }
+            }
+        }
+        found
     }
 
     /// The program's graph as text; values are not part of it.
