@@ -126,7 +126,7 @@ fn indices_of_an_axis_without_elements_are_an_error_at_once() -> Result<()> {
     assert!(x.index_update(&[indices_of(&[0])], Update::Add, 1.0).is_err());
     assert_eq!(*x.index(&[indices_of(&[])])?.shape(), [0, 3]);
     let updated = x.index_update(&[indices_of(&[])], Update::Add, 1.0)?;
-    assert_eq!(updated.to_vec::<f32>()?, []);
+    assert!(updated.to_vec::<f32>()?.is_empty());
     Ok(())
 }
 
@@ -151,13 +151,13 @@ fn ranges_end_where_numpys_do() -> Result<()> {
     let floats = |start, stop, step| Tensor::arange(start, stop, step, DType::F64)?.to_vec::<f64>();
     assert_eq!(floats(0.0, 1.0, 0.25)?, [0.0, 0.25, 0.5, 0.75]);
     assert_eq!(floats(1.0, 0.0, -0.5)?, [1.0, 0.5]);
-    assert_eq!(floats(3.0, 3.0, 1.0)?, []);
-    assert_eq!(floats(3.0, 0.0, 1.0)?, []);
+    assert!(floats(3.0, 3.0, 1.0)?.is_empty());
+    assert!(floats(3.0, 0.0, 1.0)?.is_empty());
     let ints = Tensor::arange(5.0, -2.0, -3.0, DType::I32)?;
     assert_eq!(ints.to_vec::<i32>()?, [5, 2, -1]);
     let spaced =
         |num, endpoint| Tensor::linspace(1.0, 2.0, num, endpoint, DType::F64)?.to_vec::<f64>();
-    assert_eq!(spaced(0, true)?, []);
+    assert!(spaced(0, true)?.is_empty());
     assert_eq!(spaced(1, true)?, [1.0]);
     assert_eq!(spaced(5, true)?, [1.0, 1.25, 1.5, 1.75, 2.0]);
     assert_eq!(spaced(4, false)?, [1.0, 1.25, 1.5, 1.75]);

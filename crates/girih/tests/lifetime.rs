@@ -102,7 +102,7 @@ fn a_view_of_data_is_there_without_a_copy() -> Result<()> {
     drop(x);
     assert_eq!(rows.to_vec::<i32>()?, [3, 4, 5, 6]);
     assert_eq!(rows.narrow(0, 1, 1)?.to_vec::<i32>()?, [5, 6]);
-    assert_eq!(rows.narrow(0, 2, 0)?.to_vec::<i32>()?, []);
+    assert!(rows.narrow(0, 2, 0)?.to_vec::<i32>()?.is_empty());
     assert_eq!(rows.narrow(1, 1, 1)?.to_vec::<i32>()?, [4, 6]);
     Ok(())
 }
