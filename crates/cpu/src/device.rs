@@ -162,6 +162,7 @@ impl Device for HostDevice {
             ExecError::IndexOutOfBounds { index, size } => {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
             }
+            ExecError::Linalg { op, reason } => Error::Linalg { operation: op.into(), reason },
             error => Error::Launch {
                 operation: program.name.clone(),
                 device: self.properties.name.clone(),

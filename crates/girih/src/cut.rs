@@ -43,10 +43,13 @@ impl CutGraph {
 
     /// The ops that an error most likely means: line, name, shape and dtype.
     pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<String> {
-        use girih_runtime::Error::{IndexOutOfBounds, OutOfMemory};
+        use girih_runtime::Error::{IndexOutOfBounds, Linalg, OutOfMemory};
         let ids: Vec<NodeId> = match error {
             IndexOutOfBounds { .. } => {
                 self.graph.nodes().filter(|(_, n)| self.may_index(n)).map(|n| n.0).collect()
+            }
+            Linalg { operation, .. } => {
+                self.graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
             }
             OutOfMemory { .. } => self
                 .graph

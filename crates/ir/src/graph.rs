@@ -351,6 +351,9 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(13);
             word(*size as u64);
         }
+        Attrs::Library { result, flag, size } => {
+            word(14 | (*result as u64) << 8 | (*flag as u64) << 16 | (*size as u64) << 32);
+        }
         Attrs::Approximate(tanh) => word(11 | (*tanh as u64) << 8),
         Attrs::Norm { ndims, eps } => {
             word(12 | (*ndims as u64) << 8);

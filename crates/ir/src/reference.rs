@@ -6,6 +6,7 @@
 //! is computed in f32, integers wrap. It is slow and not meant to run programs.
 
 mod array;
+mod library;
 pub mod scalar;
 mod structure;
 
@@ -76,6 +77,7 @@ fn compute(node: &Node, operands: &[&Array]) -> Result<Array> {
         Class::View | Class::Reshape => Ok(structure::view(node, operands[0])),
         Class::Combine => Ok(structure::combine(node, operands)),
         Class::Index => structure::index(node, operands),
+        Class::Library => library::routine(node, operands),
         Class::Composite => unreachable!("composites are replaced by their definitions before"),
     }
 }

@@ -94,6 +94,12 @@ impl Kernel {
                 reads.add(index.buffer, reach(self, index));
                 flops = flops.saturating_add(points);
             }
+            Core::Library(routine) => {
+                routine.operands.iter().for_each(|i| reads.add(i.buffer, u64::MAX));
+                // One step per element of a row.
+                let elements = routine.operands.iter().map(|i| product(i.dims.iter().copied()));
+                flops = elements.fold(0, u64::saturating_add).saturating_mul(points);
+            }
         }
         let bytes_read = reads.bytes();
         let mut writes = Reads { buffers, elements: Vec::new() };
@@ -105,6 +111,9 @@ impl Kernel {
                 _ => reach(self, &store.access),
             };
             writes.add(store.access.buffer, elements);
+        }
+        if let Core::Library(routine) = &self.core {
+            routine.results.iter().flatten().for_each(|i| writes.add(i.buffer, u64::MAX));
         }
         Traffic { bytes_read, bytes_written: writes.bytes(), flops }
     }

@@ -8,7 +8,7 @@
 //! may be split along parallel dimensions at will.
 
 use girih_ir::ops::ScatterMode;
-use girih_ir::{DType, Literal, OpCode};
+use girih_ir::{DType, Literal, Op, OpCode};
 use smallvec::SmallVec;
 
 /// A buffer of a program.
@@ -146,6 +146,43 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
+    /// A library routine on whole rows or matrices. The space is one parallel dimension, the
+    /// batch; there is no body, and the routine stores its own results.
+    Library(Box<Routine>),
+}
+
+/// A dense, row-major operand or result of a routine: one item after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Item {
+    /// The buffer, which holds the items of all batches and nothing else.
+    pub buffer: BufferId,
+    /// Its element type.
+    pub dtype: DType,
+    /// Sizes of one item: of a row, or of a matrix.
+    pub dims: SmallVec<[usize; 2]>,
+}
+
+impl Item {
+    /// Elements of one item.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// True if an item has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A call of a library routine for each item of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routine {
+    /// The op, of class library, with the number of its first result.
+    pub op: Op,
+    /// What it reads.
+    pub operands: SmallVec<[Item; 2]>,
+    /// What it writes: by number of the result, those that are needed.
+    pub results: SmallVec<[Option<Item>; 3]>,
 }
 
 /// One instruction. Operands refer to earlier instructions of the same block.
@@ -274,6 +311,22 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// The buffers that the kernel names, to be numbered anew.
+    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut BufferId> {
+        let mut core: SmallVec<[&mut BufferId; 4]> = SmallVec::new();
+        match &mut self.core {
+            Core::Map | Core::Reduce { .. } => {}
+            Core::Matmul { lhs, rhs } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
+            Core::Scatter { index, .. } => core.push(&mut index.buffer),
+            Core::Library(routine) => {
+                let items = routine.results.iter_mut().flatten().chain(&mut routine.operands);
+                core.extend(items.map(|i| &mut i.buffer));
+            }
+        }
+        let stores = self.stores.iter_mut().map(|s| &mut s.access.buffer);
+        stores.chain(self.accesses.iter_mut().map(|a| &mut a.buffer)).chain(core)
+    }
+
     /// Number of parallel points.
     pub fn points(&self) -> usize {
         self.extents[..self.parallel].iter().product()
@@ -295,13 +348,19 @@ impl Kernel {
             Core::Map | Core::Reduce { .. } => SmallVec::new(),
             Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
             Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
+            Core::Library(routine) => routine.operands.iter().map(|i| i.buffer).collect(),
         };
         self.accesses.iter().map(|a| a.buffer).chain(core)
     }
 
     /// Buffers the kernel writes, repeats included.
     pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
-        self.stores.iter().map(|s| s.access.buffer)
+        let results = match &self.core {
+            Core::Library(routine) => routine.results.as_slice(),
+            _ => &[],
+        };
+        let results = results.iter().flatten().map(|i| i.buffer);
+        self.stores.iter().map(|s| s.access.buffer).chain(results)
     }
 
     /// The dtype of a value of a block of this kernel.

@@ -9,6 +9,7 @@ mod estimate;
 pub mod exec;
 pub mod fuse;
 pub mod ir;
+mod library;
 pub mod math;
 pub mod philox;
 pub mod text;
@@ -18,6 +19,6 @@ pub use estimate::Traffic;
 pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp,
-    Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Program,
+    ReduceOp, Routine, Store, Val,
 };

@@ -14,7 +14,8 @@
 //! ```
 
 use crate::ir::{
-    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Val,
+    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp,
+    Routine, Val,
 };
 use std::fmt;
 
@@ -74,6 +75,30 @@ impl fmt::Display for Affine<'_> {
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]", self.buffer, Affine(self.offset, &self.strides))
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.buffer, self.dims)
+    }
+}
+
+/// `b1[4], b2[4] = sort(result=0)(b0[4])`; a result that is not needed is `_`.
+impl fmt::Display for Routine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, result) in self.results.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match result {
+                Some(item) => write!(f, "{item}")?,
+                None => f.write_str("_")?,
+            }
+        }
+        write!(f, " = {:?}(", self.op)?;
+        for (i, operand) in self.operands.iter().enumerate() {
+            write!(f, "{}{operand}", if i == 0 { "" } else { ", " })?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -169,7 +194,7 @@ impl fmt::Display for Kernel {
         }
         writeln!(f, "]")?;
         match &self.core {
-            Core::Map => {}
+            Core::Map | Core::Library(_) => {}
             Core::Reduce { prologue, value, op } => {
                 writeln!(f, "  prologue:")?;
                 self.block_text(f, prologue, "    ")?;
@@ -184,6 +209,9 @@ impl fmt::Display for Kernel {
                      {independent:?}"
                 )?;
             }
+        }
+        if let Core::Library(routine) = &self.core {
+            writeln!(f, "  {routine}")?;
         }
         self.block_text(f, &self.body, "  ")?;
         for store in &self.stores {

@@ -13,10 +13,14 @@
 //!   write one buffer; a scatter has one store and collides only along the other dimensions;
 //! * V7 arguments are never written, and no kernel reads what it writes;
 //! * V8 a computed buffer is written in full (as many elements as it has, or more where a filling
-//!   is written over) before it is read or given out, and not after.
+//!   is written over) before it is read or given out, and not after;
+//! * V9 a routine runs over one batch dimension and has no body; its items fill their buffers and
+//!   have the dtypes and sizes that the op's rule gives.
 
-use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Val};
-use girih_ir::{DType, Op, OpCode, TensorSpec};
+use crate::ir::{
+    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp, Routine, Val,
+};
+use girih_ir::{Class, DType, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
 
 /// What is wrong with a program.
@@ -90,6 +94,8 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
         contents.written += match kernel.core {
             // A scatter's buffer is zeroed whole.
             Core::Scatter { .. } => buffer.numel,
+            // A routine's items fill their buffer (V9).
+            Core::Library(_) => buffer.numel,
             _ => kernel.points(),
         };
     }
@@ -99,6 +105,9 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
 fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     require(kernel.extents.iter().all(|&e| e > 0), || "V1: an extent is zero".into())?;
     require(kernel.parallel <= kernel.extents.len(), || "V1: too many parallel dims".into())?;
+    if let Core::Library(routine) = &kernel.core {
+        return check_routine(program, kernel, routine);
+    }
     let all = kernel.extents.len();
     let at = |access: &Access, dims| check_access(program, kernel, access, dims, None);
     match &kernel.core {
@@ -123,15 +132,47 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
             require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
         }
+        Core::Library(_) => unreachable!("checked above"),
     }
     let core = match &kernel.core {
-        Core::Map | Core::Scatter { .. } => None,
+        Core::Map | Core::Scatter { .. } | Core::Library(_) => None,
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
         Core::Matmul { lhs, .. } => Some(lhs.dtype),
     };
     check_block(program, kernel, &kernel.body, kernel.parallel, Some(core))?;
     check_stores(program, kernel)
+}
+
+fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check {
+    let form = kernel.extents.len() == 1 && kernel.parallel == 1;
+    require(form, || "V9: not over one batch dimension".into())?;
+    let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
+    require(bare && kernel.accesses.is_empty(), || "V9: a routine has no body".into())?;
+    require(routine.op.class() == Class::Library, || {
+        format!("V9: {} is no routine", routine.op.name())
+    })?;
+    for item in routine.operands.iter().chain(routine.results.iter().flatten()) {
+        let buffer = program.buffers.get(item.buffer.0 as usize);
+        let Some(buffer) = buffer else { return Err(format!("V4: {} is unknown", item.buffer)) };
+        require(buffer.dtype == item.dtype, || format!("V4: {item} has another dtype"))?;
+        let fills = item.len() * kernel.extents[0] == buffer.numel;
+        require(fills, || format!("V9: {item} does not fill {} elements", buffer.numel))?;
+    }
+    let batched = |item: &Item| TensorSpec::new(&item.dims[..], item.dtype);
+    let specs: SmallVec<[TensorSpec; 3]> = routine.operands.iter().map(batched).collect();
+    let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
+    for (number, item) in routine.results.iter().enumerate() {
+        let Some(item) = item else { continue };
+        let spec = routine.op.with_result(number as u8).infer(&refs);
+        let spec = spec.map_err(|e| format!("V9: {e}"))?;
+        require(spec == batched(item), || format!("V9: result {number} is {spec}, not {item}"))?;
+        let own = kernel.reads().all(|b| b != item.buffer);
+        require(own, || format!("V7: {} is read and written", item.buffer))?;
+        let apart = kernel.writes().filter(|b| *b == item.buffer).count() == 1;
+        require(apart, || format!("V6: {} is stored twice", item.buffer))?;
+    }
+    Ok(())
 }
 
 fn check_reduce(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Check {

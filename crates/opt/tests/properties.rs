@@ -67,6 +67,7 @@ fn attributes(code: OpCode, spec: &TensorSpec, bits: [u8; 2]) -> Attrs {
         _ => match code.def().class {
             Class::Reduction => Attrs::axes(axes, keepdims),
             Class::Index | Class::Composite | Class::Combine => Attrs::Axis(axis),
+            Class::Library => Attrs::routine(keepdims),
             _ => Attrs::None,
         },
     }

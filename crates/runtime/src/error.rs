@@ -66,6 +66,14 @@ pub enum Error {
         /// Size of the axis.
         size: usize,
     },
+    /// A matrix that linear algebra cannot take: singular, not positive definite, not converging.
+    #[error("{operation}: {reason}")]
+    Linalg {
+        /// The kernel that met it.
+        operation: String,
+        /// What is wrong with it, and with which of a batch.
+        reason: String,
+    },
     /// The device failed while it ran an operation.
     #[error("{operation} failed on {device}: {reason}")]
     Launch {

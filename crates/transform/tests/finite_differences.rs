@@ -121,6 +121,9 @@ fn gradients_have_the_dtype_of_what_they_are_of() {
             for x in sample.inputs.iter_mut().filter(|x| x.spec().dtype.is_float()) {
                 *x = Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64());
             }
+            if sample.infer().is_err() {
+                continue;
+            }
             let (graph, wrt) = program(&sample);
             let grads = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
             grads.verify().unwrap();

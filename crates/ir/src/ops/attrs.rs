@@ -207,6 +207,15 @@ pub enum Attrs {
     },
     /// A number of elements.
     Size(usize),
+    /// A library routine: which of its results the node is, and what its op says of the rest.
+    Library {
+        /// Which result.
+        result: u8,
+        /// The op's yes-or-no setting: descending, from the right, reverse, upper, ...
+        flag: bool,
+        /// The op's number, if it has one.
+        size: u32,
+    },
     /// Use of the tanh approximation in gelu.
     Approximate(bool),
     /// A normalisation over the last `ndims` axes.
@@ -222,6 +231,19 @@ impl Attrs {
     /// Attributes naming the axes of a reduction.
     pub fn axes(axes: AxisSet, keepdims: bool) -> Attrs {
         Attrs::Axes { axes, keepdims }
+    }
+
+    /// The first result of a library routine.
+    pub fn routine(flag: bool) -> Attrs {
+        Attrs::Library { result: 0, flag, size: 0 }
+    }
+
+    /// Result, flag and size of a library op; zeros for what has none.
+    pub fn library(&self) -> (u8, bool, u32) {
+        match *self {
+            Attrs::Library { result, flag, size } => (result, flag, size),
+            _ => (0, false, 0),
+        }
     }
 
     /// A permutation.

@@ -109,6 +109,11 @@ impl Attrs {
                 each("mode", mode)
             }
             Attrs::Size(size) => each("size", size),
+            Attrs::Library { result, flag, size } => {
+                each("result", result)?;
+                each("flag", flag)?;
+                each("size", size)
+            }
             Attrs::Approximate(tanh) => {
                 each("approximate", &mut Choice { value: tanh, names: ["none", "tanh"] })
             }

@@ -10,6 +10,7 @@ mod attrs;
 pub mod combine;
 pub mod composite;
 pub mod contract;
+pub mod cumulative;
 pub mod elementwise;
 pub mod fields;
 pub mod index;
@@ -17,6 +18,7 @@ pub mod leaf;
 pub mod reduce;
 pub mod rules;
 pub mod samples;
+pub mod sort;
 mod table;
 pub mod view;
 
@@ -46,6 +48,10 @@ pub enum Class {
     Combine,
     /// Elements addressed by the values of an integer operand.
     Index,
+    /// Computed by a routine on whole rows or matrices, which are an operand's last one or two axes;
+    /// the axes before are a batch. Such an op may have several results: each is a node of its own,
+    /// told apart by [`Attrs::Library`], and one kernel computes those that are needed.
+    Library,
     /// Defined by a decomposition into the other classes.
     Composite,
 }
@@ -63,6 +69,33 @@ impl OpCall<'_> {
     /// Name of the op, for errors.
     pub fn name(&self) -> &'static str {
         self.op.name()
+    }
+}
+
+/// What a library routine takes and gives per batch, in axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemRank {
+    /// Rows, and rows as results.
+    Row,
+    /// Matrices; per result, its number of axes: 0 for a number, 1 for a row, 2 for a matrix.
+    Matrix(&'static [u8]),
+}
+
+impl ItemRank {
+    /// Axes of an operand's item.
+    pub fn operand(self) -> usize {
+        match self {
+            ItemRank::Row => 1,
+            ItemRank::Matrix(_) => 2,
+        }
+    }
+
+    /// Axes of an item of that result.
+    pub fn result(self, number: usize) -> usize {
+        match self {
+            ItemRank::Row => 1,
+            ItemRank::Matrix(results) => results[number] as usize,
+        }
     }
 }
 
@@ -86,6 +119,8 @@ pub struct OpDef {
     pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
     /// Iteration space and index maps; `None` where the relation is not affine.
     pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
+    /// Of a library routine: how many last axes of operands and results are one item.
+    pub item_rank: ItemRank,
     /// Reverse-mode rule.
     pub derivative: Derivative,
     /// Definition of a composite in terms of other ops.
@@ -134,6 +169,8 @@ pub enum Category {
     Broadcast,
     /// Elements addressed by the values of an operand.
     Index,
+    /// Routines on whole rows or matrices.
+    Library,
     /// Defined by other ops.
     Composite,
 }
@@ -152,6 +189,7 @@ impl Category {
             Category::Concat => "OP_CONCAT",
             Category::Broadcast => "OP_BROADCAST",
             Category::Index => "OP_INDEX",
+            Category::Library => "OP_LIBRARY",
             Category::Composite => "OP_COMPOSITE",
         }
     }
@@ -176,6 +214,7 @@ impl OpDef {
             Err(Error::InvalidArgument { op: call.name(), reason: "has no shape rule".into() })
         },
         iteration: None,
+        item_rank: ItemRank::Row,
         derivative: Derivative::Zero("it is a leaf"),
         decompose: None,
         domain: (-2.0, 2.1),
@@ -195,6 +234,7 @@ impl OpDef {
             Class::Reshape => Category::Reshape,
             Class::Combine => Category::Concat,
             Class::Index => Category::Index,
+            Class::Library => Category::Library,
             Class::Composite => Category::Composite,
         })
     }
@@ -289,6 +329,14 @@ registry! {
     Scatter = index::SCATTER,
     ScatterAlongAxis = index::SCATTER_ALONG_AXIS,
     WrapIndex = index::WRAP_INDEX,
+    // Library routines.
+    Sort = sort::SORT,
+    SearchSorted = sort::SEARCHSORTED,
+    CumSum = cumulative::CUMSUM,
+    CumProd = cumulative::CUMPROD,
+    CumMax = cumulative::CUMMAX,
+    CumMin = cumulative::CUMMIN,
+    LogCumSumExp = cumulative::LOGCUMSUMEXP,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,
@@ -341,6 +389,12 @@ impl Op {
             OpCode::Constant => self.attrs == Attrs::None,
             code => code.def().class == Class::Leaf && code != OpCode::Iota,
         }
+    }
+
+    /// The same op giving another of its results.
+    pub fn with_result(&self, result: u8) -> Op {
+        let (_, flag, size) = self.attrs.library();
+        Op::new(self.code, Attrs::Library { result, flag, size })
     }
 
     /// True for the random leaves: never merged, never folded.
@@ -419,7 +473,7 @@ mod tests {
                 Class::Elementwise | Class::Reduction | Class::Contraction | Class::View => {
                     assert!(def.iteration.is_some(), "{}: no index maps", def.name)
                 }
-                Class::Reshape | Class::Combine | Class::Index => {}
+                Class::Reshape | Class::Combine | Class::Index | Class::Library => {}
             }
             if let Derivative::Zero(reason) = def.derivative {
                 assert!(!reason.is_empty(), "{}", def.name);

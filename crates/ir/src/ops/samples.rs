@@ -229,6 +229,19 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     }
 }
 
+/// Rows, with and without the flag.
+pub(super) fn rows(code: OpCode) -> Vec<Sample> {
+    let row = |flag| {
+        let mut inputs = vec![cube()];
+        if code.def().arity.0 == 2 {
+            let ascending: Vec<f64> = (0..6).flat_map(|i| [-0.2 * i as f64, 0.3]).collect();
+            inputs.insert(0, Array::from_f64([2, 3, 2], DType::F64, &ascending));
+        }
+        Sample::new(Op::new(code, Attrs::routine(flag)), inputs)
+    };
+    [false, true].map(row).into()
+}
+
 pub(super) fn gelu(code: OpCode) -> Vec<Sample> {
     let row = |tanh| {
         Sample::new(Op::new(code, Attrs::Approximate(tanh)), [spread(&[5], code.def().domain)])

@@ -17,6 +17,7 @@ mod cast;
 mod code;
 mod fold;
 mod isa;
+mod library;
 mod lower;
 mod map;
 mod matmul;
@@ -46,6 +47,14 @@ pub enum ExecError {
         index: i64,
         /// Size of the axis.
         size: usize,
+    },
+    /// A matrix that a routine of linear algebra cannot take.
+    #[error("{op}: {reason}")]
+    Linalg {
+        /// The op.
+        op: &'static str,
+        /// What is wrong with it, and with which of a batch.
+        reason: String,
     },
     /// A kernel panicked: a defect of the executor, never of the program.
     #[error("a kernel panicked (a defect in Girih): {0}")]
@@ -107,6 +116,7 @@ enum Form {
     Reduce(Box<reduce::Reduce>),
     Matmul(Box<matmul::Matmul>),
     Scatter(Box<scatter::Scatter>),
+    Library(Box<library::Library>),
 }
 
 /// A kernel made ready to run; see the module's description.
@@ -148,6 +158,11 @@ impl Prepared {
                 let chunks = scatter.chunks();
                 (Form::Scatter(Box::new(scatter)), chunks)
             }
+            Core::Library(routine) => {
+                let library = library::Library::new(kernel, routine);
+                let chunks = [library.chunks(), 0];
+                (Form::Library(Box::new(library)), chunks)
+            }
         };
         Prepared { form, chunks }
     }
@@ -179,14 +194,16 @@ impl Prepared {
             Form::Reduce(r) => r.cost_ps(),
             Form::Matmul(m) => m.cost_ps(),
             Form::Scatter(s) => s.cost_ps(),
+            Form::Library(l) => l.cost_ps(),
         };
         ps as u64 / 1000
     }
 
     /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once.
     ///
-    /// Errors: [`ExecError::IndexOutOfBounds`].
-    /// Cost: no allocation once the scratch memory has grown to the kernel's needs.
+    /// Errors: [`ExecError::IndexOutOfBounds`], [`ExecError::Linalg`].
+    /// Cost: no allocation once the scratch memory has grown to the kernel's needs, but for library
+    /// routines.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract; `phase` and `chunk` are in range; all chunks of
@@ -206,6 +223,7 @@ impl Prepared {
                 Form::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
                 Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
+                Form::Library(l) => l.run_chunk(chunk, bindings),
             }
         }
     }

@@ -5,9 +5,9 @@ use super::kernel::{Builder, Redo};
 use super::memo::Memo;
 use super::plan::{self, Group, Plan, Role};
 use super::{Refusals, kernel};
-use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program};
+use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
 use girih_ir::{Class, Graph, NodeId, OpCode};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// A program and how it came about.
 pub(super) struct Built {
@@ -38,10 +38,15 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
         let mut planned = false;
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
+            if group.role == Role::Library {
+                push((library(graph, &group), group.stores.to_vec()), &mut kernels);
+                continue;
+            }
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
             push(build(&mut builder, &mut memo, &group), &mut kernels);
         }
-        if !planned {
+        // Results of a routine but the first are computed by its kernel.
+        if !planned && graph.node(id).op.class() != Class::Library {
             // It may be that a kernel built before stores it on the way: once is enough.
             for kernel in &mut kernels {
                 kernel.stores.retain(|s| s.access.buffer.0 != id.0);
@@ -68,6 +73,37 @@ fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Ke
             Err(Redo::Split { dim, inner }) => splits.push((dim, inner)),
             Err(Redo::Again) => splits.clear(),
         }
+    }
+}
+
+/// The kernel of a library routine: its batch is what no operand or result has apart.
+fn library(graph: &Graph, group: &Group) -> Kernel {
+    let root = graph.node(group.root);
+    let rank = root.op.def().item_rank;
+    let item = |id: NodeId, rank: usize| {
+        let spec = graph.spec(id);
+        let dims = &spec.shape[spec.shape.rank() - rank..];
+        Item { buffer: BufferId(base(graph, id).0), dtype: spec.dtype, dims: dims.into() }
+    };
+    let mut results: SmallVec<[Option<Item>; 3]> = SmallVec::new();
+    for &id in &group.stores {
+        let number = graph.node(id).op.attrs.library().0 as usize;
+        if results.len() <= number {
+            results.resize(number + 1, None);
+        }
+        results[number] = Some(item(id, rank.result(number)));
+    }
+    let operands = root.inputs.iter().map(|&i| item(i, rank.operand())).collect();
+    let first = graph.spec(root.inputs[0]).shape.rank() - rank.operand();
+    let batches = graph.spec(root.inputs[0]).shape[..first].iter().product();
+    Kernel {
+        name: root.op.name().into(),
+        extents: smallvec![batches],
+        parallel: 1,
+        accesses: Vec::new(),
+        core: Core::Library(Box::new(Routine { op: root.op.with_result(0), operands, results })),
+        body: Default::default(),
+        stores: Vec::new(),
     }
 }
 
@@ -105,15 +141,8 @@ fn assign_buffers(graph: &Graph, arguments: &[u32], mut kernels: Vec<Kernel>) ->
         number(id, &mut numbers);
     }
     for kernel in &mut kernels {
-        for store in &mut kernel.stores {
-            store.access.buffer = number(NodeId(store.access.buffer.0), &mut numbers);
-        }
-        let mut read = |buffer: &mut BufferId| *buffer = number(NodeId(buffer.0), &mut numbers);
-        kernel.accesses.iter_mut().for_each(|a| read(&mut a.buffer));
-        match &mut kernel.core {
-            Core::Map | Core::Reduce { .. } => {}
-            Core::Matmul { lhs, rhs } => [lhs, rhs].into_iter().for_each(|a| read(&mut a.buffer)),
-            Core::Scatter { index, .. } => read(&mut index.buffer),
+        for buffer in kernel.buffers_mut() {
+            *buffer = number(NodeId(buffer.0), &mut numbers);
         }
     }
     let outputs = graph.outputs().iter().map(|&o| number(base(graph, o), &mut numbers)).collect();

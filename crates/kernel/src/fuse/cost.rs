@@ -54,8 +54,10 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
     let numel = node.spec.numel();
     for &input in &node.inputs {
         let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
-        let kept = matches!(class, Class::Reduction | Class::Contraction | Class::Combine)
-            || (uses[input.index()] > 1 && chain.cost > CHEAP);
+        let kept = matches!(
+            class,
+            Class::Reduction | Class::Contraction | Class::Combine | Class::Library
+        ) || (uses[input.index()] > 1 && chain.cost > CHEAP);
         let full = graph.spec(input).numel() >= numel;
         let core = matches!(class, Class::Reduction | Class::Contraction);
         sum.epilogue |= in_order

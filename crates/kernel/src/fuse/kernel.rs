@@ -538,6 +538,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 right = Some(strides.len() - 1);
             }
             Core::Scatter { index, .. } => strides.push(&mut index.strides),
+            Core::Library(_) => unreachable!("routines are not built from loops"),
         }
         for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
             if let Inst::Iota { strides: s, .. } | Inst::Random { strides: s, .. } = inst {
@@ -576,7 +577,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 self.ops.push(self.group.root);
                 return "pad_fill".into();
             }
-            Purpose::Value => {}
+            Purpose::Value | Purpose::Library => {}
             Purpose::Part { .. } | Purpose::Scatter => self.ops.push(self.group.root),
         }
         let copied = self.view.unwrap_or(space::value_of(self.graph, self.group));

@@ -10,7 +10,8 @@
 
 use super::cost::{self, Chain};
 use super::{FusionOptions, LowerError, Refusal, Refusals};
-use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
+use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Most nodes computed by one kernel: bounds code size and the depth of recursion while building.
@@ -35,6 +36,8 @@ pub(super) enum Role {
     Fill,
     /// A scatter's updates, added into the root.
     Scatter,
+    /// The results of a library routine, of which the root is the first in the graph.
+    Library,
 }
 
 /// A kernel to be built.
@@ -107,6 +110,8 @@ struct Demand {
     wanted: bool,
     /// True if a consumer reads it from memory.
     memory: bool,
+    /// True if a consumer needs it dense and in order: a view of something will not do.
+    dense: bool,
     /// True if it is an output of the graph.
     output: bool,
     /// True if some kernel needs it at points that do not run through it in order, once each.
@@ -134,6 +139,11 @@ impl Demand {
         Demand { wanted: true, memory: true, first, ..Demand::default() }
     }
 
+    /// What a library routine asks of its operands.
+    fn dense(home: u32) -> Demand {
+        Demand { dense: true, ..Demand::memory(home) }
+    }
+
     /// The same, of a value that is not run through in order.
     fn scattered(mut self) -> Demand {
         self.scattered = true;
@@ -150,6 +160,7 @@ impl Demand {
         }
         self.wanted |= other.wanted;
         self.memory |= other.memory;
+        self.dense |= other.dense;
         self.output |= other.output;
         self.scattered |= other.scattered;
         self.prologue |= other.prologue;
@@ -199,7 +210,8 @@ impl Plan {
         let memory = vec![false; graph.len()];
         let stored = vec![None; graph.len()];
         let plan = Plan { options, groups: Vec::new(), memory, stored, refusals };
-        let mut planner = Planner { graph, chains, demands, plan };
+        let leaders = library_leaders(graph);
+        let mut planner = Planner { graph, chains, demands, plan, leaders, results: vec![] };
         for output in graph.outputs() {
             let demand = Demand { wanted: true, output: true, ..Demand::default() };
             planner.demands[output.index()].merge(demand);
@@ -223,6 +235,10 @@ struct Planner<'g> {
     chains: Vec<Chain>,
     demands: Vec<Demand>,
     plan: Plan,
+    /// By result of a library routine: the first result of the same call.
+    leaders: FxHashMap<NodeId, NodeId>,
+    /// Results that are asked for, whose leaders have not been visited.
+    results: Vec<NodeId>,
 }
 
 impl Planner<'_> {
@@ -230,6 +246,10 @@ impl Planner<'_> {
         let demand = self.demands[id.index()];
         if matches!(node.op.code, OpCode::Input | OpCode::Parameter) {
             self.plan.memory[id.index()] = true;
+        }
+        if self.leaders.contains_key(&id) {
+            self.library(id, node, demand);
+            return Ok(());
         }
         if !demand.wanted || self.plan.memory[id.index()] {
             return Ok(());
@@ -248,6 +268,7 @@ impl Planner<'_> {
             Class::Combine => self.combine(id, node, demand),
             Class::Index if is_scatter(node) => self.scatter(id, node, demand),
             Class::Elementwise | Class::Index => self.elementwise(id, node, demand),
+            Class::Library => unreachable!("live results that have elements have leaders"),
         }
         Ok(())
     }
@@ -310,8 +331,12 @@ impl Planner<'_> {
 
     fn view(&mut self, id: NodeId, node: &Node, demand: Demand) {
         let operand = node.inputs[0].index();
-        if demand.output || !self.plan.options.views {
-            let reason = if demand.output { Refusal::Output } else { Refusal::Disabled };
+        if demand.output || demand.dense || !self.plan.options.views {
+            let reason = match () {
+                _ if demand.output => Refusal::Output,
+                _ if demand.dense => Refusal::Memory,
+                _ => Refusal::Disabled,
+            };
             self.refuse(id, demand, reason);
             let home = self.root(id, Role::Value);
             let asked = Demand::of_root(home, node.spec.numel());
@@ -475,6 +500,29 @@ impl Planner<'_> {
         }
     }
 
+    /// Nothing is fused with a routine: it takes and gives dense memory. All results of one call
+    /// that anything asks for are computed by one kernel, which runs in the place of the first.
+    fn library(&mut self, id: NodeId, node: &Node, demand: Demand) {
+        self.plan.memory[id.index()] = true;
+        if demand.wanted {
+            self.refuse(id, demand, Refusal::Library);
+            self.results.push(id);
+        }
+        if self.leaders[&id] != id {
+            return;
+        }
+        let own = |result: &NodeId| self.leaders[result] == id;
+        let stores: SmallVec<[NodeId; 1]> = self.results.iter().copied().filter(own).collect();
+        if stores.is_empty() {
+            return;
+        }
+        let home = self.root(id, Role::Library);
+        self.plan.groups[home as usize].stores = stores;
+        for input in &node.inputs {
+            self.demands[input.index()].merge(Demand::dense(home));
+        }
+    }
+
     fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
         self.refuse(id, demand, Refusal::Parts);
         let Scattered { onto, indices, updates } = scattered(node);
@@ -493,6 +541,25 @@ impl Planner<'_> {
             self.demands[onto.index()].merge(Demand::of_root(home, node.spec.numel()));
         }
     }
+}
+
+/// For each live result of a library routine that has elements, the first such result of the same
+/// call: of the same op, settings and operands.
+fn library_leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
+    let mut leaders = FxHashMap::default();
+    let mut calls: FxHashMap<(Op, &[NodeId]), NodeId> = FxHashMap::default();
+    if graph.nodes().all(|(_, n)| n.op.class() != Class::Library) {
+        return leaders;
+    }
+    let live = graph.live();
+    for (id, node) in graph.nodes() {
+        let routine = node.op.class() == Class::Library && node.spec.numel() > 0;
+        if routine && live[id.index()] {
+            let leader = calls.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
+            leaders.insert(id, *leader);
+        }
+    }
+    leaders
 }
 
 /// How many operands of live nodes, and outputs, refer to each node.

@@ -11,7 +11,7 @@ pub enum Refusal {
     /// It is an output that other kernels, or a kernel over another space, consume too.
     Output,
     /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
-    /// indices.
+    /// indices, a library routine's operand.
     Memory,
     /// It is made in parts, by several kernels or with sums in between: a concat, a pad, a scatter.
     Parts,
@@ -25,6 +25,8 @@ pub enum Refusal {
     Space,
     /// The consuming kernel computes another reduction, product or scatter already.
     CoreTaken,
+    /// A library routine computes it, which gives dense memory.
+    Library,
     /// A reshape between it and its consumer has no affine index map.
     Reshape,
     /// The epilogue splits the columns of a matrix product.
@@ -35,7 +37,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Refusal; 12] = [
+    pub const ALL: [Refusal; 13] = [
         Refusal::Disabled,
         Refusal::Output,
         Refusal::Memory,
@@ -45,6 +47,7 @@ impl Refusal {
         Refusal::TwoViews,
         Refusal::Space,
         Refusal::CoreTaken,
+        Refusal::Library,
         Refusal::Reshape,
         Refusal::Columns,
         Refusal::KernelSize,
@@ -62,6 +65,7 @@ impl Refusal {
             Refusal::TwoViews => "two_views",
             Refusal::Space => "space",
             Refusal::CoreTaken => "core_taken",
+            Refusal::Library => "library",
             Refusal::Reshape => "reshape",
             Refusal::Columns => "columns",
             Refusal::KernelSize => "kernel_size",
@@ -101,6 +105,10 @@ impl Refusal {
             Refusal::CoreTaken => {
                 "the kernel of {user} has another reduction, product or scatter than {value} at its \
                  core"
+            }
+            Refusal::Library => {
+                "{value} comes from a library routine, which writes whole rows or matrices to \
+                 memory, where {user} reads it"
             }
             Refusal::Reshape => {
                 "a reshape between {value} and {user} mixes axes that no strides can describe"

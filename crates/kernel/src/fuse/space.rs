@@ -134,6 +134,7 @@ pub(super) fn value_of(graph: &Graph, group: &Group) -> NodeId {
             let updates = scattered(graph.node(group.root)).updates;
             if graph.spec(updates).numel() == 0 { group.root } else { updates }
         }
+        Purpose::Library => unreachable!("routines are not built from loops"),
     }
 }
 

@@ -11,7 +11,7 @@ use girih_ir::Literal;
 use proptest::prelude::*;
 
 /// Runs a program of f64 and i64 arguments; gives the words of its outputs.
-fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
+pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
     let words = |b: &crate::ir::Buffer| -> Vec<u64> {
         match b.kind {
             BufferKind::Argument(i) => {
@@ -41,7 +41,7 @@ fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(200) })]
 
     #[test]
     fn fusing_changes_no_bit(

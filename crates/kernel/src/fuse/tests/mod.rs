@@ -4,6 +4,7 @@
 mod eval;
 mod executed;
 mod golden;
+mod library;
 mod random;
 mod refusals;
 mod registry;

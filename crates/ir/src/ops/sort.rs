@@ -1,0 +1,93 @@
+//! Sorting and searching of rows. NaN counts as larger than every number, and equal elements keep
+//! their order; so there is one right result.
+
+use super::rules::only;
+use super::*;
+
+/// Result, flag and size of a library call with at most `results` results.
+pub(super) fn settings(call: OpCall<'_>, results: u8) -> Result<(u8, bool, u32)> {
+    match call.op.attrs {
+        Attrs::Library { result, flag, size } if result < results => Ok((result, flag, size)),
+        _ => Err(Error::InvalidArgument {
+            op: call.name(),
+            reason: format!(
+                "needs the number of a result below {results}, got {:?}",
+                call.op.attrs
+            ),
+        }),
+    }
+}
+
+/// Fails for scalars; gives the size of the last axis.
+pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
+    spec.shape.last().copied().ok_or_else(|| Error::InvalidShape {
+        op: call.name(),
+        shape: spec.shape.clone(),
+        reason: "a tensor of at least one axis is needed".into(),
+    })
+}
+
+fn sort(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, ..) = settings(call, 2)?;
+    let spec = call.inputs[0];
+    row_len(call, spec)?;
+    let dtype = if result == 0 { spec.dtype } else { DType::I64 };
+    Ok(TensorSpec { shape: spec.shape.clone(), dtype })
+}
+
+fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
+    settings(call, 1)?;
+    same_dtype(call)?;
+    let [sorted, values] = call.inputs else { unreachable!("arity is checked") };
+    row_len(call, sorted)?;
+    let len = row_len(call, values)?;
+    if sorted.shape.with_dim(sorted.shape.rank() - 1, len) != values.shape {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: sorted.shape.clone(),
+            rhs: values.shape.clone(),
+            reason: "all axes but the last must be equal".into(),
+        });
+    }
+    Ok(TensorSpec { shape: values.shape.clone(), dtype: DType::I64 })
+}
+
+/// Puts each element's cotangent back where the element came from.
+pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let indices = v.b.emit(v.op.with_result(1), v.inputs)?;
+    let shape = v.b.shape(v.inputs[0]).clone();
+    let axis = shape.rank() - 1;
+    let size = u32::try_from(shape[axis]).map_err(|_| Error::InvalidShape {
+        op: v.op.name(),
+        shape: shape.clone(),
+        reason: format!("axis {axis} is too long to take a gradient; at most {}", u32::MAX),
+    })?;
+    let scatter = Attrs::Scatter { axis: axis as u8, size };
+    only(v.b.emit(Op::new(OpCode::ScatterAddAlongAxis, scatter), &[indices, v.ct])?)
+}
+
+/// `sort(x)`: the rows sorted (result 0), and the index each element had (result 1). The flag
+/// asks for descending order.
+pub static SORT: OpDef = OpDef {
+    name: "sort",
+    doc: "Rows sorted, equal elements in their order: the elements, and where each was.",
+    class: Class::Library,
+    arity: (1, 1),
+    infer: sort,
+    derivative: Derivative::Rule(unpick),
+    samples: samples::rows,
+    ..OpDef::BLANK
+};
+
+/// `searchsorted(sorted, values)`: where each value belongs in the ascending row of its batch;
+/// before equal elements, or behind them with the flag.
+pub static SEARCHSORTED: OpDef = OpDef {
+    name: "searchsorted",
+    doc: "The position at which each value keeps an ascending row sorted.",
+    class: Class::Library,
+    arity: (2, 2),
+    infer: searchsorted,
+    derivative: Derivative::Zero("its result is not a floating-point number"),
+    samples: samples::rows,
+    ..OpDef::BLANK
+};

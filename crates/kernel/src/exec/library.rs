@@ -1,0 +1,106 @@
+//! Library kernels: a routine called for each item of a batch, some items to a chunk.
+
+use super::{Bindings, CHUNK_PS, ExecError};
+use crate::ir::{Item, Kernel, Routine};
+use crate::library::{self, Args, Data, DataMut};
+use girih_ir::DType;
+use half::{bf16, f16};
+
+/// A routine made ready.
+pub(super) struct Library {
+    routine: Routine,
+    batches: usize,
+    per_chunk: usize,
+    cost_ps: usize,
+}
+
+impl Library {
+    pub fn new(kernel: &Kernel, routine: &Routine) -> Library {
+        let dims: Vec<&[usize]> = routine.operands.iter().map(|i| &i.dims[..]).collect();
+        let cost_ps = library::cost_ps(routine.op.code, &dims);
+        let per_chunk = (CHUNK_PS / cost_ps.max(1)).max(1);
+        Library { routine: routine.clone(), batches: kernel.extents[0], per_chunk, cost_ps }
+    }
+
+    pub fn chunks(&self) -> usize {
+        self.batches.div_ceil(self.per_chunk)
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        self.cost_ps.saturating_mul(self.batches)
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_chunk`].
+    pub unsafe fn run_chunk(&self, chunk: usize, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        let end = ((chunk + 1) * self.per_chunk).min(self.batches);
+        for batch in chunk * self.per_chunk..end {
+            let operand = |item: &Item| {
+                // SAFETY: an item of the batch lies in its buffer, which nothing writes meanwhile.
+                (unsafe { data(item, bindings, batch) }, item.dims.as_slice().into())
+            };
+            let result = |item: &Option<Item>| {
+                // SAFETY: an item of the batch lies in its buffer, and no other chunk or result
+                // has it.
+                item.as_ref().map(|item| unsafe { data_mut(item, bindings, batch) })
+            };
+            let (_, flag, _) = self.routine.op.attrs.library();
+            let mut args = Args {
+                flag,
+                operands: self.routine.operands.iter().map(operand).collect(),
+                results: self.routine.results.iter().map(result).collect(),
+            };
+            library::run(self.routine.op.code, &mut args)?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! typed {
+    ($($variant:ident $ty:ty: $($dtype:path),+;)*) => {
+        /// # Safety
+        /// The item's buffer is bound, and nothing writes the batch's item while the slice lives.
+        unsafe fn data<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize) -> Data<'a> {
+            let start = bindings.buffers[item.buffer.0 as usize];
+            match item.dtype {
+                $($($dtype)|+ if item.is_empty() => Data::$variant(&[]),
+                $($dtype)|+ => Data::$variant(
+                    // SAFETY: the caller's promise; buffers are aligned to their dtype.
+                    unsafe {
+                        let start = (start as *const $ty).add(batch * item.len());
+                        std::slice::from_raw_parts(start, item.len())
+                    },
+                ),)*
+            }
+        }
+
+        /// # Safety
+        /// The item's buffer is bound, and nothing else uses the batch's item while the slice
+        /// lives.
+        unsafe fn data_mut<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize) -> DataMut<'a> {
+            let start = bindings.buffers[item.buffer.0 as usize];
+            match item.dtype {
+                $($($dtype)|+ if item.is_empty() => DataMut::$variant(&mut []),
+                $($dtype)|+ => DataMut::$variant(
+                    // SAFETY: the caller's promise; buffers are aligned to their dtype.
+                    unsafe {
+                        let start = (start as *mut $ty).add(batch * item.len());
+                        std::slice::from_raw_parts_mut(start, item.len())
+                    },
+                ),)*
+            }
+        }
+    };
+}
+
+typed! {
+    U8 u8: DType::Bool, DType::U8;
+    I8 i8: DType::I8;
+    I16 i16: DType::I16;
+    I32 i32: DType::I32;
+    I64 i64: DType::I64;
+    F16 f16: DType::F16;
+    BF16 bf16: DType::BF16;
+    F32 f32: DType::F32;
+    F64 f64: DType::F64;
+}

@@ -1,0 +1,131 @@
+//! Library routines: what the ops of class library do to one item of a batch. Safe code over
+//! slices; the executor hands them the items and runs batches in parallel.
+//!
+//! The order of every sum is fixed by the sizes, so that results do not depend on threads.
+
+mod rows;
+
+use crate::ExecError;
+use girih_ir::OpCode;
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+macro_rules! elements {
+    ($($variant:ident $ty:ty),*) => {
+        /// The elements of an operand.
+        #[derive(Clone, Copy)]
+        pub(crate) enum Data<'a> {
+            $(#[doc = concat!("Of `", stringify!($ty), "`.")] $variant(&'a [$ty])),*
+        }
+
+        /// Room for the elements of a result.
+        pub(crate) enum DataMut<'a> {
+            $(#[doc = concat!("Of `", stringify!($ty), "`.")] $variant(&'a mut [$ty])),*
+        }
+
+        $(impl Element for $ty {
+            fn of(data: Data<'_>) -> &[$ty] {
+                match data {
+                    Data::$variant(slice) => slice,
+                    _ => unreachable!("the verifier checked the operands' dtypes"),
+                }
+            }
+
+            fn of_mut<'a>(data: &'a mut DataMut<'_>) -> &'a mut [$ty] {
+                match data {
+                    DataMut::$variant(slice) => slice,
+                    _ => unreachable!("the verifier checked the results' dtypes"),
+                }
+            }
+        })*
+    };
+}
+
+elements!(U8 u8, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64);
+
+/// A type of elements.
+pub(crate) trait Element: Copy + 'static {
+    /// The operand's elements, which are of this type.
+    fn of(data: Data<'_>) -> &[Self];
+    /// The result's elements, which are of this type.
+    fn of_mut<'a>(data: &'a mut DataMut<'_>) -> &'a mut [Self];
+}
+
+/// One call of a routine.
+pub(crate) struct Args<'a> {
+    /// The op's yes-or-no setting.
+    pub flag: bool,
+    /// Elements and sizes of the operands' items.
+    pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
+    /// By number, the results that are needed.
+    pub results: SmallVec<[Option<DataMut<'a>>; 3]>,
+}
+
+impl<'a> Args<'a> {
+    /// Elements of an operand.
+    fn operand<T: Element>(&self, i: usize) -> &'a [T] {
+        T::of(self.operands[i].0)
+    }
+
+    /// Room for a result, if it is needed.
+    fn result<T: Element>(&mut self, i: usize) -> Option<&mut [T]> {
+        self.results.get_mut(i)?.as_mut().map(T::of_mut)
+    }
+}
+
+/// Runs the routine of an op on one item.
+///
+/// Errors: those of the routine; its results are then unspecified.
+pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
+    macro_rules! real {
+        ($function:ident) => {
+            match args.operands[0].0 {
+                Data::U8(_) => rows::$function::<u8>(args),
+                Data::I8(_) => rows::$function::<i8>(args),
+                Data::I16(_) => rows::$function::<i16>(args),
+                Data::I32(_) => rows::$function::<i32>(args),
+                Data::I64(_) => rows::$function::<i64>(args),
+                Data::F16(_) => rows::$function::<f16>(args),
+                Data::BF16(_) => rows::$function::<bf16>(args),
+                Data::F32(_) => rows::$function::<f32>(args),
+                Data::F64(_) => rows::$function::<f64>(args),
+            }
+        };
+    }
+    macro_rules! sums {
+        ($op:ident) => {
+            match args.operands[0].0 {
+                Data::I64(_) => rows::running::<i64>(args, rows::Number::$op),
+                Data::F32(_) => rows::running::<f32>(args, rows::Number::$op),
+                Data::F64(_) => rows::running::<f64>(args, rows::Number::$op),
+                _ => unreachable!("the op's rule forbids the dtype"),
+            }
+        };
+    }
+    match code {
+        OpCode::Sort => real!(sort),
+        OpCode::SearchSorted => real!(search),
+        OpCode::CumMax => real!(running_max),
+        OpCode::CumMin => real!(running_min),
+        OpCode::CumSum => sums!(plus),
+        OpCode::CumProd => sums!(times),
+        OpCode::LogCumSumExp => match args.operands[0].0 {
+            Data::F32(_) => rows::log_sum_exp::<f32>(args),
+            _ => rows::log_sum_exp::<f64>(args),
+        },
+        code => unreachable!("{} is no library routine", code.def().name),
+    }
+    Ok(())
+}
+
+/// Rough time of one item in picoseconds, for operands of these sizes.
+pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
+    let numel = dims[0].iter().product::<usize>();
+    let log = |n: usize| (usize::BITS - n.leading_zeros()) as usize;
+    match code {
+        OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
+        OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
+        OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),
+        _ => 20_000 + numel.saturating_mul(1500),
+    }
+}

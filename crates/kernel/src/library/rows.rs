@@ -1,0 +1,205 @@
+//! Routines on rows: sorting, searching, running combinations.
+
+use super::{Args, Element};
+use half::{bf16, f16};
+use std::cmp::Ordering;
+
+/// Elements with an order. NaN is larger than every number, and the zeros are equal.
+pub(crate) trait Ordered: Element {
+    /// True for elements that equal ones cannot be told from: their order when equal is no matter.
+    const PLAIN: bool;
+    fn order(self, other: Self) -> Ordering;
+    fn is_nan(self) -> bool;
+}
+
+macro_rules! ordered {
+    ($($int:ty)*; $($float:ty)*) => {
+        $(impl Ordered for $int {
+            const PLAIN: bool = true;
+            #[inline(always)]
+            fn order(self, other: Self) -> Ordering {
+                self.cmp(&other)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+        })*
+        $(impl Ordered for $float {
+            const PLAIN: bool = false;
+            #[inline(always)]
+            fn order(self, other: Self) -> Ordering {
+                self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self != self
+            }
+        })*
+    };
+}
+
+ordered!(u8 i8 i16 i32 i64; f16 bf16 f32 f64);
+
+/// Sorts a row: result 0 the elements, result 1 where each was. Stable.
+pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
+    let (row, descending) = (args.operand::<T>(0), args.flag);
+    let order = |a: T, b: T| if descending { b.order(a) } else { a.order(b) };
+    if args.result::<i64>(1).is_none() {
+        let Some(out) = args.result::<T>(0) else { return };
+        out.copy_from_slice(row);
+        match T::PLAIN {
+            true => out.sort_unstable_by(|a, b| order(*a, *b)),
+            false => out.sort_by(|a, b| order(*a, *b)),
+        }
+        return;
+    }
+    // The position decides between equals, so no stable sort is needed.
+    let mut pairs: Vec<(T, i64)> = row.iter().copied().zip(0..).collect();
+    pairs.sort_unstable_by(|a, b| order(a.0, b.0).then(a.1.cmp(&b.1)));
+    if let Some(out) = args.result::<i64>(1) {
+        out.iter_mut().zip(&pairs).for_each(|(out, pair)| *out = pair.1);
+    }
+    if let Some(out) = args.result::<T>(0) {
+        out.iter_mut().zip(&pairs).for_each(|(out, pair)| *out = pair.0);
+    }
+}
+
+/// For each value, how many elements of the ascending row come before it.
+pub(super) fn search<T: Ordered>(args: &mut Args<'_>) {
+    let (row, values, right) = (args.operand::<T>(0), args.operand::<T>(1), args.flag);
+    let Some(out) = args.result::<i64>(0) else { return };
+    for (out, &value) in out.iter_mut().zip(values) {
+        let before = |x: &T| match x.order(value) {
+            Ordering::Less => true,
+            Ordering::Equal => right,
+            Ordering::Greater => false,
+        };
+        *out = row.partition_point(before) as i64;
+    }
+}
+
+/// The positions of a row of `n`, from the front or from the end.
+fn positions(n: usize, reverse: bool) -> impl Iterator<Item = usize> {
+    (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+}
+
+fn extremum<T: Ordered>(args: &mut Args<'_>, loses: Ordering) {
+    let (row, reverse) = (args.operand::<T>(0), args.flag);
+    let mut best: Option<usize> = None;
+    let next = |best: &mut Option<usize>, i: usize| {
+        let keeps = |b: usize| {
+            row[b].is_nan() && !row[i].is_nan() || !row[i].is_nan() && row[i].order(row[b]) == loses
+        };
+        let chosen = best.filter(|&b| keeps(b)).unwrap_or(i);
+        *best = Some(chosen);
+        chosen
+    };
+    if args.result::<T>(0).is_some() {
+        for i in positions(row.len(), reverse) {
+            let chosen = next(&mut best, i);
+            if let Some(out) = args.result::<T>(0) {
+                out[i] = row[chosen];
+            }
+        }
+        best = None;
+    }
+    if let Some(out) = args.result::<i64>(1) {
+        for i in positions(row.len(), reverse) {
+            out[i] = next(&mut best, i) as i64;
+        }
+    }
+}
+
+/// Running maxima and where they are: the last of equal ones, the last NaN once there is one.
+pub(super) fn running_max<T: Ordered>(args: &mut Args<'_>) {
+    extremum::<T>(args, Ordering::Less);
+}
+
+/// Running minima and where they are: the last of equal ones, the last NaN once there is one.
+pub(super) fn running_min<T: Ordered>(args: &mut Args<'_>) {
+    extremum::<T>(args, Ordering::Greater);
+}
+
+/// What sums and products are taken in. Integers wrap.
+pub(super) trait Number: Element {
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+}
+
+impl Number for i64 {
+    fn plus(self, other: i64) -> i64 {
+        self.wrapping_add(other)
+    }
+
+    fn times(self, other: i64) -> i64 {
+        self.wrapping_mul(other)
+    }
+}
+
+macro_rules! numbers {
+    ($($ty:ty)*) => {
+        $(impl Number for $ty {
+            fn plus(self, other: $ty) -> $ty {
+                self + other
+            }
+
+            fn times(self, other: $ty) -> $ty {
+                self * other
+            }
+        })*
+    };
+}
+
+numbers!(f32 f64);
+
+/// Each element combined with all before it.
+pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {
+    let (row, reverse) = (args.operand::<T>(0), args.flag);
+    let Some(out) = args.result::<T>(0) else { return };
+    let mut sum: Option<T> = None;
+    for i in positions(row.len(), reverse) {
+        let next = sum.map_or(row[i], |sum| combine(sum, row[i]));
+        out[i] = next;
+        sum = Some(next);
+    }
+}
+
+/// Real numbers whose exponentials are summed.
+pub(super) trait Exponent: Element + Into<f64> {
+    fn rounded(value: f64) -> Self;
+}
+
+impl Exponent for f32 {
+    fn rounded(value: f64) -> f32 {
+        value as f32
+    }
+}
+
+impl Exponent for f64 {
+    fn rounded(value: f64) -> f64 {
+        value
+    }
+}
+
+/// Logarithms of running sums of exponentials: the sum is kept relative to the largest exponent,
+/// in f64.
+pub(super) fn log_sum_exp<T: Exponent>(args: &mut Args<'_>) {
+    let (row, reverse) = (args.operand::<T>(0), args.flag);
+    let Some(out) = args.result::<T>(0) else { return };
+    let (mut largest, mut sum) = (f64::NEG_INFINITY, 0.0f64);
+    for i in positions(row.len(), reverse) {
+        let x: f64 = row[i].into();
+        if x.is_nan() {
+            (largest, sum) = (x, x);
+        } else if x > largest {
+            // From nothing, or up to infinity, the old sum does not count.
+            let scale = if largest == f64::NEG_INFINITY { 0.0 } else { (largest - x).exp() };
+            (largest, sum) = (x, sum * scale + 1.0);
+        } else if x > f64::NEG_INFINITY && largest < f64::INFINITY {
+            sum += (x - largest).exp();
+        }
+        let value = if sum == 0.0 { f64::NEG_INFINITY } else { largest + sum.ln() };
+        out[i] = T::rounded(value);
+    }
+}
