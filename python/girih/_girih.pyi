@@ -24,8 +24,11 @@ __all__ = [
     "all",
     "any",
     "arange",
+    "argcummax",
+    "argcummin",
     "argmax",
     "argmin",
+    "argsort",
     "argwhere",
     "array_split",
     "asarray",
@@ -57,6 +60,12 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "diag",
     "diagflat",
     "diagonal",
@@ -112,6 +121,7 @@ __all__ = [
     "log2",
     "log_sigmoid",
     "log_softmax",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -153,6 +163,7 @@ __all__ = [
     "rot90",
     "round",
     "rsqrt",
+    "searchsorted",
     "set_num_threads",
     "sigmoid",
     "sign",
@@ -161,6 +172,7 @@ __all__ = [
     "sinh",
     "softmax",
     "softplus",
+    "sort",
     "split",
     "sqrt",
     "square",
@@ -177,6 +189,7 @@ __all__ = [
     "tanh",
     "tensor",
     "tile",
+    "topk",
     "trace",
     "transpose",
     "tri",
@@ -418,6 +431,22 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
+    def argcummax(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Indices of the running maxima along an axis, the last of equal ones. Dtype: int64."""
+    def argcummin(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Indices of the running minima along an axis, the last of equal ones. Dtype: int64."""
     def argmax(
         self,
         /,
@@ -441,6 +470,18 @@ class Tensor:
     ) -> Tensor:
         """Index of the first smallest element along an axis, or of the flattened tensor. Dtype:
         int64.
+        """
+    def argsort(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        descending: bool | None = None,
+        stable: bool | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
+        their order. Dtype: int64.
         """
     def asin(self) -> Tensor:
         """The inverse sine."""
@@ -474,6 +515,44 @@ class Tensor:
         """The cosine."""
     def cosh(self) -> Tensor:
         """The hyperbolic cosine."""
+    def cummax(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running maxima along an axis, the last by default; NaN from the first NaN on."""
+    def cummin(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running minima along an axis, the last by default; NaN from the first NaN on."""
+    def cumprod(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dtype: _DTypeLike | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running products along an axis, or of all elements in a row. Integers and bool are
+        multiplied in int64.
+        """
+    def cumsum(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dtype: _DTypeLike | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+        int64.
+        """
     def detach(self) -> Tensor:
         """The same value, held constant by gradients."""
     @property
@@ -550,6 +629,14 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
         """Logarithm of softmax, without underflow."""
+    def logcumsumexp(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row."""
     def logical_not(self) -> Tensor:
         """Whether each element is zero. Dtype: bool."""
     def logsumexp(
@@ -680,6 +767,18 @@ class Tensor:
         """Exponentials normalised to sum to one along an axis, the last by default."""
     def softplus(self) -> Tensor:
         """``log(1 + exp(x))``, without overflow."""
+    def sort(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        descending: bool | None = None,
+        stable: bool | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
+        their order.
+        """
     def sqrt(self) -> Tensor:
         """The square root; NaN below 0."""
     def square(self) -> Tensor:
@@ -830,6 +929,20 @@ def arange(
     device: Any | None = None,
 ) -> Tensor:
     """Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float."""
+def argcummax(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Indices of the running maxima along an axis, the last of equal ones. Dtype: int64."""
+def argcummin(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Indices of the running minima along an axis, the last of equal ones. Dtype: int64."""
 def argmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -849,6 +962,17 @@ def argmin(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.
+    """
+def argsort(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    descending: bool | None = None,
+    stable: bool | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
+    their order. Dtype: int64.
     """
 def argwhere(x: _TensorLike) -> Tensor:
     """Where the elements are that are not zero: one row of indices for each. Evaluates x."""
@@ -971,6 +1095,62 @@ def cross_entropy(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """-log_softmax(logits)[label]. Shapes: [..., classes] and [...]."""
+def cummax(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running maxima along an axis, the last by default; NaN from the first NaN on."""
+def cummin(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running minima along an axis, the last by default; NaN from the first NaN on."""
+def cumprod(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dtype: _DTypeLike | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running products along an axis, or of all elements in a row. Integers and bool are multiplied
+    in int64.
+    """
+def cumsum(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dtype: _DTypeLike | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+    int64.
+    """
+def cumulative_prod(
+    x: _TensorLike,
+    /,
+    *,
+    axis: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Tensor:
+    """Running products along an axis, which must be given for more than one. With include_initial a
+    one comes first.
+    """
+def cumulative_sum(
+    x: _TensorLike,
+    /,
+    *,
+    axis: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Tensor:
+    """Running sums along an axis, which must be given for more than one. With include_initial a
+    zero comes first.
+    """
 def current_graph() -> Graph:
     """The graph this thread records to."""
 def diag(x: _TensorLike, k: int = ...) -> Tensor:
@@ -1182,6 +1362,13 @@ def log_softmax(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Logarithm of softmax, without underflow."""
+def logcumsumexp(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row."""
 def logical_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are nonzero. Dtype: bool."""
 def logical_not(x: _TensorLike, /) -> Tensor:
@@ -1380,6 +1567,15 @@ def round(x: _TensorLike, /) -> Tensor:
     """The nearest integer, halves to even."""
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
+def searchsorted(
+    sorted: _TensorLike,
+    values: _TensorLike,
+    side: Literal['left', 'right'] = 'left',
+    sorter: _TensorLike | None = None,
+) -> Tensor:
+    """Indices at which values keep a sorted vector in order: before equal elements, or behind them
+    with side='right'. Dtype: int64.
+    """
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_num_threads(threads: int) -> None:
@@ -1403,6 +1599,17 @@ def softmax(
     """Exponentials normalised to sum to one along an axis, the last by default."""
 def softplus(x: _TensorLike, /) -> Tensor:
     """``log(1 + exp(x))``, without overflow."""
+def sort(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    descending: bool | None = None,
+    stable: bool | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
+    their order.
+    """
 def split(
     x: _TensorLike,
     sections: int | Sequence[int],
@@ -1482,6 +1689,17 @@ def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
     """asarray with a copy."""
 def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     """The tensor side by side with itself, so many times along each axis."""
+def topk(
+    x: _TensorLike,
+    k: int,
+    axis: int | Sequence[int] | None = None,
+    *,
+    largest: bool = True,
+    dim: int | Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) elements along an axis, the last by default, best first, and
+    their indices.
+    """
 def trace(
     x: _TensorLike,
     offset: int = ...,

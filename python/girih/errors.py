@@ -15,6 +15,7 @@ __all__ = [
     "GirihError",
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
+    "LinAlgError",
     "OutOfMemoryError",
     "ShapeError",
     "TracedValueError",
@@ -54,6 +55,12 @@ class OutOfMemoryError(GirihError, MemoryError):
 
 class EvaluationError(GirihError, RuntimeError):
     """Evaluation failed. The tensors asked for stay lazy and can be evaluated again."""
+
+
+class LinAlgError(EvaluationError, ValueError):
+    """A matrix that linear algebra cannot take: singular, not positive definite, or one whose
+    iteration does not converge. Like NumPy's ``LinAlgError``.
+    """
 
 
 class TracedValueError(GirihError, TypeError):

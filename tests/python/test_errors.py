@@ -90,6 +90,7 @@ def test_every_class_is_produced():
     assert {getattr(errors, n) for n in errors.__all__} - produced <= {
         gr.DeviceError,
         gr.EvaluationError,
+        gr.LinAlgError,
     }
 
 

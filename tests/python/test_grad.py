@@ -99,12 +99,30 @@ OPS = {
     "tril": (lambda x: gr.tril(x, k=-1), [(3, 3)], ANY),
     "diff": (lambda x: gr.diff(x, n=2), [(5,)], ANY),
     "pad, reflect": (lambda x: gr.pad(x, 3, mode="reflect"), [(3,)], ANY),
+    "sort": (lambda x: x.sort(0), [(4, 2)], ANY),
+    "topk": (lambda x: gr.topk(x, 2)[0], [(2, 4)], ANY),
+    "cumsum": (lambda x: x.cumsum(0), [(3, 2)], ANY),
+    "cumprod": (lambda x: x.cumprod(1), [(2, 4)], ANY),
+    "cummax": (lambda x: x.cummax(0), [(4, 2)], ANY),
+    "cummin": (lambda x: x.cummin(1), [(2, 4)], ANY),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), [(2, 4)], ANY),
     "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
     "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
     "cast": (lambda x: x.astype(gr.float64) * 2, [(3,)], ANY),
     "linear layer": (lambda x, w, b: gr.relu(x @ w.T + b), [(2, 3), (4, 3), (4,)], ANY),
 }  # fmt: skip
 ONCE = {"relu", "abs", "maximum", "minimum", "max", "min", "clip", "at, max"}  # first order
+ONCE = {
+    "relu",
+    "abs",
+    "maximum",
+    "minimum",
+    "max",
+    "min",
+    "clip",
+    "cummax",
+    "cummin",
+}  # kinks: first order only
 LINEAR = {"round", "floor"}
 
 

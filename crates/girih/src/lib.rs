@@ -51,7 +51,7 @@ pub use girih_transform::Error as TransformError;
 pub use ops::{
     Bins, Index, Operand, PadMode, Unique, Update, array_split, binary, broadcast_arrays,
     broadcast_shapes, column_stack, concat, default_int, dstack, hstack, indices, kept_dtype,
-    meshgrid, split, stack, unstack, vstack, where_,
+    meshgrid, searchsorted, split, stack, unstack, vstack, where_,
 };
 pub use program::{
     CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,

@@ -46,6 +46,7 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
     match error {
         OutOfMemory { .. } => "OutOfMemoryError",
         IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
+        Linalg { .. } => "LinAlgError",
         Dependency(cause) => run_class(cause),
         Configuration { .. } | InvalidHandle { .. } => "DeviceError",
         _ => "EvaluationError",

@@ -137,9 +137,9 @@ reductions! {
     logsumexp "``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing.";
 }
 
-/// The other methods that are functions too: the function takes the tensor first.
+/// Methods that are functions too, the tensor first; the functions are in a module of that name.
 macro_rules! both {
-    ($($(#[doc = $doc:literal])+ fn $name:ident($x:ident, $py:ident
+    ($module:ident: $($(#[doc = $doc:literal])+ fn $name:ident($x:ident, $py:ident
         $(, $arg:ident: $ty:ty $(= $default:tt)?)* $(; $($kw:ident: $kwty:ty),*)?) $body:block)*) => {
         #[pymethods]
         impl PyTensor {
@@ -152,7 +152,7 @@ macro_rules! both {
             })*
         }
 
-        mod functions_too {
+        mod $module {
             use super::*;
 
             $($(#[doc = $doc])+
@@ -172,6 +172,8 @@ macro_rules! both {
     };
 }
 
+pub(crate) use both;
+
 /// A result in the dtype asked for.
 fn in_dtype(tensor: girih::Result<Tensor>, dtype: Option<DTypeArg>) -> Out {
     out(tensor.and_then(|t| match dtype {
@@ -189,6 +191,8 @@ fn summand(x: &Tensor, dtype: Option<&DTypeArg>) -> PyResult<Tensor> {
 }
 
 both! {
+    functions_too:
+
     /// Sum over axes, all by default. Integers and bool are summed in int64.
     fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {

@@ -14,6 +14,7 @@ mod indexing;
 mod lazy;
 mod location;
 mod search;
+mod sorting;
 mod tensor;
 mod transform;
 
@@ -55,6 +56,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<dtype::PyDType>()?;
     dtype::register(m)?;
     functions::register(m)?;
+    sorting::register(m)?;
     creation::register(m)?;
     arrange::register(m)?;
     assign::register(m)?;

@@ -3,11 +3,13 @@
 
 mod arrange;
 mod creation;
+mod cumulative;
 mod elementwise;
 mod functional;
 mod index;
 mod reduce;
 mod shape;
+mod sort;
 
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
@@ -17,6 +19,7 @@ pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, where_};
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
 pub use shape::{concat, split, stack};
+pub use sort::searchsorted;
 
 use girih_ir::DType;
 

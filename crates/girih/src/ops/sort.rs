@@ -1,0 +1,96 @@
+//! Sorting, searching, and the best of a row. NaN counts as larger than every number, and equal
+//! elements keep their order.
+
+use crate::{Error, Result, Tensor};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Attrs, Op, OpCode};
+
+impl Tensor {
+    /// Applies a function of rows along an axis: the axis is moved to the end and back.
+    #[track_caller]
+    pub(crate) fn by_rows(
+        &self,
+        op: &'static str,
+        axis: i64,
+        f: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let rank = self.rank();
+        let axis = normalize_axis(op, axis, rank)?;
+        match axis + 1 == rank {
+            true => f(self),
+            false => f(&self.swapaxes(axis as i64, -1)?)?.swapaxes(axis as i64, -1),
+        }
+    }
+
+    #[track_caller]
+    fn sorted(&self, axis: i64, descending: bool, result: u8) -> Result<Tensor> {
+        let op = Op::new(OpCode::Sort, Attrs::routine(descending)).with_result(result);
+        self.by_rows("sort", axis, |x| Tensor::record(op, &[x]))
+    }
+
+    /// The elements in ascending (or descending) order along an axis; NaN is largest. Equal
+    /// elements keep their order.
+    ///
+    /// Errors: an axis error for scalars.
+    #[track_caller]
+    pub fn sort(&self, axis: i64, descending: bool) -> Result<Tensor> {
+        self.sorted(axis, descending, 0)
+    }
+
+    /// The indices (i64) that sort along an axis. Equal elements keep their order.
+    ///
+    /// Errors: an axis error for scalars.
+    #[track_caller]
+    pub fn argsort(&self, axis: i64, descending: bool) -> Result<Tensor> {
+        self.sorted(axis, descending, 1)
+    }
+
+    /// The `k` largest (or smallest) elements along an axis, best first, and their indices (i64).
+    /// Of equal ones the first come first; NaN is largest.
+    ///
+    /// Errors: [`Error::InvalidArgument`] if the axis has fewer than `k` elements.
+    #[track_caller]
+    pub fn topk(&self, k: usize, axis: i64, largest: bool) -> Result<(Tensor, Tensor)> {
+        let size = self.shape()[normalize_axis("topk", axis, self.rank())?];
+        if k > size {
+            return Err(Error::InvalidArgument(format!(
+                "topk: {k} elements are asked for along axis {axis}, which has {size}"
+            )));
+        }
+        let best = |x: Tensor| x.narrow(axis, 0, k);
+        Ok((best(self.sort(axis, largest)?)?, best(self.argsort(axis, largest)?)?))
+    }
+}
+
+/// For each value, the index (i64) at which it keeps the ascending vector `sorted` in order: before
+/// equal elements, or behind them with `right`. NaN is largest. With `sorter`, `sorted` is first
+/// taken in that order.
+///
+/// Errors: a shape error unless `sorted` and `sorter` are vectors.
+#[track_caller]
+pub fn searchsorted(
+    sorted: &Tensor,
+    values: &Tensor,
+    right: bool,
+    sorter: Option<&Tensor>,
+) -> Result<Tensor> {
+    if sorted.rank() != 1 {
+        let reason = "the sorted values must be a vector".to_string();
+        let (op, shape) = ("searchsorted", sorted.shape());
+        return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+    }
+    let dtype = sorted.dtype().promote(values.dtype());
+    let mut sorted = sorted.astype(dtype)?;
+    if let Some(sorter) = sorter {
+        if sorter.shape() != sorted.shape() {
+            let reason = "the sorter must have the sorted values' shape".to_string();
+            let (op, lhs, rhs) = ("searchsorted", sorted.shape(), sorter.shape());
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        sorted = sorted.take(sorter, 0)?;
+    }
+    let shape: Vec<i64> = values.shape().iter().map(|&d| d as i64).collect();
+    let flat = values.astype(dtype)?.reshape(&[values.numel() as i64])?;
+    let op = Op::new(OpCode::SearchSorted, Attrs::routine(right));
+    Tensor::record(op, &[&sorted, &flat])?.reshape(&shape)
+}

@@ -1,0 +1,176 @@
+//! Sorting, searching and running combinations, as functions and methods.
+
+use crate::args::{Axes, IntArg, TensorArg, axes, axis};
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, both, out};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::Tensor;
+use pyo3::prelude::*;
+
+/// The tensor and the axis to work along: all elements in one row if no axis is given.
+fn along(op: &str, x: &Tensor, axis: Option<Axes>, dim: Option<Axes>) -> PyResult<(Tensor, i64)> {
+    match axes(axis, dim)?.single(op)? {
+        Some(axis) => Ok((x.clone(), axis)),
+        None => Ok((x.reshape(&[-1]).py()?, 0)),
+    }
+}
+
+/// Fails unless the axis is given or the only one.
+fn need_axis(op: &str, x: &Tensor, axis: &Option<Axes>) -> PyResult<()> {
+    let given = axis.as_ref().is_some_and(|a| a.0.is_some());
+    match given || x.rank() == 1 {
+        true => Ok(()),
+        false => Err(invalid(format!(
+            "{op}: give the axis; only a tensor of one axis needs none, this has {}",
+            x.rank()
+        ))),
+    }
+}
+
+both! {
+    sorting:
+
+    /// Elements in order along an axis, the last by default. NaN is largest; equal elements keep
+    /// their order.
+    fn sort(x, py, axis: Option<Axes> = None;
+        descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
+        let _ = stable; // It always is.
+        out(x.sort(self::axis("sort", axis, dim, -1)?, descending.unwrap_or(false)))
+    }
+
+    /// Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
+    /// their order. Dtype: int64.
+    fn argsort(x, py, axis: Option<Axes> = None;
+        descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
+        let _ = stable;
+        out(x.argsort(self::axis("argsort", axis, dim, -1)?, descending.unwrap_or(false)))
+    }
+
+    /// Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+    /// int64.
+    fn cumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+        let (x, axis) = along("cumsum", x, axis, dim)?;
+        out(x.cumsum(axis, dtype.map(|d| d.0), false))
+    }
+
+    /// Running products along an axis, or of all elements in a row. Integers and bool are
+    /// multiplied in int64.
+    fn cumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+        let (x, axis) = along("cumprod", x, axis, dim)?;
+        out(x.cumprod(axis, dtype.map(|d| d.0), false))
+    }
+
+    /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row.
+    fn logcumsumexp(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        let (x, axis) = along("logcumsumexp", x, axis, dim)?;
+        out(x.logcumsumexp(axis))
+    }
+
+    /// Running maxima along an axis, the last by default; NaN from the first NaN on.
+    fn cummax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.cummax(self::axis("cummax", axis, dim, -1)?))
+    }
+
+    /// Running minima along an axis, the last by default; NaN from the first NaN on.
+    fn cummin(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.cummin(self::axis("cummin", axis, dim, -1)?))
+    }
+
+    /// Indices of the running maxima along an axis, the last of equal ones. Dtype: int64.
+    fn argcummax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.argcummax(self::axis("argcummax", axis, dim, -1)?))
+    }
+
+    /// Indices of the running minima along an axis, the last of equal ones. Dtype: int64.
+    fn argcummin(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+        out(x.argcummin(self::axis("argcummin", axis, dim, -1)?))
+    }
+}
+
+/// Running sums along an axis, which must be given for more than one. With include_initial a zero
+/// comes first.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis=None, dtype=None, include_initial=false))]
+fn cumulative_sum(
+    py: Python<'_>,
+    x: TensorArg,
+    axis: Option<Axes>,
+    dtype: Option<DTypeArg>,
+    include_initial: bool,
+) -> Out {
+    location::enter(py);
+    need_axis("cumulative_sum", &x.0, &axis)?;
+    let axis = self::axis("cumulative_sum", axis, None, 0)?;
+    out(x.0.cumsum(axis, dtype.map(|d| d.0), include_initial))
+}
+
+/// Running products along an axis, which must be given for more than one. With include_initial a
+/// one comes first.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis=None, dtype=None, include_initial=false))]
+fn cumulative_prod(
+    py: Python<'_>,
+    x: TensorArg,
+    axis: Option<Axes>,
+    dtype: Option<DTypeArg>,
+    include_initial: bool,
+) -> Out {
+    location::enter(py);
+    need_axis("cumulative_prod", &x.0, &axis)?;
+    let axis = self::axis("cumulative_prod", axis, None, 0)?;
+    out(x.0.cumprod(axis, dtype.map(|d| d.0), include_initial))
+}
+
+/// The k largest (or smallest) elements along an axis, the last by default, best first, and their
+/// indices. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, k, axis=None, *, largest=true, dim=None))]
+fn topk(
+    py: Python<'_>,
+    x: TensorArg,
+    k: IntArg,
+    axis: Option<Axes>,
+    largest: bool,
+    dim: Option<Axes>,
+) -> PyResult<(PyTensor, PyTensor)> {
+    location::enter(py);
+    let axis = self::axis("topk", axis, dim, -1)?;
+    let count = usize::try_from(k.0)
+        .map_err(|_| invalid(format!("topk: k must not be negative, got {}", k.0)))?;
+    let (values, indices) = x.0.topk(count, axis, largest).py()?;
+    Ok((PyTensor(values), PyTensor(indices)))
+}
+
+/// Indices at which values keep a sorted vector in order: before equal elements, or behind them
+/// with side='right'. Dtype: int64.
+#[pyfunction]
+#[pyo3(signature = (sorted, values, side="left", sorter=None))]
+fn searchsorted(
+    py: Python<'_>,
+    sorted: TensorArg,
+    values: TensorArg,
+    side: &str,
+    sorter: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let right = match side {
+        "left" => false,
+        "right" => true,
+        other => {
+            return Err(invalid(format!("searchsorted: side is 'left' or 'right', got '{other}'")));
+        }
+    };
+    out(girih::searchsorted(&sorted.0, &values.0, right, sorter.as_ref().map(|s| &s.0)))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    sorting::register(m)?;
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! { cumulative_sum cumulative_prod topk searchsorted }
+    Ok(())
+}

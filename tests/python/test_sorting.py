@@ -1,0 +1,235 @@
+"""Sorting, searching and running combinations, against NumPy and SciPy."""
+
+from __future__ import annotations
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import DTYPES, FLOATS, INTS, Counters, close, sample
+
+SHAPES = [(0,), (1,), (7,), (3, 4), (2, 0), (0, 3), (2, 3, 5)]
+REAL = list(DTYPES)
+
+
+def awkward(shape, dtype, seed=0):
+    """Few distinct values, so that many are equal; NaN, infinities and both zeros among floats."""
+    x = (
+        np.round(sample(shape, dtype, seed, -3, 3))
+        if dtype in FLOATS
+        else sample(shape, dtype, seed, -3, 3)
+    )
+    if dtype in FLOATS and x.size > 4:
+        x.flat[::5] = np.nan
+        x.flat[1::7] = np.inf
+        x.flat[2::7] = -np.inf
+        x.flat[3] = -0.0
+    return x
+
+
+def descending_argsort(x, axis):
+    n = x.shape[axis]
+    flipped = np.argsort(np.flip(x, axis), axis, kind="stable")
+    return n - 1 - np.flip(flipped, axis)
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sort_and_argsort(dtype, shape):
+    x = awkward(shape, dtype)
+    for axis in range(-len(shape), len(shape)):
+        t = gr.asarray(x)
+        close(gr.sort(t, axis=axis), np.sort(x, axis, kind="stable"))
+        order = descending_argsort(x, axis)
+        close(t.argsort(axis), np.argsort(x, axis, kind="stable"))
+        close(gr.argsort(t, axis=axis, descending=True), order)
+        close(gr.sort(t, axis=axis, descending=True), np.take_along_axis(x, order, axis))
+
+
+def test_sorting_bfloat16_and_views():
+    x = gr.asarray([[3.0, 1.0, 2.0], [0.0, -1.0, 5.0]]).astype(gr.bfloat16)
+    assert x.T.sort(axis=0).astype(gr.float32).tolist() == [[1, -1], [2, 0], [3, 5]]
+    assert x[:, ::-1].argsort().tolist() == [[1, 0, 2], [1, 2, 0]]
+
+
+def test_values_and_indices_together_are_one_kernel():
+    x = gr.asarray(sample((50,), "float32"))
+    values, indices = x.sort(), x.argsort()
+    assert gr.compile_graph([values, indices]).num_kernels == 1
+    with Counters() as c:
+        gr.eval(values, indices)
+    assert c["runs"] == 1
+    close(gr.take(x, indices), values.numpy())
+
+
+def test_a_long_row_and_many_short_ones_are_sorted_alike_for_any_number_of_threads():
+    x = sample((3000, 40), "float32")
+    results = []
+    for threads in (1, 4):
+        gr.set_num_threads(threads)
+        results.append(gr.cumsum(gr.sort(gr.asarray(x)), axis=1).numpy())
+    gr.set_num_threads(2)
+    assert results[0].tobytes() == results[1].tobytes()
+    close(gr.sort(gr.asarray(x.ravel())), np.sort(x.ravel()))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64", "uint8"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk(dtype, largest):
+    x = awkward((4, 9), dtype)
+    for axis in (0, 1, -1):
+        for k in (0, 1, x.shape[axis]):
+            values, indices = gr.topk(gr.asarray(x), k, axis=axis, largest=largest)
+            order = descending_argsort(x, axis) if largest else np.argsort(x, axis, kind="stable")
+            want = np.take(order, range(k), axis)
+            close(indices, want)
+            close(values, np.take_along_axis(x, want, axis))
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted(dtype, side):
+    row, values = np.sort(awkward((20,), dtype)), awkward((3, 4), dtype, 1)
+    close(
+        gr.searchsorted(gr.asarray(row), gr.asarray(values), side=side),
+        np.searchsorted(row, values, side),
+    )
+    close(
+        gr.searchsorted(gr.asarray(row), gr.asarray(values[0, 0]), side),
+        np.int64(np.searchsorted(row, values[0, 0], side)),
+    )
+    empty = gr.searchsorted(gr.asarray(row[:0]), gr.asarray(values), side=side)
+    assert empty.tolist() == np.zeros((3, 4), int).tolist()
+
+
+def test_searchsorted_with_a_sorter_and_of_other_dtypes():
+    row = np.array([3, 1, 2])
+    at = gr.searchsorted(
+        gr.asarray(row), gr.asarray([0.5, 1.5, 9.0]), sorter=gr.asarray(np.argsort(row))
+    )
+    assert at.tolist() == [0, 1, 3]
+
+
+def accumulated(f, x, axis, dtype):
+    wide = x.astype(np.float64) if dtype in FLOATS else x
+    return f(wide, axis=axis).astype(dtype if dtype in FLOATS else np.int64)
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_running_sums_and_products(dtype, shape):
+    x = sample(shape, dtype, low=-2, high=2)
+    rtol = 1e-2 if dtype == "float16" else 1e-4
+    for axis in range(-len(shape), len(shape)):
+        close(
+            gr.cumsum(gr.asarray(x), axis),
+            accumulated(np.cumsum, x, axis, dtype),
+            rtol,
+            1e-2 if dtype == "float16" else 1e-5,
+        )
+        close(
+            gr.cumprod(gr.asarray(x), axis),
+            accumulated(np.cumprod, x, axis, dtype),
+            rtol,
+            1e-3 if dtype == "float16" else 1e-6,
+        )
+
+
+def test_running_sums_of_everything_and_with_an_initial_value():
+    x = sample((2, 3), "int64")
+    close(gr.cumsum(gr.asarray(x)), np.cumsum(x))
+    close(gr.asarray(x).cumprod(), np.cumprod(x))
+    close(
+        gr.cumulative_sum(gr.asarray(x), axis=1, include_initial=True),
+        np.cumulative_sum(x, axis=1, include_initial=True),
+    )
+    close(
+        gr.cumulative_prod(gr.asarray(x), axis=0, include_initial=True),
+        np.cumulative_prod(x, axis=0, include_initial=True),
+    )
+    close(gr.cumulative_sum(gr.asarray(x[0])), np.cumsum(x[0]))
+    close(gr.cumulative_sum(gr.asarray(x), axis=0, dtype=gr.float32), np.cumsum(x, 0, dtype="f4"))
+    close(gr.cumsum(gr.asarray([200, 100]), dtype=gr.uint8), np.array([200, 44], "u1"))
+    assert gr.cumulative_sum(gr.zeros(2, 0), axis=1, include_initial=True).tolist() == [
+        [0.0],
+        [0.0],
+    ]
+
+
+@pytest.mark.parametrize("dtype", REAL)
+def test_running_extrema(dtype):
+    x = awkward((3, 8), dtype)
+    for axis in (0, 1):
+        for best, at, ufunc in [
+            (gr.cummax, gr.argcummax, np.maximum),
+            (gr.cummin, gr.argcummin, np.minimum),
+        ]:
+            want = ufunc.accumulate(x, axis)
+            close(best(gr.asarray(x), axis), want)
+            indices = at(gr.asarray(x), axis).numpy()
+            close(np.take_along_axis(x, indices, axis), want)
+    assert gr.argcummax(gr.asarray([1, 3, 3, 2])).tolist() == [0, 1, 2, 2]
+    assert gr.argcummin(gr.asarray([2.0, float("nan"), 1.0])).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_logcumsumexp(dtype):
+    x = sample((3, 6), dtype, low=-30, high=30)
+    want = np.logaddexp.accumulate(x.astype("f8"), axis=1).astype(dtype)
+    close(gr.logcumsumexp(gr.asarray(x), 1), want, 2e-3 if dtype == "float16" else 1e-6)
+    close(
+        gr.logcumsumexp(gr.asarray(x)),
+        np.logaddexp.accumulate(x.astype("f8").ravel()).astype(dtype),
+        2e-3 if dtype == "float16" else 1e-6,
+    )
+
+
+def test_logcumsumexp_at_the_edges():
+    inf, nan = float("inf"), float("nan")
+    x = np.array([[-inf, -inf, 0, 1000, -inf], [-inf, inf, 1, -inf, inf], [1, nan, 2, 3, inf]])
+    with np.errstate(invalid="ignore"):
+        close(gr.logcumsumexp(gr.asarray(x), 1), np.logaddexp.accumulate(x, axis=1), 1e-12)
+
+
+def test_gradients_where_products_hold_zeros():
+    for x in ([2.0, 0.0, 3.0, 4.0], [0.0, 0.0, 1.0, 2.0], [1.0, 2.0, 0.0, 0.0]):
+        x = np.array(x)
+        ct = np.array([1.0, -2.0, 3.0, 0.5])
+        got = gr.grad(lambda t, ct=ct: (t.cumprod(0) * gr.asarray(ct)).sum())(gr.asarray(x))
+        want = [
+            sum(ct[j] * np.prod(np.delete(x[: j + 1], i)) for j in range(i, 4)) for i in range(4)
+        ]
+        close(got, np.array(want), 1e-12)
+
+
+def test_gradients_of_logcumsumexp_at_the_edges():
+    x = np.array([-np.inf, 0.0, 800.0, -800.0])
+    got = gr.grad(
+        lambda t: (t.logcumsumexp(0) * gr.asarray([1.0, 1.0, 0.0, -2.0], dtype=gr.float64)).sum()
+    )(gr.asarray(x))
+    close(got, np.array([0.0, 1.0, -2.0, 0.0]), 1e-12)
+
+
+ERRORS = {
+    "sort a scalar": (lambda: gr.sort(gr.asarray(1.0)), gr.AxisError, "sort"),
+    "axis": (lambda: gr.cumsum(gr.ones(2, 3), 2), gr.AxisError, "2"),
+    "which axis": (lambda: gr.cumulative_sum(gr.ones(2, 3)), gr.InvalidArgumentError, "axis"),
+    "k": (lambda: gr.topk(gr.ones(3), 4), gr.InvalidArgumentError, "4.*3"),
+    "negative k": (lambda: gr.topk(gr.ones(3), -1), gr.InvalidArgumentError, "-1"),
+    "side": (lambda: gr.searchsorted(gr.ones(3), 1.0, side="middle"), gr.InvalidArgumentError, "middle"),
+    "matrix": (lambda: gr.searchsorted(gr.ones(3, 2), 1.0), gr.ShapeError, "vector"),
+    "sorter": (lambda: gr.searchsorted(gr.ones(3), 1.0, sorter=gr.arange(2)), gr.ShapeError, "sorter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_misuse_is_explained(case):
+    call, error, message = ERRORS[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_integers_are_sorted_by_value_not_by_bits():
+    for dtype in INTS:
+        low = 0 if dtype == "uint8" else -100
+        x = np.array([5, low, 100, 1], dtype)
+        close(gr.sort(gr.asarray(x)), np.sort(x))
