@@ -43,6 +43,7 @@ __all__ = [
     "bfloat16",
     "bincount",
     "bitwise_and",
+    "bitwise_invert",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
@@ -147,6 +148,7 @@ __all__ = [
     "pad",
     "permute",
     "permute_dims",
+    "positive",
     "power",
     "prod",
     "put_along_axis",
@@ -1019,6 +1021,8 @@ def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int 
     """How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x."""
 def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical and of bool, bitwise and of integers."""
+def bitwise_invert(x: _TensorLike, /) -> Tensor:
+    """Logical not of bool, bits flipped of integers."""
 def bitwise_not(x: _TensorLike, /) -> Tensor:
     """Logical not of bool, bits flipped of integers."""
 def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -1476,6 +1480,8 @@ def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def pop_graph(previous: Graph) -> None:
     """Goes back to the graph that `push_graph` left."""
+def positive(x: _TensorLike, /) -> Tensor:
+    """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The first to the power of the second."""
 def prod(

@@ -503,12 +503,13 @@ def test_matmul(m, k, n, dtype):
 @given(dtypes(*NUMERIC), st.integers(0, 2))
 def test_tensordot_and_vecdot(dtype, axes):
     needs("tensordot")
+    needs("vecdot")
     rtol = 8 * RTOL.get(dtype, 0)
     x, y = numbers((2, 3, 4), dtype), numbers((3, 4, 2), dtype, 1)
     if axes == 2:
         both("tensordot", x, y, rtol=rtol)
     both("tensordot", x, y, axes=((0,), (2,)), rtol=rtol)
-    both("tensordot", x, numbers((4, 3), dtype), axes=[(1, 2), (1, 0)], rtol=rtol)
+    both("tensordot", x, numbers((4, 3), dtype), axes=((1, 2), (1, 0)), rtol=rtol)
     both("tensordot", numbers((2,), dtype), y, axes=0, rtol=rtol)
     both("vecdot", x, numbers((4,), dtype, 1), rtol=rtol)
     both("vecdot", x, numbers((2, 3, 4), dtype, 1), axis=-2, rtol=rtol)

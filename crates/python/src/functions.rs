@@ -342,6 +342,13 @@ fn matmul(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     out(x1.0.matmul(&x2.0))
 }
 
+/// The same elements.
+#[pyfunction]
+#[pyo3(signature = (x, /))]
+fn positive(x: TensorArg) -> PyTensor {
+    PyTensor(x.0)
+}
+
 /// Whether both are nonzero. Dtype: bool.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
@@ -512,9 +519,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        std_ matmul logical_and logical_or logical_xor reshape permute
+        std_ matmul positive logical_and logical_or logical_xor reshape permute
         transpose swapaxes broadcast_to expand_dims stack one_hot layer_norm
         cross_entropy _registry
     }
-    Ok(())
+    m.add("bitwise_invert", m.getattr("bitwise_not")?)
 }
