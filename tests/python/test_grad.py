@@ -109,20 +109,26 @@ OPS = {
     "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
     "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
     "cast": (lambda x: x.astype(gr.float64) * 2, [(3,)], ANY),
+    "windows": (lambda x: gr.windows(x, 3, 2), [(2, 7)], ANY),
+    "fold": (lambda x: gr.fold(x, (3, 4), 2), [(1, 4, 6)], ANY),
+    "conv2d": (lambda x, w, b: gr.conv2d(x, w, b, 2, 1), [(1, 2, 4, 3), (2, 2, 3, 2), (2,)], ANY),
+    "conv_transpose2d": (
+        lambda x, w, b: gr.conv_transpose2d(x, w, b, 2, 1), [(1, 2, 2, 3), (2, 2, 3, 2), (2,)], ANY),
+    "max_pool2d": (lambda x: gr.max_pool2d(x, 2, 1), [(1, 3, 3)], ANY),
+    "avg_pool2d": (lambda x: gr.avg_pool2d(x, 3, 2, 1, count_include_pad=False), [(1, 4, 3)], ANY),
+    "batch_norm": (
+        lambda x, w, b: gr.batch_norm(x, None, None, w, b, True), [(3, 2, 2), (2,), (2,)], ANY),
+    "rms_norm": (lambda x, w: gr.rms_norm(x, [3], w), [(2, 3), (3,)], ANY),
+    "scaled_dot_product_attention": (
+        lambda q, k, v: gr.scaled_dot_product_attention(q, k, v, is_causal=True),
+        [(4, 2, 3), (2, 2, 3), (2, 2, 2)], ANY),
     "linear layer": (lambda x, w, b: gr.relu(x @ w.T + b), [(2, 3), (4, 3), (4,)], ANY),
 }  # fmt: skip
-ONCE = {"relu", "abs", "maximum", "minimum", "max", "min", "clip", "at, max"}  # first order
+# Kinks: first order only.
 ONCE = {
-    "relu",
-    "abs",
-    "maximum",
-    "minimum",
-    "max",
-    "min",
-    "clip",
-    "cummax",
-    "cummin",
-}  # kinks: first order only
+    *("relu", "abs", "maximum", "minimum", "max", "min", "clip", "at, max"),
+    *("cummax", "cummin", "max_pool2d"),
+}
 LINEAR = {"round", "floor"}
 
 

@@ -359,6 +359,35 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(12 | (*ndims as u64) << 8);
             word(eps.get().to_bits());
         }
+        Attrs::Standardize { axes, eps } => {
+            word(13 | (axes.0 as u64) << 32);
+            word(eps.get().to_bits());
+        }
+        Attrs::Windows(dims) => {
+            word(14 | (dims.len() as u64) << 8);
+            for d in dims.iter() {
+                [d.extent, d.size, d.step, d.dilation].iter().for_each(|v| word(*v as u64));
+            }
+        }
+        Attrs::Conv(conv) => {
+            word(15 | (conv.dims.len() as u64) << 8);
+            word(conv.groups as u64);
+            for d in &conv.dims {
+                let words = [d.stride, d.dilation, d.low, d.high, d.extra];
+                words.iter().for_each(|v| word(*v as u64));
+            }
+        }
+        Attrs::Pool(pool) => {
+            word(16 | (pool.count_padding as u64) << 8 | (pool.dims.len() as u64) << 16);
+            for d in &pool.dims {
+                let words = [d.size, d.stride, d.dilation, d.low, d.high, d.extra];
+                words.iter().for_each(|v| word(*v as u64));
+            }
+        }
+        Attrs::Attention { causal, scale } => {
+            word(17 | (*causal as u64) << 8);
+            word(scale.get().to_bits());
+        }
     }
 }
 

@@ -5,26 +5,38 @@ use crate::ops::{Attrs, AxisSet, OpCall};
 use crate::{Shape, TensorSpec};
 use smallvec::{SmallVec, smallvec};
 
-/// Index along one tensor axis: `offset + step * i[dim]`, or the constant `offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Index along one tensor axis: `offset + sum(step * i[dim])`. Windows move along an axis by two
+/// dimensions, all other relations by one or none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AxisIndex {
-    /// Dimension of the iteration space that moves along this axis.
-    pub dim: Option<usize>,
-    /// Elements moved per step of that dimension.
-    pub step: isize,
     /// Index at the start.
     pub offset: isize,
+    /// Dimensions of the iteration space that move along this axis, and by how many elements.
+    pub terms: SmallVec<[(usize, isize); 2]>,
 }
 
 impl AxisIndex {
     /// The index equal to an iteration dimension.
     pub fn dim(dim: usize) -> Self {
-        AxisIndex { dim: Some(dim), step: 1, offset: 0 }
+        AxisIndex::affine(0, dim, 1)
+    }
+
+    /// The index `offset + step * i[dim]`.
+    pub fn affine(offset: isize, dim: usize, step: isize) -> Self {
+        AxisIndex { offset, terms: smallvec![(dim, step)] }
     }
 
     /// Always the first element.
     pub fn zero() -> Self {
-        AxisIndex { dim: None, step: 0, offset: 0 }
+        AxisIndex::default()
+    }
+
+    /// Adds a multiple of a dimension.
+    fn add(&mut self, dim: usize, step: isize) {
+        match self.terms.iter_mut().find(|t| t.0 == dim) {
+            Some(term) => term.1 += step,
+            None => self.terms.push((dim, step)),
+        }
     }
 }
 
@@ -41,16 +53,14 @@ impl IndexMap {
     /// The map of `inner` (written over a result's axes) when that result is itself read through
     /// `self`: substitutes `self` into `inner`.
     pub fn then(&self, inner: &IndexMap) -> IndexMap {
-        let axis = |a: &AxisIndex| match a.dim {
-            None => *a,
-            Some(d) => {
-                let outer = self.0[d];
-                AxisIndex {
-                    dim: outer.dim,
-                    step: a.step * outer.step,
-                    offset: a.offset + a.step * outer.offset,
-                }
+        let axis = |a: &AxisIndex| {
+            let mut out = AxisIndex { offset: a.offset, terms: SmallVec::new() };
+            for &(dim, step) in &a.terms {
+                let outer = &self.0[dim];
+                out.offset += step * outer.offset;
+                outer.terms.iter().for_each(|&(d, s)| out.add(d, step * s));
             }
+            out
         };
         IndexMap(inner.0.iter().map(axis).collect())
     }
@@ -62,8 +72,8 @@ impl IndexMap {
         let mut out: SmallVec<[isize; 6]> = smallvec![0; dims];
         for (axis, &stride) in self.0.iter().zip(tensor) {
             offset += axis.offset * stride;
-            if let Some(d) = axis.dim {
-                out[d] += axis.step * stride;
+            for &(dim, step) in &axis.terms {
+                out[dim] += step * stride;
             }
         }
         (offset, out)
@@ -123,10 +133,8 @@ pub fn permute_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
 /// Result index `i` is operand index `start + step * i`.
 pub fn slice_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     let Attrs::Slice(dims) = &call.op.attrs else { unreachable!("slice carries bounds") };
-    let axis = |(i, d): (usize, &crate::ops::SliceDim)| AxisIndex {
-        dim: Some(i),
-        step: d.step as isize,
-        offset: d.start as isize,
+    let axis = |(i, d): (usize, &crate::ops::SliceDim)| {
+        AxisIndex::affine(d.start as isize, i, d.step as isize)
     };
     over_result(out, [IndexMap(dims.iter().enumerate().map(axis).collect())])
 }
@@ -137,7 +145,22 @@ pub fn flip_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     let mut map = IndexMap::identity(0, out.shape.rank());
     for axis in axes.iter() {
         let last = out.shape[axis].max(1) as isize - 1;
-        map.0[axis] = AxisIndex { dim: Some(axis), step: -1, offset: last };
+        map.0[axis] = AxisIndex::affine(last, axis, -1);
+    }
+    over_result(out, [map])
+}
+
+/// Element `k` of window `i` is at `i * step + k * dilation`; the axes inside the windows are the
+/// last of the result.
+pub fn windows_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
+    let Attrs::Windows(dims) = &call.op.attrs else { unreachable!("windows carry windows") };
+    let rank = call.inputs[0].shape.rank();
+    let lead = rank - dims.len();
+    let mut map = IndexMap::identity(0, rank);
+    for (i, d) in dims.iter().enumerate() {
+        let axis = &mut map.0[lead + i];
+        *axis = AxisIndex::affine(0, lead + i, d.step as isize);
+        axis.add(rank + i, d.dilation as isize);
     }
     over_result(out, [map])
 }
@@ -183,18 +206,23 @@ mod tests {
     #[test]
     fn maps_of_views_compose_by_substitution() {
         // A [4, 6] tensor sliced [1:4:2, ::3] to [2, 2], then transposed, then flipped on axis 0.
-        let sliced = IndexMap(smallvec![
-            AxisIndex { dim: Some(0), step: 2, offset: 1 },
-            AxisIndex { dim: Some(1), step: 3, offset: 0 },
-        ]);
+        let sliced = IndexMap(smallvec![AxisIndex::affine(1, 0, 2), AxisIndex::affine(0, 1, 3),]);
         let transposed = IndexMap(smallvec![AxisIndex::dim(1), AxisIndex::dim(0)]);
-        let flipped =
-            IndexMap(
-                smallvec![AxisIndex { dim: Some(0), step: -1, offset: 1 }, AxisIndex::dim(1),],
-            );
+        let flipped = IndexMap(smallvec![AxisIndex::affine(1, 0, -1), AxisIndex::dim(1)]);
         let map = flipped.then(&transposed).then(&sliced);
         let (offset, strides) = map.strides(&[6, 1], 2);
         assert_eq!((offset, strides.as_slice()), (6 + 3, &[-3, 12][..]));
+    }
+
+    #[test]
+    fn windows_of_a_flipped_axis_move_by_two_dimensions() {
+        // Windows of three elements, two apart, of ten elements back to front.
+        let mut axis = AxisIndex::affine(0, 0, 2);
+        axis.add(1, 1);
+        let windows = IndexMap(smallvec![axis]);
+        let flipped = IndexMap(smallvec![AxisIndex::affine(9, 0, -1)]);
+        let (offset, strides) = windows.then(&flipped).strides(&[4], 2);
+        assert_eq!((offset, strides.as_slice()), (36, &[-8, -4][..]));
     }
 
     #[test]

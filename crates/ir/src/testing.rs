@@ -45,16 +45,31 @@ fn leaf(rng: &mut Rng, code: OpCode) -> Option<Node> {
     crate::graph::verify_leaf(&node).is_ok().then_some(node)
 }
 
+/// Appends one of the op's samples, its operands as inputs.
+fn push_sample(graph: &mut Graph, code: OpCode, rng: &mut Rng) -> Option<NodeId> {
+    let samples = code.samples();
+    let sample = samples.get(rng.below(samples.len()))?;
+    let operand = |x: &crate::reference::Array| graph.leaf(OpCode::Input.into(), x.spec().clone());
+    let inputs: SmallVec<[NodeId; 3]> = sample.inputs.iter().map(operand).collect();
+    graph.push(sample.op.clone(), &inputs).ok()
+}
+
 /// Appends a node of that op with random operands of the graph and random attributes, if one is
-/// found in `tries` tries.
+/// found in `tries` tries. Every hundredth try is one of the op's samples: some ops take nearly
+/// nothing that is drawn blindly.
 pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize) -> Option<NodeId> {
     let def = code.def();
-    for _ in 0..tries {
+    for i in 1..=tries {
         if def.class == Class::Leaf {
             if let Some(node) = leaf(rng, code) {
                 return Some(graph.append(node));
             }
             continue;
+        }
+        if i % 100 == 0
+            && let Some(id) = push_sample(graph, code, rng)
+        {
+            return Some(id);
         }
         let most = def.arity.1.min(def.arity.0 + 2);
         let count = def.arity.0 + rng.below(most - def.arity.0 + 1);

@@ -1,5 +1,8 @@
 //! Attributes of ops: small ones inline in 16 bytes, large ones shared.
 
+use super::conv::Conv;
+use super::pool::Pool;
+use super::window::WindowDim;
 use crate::{DType, Shape};
 use smallvec::SmallVec;
 use std::fmt;
@@ -224,6 +227,26 @@ pub enum Attrs {
         ndims: u8,
         /// Added to the variance.
         eps: Real,
+    },
+    /// A normalisation over some axes.
+    Standardize {
+        /// Which axes.
+        axes: AxisSet,
+        /// Added to the variance.
+        eps: Real,
+    },
+    /// Windows over the last axes.
+    Windows(Arc<Vec<WindowDim>>),
+    /// A convolution.
+    Conv(Arc<Conv>),
+    /// A pooling.
+    Pool(Arc<Pool>),
+    /// Dot-product attention.
+    Attention {
+        /// True if a query sees no later key.
+        causal: bool,
+        /// What the products of queries and keys are multiplied by.
+        scale: Real,
     },
 }
 

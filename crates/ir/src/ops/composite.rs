@@ -1,6 +1,6 @@
 //! Composites: ops with a name of their own in graphs and a definition in terms of primitives.
 
-mod decompose;
+pub(super) mod decompose;
 mod vjp;
 
 use super::reduce::reduced_spec;
@@ -63,7 +63,7 @@ fn over_axes(call: OpCall<'_>) -> Result<TensorSpec> {
     reduced_spec(call)
 }
 
-fn layer_norm(call: OpCall<'_>) -> Result<TensorSpec> {
+pub(super) fn layer_norm(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = same_dtype(call)?;
     require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
     let Attrs::Norm { ndims, .. } = call.op.attrs else {

@@ -1,6 +1,9 @@
 //! The fields of attributes: each kind of attributes names its fields once, in
 //! [`Attrs::fields`]; text, binary form and generated samples all follow from that one list.
 
+use super::conv::{Conv, ConvDim};
+use super::pool::{Pool, PoolDim};
+use super::window::WindowDim;
 use super::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
 use crate::{DType, Literal, MAX_RANK, OpCode, Shape};
 use smallvec::SmallVec;
@@ -120,6 +123,25 @@ impl Attrs {
             Attrs::Norm { ndims, eps } => {
                 each("ndims", ndims)?;
                 each("eps", eps)
+            }
+            Attrs::Standardize { axes, eps } => {
+                each("dim", axes)?;
+                each("eps", eps)
+            }
+            Attrs::Windows(dims) => each("windows", Arc::<Vec<_>>::make_mut(dims)),
+            Attrs::Conv(conv) => {
+                let Conv { dims, groups } = Arc::make_mut(conv);
+                each("windows", dims)?;
+                each("groups", groups)
+            }
+            Attrs::Pool(pool) => {
+                let Pool { dims, count_padding } = Arc::make_mut(pool);
+                each("windows", dims)?;
+                each("count_padding", count_padding)
+            }
+            Attrs::Attention { causal, scale } => {
+                each("causal", causal)?;
+                each("scale", scale)
             }
         }
     }
@@ -452,34 +474,47 @@ impl Field for SliceDim {
     }
 }
 
-impl Field for PadDim {
-    /// `low_high_interior`.
-    fn print(&self, _: Context<'_>, out: &mut String) {
-        let _ = write!(out, "{}_{}_{}", self.low, self.high, self.interior);
-    }
+/// Structures of sizes: their fields in order, joined by underscores.
+macro_rules! size_fields {
+    ($($ty:ident { $($field:ident),* } $example:literal;)*) => {
+        $(impl Field for $ty {
+            fn print(&self, _: Context<'_>, out: &mut String) {
+                let sizes = [$(self.$field.to_string()),*];
+                out.push_str(&sizes.join("_"));
+            }
 
-    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        let parts: Vec<Option<usize>> = text.split('_').map(|p| p.trim().parse().ok()).collect();
-        let &[Some(low), Some(high), Some(interior)] = parts.as_slice() else {
-            return Err("widths such as [1_1_0, 0_2_1] (before_after_between)".into());
-        };
-        *self = PadDim { low, high, interior };
-        Ok(())
-    }
+            fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+                let sizes: Option<Vec<usize>> =
+                    text.split('_').map(|part| part.trim().parse().ok()).collect();
+                let Some(&[$($field),*]) = sizes.as_deref() else {
+                    let names = [$(stringify!($field)),*].join("_");
+                    return Err(format!(concat!($example, " ({})"), names));
+                };
+                *self = $ty { $($field),* };
+                Ok(())
+            }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        [self.low, self.high, self.interior].iter().for_each(|v| v.encode(out));
-    }
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$field.encode(out);)*
+            }
 
-    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
-        [&mut self.low, &mut self.high, &mut self.interior]
-            .into_iter()
-            .try_for_each(|v| v.decode(bytes))
-    }
+            fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+                $(self.$field.decode(bytes)?;)*
+                Ok(())
+            }
 
-    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
-        *self = PadDim { low: below(3), high: below(3), interior: below(2) };
-    }
+            fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+                $(self.$field = below(3);)*
+            }
+        })*
+    };
+}
+
+size_fields! {
+    PadDim { low, high, interior } "widths such as [1_1_0, 0_2_1]";
+    WindowDim { extent, size, step, dilation } "windows such as [9_3_2_1]";
+    ConvDim { stride, dilation, low, high, extra } "windows such as [1_1_0_0_0]";
+    PoolDim { size, stride, dilation, low, high, extra } "windows such as [2_2_1_0_0_0]";
 }
 
 /// Lists of values, `[a, b]`.

@@ -6,21 +6,26 @@
 //! Primitives are what backends implement. Composites (class [`Class::Composite`]) carry a
 //! decomposition into primitives and are nodes of their own until the `Decompose` pass.
 
+pub mod attention;
 mod attrs;
 pub mod combine;
 pub mod composite;
 pub mod contract;
+pub mod conv;
 pub mod cumulative;
 pub mod elementwise;
 pub mod fields;
 pub mod index;
 pub mod leaf;
+pub mod norm;
+pub mod pool;
 pub mod reduce;
 pub mod rules;
 pub mod samples;
 pub mod sort;
 mod table;
 pub mod view;
+pub mod window;
 
 pub use attrs::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
@@ -318,6 +323,7 @@ registry! {
     BroadcastTo = view::BROADCAST_TO,
     Slice = view::SLICE,
     Flip = view::FLIP,
+    Windows = window::WINDOWS,
     Concat = combine::CONCAT,
     Pad = combine::PAD,
     UpdateSlice = combine::UPDATE_SLICE,
@@ -346,6 +352,15 @@ registry! {
     LogSoftmax = composite::LOG_SOFTMAX,
     LayerNorm = composite::LAYER_NORM,
     CrossEntropy = composite::CROSS_ENTROPY,
+    // Networks.
+    FoldWindows = window::FOLD_WINDOWS,
+    Conv = conv::CONV,
+    ConvTranspose = conv::CONV_TRANSPOSE,
+    MaxPool = pool::MAX_POOL,
+    AvgPool = pool::AVG_POOL,
+    Standardize = norm::STANDARDIZE,
+    RmsNorm = norm::RMS_NORM,
+    Attention = attention::ATTENTION,
 } };
 }
 

@@ -1,6 +1,8 @@
 //! Sample operands of each op, away from the points where it has no derivative. Tests walk the
 //! registry by them, and the documentation takes its examples of shapes from them.
 
+pub(super) mod networks;
+
 use super::*;
 use crate::reference::Array;
 use std::sync::Arc;

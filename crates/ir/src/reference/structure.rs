@@ -92,6 +92,13 @@ pub(super) fn view(node: &Node, x: &Array) -> Array {
             };
             x.at(&index.iter().enumerate().map(from).collect::<Vec<_>>())
         }),
+        (OpCode::Windows, Attrs::Windows(dims)) => Array::from_fn(node.spec.clone(), |index| {
+            let (lead, rest) = index.split_at(shape.rank() - dims.len());
+            let (windows, inside) = rest.split_at(dims.len());
+            let at = dims.iter().zip(windows.iter().zip(inside));
+            let at = at.map(|(d, (&i, &k))| i * d.step + k * d.dilation);
+            x.at(&lead.iter().copied().chain(at).collect::<Vec<_>>())
+        }),
         (code, attrs) => unreachable!("{code:?}{attrs:?} is no view"),
     }
 }

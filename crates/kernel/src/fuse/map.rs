@@ -69,14 +69,13 @@ impl Map {
     /// The map of an operand's indices, given those of the result (`self`) and the op's index map
     /// of the operand. Axes of size one of the operand always are at their only element.
     pub fn through(&self, inner: &IndexMap, sizes: &[usize]) -> Map {
-        let axis = |(a, &size): (&girih_ir::index_map::AxisIndex, &usize)| match a.dim {
-            _ if size == 1 => Axis::zero(),
-            None => Axis { offset: a.offset, terms: SmallVec::new() },
-            Some(d) => {
-                let mut out = Axis { offset: a.offset, terms: SmallVec::new() };
-                out.add(&self.0[d], a.step);
-                out
+        let axis = |(a, &size): (&girih_ir::index_map::AxisIndex, &usize)| {
+            if size == 1 {
+                return Axis::zero();
             }
+            let mut out = Axis { offset: a.offset, terms: SmallVec::new() };
+            a.terms.iter().for_each(|&(d, step)| out.add(&self.0[d], step));
+            out
         };
         Map(inner.0.iter().zip(sizes).map(axis).collect())
     }

@@ -10,12 +10,12 @@ type Definition = Result<NodeId>;
 
 impl Decomposition<'_> {
     /// The first operand in the dtype to compute in.
-    fn wide(&mut self) -> Result<NodeId> {
+    pub(crate) fn wide(&mut self) -> Result<NodeId> {
         self.b.widen(self.inputs[0])
     }
 
     /// A result in the dtype of the first operand.
-    fn narrow(&mut self, x: NodeId) -> Result<NodeId> {
+    pub(crate) fn narrow(&mut self, x: NodeId) -> Result<NodeId> {
         self.b.cast(x, self.b.dtype(self.inputs[0]))
     }
 
@@ -202,7 +202,7 @@ pub(super) fn log_softmax(d: &mut Decomposition<'_>) -> Definition {
 }
 
 /// What a layer norm and its derivative share.
-pub(super) struct Normalised {
+pub(crate) struct Normalised {
     /// The normalised axes.
     pub axes: AxisSet,
     /// The operand with mean 0 and variance 1 over them.
@@ -211,11 +211,14 @@ pub(super) struct Normalised {
     pub scale: NodeId,
 }
 
-/// Normalises a widened tensor over its last axes.
-pub(super) fn normalised(b: &mut GraphBuilder, op: &Op, x: NodeId) -> Result<Normalised> {
-    let Attrs::Norm { ndims, eps } = op.attrs else { unreachable!("the shape rule checks it") };
+/// Normalises a widened tensor over the axes its op names.
+pub(crate) fn normalised(b: &mut GraphBuilder, op: &Op, x: NodeId) -> Result<Normalised> {
     let rank = b.shape(x).rank();
-    let axes: AxisSet = (rank - ndims as usize..rank).collect();
+    let (axes, eps) = match op.attrs {
+        Attrs::Norm { ndims, eps } => ((rank - ndims as usize..rank).collect(), eps),
+        Attrs::Standardize { axes, eps } => (axes, eps),
+        _ => unreachable!("the shape rule checks it"),
+    };
     let centred = centred(b, x, axes)?;
     let squares = b.mul(centred, centred)?;
     let variance = b.mean(squares, axes, true)?;

@@ -1,0 +1,224 @@
+//! Pooling: one number for each window of the last axes.
+
+use super::window::WindowDim;
+use super::*;
+use crate::{GraphBuilder, Literal, NodeId, Shape};
+
+/// One axis of a pooling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PoolDim {
+    /// Elements of a window.
+    pub size: usize,
+    /// Distance between the starts of two windows.
+    pub stride: usize,
+    /// Distance between two elements of a window.
+    pub dilation: usize,
+    /// Padding before the first element.
+    pub low: usize,
+    /// Padding after the last element.
+    pub high: usize,
+    /// Elements beyond the padding that the last window reaches; they never count.
+    pub extra: usize,
+}
+
+impl PoolDim {
+    fn window(&self, size: usize) -> WindowDim {
+        let padded = size.saturating_add(self.low).saturating_add(self.high);
+        WindowDim {
+            extent: padded.saturating_add(self.extra),
+            size: self.size,
+            step: self.stride,
+            dilation: self.dilation,
+        }
+    }
+}
+
+/// A pooling's attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pool {
+    /// The pooled axes, the last ones of the operand.
+    pub dims: Vec<PoolDim>,
+    /// Whether the mean counts padding.
+    pub count_padding: bool,
+}
+
+fn pool_attrs(op: &Op) -> &Pool {
+    let Attrs::Pool(pool) = &op.attrs else { unreachable!("the shape rule checks it") };
+    pool
+}
+
+fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = call.inputs[0];
+    let Attrs::Pool(pool) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs windows".into() });
+    };
+    let invalid =
+        |reason: String| Error::InvalidShape { op: call.name(), shape: spec.shape.clone(), reason };
+    let Some(lead) = spec.shape.rank().checked_sub(pool.dims.len()) else {
+        return Err(invalid(format!("{} axes are pooled", pool.dims.len())));
+    };
+    let mut shape = Shape::from(&spec.shape[..lead]);
+    for (i, (d, &size)) in pool.dims.iter().zip(&spec.shape[lead..]).enumerate() {
+        if d.size == 0 || d.stride == 0 || d.dilation == 0 {
+            return Err(invalid(format!(
+                "window {i} has size {}, stride {} and dilation {}; all must be at least 1",
+                d.size, d.stride, d.dilation
+            )));
+        }
+        let window = d.window(size);
+        if d.low.max(d.high) >= window.reach() {
+            return Err(invalid(format!(
+                "padding ({}, {}) of spatial axis {i} must be less than the window's span {}",
+                d.low,
+                d.high,
+                window.reach()
+            )));
+        }
+        if size == 0 || window.reach() > window.extent {
+            return Err(invalid(format!(
+                "window {i} spans {} elements, more than the {} there are with padding",
+                window.reach(),
+                window.extent
+            )));
+        }
+        shape.push(window.count());
+    }
+    Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+fn max(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    pool(call)
+}
+
+fn mean(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
+    let spec = pool(call)?;
+    match pool_attrs(call.op).dims.iter().all(|d| d.dilation == 1) {
+        true => Ok(spec),
+        false => Err(Error::InvalidArgument {
+            op: call.name(),
+            reason: "the windows of a mean have no gaps: dilation must be 1".into(),
+        }),
+    }
+}
+
+/// The windows of the operand in a border of `value`, and the axes inside them.
+fn windows(
+    b: &mut GraphBuilder,
+    x: NodeId,
+    pool: &Pool,
+    value: Literal,
+) -> Result<(NodeId, AxisSet)> {
+    let (shape, n) = (b.shape(x).clone(), pool.dims.len());
+    let lead = shape.rank() - n;
+    let width = |d: &PoolDim| PadDim { low: d.low, high: d.high + d.extra, interior: 0 };
+    let border = std::iter::repeat_n(PadDim::default(), lead).chain(pool.dims.iter().map(width));
+    let border: Vec<PadDim> = border.collect();
+    let padded = match border.iter().all(|w| *w == PadDim::default()) {
+        true => x,
+        false => b.pad(x, border, value)?,
+    };
+    let dims = pool.dims.iter().zip(&shape[lead..]).map(|(d, &size)| d.window(size));
+    let windows = b.windows(padded, dims.collect())?;
+    Ok((windows, (lead + n..lead + 2 * n).collect()))
+}
+
+fn decompose_max(d: &mut Decomposition<'_>) -> Result<NodeId> {
+    let dtype = d.b.dtype(d.inputs[0]);
+    let lowest = match dtype.int_range() {
+        Some((min, _)) => Literal::from_i64(dtype, min),
+        None => Literal::from_f64(dtype, f64::NEG_INFINITY),
+    };
+    let (windows, axes) = windows(d.b, d.inputs[0], pool_attrs(d.op), lowest)?;
+    d.b.max(windows, axes, false)
+}
+
+fn decompose_mean(d: &mut Decomposition<'_>) -> Result<NodeId> {
+    let (x, pool) = (d.b.widen(d.inputs[0])?, pool_attrs(d.op));
+    let shape = d.b.shape(x).clone();
+    let (windows, axes) = windows(d.b, x, pool, Literal::from_i64(d.b.dtype(x), 0))?;
+    let mut y = d.b.sum(windows, axes, false)?;
+    let sizes = &shape[shape.rank() - pool.dims.len()..];
+    let mut whole = 1.0;
+    for (i, (dim, &size)) in pool.dims.iter().zip(sizes).enumerate() {
+        match counts_all(dim, size, pool.count_padding) {
+            true => whole *= dim.size as f64,
+            false => {
+                let after = pool.dims.len() - 1 - i;
+                let count = counts(d.b, y, after, dim, size, pool.count_padding)?;
+                y = d.b.div(y, count)?;
+            }
+        }
+    }
+    let whole = d.b.scalar_like(y, whole);
+    let y = d.b.div(y, whole)?;
+    d.b.cast(y, d.b.dtype(d.inputs[0]))
+}
+
+/// True if all windows hold as many counted elements as they have.
+fn counts_all(d: &PoolDim, size: usize, padding: bool) -> bool {
+    let window = d.window(size);
+    let used = (window.count() - 1) * d.stride + window.reach();
+    match padding {
+        true => used <= size + d.low + d.high,
+        false => d.low == 0 && used <= size,
+    }
+}
+
+/// How many elements of each window along one axis count, shaped to meet `y`, which has `after`
+/// more axes.
+fn counts(
+    b: &mut GraphBuilder,
+    y: NodeId,
+    after: usize,
+    d: &PoolDim,
+    size: usize,
+    padding: bool,
+) -> Result<NodeId> {
+    let (dtype, count) = (b.dtype(y), d.window(size).count());
+    let (first, end) = match padding {
+        true => (0, size + d.low + d.high),
+        false => (d.low, size + d.low),
+    };
+    let index = b.iota([count], DType::I64, 0);
+    let stride = b.scalar(DType::I64, d.stride as f64);
+    let start = b.mul(index, stride)?;
+    let reach = b.scalar(DType::I64, d.size as f64);
+    let stop = b.add(start, reach)?;
+    let (first, end) = (b.scalar(DType::I64, first as f64), b.scalar(DType::I64, end as f64));
+    let (start, stop) = (b.maximum(start, first)?, b.minimum(stop, end)?);
+    let counted = b.sub(stop, start)?;
+    let counted = b.cast(counted, dtype)?;
+    let column: Shape = std::iter::once(count).chain(std::iter::repeat_n(1, after)).collect();
+    b.reshape(counted, column)
+}
+
+/// The largest element of each window (attribute `Pool`); NaN wins. Padding never does.
+pub static MAX_POOL: OpDef = OpDef {
+    name: "max_pool",
+    doc: "The largest element of each window of the last axes.",
+    class: Class::Composite,
+    arity: (1, 1),
+    infer: max,
+    derivative: Derivative::Decompose,
+    decompose: Some(decompose_max),
+    samples: samples::networks::poolings,
+    python: Python::Named("max_pool2d"),
+    ..OpDef::BLANK
+};
+/// The mean of each window (attribute `Pool`).
+pub static AVG_POOL: OpDef = OpDef {
+    name: "avg_pool",
+    doc: "The mean of each window of the last axes.",
+    class: Class::Composite,
+    arity: (1, 1),
+    infer: mean,
+    derivative: Derivative::Decompose,
+    decompose: Some(decompose_mean),
+    samples: samples::networks::poolings,
+    python: Python::Named("avg_pool2d"),
+    ..OpDef::BLANK
+};

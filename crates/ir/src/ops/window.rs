@@ -1,0 +1,249 @@
+//! Windows: overlapping parts of the last axes as axes of their own, and their transpose. What
+//! convolutions and poolings are made of.
+
+use super::rules::only;
+use super::*;
+use crate::index_map::windows_iteration;
+use crate::{GraphBuilder, Literal, NodeId, Shape};
+use std::sync::Arc;
+
+/// The windows along one axis: window `i` holds the elements `i * step + k * dilation` for `k` in
+/// `0..size`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WindowDim {
+    /// Size of the axis.
+    pub extent: usize,
+    /// Elements of a window.
+    pub size: usize,
+    /// Distance between the starts of two windows.
+    pub step: usize,
+    /// Distance between two elements of a window.
+    pub dilation: usize,
+}
+
+impl WindowDim {
+    /// Elements from the first of a window to its last, both counted.
+    pub fn reach(&self) -> usize {
+        self.size.saturating_sub(1).saturating_mul(self.dilation).saturating_add(1)
+    }
+
+    /// How many windows lie inside the axis.
+    pub fn count(&self) -> usize {
+        match self.extent.checked_sub(self.reach()) {
+            Some(rest) => rest / self.step + 1,
+            None => 0,
+        }
+    }
+}
+
+fn dims_of<'a>(call: OpCall<'a>) -> Result<&'a [WindowDim]> {
+    let Attrs::Windows(dims) = &call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs windows".into() });
+    };
+    for (i, d) in dims.iter().enumerate() {
+        let reason = if d.size == 0 || d.step == 0 || d.dilation == 0 {
+            format!(
+                "window {i} has size {}, step {} and dilation {}; all must be at least 1",
+                d.size, d.step, d.dilation
+            )
+        } else if d.reach() > d.extent {
+            format!(
+                "window {i} spans {} elements, more than the {} of its axis",
+                d.reach(),
+                d.extent
+            )
+        } else {
+            continue;
+        };
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    }
+    Ok(dims)
+}
+
+fn windows(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (spec, dims) = (call.inputs[0], dims_of(call)?);
+    let extents = dims.iter().map(|d| d.extent);
+    let lead = spec.shape.rank().checked_sub(dims.len());
+    let Some(lead) = lead.filter(|&n| spec.shape[n..].iter().copied().eq(extents)) else {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: spec.shape.clone(),
+            reason: format!(
+                "the last axes must have the sizes {:?}",
+                dims.iter().map(|d| d.extent).collect::<Vec<_>>()
+            ),
+        });
+    };
+    let counts = dims.iter().map(WindowDim::count);
+    let sizes = dims.iter().map(|d| d.size);
+    let shape = spec.shape[..lead].iter().copied().chain(counts).chain(sizes).collect();
+    Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+fn fold(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (spec, dims) = (call.inputs[0], dims_of(call)?);
+    require_dtype(call, spec.dtype, spec.dtype != DType::Bool, "numbers to add")?;
+    let expected = dims.iter().map(WindowDim::count).chain(dims.iter().map(|d| d.size));
+    let lead = spec.shape.rank().checked_sub(2 * dims.len());
+    let Some(lead) = lead.filter(|&n| spec.shape[n..].iter().copied().eq(expected.clone())) else {
+        return Err(Error::InvalidShape {
+            op: call.name(),
+            shape: spec.shape.clone(),
+            reason: format!(
+                "the last axes must have the sizes {:?}, the counts of the windows and their sizes",
+                expected.collect::<Vec<_>>()
+            ),
+        });
+    };
+    let extents = dims.iter().map(|d| d.extent);
+    let shape = spec.shape[..lead].iter().copied().chain(extents).collect();
+    Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+/// `perm` with the axis `from` taken out and put back at `to`.
+fn moved(rank: usize, from: usize, to: usize) -> Vec<usize> {
+    let mut perm: Vec<usize> = (0..rank).filter(|&a| a != from).collect();
+    perm.insert(to, from);
+    perm
+}
+
+impl GraphBuilder {
+    /// `x` with zeros before and after the elements of one axis, or gaps between them; `x` itself
+    /// if there are none.
+    pub fn pad_axis(&mut self, x: NodeId, axis: usize, dim: PadDim) -> Result<NodeId> {
+        if dim == PadDim::default() {
+            return Ok(x);
+        }
+        let mut dims = vec![PadDim::default(); self.shape(x).rank()];
+        dims[axis] = dim;
+        let zero = Literal::from_i64(self.dtype(x), 0);
+        self.pad(x, dims, zero)
+    }
+
+    /// `size` elements of an axis from `start` on, which may lie before the first; zeros where
+    /// there are none.
+    pub fn fit_axis(
+        &mut self,
+        x: NodeId,
+        axis: usize,
+        start: isize,
+        size: usize,
+    ) -> Result<NodeId> {
+        let have = self.shape(x)[axis] as isize;
+        let end = start + size as isize;
+        let low = (-start).clamp(0, size as isize) as usize;
+        let high = (end - have).clamp(0, size as isize - low as isize) as usize;
+        let first = start.clamp(0, have) as usize;
+        let x = self.slice_axis(x, axis, first, size - low - high)?;
+        self.pad_axis(x, axis, PadDim { low, high, interior: 0 })
+    }
+
+    /// The windows of the last axes: `[…, extents…] -> […, counts…, sizes…]`.
+    pub fn windows(&mut self, x: NodeId, dims: Vec<WindowDim>) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Windows, Attrs::Windows(Arc::new(dims))), &[x])
+    }
+
+    /// Windows added up where they lie: `[…, counts…, sizes…] -> […, extents…]`.
+    pub fn fold_windows(&mut self, x: NodeId, dims: Vec<WindowDim>) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims))), &[x])
+    }
+}
+
+/// One axis after the other, so that only one has both its positions and its windows at a time.
+fn decompose_fold(d: &mut Decomposition<'_>) -> Result<NodeId> {
+    let Attrs::Windows(dims) = &d.op.attrs else { unreachable!("the shape rule checks it") };
+    let (x, n) = (d.inputs[0], dims.len());
+    let lead = d.b.shape(x).rank() - 2 * n;
+    dims.iter().enumerate().try_fold(x, |x, (i, dim)| {
+        // The size axes of what is folded already are gone.
+        let (count, size) = (lead + i, lead + n);
+        match dim.size == 1 || (dim.dilation == 1 && dim.size <= dim.step) {
+            true => fold_apart(d.b, x, dim, count, size),
+            false => fold_overlapping(d.b, x, dim, count, size),
+        }
+    })
+}
+
+/// Windows that do not overlap lie one after the other, with gaps.
+fn fold_apart(
+    b: &mut GraphBuilder,
+    x: NodeId,
+    dim: &WindowDim,
+    count: usize,
+    size: usize,
+) -> Result<NodeId> {
+    let rank = b.shape(x).rank();
+    let x = b.permute(x, &moved(rank, size, count + 1))?;
+    let gap = PadDim { high: dim.step - dim.size, ..PadDim::default() };
+    let x = b.pad_axis(x, count + 1, gap)?;
+    let shape = b.shape(x);
+    let joined = shape[count] * shape[count + 1];
+    let joined: Shape =
+        shape[..count].iter().chain([&joined]).chain(&shape[count + 2..]).copied().collect();
+    let x = b.reshape(x, joined)?;
+    b.fit_axis(x, count, 0, dim.extent)
+}
+
+/// Element `k` of window `i` belongs at `p = i * step + k * dilation`. Rows `k` with their elements
+/// at `i * step` and zeros between and after, of length `extent + dilation`, read at a pitch of
+/// `extent`, are moved by `k * dilation` each; then the rows are summed. What a row reads of the
+/// one before it are the zeros at its end: its last element is at `extent - reach` at most.
+fn fold_overlapping(
+    b: &mut GraphBuilder,
+    x: NodeId,
+    dim: &WindowDim,
+    count: usize,
+    size: usize,
+) -> Result<NodeId> {
+    let rank = b.shape(x).rank();
+    let x = b.permute(x, &moved(rank, size, count))?;
+    let used = (dim.count() - 1) * dim.step + 1;
+    let spread = PadDim { low: 0, high: dim.extent + dim.dilation - used, interior: dim.step - 1 };
+    let x = b.pad_axis(x, count + 1, spread)?;
+    let shape = b.shape(x).clone();
+    let (outer, inner) = (&shape[..count], &shape[count + 2..]);
+    let with =
+        |axes: &[usize]| -> Shape { outer.iter().chain(axes).chain(inner).copied().collect() };
+    let flat = b.reshape(x, with(&[dim.size * (dim.extent + dim.dilation)]))?;
+    let cut = b.slice_axis(flat, count, 0, dim.size * dim.extent)?;
+    let rows = b.reshape(cut, with(&[dim.size, dim.extent]))?;
+    b.sum(rows, AxisSet::one(count), false)
+}
+
+fn windows_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    if v.b.dtype(v.ct) == DType::Bool {
+        return Ok(smallvec::smallvec![None]);
+    }
+    only(v.b.emit(Op::new(OpCode::FoldWindows, v.op.attrs.clone()), &[v.ct])?)
+}
+
+fn fold_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    only(v.b.emit(Op::new(OpCode::Windows, v.op.attrs.clone()), &[v.ct])?)
+}
+
+/// Overlapping windows of the last axes (attribute `Windows`), in front their positions, then the
+/// elements inside: a view.
+pub static WINDOWS: OpDef = OpDef {
+    name: "windows",
+    doc: "Windows that slide over the last axes, with steps and gaps, as axes of their own.",
+    class: Class::View,
+    arity: (1, 1),
+    infer: windows,
+    iteration: Some(windows_iteration),
+    derivative: Derivative::Rule(windows_vjp),
+    samples: samples::networks::windows,
+    ..OpDef::BLANK
+};
+/// The transpose of [`WINDOWS`]: windows added up where they lie.
+pub static FOLD_WINDOWS: OpDef = OpDef {
+    name: "fold_windows",
+    doc: "Windows added up where they overlap: the transpose of windows.",
+    class: Class::Composite,
+    arity: (1, 1),
+    infer: fold,
+    derivative: Derivative::Rule(fold_vjp),
+    decompose: Some(decompose_fold),
+    samples: samples::networks::windows,
+    python: Python::Named("fold"),
+    ..OpDef::BLANK
+};
