@@ -20,6 +20,12 @@ __all__ = [
     "abs",
     "acos",
     "acosh",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "add",
     "all",
     "any",
@@ -42,6 +48,13 @@ __all__ = [
     "atleast_3d",
     "bfloat16",
     "bincount",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_norm",
+    "bfloat16",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_not",
@@ -52,14 +65,23 @@ __all__ = [
     "broadcast_shapes",
     "broadcast_to",
     "ceil",
+    "celu",
     "clip",
     "column_stack",
     "compress",
     "concat",
     "concatenate",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cos",
     "cosh",
     "count_nonzero",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
     "cummax",
     "cummin",
@@ -75,6 +97,11 @@ __all__ = [
     "dstack",
     "empty",
     "empty_like",
+    "dot",
+    "dropout",
+    "einsum",
+    "einsum_path",
+    "elu",
     "equal",
     "erf",
     "exp",
@@ -92,26 +119,44 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "fold",
     "from_dlpack",
     "full",
     "full_like",
     "gather",
+    "gaussian_nll_loss",
     "gelu",
+    "glu",
     "greater",
     "greater_equal",
     "histogram",
     "histogram_bin_edges",
     "hstack",
     "indices",
+    "group_norm",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_embedding_loss",
+    "hinge_loss",
+    "huber_loss",
+    "inner",
+    "instance_norm",
     "int16",
     "int32",
     "int64",
     "int8",
+    "interpolate",
     "isfinite",
     "isin",
     "isinf",
     "isnan",
+    "kl_div",
+    "kron",
+    "l1_loss",
     "layer_norm",
+    "leaky_relu",
     "less",
     "less_equal",
     "line_plot",
@@ -128,10 +173,17 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "manual_seed",
+    "margin_ranking_loss",
     "matmul",
     "matrix_transpose",
     "max",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "meshgrid",
@@ -141,15 +193,25 @@ __all__ = [
     "multiply",
     "negative",
     "nonzero",
+    "mish",
+    "mse_loss",
+    "multiply",
+    "negative",
+    "nll_loss",
+    "normalize",
     "not_equal",
     "one_hot",
     "ones",
     "ones_like",
+    "outer",
     "pad",
+    "pairwise_distance",
     "permute",
     "permute_dims",
     "positive",
+    "poisson_nll_loss",
     "power",
+    "prelu",
     "prod",
     "put_along_axis",
     "rand",
@@ -158,23 +220,32 @@ __all__ = [
     "ravel",
     "reciprocal",
     "relu",
+    "relu6",
     "remainder",
     "repeat",
     "reshape",
     "roll",
     "rot90",
+    "rms_norm",
     "round",
     "rsqrt",
     "searchsorted",
+    "scaled_dot_product_attention",
+    "selu",
     "set_num_threads",
     "sigmoid",
     "sign",
     "silu",
     "sin",
     "sinh",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
+    "softmin",
     "softplus",
     "sort",
+    "softshrink",
+    "softsign",
     "split",
     "sqrt",
     "square",
@@ -189,6 +260,7 @@ __all__ = [
     "take_along_axis",
     "tan",
     "tanh",
+    "tanhshrink",
     "tensor",
     "tile",
     "topk",
@@ -203,11 +275,20 @@ __all__ = [
     "unique_counts",
     "unique_inverse",
     "unique_values",
+    "tensordot",
+    "threshold",
+    "transpose",
+    "triplet_margin_loss",
+    "trunc",
+    "uint8",
+    "unfold",
     "unsqueeze",
     "unstack",
     "var",
     "vstack",
+    "vdot",
     "where",
+    "windows",
     "zeros",
     "zeros_like",
 ]
@@ -904,6 +985,31 @@ def acosh(x: _TensorLike, /) -> Tensor:
     """The inverse hyperbolic cosine."""
 def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum."""
+def abs(x: _TensorLike) -> Tensor:
+    """Absolute value. Integers wrap at their smallest value."""
+def acos(x: _TensorLike) -> Tensor:
+    """Inverse cosine."""
+def acosh(x: _TensorLike) -> Tensor:
+    """Inverse hyperbolic cosine."""
+def adaptive_avg_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Means of windows of the last axis, so placed that the result has the given sizes."""
+def adaptive_avg_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Means of windows of the last two axes, so placed that the result has the given sizes."""
+def adaptive_avg_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Means of windows of the last three axes, so placed that the result has the given sizes."""
+def adaptive_max_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Largest elements of windows of the last axis, so placed that the result has the given sizes.
+    """
+def adaptive_max_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Largest elements of windows of the last two axes, so placed that the result has the given
+    sizes.
+    """
+def adaptive_max_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
+    """Largest elements of windows of the last three axes, so placed that the result has the given
+    sizes.
+    """
+def add(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Sum."""
 def all(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1039,11 +1145,93 @@ def broadcast_to(
     *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
 ) -> Tensor:
+def atan(x: _TensorLike) -> Tensor:
+    """Inverse tangent."""
+def atan2(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Angle of the point (b, a)."""
+def atanh(x: _TensorLike) -> Tensor:
+    """Inverse hyperbolic tangent."""
+def avg_pool1d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window of the last axis; padding counts unless told not to. The stride is the
+    window's size unless given.
+    """
+def avg_pool2d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window of the last two axes; padding counts unless told not to. The stride is
+    the window's size unless given.
+    """
+def avg_pool3d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window of the last three axes; padding counts unless told not to. The stride is
+    the window's size unless given.
+    """
+def batch_norm(
+    x: _TensorLike,
+    running_mean: _TensorLike | None = None,
+    running_var: _TensorLike | None = None,
+    weight: _TensorLike | None = None,
+    bias: _TensorLike | None = None,
+    training: bool = False,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Channels (axis 1) normalised: by running_mean and running_var, or with training=True by this
+    batch's own; then scaled and shifted.
+    """
+def binary_cross_entropy(
+    x: _TensorLike,
+    target: _TensorLike,
+    weight: _TensorLike | None = None,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, logarithms at least
+    -100.
+    """
+def binary_cross_entropy_with_logits(
+    x: _TensorLike,
+    target: _TensorLike,
+    weight: _TensorLike | None = None,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+    pos_weight: _TensorLike | None = None,
+) -> Tensor:
+    """binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
+    """
+def bitwise_and(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Bits set in both. Dtypes: integers and bool."""
+def bitwise_not(x: _TensorLike) -> Tensor:
+    """Bits flipped. Dtypes: integers and bool."""
+def bitwise_or(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Bits set in either. Dtypes: integers and bool."""
+def bitwise_xor(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Bits set in one. Dtypes: integers and bool."""
+def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
+def ceil(x: _TensorLike) -> Tensor:
+    """Smallest integer not below each element. Integers are returned as they are."""
+def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
+    """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
@@ -1051,6 +1239,10 @@ def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors of one axis as columns of a matrix, beside those of two."""
 def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:
+def compile_graph(
+    tensors: Sequence[_TensorLike],
+    optimize: bool | Literal['auto', 'optimal', 'greedy'],
+) -> CompilationInfo:
     """Compiles what leads to tensors, without running it."""
 def compile_options() -> tuple[int, int]:
     """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
@@ -1091,12 +1283,116 @@ def count_nonzero(
     keepdim: bool | None = None,
 ) -> Tensor:
     """How many elements are not zero, over axes, all by default. Dtype: int64."""
+def conv1d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k],
+    bias [out]; the batch axis may be missing.
+    """
+def conv2d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh,
+    kw], bias [out]; the batch axis may be missing.
+    """
+def conv3d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups,
+    kd, kh, kw], bias [out]; the batch axis may be missing.
+    """
+def conv_transpose1d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_padding: int | Sequence[int] = ...,
+    groups: int = 1,
+    dilation: int | Sequence[int] = ...,
+) -> Tensor:
+    """The transpose of conv1d as a map of x. Shapes: x [batch, in, n], weight [in, out / groups,
+    k], bias [out].
+    """
+def conv_transpose2d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_padding: int | Sequence[int] = ...,
+    groups: int = 1,
+    dilation: int | Sequence[int] = ...,
+) -> Tensor:
+    """The transpose of conv2d as a map of x. Shapes: x [batch, in, h, w], weight [in, out / groups,
+    kh, kw], bias [out].
+    """
+def conv_transpose3d(
+    x: _TensorLike,
+    weight: _TensorLike,
+    bias: _TensorLike | None = None,
+    stride: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_padding: int | Sequence[int] = ...,
+    groups: int = 1,
+    dilation: int | Sequence[int] = ...,
+) -> Tensor:
+    """The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out /
+    groups, kd, kh, kw], bias [out].
+    """
+def cos(x: _TensorLike) -> Tensor:
+    """Cosine."""
+def cosh(x: _TensorLike) -> Tensor:
+    """Hyperbolic cosine."""
+def cosine_embedding_loss(
+    a: _TensorLike,
+    b: _TensorLike,
+    target: _TensorLike,
+    margin: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``1 - cos(a, b)`` where the target is 1, ``max(0, cos(a, b) - margin)`` where it is -1;
+    vectors on the last axis.
+    """
+def cosine_similarity(
+    a: _TensorLike,
+    b: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    eps: float = 1e-08,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """The cosine of the angle between vectors along an axis, their norms at least eps."""
 def create_graph() -> Graph:
     """A new, empty graph."""
 def cross_entropy(
     logits: _TensorLike,
     labels: _TensorLike,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
+    *,
+    weight: _TensorLike | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    axis: int | Sequence[int] | None = None,
+    dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """-log_softmax(logits)[label]. Shapes: [..., classes] and [...]."""
 def cummax(
@@ -1154,6 +1450,10 @@ def cumulative_sum(
 ) -> Tensor:
     """Running sums along an axis, which must be given for more than one. With include_initial a
     zero comes first.
+    """The cross entropy of softmax of logits with labels: class indices, or probabilities of the
+    logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
+    label_smoothing gives a share to all classes. Classes are on the last axis unless told
+    otherwise.
     """
 def current_graph() -> Graph:
     """The graph this thread records to."""
@@ -1198,6 +1498,38 @@ def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
 def erf(x: _TensorLike, /) -> Tensor:
     """The error function."""
+def divide(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """True quotient; integers give float32."""
+def dot(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last
+    axis of a and the second-last of b.
+    """
+def dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
+    """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with
+    whole_channels draws once for each channel (axis 1) of each batch entry.
+    """
+def einsum(
+    *operands: Any,
+    optimize: bool | Literal['auto', 'optimal', 'greedy'] | None = None,
+) -> Tensor:
+    """Products of operands summed over the labels that the output does not name:
+    ``einsum("ij,jk->ik", a, b)``, or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. ``...`` stands for
+    axes that broadcast. The order of contractions is the cheapest for few operands, found greedily
+    for many (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see einsum_path.
+    """
+def einsum_path(
+    *operands: Any,
+    optimize: bool | Literal['auto', 'optimal', 'greedy'] | None = None,
+) -> tuple[list[tuple[int, ...]], str]:
+    """The order of contractions that einsum takes: positions among the operands that are left, the
+    result going to the end, and a description of the cost.
+    """
+def elu(x: _TensorLike, alpha: float = ...) -> Tensor:
+    """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
+def equal(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a == b``. Dtype: bool."""
+def erf(x: _TensorLike) -> Tensor:
+    """Error function."""
 def eval_many(tensors: Sequence[_TensorLike]) -> None:
     """Computes tensors in one run."""
 def exp(x: _TensorLike, /) -> Tensor:
@@ -1243,6 +1575,20 @@ def floor(x: _TensorLike, /) -> Tensor:
     """The largest integer not above each element."""
 def floor_divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient rounded down; 0 for integer division by zero."""
+def floor(x: _TensorLike) -> Tensor:
+    """Largest integer not above each element. Integers are returned as they are."""
+def floor_divide(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Quotient rounded down."""
+def fold(
+    x: _TensorLike,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    stride: int | Sequence[int] = ...,
+) -> Tensor:
+    """The transpose of unfold: patches added up where they lie, to axes of the sizes output_size.
+    """
 def from_dlpack(
     x: _TensorLike,
     /,
@@ -1278,8 +1624,26 @@ def gather(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Same as take_along_axis."""
+def gaussian_nll_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    var: _TensorLike,
+    full: bool = ...,
+    eps: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``(log(var) + (x - target)**2 / var) / 2``, variances at least eps; with full the constant
+    too.
+    """
 def gelu(x: _TensorLike, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
     """``x * Phi(x)``, by erf or by the tanh formula."""
+def glu(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """The first half of an axis, the last by default, times the logistic function of the second."""
 def graph_stats(tensors: Sequence[_TensorLike]) -> tuple[int, int, int]:
     """Nodes, ops and bytes of what leads to tensors."""
 def graph_text(tensors: Sequence[_TensorLike]) -> str:
@@ -1309,6 +1673,74 @@ def hstack(tensors: Sequence[_TensorLike]) -> Tensor:
 def indices(shape: int | Sequence[int]) -> Tensor:
     """The indices of a shape's elements, one row per axis. Dtype: int64."""
 def isfinite(x: _TensorLike, /) -> Tensor:
+def greater(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a > b``. Dtype: bool."""
+def greater_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a >= b``. Dtype: bool."""
+def group_norm(
+    x: _TensorLike,
+    num_groups: int,
+    weight: _TensorLike | None = None,
+    bias: _TensorLike | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Groups of channels (axis 1) of each batch entry normalised, then scaled and shifted by
+    channel.
+    """
+def hardshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
+    """``x``, or 0 where ``abs(x) <= lambd``."""
+def hardsigmoid(x: _TensorLike) -> Tensor:
+    """``(x + 3) / 6`` limited to 0..1."""
+def hardswish(x: _TensorLike) -> Tensor:
+    """``x * hardsigmoid(x)``."""
+def hardtanh(x: _TensorLike, min_val: float = ..., max_val: float = ...) -> Tensor:
+    """``x`` limited to min_val..max_val."""
+def hinge_embedding_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    margin: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
+def hinge_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    margin: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``max(0, margin - x * target)``, targets -1 and 1."""
+def huber_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    delta: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)``
+    elsewhere.
+    """
+def inner(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Sums of products over the last axes of both; the product if one is a scalar."""
+def instance_norm(
+    x: _TensorLike,
+    weight: _TensorLike | None = None,
+    bias: _TensorLike | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Each channel (axis 1) of each batch entry normalised over its spatial axes, then scaled and
+    shifted.
+    """
+def interpolate(
+    x: _TensorLike,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = 'nearest',
+    align_corners: bool = False,
+) -> Tensor:
+    """Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
+    "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
+    align_corners the first and last elements keep their places.
+    """
+def isfinite(x: _TensorLike) -> Tensor:
     """Whether each element is neither NaN nor infinite. Dtype: bool."""
 def isin(x: _TensorLike, test: _TensorLike, /, *, invert: bool = False) -> Tensor:
     """Whether each element of x is among those of test; with invert, whether it is not. Dtype:
@@ -1318,6 +1750,21 @@ def isinf(x: _TensorLike, /) -> Tensor:
     """Whether each element is infinite. Dtype: bool."""
 def isnan(x: _TensorLike, /) -> Tensor:
     """Whether each element is NaN. Dtype: bool."""
+def kl_div(
+    x: _TensorLike,
+    target: _TensorLike,
+    log_target: bool = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target."""
+def kron(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """The Kronecker product: a block b for each element of a."""
+def l1_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``abs(x - target)``. Shapes must be equal."""
 def layer_norm(
     x: _TensorLike,
     normalized_shape: int | Sequence[int],
@@ -1332,6 +1779,12 @@ def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at most the second. Dtype: bool."""
+def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
+    """``x``, or ``negative_slope * x`` where it is not positive."""
+def less(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a < b``. Dtype: bool."""
+def less_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a <= b``. Dtype: bool."""
 def line_plot(
     title: str,
     x_label: str,
@@ -1390,9 +1843,39 @@ def logsumexp(
     keepdim: bool | None = None,
 ) -> Tensor:
     """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
+def lp_pool1d(
+    x: _TensorLike,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+) -> Tensor:
+    """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last axis."""
+def lp_pool2d(
+    x: _TensorLike,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+) -> Tensor:
+    """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last two axes."""
+def lp_pool3d(
+    x: _TensorLike,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+) -> Tensor:
+    """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last three axes."""
 def manual_seed(seed: int) -> None:
     """Starts the random generator anew."""
 def matmul(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+def margin_ranking_loss(
+    a: _TensorLike,
+    b: _TensorLike,
+    target: _TensorLike,
+    margin: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``max(0, -target * (a - b) + margin)``, targets -1 and 1."""
+def matmul(a: _TensorLike, b: _TensorLike) -> Tensor:
     """Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
     leading axes broadcast.
     """
@@ -1409,6 +1892,41 @@ def max(
     """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
 def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The larger of two, NaN if either is."""
+def max_pool1d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Largest element of each window of the last axis; NaN wins, padding never does. The stride is
+    the window's size unless given.
+    """
+def max_pool2d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Largest element of each window of the last two axes; NaN wins, padding never does. The stride
+    is the window's size unless given.
+    """
+def max_pool3d(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Largest element of each window of the last three axes; NaN wins, padding never does. The
+    stride is the window's size unless given.
+    """
+def maximum(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Larger of two elements; NaN wins."""
 def mean(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1446,6 +1964,42 @@ def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
     """Where the elements are that are not zero: per axis, their indices. Evaluates x."""
 def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether they differ. Dtype: bool."""
+def minimum(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Smaller of two elements; NaN wins."""
+def mish(x: _TensorLike) -> Tensor:
+    """``x * tanh(softplus(x))``."""
+def mse_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``(x - target)**2``. Shapes must be equal."""
+def multiply(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Product."""
+def nll_loss(
+    log_probabilities: _TensorLike,
+    labels: _TensorLike,
+    weight: _TensorLike | None = None,
+    ignore_index: int | None = None,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Minus the log-probability at each label; weight has one entry per class, labels equal to
+    ignore_index do not count. Classes are on the last axis unless told otherwise.
+    """
+def normalize(
+    x: _TensorLike,
+    p: float = 2.0,
+    axis: int | Sequence[int] | None = None,
+    eps: float = 1e-12,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Division by the p-norm along an axis, the norm at least eps."""
+def not_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a != b``. Dtype: bool."""
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
     """One at each index along a new last axis, zero elsewhere; float32 by default."""
 def ones(
@@ -1463,6 +2017,8 @@ def ones_like(
     device: Any | None = None,
 ) -> Tensor:
     """All one, in the shape and dtype of x."""
+def outer(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Products of all elements of a with all of b, flattened. Shapes: [n] and [m] -> [n, m]."""
 def pad(
     x: _TensorLike,
     widths: int | Sequence[int] | Sequence[Sequence[int]],
@@ -1478,12 +2034,33 @@ def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
+    """A border of a value: one width, one (before, after), or one per axis."""
+def pairwise_distance(a: _TensorLike, b: _TensorLike, p: float = 2.0, eps: float = 1e-06) -> Tensor:
+    """The p-norm of ``a - b + eps`` along the last axis."""
+def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
+    """Axes in the given order."""
+def poisson_nll_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    log_input: bool = ...,
+    full: bool = ...,
+    eps: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full
+    Stirling's term.
+    """
 def pop_graph(previous: Graph) -> None:
     """Goes back to the graph that `push_graph` left."""
 def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The first to the power of the second."""
+def power(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``a ** b``."""
+def prelu(x: _TensorLike, weight: _TensorLike) -> Tensor:
+    """``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
+    """
 def prod(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1547,6 +2124,10 @@ def repeat(
     """Each element repeated next to itself along an axis, or in row-major order: an int for all, or
     one for each slice, which are evaluated.
     """
+def relu6(x: _TensorLike) -> Tensor:
+    """``x`` limited to 0..6."""
+def remainder(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """Remainder with the sign of the divisor."""
 def reset_peak_memory() -> None:
     """Measures peak memory anew from here."""
 def reshape(
@@ -1582,6 +2163,33 @@ def searchsorted(
     """Indices at which values keep a sorted vector in order: before equal elements, or behind them
     with side='right'. Dtype: int64.
     """
+def rms_norm(
+    x: _TensorLike,
+    normalized_shape: int | Sequence[int],
+    weight: _TensorLike | None = None,
+    eps: float = 1e-06,
+) -> Tensor:
+    """Division by the root mean square over the last axes (their sizes), then scaling."""
+def round(x: _TensorLike) -> Tensor:
+    """Nearest integer, halves to even. Integers are returned as they are."""
+def rsqrt(x: _TensorLike) -> Tensor:
+    """``1 / sqrt(x)``."""
+def scaled_dot_product_attention(
+    query: _TensorLike,
+    key: Any,
+    value: _TensorLike,
+    mask: _TensorLike | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """``softmax(query @ key.mT * scale + mask) @ value``. Shapes: query [..., heads, n, e], key
+    [..., heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a
+    run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
+    or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
+    gets zeros. The scale is 1 / sqrt(e) unless given.
+    """
+def selu(x: _TensorLike) -> Tensor:
+    """The exponential linear unit scaled to keep mean 0 and variance 1."""
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_num_threads(threads: int) -> None:
@@ -1596,6 +2204,27 @@ def sin(x: _TensorLike, /) -> Tensor:
     """The sine."""
 def sinh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic sine."""
+def silu(x: _TensorLike) -> Tensor:
+    """``x * sigmoid(x)``."""
+def sin(x: _TensorLike) -> Tensor:
+    """Sine."""
+def sinh(x: _TensorLike) -> Tensor:
+    """Hyperbolic sine."""
+def smooth_l1_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    beta: float = ...,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``d**2 / (2 * beta)`` where ``d = abs(x - target)`` is below beta, ``d - beta / 2``
+    elsewhere.
+    """
+def soft_margin_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``log(1 + exp(-x * target))``, targets -1 and 1."""
 def softmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1604,6 +2233,14 @@ def softmax(
 ) -> Tensor:
     """Exponentials normalised to sum to one along an axis, the last by default."""
 def softplus(x: _TensorLike, /) -> Tensor:
+def softmin(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Softmax of the negative along an axis, the last by default."""
+def softplus(x: _TensorLike) -> Tensor:
     """``log(1 + exp(x))``, without overflow."""
 def sort(
     x: _TensorLike,
@@ -1616,6 +2253,10 @@ def sort(
     """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
     their order.
     """
+def softshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
+    """``x`` moved toward 0 by lambd, 0 where that passes it."""
+def softsign(x: _TensorLike) -> Tensor:
+    """``x / (1 + abs(x))``."""
 def split(
     x: _TensorLike,
     sections: int | Sequence[int],
@@ -1691,6 +2332,12 @@ def tan(x: _TensorLike, /) -> Tensor:
     """The tangent."""
 def tanh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic tangent."""
+def tan(x: _TensorLike) -> Tensor:
+    """Tangent."""
+def tanh(x: _TensorLike) -> Tensor:
+    """Hyperbolic tangent."""
+def tanhshrink(x: _TensorLike) -> Tensor:
+    """``x - tanh(x)``."""
 def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
     """asarray with a copy."""
 def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
@@ -1715,6 +2362,12 @@ def trace(
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
     """The sum along two axes' diagonal. Integers are summed in int64."""
+def tensordot(a: _TensorLike, b: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Sums of products over the last n axes of a and the first n of b (two by default), or over the
+    axes of two lists. Shapes: the other axes of a, then those of b.
+    """
+def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) -> Tensor:
+    """``x`` where it is above the threshold, value elsewhere."""
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
 def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
@@ -1737,6 +2390,31 @@ def unique_inverse(x: _TensorLike) -> UniqueInverse:
     """
 def unique_values(x: _TensorLike) -> Tensor:
     """The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x."""
+def triplet_margin_loss(
+    anchor: _TensorLike,
+    positive: _TensorLike,
+    negative: _TensorLike,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last
+    axis; with swap the positive's distance from the negative counts if that is smaller.
+    """
+def trunc(x: _TensorLike) -> Tensor:
+    """Integer part. Integers are returned as they are."""
+def unfold(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = ...,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    stride: int | Sequence[int] = ...,
+) -> Tensor:
+    """The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to
+    [batch, channels * kernel, positions], as many axes as kernel_size has entries.
+    """
 def unsqueeze(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1770,6 +2448,10 @@ def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike, /) -> Tensor:
     """Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition
     alone, its nonzero.
     """
+def vdot(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """The sum of products of all elements, flattened."""
+def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike) -> Tensor:
+    """Elements of x where the condition holds, of y elsewhere; all broadcast."""
 def zeros(
     *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
@@ -1784,4 +2466,16 @@ def zeros_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
+def windows(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = ...,
+    dilation: int | Sequence[int] = ...,
+) -> Tensor:
+    """Windows over the last axes as new axes behind their positions: [..., n] -> [..., count,
+    size]. A view.
+    """
+def zeros(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
+    """All zero; float32 by default."""
+def zeros_like(x: _TensorLike, *, dtype: _DTypeLike | None = None) -> Tensor:
     """All zero, in the shape and dtype of x."""

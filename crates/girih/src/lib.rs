@@ -24,6 +24,7 @@ pub mod explain;
 mod forms;
 pub mod io;
 pub mod location;
+pub mod losses;
 pub mod nn;
 mod node;
 mod ops;
@@ -49,8 +50,9 @@ pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
 pub use ops::{
-    Bins, Index, Operand, PadMode, Unique, Update, array_split, binary, broadcast_arrays,
-    broadcast_shapes, column_stack, concat, default_int, dstack, hstack, indices, kept_dtype,
+    Bins, ContractionPath, ConvOptions, Index, Interpolation, Operand, Optimize, PadMode, Padding,
+    PathStep, PoolOptions, Unique, Update, array_split, binary, broadcast_arrays, broadcast_shapes,
+    column_stack, concat, default_int, dstack, einsum, einsum_path, hstack, indices, kept_dtype,
     meshgrid, searchsorted, split, stack, unstack, vstack, where_,
 };
 pub use program::{

@@ -223,3 +223,25 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ShapeArg {
         sequence(&object).map(ShapeArg)
     }
 }
+
+/// Sizes that are not negative: one integer or a sequence of integers.
+pub struct SizesArg(pub Vec<usize>);
+
+impl SizesArg {
+    /// The one size.
+    pub fn one(size: usize) -> SizesArg {
+        SizesArg(vec![size])
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for SizesArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let ShapeArg(sizes) = object.extract()?;
+        let size = |&s: &i64| {
+            usize::try_from(s).map_err(|_| invalid(format!("sizes must not be negative, got {s}")))
+        };
+        sizes.iter().map(size).collect::<PyResult<_>>().map(SizesArg)
+    }
+}

@@ -472,22 +472,6 @@ fn layer_norm(
     out(x.0.layer_norm(sizes.rank(), weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// -log_softmax(logits)[label]. Shapes: [..., classes] and [...].
-#[pyfunction]
-#[pyo3(signature = (logits, labels, reduction="mean"))]
-fn cross_entropy(py: Python<'_>, logits: TensorArg, labels: TensorArg, reduction: &str) -> Out {
-    location::enter(py);
-    let rows = logits.0.cross_entropy(&labels.0).py()?;
-    match reduction {
-        "mean" => out(rows.mean(None, false)),
-        "sum" => out(rows.sum(None, false)),
-        "none" => Ok(PyTensor(rows)),
-        other => Err(invalid(format!(
-            "cross_entropy: reduction is 'mean', 'sum' or 'none', got '{other}'"
-        ))),
-    }
-}
-
 /// The ops of the registry, each a dict: its name, category, sentence, most operands, whether
 /// gradients flow, and what to call (or why there is nothing). Tests walk it.
 /// Returns: list[dict[str, Any]].
@@ -521,7 +505,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add! {
         std_ matmul positive logical_and logical_or logical_xor reshape permute
         transpose swapaxes broadcast_to expand_dims stack one_hot layer_norm
-        cross_entropy _registry
+        _registry
     }
     m.add("bitwise_invert", m.getattr("bitwise_not")?)
 }

@@ -4,6 +4,7 @@
 mod args;
 mod arrange;
 mod assign;
+mod contract;
 mod creation;
 mod data;
 mod dlpack;
@@ -13,6 +14,7 @@ mod functions;
 mod indexing;
 mod lazy;
 mod location;
+mod networks;
 mod search;
 mod sorting;
 mod tensor;
@@ -57,6 +59,8 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dtype::register(m)?;
     functions::register(m)?;
     sorting::register(m)?;
+    contract::register(m)?;
+    networks::register(m)?;
     creation::register(m)?;
     arrange::register(m)?;
     assign::register(m)?;

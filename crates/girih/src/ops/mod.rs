@@ -1,13 +1,18 @@
 //! The tensor methods, by family. Each checks and converts what users may write (negative axes,
 //! scalars, mixed dtypes) and records ops of the registry.
 
+mod activation;
 mod arrange;
+mod conv;
 mod creation;
 mod cumulative;
+mod einsum;
 mod elementwise;
 mod functional;
 mod index;
+mod norm;
 mod reduce;
+mod resample;
 mod shape;
 mod sort;
 
@@ -15,9 +20,12 @@ pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
     unstack, vstack,
 };
+pub use conv::{ConvOptions, Padding, PoolOptions};
+pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, where_};
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
+pub use resample::Interpolation;
 pub use shape::{concat, split, stack};
 pub use sort::searchsorted;
 

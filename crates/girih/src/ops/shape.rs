@@ -21,7 +21,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+    pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
     }
 

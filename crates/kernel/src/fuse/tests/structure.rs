@@ -376,3 +376,20 @@ fn without_options_every_op_is_a_kernel() {
     let names: Vec<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names, ["reduce_max", "sub", "exp", "reduce_sum", "div"]);
 }
+
+#[test]
+fn windows_are_strides_of_what_they_are_of() {
+    use girih_ir::ops::window::WindowDim;
+    let dim = |extent| WindowDim { extent, size: 3, step: 2, dilation: 1 };
+    // A pooling of an elementwise op is one reduction over strided loads.
+    let pooling = graph(|b| {
+        let x = input(b, [2, 9, 7]);
+        let x = relu(b, x)?;
+        let windows = b.windows(x, vec![dim(9), dim(7)])?;
+        Ok([b.max(windows, [3, 4].into_iter().collect(), false)?])
+    });
+    let program = lower(&pooling, FusionOptions::ALL).unwrap();
+    let [kernel] = &program.kernels[..] else { panic!("one kernel\n{program}") };
+    assert_eq!(kernel.extents.as_slice(), &[2, 4, 3, 3, 3]);
+    assert_eq!(kernel.accesses[0].strides.as_slice(), &[63, 14, 2, 7, 1]);
+}

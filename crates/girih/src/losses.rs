@@ -1,0 +1,512 @@
+//! Losses: how far predictions are from targets, element by element or summed up.
+//!
+//! Shapes of predictions and targets must be equal: broadcasting there is nearly always a mistake.
+//! Half floats are computed in f32 and rounded once.
+
+use crate::{Error, Result, Tensor, where_};
+use girih_ir::DType;
+use girih_ir::shape::normalize_axis;
+use std::f64::consts::{PI, TAU};
+
+/// What becomes of the elements of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// They stay.
+    None,
+    /// Their mean; where elements have weights, the weighted mean.
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+impl Reduction {
+    fn of(self, loss: &Tensor) -> Result<Tensor> {
+        match self {
+            Reduction::None => Ok(loss.clone()),
+            Reduction::Mean => loss.mean(None, false),
+            Reduction::Sum => loss.sum(None, false),
+        }
+    }
+}
+
+/// How classes are weighed and which labels count.
+#[derive(Clone, Copy)]
+pub struct ClassOptions<'a> {
+    /// The axis of the classes.
+    pub axis: i64,
+    /// One weight per class.
+    pub weight: Option<&'a Tensor>,
+    /// A label that counts for nothing.
+    pub ignore_index: Option<i64>,
+    /// The share of probability given to all classes alike.
+    pub label_smoothing: f64,
+}
+
+impl Default for ClassOptions<'_> {
+    fn default() -> Self {
+        ClassOptions { axis: -1, weight: None, ignore_index: None, label_smoothing: 0.0 }
+    }
+}
+
+fn same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.shape() == b.shape() {
+        return Ok(());
+    }
+    let (lhs, rhs, reason) =
+        (a.shape(), b.shape(), "predictions and targets must have one shape".into());
+    Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
+}
+
+/// Operands of one shape in the dtype to compute in, and the dtype of the result.
+fn operands(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
+    same_shape(op, a, b)?;
+    wide(a, b)
+}
+
+fn wide(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
+    let dtype = a.dtype().promote(b.dtype()).to_float();
+    Ok((a.astype(dtype.widened())?, b.astype(dtype.widened())?, dtype))
+}
+
+fn finish(loss: Result<Tensor>, dtype: DType, reduction: Reduction) -> Result<Tensor> {
+    reduction.of(&loss?)?.astype(dtype)
+}
+
+fn positive(op: &str, name: &str, value: f64) -> Result<()> {
+    if value > 0.0 {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!("{op}: {name} must be positive, got {value}")))
+}
+
+/// `(x - y)^2`.
+#[track_caller]
+pub fn mse_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let (x, y, dtype) = operands("mse_loss", x, y)?;
+    finish(x.sub(&y)?.square(), dtype, reduction)
+}
+
+/// `|x - y|`.
+#[track_caller]
+pub fn l1_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let (x, y, dtype) = operands("l1_loss", x, y)?;
+    finish(x.sub(&y)?.abs(), dtype, reduction)
+}
+
+/// `d^2 / (2 beta)` where `d = |x - y|` is below beta, `d - beta / 2` elsewhere: Girshick 2015, eq. 3.
+///
+/// Errors: [`Error::InvalidArgument`] for a negative beta.
+#[track_caller]
+pub fn smooth_l1_loss(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
+    if beta == 0.0 {
+        return l1_loss(x, y, reduction);
+    }
+    positive("smooth_l1_loss", "beta", beta)?;
+    let (x, y, dtype) = operands("smooth_l1_loss", x, y)?;
+    let d = x.sub(&y)?.abs()?;
+    let near = d.square()?.mul(0.5 / beta)?;
+    finish(where_(&d.lt(beta)?, &near, &d.sub(0.5 * beta)?), dtype, reduction)
+}
+
+/// `d^2 / 2` where `d = |x - y|` is at most delta, `delta (d - delta / 2)` elsewhere: Huber 1964.
+///
+/// Errors: [`Error::InvalidArgument`] unless delta is positive.
+#[track_caller]
+pub fn huber_loss(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
+    positive("huber_loss", "delta", delta)?;
+    let (x, y, dtype) = operands("huber_loss", x, y)?;
+    let d = x.sub(&y)?.abs()?;
+    let near = d.square()?.mul(0.5)?;
+    let far = d.sub(0.5 * delta)?.mul(delta)?;
+    finish(where_(&d.le(delta)?, &near, &far), dtype, reduction)
+}
+
+/// `-(y log x + (1 - y) log(1 - x))`, logarithms at least -100; `x` are probabilities.
+#[track_caller]
+pub fn binary_cross_entropy(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (x, y, dtype) = operands("binary_cross_entropy", x, y)?;
+    let rest = x.neg()?.add(1.0)?;
+    let (log, log_rest) = (x.log()?.maximum(-100.0)?, rest.log()?.maximum(-100.0)?);
+    let other = y.neg()?.add(1.0)?;
+    let loss = y.mul(&log)?.add(&other.mul(&log_rest)?)?.neg()?;
+    finish(weighted(loss, weight), dtype, reduction)
+}
+
+fn weighted(loss: Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+    match weight {
+        None => Ok(loss),
+        Some(weight) => loss.mul(&weight.astype(loss.dtype())?),
+    }
+}
+
+/// `-(w y log s(x) + (1 - y) log(1 - s(x)))` with the logistic function `s`, without overflow; `w`
+/// weighs the positive targets.
+#[track_caller]
+pub fn binary_cross_entropy_with_logits(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    positive_weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (x, y, dtype) = operands("binary_cross_entropy_with_logits", x, y)?;
+    let loss = match positive_weight {
+        None => x.softplus()?.sub(&x.mul(&y)?)?,
+        Some(w) => {
+            let w = w.astype(x.dtype())?;
+            let positive = y.mul(&w)?.mul(&x.neg()?.softplus()?)?;
+            positive.add(&y.neg()?.add(1.0)?.mul(&x.softplus()?)?)?
+        }
+    };
+    finish(weighted(loss, weight), dtype, reduction)
+}
+
+/// Loss and weight of each row, for labels that are class indices.
+struct Rows {
+    loss: Tensor,
+    weight: Option<Tensor>,
+}
+
+impl Rows {
+    fn reduced(self, reduction: Reduction) -> Result<Tensor> {
+        match (reduction, &self.weight) {
+            (Reduction::Mean, Some(weight)) => {
+                self.loss.sum(None, false)?.div(&weight.sum(None, false)?)
+            }
+            _ => reduction.of(&self.loss),
+        }
+    }
+}
+
+/// Classes moved to the last axis.
+fn classes_last(op: &'static str, x: &Tensor, axis: i64) -> Result<Tensor> {
+    let axis = normalize_axis(op, axis, x.rank())?;
+    if axis + 1 == x.rank() {
+        return Ok(x.clone());
+    }
+    let mut order: Vec<i64> = (0..x.rank() as i64).filter(|&a| a != axis as i64).collect();
+    order.push(axis as i64);
+    x.permute(&order)
+}
+
+fn check_labels(op: &'static str, x: &Tensor, labels: &Tensor) -> Result<()> {
+    let shape = x.shape();
+    if !labels.dtype().is_int() {
+        let (dtype, expected) = (labels.dtype(), "integer class labels");
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+    }
+    if shape.rank() == 0 || shape[..shape.rank() - 1] != *labels.shape() {
+        let (lhs, rhs) = (shape, labels.shape());
+        let reason = "labels must have the predictions' shape without the axis of classes".into();
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    Ok(())
+}
+
+fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result<()> {
+    let classes = x.shape().last().copied().unwrap_or(0);
+    match weight {
+        Some(w) if *w.shape() != [classes] => {
+            let (lhs, rhs) = (x.shape(), w.shape());
+            let reason = format!("expected one weight per class, [{classes}]");
+            Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The rows of log-probabilities at labels.
+fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<Rows> {
+    let ignored = options.ignore_index.map(|i| labels.eq(i)).transpose()?;
+    let labels = match &ignored {
+        None => labels.clone(),
+        Some(ignored) => where_(ignored, 0, labels)?,
+    };
+    let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(Some(&[-1]))?;
+    let mut loss = picked.neg()?;
+    let mut weight = None;
+    let smoothing = options.label_smoothing;
+    let mut rest = (smoothing > 0.0).then(|| -> Result<Tensor> {
+        let each = match options.weight {
+            None => log_p.neg()?,
+            Some(w) => log_p.neg()?.mul(&w.astype(log_p.dtype())?)?,
+        };
+        let classes = log_p.shape().last().copied().unwrap_or(1).max(1);
+        each.sum(Some(&[-1]), false)?.mul(smoothing / classes as f64)
+    });
+    if let Some(w) = options.weight {
+        let w = w.astype(log_p.dtype())?.take(&labels, 0)?;
+        loss = loss.mul(&w)?;
+        weight = Some(w);
+    }
+    if let Some(rest) = rest.take() {
+        loss = loss.mul(1.0 - smoothing)?.add(&rest?)?;
+    }
+    if let Some(ignored) = &ignored {
+        loss = where_(ignored, 0.0, &loss)?;
+        let one = Tensor::ones(loss.shape(), loss.dtype())?;
+        weight = Some(where_(ignored, 0.0, weight.as_ref().unwrap_or(&one))?);
+    }
+    Ok(Rows { loss, weight })
+}
+
+/// Minus the log-probability at each label.
+///
+/// Shapes: log-probabilities with an axis of classes, labels without it.
+#[track_caller]
+pub fn nll_loss(
+    log_p: &Tensor,
+    labels: &Tensor,
+    options: ClassOptions<'_>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "nll_loss";
+    let log_p = classes_last(op, log_p, options.axis)?;
+    check_labels(op, &log_p, labels)?;
+    check_weight(op, &log_p, options.weight)?;
+    let dtype = log_p.dtype().to_float();
+    let rows = label_rows(&log_p.astype(dtype.widened())?, labels, &options)?;
+    rows.reduced(reduction)?.astype(dtype)
+}
+
+/// The cross entropy of softmax of logits with labels: class indices of the logits' shape without
+/// the axis of classes, or probabilities of the whole shape.
+///
+/// Errors: a shape error for labels or weights that do not fit; [`Error::InvalidArgument`] for a
+/// smoothing outside `0..=1`, or a label to ignore among probabilities.
+#[track_caller]
+pub fn cross_entropy(
+    logits: &Tensor,
+    labels: &Tensor,
+    options: ClassOptions<'_>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "cross_entropy";
+    let smoothing = options.label_smoothing;
+    if !(0.0..=1.0).contains(&smoothing) {
+        return Err(Error::InvalidArgument(format!(
+            "{op}: label_smoothing must be in [0, 1], got {smoothing}"
+        )));
+    }
+    let logits = classes_last(op, logits, options.axis)?;
+    let logits = logits.astype(logits.dtype().to_float())?;
+    let dtype = logits.dtype();
+    check_weight(op, &logits, options.weight)?;
+    if labels.dtype().is_float() {
+        let labels = classes_last(op, labels, options.axis)?;
+        let loss = of_probabilities(&logits.astype(dtype.widened())?, &labels, &options)?;
+        // One row, one share, whatever the weights.
+        return finish(Ok(loss), dtype, reduction);
+    }
+    let plain = options.weight.is_none() && options.ignore_index.is_none() && smoothing == 0.0;
+    if plain {
+        return reduction.of(&logits.cross_entropy(labels)?);
+    }
+    check_labels(op, &logits, labels)?;
+    let log_p = logits.astype(dtype.widened())?.log_softmax(-1)?;
+    label_rows(&log_p, labels, &options)?.reduced(reduction)?.astype(dtype)
+}
+
+fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> Result<Tensor> {
+    let op = "cross_entropy";
+    if options.ignore_index.is_some() {
+        return Err(Error::InvalidArgument(format!(
+            "{op}: ignore_index is for labels that are class indices, not probabilities"
+        )));
+    }
+    same_shape(op, logits, p)?;
+    let mut p = p.astype(logits.dtype())?;
+    let smoothing = options.label_smoothing;
+    if smoothing > 0.0 {
+        let classes = logits.shape().last().copied().unwrap_or(1).max(1);
+        p = p.mul(1.0 - smoothing)?.add(smoothing / classes as f64)?;
+    }
+    let each = weighted(logits.log_softmax(-1)?.mul(&p)?, options.weight)?;
+    each.sum(Some(&[-1]), false)?.neg()
+}
+
+/// `p (log p - x)`, 0 where the target `p` is 0; `x` are log-probabilities, and so are the targets
+/// with `log_target`.
+#[track_caller]
+pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
+    let (x, y, dtype) = operands("kl_div", x, y)?;
+    let loss = match log_target {
+        true => y.exp()?.mul(&y.sub(&x)?),
+        false => {
+            let positive = y.gt(0.0)?;
+            let safe = where_(&positive, &y, 1.0)?;
+            let entropy = where_(&positive, &y.mul(&safe.log()?)?, 0.0)?;
+            entropy.sub(&y.mul(&x)?)
+        }
+    };
+    finish(loss, dtype, reduction)
+}
+
+/// `max(0, margin - x y)`, targets -1 and 1.
+#[track_caller]
+pub fn hinge_loss(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
+    let (x, y, dtype) = operands("hinge_loss", x, y)?;
+    finish(x.mul(&y)?.neg()?.add(margin)?.relu(), dtype, reduction)
+}
+
+/// `x` where the target is 1, `max(0, margin - x)` where it is -1.
+#[track_caller]
+pub fn hinge_embedding_loss(
+    x: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (x, y, dtype) = operands("hinge_embedding_loss", x, y)?;
+    let far = x.neg()?.add(margin)?.relu()?;
+    finish(where_(&y.eq(1)?, &x, &far), dtype, reduction)
+}
+
+/// `max(0, -y (a - b) + margin)`: the first is to be larger where the target is 1.
+#[track_caller]
+pub fn margin_ranking_loss(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (a, b, dtype) = operands("margin_ranking_loss", a, b)?;
+    same_shape("margin_ranking_loss", &a, y)?;
+    let y = y.astype(a.dtype())?;
+    finish(b.sub(&a)?.mul(&y)?.add(margin)?.relu(), dtype, reduction)
+}
+
+/// `log(1 + exp(-x y))`, targets -1 and 1.
+#[track_caller]
+pub fn soft_margin_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let (x, y, dtype) = operands("soft_margin_loss", x, y)?;
+    finish(x.mul(&y)?.neg()?.softplus(), dtype, reduction)
+}
+
+/// `1 - cos(a, b)` where the target is 1, `max(0, cos(a, b) - margin)` where it is -1; vectors on
+/// the last axis.
+#[track_caller]
+pub fn cosine_embedding_loss(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "cosine_embedding_loss";
+    let (a, b, dtype) = operands(op, a, b)?;
+    let cos = a.cosine_similarity(&b, -1, 1e-8)?;
+    same_shape(op, &cos, y)?;
+    let near = cos.neg()?.add(1.0)?;
+    let far = cos.sub(margin)?.relu()?;
+    finish(where_(&y.eq(1)?, &near, &far), dtype, reduction)
+}
+
+/// How a triplet loss measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Triplet {
+    /// By how much the negative is to be farther than the positive.
+    pub margin: f64,
+    /// Which norm measures.
+    pub p: f64,
+    /// Added to differences.
+    pub eps: f64,
+    /// Whether the positive's distance from the negative counts if that is smaller.
+    pub swap: bool,
+}
+
+impl Default for Triplet {
+    fn default() -> Self {
+        Triplet { margin: 1.0, p: 2.0, eps: 1e-6, swap: false }
+    }
+}
+
+/// `max(0, |a - positive| - |a - negative| + margin)`, vectors on the last axis: Balntas et al.
+/// 2016.
+#[track_caller]
+pub fn triplet_margin_loss(
+    anchor: &Tensor,
+    positive: &Tensor,
+    negative: &Tensor,
+    options: Triplet,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "triplet_margin_loss";
+    same_shape(op, anchor, positive)?;
+    same_shape(op, anchor, negative)?;
+    let dtype = anchor.dtype().promote(positive.dtype()).promote(negative.dtype()).to_float();
+    let [a, p, n] = [anchor, positive, negative].map(|t| t.astype(dtype.widened()));
+    let (a, p, n) = (a?, p?, n?);
+    let near = a.pairwise_distance(&p, options.p, options.eps)?;
+    let mut far = a.pairwise_distance(&n, options.p, options.eps)?;
+    if options.swap {
+        far = far.minimum(&p.pairwise_distance(&n, options.p, options.eps)?)?;
+    }
+    finish(near.sub(&far)?.add(options.margin)?.relu(), dtype, reduction)
+}
+
+/// `exp(x) - y x`, or `x - y log(x + eps)` without `log_input`; with `full` Stirling's term for
+/// targets above 1.
+#[track_caller]
+pub fn poisson_nll_loss(
+    x: &Tensor,
+    y: &Tensor,
+    log_input: bool,
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (x, y, dtype) = operands("poisson_nll_loss", x, y)?;
+    let mut loss = match log_input {
+        true => x.exp()?.sub(&y.mul(&x)?)?,
+        false => x.sub(&y.mul(&x.add(eps)?.log()?)?)?,
+    };
+    if full {
+        let large = y.gt(1.0)?;
+        let safe = where_(&large, &y, 1.0)?;
+        let log = safe.log()?;
+        let stirling = y.mul(&log)?.sub(&y)?.add(&log.add(TAU.ln())?.mul(0.5)?)?;
+        loss = loss.add(&where_(&large, &stirling, 0.0)?)?;
+    }
+    finish(Ok(loss), dtype, reduction)
+}
+
+/// `(log v + (x - y)^2 / v) / 2` with variances at least `eps`; with `full` the constant
+/// `log(2 pi) / 2` too. The variance has the shape of the means or 1 on their last axis.
+///
+/// Errors: a shape error for variances that do not fit.
+#[track_caller]
+pub fn gaussian_nll_loss(
+    x: &Tensor,
+    y: &Tensor,
+    variance: &Tensor,
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "gaussian_nll_loss";
+    let (x, y, dtype) = operands(op, x, y)?;
+    let shape = x.shape();
+    let shared = shape.rank() > 0 && variance.shape() == shape.with_dim(shape.rank() - 1, 1);
+    if variance.shape() != shape && !shared {
+        let (lhs, rhs) = (shape, variance.shape());
+        let reason = "variances must have the means' shape, or 1 on the last axis".into();
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let variance = variance.astype(x.dtype())?;
+    // The bound takes part as a constant, so that small variances still learn.
+    let lifted = variance.maximum(eps)?.sub(&variance)?.stop_gradient()?;
+    let variance = variance.add(&lifted)?;
+    let distance = x.sub(&y)?.square()?.div(&variance)?;
+    let mut loss = variance.log()?.add(&distance)?.mul(0.5)?;
+    if full {
+        loss = loss.add(0.5 * (2.0 * PI).ln())?;
+    }
+    finish(Ok(loss), dtype, reduction)
+}

@@ -1,0 +1,230 @@
+//! Activation functions beyond the composites of the registry, and dropout. Integers become f32;
+//! half floats are computed in f32 and rounded once.
+
+use super::where_;
+use crate::{Error, Result, Tensor};
+use girih_ir::shape::normalize_axis;
+
+/// `alpha` and `scale` of Klambauer et al. 2017, eq. 14.
+const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
+
+impl Tensor {
+    /// What a function of f32 or f64 gives, in this tensor's dtype.
+    #[track_caller]
+    fn in_wide(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let dtype = self.dtype().to_float();
+        f(&self.astype(dtype.widened())?)?.astype(dtype)
+    }
+
+    /// `expm1(x / alpha)` where x is not positive; the other side never overflows.
+    #[track_caller]
+    fn negative_exponential(&self, alpha: f64) -> Result<Tensor> {
+        let negative = self.minimum(0.0)?;
+        if alpha == 1.0 { negative.expm1() } else { negative.div(alpha)?.expm1() }
+    }
+
+    /// `x`, or `alpha * (exp(x) - 1)` where it is not positive: Clevert et al. 2016, eq. 15.
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.negative_exponential(1.0)?.mul(alpha)?))
+    }
+
+    /// The scaled exponential linear unit.
+    #[track_caller]
+    pub fn selu(&self) -> Result<Tensor> {
+        let (alpha, scale) = SELU;
+        self.in_wide(|x| x.elu(alpha)?.mul(scale))
+    }
+
+    /// `x`, or `alpha * (exp(x / alpha) - 1)` where it is not positive: Barron 2017.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for an alpha of zero.
+    #[track_caller]
+    pub fn celu(&self, alpha: f64) -> Result<Tensor> {
+        if alpha == 0.0 {
+            return Err(Error::InvalidArgument("celu: alpha must not be 0".into()));
+        }
+        self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.negative_exponential(alpha)?.mul(alpha)?))
+    }
+
+    /// `x`, or `slope * x` where it is not positive.
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
+        self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.mul(slope)?))
+    }
+
+    /// `x`, or `weight * x` where it is not positive: one weight, or one per channel (axis 1).
+    ///
+    /// Errors: a shape error for another number of weights.
+    #[track_caller]
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        let shape = self.shape();
+        let channels = if shape.rank() > 1 { shape[1] } else { 1 };
+        let mut wanted = vec![1i64; shape.rank().saturating_sub(1)];
+        if weight.numel() != 1 {
+            if weight.rank() != 1 || weight.numel() != channels || shape.rank() < 2 {
+                let (op, lhs, rhs) = ("prelu", shape, weight.shape());
+                let reason = format!("expected one weight, or one for each of {channels} channels");
+                return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+            }
+            wanted[0] = channels as i64;
+        }
+        let dtype = self.dtype().promote(weight.dtype()).to_float();
+        let weight = weight.astype(dtype.widened())?.reshape(&wanted)?;
+        let out = self.astype(dtype)?.in_wide(|x| where_(&x.gt(0.0)?, x, &x.mul(&weight)?))?;
+        out.astype(dtype)
+    }
+
+    /// `x` limited to `min..max`.
+    #[track_caller]
+    pub fn hardtanh(&self, min: f64, max: f64) -> Result<Tensor> {
+        self.in_wide(|x| x.clip(Some(min.into()), Some(max.into())))
+    }
+
+    /// `x` limited to `0..6`.
+    #[track_caller]
+    pub fn relu6(&self) -> Result<Tensor> {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// `(x + 3) / 6` limited to `0..1`.
+    #[track_caller]
+    pub fn hardsigmoid(&self) -> Result<Tensor> {
+        self.in_wide(|x| x.add(3.0)?.relu6()?.div(6.0))
+    }
+
+    /// `x * hardsigmoid(x)`: Howard et al. 2019.
+    #[track_caller]
+    pub fn hardswish(&self) -> Result<Tensor> {
+        self.in_wide(|x| x.mul(&x.hardsigmoid()?))
+    }
+
+    /// `x * tanh(softplus(x))`: Misra 2020.
+    #[track_caller]
+    pub fn mish(&self) -> Result<Tensor> {
+        self.in_wide(|x| x.mul(&x.softplus()?.tanh()?))
+    }
+
+    /// `x / (1 + |x|)`.
+    #[track_caller]
+    pub fn softsign(&self) -> Result<Tensor> {
+        self.in_wide(|x| x.div(&x.abs()?.add(1.0)?))
+    }
+
+    /// `x - tanh(x)`.
+    #[track_caller]
+    pub fn tanhshrink(&self) -> Result<Tensor> {
+        self.in_wide(|x| x.sub(&x.tanh()?))
+    }
+
+    /// `x` where it is above `threshold`, `value` elsewhere.
+    #[track_caller]
+    pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
+        self.in_wide(|x| where_(&x.gt(threshold)?, x, value))
+    }
+
+    /// `x`, or 0 where `|x| <= lambda`.
+    #[track_caller]
+    pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
+        self.in_wide(|x| where_(&x.abs()?.le(lambda)?, 0.0, x))
+    }
+
+    /// `x` moved toward 0 by `lambda`, 0 where that passes it.
+    #[track_caller]
+    pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
+        self.in_wide(|x| x.sub(&x.clip(Some((-lambda).into()), Some(lambda.into()))?))
+    }
+
+    /// One half of an axis times the logistic function of the other: Dauphin et al. 2017.
+    ///
+    /// Errors: a shape error for an axis of odd size.
+    #[track_caller]
+    pub fn glu(&self, axis: i64) -> Result<Tensor> {
+        let (op, shape) = ("glu", self.shape());
+        let at = normalize_axis(op, axis, shape.rank())?;
+        if !shape[at].is_multiple_of(2) {
+            let reason = format!("axis {at} of size {} has no two halves", shape[at]);
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let half = shape[at] / 2;
+        self.in_wide(|x| {
+            let (value, gate) = (x.narrow(axis, 0, half)?, x.narrow(axis, half, half)?);
+            value.mul(&gate.sigmoid()?)
+        })
+    }
+
+    /// Softmax of the negative along an axis.
+    #[track_caller]
+    pub fn softmin(&self, axis: i64) -> Result<Tensor> {
+        self.astype(self.dtype().to_float())?.neg()?.softmax(axis)
+    }
+
+    /// Zeroes elements with probability `p` and scales the others by `1 / (1 - p)`. With
+    /// `whole_channels` what is drawn for is each channel (axis 1) of each batch entry.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
+    #[track_caller]
+    pub fn dropout(&self, p: f64, whole_channels: bool) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::InvalidArgument(format!("dropout: p must be in [0, 1], got {p}")));
+        }
+        let x = self.astype(self.dtype().to_float())?;
+        if p == 0.0 {
+            return Ok(x);
+        }
+        if p == 1.0 {
+            return Tensor::zeros(x.shape(), x.dtype());
+        }
+        let mut shape = x.shape().to_vec();
+        if whole_channels {
+            shape.iter_mut().skip(2).for_each(|size| *size = 1);
+        }
+        let keep = Tensor::rand(shape.as_slice(), girih_ir::DType::F32)?.ge(p)?;
+        where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
+    }
+
+    /// Division by the p-norm along an axis, at least `eps`.
+    #[track_caller]
+    pub fn normalize(&self, p: f64, axis: i64, eps: f64) -> Result<Tensor> {
+        self.in_wide(|x| x.div(&x.vector_norm(p, axis, true)?.maximum(eps)?))
+    }
+
+    /// `sum(|x|^p)^(1/p)` along an axis, the largest `|x|` for an infinite `p`; the gradient is 0
+    /// where the norm is.
+    #[track_caller]
+    pub(crate) fn vector_norm(&self, p: f64, axis: i64, keepdims: bool) -> Result<Tensor> {
+        let axes = [axis];
+        if p == f64::INFINITY {
+            return self.abs()?.max(Some(&axes), keepdims);
+        }
+        if p == 1.0 {
+            return self.abs()?.sum(Some(&axes), keepdims);
+        }
+        let powers = if p == 2.0 { self.square()? } else { self.abs()?.pow(p)? };
+        let sum = powers.sum(Some(&axes), keepdims)?;
+        let zero = sum.eq(0.0)?;
+        let safe = where_(&zero, 1.0, &sum)?;
+        let root = if p == 2.0 { safe.sqrt()? } else { safe.pow(1.0 / p)? };
+        where_(&zero, 0.0, &root)
+    }
+
+    /// The cosine of the angle between vectors along an axis, their norms at least `eps`.
+    #[track_caller]
+    pub fn cosine_similarity(&self, other: &Tensor, axis: i64, eps: f64) -> Result<Tensor> {
+        let dtype = self.dtype().promote(other.dtype()).to_float();
+        let other = other.astype(dtype.widened())?;
+        self.astype(dtype)?.in_wide(|x| {
+            let product = x.mul(&other)?.sum(Some(&[axis]), false)?;
+            let (a, b) = (x.vector_norm(2.0, axis, false)?, other.vector_norm(2.0, axis, false)?);
+            product.div(&a.maximum(eps)?.mul(&b.maximum(eps)?)?)
+        })
+    }
+
+    /// The p-norm of `self - other + eps` along the last axis.
+    #[track_caller]
+    pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+        let dtype = self.dtype().promote(other.dtype()).to_float();
+        let other = other.astype(dtype.widened())?;
+        self.astype(dtype)?.in_wide(|x| x.sub(&other)?.add(eps)?.vector_norm(p, -1, false))
+    }
+}

@@ -1,0 +1,426 @@
+//! Convolutions, poolings and windows over the last (spatial) axes. A list of one entry stands for
+//! all spatial axes.
+
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::conv::{Conv, ConvDim};
+use girih_ir::ops::pool::{Pool, PoolDim};
+use girih_ir::ops::window::WindowDim;
+use girih_ir::{Attrs, Op, OpCode, Shape};
+use std::sync::Arc;
+
+/// How many elements are added before and after those of each spatial axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// None.
+    Valid,
+    /// As many as give a result of the size `ceil(size / stride)`; an odd one goes to the end.
+    Same,
+    /// Pairs of before and after.
+    Explicit(Vec<(usize, usize)>),
+}
+
+impl From<usize> for Padding {
+    fn from(width: usize) -> Padding {
+        Padding::Explicit(vec![(width, width)])
+    }
+}
+
+/// How a kernel moves over a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvOptions {
+    /// Distances between windows.
+    pub stride: Vec<usize>,
+    /// Zeros around the tensor; of a transposed convolution, elements cut off its result.
+    pub padding: Padding,
+    /// Distances between the elements of a window.
+    pub dilation: Vec<usize>,
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Elements added at the end of a transposed convolution's result.
+    pub output_padding: Vec<usize>,
+}
+
+impl Default for ConvOptions {
+    fn default() -> Self {
+        ConvOptions {
+            stride: vec![1],
+            padding: Padding::Valid,
+            dilation: vec![1],
+            groups: 1,
+            output_padding: vec![0],
+        }
+    }
+}
+
+/// How a window moves over a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Elements of a window.
+    pub size: Vec<usize>,
+    /// Distances between windows; those of their sizes if none are given.
+    pub stride: Option<Vec<usize>>,
+    /// Padding.
+    pub padding: Padding,
+    /// Distances between the elements of a window.
+    pub dilation: Vec<usize>,
+    /// Whether a last window may reach beyond the padding, if it starts before the end.
+    pub ceil_mode: bool,
+    /// Whether a mean counts padding.
+    pub count_include_pad: bool,
+}
+
+impl PoolOptions {
+    /// Windows side by side.
+    pub fn new(size: Vec<usize>) -> PoolOptions {
+        PoolOptions {
+            size,
+            stride: None,
+            padding: Padding::Valid,
+            dilation: vec![1],
+            ceil_mode: false,
+            count_include_pad: true,
+        }
+    }
+}
+
+/// The entry of each spatial axis.
+pub(crate) fn spread<T: Clone>(
+    op: &'static str,
+    what: &str,
+    values: &[T],
+    n: usize,
+) -> Result<Vec<T>> {
+    match values {
+        [one] => Ok(vec![one.clone(); n]),
+        values if values.len() == n => Ok(values.to_vec()),
+        values => Err(Error::InvalidArgument(format!(
+            "{op}: {what} has {} entries; give one, or one for each of the {n} spatial axes",
+            values.len()
+        ))),
+    }
+}
+
+impl Padding {
+    /// Pairs for each axis, given its size and the windows on it.
+    fn pairs(
+        &self,
+        op: &'static str,
+        sizes: &[usize],
+        windows: &[WindowDim],
+    ) -> Result<Vec<(usize, usize)>> {
+        match self {
+            Padding::Valid => Ok(vec![(0, 0); sizes.len()]),
+            Padding::Explicit(pairs) => spread(op, "padding", pairs, sizes.len()),
+            Padding::Same => {
+                let same = |(&size, w): (&usize, &WindowDim)| {
+                    let step = w.step.max(1);
+                    let used = (size.div_ceil(step).max(1) - 1) * step;
+                    let total = used.saturating_add(w.reach()).saturating_sub(size);
+                    (total / 2, total - total / 2)
+                };
+                Ok(sizes.iter().zip(windows).map(same).collect())
+            }
+        }
+    }
+}
+
+/// Windows without the extents of the axes they are over.
+fn windows(
+    op: &'static str,
+    sizes: &[usize],
+    steps: &[usize],
+    dilations: &[usize],
+) -> Result<Vec<WindowDim>> {
+    let n = sizes.len();
+    let steps = spread(op, "stride", steps, n)?;
+    let dilations = spread(op, "dilation", dilations, n)?;
+    let dim =
+        |i: usize| WindowDim { extent: 0, size: sizes[i], step: steps[i], dilation: dilations[i] };
+    Ok((0..n).map(dim).collect())
+}
+
+impl Tensor {
+    /// A batch axis if there is none for `n` spatial axes, and whether one was added.
+    #[track_caller]
+    pub(crate) fn batched(&self, op: &'static str, n: usize) -> Result<(Tensor, bool)> {
+        match self.rank() {
+            rank if rank == n + 2 => Ok((self.clone(), false)),
+            rank if rank == n + 1 => Ok((self.unsqueeze(0)?, true)),
+            rank => Err(girih_ir::Error::InvalidShape {
+                op,
+                shape: self.shape(),
+                reason: format!(
+                    "expected {} axes, [batch, channels, {n} spatial], or without the batch axis; \
+                     got {rank}",
+                    n + 2
+                ),
+            }
+            .into()),
+        }
+    }
+
+    #[track_caller]
+    fn convolved(
+        &self,
+        code: OpCode,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvOptions,
+    ) -> Result<Tensor> {
+        let op = code.def().name;
+        let n = weight.rank().saturating_sub(2);
+        if n == 0 {
+            let reason = "a kernel has at least three axes: channels, channels, spatial".into();
+            return Err(girih_ir::Error::InvalidShape { op, shape: weight.shape(), reason }.into());
+        }
+        let dtype = self.dtype().promote(weight.dtype());
+        let (x, added) = self.astype(dtype)?.batched(op, n)?;
+        let kernel = &weight.shape()[2..];
+        let windows = windows(op, kernel, &options.stride, &options.dilation)?;
+        let padding = options.padding.pairs(op, &x.shape()[2..], &windows)?;
+        let extra = spread(op, "output_padding", &options.output_padding, n)?;
+        if let Some((e, w)) =
+            extra.iter().zip(&windows).find(|(e, w)| **e != 0 && **e >= w.step.max(w.dilation))
+        {
+            return Err(Error::InvalidArgument(format!(
+                "{op}: output_padding {e} must be less than the stride {} or the dilation {}",
+                w.step, w.dilation
+            )));
+        }
+        let dim = |i: usize| ConvDim {
+            stride: windows[i].step,
+            dilation: windows[i].dilation,
+            low: padding[i].0,
+            high: padding[i].1,
+            extra: extra[i],
+        };
+        let conv = Conv { dims: (0..n).map(dim).collect(), groups: options.groups };
+        let op = Op::new(code, Attrs::Conv(Arc::new(conv)));
+        let weight = weight.astype(dtype)?;
+        let out = match bias {
+            None => Tensor::record(op, &[&x, &weight])?,
+            Some(bias) => Tensor::record(op, &[&x, &weight, &bias.astype(dtype)?])?,
+        };
+        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+    }
+
+    /// Cross-correlation of `[batch, channels, …]` with kernels `[out, channels / groups, …]`,
+    /// which have as many spatial axes, and a bias per output channel. The batch axis may be
+    /// missing.
+    ///
+    /// Errors: a shape error for channels that do not fit or a kernel larger than what there is.
+    #[track_caller]
+    pub fn conv(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvOptions,
+    ) -> Result<Tensor> {
+        self.convolved(OpCode::Conv, weight, bias, options)
+    }
+
+    /// The transpose of [`Tensor::conv`] as a map of its operand (what its gradient computes), of
+    /// `[batch, in, …]` with kernels `[in, out / groups, …]`.
+    ///
+    /// Errors: a shape error for channels that do not fit; [`Error::InvalidArgument`] for an output
+    /// padding as large as the stride, or padding by name.
+    #[track_caller]
+    pub fn conv_transpose(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvOptions,
+    ) -> Result<Tensor> {
+        if options.padding == Padding::Same {
+            return Err(Error::InvalidArgument(
+                "conv_transpose: padding is given in numbers, how many elements of the result are \
+                 cut off"
+                    .into(),
+            ));
+        }
+        self.convolved(OpCode::ConvTranspose, weight, bias, options)
+    }
+
+    #[track_caller]
+    fn pooled(&self, code: OpCode, options: &PoolOptions) -> Result<Tensor> {
+        let (op, n) = (code.def().name, options.size.len());
+        let shape = self.shape();
+        if shape.rank() < n {
+            let reason = format!("{n} axes are pooled");
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let sizes = &shape[shape.rank() - n..];
+        let strides = options.stride.as_ref().unwrap_or(&options.size);
+        let windows = windows(op, &options.size, strides, &options.dilation)?;
+        let padding = options.padding.pairs(op, sizes, &windows)?;
+        let dim = |i: usize| {
+            let (w, (low, high)) = (&windows[i], padding[i]);
+            PoolDim {
+                size: w.size,
+                stride: w.step,
+                dilation: w.dilation,
+                low,
+                high,
+                extra: if options.ceil_mode { beyond(sizes[i], w, low, high) } else { 0 },
+            }
+        };
+        let dims = (0..n).map(dim).collect();
+        let pool = Pool { dims, count_padding: options.count_include_pad };
+        Tensor::record(Op::new(code, Attrs::Pool(Arc::new(pool))), &[self])
+    }
+
+    /// The largest element of each window of the last axes, as many as there are window sizes. NaN
+    /// wins; padding never does.
+    ///
+    /// Errors: a shape error for padding as large as a window, or a window larger than what there
+    /// is.
+    #[track_caller]
+    pub fn max_pool(&self, options: &PoolOptions) -> Result<Tensor> {
+        self.pooled(OpCode::MaxPool, options)
+    }
+
+    /// The mean of each window of the last axes. Integers become f32.
+    ///
+    /// Errors: as [`Tensor::max_pool`]; a dilation other than 1.
+    #[track_caller]
+    pub fn avg_pool(&self, options: &PoolOptions) -> Result<Tensor> {
+        self.astype(self.dtype().to_float())?.pooled(OpCode::AvgPool, options)
+    }
+
+    /// The power mean without division, `sum(|x|^p)^(1/p)`, of each window of the last axes.
+    ///
+    /// Errors: as [`Tensor::max_pool`]; an exponent that is not positive.
+    #[track_caller]
+    pub fn lp_pool(&self, p: f64, options: &PoolOptions) -> Result<Tensor> {
+        if p.is_nan() || p <= 0.0 {
+            return Err(Error::InvalidArgument(format!(
+                "lp_pool: the exponent must be positive, got {p}"
+            )));
+        }
+        let x = self.astype(self.dtype().to_float())?;
+        let wide = x.astype(x.dtype().widened())?;
+        let n = options.size.len() as i64;
+        let powers = if p == 2.0 { wide.square()? } else { wide.abs()?.pow(p)? };
+        if options.ceil_mode || options.padding != Padding::Valid {
+            return Err(Error::InvalidArgument(
+                "lp_pool: takes neither padding nor ceil_mode; pad the tensor before".into(),
+            ));
+        }
+        let strides = options.stride.as_ref().unwrap_or(&options.size);
+        let windows = powers.windows(&options.size, strides, &options.dilation)?;
+        let inside: Vec<i64> = (-n..0).collect();
+        let sums = windows.sum(Some(&inside), false)?;
+        sums.pow(1.0 / p)?.astype(x.dtype())
+    }
+
+    /// Windows over the last axes as axes of their own, behind their positions:
+    /// `[…, extents…] -> […, counts…, sizes…]`. A view.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a window larger than its axis.
+    #[track_caller]
+    pub fn windows(&self, sizes: &[usize], steps: &[usize], dilations: &[usize]) -> Result<Tensor> {
+        let (shape, n) = (self.shape(), sizes.len());
+        let Some(lead) = shape.rank().checked_sub(n) else {
+            let (op, reason) = ("windows", format!("{n} axes have windows"));
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        };
+        let mut dims = windows("windows", sizes, steps, dilations)?;
+        dims.iter_mut().zip(&shape[lead..]).for_each(|(d, &size)| d.extent = size);
+        Tensor::record(Op::new(OpCode::Windows, Attrs::Windows(Arc::new(dims))), &[self])
+    }
+
+    /// The transpose of [`Tensor::windows`] over axes of the given extents: windows added up where
+    /// they lie, `[…, counts…, sizes…] -> […, extents…]`. Elements beyond the last window are 0.
+    ///
+    /// Errors: a shape error unless the last axes are the windows' counts and sizes.
+    #[track_caller]
+    pub fn fold_windows(
+        &self,
+        extents: &[usize],
+        sizes: &[usize],
+        steps: &[usize],
+        dilations: &[usize],
+    ) -> Result<Tensor> {
+        let extents = spread("fold_windows", "extents", extents, sizes.len())?;
+        let mut dims = windows("fold_windows", sizes, steps, dilations)?;
+        dims.iter_mut().zip(extents).for_each(|(d, extent)| d.extent = extent);
+        Tensor::record(Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims))), &[self])
+    }
+
+    /// The patches that a convolution's kernel meets, as columns:
+    /// `[batch, channels, …] -> [batch, channels * kernel, positions]`.
+    ///
+    /// Errors: a shape error unless there are as many spatial axes as kernel sizes.
+    #[track_caller]
+    pub fn unfold(&self, size: &[usize], options: &ConvOptions) -> Result<Tensor> {
+        let (op, n) = ("unfold", size.len());
+        let (x, added) = self.batched(op, n)?;
+        let mut dims = windows(op, size, &options.stride, &options.dilation)?;
+        let padding = options.padding.pairs(op, &x.shape()[2..], &dims)?;
+        let widths: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(padding).collect();
+        let x = if widths.iter().any(|w| *w != (0, 0)) { x.pad(&widths, 0)? } else { x };
+        dims.iter_mut().zip(&x.shape()[2..]).for_each(|(d, &extent)| d.extent = extent);
+        let op = Op::new(OpCode::Windows, Attrs::Windows(Arc::new(dims)));
+        let windows = Tensor::record(op, &[&x])?;
+        let n = n as i64;
+        let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
+        let shape = windows.shape();
+        let (n, kernel) = (n as usize, size.iter().product::<usize>());
+        let columns = [shape[0], shape[1] * kernel, shape[2..2 + n].iter().product()];
+        let out = windows.permute(&order)?.reshape_to(Shape::from(columns))?;
+        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+    }
+
+    /// The transpose of [`Tensor::unfold`]: patches added up where they lie, to spatial axes of
+    /// the given sizes.
+    ///
+    /// Errors: a shape error unless there are as many columns as the kernel has positions and as
+    /// many rows as a multiple of its elements.
+    #[track_caller]
+    pub fn fold(&self, output: &[usize], size: &[usize], options: &ConvOptions) -> Result<Tensor> {
+        let (op, n) = ("fold", size.len());
+        let (x, added) = self.batched(op, 1)?;
+        let output = spread(op, "output_size", output, n)?;
+        let mut dims = windows(op, size, &options.stride, &options.dilation)?;
+        let padding = options.padding.pairs(op, &output, &dims)?;
+        for (d, (&size, pad)) in dims.iter_mut().zip(output.iter().zip(&padding)) {
+            d.extent = size.saturating_add(pad.0).saturating_add(pad.1);
+        }
+        let steps = dims.iter().all(|d| d.size > 0 && d.step > 0 && d.dilation > 0);
+        let counts: Vec<usize> = dims.iter().map(|d| if steps { d.count() } else { 0 }).collect();
+        let (shape, kernel) = (x.shape(), size.iter().product::<usize>());
+        let positions = counts.iter().product::<usize>();
+        if kernel == 0 || !shape[1].is_multiple_of(kernel) || shape[2] != positions {
+            let reason = format!(
+                "expected [batch, a multiple of {kernel} elements of the kernel, {positions} \
+                 positions of it on the output]"
+            );
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let apart = [shape[0], shape[1] / kernel].into_iter();
+        let apart = apart.chain(size.iter().copied()).chain(counts).collect();
+        let n = n as i64;
+        let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
+        let windows = x.reshape_to(apart)?.permute(&order)?;
+        let op = Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims)));
+        let mut out = Tensor::record(op, &[&windows])?;
+        for (i, (pad, &size)) in padding.iter().zip(&output).enumerate() {
+            if *pad != (0, 0) {
+                out = out.narrow(2 + i as i64, pad.0, size)?;
+            }
+        }
+        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+    }
+}
+
+/// How far a last window that starts inside reaches beyond the padding.
+fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
+    let (padded, reach, step) =
+        ((size + low + high) as i128, w.reach() as i128, w.step.max(1) as i128);
+    let rest = padded - reach;
+    let mut count = (rest + step - 1).div_euclid(step) + 1;
+    if (count - 1) * step >= (size + low) as i128 {
+        count -= 1;
+    }
+    if count < 1 { 0 } else { ((count - 1) * step + reach - padded).max(0) as usize }
+}

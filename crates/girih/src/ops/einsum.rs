@@ -1,0 +1,361 @@
+//! Einstein summation of any number of tensors: parsed (in `subscripts`), brought into an order of
+//! pairwise contractions (in `path`), and recorded as permutes, reshapes, products of matrices and
+//! sums, so that gradients and fusion need nothing of their own.
+
+mod path;
+mod subscripts;
+
+pub use path::{ContractionPath, PathStep};
+
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::AxisSet;
+use girih_ir::{Attrs, DType, Op, OpCode, Shape};
+use path::Strategy;
+use subscripts::{Label, Subscripts};
+
+/// How the order of contractions is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Optimize {
+    /// The cheapest order for few operands, greedily for many.
+    #[default]
+    Auto,
+    /// The cheapest order, whatever it costs to find.
+    Optimal,
+    /// Greedily.
+    Greedy,
+    /// From left to right.
+    No,
+}
+
+/// A tensor with one label per axis.
+#[derive(Clone)]
+struct Labelled {
+    tensor: Tensor,
+    labels: Vec<Label>,
+}
+
+/// The sum over all labels that the output does not name, of the products of the operands:
+/// `"ij,jk->ik"`. Without an output it has, sorted, the labels that occur once. `...` stands for
+/// axes that broadcast; a label that occurs twice in an operand takes its diagonal; axes of one
+/// element meet axes of any size.
+///
+/// Dtypes: operands promote; bool counts as i64, as in products of matrices.
+///
+/// Errors: [`Error::InvalidArgument`] for subscripts that do not parse or fit the operands; a shape
+/// error for sizes that differ.
+#[track_caller]
+pub fn einsum(subscripts: &str, operands: &[&Tensor], optimize: Optimize) -> Result<Tensor> {
+    let shapes: Vec<Shape> = operands.iter().map(|t| t.shape()).collect();
+    let parsed = Subscripts::parse(subscripts, &shapes)?;
+    let path = find(&parsed, &shapes, optimize);
+    let dtype = operands.iter().map(|t| t.dtype()).reduce(DType::promote);
+    let dtype = match dtype {
+        Some(DType::Bool) | None => crate::default_int(),
+        Some(dtype) => dtype,
+    };
+    let mut terms = Vec::with_capacity(operands.len());
+    for (tensor, labels) in operands.iter().zip(&parsed.inputs) {
+        let term = Labelled { tensor: tensor.astype(dtype)?, labels: labels.clone() };
+        terms.push(term.diagonal(&parsed)?);
+    }
+    for step in &path.steps {
+        let mut taken: Vec<Labelled> = Vec::with_capacity(step.operands.len());
+        for &position in step.operands.iter().rev() {
+            taken.push(terms.remove(position));
+        }
+        taken.reverse();
+        let needed =
+            |l: Label| parsed.output.contains(&l) || terms.iter().any(|t| t.labels.contains(&l));
+        terms.push(contract(taken, needed)?);
+    }
+    let last = terms.pop().ok_or_else(|| Error::InvalidArgument("einsum: no operands".into()))?;
+    last.summed(|l| parsed.output.contains(&l))?.arranged(&parsed)
+}
+
+/// The order of contractions that [`einsum`] takes, with its cost.
+///
+/// Errors: as [`einsum`].
+#[track_caller]
+pub fn einsum_path(
+    subscripts: &str,
+    shapes: &[Shape],
+    optimize: Optimize,
+) -> Result<ContractionPath> {
+    Ok(find(&Subscripts::parse(subscripts, shapes)?, shapes, optimize))
+}
+
+fn find(parsed: &Subscripts, shapes: &[Shape], optimize: Optimize) -> ContractionPath {
+    let strategy = match optimize {
+        Optimize::Auto if shapes.len() <= path::FEW => Strategy::Exact,
+        Optimize::Optimal => Strategy::Exact,
+        Optimize::Auto | Optimize::Greedy => Strategy::Greedy,
+        Optimize::No => Strategy::InOrder,
+    };
+    path::find(parsed, strategy)
+}
+
+/// One step of a path: two operands, or the only one.
+fn contract(taken: Vec<Labelled>, needed: impl Fn(Label) -> bool) -> Result<Labelled> {
+    let mut taken = taken.into_iter();
+    let first = taken.next().ok_or_else(|| Error::InvalidArgument("einsum: empty step".into()))?;
+    let mut product = first;
+    for next in taken {
+        product = pair(product, next, &needed)?;
+    }
+    product.summed(&needed)
+}
+
+/// The product of two terms, summed over the labels that only they have.
+fn pair(a: Labelled, b: Labelled, needed: &impl Fn(Label) -> bool) -> Result<Labelled> {
+    // What only one of them has is summed before.
+    let a = a.without_ones(&b)?.summed(|l| needed(l) || b.labels.contains(&l))?;
+    let b = b.without_ones(&a)?.summed(|l| needed(l) || a.labels.contains(&l))?;
+    let shared = |l: &Label| b.labels.contains(l);
+    let batch: Vec<Label> = a.labels.iter().copied().filter(|l| shared(l) && needed(*l)).collect();
+    let inner: Vec<Label> = a.labels.iter().copied().filter(|l| shared(l) && !needed(*l)).collect();
+    let left: Vec<Label> = a.labels.iter().copied().filter(|l| !shared(l)).collect();
+    let right: Vec<Label> = b.labels.iter().copied().filter(|l| !a.labels.contains(l)).collect();
+    let labels: Vec<Label> = batch.iter().chain(&left).chain(&right).copied().collect();
+    let sizes = |t: &Labelled, labels: &[Label]| -> Vec<usize> {
+        labels.iter().map(|&l| t.size(l)).collect()
+    };
+    let (batch_sizes, inner_sizes) = (sizes(&a, &batch), sizes(&a, &inner));
+    let (left_sizes, right_sizes) = (sizes(&a, &left), sizes(&b, &right));
+    let product = |sizes: &[usize]| sizes.iter().product::<usize>();
+    let shape = |parts: &[&[usize]]| -> Shape { parts.concat().into_iter().collect() };
+    let result = shape(&[&batch_sizes, &left_sizes, &right_sizes]);
+    let (x, y) = (a.ordered(&[&batch, &left, &inner])?, b.ordered(&[&batch, &inner, &right])?);
+    if inner.is_empty() {
+        let ones = vec![1; right.len()];
+        let x = x.reshape_to(shape(&[&batch_sizes, &left_sizes, &ones]))?;
+        let ones = vec![1; left.len()];
+        let y = y.reshape_to(shape(&[&batch_sizes, &ones, &right_sizes]))?;
+        return Ok(Labelled { tensor: x.mul(&y)?, labels });
+    }
+    let k = product(&inner_sizes);
+    let x = x.reshape_to(shape(&[&batch_sizes, &[product(&left_sizes), k]]))?;
+    let y = y.reshape_to(shape(&[&batch_sizes, &[k, product(&right_sizes)]]))?;
+    let out = Tensor::record(OpCode::Matmul.into(), &[&x, &y])?;
+    Ok(Labelled { tensor: out.reshape_to(result)?, labels })
+}
+
+impl Labelled {
+    fn axis(&self, label: Label) -> Option<usize> {
+        self.labels.iter().position(|&l| l == label)
+    }
+
+    fn size(&self, label: Label) -> usize {
+        self.axis(label).map_or(1, |axis| self.tensor.shape()[axis])
+    }
+
+    /// Axes of one element go where the other has more: they broadcast.
+    fn without_ones(self, other: &Labelled) -> Result<Labelled> {
+        let meets = |l: Label| other.axis(l).is_some() && other.size(l) != 1;
+        self.dropped(|t, l| t.size(l) == 1 && meets(l))
+    }
+
+    fn dropped(self, which: impl Fn(&Labelled, Label) -> bool) -> Result<Labelled> {
+        let kept: Vec<Label> = self.labels.iter().copied().filter(|&l| !which(&self, l)).collect();
+        if kept.len() == self.labels.len() {
+            return Ok(self);
+        }
+        let shape = kept.iter().map(|&l| self.size(l)).collect();
+        Ok(Labelled { tensor: self.tensor.reshape_to(shape)?, labels: kept })
+    }
+
+    /// Sums over the labels that are not needed, in the tensor's own dtype.
+    fn summed(self, needed: impl Fn(Label) -> bool) -> Result<Labelled> {
+        let axes: AxisSet = (0..self.labels.len()).filter(|&i| !needed(self.labels[i])).collect();
+        if axes.is_empty() {
+            return Ok(self);
+        }
+        let op = Op::new(OpCode::ReduceSum, Attrs::axes(axes, false));
+        let tensor = Tensor::record(op, &[&self.tensor])?;
+        let labels = self.labels.iter().copied().filter(|&l| needed(l)).collect();
+        Ok(Labelled { tensor, labels })
+    }
+
+    /// The tensor with its axes in the order of some labels.
+    fn ordered(&self, labels: &[&[Label]]) -> Result<Tensor> {
+        let order: Vec<i64> =
+            labels.concat().iter().filter_map(|&l| self.axis(l)).map(|a| a as i64).collect();
+        match order.iter().enumerate().all(|(i, &a)| i as i64 == a) {
+            true => Ok(self.tensor.clone()),
+            false => self.tensor.permute(&order),
+        }
+    }
+
+    /// Labels that occur twice take the diagonal of their axes: of a flat square every
+    /// `n + 1`-th element.
+    fn diagonal(self, parsed: &Subscripts) -> Result<Labelled> {
+        let mut term = self;
+        loop {
+            let twice = |&(i, l): &(usize, &Label)| term.labels[..i].contains(l);
+            let Some((second, &label)) = term.labels.iter().enumerate().find(twice) else {
+                return Ok(term);
+            };
+            let first = term.axis(label).unwrap_or(0);
+            let shape = term.tensor.shape();
+            let n = parsed.size(label);
+            // Of axes of one and of n elements the one of n is it: the other broadcasts.
+            if shape[first] != shape[second] || shape[first] == 1 {
+                let single = if shape[first] == 1 { first } else { second };
+                term.tensor = term.tensor.squeeze(Some(&[single as i64]))?;
+                term.labels.remove(single);
+                continue;
+            }
+            let rest = (0..shape.rank()).filter(|&a| a != first && a != second);
+            let order: Vec<i64> = rest.clone().chain([first, second]).map(|a| a as i64).collect();
+            let sizes: Vec<usize> = rest.clone().map(|a| shape[a]).collect();
+            let flat = term.tensor.permute(&order)?;
+            let flat = flat.reshape_to(sizes.iter().copied().chain([n * n]).collect())?;
+            let lead =
+                sizes.iter().map(|&size| girih_ir::ops::SliceDim { start: 0, size, step: 1 });
+            let along = girih_ir::ops::SliceDim { start: 0, size: n, step: n + 1 };
+            let tensor = flat.slice_dims(lead.chain([along]).collect())?;
+            let labels = rest.map(|a| term.labels[a]).chain([label]).collect();
+            term = Labelled { tensor, labels };
+        }
+    }
+
+    /// The result: axes in the order of the output.
+    fn arranged(self, parsed: &Subscripts) -> Result<Tensor> {
+        let tensor = self.ordered(&[&parsed.output])?;
+        let shape: Shape = parsed.output.iter().map(|&l| parsed.size(l)).collect();
+        match tensor.shape() == shape {
+            true => Ok(tensor),
+            // Labels that only axes of one element had broadcast.
+            false => tensor.broadcast_to(shape),
+        }
+    }
+}
+
+#[track_caller]
+fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: String) -> Error {
+    girih_ir::Error::ShapeMismatch { op, lhs: a.shape(), rhs: b.shape(), reason }.into()
+}
+
+impl Tensor {
+    /// The sum of products over axes of both, given in pairs; the result has the other axes of
+    /// this, then those of the other.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless there are as many axes of one as of the other; a
+    /// shape error for sizes that differ.
+    #[track_caller]
+    pub fn tensordot(&self, other: &Tensor, axes: (&[i64], &[i64])) -> Result<Tensor> {
+        let op = "tensordot";
+        if axes.0.len() != axes.1.len() {
+            return Err(Error::InvalidArgument(format!(
+                "{op}: {} axes of the first cannot be paired with {} of the second",
+                axes.0.len(),
+                axes.1.len()
+            )));
+        }
+        let mut labels: (Vec<Label>, Vec<Label>) = (Vec::new(), Vec::new());
+        let ranks = (self.rank(), other.rank());
+        labels.0.extend(0..ranks.0 as Label);
+        labels.1.extend((0..ranks.1).map(|i| (ranks.0 + i) as Label));
+        for (&i, &j) in axes.0.iter().zip(axes.1) {
+            let i = girih_ir::shape::normalize_axis(op, i, ranks.0)?;
+            let j = girih_ir::shape::normalize_axis(op, j, ranks.1)?;
+            let (a, b) = (self.shape()[i], other.shape()[j]);
+            if a != b {
+                return Err(mismatch(
+                    op,
+                    self,
+                    other,
+                    format!("axis {i} has {a}, axis {j} has {b}"),
+                ));
+            }
+            let met = labels.1.iter().filter(|&&l| l == i as Label).count();
+            if met > 0 || (labels.1[j] as usize) < ranks.0 {
+                return Err(girih_ir::Error::DuplicateAxis { op, axis: i }.into());
+            }
+            labels.1[j] = i as Label;
+        }
+        let free: Vec<Label> = labels.0.iter().copied().filter(|l| !labels.1.contains(l)).collect();
+        let rest: Vec<Label> =
+            labels.1.iter().copied().filter(|&l| l as usize >= ranks.0).collect();
+        let kept: Vec<Label> = free.into_iter().chain(rest).collect();
+        let dtype = match self.dtype().promote(other.dtype()) {
+            DType::Bool => crate::default_int(),
+            dtype => dtype,
+        };
+        let a = Labelled { tensor: self.astype(dtype)?, labels: labels.0 };
+        let b = Labelled { tensor: other.astype(dtype)?, labels: labels.1 };
+        pair_exact(a, b, &kept)
+    }
+
+    /// The products of all elements of one with all of the other, flattened: `[n] [m] -> [n, m]`.
+    #[track_caller]
+    pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
+        self.reshape(&[-1, 1])?.mul(&other.reshape(&[1, -1])?)
+    }
+
+    /// Sums of products over the last axes of both; the product if one is a scalar.
+    ///
+    /// Errors: a shape error for last axes of different sizes.
+    #[track_caller]
+    pub fn inner(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 || other.rank() == 0 {
+            return self.mul(other);
+        }
+        self.tensordot(other, (&[-1], &[-1]))
+    }
+
+    /// NumPy's dot: the inner product of vectors, the product of matrices, for more axes the sum
+    /// over the last of this and the second-last of the other.
+    ///
+    /// Errors: a shape error for sizes that differ.
+    #[track_caller]
+    pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
+        match (self.rank(), other.rank()) {
+            (0, _) | (_, 0) => self.mul(other),
+            (_, 1) => self.tensordot(other, (&[-1], &[-1])),
+            _ => self.tensordot(other, (&[-1], &[-2])),
+        }
+    }
+
+    /// The sum of products of all elements, flattened.
+    ///
+    /// Errors: a shape error for different numbers of elements.
+    #[track_caller]
+    pub fn vdot(&self, other: &Tensor) -> Result<Tensor> {
+        if self.numel() != other.numel() {
+            let reason = "both must have as many elements".into();
+            return Err(mismatch("vdot", self, other, reason));
+        }
+        self.reshape(&[-1])?.tensordot(&other.reshape(&[-1])?, (&[0], &[0]))
+    }
+
+    /// The Kronecker product: blocks of the other, one per element of this. Missing leading axes
+    /// have size one.
+    #[track_caller]
+    pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
+        let rank = self.rank().max(other.rank());
+        let (mut a, mut b, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        let (left, right) = (self.shape(), other.shape());
+        for i in 0..rank {
+            let size = |s: &Shape| match (i + s.rank()).checked_sub(rank) {
+                Some(axis) => s[axis] as i64,
+                None => 1,
+            };
+            let (n, m) = (size(&left), size(&right));
+            a.extend([n, 1]);
+            b.extend([1, m]);
+            out.push(n * m);
+        }
+        if rank * 2 > girih_ir::MAX_RANK {
+            // Built from the front: what is there already is one axis.
+            let reason = format!("at most {} axes", girih_ir::MAX_RANK / 2);
+            return Err(mismatch("kron", self, other, reason));
+        }
+        self.reshape(&a)?.mul(&other.reshape(&b)?)?.reshape(&out)
+    }
+}
+
+/// The product of two terms of which all axes of one element are meant as such.
+fn pair_exact(a: Labelled, b: Labelled, kept: &[Label]) -> Result<Tensor> {
+    let out = pair(a, b, &|l| kept.contains(&l))?;
+    out.summed(|l| kept.contains(&l))?.ordered(&[kept])
+}

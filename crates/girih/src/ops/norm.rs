@@ -1,0 +1,188 @@
+//! Normalisations of `[batch, channels, …]` and of the last axes, and attention. Half floats are
+//! computed in f32 and rounded once.
+
+use crate::{Error, Result, Tensor};
+use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
+
+/// An operand in the dtype to compute in, and the dtype of the result.
+fn wide(x: &Tensor) -> Result<(Tensor, DType)> {
+    let dtype = x.dtype().to_float();
+    Ok((x.astype(dtype.widened())?, dtype))
+}
+
+fn no_channels(op: &'static str, x: &Tensor) -> Error {
+    let reason = "expected at least two axes, [batch, channels, …]".into();
+    girih_ir::Error::InvalidShape { op, shape: x.shape(), reason }.into()
+}
+
+impl Tensor {
+    /// One number per channel, shaped to meet `[batch, channels, …]`.
+    fn per_channel(&self, op: &'static str, x: &Tensor) -> Result<Tensor> {
+        let channels = x.shape()[1];
+        if *self.shape() != [channels] {
+            let reason = format!("expected one element per channel, [{channels}]");
+            return Err(girih_ir::Error::InvalidShape { op, shape: self.shape(), reason }.into());
+        }
+        let mut shape = vec![1i64; x.rank() - 1];
+        shape[0] = channels as i64;
+        self.astype(x.dtype())?.reshape(&shape)
+    }
+
+    fn scaled_and_shifted(
+        self,
+        op: &'static str,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let mut y = self;
+        if let Some(weight) = weight {
+            y = y.mul(&weight.per_channel(op, &y)?)?;
+        }
+        if let Some(bias) = bias {
+            y = y.add(&bias.per_channel(op, &y)?)?;
+        }
+        Ok(y)
+    }
+
+    /// Mean 0 and variance 1 over some axes; negative axes count from the end. Integers become
+    /// f32.
+    #[track_caller]
+    pub fn standardize(&self, axes: &[i64], eps: f64) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let axes: AxisSet =
+            girih_ir::ops::reduce::axis_set("standardize", Some(axes), self.rank())?;
+        let op = Op::new(OpCode::Standardize, Attrs::Standardize { axes, eps: Real::from(eps) });
+        Tensor::record(op, &[&x])
+    }
+
+    /// Each channel (axis 1) normalised by the given mean and variance, or by its own in this
+    /// batch for `None`; then scaled and shifted.
+    ///
+    /// Errors: a shape error unless statistics, weight and bias have one element per channel.
+    #[track_caller]
+    pub fn batch_norm(
+        &self,
+        statistics: Option<(&Tensor, &Tensor)>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let op = "batch_norm";
+        if self.rank() < 2 {
+            return Err(no_channels(op, self));
+        }
+        let (x, dtype) = wide(self)?;
+        let y = match statistics {
+            None => {
+                let axes: Vec<i64> = (0..x.rank() as i64).filter(|&a| a != 1).collect();
+                x.standardize(&axes, eps)?
+            }
+            Some((mean, var)) => {
+                let scale = var.astype(x.dtype())?.add(eps)?.rsqrt()?;
+                let centred = x.sub(&mean.per_channel(op, &x)?)?;
+                centred.mul(&scale.per_channel(op, &x)?)?
+            }
+        };
+        y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
+    }
+
+    /// Mean and variance of each channel (axis 1) of a batch, the variance with `correction`.
+    #[track_caller]
+    pub fn batch_statistics(&self, correction: f64) -> Result<(Tensor, Tensor)> {
+        if self.rank() < 2 {
+            return Err(no_channels("batch_norm", self));
+        }
+        let axes: Vec<i64> = (0..self.rank() as i64).filter(|&a| a != 1).collect();
+        Ok((self.mean(Some(&axes), false)?, self.var(Some(&axes), correction, false)?))
+    }
+
+    /// Channels (axis 1) in groups, each group of each batch entry normalised; then scaled and
+    /// shifted by channel: Wu and He 2018.
+    ///
+    /// Errors: a shape error unless the groups divide the channels.
+    #[track_caller]
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let (op, shape) = ("group_norm", self.shape());
+        if shape.rank() < 2 {
+            return Err(no_channels(op, self));
+        }
+        if groups == 0 || !shape[1].is_multiple_of(groups) {
+            let reason = format!("{groups} groups do not divide {} channels", shape[1]);
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let (x, dtype) = wide(self)?;
+        let inner = shape[2..].iter().product::<usize>() * (shape[1] / groups);
+        let grouped = x.reshape_to(girih_ir::Shape::from([shape[0], groups, inner]))?;
+        let y = grouped.standardize(&[-1], eps)?.reshape_to(shape)?;
+        y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
+    }
+
+    /// Each channel (axis 1) of each batch entry normalised over its spatial axes; then scaled and
+    /// shifted: Ulyanov et al. 2016.
+    ///
+    /// Errors: a shape error without spatial axes.
+    #[track_caller]
+    pub fn instance_norm(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        if self.rank() < 3 {
+            let reason = "expected at least three axes, [batch, channels, spatial…]".into();
+            let (op, shape) = ("instance_norm", self.shape());
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let (x, dtype) = wide(self)?;
+        let spatial: Vec<i64> = (2..x.rank() as i64).collect();
+        let y = x.standardize(&spatial, eps)?;
+        y.scaled_and_shifted("instance_norm", weight, bias)?.astype(dtype)
+    }
+
+    /// Division by the root mean square over the last `ndims` axes, then scaling by `weight` of
+    /// those axes' shape.
+    #[track_caller]
+    pub fn rms_norm(&self, ndims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
+        let op = Op::new(OpCode::RmsNorm, Attrs::Norm { ndims, eps: Real::from(eps) });
+        match weight {
+            None => Tensor::record(op, &[&x]),
+            Some(weight) => Tensor::record(op, &[&x, &weight.astype(x.dtype())?]),
+        }
+    }
+
+    /// `softmax(self keys^T * scale + mask) values`: scaled dot-product attention of these queries.
+    ///
+    /// Shapes: queries `[…, heads, n, e]`, keys `[…, heads, m, e]`, values `[…, heads, m, f]`,
+    /// result `[…, heads, n, f]`; leading axes broadcast, and keys and values may have fewer heads,
+    /// each for a run of the queries'. The mask broadcasts to `[…, heads, n, m]`: bool, true where a
+    /// key is seen, or numbers that are added. With `causal` query `i` sees the keys up to `i`. A
+    /// query that sees nothing gets zeros. The scale is `1 / sqrt(e)` if none is given.
+    #[track_caller]
+    pub fn attention(
+        &self,
+        keys: &Tensor,
+        values: &Tensor,
+        mask: Option<&Tensor>,
+        causal: bool,
+        scale: Option<f64>,
+    ) -> Result<Tensor> {
+        let dtype = self.dtype().promote(keys.dtype()).promote(values.dtype()).to_float();
+        let (q, k, v) = (self.astype(dtype)?, keys.astype(dtype)?, values.astype(dtype)?);
+        let features = self.shape().last().copied().unwrap_or(1).max(1);
+        let scale = Real::from(scale.unwrap_or(1.0 / (features as f64).sqrt()));
+        let op = Op::new(OpCode::Attention, Attrs::Attention { causal, scale });
+        match mask {
+            None => Tensor::record(op, &[&q, &k, &v]),
+            Some(mask) if mask.dtype() == DType::Bool => Tensor::record(op, &[&q, &k, &v, mask]),
+            Some(mask) => Tensor::record(op, &[&q, &k, &v, &mask.astype(dtype)?]),
+        }
+    }
+}

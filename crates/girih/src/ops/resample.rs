@@ -1,0 +1,250 @@
+//! Resampling of spatial axes, one after the other: interpolation, and poolings whose windows
+//! follow from the result's size.
+
+use super::conv::{PoolOptions, spread};
+use super::where_;
+use crate::{Error, Result, Tensor};
+use girih_ir::DType;
+
+/// How values between elements are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// The element at the position rounded down.
+    Nearest,
+    /// The element nearest to the centre.
+    NearestExact,
+    /// Straight lines between centres.
+    Linear,
+    /// Cubic convolution, Keys 1981, with `a = -3/4`.
+    Cubic,
+    /// The mean of the elements that lie in the window.
+    Area,
+}
+
+/// Positions along one axis: how many there are, of how many elements, and how they lie.
+#[derive(Clone, Copy)]
+struct Grid {
+    from: usize,
+    to: usize,
+    /// Elements per position.
+    ratio: f64,
+    /// The ends of both are the same points.
+    corners: bool,
+}
+
+impl Grid {
+    /// Positions in elements, f64, those of centres unless corners are aligned.
+    fn positions(&self) -> Result<Tensor> {
+        let index = Tensor::iota([self.to], 0, DType::F64)?;
+        match (self.corners, self.to) {
+            (true, 0 | 1) => index.mul(0.0),
+            (true, to) => index.mul((self.from - 1) as f64)?.div((to - 1) as f64),
+            (false, _) => index.add(0.5)?.mul(self.ratio)?.sub(0.5),
+        }
+    }
+
+    /// Indices limited to the elements there are.
+    fn index(&self, positions: &Tensor) -> Result<Tensor> {
+        let last = self.from as f64 - 1.0;
+        positions.clip(Some(0.0.into()), Some(last.into()))?.astype(DType::I64)
+    }
+}
+
+/// One weight per position, in the dtype of `like` and shaped to meet it along `axis`.
+fn weight(w: &Tensor, like: &Tensor, axis: usize) -> Result<Tensor> {
+    let mut shape = vec![1i64; like.rank() - axis];
+    shape[0] = w.numel() as i64;
+    w.astype(like.dtype())?.reshape(&shape)
+}
+
+fn nearest(x: &Tensor, axis: usize, grid: Grid, exact: bool) -> Result<Tensor> {
+    let index = Tensor::iota([grid.to], 0, DType::F64)?;
+    let index = if exact { index.add(0.5)? } else { index };
+    let scaled = match grid.ratio == grid.from as f64 / grid.to as f64 {
+        // Multiplied before it is divided: whole positions stay whole.
+        true => index.mul(grid.from as f64)?.div(grid.to as f64)?,
+        false => index.mul(grid.ratio)?,
+    };
+    x.take(&grid.index(&scaled.floor()?)?, axis as i64)
+}
+
+fn linear(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
+    let positions = grid.positions()?.maximum(0.0)?;
+    let low = positions.floor()?;
+    let (left, right) = (grid.index(&low)?, grid.index(&low.add(1.0)?)?);
+    let share = weight(&positions.sub(&low)?, x, axis)?;
+    let rest = share.neg()?.add(1.0)?;
+    let (left, right) = (x.take(&left, axis as i64)?, x.take(&right, axis as i64)?);
+    left.mul(&rest)?.add(&right.mul(&share)?)
+}
+
+/// Weights of four neighbours; with `t` the distance from the second.
+fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
+    const A: f64 = -0.75;
+    let positions = grid.positions()?;
+    let low = positions.floor()?;
+    let t = positions.sub(&low)?;
+    // |d| <= 1: ((A + 2) d - (A + 3)) d d + 1
+    let near = |d: &Tensor| d.mul(A + 2.0)?.sub(A + 3.0)?.mul(d)?.mul(d)?.add(1.0);
+    // 1 < |d| < 2: ((A d - 5 A) d + 8 A) d - 4 A
+    let far = |d: &Tensor| d.mul(A)?.sub(5.0 * A)?.mul(d)?.add(8.0 * A)?.mul(d)?.sub(4.0 * A);
+    let back = t.neg()?.add(1.0)?;
+    let weights = [far(&t.add(1.0)?)?, near(&t)?, near(&back)?, far(&back.add(1.0)?)?];
+    let mut sum: Option<Tensor> = None;
+    for (i, w) in weights.iter().enumerate() {
+        let index = grid.index(&low.add(i as f64 - 1.0)?)?;
+        let term = x.take(&index, axis as i64)?.mul(&weight(w, x, axis)?)?;
+        sum = Some(match sum {
+            None => term,
+            Some(sum) => sum.add(&term)?,
+        });
+    }
+    sum.ok_or_else(|| Error::InvalidArgument("interpolate: no weights".into()))
+}
+
+/// The elements of uneven windows along an axis, `[…, windows, longest, …]`, and which of them
+/// count, shaped to meet them. Window `i` of `n` over `size` elements is
+/// `floor(i size / n) .. ceil((i + 1) size / n)`.
+fn uneven(x: &Tensor, axis: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
+    let size = x.shape()[axis];
+    let start = |i: usize| i * size / n;
+    let stop = |i: usize| ((i + 1) * size).div_ceil(n);
+    let longest = (0..n).map(|i| stop(i) - start(i)).max().unwrap_or(0);
+    let (size, windows) = (size as i64, n as i64);
+    let i = Tensor::iota([n, longest], 0, DType::I64)?;
+    let starts = i.mul(size)?.floor_divide(windows)?;
+    let stops = i.add(1)?.mul(size)?.add(windows - 1)?.floor_divide(windows)?;
+    let index = starts.add(&Tensor::iota([n, longest], 1, DType::I64)?)?;
+    let counted = index.lt(&stops)?;
+    let elements = x.take(&index.minimum(size - 1)?, axis as i64)?;
+    let mut shape = vec![1i64; x.rank() - axis + 1];
+    (shape[0], shape[1]) = (windows, longest as i64);
+    let lengths = stops.sub(&starts)?;
+    Ok((elements, counted.reshape(&shape)?, lengths.reshape(&shape)?))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Adaptive {
+    Mean,
+    Max,
+}
+
+fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Tensor> {
+    let (elements, counted, lengths) = uneven(x, axis, n)?;
+    let inside = [axis as i64 + 1];
+    match kind {
+        Adaptive::Max => {
+            let lowest = x.dtype().int_range().map(|(min, _)| min);
+            let kept = match lowest {
+                Some(min) => where_(&counted, &elements, min)?,
+                None => where_(&counted, &elements, f64::NEG_INFINITY)?,
+            };
+            kept.max(Some(&inside), false)
+        }
+        Adaptive::Mean => {
+            let kept = where_(&counted, &elements, 0.0)?;
+            let sum = kept.sum(Some(&inside), false)?;
+            let lengths = lengths.narrow(1, 0, 1)?.squeeze(Some(&[1]))?;
+            sum.div(&lengths.astype(x.dtype())?)
+        }
+    }
+}
+
+impl Tensor {
+    /// Spatial axes resampled to the given sizes, of `[batch, channels, …]`. `scales`, positions
+    /// per element, say where the positions lie if it is not for the sizes to say; with
+    /// `align_corners` (for linear and cubic) the first and last elements keep their places.
+    ///
+    /// Integers become f32 unless the mode is one of the nearest.
+    ///
+    /// Errors: a shape error for empty spatial axes; [`Error::InvalidArgument`] for counts that do
+    /// not fit.
+    #[track_caller]
+    pub fn interpolate(
+        &self,
+        sizes: &[usize],
+        scales: Option<&[f64]>,
+        mode: Interpolation,
+        align_corners: bool,
+    ) -> Result<Tensor> {
+        let (op, shape) = ("interpolate", self.shape());
+        let n = shape.rank().saturating_sub(2);
+        let sizes = spread(op, "size", sizes, n)?;
+        let scales = scales.map(|s| spread(op, "scale_factor", s, n)).transpose()?;
+        if n == 0 || shape[2..].contains(&0) || sizes.contains(&0) {
+            let reason = format!("[batch, channels, spatial…] cannot be resampled to {sizes:?}");
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        if mode == Interpolation::Area {
+            return self.adaptive_avg_pool(&sizes);
+        }
+        let keeps = matches!(mode, Interpolation::Nearest | Interpolation::NearestExact);
+        let x = if keeps { self.clone() } else { self.astype(self.dtype().to_float())? };
+        let dtype = x.dtype();
+        let mut x = if keeps { x } else { x.astype(dtype.widened())? };
+        for (i, &to) in sizes.iter().enumerate() {
+            let from = shape[2 + i];
+            let ratio = match &scales {
+                Some(scales) => 1.0 / scales[i],
+                None => from as f64 / to as f64,
+            };
+            let grid = Grid { from, to, ratio, corners: align_corners };
+            if from == to && (ratio == 1.0 || align_corners) {
+                continue;
+            }
+            x = match mode {
+                Interpolation::Nearest => nearest(&x, 2 + i, grid, false)?,
+                Interpolation::NearestExact => nearest(&x, 2 + i, grid, true)?,
+                Interpolation::Linear => linear(&x, 2 + i, grid)?,
+                _ => cubic(&x, 2 + i, grid)?,
+            };
+        }
+        x.astype(dtype)
+    }
+
+    #[track_caller]
+    fn adaptive(&self, op: &'static str, sizes: &[usize], kind: Adaptive) -> Result<Tensor> {
+        let (shape, n) = (self.shape(), sizes.len());
+        let lead = shape.rank().checked_sub(n);
+        let Some(lead) = lead.filter(|&l| !shape[l..].contains(&0) && !sizes.contains(&0)) else {
+            let reason = format!("the last axes cannot be pooled to sizes {sizes:?}");
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        };
+        if shape[lead..].iter().zip(sizes).all(|(&have, &want)| have.is_multiple_of(want)) {
+            let windows = shape[lead..].iter().zip(sizes).map(|(have, want)| have / want);
+            let options = PoolOptions::new(windows.collect());
+            return match kind {
+                Adaptive::Mean => self.avg_pool(&options),
+                Adaptive::Max => self.max_pool(&options),
+            };
+        }
+        let dtype = self.dtype();
+        let wide = if kind == Adaptive::Mean { dtype.widened() } else { dtype };
+        let mut x = self.astype(wide)?;
+        for (i, &want) in sizes.iter().enumerate() {
+            if shape[lead + i] != want {
+                x = adaptive_axis(&x, lead + i, want, kind)?;
+            }
+        }
+        x.astype(dtype)
+    }
+
+    /// Means of windows of the last axes, so placed that the result has the given sizes. Integers
+    /// become f32.
+    ///
+    /// Errors: a shape error for empty axes or sizes of zero.
+    #[track_caller]
+    pub fn adaptive_avg_pool(&self, sizes: &[usize]) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        x.adaptive("adaptive_avg_pool", sizes, Adaptive::Mean)
+    }
+
+    /// Largest elements of windows of the last axes, so placed that the result has the given
+    /// sizes.
+    ///
+    /// Errors: as [`Tensor::adaptive_avg_pool`].
+    #[track_caller]
+    pub fn adaptive_max_pool(&self, sizes: &[usize]) -> Result<Tensor> {
+        self.adaptive("adaptive_max_pool", sizes, Adaptive::Max)
+    }
+}

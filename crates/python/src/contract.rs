@@ -1,0 +1,177 @@
+//! Sums of products: einsum and its relatives.
+
+use crate::args::{Axes, TensorArg};
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, out};
+use crate::location;
+use girih::{Optimize, Shape, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyString, PyTuple};
+
+/// Subscripts and operands as written: a string and tensors, or tensors each followed by a list of
+/// integers (and `...`), and perhaps such a list for the output.
+fn summation(args: &Bound<'_, PyTuple>) -> PyResult<(String, Vec<Tensor>)> {
+    let Ok(first) = args.get_item(0) else {
+        return Err(invalid("einsum: give subscripts and operands"));
+    };
+    if let Ok(text) = first.cast::<PyString>() {
+        let operands = args.iter().skip(1).map(|t| t.extract::<TensorArg>().map(|t| t.0));
+        return Ok((text.to_string(), operands.collect::<PyResult<_>>()?));
+    }
+    let mut terms = Vec::new();
+    let mut operands = Vec::new();
+    for pair in args.iter().collect::<Vec<_>>().chunks(2) {
+        match pair {
+            [operand, labels] => {
+                operands.push(operand.extract::<TensorArg>()?.0);
+                terms.push(letters(labels)?);
+            }
+            [output] => {
+                return Ok((format!("{}->{}", terms.join(","), letters(output)?), operands));
+            }
+            _ => {}
+        }
+    }
+    Ok((terms.join(","), operands))
+}
+
+/// Labels given as integers, as letters in the same order.
+fn letters(labels: &Bound<'_, PyAny>) -> PyResult<String> {
+    let mut text = String::new();
+    for label in labels.try_iter()? {
+        let label = label?;
+        if label.is_instance_of::<PyEllipsis>() {
+            text.push_str("...");
+            continue;
+        }
+        let letter = match label.is_instance_of::<PyInt>() {
+            true => label.extract::<u32>().ok().and_then(letter),
+            false => None,
+        };
+        text.push(letter.ok_or_else(|| {
+            invalid(format!("einsum: labels are integers from 0 to 51 or ..., got {label}"))
+        })?);
+    }
+    Ok(text)
+}
+
+fn letter(i: u32) -> Option<char> {
+    match i {
+        0..26 => char::from_u32('A' as u32 + i),
+        26..52 => char::from_u32('a' as u32 + i - 26),
+        _ => None,
+    }
+}
+
+fn strategy(optimize: Option<&Bound<'_, PyAny>>) -> PyResult<Optimize> {
+    let Some(optimize) = optimize else { return Ok(Optimize::Auto) };
+    if let Ok(on) = optimize.cast::<PyBool>() {
+        return Ok(if on.is_true() { Optimize::Auto } else { Optimize::No });
+    }
+    match optimize.extract::<String>().unwrap_or_default().as_str() {
+        "auto" => Ok(Optimize::Auto),
+        "optimal" => Ok(Optimize::Optimal),
+        "greedy" => Ok(Optimize::Greedy),
+        _ => Err(invalid(format!(
+            "einsum: optimize is a bool, 'auto', 'optimal' or 'greedy', got {optimize}"
+        ))),
+    }
+}
+
+/// Products of operands summed over the labels that the output does not name: ``einsum("ij,jk->ik",
+/// a, b)``, or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. ``...`` stands for axes that broadcast.
+/// The order of contractions is the cheapest for few operands, found greedily for many
+/// (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see einsum_path.
+#[pyfunction]
+#[pyo3(signature = (*operands, optimize=None))]
+fn einsum(operands: &Bound<'_, PyTuple>, optimize: Option<&Bound<'_, PyAny>>) -> Out {
+    location::enter(operands.py());
+    let (subscripts, tensors) = summation(operands)?;
+    let refs: Vec<&Tensor> = tensors.iter().collect();
+    out(girih::einsum(&subscripts, &refs, strategy(optimize)?))
+}
+
+/// The order of contractions that einsum takes: positions among the operands that are left, the
+/// result going to the end, and a description of the cost. Returns: tuple[list[tuple[int, ...]],
+/// str].
+#[pyfunction]
+#[pyo3(signature = (*operands, optimize=None))]
+fn einsum_path<'py>(
+    operands: &Bound<'py, PyTuple>,
+    optimize: Option<&Bound<'py, PyAny>>,
+) -> PyResult<(Vec<Bound<'py, PyTuple>>, String)> {
+    location::enter(operands.py());
+    let (subscripts, tensors) = summation(operands)?;
+    let shapes: Vec<Shape> = tensors.iter().map(Tensor::shape).collect();
+    let path = girih::einsum_path(&subscripts, &shapes, strategy(optimize)?).py()?;
+    let step = |s: &girih::PathStep| PyTuple::new(operands.py(), &s.operands);
+    let steps = path.steps.iter().map(step).collect::<PyResult<Vec<_>>>()?;
+    Ok((steps, path.to_string()))
+}
+
+/// Sums of products over the last n axes of x1 and the first n of x2 (two by default), or over the
+/// axes of two lists. Shapes: the other axes of x1, then those of x2.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, /, axes=None))]
+fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'_, PyAny>>) -> Out {
+    location::enter(py);
+    let count = match axes {
+        None => Some(2),
+        Some(axes) => axes.extract::<i64>().ok(),
+    };
+    let (left, right) = match (count, axes) {
+        (Some(n), _) => {
+            let most = x1.0.rank().min(x2.0.rank()) as i64;
+            if !(0..=most).contains(&n) {
+                return Err(invalid(format!(
+                    "tensordot: {n} axes cannot be summed, the operands have {} and {}",
+                    x1.0.rank(),
+                    x2.0.rank()
+                )));
+            }
+            ((-n..0).collect::<Vec<_>>(), (0..n).collect())
+        }
+        (None, Some(axes)) => {
+            let pair: (Axes, Axes) = axes.extract().map_err(|_| {
+                invalid(format!("tensordot: axes is a number or two lists of axes, got {axes}"))
+            })?;
+            let list = |axes: &Axes| axes.as_slice().unwrap_or_default().to_vec();
+            (list(&pair.0), list(&pair.1))
+        }
+        (None, None) => unreachable!("no axes mean two"),
+    };
+    out(x1.0.tensordot(&x2.0, (&left, &right)))
+}
+
+macro_rules! products {
+    ($($name:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (x1, x2, /))]
+        fn $name(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
+            location::enter(py);
+            out(x1.0.$name(&x2.0))
+        })*
+
+        fn register_products(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+products! {
+    outer "Products of all elements of x1 with all of x2, flattened. Shapes: [n] and [m] -> [n, m].",
+    inner "Sums of products over the last axes of both; the product if one is a scalar.",
+    dot "NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last axis of x1 and the second-last of x2.",
+    vdot "The sum of products of all elements, flattened.",
+    kron "The Kronecker product: a block x2 for each element of x1.",
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_products(m)?;
+    m.add_function(wrap_pyfunction!(einsum, m)?)?;
+    m.add_function(wrap_pyfunction!(einsum_path, m)?)?;
+    m.add_function(wrap_pyfunction!(tensordot, m)?)
+}

@@ -1,0 +1,783 @@
+//! Functions of neural networks: convolutions, poolings, norms, attention, activations, losses.
+
+use crate::args::{Axes, SizesArg, TensorArg};
+use crate::errors::invalid;
+use crate::functions::{Out, out};
+use crate::location;
+use girih::losses::{self, ClassOptions, Reduction, Triplet};
+use girih::{ConvOptions, Interpolation, Padding, PoolOptions, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// Padding as users write it: one width, widths per axis, pairs per axis, or a name.
+struct PaddingArg(Padding);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PaddingArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(name) = object.cast::<PyString>() {
+            return match name.to_string().to_lowercase().as_str() {
+                "same" => Ok(PaddingArg(Padding::Same)),
+                "valid" => Ok(PaddingArg(Padding::Valid)),
+                other => {
+                    Err(invalid(format!("padding is 'same', 'valid' or widths, got '{other}'")))
+                }
+            };
+        }
+        if let Ok(SizesArg(widths)) = object.extract::<SizesArg>() {
+            return Ok(PaddingArg(Padding::Explicit(widths.iter().map(|&w| (w, w)).collect())));
+        }
+        object.extract::<Vec<(usize, usize)>>().map(|p| PaddingArg(Padding::Explicit(p))).map_err(
+            |_| {
+                let found = object.repr().map(|r| r.to_string()).unwrap_or_default();
+                invalid(format!(
+                    "padding is 'same', 'valid', one width, one per axis, or a pair (before, \
+                     after) per axis, none negative; got {found}"
+                ))
+            },
+        )
+    }
+}
+
+/// Lists of sizes for exactly `n` axes.
+fn exactly(op: &str, what: &str, sizes: SizesArg, n: usize) -> PyResult<Vec<usize>> {
+    match sizes.0.len() {
+        1 => Ok(vec![sizes.0[0]; n]),
+        len if len == n => Ok(sizes.0),
+        len => Err(invalid(format!("{op}: {what} has {len} entries, expected one or {n}"))),
+    }
+}
+
+fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
+    if weight.rank() == n + 2 {
+        return Ok(());
+    }
+    let reason = format!("the kernel must have {} axes, got {}", n + 2, weight.rank());
+    let shape = weight.shape();
+    Err(crate::errors::raise(girih::ir::Error::InvalidShape { op, shape, reason }.into()))
+}
+
+macro_rules! convolutions {
+    ($($name:ident $transpose:ident $n:literal $doc:literal $transpose_doc:literal;)*) => {
+        $(
+        #[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (
+            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+            dilation=SizesArg::one(1), groups=1
+        ))]
+        #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+        fn $name(
+            py: Python<'_>,
+            x: TensorArg,
+            weight: TensorArg,
+            bias: Option<TensorArg>,
+            stride: SizesArg,
+            padding: PaddingArg,
+            dilation: SizesArg,
+            groups: usize,
+        ) -> Out {
+            location::enter(py);
+            kernel_rank(stringify!($name), &weight.0, $n)?;
+            let options = ConvOptions {
+                stride: stride.0,
+                padding: padding.0,
+                dilation: dilation.0,
+                groups,
+                ..ConvOptions::default()
+            };
+            out(x.0.conv(&weight.0, bias.as_ref().map(|b| &b.0), &options))
+        }
+
+        #[doc = $transpose_doc]
+        #[pyfunction]
+        #[pyo3(signature = (
+            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+            output_padding=SizesArg::one(0), groups=1, dilation=SizesArg::one(1)
+        ))]
+        #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+        fn $transpose(
+            py: Python<'_>,
+            x: TensorArg,
+            weight: TensorArg,
+            bias: Option<TensorArg>,
+            stride: SizesArg,
+            padding: PaddingArg,
+            output_padding: SizesArg,
+            groups: usize,
+            dilation: SizesArg,
+        ) -> Out {
+            location::enter(py);
+            kernel_rank(stringify!($transpose), &weight.0, $n)?;
+            let options = ConvOptions {
+                stride: stride.0,
+                padding: padding.0,
+                dilation: dilation.0,
+                groups,
+                output_padding: output_padding.0,
+            };
+            out(x.0.conv_transpose(&weight.0, bias.as_ref().map(|b| &b.0), &options))
+        }
+        )*
+
+        fn register_convolutions(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;
+            m.add_function(wrap_pyfunction!($transpose, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+convolutions! {
+    conv1d conv_transpose1d 1
+        "Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k], bias [out]; the batch axis may be missing."
+        "The transpose of conv1d as a map of x. Shapes: x [batch, in, n], weight [in, out / groups, k], bias [out].";
+    conv2d conv_transpose2d 2
+        "Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh, kw], bias [out]; the batch axis may be missing."
+        "The transpose of conv2d as a map of x. Shapes: x [batch, in, h, w], weight [in, out / groups, kh, kw], bias [out].";
+    conv3d conv_transpose3d 3
+        "Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups, kd, kh, kw], bias [out]; the batch axis may be missing."
+        "The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out / groups, kd, kh, kw], bias [out].";
+}
+
+macro_rules! poolings {
+    ($($n:literal $max:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident
+        $axes:literal;)*) => {
+        $(
+        #[doc = concat!("Largest element of each window of the last ", $axes, "; NaN wins, padding never does. The stride is the window's size unless given.")]
+        #[pyfunction]
+        #[pyo3(signature = (
+            x, kernel_size, stride=None, padding=PaddingArg(Padding::Valid),
+            dilation=SizesArg::one(1), ceil_mode=false
+        ))]
+        fn $max(
+            py: Python<'_>,
+            x: TensorArg,
+            kernel_size: SizesArg,
+            stride: Option<SizesArg>,
+            padding: PaddingArg,
+            dilation: SizesArg,
+            ceil_mode: bool,
+        ) -> Out {
+            location::enter(py);
+            let options = PoolOptions {
+                stride: stride.map(|s| s.0),
+                padding: padding.0,
+                dilation: dilation.0,
+                ceil_mode,
+                ..PoolOptions::new(exactly(stringify!($max), "kernel_size", kernel_size, $n)?)
+            };
+            out(x.0.max_pool(&options))
+        }
+
+        #[doc = concat!("Mean of each window of the last ", $axes, "; padding counts unless told not to. The stride is the window's size unless given.")]
+        #[pyfunction]
+        #[pyo3(signature = (
+            x, kernel_size, stride=None, padding=PaddingArg(Padding::Valid), ceil_mode=false,
+            count_include_pad=true
+        ))]
+        fn $avg(
+            py: Python<'_>,
+            x: TensorArg,
+            kernel_size: SizesArg,
+            stride: Option<SizesArg>,
+            padding: PaddingArg,
+            ceil_mode: bool,
+            count_include_pad: bool,
+        ) -> Out {
+            location::enter(py);
+            let options = PoolOptions {
+                stride: stride.map(|s| s.0),
+                padding: padding.0,
+                ceil_mode,
+                count_include_pad,
+                ..PoolOptions::new(exactly(stringify!($avg), "kernel_size", kernel_size, $n)?)
+            };
+            out(x.0.avg_pool(&options))
+        }
+
+        #[doc = concat!("``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last ", $axes, ".")]
+        #[pyfunction]
+        #[pyo3(signature = (x, norm_type, kernel_size, stride=None))]
+        fn $lp(
+            py: Python<'_>,
+            x: TensorArg,
+            norm_type: f64,
+            kernel_size: SizesArg,
+            stride: Option<SizesArg>,
+        ) -> Out {
+            location::enter(py);
+            let options = PoolOptions {
+                stride: stride.map(|s| s.0),
+                ..PoolOptions::new(exactly(stringify!($lp), "kernel_size", kernel_size, $n)?)
+            };
+            out(x.0.lp_pool(norm_type, &options))
+        }
+
+        #[doc = concat!("Means of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
+        #[pyfunction]
+        fn $adaptive_avg(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
+            location::enter(py);
+            let sizes = exactly(stringify!($adaptive_avg), "output_size", output_size, $n)?;
+            out(x.0.adaptive_avg_pool(&sizes))
+        }
+
+        #[doc = concat!("Largest elements of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
+        #[pyfunction]
+        fn $adaptive_max(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
+            location::enter(py);
+            let sizes = exactly(stringify!($adaptive_max), "output_size", output_size, $n)?;
+            out(x.0.adaptive_max_pool(&sizes))
+        }
+        )*
+
+        fn register_poolings(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($max, m)?)?;
+            m.add_function(wrap_pyfunction!($avg, m)?)?;
+            m.add_function(wrap_pyfunction!($lp, m)?)?;
+            m.add_function(wrap_pyfunction!($adaptive_avg, m)?)?;
+            m.add_function(wrap_pyfunction!($adaptive_max, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+poolings! {
+    1 max_pool1d avg_pool1d lp_pool1d adaptive_avg_pool1d adaptive_max_pool1d "axis";
+    2 max_pool2d avg_pool2d lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d "two axes";
+    3 max_pool3d avg_pool3d lp_pool3d adaptive_avg_pool3d adaptive_max_pool3d "three axes";
+}
+
+/// Windows over the last axes as new axes behind their positions: [..., n] -> [..., count, size]. A
+/// view.
+#[pyfunction]
+#[pyo3(signature = (x, kernel_size, stride=SizesArg::one(1), dilation=SizesArg::one(1)))]
+fn windows(
+    py: Python<'_>,
+    x: TensorArg,
+    kernel_size: SizesArg,
+    stride: SizesArg,
+    dilation: SizesArg,
+) -> Out {
+    location::enter(py);
+    out(x.0.windows(&kernel_size.0, &stride.0, &dilation.0))
+}
+
+fn columns(stride: SizesArg, padding: PaddingArg, dilation: SizesArg) -> ConvOptions {
+    ConvOptions {
+        stride: stride.0,
+        padding: padding.0,
+        dilation: dilation.0,
+        ..ConvOptions::default()
+    }
+}
+
+/// The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to [batch,
+/// channels * kernel, positions], as many axes as kernel_size has entries.
+#[pyfunction]
+#[pyo3(signature = (
+    x, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+    stride=SizesArg::one(1)
+))]
+fn unfold(
+    py: Python<'_>,
+    x: TensorArg,
+    kernel_size: SizesArg,
+    dilation: SizesArg,
+    padding: PaddingArg,
+    stride: SizesArg,
+) -> Out {
+    location::enter(py);
+    let n = if kernel_size.0.len() == 1 {
+        x.0.rank().saturating_sub(2).max(1)
+    } else {
+        kernel_size.0.len()
+    };
+    let size = exactly("unfold", "kernel_size", kernel_size, n)?;
+    out(x.0.unfold(&size, &columns(stride, padding, dilation)))
+}
+
+/// The transpose of unfold: patches added up where they lie, to axes of the sizes output_size.
+#[pyfunction]
+#[pyo3(signature = (
+    x, output_size, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+    stride=SizesArg::one(1)
+))]
+fn fold(
+    py: Python<'_>,
+    x: TensorArg,
+    output_size: SizesArg,
+    kernel_size: SizesArg,
+    dilation: SizesArg,
+    padding: PaddingArg,
+    stride: SizesArg,
+) -> Out {
+    location::enter(py);
+    let n = output_size.0.len();
+    let size = exactly("fold", "kernel_size", kernel_size, n)?;
+    out(x.0.fold(&output_size.0, &size, &columns(stride, padding, dilation)))
+}
+
+/// Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
+/// "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
+/// align_corners the first and last elements keep their places.
+#[pyfunction]
+#[pyo3(signature = (x, size=None, scale_factor=None, mode="nearest", align_corners=false))]
+fn interpolate(
+    x: TensorArg,
+    size: Option<SizesArg>,
+    scale_factor: Option<&Bound<'_, PyAny>>,
+    mode: &str,
+    align_corners: bool,
+    py: Python<'_>,
+) -> Out {
+    location::enter(py);
+    let kind = match mode {
+        "nearest" => Interpolation::Nearest,
+        "nearest-exact" => Interpolation::NearestExact,
+        "linear" | "bilinear" | "trilinear" => Interpolation::Linear,
+        "cubic" | "bicubic" => Interpolation::Cubic,
+        "area" => Interpolation::Area,
+        other => {
+            return Err(invalid(format!(
+                "interpolate: mode is 'nearest', 'nearest-exact', 'linear', 'cubic' or 'area', got \
+                 '{other}'"
+            )));
+        }
+    };
+    let scales: Option<Vec<f64>> = match scale_factor {
+        None => None,
+        Some(one) if one.extract::<f64>().is_ok() => Some(vec![one.extract()?]),
+        Some(many) => Some(many.extract()?),
+    };
+    let shape = x.0.shape();
+    match (size, scales) {
+        (Some(size), None) => out(x.0.interpolate(&size.0, None, kind, align_corners)),
+        (None, Some(scales)) => {
+            if scales.iter().any(|s| !s.is_finite() || *s <= 0.0) {
+                return Err(invalid(format!(
+                    "interpolate: scale factors must be positive, got {scales:?}"
+                )));
+            }
+            let n = shape.rank().saturating_sub(2);
+            if scales.len() != 1 && scales.len() != n {
+                return Err(invalid(format!(
+                    "interpolate: {} scale factors for {n} spatial axes",
+                    scales.len()
+                )));
+            }
+            let scaled =
+                |i: usize| (shape[2 + i] as f64 * scales[i % scales.len()]).floor() as usize;
+            let sizes: Vec<usize> = (0..n).map(scaled).collect();
+            out(x.0.interpolate(&sizes, Some(&scales), kind, align_corners))
+        }
+        _ => Err(invalid("interpolate: give one of size and scale_factor")),
+    }
+}
+
+/// Channels (axis 1) normalised: by running_mean and running_var, or with training=True by this
+/// batch's own; then scaled and shifted.
+#[pyfunction]
+#[pyo3(signature = (
+    x, running_mean=None, running_var=None, weight=None, bias=None, training=false, eps=1e-5
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn batch_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    running_mean: Option<TensorArg>,
+    running_var: Option<TensorArg>,
+    weight: Option<TensorArg>,
+    bias: Option<TensorArg>,
+    training: bool,
+    eps: f64,
+) -> Out {
+    location::enter(py);
+    let statistics = match (training, &running_mean, &running_var) {
+        (true, ..) => None,
+        (false, Some(mean), Some(var)) => Some((&mean.0, &var.0)),
+        (false, ..) => {
+            return Err(invalid(
+                "batch_norm: give running_mean and running_var, or training=True for the batch's own",
+            ));
+        }
+    };
+    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
+    out(x.0.batch_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
+}
+
+/// Groups of channels (axis 1) of each batch entry normalised, then scaled and shifted by channel.
+#[pyfunction]
+#[pyo3(signature = (x, num_groups, weight=None, bias=None, eps=1e-5))]
+fn group_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    num_groups: usize,
+    weight: Option<TensorArg>,
+    bias: Option<TensorArg>,
+    eps: f64,
+) -> Out {
+    location::enter(py);
+    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
+    out(x.0.group_norm(num_groups, weight.as_ref(), bias.as_ref(), eps))
+}
+
+/// Each channel (axis 1) of each batch entry normalised over its spatial axes, then scaled and
+/// shifted.
+#[pyfunction]
+#[pyo3(signature = (x, weight=None, bias=None, eps=1e-5))]
+fn instance_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    weight: Option<TensorArg>,
+    bias: Option<TensorArg>,
+    eps: f64,
+) -> Out {
+    location::enter(py);
+    let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
+    out(x.0.instance_norm(weight.as_ref(), bias.as_ref(), eps))
+}
+
+/// Division by the root mean square over the last axes (their sizes), then scaling.
+#[pyfunction]
+#[pyo3(signature = (x, normalized_shape, weight=None, eps=1e-6))]
+fn rms_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    normalized_shape: crate::args::ShapeArg,
+    weight: Option<TensorArg>,
+    eps: f64,
+) -> Out {
+    location::enter(py);
+    let (shape, sizes) = (x.0.shape(), normalized_shape.shape("rms_norm")?);
+    if !shape.ends_with(&sizes) || sizes.rank() == 0 {
+        let reason = "the last axes of the first must have the normalized sizes".to_string();
+        let (op, lhs, rhs) = ("rms_norm", shape, sizes);
+        return Err(crate::errors::raise(
+            girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into(),
+        ));
+    }
+    out(x.0.rms_norm(sizes.rank(), weight.as_ref().map(|w| &w.0), eps))
+}
+
+/// ``softmax(query @ key.mT * scale + mask) @ value``. Shapes: query [..., heads, n, e], key [...,
+/// heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a run of
+/// the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen, or
+/// numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing gets
+/// zeros. The scale is 1 / sqrt(e) unless given.
+#[pyfunction]
+#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None))]
+fn scaled_dot_product_attention(
+    py: Python<'_>,
+    query: TensorArg,
+    key: TensorArg,
+    value: TensorArg,
+    mask: Option<TensorArg>,
+    is_causal: bool,
+    scale: Option<f64>,
+) -> Out {
+    location::enter(py);
+    let mask = mask.map(|m| m.0);
+    out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale))
+}
+
+macro_rules! activations {
+    ($($name:ident ($($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (x $(, $arg=$default)*))]
+        fn $name(py: Python<'_>, x: TensorArg $(, $arg: $ty)*) -> Out {
+            location::enter(py);
+            out(x.0.$name($($arg),*))
+        })*
+
+        fn register_activations(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+activations! {
+    elu(alpha: f64 = 1.0) "``x``, or ``alpha * (exp(x) - 1)`` where it is not positive.";
+    selu() "The exponential linear unit scaled to keep mean 0 and variance 1.";
+    celu(alpha: f64 = 1.0) "``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive.";
+    leaky_relu(negative_slope: f64 = 0.01) "``x``, or ``negative_slope * x`` where it is not positive.";
+    relu6() "``x`` limited to 0..6.";
+    hardtanh(min_val: f64 = -1.0, max_val: f64 = 1.0) "``x`` limited to min_val..max_val.";
+    hardsigmoid() "``(x + 3) / 6`` limited to 0..1.";
+    hardswish() "``x * hardsigmoid(x)``.";
+    mish() "``x * tanh(softplus(x))``.";
+    softsign() "``x / (1 + abs(x))``.";
+    tanhshrink() "``x - tanh(x)``.";
+    threshold(threshold: f64 = 0.0, value: f64 = 0.0) "``x`` where it is above the threshold, value elsewhere.";
+    hardshrink(lambd: f64 = 0.5) "``x``, or 0 where ``abs(x) <= lambd``.";
+    softshrink(lambd: f64 = 0.5) "``x`` moved toward 0 by lambd, 0 where that passes it.";
+}
+
+/// ``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
+#[pyfunction]
+fn prelu(py: Python<'_>, x: TensorArg, weight: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.prelu(&weight.0))
+}
+
+/// The first half of an axis, the last by default, times the logistic function of the second.
+#[pyfunction]
+#[pyo3(signature = (x, axis=None, *, dim=None))]
+fn glu(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    out(x.0.glu(crate::args::axis("glu", axis, dim, -1)?))
+}
+
+/// Softmax of the negative along an axis, the last by default.
+#[pyfunction]
+#[pyo3(signature = (x, axis=None, *, dim=None))]
+fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+    location::enter(py);
+    out(x.0.softmin(crate::args::axis("softmin", axis, dim, -1)?))
+}
+
+/// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with whole_channels
+/// draws once for each channel (axis 1) of each batch entry.
+#[pyfunction]
+#[pyo3(signature = (x, p=0.5, whole_channels=false))]
+fn dropout(py: Python<'_>, x: TensorArg, p: f64, whole_channels: bool) -> Out {
+    location::enter(py);
+    out(x.0.dropout(p, whole_channels))
+}
+
+/// Division by the p-norm along an axis, the norm at least eps.
+#[pyfunction]
+#[pyo3(signature = (x, p=2.0, axis=None, eps=1e-12, *, dim=None))]
+fn normalize(
+    py: Python<'_>,
+    x: TensorArg,
+    p: f64,
+    axis: Option<Axes>,
+    eps: f64,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    out(x.0.normalize(p, crate::args::axis("normalize", axis, dim, 1)?, eps))
+}
+
+/// The cosine of the angle between vectors along an axis, their norms at least eps.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, axis=None, eps=1e-8, *, dim=None))]
+fn cosine_similarity(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    axis: Option<Axes>,
+    eps: f64,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    out(x1.0.cosine_similarity(&x2.0, crate::args::axis("cosine_similarity", axis, dim, 1)?, eps))
+}
+
+/// The p-norm of ``x1 - x2 + eps`` along the last axis.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, p=2.0, eps=1e-6))]
+fn pairwise_distance(py: Python<'_>, x1: TensorArg, x2: TensorArg, p: f64, eps: f64) -> Out {
+    location::enter(py);
+    out(x1.0.pairwise_distance(&x2.0, p, eps))
+}
+
+fn reduction(op: &str, name: &str) -> PyResult<Reduction> {
+    match name {
+        "none" => Ok(Reduction::None),
+        "mean" => Ok(Reduction::Mean),
+        "sum" => Ok(Reduction::Sum),
+        other => {
+            Err(invalid(format!("{op}: reduction must be 'mean', 'sum' or 'none', got '{other}'")))
+        }
+    }
+}
+
+/// Losses of tensors and numbers, in this order, that `girih::losses` has under the same names.
+macro_rules! simple_losses {
+    ($($name:ident ($($tensor:ident),*; $($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = ($($tensor,)* $($arg=$default,)* reduction="mean"))]
+        #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+        fn $name(
+            py: Python<'_>, $($tensor: TensorArg,)* $($arg: $ty,)* reduction: &str
+        ) -> Out {
+            location::enter(py);
+            let reduction = self::reduction(stringify!($name), reduction)?;
+            out(losses::$name($(&$tensor.0,)* $($arg,)* reduction))
+        })*
+
+        fn register_losses(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+simple_losses! {
+    mse_loss(x, target;) "``(x - target)**2``. Shapes must be equal.";
+    l1_loss(x, target;) "``abs(x - target)``. Shapes must be equal.";
+    smooth_l1_loss(x, target; beta: f64 = 1.0)
+        "``d**2 / (2 * beta)`` where ``d = abs(x - target)`` is below beta, ``d - beta / 2`` elsewhere.";
+    huber_loss(x, target; delta: f64 = 1.0)
+        "``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)`` elsewhere.";
+    kl_div(x, target; log_target: bool = false)
+        "``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target.";
+    hinge_loss(x, target; margin: f64 = 1.0) "``max(0, margin - x * target)``, targets -1 and 1.";
+    hinge_embedding_loss(x, target; margin: f64 = 1.0)
+        "``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.";
+    margin_ranking_loss(x1, x2, target; margin: f64 = 0.0)
+        "``max(0, -target * (x1 - x2) + margin)``, targets -1 and 1.";
+    soft_margin_loss(x, target;) "``log(1 + exp(-x * target))``, targets -1 and 1.";
+    cosine_embedding_loss(x1, x2, target; margin: f64 = 0.0)
+        "``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1; vectors on the last axis.";
+    poisson_nll_loss(x, target; log_input: bool = true, full: bool = false, eps: f64 = 1e-8)
+        "``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full Stirling's term.";
+    gaussian_nll_loss(x, target, var; full: bool = false, eps: f64 = 1e-6)
+        "``(log(var) + (x - target)**2 / var) / 2``, variances at least eps; with full the constant too.";
+}
+
+/// ``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last axis;
+/// with swap the positive's distance from the negative counts if that is smaller.
+#[pyfunction]
+#[pyo3(signature = (
+    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=false, reduction="mean"
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn triplet_margin_loss(
+    py: Python<'_>,
+    anchor: TensorArg,
+    positive: TensorArg,
+    negative: TensorArg,
+    margin: f64,
+    p: f64,
+    eps: f64,
+    swap: bool,
+    reduction: &str,
+) -> Out {
+    location::enter(py);
+    let reduction = self::reduction("triplet_margin_loss", reduction)?;
+    let options = Triplet { margin, p, eps, swap };
+    out(losses::triplet_margin_loss(&anchor.0, &positive.0, &negative.0, options, reduction))
+}
+
+/// ``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, logarithms at least -100.
+#[pyfunction]
+#[pyo3(signature = (x, target, weight=None, reduction="mean"))]
+fn binary_cross_entropy(
+    py: Python<'_>,
+    x: TensorArg,
+    target: TensorArg,
+    weight: Option<TensorArg>,
+    reduction: &str,
+) -> Out {
+    location::enter(py);
+    let reduction = self::reduction("binary_cross_entropy", reduction)?;
+    let weight = weight.map(|w| w.0);
+    out(losses::binary_cross_entropy(&x.0, &target.0, weight.as_ref(), reduction))
+}
+
+/// binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
+#[pyfunction]
+#[pyo3(signature = (x, target, weight=None, reduction="mean", pos_weight=None))]
+fn binary_cross_entropy_with_logits(
+    py: Python<'_>,
+    x: TensorArg,
+    target: TensorArg,
+    weight: Option<TensorArg>,
+    reduction: &str,
+    pos_weight: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let reduction = self::reduction("binary_cross_entropy_with_logits", reduction)?;
+    let (weight, positive) = (weight.map(|w| w.0), pos_weight.map(|w| w.0));
+    out(losses::binary_cross_entropy_with_logits(
+        &x.0,
+        &target.0,
+        weight.as_ref(),
+        positive.as_ref(),
+        reduction,
+    ))
+}
+
+/// Minus the log-probability at each label; weight has one entry per class, labels equal to
+/// ignore_index do not count. Classes are on the last axis unless told otherwise.
+#[pyfunction]
+#[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=None, reduction="mean", axis=None, *, dim=None))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn nll_loss(
+    py: Python<'_>,
+    log_probabilities: TensorArg,
+    labels: TensorArg,
+    weight: Option<TensorArg>,
+    ignore_index: Option<i64>,
+    reduction: &str,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    let reduction = self::reduction("nll_loss", reduction)?;
+    let weight = weight.map(|w| w.0);
+    let options = ClassOptions {
+        axis: crate::args::axis("nll_loss", axis, dim, -1)?,
+        weight: weight.as_ref(),
+        ignore_index,
+        ..ClassOptions::default()
+    };
+    out(losses::nll_loss(&log_probabilities.0, &labels.0, options, reduction))
+}
+
+/// The cross entropy of softmax of logits with labels: class indices, or probabilities of the
+/// logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
+/// label_smoothing gives a share to all classes. Classes are on the last axis unless told otherwise.
+#[pyfunction]
+#[pyo3(signature = (
+    logits, labels, reduction="mean", *, weight=None, ignore_index=None, label_smoothing=0.0,
+    axis=None, dim=None
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn cross_entropy(
+    py: Python<'_>,
+    logits: TensorArg,
+    labels: TensorArg,
+    reduction: &str,
+    weight: Option<TensorArg>,
+    ignore_index: Option<i64>,
+    label_smoothing: f64,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    let reduction = self::reduction("cross_entropy", reduction)?;
+    let weight = weight.map(|w| w.0);
+    let options = ClassOptions {
+        axis: crate::args::axis("cross_entropy", axis, dim, -1)?,
+        weight: weight.as_ref(),
+        ignore_index,
+        label_smoothing,
+    };
+    out(losses::cross_entropy(&logits.0, &labels.0, options, reduction))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_convolutions(m)?;
+    register_poolings(m)?;
+    register_activations(m)?;
+    register_losses(m)?;
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        windows unfold fold interpolate batch_norm group_norm instance_norm rms_norm
+        scaled_dot_product_attention prelu glu softmin dropout normalize cosine_similarity
+        pairwise_distance triplet_margin_loss binary_cross_entropy
+        binary_cross_entropy_with_logits nll_loss cross_entropy
+    }
+    Ok(())
+}
