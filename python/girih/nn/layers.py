@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _girih
-from ..errors import InvalidArgumentError
+from ..errors import AxisError, InvalidArgumentError
 from . import init
 from .module import Module, Parameter
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = [
     "GELU",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
     "Flatten",
     "LayerNorm",
@@ -130,15 +134,41 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-class Flatten(Module):
-    """Makes one axis of the axes from ``start_axis`` on."""
+class _ChannelDropout(Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        if not self.training or self.p == 0.0:
+            return x
+        return _girih.dropout(x, self.p, whole_channels=True)
 
-    def __init__(self, start_axis: int = 1) -> None:
-        self.start_axis = start_axis
+
+class Dropout1d(_ChannelDropout):
+    """Dropout of whole channels of ``[batch, channels, n]``: Tompson et al. 2015."""
+
+
+class Dropout2d(_ChannelDropout):
+    """Dropout of whole channels of ``[batch, channels, h, w]``."""
+
+
+class Dropout3d(_ChannelDropout):
+    """Dropout of whole channels of ``[batch, channels, d, h, w]``."""
+
+
+class Flatten(Module):
+    """Makes one axis of the axes from ``start_axis`` to ``end_axis``."""
+
+    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
+        self.start_axis, self.end_axis = start_axis, end_axis
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return x.reshape((*x.shape[: self.start_axis], -1))
+        start, end = (a + x.ndim if a < 0 else a for a in (self.start_axis, self.end_axis))
+        if not 0 <= start <= end < x.ndim:
+            raise AxisError(
+                f"Flatten: axes {self.start_axis} to {self.end_axis} are no range of axes of shape "
+                f"{list(x.shape)}"
+            )
+        return x.reshape((*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 class Embedding(Module):

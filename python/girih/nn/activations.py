@@ -1,0 +1,255 @@
+"""Activation functions as modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import _girih
+from . import init
+from .module import Module, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._girih import DType, Tensor
+
+__all__ = [
+    "CELU",
+    "ELU",
+    "GLU",
+    "SELU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "PReLU",
+    "ReLU6",
+    "Softmax",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanhshrink",
+    "Threshold",
+]
+
+
+class _Activation(Module):
+    """A function of one tensor, with the options the module holds."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return type(self).function(x, **self.options)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+class ELU(_Activation):
+    """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
+
+    function = staticmethod(_girih.elu)
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__(alpha=alpha)
+
+
+class SELU(_Activation):
+    """The exponential linear unit scaled to keep mean 0 and variance 1."""
+
+    function = staticmethod(_girih.selu)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class CELU(_Activation):
+    """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
+
+    function = staticmethod(_girih.celu)
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__(alpha=alpha)
+
+
+class LeakyReLU(_Activation):
+    """``x``, or ``negative_slope * x`` where it is not positive."""
+
+    function = staticmethod(_girih.leaky_relu)
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__(negative_slope=negative_slope)
+
+
+class ReLU6(_Activation):
+    """``x`` limited to ``0..6``."""
+
+    function = staticmethod(_girih.relu6)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Hardtanh(_Activation):
+    """``x`` limited to ``min_val..max_val``."""
+
+    function = staticmethod(_girih.hardtanh)
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        super().__init__(min_val=min_val, max_val=max_val)
+
+
+class Hardsigmoid(_Activation):
+    """``(x + 3) / 6`` limited to ``0..1``."""
+
+    function = staticmethod(_girih.hardsigmoid)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Hardswish(_Activation):
+    """``x * hardsigmoid(x)``."""
+
+    function = staticmethod(_girih.hardswish)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Mish(_Activation):
+    """``x * tanh(softplus(x))``."""
+
+    function = staticmethod(_girih.mish)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Softplus(_Activation):
+    """``log(1 + exp(x))``."""
+
+    function = staticmethod(_girih.softplus)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Softsign(_Activation):
+    """``x / (1 + |x|)``."""
+
+    function = staticmethod(_girih.softsign)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Tanhshrink(_Activation):
+    """``x - tanh(x)``."""
+
+    function = staticmethod(_girih.tanhshrink)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class LogSigmoid(_Activation):
+    """``log(sigmoid(x))``, without overflow."""
+
+    function = staticmethod(_girih.log_sigmoid)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Threshold(_Activation):
+    """``x`` where it is above the threshold, ``value`` elsewhere."""
+
+    function = staticmethod(_girih.threshold)
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__(threshold=threshold, value=value)
+
+
+class Hardshrink(_Activation):
+    """``x``, or 0 where ``|x| <= lambd``."""
+
+    function = staticmethod(_girih.hardshrink)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class Softshrink(_Activation):
+    """``x`` moved toward 0 by ``lambd``, 0 where that passes it."""
+
+    function = staticmethod(_girih.softshrink)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
+
+
+class GLU(_Activation):
+    """The first half of an axis times the logistic function of the second."""
+
+    function = staticmethod(_girih.glu)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class Softmax(_Activation):
+    """Exponentials normalised to sum to one along an axis."""
+
+    function = staticmethod(_girih.softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class Softmin(_Activation):
+    """Softmax of the negative along an axis."""
+
+    function = staticmethod(_girih.softmin)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class LogSoftmax(_Activation):
+    """Logarithm of softmax along an axis."""
+
+    function = staticmethod(_girih.log_softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class PReLU(Module):
+    """``x``, or ``weight * x`` where it is not positive, with learnt weights: one, or one for each
+    of ``num_parameters`` channels (axis 1)."""
+
+    weight: Tensor
+
+    def __init__(
+        self, num_parameters: int = 1, initial: float = 0.25, dtype: DType | None = None
+    ) -> None:
+        self.weight = Parameter(init.constant((num_parameters,), initial, dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.prelu(x, self.weight)
+
+    def extra_repr(self) -> str:
+        """How many weights."""
+        return str(self.weight.shape[0])

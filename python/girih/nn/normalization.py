@@ -1,0 +1,233 @@
+"""Normalisations as modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from .. import _girih
+from ..errors import InvalidArgumentError, ShapeError
+from . import init
+from .module import Module, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._girih import DType, Tensor
+
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "RMSNorm",
+]
+
+
+class _ByChannel(Module):
+    """Scale and shift per channel (axis 1)."""
+
+    ranks: ClassVar[tuple[int, ...]] = ()
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def _affine(self, channels: int, affine: bool, dtype: DType | None) -> None:
+        self.weight = Parameter(init.ones((channels,), dtype)) if affine else None
+        self.bias = Parameter(init.zeros((channels,), dtype)) if affine else None
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim not in self.ranks:
+            raise ShapeError(
+                f"{type(self).__name__}: expected {' or '.join(map(str, self.ranks))} axes, "
+                f"[batch, channels, ...], got shape {list(x.shape)}"
+            )
+
+
+class _BatchNorm(_ByChannel):
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self._affine(num_features, affine, dtype)
+        tracked = track_running_stats
+        self.running_mean = init.zeros((num_features,), dtype) if tracked else None
+        self.running_var = init.ones((num_features,), dtype) if tracked else None
+        self.num_batches_tracked = _girih.zeros([], dtype=_girih.int64) if tracked else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; in training mode the running statistics move on."""
+        self._check(x)
+        own = self.training or self.running_mean is None
+        if self.training:
+            self._track(x)
+        return _girih.batch_norm(
+            x,
+            None if own else self.running_mean,
+            None if own else self.running_var,
+            self.weight,
+            self.bias,
+            training=own,
+            eps=self.eps,
+        )
+
+    def _track(self, x: Tensor) -> None:
+        mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
+        if mean is None or var is None or count is None:
+            return
+        axes = [a for a in range(x.ndim) if a != 1]
+        elements = x.size // x.shape[1] if x.shape[1] else 0
+        if elements < 2:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: a batch of shape {list(x.shape)} has {elements} element "
+                "per channel, too few for statistics; use a larger batch, or eval()"
+            )
+        wide = _girih.stop_gradient(x).astype(mean.dtype)
+        self.num_batches_tracked = count + 1
+        rate = self.momentum
+        share = 1.0 / self.num_batches_tracked.astype(mean.dtype) if rate is None else rate
+        self.running_mean = mean + (wide.mean(axes) - mean) * share
+        self.running_var = var + (wide.var(axes, correction=1) - var) * share
+
+    def extra_repr(self) -> str:
+        """Sizes and rates."""
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Each channel normalised over the batch, then scaled and shifted: Ioffe and Szegedy 2015.
+
+    In training mode mean and variance are the batch's, and running averages of them (buffers)
+    move towards them by ``momentum`` (by their plain average with ``momentum=None``); in evaluation
+    mode the running averages normalise.
+
+    Shapes: x ``[batch, channels]`` or ``[batch, channels, n]``.
+
+    Raises:
+        InvalidArgumentError: In training mode, a batch with one element per channel.
+        ShapeError: Another number of axes or channels.
+    """
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Like :class:`BatchNorm1d`, of ``[batch, channels, h, w]``."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Like :class:`BatchNorm1d`, of ``[batch, channels, d, h, w]``."""
+
+    ranks = (5,)
+
+
+class _InstanceNorm(_ByChannel):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        affine: bool = False,
+        dtype: DType | None = None,
+    ) -> None:
+        self.num_features, self.eps = num_features, eps
+        self._affine(num_features, affine, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        self._check(x)
+        return _girih.instance_norm(x, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{self.num_features}, eps={self.eps}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Each channel of each batch entry normalised over its spatial axis: Ulyanov et al. 2016."""
+
+    ranks = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Like :class:`InstanceNorm1d`, of ``[batch, channels, h, w]``."""
+
+    ranks = (4,)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Like :class:`InstanceNorm1d`, of ``[batch, channels, d, h, w]``."""
+
+    ranks = (5,)
+
+
+class GroupNorm(_ByChannel):
+    """Groups of channels of each batch entry normalised, then scaled and shifted by channel: Wu
+    and He 2018. Shapes: x ``[batch, num_channels, ...]``.
+
+    Raises:
+        InvalidArgumentError: The groups do not divide the channels.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise InvalidArgumentError(
+                f"GroupNorm: {num_groups} groups do not divide {num_channels} channels"
+            )
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self._affine(num_channels, affine, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return _girih.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """Division by the root mean square over the last axes, then scaling: Zhang and Sennrich 2019.
+
+    Shapes: x ``[..., *normalized_shape]``, weight ``normalized_shape``.
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-6,
+        affine: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape, self.eps = tuple(sizes), eps
+        self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        return _girih.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{list(self.normalized_shape)}, eps={self.eps}"
