@@ -983,14 +983,6 @@ def acos(x: _TensorLike, /) -> Tensor:
     """The inverse cosine."""
 def acosh(x: _TensorLike, /) -> Tensor:
     """The inverse hyperbolic cosine."""
-def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The sum."""
-def abs(x: _TensorLike) -> Tensor:
-    """Absolute value. Integers wrap at their smallest value."""
-def acos(x: _TensorLike) -> Tensor:
-    """Inverse cosine."""
-def acosh(x: _TensorLike) -> Tensor:
-    """Inverse hyperbolic cosine."""
 def adaptive_avg_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
     """Means of windows of the last axis, so placed that the result has the given sizes."""
 def adaptive_avg_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
@@ -1008,8 +1000,8 @@ def adaptive_max_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Ten
     """Largest elements of windows of the last three axes, so placed that the result has the given
     sizes.
     """
-def add(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Sum."""
+def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The sum."""
 def all(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1214,22 +1206,20 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
     """
-def bitwise_and(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in both. Dtypes: integers and bool."""
-def bitwise_not(x: _TensorLike) -> Tensor:
-    """Bits flipped. Dtypes: integers and bool."""
-def bitwise_or(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in either. Dtypes: integers and bool."""
-def bitwise_xor(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Bits set in one. Dtypes: integers and bool."""
+def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Logical and of bool, bitwise and of integers."""
+def bitwise_not(x: _TensorLike, /) -> Tensor:
+    """Logical not of bool, bits flipped of integers."""
+def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Logical or of bool, bitwise or of integers."""
+def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Exclusive or of bool, bitwise exclusive or of integers."""
 def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
-def ceil(x: _TensorLike) -> Tensor:
-    """Smallest integer not below each element. Integers are returned as they are."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 def clear_cache() -> None:
@@ -1283,6 +1273,7 @@ def count_nonzero(
     keepdim: bool | None = None,
 ) -> Tensor:
     """How many elements are not zero, over axes, all by default. Dtype: int64."""
+    """Tensors one after the other along an axis. Dtypes promote."""
 def conv1d(
     x: _TensorLike,
     weight: _TensorLike,
@@ -1358,10 +1349,10 @@ def conv_transpose3d(
     """The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out /
     groups, kd, kh, kw], bias [out].
     """
-def cos(x: _TensorLike) -> Tensor:
-    """Cosine."""
-def cosh(x: _TensorLike) -> Tensor:
-    """Hyperbolic cosine."""
+def cos(x: _TensorLike, /) -> Tensor:
+    """The cosine."""
+def cosh(x: _TensorLike, /) -> Tensor:
+    """The hyperbolic cosine."""
 def cosine_embedding_loss(
     a: _TensorLike,
     b: _TensorLike,
@@ -1526,10 +1517,10 @@ def einsum_path(
     """
 def elu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
-def equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a == b``. Dtype: bool."""
-def erf(x: _TensorLike) -> Tensor:
-    """Error function."""
+def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether both are equal. Dtype: bool."""
+def erf(x: _TensorLike, /) -> Tensor:
+    """The error function."""
 def eval_many(tensors: Sequence[_TensorLike]) -> None:
     """Computes tensors in one run."""
 def exp(x: _TensorLike, /) -> Tensor:
@@ -1575,10 +1566,6 @@ def floor(x: _TensorLike, /) -> Tensor:
     """The largest integer not above each element."""
 def floor_divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient rounded down; 0 for integer division by zero."""
-def floor(x: _TensorLike) -> Tensor:
-    """Largest integer not above each element. Integers are returned as they are."""
-def floor_divide(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Quotient rounded down."""
 def fold(
     x: _TensorLike,
     output_size: int | Sequence[int],
@@ -1740,7 +1727,7 @@ def interpolate(
     "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
     align_corners the first and last elements keep their places.
     """
-def isfinite(x: _TensorLike) -> Tensor:
+def isfinite(x: _TensorLike, /) -> Tensor:
     """Whether each element is neither NaN nor infinite. Dtype: bool."""
 def isin(x: _TensorLike, test: _TensorLike, /, *, invert: bool = False) -> Tensor:
     """Whether each element of x is among those of test; with invert, whether it is not. Dtype:
@@ -1775,16 +1762,12 @@ def layer_norm(
     """Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
     shifts.
     """
+def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
+    """``x``, or ``negative_slope * x`` where it is not positive."""
 def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at most the second. Dtype: bool."""
-def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
-    """``x``, or ``negative_slope * x`` where it is not positive."""
-def less(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a < b``. Dtype: bool."""
-def less_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a <= b``. Dtype: bool."""
 def line_plot(
     title: str,
     x_label: str,
@@ -1890,8 +1873,6 @@ def max(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
-def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The larger of two, NaN if either is."""
 def max_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -1925,8 +1906,8 @@ def max_pool3d(
     """Largest element of each window of the last three axes; NaN wins, padding never does. The
     stride is the window's size unless given.
     """
-def maximum(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Larger of two elements; NaN wins."""
+def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The larger of two, NaN if either is."""
 def mean(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1974,8 +1955,10 @@ def mse_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``(x - target)**2``. Shapes must be equal."""
-def multiply(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Product."""
+def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The product."""
+def negative(x: _TensorLike, /) -> Tensor:
+    """The negative; wraps for unsigned integers."""
 def nll_loss(
     log_probabilities: _TensorLike,
     labels: _TensorLike,
@@ -1998,8 +1981,8 @@ def normalize(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Division by the p-norm along an axis, the norm at least eps."""
-def not_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a != b``. Dtype: bool."""
+def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Whether they differ. Dtype: bool."""
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
     """One at each index along a new last axis, zero elsewhere; float32 by default."""
 def ones(
@@ -2056,8 +2039,6 @@ def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The first to the power of the second."""
-def power(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a ** b``."""
 def prelu(x: _TensorLike, weight: _TensorLike) -> Tensor:
     """``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
     """
@@ -2126,8 +2107,8 @@ def repeat(
     """
 def relu6(x: _TensorLike) -> Tensor:
     """``x`` limited to 0..6."""
-def remainder(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Remainder with the sign of the divisor."""
+def remainder(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The remainder of floor division, signed as the divisor."""
 def reset_peak_memory() -> None:
     """Measures peak memory anew from here."""
 def reshape(
@@ -2163,6 +2144,8 @@ def searchsorted(
     """Indices at which values keep a sorted vector in order: before equal elements, or behind them
     with side='right'. Dtype: int64.
     """
+def reshape(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
+    """The same elements under another shape; one size may be -1."""
 def rms_norm(
     x: _TensorLike,
     normalized_shape: int | Sequence[int],
@@ -2170,10 +2153,10 @@ def rms_norm(
     eps: float = 1e-06,
 ) -> Tensor:
     """Division by the root mean square over the last axes (their sizes), then scaling."""
-def round(x: _TensorLike) -> Tensor:
-    """Nearest integer, halves to even. Integers are returned as they are."""
-def rsqrt(x: _TensorLike) -> Tensor:
-    """``1 / sqrt(x)``."""
+def round(x: _TensorLike, /) -> Tensor:
+    """The nearest integer, halves to even."""
+def rsqrt(x: _TensorLike, /) -> Tensor:
+    """One over the square root."""
 def scaled_dot_product_attention(
     query: _TensorLike,
     key: Any,
@@ -2204,12 +2187,6 @@ def sin(x: _TensorLike, /) -> Tensor:
     """The sine."""
 def sinh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic sine."""
-def silu(x: _TensorLike) -> Tensor:
-    """``x * sigmoid(x)``."""
-def sin(x: _TensorLike) -> Tensor:
-    """Sine."""
-def sinh(x: _TensorLike) -> Tensor:
-    """Hyperbolic sine."""
 def smooth_l1_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -2232,7 +2209,6 @@ def softmax(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Exponentials normalised to sum to one along an axis, the last by default."""
-def softplus(x: _TensorLike, /) -> Tensor:
 def softmin(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2240,7 +2216,7 @@ def softmin(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Softmax of the negative along an axis, the last by default."""
-def softplus(x: _TensorLike) -> Tensor:
+def softplus(x: _TensorLike, /) -> Tensor:
     """``log(1 + exp(x))``, without overflow."""
 def sort(
     x: _TensorLike,
@@ -2332,10 +2308,6 @@ def tan(x: _TensorLike, /) -> Tensor:
     """The tangent."""
 def tanh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic tangent."""
-def tan(x: _TensorLike) -> Tensor:
-    """Tangent."""
-def tanh(x: _TensorLike) -> Tensor:
-    """Hyperbolic tangent."""
 def tanhshrink(x: _TensorLike) -> Tensor:
     """``x - tanh(x)``."""
 def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
@@ -2403,8 +2375,8 @@ def triplet_margin_loss(
     """``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last
     axis; with swap the positive's distance from the negative counts if that is smaller.
     """
-def trunc(x: _TensorLike) -> Tensor:
-    """Integer part. Integers are returned as they are."""
+def trunc(x: _TensorLike, /) -> Tensor:
+    """The integer part."""
 def unfold(
     x: _TensorLike,
     kernel_size: int | Sequence[int],

@@ -41,14 +41,14 @@ __all__ = [
 class _Activation(Module):
     """A function of one tensor, with the options the module holds."""
 
-    function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, **options: Any) -> None:
         self.options = options
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the function."""
-        return type(self).function(x, **self.options)
+        return type(self)._function(x, **self.options)
 
     def extra_repr(self) -> str:
         """The options."""
@@ -58,7 +58,7 @@ class _Activation(Module):
 class ELU(_Activation):
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
 
-    function = staticmethod(_girih.elu)
+    _function = staticmethod(_girih.elu)
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__(alpha=alpha)
@@ -67,7 +67,7 @@ class ELU(_Activation):
 class SELU(_Activation):
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
 
-    function = staticmethod(_girih.selu)
+    _function = staticmethod(_girih.selu)
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class SELU(_Activation):
 class CELU(_Activation):
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 
-    function = staticmethod(_girih.celu)
+    _function = staticmethod(_girih.celu)
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__(alpha=alpha)
@@ -85,7 +85,7 @@ class CELU(_Activation):
 class LeakyReLU(_Activation):
     """``x``, or ``negative_slope * x`` where it is not positive."""
 
-    function = staticmethod(_girih.leaky_relu)
+    _function = staticmethod(_girih.leaky_relu)
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__(negative_slope=negative_slope)
@@ -94,7 +94,7 @@ class LeakyReLU(_Activation):
 class ReLU6(_Activation):
     """``x`` limited to ``0..6``."""
 
-    function = staticmethod(_girih.relu6)
+    _function = staticmethod(_girih.relu6)
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class ReLU6(_Activation):
 class Hardtanh(_Activation):
     """``x`` limited to ``min_val..max_val``."""
 
-    function = staticmethod(_girih.hardtanh)
+    _function = staticmethod(_girih.hardtanh)
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__(min_val=min_val, max_val=max_val)
@@ -112,7 +112,7 @@ class Hardtanh(_Activation):
 class Hardsigmoid(_Activation):
     """``(x + 3) / 6`` limited to ``0..1``."""
 
-    function = staticmethod(_girih.hardsigmoid)
+    _function = staticmethod(_girih.hardsigmoid)
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Hardsigmoid(_Activation):
 class Hardswish(_Activation):
     """``x * hardsigmoid(x)``."""
 
-    function = staticmethod(_girih.hardswish)
+    _function = staticmethod(_girih.hardswish)
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Hardswish(_Activation):
 class Mish(_Activation):
     """``x * tanh(softplus(x))``."""
 
-    function = staticmethod(_girih.mish)
+    _function = staticmethod(_girih.mish)
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Mish(_Activation):
 class Softplus(_Activation):
     """``log(1 + exp(x))``."""
 
-    function = staticmethod(_girih.softplus)
+    _function = staticmethod(_girih.softplus)
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Softplus(_Activation):
 class Softsign(_Activation):
     """``x / (1 + |x|)``."""
 
-    function = staticmethod(_girih.softsign)
+    _function = staticmethod(_girih.softsign)
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Softsign(_Activation):
 class Tanhshrink(_Activation):
     """``x - tanh(x)``."""
 
-    function = staticmethod(_girih.tanhshrink)
+    _function = staticmethod(_girih.tanhshrink)
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class Tanhshrink(_Activation):
 class LogSigmoid(_Activation):
     """``log(sigmoid(x))``, without overflow."""
 
-    function = staticmethod(_girih.log_sigmoid)
+    _function = staticmethod(_girih.log_sigmoid)
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class LogSigmoid(_Activation):
 class Threshold(_Activation):
     """``x`` where it is above the threshold, ``value`` elsewhere."""
 
-    function = staticmethod(_girih.threshold)
+    _function = staticmethod(_girih.threshold)
 
     def __init__(self, threshold: float, value: float) -> None:
         super().__init__(threshold=threshold, value=value)
@@ -184,7 +184,7 @@ class Threshold(_Activation):
 class Hardshrink(_Activation):
     """``x``, or 0 where ``|x| <= lambd``."""
 
-    function = staticmethod(_girih.hardshrink)
+    _function = staticmethod(_girih.hardshrink)
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -193,7 +193,7 @@ class Hardshrink(_Activation):
 class Softshrink(_Activation):
     """``x`` moved toward 0 by ``lambd``, 0 where that passes it."""
 
-    function = staticmethod(_girih.softshrink)
+    _function = staticmethod(_girih.softshrink)
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -202,7 +202,7 @@ class Softshrink(_Activation):
 class GLU(_Activation):
     """The first half of an axis times the logistic function of the second."""
 
-    function = staticmethod(_girih.glu)
+    _function = staticmethod(_girih.glu)
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -211,7 +211,7 @@ class GLU(_Activation):
 class Softmax(_Activation):
     """Exponentials normalised to sum to one along an axis."""
 
-    function = staticmethod(_girih.softmax)
+    _function = staticmethod(_girih.softmax)
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -220,7 +220,7 @@ class Softmax(_Activation):
 class Softmin(_Activation):
     """Softmax of the negative along an axis."""
 
-    function = staticmethod(_girih.softmin)
+    _function = staticmethod(_girih.softmin)
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -229,7 +229,7 @@ class Softmin(_Activation):
 class LogSoftmax(_Activation):
     """Logarithm of softmax along an axis."""
 
-    function = staticmethod(_girih.log_softmax)
+    _function = staticmethod(_girih.log_softmax)
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)

@@ -72,7 +72,7 @@ class _Convolution(Module):
 
 
 class _Conv(_Convolution):
-    function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[Callable[..., Tensor]]
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Conv(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return type(self).function(
+        return type(self)._function(
             x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
 
@@ -106,25 +106,25 @@ class Conv1d(_Conv):
     """
 
     axes = 1
-    function = staticmethod(_girih.conv1d)
+    _function = staticmethod(_girih.conv1d)
 
 
 class Conv2d(_Conv):
     """Cross-correlation along two axes; see :class:`Conv1d`."""
 
     axes = 2
-    function = staticmethod(_girih.conv2d)
+    _function = staticmethod(_girih.conv2d)
 
 
 class Conv3d(_Conv):
     """Cross-correlation along three axes; see :class:`Conv1d`."""
 
     axes = 3
-    function = staticmethod(_girih.conv3d)
+    _function = staticmethod(_girih.conv3d)
 
 
 class _ConvTranspose(_Convolution):
-    function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[Callable[..., Tensor]]
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _ConvTranspose(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return type(self).function(
+        return type(self)._function(
             x,
             self.weight,
             self.bias,
@@ -166,18 +166,18 @@ class ConvTranspose1d(_ConvTranspose):
     """
 
     axes = 1
-    function = staticmethod(_girih.conv_transpose1d)
+    _function = staticmethod(_girih.conv_transpose1d)
 
 
 class ConvTranspose2d(_ConvTranspose):
     """The transpose of :class:`Conv2d`; see :class:`ConvTranspose1d`."""
 
     axes = 2
-    function = staticmethod(_girih.conv_transpose2d)
+    _function = staticmethod(_girih.conv_transpose2d)
 
 
 class ConvTranspose3d(_ConvTranspose):
     """The transpose of :class:`Conv3d`; see :class:`ConvTranspose1d`."""
 
     axes = 3
-    function = staticmethod(_girih.conv_transpose3d)
+    _function = staticmethod(_girih.conv_transpose3d)
