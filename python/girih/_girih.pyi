@@ -102,6 +102,8 @@ __all__ = [
     "einsum",
     "einsum_path",
     "elu",
+    "empty",
+    "empty_like",
     "equal",
     "erf",
     "exp",
@@ -1214,7 +1216,12 @@ def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical or of bool, bitwise or of integers."""
 def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Exclusive or of bool, bitwise exclusive or of integers."""
-def broadcast_to(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
+def broadcast_to(
+    x: _TensorLike,
+    /,
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
@@ -1354,18 +1361,18 @@ def cos(x: _TensorLike, /) -> Tensor:
 def cosh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic cosine."""
 def cosine_embedding_loss(
-    a: _TensorLike,
-    b: _TensorLike,
+    x1: _TensorLike,
+    x2: _TensorLike,
     target: _TensorLike,
     margin: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``1 - cos(a, b)`` where the target is 1, ``max(0, cos(a, b) - margin)`` where it is -1;
+    """``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1;
     vectors on the last axis.
     """
 def cosine_similarity(
-    a: _TensorLike,
-    b: _TensorLike,
+    x1: _TensorLike,
+    x2: _TensorLike,
     axis: int | Sequence[int] | None = None,
     eps: float = 1e-08,
     *,
@@ -1492,8 +1499,9 @@ def erf(x: _TensorLike, /) -> Tensor:
 def divide(a: _TensorLike, b: _TensorLike) -> Tensor:
     """True quotient; integers give float32."""
 def dot(a: _TensorLike, b: _TensorLike) -> Tensor:
+def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last
-    axis of a and the second-last of b.
+    axis of x1 and the second-last of x2.
     """
 def dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
     """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with
@@ -1517,6 +1525,21 @@ def einsum_path(
     """
 def elu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
+def empty(
+    *sizes: int | Sequence[int],
+    shape: int | Sequence[int] | None = None,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """Any values (zeros); float32 by default."""
+def empty_like(
+    x: _TensorLike,
+    /,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """Any values (zeros), in the shape and dtype of x."""
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
 def erf(x: _TensorLike, /) -> Tensor:
@@ -1705,7 +1728,7 @@ def huber_loss(
     """``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)``
     elsewhere.
     """
-def inner(a: _TensorLike, b: _TensorLike) -> Tensor:
+def inner(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Sums of products over the last axes of both; the product if one is a scalar."""
 def instance_norm(
     x: _TensorLike,
@@ -1744,8 +1767,8 @@ def kl_div(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target."""
-def kron(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """The Kronecker product: a block b for each element of a."""
+def kron(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The Kronecker product: a block x2 for each element of x1."""
 def l1_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -1849,16 +1872,15 @@ def lp_pool3d(
     """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last three axes."""
 def manual_seed(seed: int) -> None:
     """Starts the random generator anew."""
-def matmul(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def margin_ranking_loss(
-    a: _TensorLike,
-    b: _TensorLike,
+    x1: _TensorLike,
+    x2: _TensorLike,
     target: _TensorLike,
     margin: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``max(0, -target * (a - b) + margin)``, targets -1 and 1."""
-def matmul(a: _TensorLike, b: _TensorLike) -> Tensor:
+    """``max(0, -target * (x1 - x2) + margin)``, targets -1 and 1."""
+def matmul(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
     leading axes broadcast.
     """
@@ -2000,8 +2022,8 @@ def ones_like(
     device: Any | None = None,
 ) -> Tensor:
     """All one, in the shape and dtype of x."""
-def outer(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Products of all elements of a with all of b, flattened. Shapes: [n] and [m] -> [n, m]."""
+def outer(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """Products of all elements of x1 with all of x2, flattened. Shapes: [n] and [m] -> [n, m]."""
 def pad(
     x: _TensorLike,
     widths: int | Sequence[int] | Sequence[Sequence[int]],
@@ -2018,8 +2040,13 @@ def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
 def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
     """A border of a value: one width, one (before, after), or one per axis."""
-def pairwise_distance(a: _TensorLike, b: _TensorLike, p: float = 2.0, eps: float = 1e-06) -> Tensor:
-    """The p-norm of ``a - b + eps`` along the last axis."""
+def pairwise_distance(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    p: float = 2.0,
+    eps: float = 1e-06,
+) -> Tensor:
+    """The p-norm of ``x1 - x2 + eps`` along the last axis."""
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def poisson_nll_loss(
@@ -2337,6 +2364,14 @@ def trace(
 def tensordot(a: _TensorLike, b: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
     """Sums of products over the last n axes of a and the first n of b (two by default), or over the
     axes of two lists. Shapes: the other axes of a, then those of b.
+def tensordot(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    /,
+    axes: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Sums of products over the last n axes of x1 and the first n of x2 (two by default), or over
+    the axes of two lists. Shapes: the other axes of x1, then those of x2.
     """
 def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) -> Tensor:
     """``x`` where it is above the threshold, value elsewhere."""
@@ -2421,9 +2456,19 @@ def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike, /) -> Tensor:
     alone, its nonzero.
     """
 def vdot(a: _TensorLike, b: _TensorLike) -> Tensor:
+def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum of products of all elements, flattened."""
 def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike) -> Tensor:
     """Elements of x where the condition holds, of y elsewhere; all broadcast."""
+def windows(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = ...,
+    dilation: int | Sequence[int] = ...,
+) -> Tensor:
+    """Windows over the last axes as new axes behind their positions: [..., n] -> [..., count,
+    size]. A view.
+    """
 def zeros(
     *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
@@ -2438,16 +2483,4 @@ def zeros_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-def windows(
-    x: _TensorLike,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] = ...,
-    dilation: int | Sequence[int] = ...,
-) -> Tensor:
-    """Windows over the last axes as new axes behind their positions: [..., n] -> [..., count,
-    size]. A view.
-    """
-def zeros(*shape: int | Sequence[int], dtype: _DTypeLike | None = None) -> Tensor:
-    """All zero; float32 by default."""
-def zeros_like(x: _TensorLike, *, dtype: _DTypeLike | None = None) -> Tensor:
     """All zero, in the shape and dtype of x."""

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _girih
 from . import init
-from .module import Module, Parameter
+from .module import Module, Parameter, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .._girih import DType, Tensor
 
 __all__ = [
@@ -41,14 +39,14 @@ __all__ = [
 class _Activation(Module):
     """A function of one tensor, with the options the module holds."""
 
-    _function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[str]
 
     def __init__(self, **options: Any) -> None:
         self.options = options
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the function."""
-        return type(self)._function(x, **self.options)
+        return apply(self._function, x, **self.options)
 
     def extra_repr(self) -> str:
         """The options."""
@@ -58,7 +56,7 @@ class _Activation(Module):
 class ELU(_Activation):
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
 
-    _function = staticmethod(_girih.elu)
+    _function = "elu"
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__(alpha=alpha)
@@ -67,7 +65,7 @@ class ELU(_Activation):
 class SELU(_Activation):
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
 
-    _function = staticmethod(_girih.selu)
+    _function = "selu"
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +74,7 @@ class SELU(_Activation):
 class CELU(_Activation):
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 
-    _function = staticmethod(_girih.celu)
+    _function = "celu"
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__(alpha=alpha)
@@ -85,7 +83,7 @@ class CELU(_Activation):
 class LeakyReLU(_Activation):
     """``x``, or ``negative_slope * x`` where it is not positive."""
 
-    _function = staticmethod(_girih.leaky_relu)
+    _function = "leaky_relu"
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__(negative_slope=negative_slope)
@@ -94,7 +92,7 @@ class LeakyReLU(_Activation):
 class ReLU6(_Activation):
     """``x`` limited to ``0..6``."""
 
-    _function = staticmethod(_girih.relu6)
+    _function = "relu6"
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +101,7 @@ class ReLU6(_Activation):
 class Hardtanh(_Activation):
     """``x`` limited to ``min_val..max_val``."""
 
-    _function = staticmethod(_girih.hardtanh)
+    _function = "hardtanh"
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
         super().__init__(min_val=min_val, max_val=max_val)
@@ -112,7 +110,7 @@ class Hardtanh(_Activation):
 class Hardsigmoid(_Activation):
     """``(x + 3) / 6`` limited to ``0..1``."""
 
-    _function = staticmethod(_girih.hardsigmoid)
+    _function = "hardsigmoid"
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +119,7 @@ class Hardsigmoid(_Activation):
 class Hardswish(_Activation):
     """``x * hardsigmoid(x)``."""
 
-    _function = staticmethod(_girih.hardswish)
+    _function = "hardswish"
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +128,7 @@ class Hardswish(_Activation):
 class Mish(_Activation):
     """``x * tanh(softplus(x))``."""
 
-    _function = staticmethod(_girih.mish)
+    _function = "mish"
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +137,7 @@ class Mish(_Activation):
 class Softplus(_Activation):
     """``log(1 + exp(x))``."""
 
-    _function = staticmethod(_girih.softplus)
+    _function = "softplus"
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +146,7 @@ class Softplus(_Activation):
 class Softsign(_Activation):
     """``x / (1 + |x|)``."""
 
-    _function = staticmethod(_girih.softsign)
+    _function = "softsign"
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +155,7 @@ class Softsign(_Activation):
 class Tanhshrink(_Activation):
     """``x - tanh(x)``."""
 
-    _function = staticmethod(_girih.tanhshrink)
+    _function = "tanhshrink"
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +164,7 @@ class Tanhshrink(_Activation):
 class LogSigmoid(_Activation):
     """``log(sigmoid(x))``, without overflow."""
 
-    _function = staticmethod(_girih.log_sigmoid)
+    _function = "log_sigmoid"
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +173,7 @@ class LogSigmoid(_Activation):
 class Threshold(_Activation):
     """``x`` where it is above the threshold, ``value`` elsewhere."""
 
-    _function = staticmethod(_girih.threshold)
+    _function = "threshold"
 
     def __init__(self, threshold: float, value: float) -> None:
         super().__init__(threshold=threshold, value=value)
@@ -184,7 +182,7 @@ class Threshold(_Activation):
 class Hardshrink(_Activation):
     """``x``, or 0 where ``|x| <= lambd``."""
 
-    _function = staticmethod(_girih.hardshrink)
+    _function = "hardshrink"
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -193,7 +191,7 @@ class Hardshrink(_Activation):
 class Softshrink(_Activation):
     """``x`` moved toward 0 by ``lambd``, 0 where that passes it."""
 
-    _function = staticmethod(_girih.softshrink)
+    _function = "softshrink"
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -202,7 +200,7 @@ class Softshrink(_Activation):
 class GLU(_Activation):
     """The first half of an axis times the logistic function of the second."""
 
-    _function = staticmethod(_girih.glu)
+    _function = "glu"
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -211,7 +209,7 @@ class GLU(_Activation):
 class Softmax(_Activation):
     """Exponentials normalised to sum to one along an axis."""
 
-    _function = staticmethod(_girih.softmax)
+    _function = "softmax"
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -220,7 +218,7 @@ class Softmax(_Activation):
 class Softmin(_Activation):
     """Softmax of the negative along an axis."""
 
-    _function = staticmethod(_girih.softmin)
+    _function = "softmin"
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)
@@ -229,7 +227,7 @@ class Softmin(_Activation):
 class LogSoftmax(_Activation):
     """Logarithm of softmax along an axis."""
 
-    _function = staticmethod(_girih.log_softmax)
+    _function = "log_softmax"
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__(axis=axis)

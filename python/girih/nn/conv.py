@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from .. import _girih
 from ..errors import InvalidArgumentError
 from . import init
-from .module import Module, Parameter
+from .module import Module, Parameter, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .._girih import DType, Tensor
 
@@ -72,7 +71,7 @@ class _Convolution(Module):
 
 
 class _Conv(_Convolution):
-    _function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[str]
 
     def __init__(
         self,
@@ -93,8 +92,15 @@ class _Conv(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return type(self)._function(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        return apply(
+            self._function,
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.groups,
         )
 
 
@@ -106,25 +112,25 @@ class Conv1d(_Conv):
     """
 
     axes = 1
-    _function = staticmethod(_girih.conv1d)
+    _function = "conv1d"
 
 
 class Conv2d(_Conv):
     """Cross-correlation along two axes; see :class:`Conv1d`."""
 
     axes = 2
-    _function = staticmethod(_girih.conv2d)
+    _function = "conv2d"
 
 
 class Conv3d(_Conv):
     """Cross-correlation along three axes; see :class:`Conv1d`."""
 
     axes = 3
-    _function = staticmethod(_girih.conv3d)
+    _function = "conv3d"
 
 
 class _ConvTranspose(_Convolution):
-    _function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[str]
 
     def __init__(
         self,
@@ -147,7 +153,8 @@ class _ConvTranspose(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return type(self)._function(
+        return apply(
+            self._function,
             x,
             self.weight,
             self.bias,
@@ -166,18 +173,18 @@ class ConvTranspose1d(_ConvTranspose):
     """
 
     axes = 1
-    _function = staticmethod(_girih.conv_transpose1d)
+    _function = "conv_transpose1d"
 
 
 class ConvTranspose2d(_ConvTranspose):
     """The transpose of :class:`Conv2d`; see :class:`ConvTranspose1d`."""
 
     axes = 2
-    _function = staticmethod(_girih.conv_transpose2d)
+    _function = "conv_transpose2d"
 
 
 class ConvTranspose3d(_ConvTranspose):
     """The transpose of :class:`Conv3d`; see :class:`ConvTranspose1d`."""
 
     axes = 3
-    _function = staticmethod(_girih.conv_transpose3d)
+    _function = "conv_transpose3d"

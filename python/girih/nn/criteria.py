@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .. import _girih
-from .module import Module
+from .module import Module, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .._girih import Tensor
 
     _Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -38,7 +36,7 @@ __all__ = [
 class _Loss(Module):
     """A function of tensors with the options the module holds; tensors among them are buffers."""
 
-    _function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[str]
 
     def __init__(self, **options: Any) -> None:
         self._names = tuple(options)
@@ -47,7 +45,9 @@ class _Loss(Module):
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """The loss of predictions and targets."""
-        return type(self)._function(*tensors, **{name: getattr(self, name) for name in self._names})
+        return apply(
+            self._function, *tensors, **{name: getattr(self, name) for name in self._names}
+        )
 
     def extra_repr(self) -> str:
         """The options that are no tensors."""
@@ -58,7 +58,7 @@ class _Loss(Module):
 class MSELoss(_Loss):
     """``(x - target)²``."""
 
-    _function = staticmethod(_girih.mse_loss)
+    _function = "mse_loss"
 
     def __init__(self, reduction: _Reduction = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -67,7 +67,7 @@ class MSELoss(_Loss):
 class L1Loss(_Loss):
     """``|x - target|``."""
 
-    _function = staticmethod(_girih.l1_loss)
+    _function = "l1_loss"
 
     def __init__(self, reduction: _Reduction = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -76,7 +76,7 @@ class L1Loss(_Loss):
 class SmoothL1Loss(_Loss):
     """Quadratic below ``beta``, linear above; see :func:`girih.smooth_l1_loss`."""
 
-    _function = staticmethod(_girih.smooth_l1_loss)
+    _function = "smooth_l1_loss"
 
     def __init__(self, beta: float = 1.0, reduction: _Reduction = "mean") -> None:
         super().__init__(beta=beta, reduction=reduction)
@@ -85,7 +85,7 @@ class SmoothL1Loss(_Loss):
 class HuberLoss(_Loss):
     """Quadratic up to ``delta``, linear above; see :func:`girih.huber_loss`."""
 
-    _function = staticmethod(_girih.huber_loss)
+    _function = "huber_loss"
 
     def __init__(self, delta: float = 1.0, reduction: _Reduction = "mean") -> None:
         super().__init__(delta=delta, reduction=reduction)
@@ -94,7 +94,7 @@ class HuberLoss(_Loss):
 class BCELoss(_Loss):
     """Cross entropy of probabilities and targets in ``0..1``."""
 
-    _function = staticmethod(_girih.binary_cross_entropy)
+    _function = "binary_cross_entropy"
 
     def __init__(self, weight: Tensor | None = None, reduction: _Reduction = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
@@ -103,7 +103,7 @@ class BCELoss(_Loss):
 class BCEWithLogitsLoss(_Loss):
     """Cross entropy of logits and targets in ``0..1``, without overflow."""
 
-    _function = staticmethod(_girih.binary_cross_entropy_with_logits)
+    _function = "binary_cross_entropy_with_logits"
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class BCEWithLogitsLoss(_Loss):
 class NLLLoss(_Loss):
     """Minus the log-probability at each label; see :func:`girih.nll_loss`."""
 
-    _function = staticmethod(_girih.nll_loss)
+    _function = "nll_loss"
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class NLLLoss(_Loss):
 class CrossEntropyLoss(_Loss):
     """Cross entropy of softmax of logits with labels; see :func:`girih.cross_entropy`."""
 
-    _function = staticmethod(_girih.cross_entropy)
+    _function = "cross_entropy"
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class CrossEntropyLoss(_Loss):
 class KLDivLoss(_Loss):
     """``target * (log(target) - x)`` of log-probabilities; see :func:`girih.kl_div`."""
 
-    _function = staticmethod(_girih.kl_div)
+    _function = "kl_div"
 
     def __init__(self, log_target: bool = False, reduction: _Reduction = "mean") -> None:
         super().__init__(log_target=log_target, reduction=reduction)
@@ -163,7 +163,7 @@ class KLDivLoss(_Loss):
 class HingeLoss(_Loss):
     """``max(0, margin - x * target)``, targets -1 and 1."""
 
-    _function = staticmethod(_girih.hinge_loss)
+    _function = "hinge_loss"
 
     def __init__(self, margin: float = 1.0, reduction: _Reduction = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
@@ -172,7 +172,7 @@ class HingeLoss(_Loss):
 class HingeEmbeddingLoss(_Loss):
     """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
 
-    _function = staticmethod(_girih.hinge_embedding_loss)
+    _function = "hinge_embedding_loss"
 
     def __init__(self, margin: float = 1.0, reduction: _Reduction = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
@@ -181,7 +181,7 @@ class HingeEmbeddingLoss(_Loss):
 class MarginRankingLoss(_Loss):
     """``max(0, -target * (a - b) + margin)``, targets -1 and 1."""
 
-    _function = staticmethod(_girih.margin_ranking_loss)
+    _function = "margin_ranking_loss"
 
     def __init__(self, margin: float = 0.0, reduction: _Reduction = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
@@ -190,7 +190,7 @@ class MarginRankingLoss(_Loss):
 class SoftMarginLoss(_Loss):
     """``log(1 + exp(-x * target))``, targets -1 and 1."""
 
-    _function = staticmethod(_girih.soft_margin_loss)
+    _function = "soft_margin_loss"
 
     def __init__(self, reduction: _Reduction = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -199,7 +199,7 @@ class SoftMarginLoss(_Loss):
 class CosineEmbeddingLoss(_Loss):
     """By the angle between vectors on the last axis; see :func:`girih.cosine_embedding_loss`."""
 
-    _function = staticmethod(_girih.cosine_embedding_loss)
+    _function = "cosine_embedding_loss"
 
     def __init__(self, margin: float = 0.0, reduction: _Reduction = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
@@ -209,7 +209,7 @@ class TripletMarginLoss(_Loss):
     """The anchor nearer to the positive than to the negative; see
     :func:`girih.triplet_margin_loss`."""
 
-    _function = staticmethod(_girih.triplet_margin_loss)
+    _function = "triplet_margin_loss"
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class TripletMarginLoss(_Loss):
 class PoissonNLLLoss(_Loss):
     """Minus the log-likelihood under Poisson distributions; see :func:`girih.poisson_nll_loss`."""
 
-    _function = staticmethod(_girih.poisson_nll_loss)
+    _function = "poisson_nll_loss"
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class PoissonNLLLoss(_Loss):
 class GaussianNLLLoss(_Loss):
     """Minus the log-likelihood under normal distributions; see :func:`girih.gaussian_nll_loss`."""
 
-    _function = staticmethod(_girih.gaussian_nll_loss)
+    _function = "gaussian_nll_loss"
 
     def __init__(
         self, full: bool = False, eps: float = 1e-6, reduction: _Reduction = "mean"

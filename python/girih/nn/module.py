@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import transforms, tree
+from .. import _girih, transforms, tree
 from .._girih import Tensor, asarray
 from ..errors import InvalidArgumentError, ShapeError
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Module", "Parameter", "functional_call", "value_and_grad"]
 
 _NAMES = "_parameter_names"
+
+
+def apply(function: str, *args: Any, **options: Any) -> Tensor:
+    """Calls a function of the extension by its name."""
+    result: Tensor = getattr(_girih, function)(*args, **options)
+    return result
 
 
 class _Parameter:

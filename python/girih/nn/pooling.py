@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from .. import _girih
-from .module import Module
+from .module import Module, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .._girih import Tensor
 
@@ -35,14 +34,14 @@ __all__ = [
 
 
 class _Pool(Module):
-    _function: ClassVar[Callable[..., Tensor]]
+    _function: ClassVar[str]
 
     def __init__(self, **options: Any) -> None:
         self.options = options
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return type(self)._function(x, **self.options)
+        return apply(self._function, x, **self.options)
 
     def extra_repr(self) -> str:
         """The options."""
@@ -70,19 +69,19 @@ class _MaxPool(_Pool):
 class MaxPool1d(_MaxPool):
     """Largest element of each window of the last axis; the stride is its size by default."""
 
-    _function = staticmethod(_girih.max_pool1d)
+    _function = "max_pool1d"
 
 
 class MaxPool2d(_MaxPool):
     """Largest element of each window of the last two axes; see :class:`MaxPool1d`."""
 
-    _function = staticmethod(_girih.max_pool2d)
+    _function = "max_pool2d"
 
 
 class MaxPool3d(_MaxPool):
     """Largest element of each window of the last three axes; see :class:`MaxPool1d`."""
 
-    _function = staticmethod(_girih.max_pool3d)
+    _function = "max_pool3d"
 
 
 class _AvgPool(_Pool):
@@ -106,19 +105,19 @@ class _AvgPool(_Pool):
 class AvgPool1d(_AvgPool):
     """Mean of each window of the last axis; the stride is the window's size unless given."""
 
-    _function = staticmethod(_girih.avg_pool1d)
+    _function = "avg_pool1d"
 
 
 class AvgPool2d(_AvgPool):
     """Mean of each window of the last two axes; see :class:`AvgPool1d`."""
 
-    _function = staticmethod(_girih.avg_pool2d)
+    _function = "avg_pool2d"
 
 
 class AvgPool3d(_AvgPool):
     """Mean of each window of the last three axes; see :class:`AvgPool1d`."""
 
-    _function = staticmethod(_girih.avg_pool3d)
+    _function = "avg_pool3d"
 
 
 class _LPPool(_Pool):
@@ -129,19 +128,19 @@ class _LPPool(_Pool):
 class LPPool1d(_LPPool):
     """``sum(|x|**p)**(1/p)`` of each window of the last axis."""
 
-    _function = staticmethod(_girih.lp_pool1d)
+    _function = "lp_pool1d"
 
 
 class LPPool2d(_LPPool):
     """``sum(|x|**p)**(1/p)`` of each window of the last two axes."""
 
-    _function = staticmethod(_girih.lp_pool2d)
+    _function = "lp_pool2d"
 
 
 class LPPool3d(_LPPool):
     """``sum(|x|**p)**(1/p)`` of each window of the last three axes."""
 
-    _function = staticmethod(_girih.lp_pool3d)
+    _function = "lp_pool3d"
 
 
 class _Adaptive(_Pool):
@@ -152,43 +151,43 @@ class _Adaptive(_Pool):
 class AdaptiveAvgPool1d(_Adaptive):
     """Means of windows of the last axis, so placed that the result has the given size."""
 
-    _function = staticmethod(_girih.adaptive_avg_pool1d)
+    _function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_Adaptive):
     """Means of windows of the last two axes, so placed that the result has the given sizes."""
 
-    _function = staticmethod(_girih.adaptive_avg_pool2d)
+    _function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_Adaptive):
     """Means of windows of the last three axes, so placed that the result has the given sizes."""
 
-    _function = staticmethod(_girih.adaptive_avg_pool3d)
+    _function = "adaptive_avg_pool3d"
 
 
 class AdaptiveMaxPool1d(_Adaptive):
     """Largest elements of windows of the last axis; see :class:`AdaptiveAvgPool1d`."""
 
-    _function = staticmethod(_girih.adaptive_max_pool1d)
+    _function = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_Adaptive):
     """Largest elements of windows of the last two axes; see :class:`AdaptiveAvgPool2d`."""
 
-    _function = staticmethod(_girih.adaptive_max_pool2d)
+    _function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_Adaptive):
     """Largest elements of windows of the last three axes; see :class:`AdaptiveAvgPool3d`."""
 
-    _function = staticmethod(_girih.adaptive_max_pool3d)
+    _function = "adaptive_max_pool3d"
 
 
 class Upsample(_Pool):
     """Spatial axes of ``[batch, channels, ...]`` resampled; see :func:`girih.interpolate`."""
 
-    _function = staticmethod(_girih.interpolate)
+    _function = "interpolate"
 
     def __init__(
         self,
