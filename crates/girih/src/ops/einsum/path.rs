@@ -169,6 +169,14 @@ fn number(best: &[Best], subset: usize, n: usize, pairs: &mut Vec<(usize, usize)
     n + pairs.len() - 1
 }
 
+/// Two of the terms that are left, and what is left of them.
+struct Candidate {
+    /// Whether they share nothing, by how much memory grows, what it costs: the least is best.
+    key: (bool, f64, f64),
+    pair: (usize, usize),
+    result: Set,
+}
+
 /// Of all pairs the one whose result is smallest less what it takes the place of; pairs that share
 /// a label before those that do not; the cheaper of two alike.
 fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
@@ -176,7 +184,7 @@ fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
     let mut live: Vec<(usize, Set)> = problem.terms.iter().copied().enumerate().collect();
     let mut pairs = Vec::with_capacity(n - 1);
     while live.len() > 1 {
-        let mut found: Option<((bool, f64, f64), usize, usize, Set)> = None;
+        let mut found: Option<Candidate> = None;
         for i in 0..live.len() {
             for j in i + 1..live.len() {
                 let (a, b) = (live[i].1, live[j].1);
@@ -185,12 +193,12 @@ fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
                 let result = problem.result(a, b, others);
                 let [ea, eb, er] = [a, b, result].map(|s| problem.elements(s));
                 let key = (a & b == 0, er - ea - eb, problem.flops(a | b, result));
-                if found.as_ref().is_none_or(|f| key.partial_cmp(&f.0).is_some_and(|o| o.is_lt())) {
-                    found = Some((key, i, j, result));
+                if found.as_ref().is_none_or(|f| key < f.key) {
+                    found = Some(Candidate { key, pair: (i, j), result });
                 }
             }
         }
-        let Some((_, i, j, result)) = found else { break };
+        let Some(Candidate { pair: (i, j), result, .. }) = found else { break };
         pairs.push((live[i].0.min(live[j].0), live[i].0.max(live[j].0)));
         live.remove(j);
         live.remove(i);
