@@ -53,7 +53,6 @@ PARAMETERS = {
     **dict.fromkeys(["align_corners", "ceil_mode", "count_include_pad", "full"], "bool"),
     **dict.fromkeys(["is_causal", "log_input", "log_target", "swap", "training"], "bool"),
     **dict.fromkeys(["whole_channels"], "bool"),
-    "mode": "str",
     "operands": "Any",
     "padding": "int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid']",
     "scale_factor": "float | Sequence[float]",
@@ -73,7 +72,7 @@ PARAMETERS = {
     **dict.fromkeys(["density", "invert"], "bool"),
     "function": "Callable[[Tensor], _TensorLike]",
     "indexing": "Literal['xy', 'ij']",
-    "mode": "Literal['constant', 'edge', 'reflect', 'symmetric', 'wrap'] | float | Tensor",
+    "mode": "str | float | Tensor",
     "range": "tuple[float, float]",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
 }

@@ -46,8 +46,6 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
-    "bfloat16",
-    "bincount",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -55,6 +53,7 @@ __all__ = [
     "bfloat16",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "bincount",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_not",
@@ -79,9 +78,9 @@ __all__ = [
     "conv_transpose3d",
     "cos",
     "cosh",
-    "count_nonzero",
     "cosine_embedding_loss",
     "cosine_similarity",
+    "count_nonzero",
     "cross_entropy",
     "cummax",
     "cummin",
@@ -94,11 +93,9 @@ __all__ = [
     "diagonal",
     "diff",
     "divide",
-    "dstack",
-    "empty",
-    "empty_like",
     "dot",
     "dropout",
+    "dstack",
     "einsum",
     "einsum_path",
     "elu",
@@ -131,10 +128,6 @@ __all__ = [
     "glu",
     "greater",
     "greater_equal",
-    "histogram",
-    "histogram_bin_edges",
-    "hstack",
-    "indices",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -142,7 +135,11 @@ __all__ = [
     "hardtanh",
     "hinge_embedding_loss",
     "hinge_loss",
+    "histogram",
+    "histogram_bin_edges",
+    "hstack",
     "huber_loss",
+    "indices",
     "inner",
     "instance_norm",
     "int16",
@@ -191,15 +188,13 @@ __all__ = [
     "meshgrid",
     "min",
     "minimum",
-    "moveaxis",
-    "multiply",
-    "negative",
-    "nonzero",
     "mish",
+    "moveaxis",
     "mse_loss",
     "multiply",
     "negative",
     "nll_loss",
+    "nonzero",
     "normalize",
     "not_equal",
     "one_hot",
@@ -226,9 +221,9 @@ __all__ = [
     "remainder",
     "repeat",
     "reshape",
+    "rms_norm",
     "roll",
     "rot90",
-    "rms_norm",
     "round",
     "rsqrt",
     "searchsorted",
@@ -264,31 +259,28 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "tensor",
+    "tensordot",
+    "threshold",
     "tile",
     "topk",
     "trace",
     "transpose",
     "tri",
     "tril",
+    "triplet_margin_loss",
     "triu",
     "trunc",
     "uint8",
+    "unfold",
     "unique_all",
     "unique_counts",
     "unique_inverse",
     "unique_values",
-    "tensordot",
-    "threshold",
-    "transpose",
-    "triplet_margin_loss",
-    "trunc",
-    "uint8",
-    "unfold",
     "unsqueeze",
     "unstack",
     "var",
-    "vstack",
     "vdot",
+    "vstack",
     "where",
     "windows",
     "zeros",
@@ -1208,6 +1200,8 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
     """
+def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int = ...) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x."""
 def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical and of bool, bitwise and of integers."""
 def bitwise_not(x: _TensorLike, /) -> Tensor:
@@ -1216,6 +1210,10 @@ def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical or of bool, bitwise or of integers."""
 def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Exclusive or of bool, bitwise exclusive or of integers."""
+def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> list[Tensor]:
+    """Tensors stretched to the shape they broadcast to."""
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to."""
 def broadcast_to(
     x: _TensorLike,
     /,
@@ -1235,7 +1233,6 @@ def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None
     """Elements limited to ``min..max``; either or both may be missing."""
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors of one axis as columns of a matrix, beside those of two."""
-def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:
 def compile_graph(
     tensors: Sequence[_TensorLike],
     optimize: bool | Literal['auto', 'optimal', 'greedy'],
@@ -1267,20 +1264,6 @@ def concatenate(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Tensors one after the other along an axis; of None, all their elements. Dtypes promote."""
-def cos(x: _TensorLike, /) -> Tensor:
-    """The cosine."""
-def cosh(x: _TensorLike, /) -> Tensor:
-    """The hyperbolic cosine."""
-def count_nonzero(
-    x: _TensorLike,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool | None = None,
-    *,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool | None = None,
-) -> Tensor:
-    """How many elements are not zero, over axes, all by default. Dtype: int64."""
-    """Tensors one after the other along an axis. Dtypes promote."""
 def conv1d(
     x: _TensorLike,
     weight: _TensorLike,
@@ -1379,6 +1362,15 @@ def cosine_similarity(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """The cosine of the angle between vectors along an axis, their norms at least eps."""
+def count_nonzero(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """How many elements are not zero, over axes, all by default. Dtype: int64."""
 def create_graph() -> Graph:
     """A new, empty graph."""
 def cross_entropy(
@@ -1475,30 +1467,6 @@ def diff(
     """
 def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient; floating-point for integers."""
-def dstack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors behind one another along the third axis."""
-def empty(
-    *sizes: int | Sequence[int],
-    shape: int | Sequence[int] | None = None,
-    dtype: _DTypeLike | None = None,
-    device: Any | None = None,
-) -> Tensor:
-    """Any values (zeros); float32 by default."""
-def empty_like(
-    x: _TensorLike,
-    /,
-    *,
-    dtype: _DTypeLike | None = None,
-    device: Any | None = None,
-) -> Tensor:
-    """Any values (zeros), in the shape and dtype of x."""
-def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Whether both are equal. Dtype: bool."""
-def erf(x: _TensorLike, /) -> Tensor:
-    """The error function."""
-def divide(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """True quotient; integers give float32."""
-def dot(a: _TensorLike, b: _TensorLike) -> Tensor:
 def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last
     axis of x1 and the second-last of x2.
@@ -1507,6 +1475,8 @@ def dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Ten
     """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with
     whole_channels draws once for each channel (axis 1) of each batch entry.
     """
+def dstack(tensors: Sequence[_TensorLike]) -> Tensor:
+    """Tensors behind one another along the third axis."""
 def einsum(
     *operands: Any,
     optimize: bool | Literal['auto', 'optimal', 'greedy'] | None = None,
@@ -1662,31 +1632,6 @@ def greater(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is greater. Dtype: bool."""
 def greater_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at least the second. Dtype: bool."""
-def histogram(
-    x: _TensorLike,
-    bins: int | Sequence[int] | Tensor | Any | None = None,
-    range: tuple[float, float] | None = None,
-    density: bool = False,
-    weights: _TensorLike | None = None,
-) -> tuple[Tensor, Tensor]:
-    """How many elements fall into each interval, or the sum of their weights; and the edges."""
-def histogram_bin_edges(
-    x: _TensorLike,
-    bins: int | Sequence[int] | Tensor | Any | None = None,
-    range: tuple[float, float] | None = None,
-) -> Tensor:
-    """Edges of intervals: a number of equal ones over a range, by default that of x; or edges
-    given.
-    """
-def hstack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors one after the other along the second axis, or the only one."""
-def indices(shape: int | Sequence[int]) -> Tensor:
-    """The indices of a shape's elements, one row per axis. Dtype: int64."""
-def isfinite(x: _TensorLike, /) -> Tensor:
-def greater(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a > b``. Dtype: bool."""
-def greater_equal(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """``a >= b``. Dtype: bool."""
 def group_norm(
     x: _TensorLike,
     num_groups: int,
@@ -1719,6 +1664,24 @@ def hinge_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``max(0, margin - x * target)``, targets -1 and 1."""
+def histogram(
+    x: _TensorLike,
+    bins: int | Sequence[int] | Tensor | Any | None = None,
+    range: tuple[float, float] | None = None,
+    density: bool = False,
+    weights: _TensorLike | None = None,
+) -> tuple[Tensor, Tensor]:
+    """How many elements fall into each interval, or the sum of their weights; and the edges."""
+def histogram_bin_edges(
+    x: _TensorLike,
+    bins: int | Sequence[int] | Tensor | Any | None = None,
+    range: tuple[float, float] | None = None,
+) -> Tensor:
+    """Edges of intervals: a number of equal ones over a range, by default that of x; or edges
+    given.
+    """
+def hstack(tensors: Sequence[_TensorLike]) -> Tensor:
+    """Tensors one after the other along the second axis, or the only one."""
 def huber_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -1728,6 +1691,8 @@ def huber_loss(
     """``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)``
     elsewhere.
     """
+def indices(shape: int | Sequence[int]) -> Tensor:
+    """The indices of a shape's elements, one row per axis. Dtype: int64."""
 def inner(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Sums of products over the last axes of both; the product if one is a scalar."""
 def instance_norm(
@@ -1743,7 +1708,7 @@ def interpolate(
     x: _TensorLike,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
-    mode: str = 'nearest',
+    mode: Literal['constant', 'edge', 'reflect', 'symmetric', 'wrap'] | float | Tensor = 'nearest',
     align_corners: bool = False,
 ) -> Tensor:
     """Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
@@ -1953,24 +1918,14 @@ def min(
     """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
 def minimum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The smaller of two, NaN if either is."""
+def mish(x: _TensorLike) -> Tensor:
+    """``x * tanh(softplus(x))``."""
 def moveaxis(
     x: _TensorLike,
     source: int | Sequence[int],
     destination: int | Sequence[int],
 ) -> Tensor:
     """Axes moved to other places, the others in order."""
-def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The product."""
-def negative(x: _TensorLike, /) -> Tensor:
-    """The negative; wraps for unsigned integers."""
-def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
-    """Where the elements are that are not zero: per axis, their indices. Evaluates x."""
-def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Whether they differ. Dtype: bool."""
-def minimum(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Smaller of two elements; NaN wins."""
-def mish(x: _TensorLike) -> Tensor:
-    """``x * tanh(softplus(x))``."""
 def mse_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -1994,6 +1949,8 @@ def nll_loss(
     """Minus the log-probability at each label; weight has one entry per class, labels equal to
     ignore_index do not count. Classes are on the last axis unless told otherwise.
     """
+def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
+    """Where the elements are that are not zero: per axis, their indices. Evaluates x."""
 def normalize(
     x: _TensorLike,
     p: float = 2.0,
@@ -2035,11 +1992,6 @@ def pad(
     """A border: one width, one (before, after), or one per axis. Its elements are a value, or with
     another mode follow from those inside: 'edge', 'reflect', 'symmetric', 'wrap', as NumPy's.
     """
-def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
-    """Axes in the given order."""
-def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
-    """Axes in the given order."""
-    """A border of a value: one width, one (before, after), or one per axis."""
 def pairwise_distance(
     x1: _TensorLike,
     x2: _TensorLike,
@@ -2048,6 +2000,8 @@ def pairwise_distance(
 ) -> Tensor:
     """The p-norm of ``x1 - x2 + eps`` along the last axis."""
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
+    """Axes in the given order."""
+def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def poisson_nll_loss(
     x: _TensorLike,
@@ -2120,6 +2074,8 @@ def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
 def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
+def relu6(x: _TensorLike) -> Tensor:
+    """``x`` limited to 0..6."""
 def remainder(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The remainder of floor division, signed as the divisor."""
 def repeat(
@@ -2132,10 +2088,6 @@ def repeat(
     """Each element repeated next to itself along an axis, or in row-major order: an int for all, or
     one for each slice, which are evaluated.
     """
-def relu6(x: _TensorLike) -> Tensor:
-    """``x`` limited to 0..6."""
-def remainder(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The remainder of floor division, signed as the divisor."""
 def reset_peak_memory() -> None:
     """Measures peak memory anew from here."""
 def reshape(
@@ -2148,6 +2100,13 @@ def reshape(
     """The same elements under another shape; one size may be -1. Tensors are values, so that a copy
     and none are the same.
     """
+def rms_norm(
+    x: _TensorLike,
+    normalized_shape: int | Sequence[int],
+    weight: _TensorLike | None = None,
+    eps: float = 1e-06,
+) -> Tensor:
+    """Division by the root mean square over the last axes (their sizes), then scaling."""
 def roll(
     x: _TensorLike,
     shift: int | Sequence[int],
@@ -2375,28 +2334,23 @@ def tensordot(
     """
 def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) -> Tensor:
     """``x`` where it is above the threshold, value elsewhere."""
+def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
+    """The tensor side by side with itself, so many times along each axis."""
+def trace(
+    x: _TensorLike,
+    offset: int = ...,
+    axis1: int = ...,
+    axis2: int = ...,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """The sum along two axes' diagonal. Integers are summed in int64."""
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
 def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
     """Ones on and below the k-th diagonal, zeros above; float32 by default."""
 def tril(x: _TensorLike, /, *, k: int = ...) -> Tensor:
     """Matrices with zeros above the k-th diagonal."""
-def triu(x: _TensorLike, /, *, k: int = ...) -> Tensor:
-    """Matrices with zeros below the k-th diagonal."""
-def trunc(x: _TensorLike, /) -> Tensor:
-    """The integer part."""
-def unique_all(x: _TensorLike) -> UniqueAll:
-    """The distinct elements in ascending order, where each occurs first, for each element of x its
-    position among them, and how often each occurs. Evaluates x.
-    """
-def unique_counts(x: _TensorLike) -> UniqueCounts:
-    """The distinct elements in ascending order, and how often each occurs. Evaluates x."""
-def unique_inverse(x: _TensorLike) -> UniqueInverse:
-    """The distinct elements in ascending order, and for each element of x its position among them.
-    Evaluates x.
-    """
-def unique_values(x: _TensorLike) -> Tensor:
-    """The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x."""
 def triplet_margin_loss(
     anchor: _TensorLike,
     positive: _TensorLike,
@@ -2410,6 +2364,8 @@ def triplet_margin_loss(
     """``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last
     axis; with swap the positive's distance from the negative counts if that is smaller.
     """
+def triu(x: _TensorLike, /, *, k: int = ...) -> Tensor:
+    """Matrices with zeros below the k-th diagonal."""
 def trunc(x: _TensorLike, /) -> Tensor:
     """The integer part."""
 def unfold(
@@ -2422,6 +2378,18 @@ def unfold(
     """The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to
     [batch, channels * kernel, positions], as many axes as kernel_size has entries.
     """
+def unique_all(x: _TensorLike) -> UniqueAll:
+    """The distinct elements in ascending order, where each occurs first, for each element of x its
+    position among them, and how often each occurs. Evaluates x.
+    """
+def unique_counts(x: _TensorLike) -> UniqueCounts:
+    """The distinct elements in ascending order, and how often each occurs. Evaluates x."""
+def unique_inverse(x: _TensorLike) -> UniqueInverse:
+    """The distinct elements in ascending order, and for each element of x its position among them.
+    Evaluates x.
+    """
+def unique_values(x: _TensorLike) -> Tensor:
+    """The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x."""
 def unsqueeze(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2443,6 +2411,8 @@ def var(
     """Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n by
     default.
     """
+def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The sum of products of all elements, flattened."""
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors below one another along the first axis; those of one axis are rows."""
 @overload
@@ -2455,11 +2425,6 @@ def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike, /) -> Tensor:
     """Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition
     alone, its nonzero.
     """
-def vdot(a: _TensorLike, b: _TensorLike) -> Tensor:
-def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The sum of products of all elements, flattened."""
-def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike) -> Tensor:
-    """Elements of x where the condition holds, of y elsewhere; all broadcast."""
 def windows(
     x: _TensorLike,
     kernel_size: int | Sequence[int],

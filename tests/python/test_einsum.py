@@ -210,3 +210,14 @@ def test_products(name, left, right):
     close(
         getattr(gr, name)(gr.asarray(a), gr.asarray(b)), np.asarray(getattr(np, name)(a, b)), 1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "axis"),
+    [((2, 3), (2, 3), -1), ((4, 2, 3), (3,), -1), ((2, 3, 4), (2, 3, 4), -2), ((3,), (3,), 0)],
+)
+def test_vecdot(left, right, axis):
+    a, b = sample(left, "float64"), sample(right, "float64", 1)
+    close(gr.vecdot(gr.asarray(a), gr.asarray(b), axis=axis), np.asarray((a * b).sum(axis)), 1e-12)
+    with pytest.raises(gr.ShapeError, match="one size"):
+        gr.vecdot(gr.ones([2, 3]), gr.ones([2]))

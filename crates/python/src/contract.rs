@@ -132,11 +132,16 @@ fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'
             ((-n..0).collect::<Vec<_>>(), (0..n).collect())
         }
         (None, Some(axes)) => {
-            let pair: (Axes, Axes) = axes.extract().map_err(|_| {
-                invalid(format!("tensordot: axes is a number or two lists of axes, got {axes}"))
-            })?;
+            let lists: Vec<Axes> = axes.extract().unwrap_or_default();
             let list = |axes: &Axes| axes.as_slice().unwrap_or_default().to_vec();
-            (list(&pair.0), list(&pair.1))
+            match &lists[..] {
+                [left, right] => (list(left), list(right)),
+                _ => {
+                    return Err(invalid(format!(
+                        "tensordot: axes is a number or two lists of axes, got {axes}"
+                    )));
+                }
+            }
         }
         (None, None) => unreachable!("no axes mean two"),
     };
@@ -168,10 +173,19 @@ products! {
     kron "The Kronecker product: a block x2 for each element of x1.",
 }
 
+/// Sums of products along an axis, the last by default; the other axes broadcast.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, /, *, axis=-1))]
+fn vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: i64) -> Out {
+    location::enter(py);
+    out(x1.0.vecdot(&x2.0, axis))
+}
+
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     register_products(m)?;
     m.add_function(wrap_pyfunction!(einsum, m)?)?;
     m.add_function(wrap_pyfunction!(einsum_path, m)?)?;
+    m.add_function(wrap_pyfunction!(vecdot, m)?)?;
     m.add_function(wrap_pyfunction!(tensordot, m)?)
 }

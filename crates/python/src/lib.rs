@@ -14,6 +14,7 @@ mod functions;
 mod indexing;
 mod lazy;
 mod location;
+mod losses;
 mod networks;
 mod search;
 mod sorting;
@@ -60,6 +61,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     functions::register(m)?;
     sorting::register(m)?;
     contract::register(m)?;
+    losses::register(m)?;
     networks::register(m)?;
     creation::register(m)?;
     arrange::register(m)?;

@@ -316,6 +316,27 @@ impl Tensor {
         }
     }
 
+    /// Sums of products along an axis, counted from the end if negative; other axes broadcast.
+    ///
+    /// Errors: a shape error for sizes that differ along the axis, or that do not broadcast.
+    #[track_caller]
+    pub fn vecdot(&self, other: &Tensor, axis: i64) -> Result<Tensor> {
+        let op = "vecdot";
+        let last = |x: &Tensor| -> Result<Tensor> {
+            let at = girih_ir::shape::normalize_axis(op, axis, x.rank())? as i64;
+            let mut order: Vec<i64> = (0..x.rank() as i64).filter(|&a| a != at).collect();
+            order.push(at);
+            x.permute(&order)
+        };
+        let (a, b) = (last(self)?, last(other)?);
+        let sizes = [&a, &b].map(|x| x.shape().last().copied());
+        if sizes[0] != sizes[1] {
+            let reason = format!("axis {axis} must have one size");
+            return Err(mismatch(op, self, other, reason));
+        }
+        einsum("...i,...i->...", &[&a, &b], Optimize::No)
+    }
+
     /// The sum of products of all elements, flattened.
     ///
     /// Errors: a shape error for different numbers of elements.
