@@ -280,6 +280,7 @@ __all__ = [
     "unstack",
     "var",
     "vdot",
+    "vecdot",
     "vstack",
     "where",
     "windows",
@@ -1708,7 +1709,7 @@ def interpolate(
     x: _TensorLike,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
-    mode: Literal['constant', 'edge', 'reflect', 'symmetric', 'wrap'] | float | Tensor = 'nearest',
+    mode: str | float | Tensor = 'nearest',
     align_corners: bool = False,
 ) -> Tensor:
     """Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
@@ -1984,7 +1985,7 @@ def outer(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def pad(
     x: _TensorLike,
     widths: int | Sequence[int] | Sequence[Sequence[int]],
-    mode: Literal['constant', 'edge', 'reflect', 'symmetric', 'wrap'] | float | Tensor | None = None,
+    mode: str | float | Tensor | None = None,
     value: _TensorLike | None = None,
     *,
     constant_values: _TensorLike | None = None,
@@ -2413,6 +2414,8 @@ def var(
     """
 def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum of products of all elements, flattened."""
+def vecdot(x1: _TensorLike, x2: _TensorLike, /, *, axis: int | Sequence[int] = ...) -> Tensor:
+    """Sums of products along an axis, the last by default; the other axes broadcast."""
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors below one another along the first axis; those of one axis are rows."""
 @overload
