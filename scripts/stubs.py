@@ -34,7 +34,7 @@ PARAMETERS = {
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps"], "float"),
     **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
-    **dict.fromkeys(["api_version", "name", "title", "x_label", "y_label"], "str"),
+    **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["descending", "include_initial", "largest", "stable"], "bool"),
     **dict.fromkeys(["sorted", "sorter", "values"], OPERAND),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
@@ -58,6 +58,11 @@ PARAMETERS = {
     "scale_factor": "float | Sequence[float]",
     "size": SIZES,
     "optimize": "bool | Literal['auto', 'optimal', 'greedy']",
+    **dict.fromkeys(["inputs", "outputs"], "Sequence[Tensor]"),
+    "argv": "Sequence[str]",
+    "data": "bytes",
+    "node": "int",
+    "path": "str | PathLike[str]",
     "approximate": "Literal['none', 'tanh']",
     "dtype": "_DTypeLike",
     "names": "Sequence[str]",
@@ -82,6 +87,7 @@ SPECIAL = {
     "__array__": "Any",
     "__bool__": "bool",
     "__bytes__": "bytes",
+    "__call__": "Any",
     "__complex__": "complex",
     "__dlpack__": "Any",
     "__dlpack_device__": "tuple[int, int]",
@@ -110,6 +116,7 @@ HEAD = '''\
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
 from .results import UniqueAll, UniqueCounts, UniqueInverse
@@ -198,6 +205,10 @@ def method(cls: type, name: str, thing: object) -> str:
         if name in ("__eq__", "__ne__"):
             value = "object" if fallback == "bool" else "Any"
             return function(name, ["self", f"value: {value}", "/"], fallback, "", "    ")
+        if name == "__call__":
+            # The slot's own signature says nothing.
+            operands = ["self", f"*args: {OPERAND}", f"**kwargs: {OPERAND}"]
+            return function(name, operands, SPECIAL[name], "", "    ")
         params = parameters(owner, thing)
         if name == "__array__":
             params = [p.replace("_DTypeLike", "Any") for p in params]

@@ -2,6 +2,7 @@
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
 from .results import UniqueAll, UniqueCounts, UniqueInverse
@@ -15,6 +16,7 @@ __all__ = [
     "CompilationInfo",
     "DType",
     "Graph",
+    "Program",
     "Tensor",
     "__version__",
     "abs",
@@ -404,6 +406,51 @@ class Memory:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's description of the memory."""
+
+@final
+class Program:
+    """A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
+    input, or with inputs by name; it gives its outputs, lazy: one tensor, or a tuple of several.
+    """
+
+    def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    def hints(self, /, node: int) -> dict[str, str]:
+        """The hints on a node, given by its number."""
+    @property
+    def inputs(self) -> list[tuple[str, list[int], str]]:
+        """Names, shapes and dtypes of the inputs."""
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph."""
+    @property
+    def num_ops(self) -> int:
+        """Nodes that are not leaves."""
+    @property
+    def outputs(self) -> list[tuple[str, list[int], str]]:
+        """Names, shapes and dtypes of the outputs."""
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Values of parameters that the program holds, by name."""
+    def save(self, /, path: str | PathLike[str]) -> None:
+        """Writes the program in the form that the suffix names: .pfgb with the values it holds;
+        .txt, .dot, .svg or .html without.
+        """
+    def serialize(self) -> bytes:
+        """The program as a PFGB file."""
+    def set_hint(self, /, node: int, key: Any, value: _TensorLike) -> None:
+        """Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
+        """
+    def set_name(self, /, node: int, name: str) -> None:
+        """Names a node, given by its number."""
+    @property
+    def text(self) -> str:
+        """The graph as text; values are not part of it."""
+    def to_dot(self) -> str:
+        """The graph in DOT, for Graphviz."""
+    def to_html(self, /, title: str = 'graph') -> str:
+        """The graph as a page of HTML to be moved, zoomed and searched."""
+    def to_svg(self) -> str:
+        """The graph as a drawing."""
 
 @final
 class Tensor:
@@ -1224,6 +1271,8 @@ def broadcast_to(
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
+def capture(outputs: Sequence[Tensor], inputs: Sequence[Tensor], names: Sequence[str]) -> Program:
+    """The program that computes outputs from inputs, these with names unless empty."""
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
@@ -1238,6 +1287,9 @@ def compile_graph(
     tensors: Sequence[_TensorLike],
     optimize: bool | Literal['auto', 'optimal', 'greedy'],
 ) -> CompilationInfo:
+def command(argv: Sequence[str]) -> tuple[int, str, str]:
+    """Runs the `girih` command: exit status, output, errors."""
+def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:
     """Compiles what leads to tensors, without running it."""
 def compile_options() -> tuple[int, int]:
     """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
@@ -1625,6 +1677,8 @@ def glu(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """The first half of an axis, the last by default, times the logistic function of the second."""
+def graph_dot(tensors: Sequence[_TensorLike]) -> str:
+    """The graph that leads to tensors, as recorded, in DOT."""
 def graph_stats(tensors: Sequence[_TensorLike]) -> tuple[int, int, int]:
     """Nodes, ops and bytes of what leads to tensors."""
 def graph_text(tensors: Sequence[_TensorLike]) -> str:
@@ -1774,6 +1828,8 @@ def linspace(
     device: Any | None = None,
 ) -> Tensor:
     """num evenly spaced numbers from start to stop."""
+def load_tensors(path: str | PathLike[str]) -> list[tuple[str, Tensor]]:
+    """The tensors of a file, with their names."""
 def log(x: _TensorLike, /) -> Tensor:
     """The natural logarithm; NaN below 0, -inf at 0."""
 def log10(x: _TensorLike, /) -> Tensor:
@@ -2034,6 +2090,12 @@ def prod(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Product over axes, all by default. Integers and bool are multiplied in int64."""
+def program_from_bytes(data: bytes) -> Program:
+    """The program in the bytes of a PFGB file."""
+def program_from_file(path: str | PathLike[str]) -> Program:
+    """The program in a file."""
+def program_from_text(text: str) -> Program:
+    """The program that a text describes."""
 def push_graph(graph: Graph | None = None) -> Graph:
     """Enters a graph (a fresh one for None) and gives the one left."""
 def put_along_axis(
@@ -2160,6 +2222,12 @@ def scaled_dot_product_attention(
     """
 def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
+def save_tensors(
+    path: str | PathLike[str],
+    names: Sequence[str],
+    tensors: Sequence[_TensorLike],
+) -> None:
+    """Writes tensors to a file."""
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_num_threads(threads: int) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "EvaluationError",
+    "FormatError",
     "GirihError",
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
@@ -43,6 +44,13 @@ class DTypeError(GirihError, TypeError):
 
 class IndexOutOfBoundsError(GirihError, IndexError):
     """An element index outside its axis."""
+
+
+class FormatError(GirihError, ValueError):
+    """A file or a text that is not what it should be: a graph, or tensors in some format.
+
+    The message says where reading stopped, what was found there and what was expected.
+    """
 
 
 class InvalidArgumentError(GirihError, ValueError):

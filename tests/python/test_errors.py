@@ -58,6 +58,7 @@ CASES = {
     "out of memory": (lambda: gr.randn([2**21, 2**21]).eval(), gr.OutOfMemoryError, MemoryError, []),
     "index at run time": (lambda: gr.take(gr.ones(A), gr.asarray([0, 7]), axis=0).eval(), gr.GirihError, Exception, ["7"]),
     "traced": (lambda: gr.grad(lambda x: x if x > 0 else -x)(gr.asarray(1.0)), gr.TracedValueError, TypeError, ["where"]),
+    "text": (lambda: gr.text_to_graph("Graph:"), gr.FormatError, ValueError, ["line 1", "expected a node"]),
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ LAYERS = {
     "wse": {"ir", "opt", "dist", "runtime", "csl", "fabric"},
     "cuda": {"ir", "opt", "kernel", "runtime"},
     "cli": {"girih"},
-    "python": {"girih"},
+    "python": {"girih", "cli"},
 }
 
 

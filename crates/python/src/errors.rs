@@ -37,6 +37,7 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
         | InvalidIndex { .. }
         | TooManyIndices { .. } => "IndexOutOfBoundsError",
         DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
+        Parse { .. } | Format { .. } => "FormatError",
         _ => "InvalidArgumentError",
     }
 }
@@ -74,6 +75,10 @@ pub fn invalid(message: impl Into<String>) -> PyErr {
 
 /// Turns a library error into its Python exception.
 pub fn raise(error: Error) -> PyErr {
+    if let Error::Io { kind, .. } = &error {
+        // As Python's own functions on files: FileNotFoundError and its like.
+        return std::io::Error::new(*kind, error.to_string()).into();
+    }
     exception(class(&error), error.to_string())
 }
 

@@ -10,6 +10,7 @@ mod data;
 mod dlpack;
 mod dtype;
 mod errors;
+mod forms;
 mod functions;
 mod indexing;
 mod lazy;
@@ -35,7 +36,9 @@ const INTERNAL: &[&str] = &[
     "async_eval_many",
     "bool",
     "cache_stats",
+    "capture",
     "clear_cache",
+    "command",
     "compile_graph",
     "compile_options",
     "compile_options_switched",
@@ -43,11 +46,17 @@ const INTERNAL: &[&str] = &[
     "current_graph",
     "eval_many",
     "explain_tensors",
+    "graph_dot",
     "graph_stats",
     "graph_text",
+    "load_tensors",
     "pop_graph",
+    "program_from_bytes",
+    "program_from_file",
+    "program_from_text",
     "push_graph",
     "reset_peak_memory",
+    "save_tensors",
     "set_compile_options",
 ];
 
@@ -58,6 +67,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;
     dtype::register(m)?;
+    forms::register(m)?;
     functions::register(m)?;
     sorting::register(m)?;
     contract::register(m)?;

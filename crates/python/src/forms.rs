@@ -1,0 +1,264 @@
+//! Programs and tensors in files, the forms of graphs, and the `girih` command.
+
+use crate::args::TensorArg;
+use crate::errors::IntoPy;
+use crate::tensor::PyTensor;
+use girih::{Program, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
+/// input, or with inputs by name; it gives its outputs, lazy: one tensor, or a tuple of several.
+#[pyclass(name = "Program", module = "girih", frozen)]
+pub struct PyProgram(Mutex<Program>);
+
+impl PyProgram {
+    fn program(&self) -> MutexGuard<'_, Program> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refs(tensors: &[TensorArg]) -> Vec<&Tensor> {
+    tensors.iter().map(|t| &t.0).collect()
+}
+
+type Described = Vec<(String, Vec<usize>, String)>;
+
+#[pymethods]
+impl PyProgram {
+    /// Names, shapes and dtypes of the inputs. Returns: list[tuple[str, list[int], str]].
+    #[getter]
+    fn inputs(&self) -> Described {
+        let describe = |i: girih::Input| (i.name, i.spec.shape.to_vec(), i.spec.dtype.to_string());
+        self.program().inputs().into_iter().map(describe).collect()
+    }
+
+    /// Names, shapes and dtypes of the outputs. Returns: list[tuple[str, list[int], str]].
+    #[getter]
+    fn outputs(&self) -> Described {
+        let outputs = self.program().outputs().into_iter();
+        outputs.map(|(name, spec)| (name, spec.shape.to_vec(), spec.dtype.to_string())).collect()
+    }
+
+    /// Values of parameters that the program holds, by name. Returns: dict[str, Tensor].
+    #[getter]
+    fn parameters(&self) -> std::collections::BTreeMap<String, PyTensor> {
+        let parameters = self.program().parameters().into_iter();
+        parameters.map(|(name, tensor)| (name, PyTensor(tensor))).collect()
+    }
+
+    /// Nodes of the graph. Returns: int.
+    #[getter]
+    fn num_nodes(&self) -> usize {
+        self.program().graph().len()
+    }
+
+    /// Nodes that are not leaves. Returns: int.
+    #[getter]
+    fn num_ops(&self) -> usize {
+        self.program().graph().num_ops()
+    }
+
+    /// The graph as text; values are not part of it. Returns: str.
+    #[getter]
+    fn text(&self) -> String {
+        self.program().to_text()
+    }
+
+    /// The graph in DOT, for Graphviz. Returns: str.
+    fn to_dot(&self) -> String {
+        self.program().to_dot()
+    }
+
+    /// The graph as a drawing. Returns: str.
+    fn to_svg(&self) -> String {
+        self.program().to_svg()
+    }
+
+    /// The graph as a page of HTML to be moved, zoomed and searched. Returns: str.
+    #[pyo3(signature = (title="graph"))]
+    fn to_html(&self, title: &str) -> String {
+        self.program().to_html(title)
+    }
+
+    /// Names a node, given by its number. Returns: None.
+    fn set_name(&self, node: usize, name: &str) -> PyResult<()> {
+        self.set_hint(node, "name", name)
+    }
+
+    /// Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
+    /// Returns: None.
+    fn set_hint(&self, node: usize, key: &str, value: &str) -> PyResult<()> {
+        let mut program = self.program();
+        let id = node_id(&program, node)?;
+        program.graph_mut().set_hint(id, key, value);
+        Ok(())
+    }
+
+    /// The hints on a node, given by its number. Returns: dict[str, str].
+    fn hints(&self, node: usize) -> PyResult<std::collections::BTreeMap<String, String>> {
+        let program = self.program();
+        Ok(program.graph().hints(node_id(&program, node)?).clone())
+    }
+
+    /// The program as a PFGB file. Returns: bytes.
+    fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let program = self.program().clone();
+        let bytes = py.detach(|| program.to_bytes()).py()?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Writes the program in the form that the suffix names: .pfgb with the values it holds; .txt,
+    /// .dot, .svg or .html without. Returns: None.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let program = self.program().clone();
+        py.detach(|| program.save(&path)).py()
+    }
+
+    #[pyo3(signature = (*values, **named))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        values: Vec<TensorArg>,
+        named: Option<std::collections::BTreeMap<String, TensorArg>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::location::enter(py);
+        let program = self.program().clone();
+        let mut given: Vec<&Tensor> = values.iter().map(|a| &a.0).collect();
+        let mut named = named.unwrap_or_default();
+        // What is given by name follows what is given by place, in the program's order.
+        let wanted = program.inputs();
+        let found: Vec<_> =
+            wanted.iter().skip(given.len()).filter_map(|i| named.remove(&i.name)).collect();
+        if let Some(name) = named.keys().next() {
+            let names: Vec<&str> = wanted.iter().map(|i| i.name.as_str()).collect();
+            return Err(crate::errors::invalid(format!(
+                "the program has no further input '{name}'; its inputs are {}",
+                names.join(", ")
+            )));
+        }
+        given.extend(found.iter().map(|a| &a.0));
+        let mut outputs = program.call(&given).py()?;
+        match outputs.len() {
+            1 => Ok(Bound::new(py, PyTensor(outputs.swap_remove(0)))?.into_any()),
+            _ => {
+                let outputs = outputs.into_iter().map(|t| Py::new(py, PyTensor(t)));
+                let outputs = outputs.collect::<PyResult<Vec<_>>>()?;
+                Ok(PyTuple::new(py, outputs)?.into_any())
+            }
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let program = self.program();
+        let list = |specs: Vec<(String, girih::TensorSpec)>| -> String {
+            let items: Vec<String> = specs.iter().map(|(n, s)| format!("{n}: {s}")).collect();
+            items.join(", ")
+        };
+        let inputs = program.inputs().into_iter().map(|i| (i.name, i.spec)).collect();
+        format!("Program({}) -> ({})", list(inputs), list(program.outputs()))
+    }
+}
+
+fn node_id(program: &Program, node: usize) -> PyResult<girih::ir::NodeId> {
+    let count = program.graph().len();
+    let id = u32::try_from(node).ok().filter(|_| node < count).map(girih::ir::NodeId);
+    id.ok_or_else(|| {
+        crate::errors::exception(
+            "IndexOutOfBoundsError",
+            format!("there is no node {node} in a graph of {count} nodes"),
+        )
+    })
+}
+
+fn wrapped(program: girih::Result<Program>) -> PyResult<PyProgram> {
+    program.map(|program| PyProgram(Mutex::new(program))).py()
+}
+
+/// The program that computes outputs from inputs, these with names unless empty. Returns: Program.
+#[pyfunction]
+fn capture(
+    outputs: Vec<TensorArg>,
+    inputs: Vec<TensorArg>,
+    names: Vec<String>,
+) -> PyResult<PyProgram> {
+    let mut program = Program::capture(&refs(&outputs), &refs(&inputs)).py()?;
+    for (id, name) in program.inputs().iter().map(|i| i.id).collect::<Vec<_>>().iter().zip(names) {
+        if !name.is_empty() {
+            program.graph_mut().set_name(*id, name);
+        }
+    }
+    Ok(PyProgram(Mutex::new(program)))
+}
+
+/// The program in the bytes of a PFGB file. Returns: Program.
+#[pyfunction]
+fn program_from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<PyProgram> {
+    let data = data.to_vec();
+    wrapped(py.detach(|| Program::from_bytes(&data)))
+}
+
+/// The program that a text describes. Returns: Program.
+#[pyfunction]
+fn program_from_text(text: &str) -> PyResult<PyProgram> {
+    wrapped(Program::from_text(text))
+}
+
+/// The program in a file. Returns: Program.
+#[pyfunction]
+fn program_from_file(py: Python<'_>, path: PathBuf) -> PyResult<PyProgram> {
+    wrapped(py.detach(|| Program::load(&path)))
+}
+
+/// The graph that leads to tensors, as recorded, in DOT. Returns: str.
+#[pyfunction]
+fn graph_dot(tensors: Vec<TensorArg>) -> PyResult<String> {
+    Ok(girih::ir::dot::to_dot(&girih::graph_of(refs(&tensors)).py()?))
+}
+
+/// The tensors of a file, with their names. Returns: list[tuple[str, Tensor]].
+#[pyfunction]
+fn load_tensors(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(String, PyTensor)>> {
+    let tensors = py.detach(|| girih::io::load(&path)).py()?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, PyTensor(tensor))).collect())
+}
+
+/// Writes tensors to a file. Returns: None.
+#[pyfunction]
+fn save_tensors(
+    py: Python<'_>,
+    path: PathBuf,
+    names: Vec<String>,
+    tensors: Vec<TensorArg>,
+) -> PyResult<()> {
+    let tensors = refs(&tensors).into_iter().cloned();
+    let named: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
+    py.detach(|| girih::io::save(&path, &named)).py()
+}
+
+/// Runs the `girih` command: exit status, output, errors. Returns: tuple[int, str, str].
+#[pyfunction]
+fn command(py: Python<'_>, argv: Vec<OsString>) -> (u8, String, String) {
+    py.detach(|| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = girih_cli::run(argv, &mut out, &mut err);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (status, text(out), text(err))
+    })
+}
+
+/// Adds this file's functions and classes.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyProgram>()?;
+    m.add_function(wrap_pyfunction!(capture, m)?)?;
+    m.add_function(wrap_pyfunction!(program_from_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(program_from_text, m)?)?;
+    m.add_function(wrap_pyfunction!(program_from_file, m)?)?;
+    m.add_function(wrap_pyfunction!(graph_dot, m)?)?;
+    m.add_function(wrap_pyfunction!(load_tensors, m)?)?;
+    m.add_function(wrap_pyfunction!(save_tensors, m)?)?;
+    m.add_function(wrap_pyfunction!(command, m)?)
+}

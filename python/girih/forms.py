@@ -1,0 +1,213 @@
+"""Graphs and tensors outside the process: text, PFGB, DOT, and files of tensors.
+
+A graph that leaves the process is a :class:`Program`: the graph with the values it holds. It can be
+called with tensors, as the function it was recorded from could.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, tree
+from ._girih import Program, Tensor
+from .errors import InvalidArgumentError
+from .lazy import _some_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from .tree import PyTree
+
+    _Path: TypeAlias = str | os.PathLike[str]
+    _Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Tensor] | None
+
+__all__ = [
+    "deserialize",
+    "dump_graphviz",
+    "graph_to_dot",
+    "graph_to_text",
+    "load",
+    "load_graph",
+    "save",
+    "save_graph",
+    "savez",
+    "serialize",
+    "text_to_graph",
+]
+
+
+def _program(output: PyTree, inputs: _Inputs, function: str) -> Program:
+    if isinstance(output, Program):
+        return output
+    if isinstance(inputs, Tensor):
+        inputs = [inputs]
+    if isinstance(inputs, Mapping):
+        names, tensors = list(inputs), list(inputs.values())
+    else:
+        tensors = list(inputs or [])
+        names = [""] * len(tensors)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise InvalidArgumentError(
+                f"{function}: inputs are tensors, by name or in a list; got {tensor!r}"
+            )
+    return _girih.capture(_some_tensors(output, function), tensors, names)
+
+
+def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
+    """The program that leads to tensors, as a PFGB file.
+
+    Args:
+        output: A tensor, a pytree of tensors, or a :class:`Program`.
+        inputs: Tensors that the program is to be called with, in order or by name. Everything else
+            that has a value (parameters, data, what was evaluated before) is in the file.
+
+    Returns:
+        The file; :func:`deserialize` gives the program back.
+    """
+    return _program(output, inputs, "serialize").serialize()
+
+
+def deserialize(data: bytes) -> Program:
+    """The program in a PFGB file: call it with its inputs.
+
+    Raises:
+        FormatError: The bytes are no such file.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.asarray([1.0, 2.0])
+        >>> program = gr.deserialize(gr.serialize(x * 3, inputs=[x]))
+        >>> program(gr.asarray([5.0, 6.0])).tolist()
+        [15.0, 18.0]
+    """
+    return _girih.program_from_bytes(bytes(data))
+
+
+def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
+    """Writes the program that leads to tensors, in the form that the suffix names.
+
+    ``.pfgb`` holds values as well; ``.txt``, ``.girih`` (text), ``.dot``, ``.svg`` and ``.html``
+    only the graph. See :func:`serialize` for the arguments.
+
+    Raises:
+        InvalidArgumentError: Another suffix.
+        OSError: The file cannot be written.
+    """
+    _program(output, inputs, "save_graph").save(os.fspath(file))
+
+
+def load_graph(file: _Path) -> Program:
+    """The program in a PFGB or text file: call it with its inputs.
+
+    Raises:
+        FormatError: The file is no such file.
+        OSError: It cannot be read.
+    """
+    return _girih.program_from_file(os.fspath(file))
+
+
+def graph_to_text(output: PyTree) -> str:
+    """The graph of a program, or that leads to tensors, as text."""
+    if isinstance(output, Program):
+        return output.text
+    return _girih.graph_text(_some_tensors(output, "graph_to_text"))
+
+
+def text_to_graph(text: str) -> Program:
+    """The program that a text describes, as :func:`graph_to_text` prints it. It holds no values.
+
+    Raises:
+        FormatError: The text is no graph; the message shows the line and a caret.
+
+    Example:
+        >>> import girih as gr
+        >>> double = gr.text_to_graph('''Graph:
+        ...   %0 = input([2], f32)
+        ...   %1 = add(%0, %0) -> [2]
+        ...   outputs: [%1]''')
+        >>> double(gr.asarray([1.0, 2.0])).tolist()
+        [2.0, 4.0]
+    """
+    return _girih.program_from_text(text)
+
+
+def graph_to_dot(output: PyTree) -> str:
+    """The graph of a program, or that leads to tensors, in DOT."""
+    if isinstance(output, Program):
+        return output.to_dot()
+    return _girih.graph_dot(_some_tensors(output, "graph_to_dot"))
+
+
+def dump_graphviz(output: PyTree, file: _Path) -> None:
+    """Writes the graph of a program, or that leads to tensors, in DOT."""
+    with open(file, "w", encoding="utf-8") as out:
+        out.write(graph_to_dot(output))
+
+
+def _name(path: str) -> str:
+    """A pytree path, ``['layer'][0].weight``, as the name of a tensor: ``layer.0.weight``."""
+    parts = path.replace("]", "").replace("[", ".").replace("'", "").replace('"', "")
+    return parts.strip(".")
+
+
+def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
+    pairs = tree.flatten_with_path(value)
+    names = [_name(path) for path, _ in pairs]
+    return names, [_girih.asarray(leaf) for _, leaf in pairs]
+
+
+def save(file: _Path, value: PyTree) -> None:
+    """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
+
+    Tensors are named by where they are in the tree, ``layer.0.weight``. The file appears whole or
+    not at all.
+
+    Args:
+        file: Its suffix names the format; ``.npy`` takes exactly one tensor.
+        value: Tensors, or what becomes one, in nested containers; modules too.
+
+    Raises:
+        InvalidArgumentError: A suffix or dtype that does not go, or two tensors of one name.
+        OSError: The file cannot be written.
+    """
+    names, tensors = _named(value)
+    _girih.save_tensors(os.fspath(file), names, tensors)
+
+
+def savez(file: _Path, **tensors: Any) -> None:
+    """Writes tensors by name; like :func:`save` of a dict."""
+    save(file, tensors)
+
+
+def load(file: _Path, like: PyTree = None) -> Any:
+    """Reads a file of tensors: ``.npy``, ``.npz`` or ``.safetensors``.
+
+    Data that lie aligned and uncompressed are used where they are: the file is mapped, and must not
+    be changed while tensors of it live.
+
+    Args:
+        file: The file.
+        like: A pytree as it was saved; its structure comes back with the file's tensors.
+
+    Returns:
+        A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it.
+
+    Raises:
+        FormatError: The file is not what its suffix says.
+        InvalidArgumentError: Another suffix, or the file lacks a tensor of ``like``.
+        OSError: It cannot be read.
+    """
+    tensors = dict(_girih.load_tensors(os.fspath(file)))
+    if like is None:
+        return tensors[""] if list(tensors) == [""] else tensors
+    names = [_name(path) for path, _ in tree.flatten_with_path(like)]
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        raise InvalidArgumentError(
+            f"load: {os.fspath(file)!r} has no {', '.join(missing)}; it holds {', '.join(tensors)}"
+        )
+    return tree.unflatten(tree.structure(like), [tensors[name] for name in names])

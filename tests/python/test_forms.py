@@ -1,0 +1,286 @@
+"""Programs and tensors outside the process: text, PFGB, DOT, files, and the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import DTYPES
+from test_lazy import SECTION_10
+
+
+def section_10():
+    x = gr.randn([1024, 512])
+    w1 = gr.randn([512, 256])
+    h = gr.relu(x @ w1 + gr.zeros([256]))
+    w2 = gr.randn([256, 10])
+    return -gr.softmax(h @ w2, dim=1).log().sum()
+
+
+W = np.array([[0.5, 1.0], [-1.0, 2.0]], np.float32)
+
+
+def model():
+    x = gr.asarray([[1.0, 2.0], [3.0, -4.0]])
+    w = gr.asarray(W)
+    return x, gr.softmax(x @ w + 1.5, dim=-1)
+
+
+def test_text_of_the_seeds_program_is_read_back():
+    with gr.graph_scope():
+        text = gr.graph_to_text(section_10())
+    assert sorted(text.splitlines()) != []
+    program = gr.text_to_graph(SECTION_10)
+    assert gr.graph_to_text(program) + "\n" == SECTION_10
+    assert (program.num_nodes, program.num_ops) == (12, 8)
+    assert [shape for _, shape, _ in program.inputs] == [[1024, 512], [512, 256], [256, 10]]
+    assert gr.text_to_graph(text).text == text
+
+
+def test_text_errors_show_the_place():
+    with pytest.raises(
+        gr.FormatError, match=r"(?s)line 2, column 8.*did you mean input.*\^\^\^\^\^"
+    ):
+        gr.text_to_graph("Graph:\n  %0 = inptu([2], f32)\n  outputs: []")
+    assert issubclass(gr.FormatError, ValueError)
+
+
+def test_a_program_round_trips_with_its_values():
+    x, y = model()
+    data = gr.serialize(y, inputs=[x])
+    assert data[:4] == b"PFGB"
+    program = gr.deserialize(data)
+    assert program.serialize() == data
+    np.testing.assert_array_equal(program(x).numpy(), y.numpy())
+    other = np.ones((2, 2), np.float32)
+    e = np.exp(other @ W + 1.5)
+    np.testing.assert_allclose(program(other).numpy(), e / e.sum(-1, keepdims=True), rtol=1e-6)
+
+
+def test_without_inputs_everything_is_held_and_several_outputs_are_a_tuple():
+    x, y = model()
+    program = gr.deserialize(gr.serialize({"a": y, "b": y.sum()}))
+    a, b = program()
+    np.testing.assert_array_equal(a.numpy(), y.numpy())
+    assert b.item() == y.sum().item()
+    assert program.inputs == []
+    assert gr.serialize(program) == program.serialize()
+    assert x.shape == (2, 2)
+
+
+def test_inputs_have_names():
+    a, b = gr.asarray([6.0]), gr.asarray([2.0])
+    program = gr.deserialize(gr.serialize(a / b, inputs={"num": a, "den": b}))
+    assert [name for name, _, _ in program.inputs] == ["num", "den"]
+    assert program(den=gr.asarray([3.0]), num=a).item() == 2.0
+    assert program(a, den=gr.asarray([3.0])).item() == 2.0
+    assert repr(program) == "Program(num: f32[1], den: f32[1]) -> (%2: f32[1])"
+    with pytest.raises(gr.InvalidArgumentError, match="takes 2 inputs"):
+        program(a)
+    with pytest.raises(gr.InvalidArgumentError, match="no further input 'nom'"):
+        program(a, nom=b)
+    with pytest.raises(gr.InvalidArgumentError, match=r"f32\[1\], got f32\[2\]"):
+        program(a, gr.asarray([1.0, 2.0]))
+
+
+def test_programs_differentiate_and_learned_weights_are_kept():
+    w = gr.asarray([1.0, 2.0])
+    w = gr.eval(w - 0.5)
+    x = gr.asarray([3.0, 4.0])
+    program = gr.deserialize(gr.serialize((w * x).sum(), inputs=[x]))
+    assert program(x).item() == 7.5
+    assert gr.grad(lambda v: program(v))(x).tolist() == [0.5, 1.5]
+
+
+def test_hints_survive_text_and_file():
+    x, y = model()
+    program = gr.deserialize(gr.serialize(y, inputs={"x": x}))
+    program.set_hint(2, "fuse", "no")
+    program.set_name(1, 'w "1"')
+    for again in (gr.text_to_graph(program.text), gr.deserialize(program.serialize())):
+        assert again.hints(2) == {"fuse": "no"}
+        assert again.hints(1) == {"name": 'w "1"'}
+        assert again.hints(0) == {"name": "x"}
+    np.testing.assert_array_equal(program(x).numpy(), y.numpy())
+    with pytest.raises(IndexError, match="no node 99"):
+        program.hints(99)
+
+
+@pytest.mark.parametrize("bad", [b"", b"PFGB", b"PFGB" + bytes(40), b"\x93NUMPY"])
+def test_bytes_that_are_no_program_are_refused(bad):
+    with pytest.raises(gr.FormatError, match="PFGB"):
+        gr.deserialize(bad)
+
+
+def test_every_byte_of_a_file_counts():
+    _, y = model()
+    data = gr.serialize(y)
+    for i in range(0, len(data), 7):
+        with pytest.raises(gr.FormatError):
+            gr.deserialize(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
+
+
+def test_graph_files_and_pictures(tmp_path):
+    x, y = model()
+    gr.save_graph(tmp_path / "m.pfgb", y, inputs=[x])
+    np.testing.assert_array_equal(gr.load_graph(tmp_path / "m.pfgb")(x).numpy(), y.numpy())
+    # Now that y has been evaluated it is data; recorded anew it is a graph.
+    x, y = model()
+    gr.save_graph(tmp_path / "m.txt", y, inputs=[x])
+    assert gr.load_graph(str(tmp_path / "m.txt")).num_ops == 3
+    gr.dump_graphviz(y, tmp_path / "m.dot")
+    dot = (tmp_path / "m.dot").read_text()
+    assert dot == gr.graph_to_dot(y)
+    assert dot.startswith("digraph")
+    program = gr.load_graph(tmp_path / "m.pfgb")
+    assert gr.graph_to_dot(program) == program.to_dot()
+    assert dot.count("->") == program.to_dot().count("->") == 5
+    assert program.to_svg().startswith("<svg")
+    assert "<title>my model</title>" in program.to_html("my model")
+    with pytest.raises(gr.InvalidArgumentError, match="gif"):
+        gr.save_graph(tmp_path / "m.gif", y)
+    with pytest.raises(FileNotFoundError):
+        gr.load_graph(tmp_path / "none.pfgb")
+    with pytest.raises(gr.InvalidArgumentError, match="inputs are tensors"):
+        gr.serialize(y, inputs=[1])
+
+
+ARRAYS = {name: np.arange(6).reshape(2, 3).astype(name) for name in DTYPES if name != "bool"} | {
+    "bool": np.array([True, False]),
+    "scalar": np.float32(2.5),
+    "empty": np.zeros((0, 3)),
+}
+
+
+def same(tensor, array):
+    got = tensor.numpy()
+    assert got.dtype == array.dtype
+    np.testing.assert_array_equal(got, array)
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_npz_of_numpy_is_read(tmp_path, write):
+    fortran = np.asfortranarray(np.arange(24, dtype=np.int32).reshape(2, 3, 4))
+    more = {"fortran": fortran, "big": np.arange(3, dtype=">f8")}
+    write(tmp_path / "a.npz", **ARRAYS, **more)
+    read = gr.load(tmp_path / "a.npz")
+    assert list(read) == [*ARRAYS, *more]
+    for name, array in (ARRAYS | more).items():
+        same(read[name], array.astype(array.dtype.newbyteorder("=")))
+
+
+def test_npz_is_read_by_numpy(tmp_path):
+    gr.savez(tmp_path / "a.npz", **{k: gr.asarray(v) for k, v in ARRAYS.items()})
+    with np.load(tmp_path / "a.npz") as read:
+        assert set(read.files) == set(ARRAYS)
+        for name, array in ARRAYS.items():
+            assert read[name].dtype == array.dtype
+            np.testing.assert_array_equal(read[name], array)
+
+
+@pytest.mark.parametrize("name", list(ARRAYS))
+def test_npy_to_and_from_numpy(tmp_path, name):
+    gr.save(tmp_path / "a.npy", gr.asarray(ARRAYS[name]))
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), ARRAYS[name])
+    np.save(tmp_path / "b.npy", ARRAYS[name])
+    same(gr.load(tmp_path / "b.npy"), ARRAYS[name])
+
+
+def test_bfloat16_survives(tmp_path):
+    x = gr.asarray([1.0, -2.5, 3e38], dtype=gr.bfloat16)
+    for name in ("a.npy", "a.npz", "a.safetensors"):
+        gr.save(tmp_path / name, x if name == "a.npy" else {"x": x})
+        read = gr.load(tmp_path / name)
+        read = read if name == "a.npy" else read["x"]
+        assert read.dtype == gr.bfloat16
+        assert read.tolist() == x.tolist()
+
+
+def test_safetensors_has_the_formats_layout(tmp_path):
+    gr.save(tmp_path / "a.safetensors", {"b": gr.ones([2]), "a": gr.zeros([3], dtype=gr.int8)})
+    data = (tmp_path / "a.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    assert (8 + size) % 64 == 0
+    assert json.loads(data[8 : 8 + size]) == {
+        "a": {"dtype": "I8", "shape": [3], "data_offsets": [8, 11]},
+        "b": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+    }
+    assert data[8 + size :] == np.ones(2, np.float32).tobytes() + bytes(3)
+
+
+def test_trees_and_modules_are_named_by_path_and_come_back(tmp_path):
+    tree = {"layers": [{"w": gr.ones([2]), "b": gr.zeros([1])}, {"w": gr.full([1], 3.0)}], "n": 4}
+    gr.save(tmp_path / "t.npz", tree)
+    read = gr.load(tmp_path / "t.npz")
+    assert set(read) == {"layers.0.w", "layers.0.b", "layers.1.w", "n"}
+    back = gr.load(tmp_path / "t.npz", like=tree)
+    assert back["layers"][1]["w"].tolist() == [3.0]
+    assert back["n"].item() == 4
+    layer = gr.nn.Linear(3, 2)
+    gr.save(tmp_path / "m.safetensors", layer.state_dict())
+    other = gr.nn.Linear(3, 2)
+    other.load_state_dict(gr.load(tmp_path / "m.safetensors"))
+    x = gr.ones([1, 3])
+    assert other(x).tolist() == layer(x).tolist()
+    with pytest.raises(gr.InvalidArgumentError, match=r"has no layers\.2\.w"):
+        gr.load(tmp_path / "t.npz", like={"layers": [{}, {}, {"w": gr.ones([1])}]})
+
+
+def test_files_of_tensors_that_are_none(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK\x05\x06")
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    (tmp_path / "a.safetensors").write_bytes(b"\xff" * 20)
+    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
+    for name in ("a.npz", "a.npy", "a.safetensors", "o.npy"):
+        with pytest.raises(gr.FormatError):
+            gr.load(tmp_path / name)
+    with pytest.raises(gr.InvalidArgumentError, match="suffix"):
+        gr.load(tmp_path / "a.txt")
+    with pytest.raises(FileNotFoundError):
+        gr.load(tmp_path / "none.npz")
+    with pytest.raises(gr.InvalidArgumentError, match="exactly one"):
+        gr.save(tmp_path / "x.npy", {"a": gr.ones([1]), "b": gr.ones([1])})
+
+
+def command(*args):
+    done = subprocess.run(
+        [sys.executable, "-m", "girih", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_runs_a_saved_graph(tmp_path):
+    x, y = model()
+    gr.save_graph(tmp_path / "m.pfgb", y, inputs={"x": x})
+    np.savez_compressed(tmp_path / "x.npz", x=x.numpy())
+    code, out, err = command(
+        "run", tmp_path / "m.pfgb", "--inputs", tmp_path / "x.npz", "--outputs", tmp_path / "y.npz"
+    )
+    assert (code, err) == (0, ""), err
+    assert "output0: f32[2, 2]" in out
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["output0"], y.numpy())
+    code, out, err = command("info", "--json")
+    assert code == 0
+    assert json.loads(out)["version"] == gr.__version__
+    code, out, err = command("show", tmp_path / "none.pfgb")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "none.pfgb" in err
+    assert command("frobnicate")[0] == 2
+
+
+def test_the_command_in_this_process(capsys, monkeypatch, tmp_path):
+    from girih.__main__ import main
+
+    _, y = model()
+    gr.save_graph(tmp_path / "m.pfgb", y)
+    monkeypatch.setattr(sys, "argv", ["girih", "show", "--stats", str(tmp_path / "m.pfgb")])
+    assert main() == 0
+    assert "ops        3" in capsys.readouterr().out
