@@ -2,10 +2,11 @@
 
 use crate::{Error, Result};
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum DType {
     /// Truth value, one byte, 0 or 1.
@@ -162,7 +163,7 @@ pub(crate) fn names() -> String {
 
 /// A scalar of a given dtype. `bits` is its little-endian memory, zero-extended to 64 bits, so two
 /// literals are equal exactly when their bits are: -0.0 differs from 0.0 and a NaN equals itself.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Literal {
     /// Element type.
     pub dtype: DType,

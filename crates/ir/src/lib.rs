@@ -6,8 +6,10 @@
 //! Only the [`mod@reference`] evaluator computes, to say what the ops mean.
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod builder;
 pub mod dot;
+pub mod canonical;
 pub mod dtype;
 pub mod error;
 pub mod graph;
@@ -23,6 +25,7 @@ pub mod testing;
 pub mod text;
 
 pub use builder::GraphBuilder;
+pub use canonical::Canonical;
 pub use dtype::{DType, Literal};
 pub use error::{Error, Result};
 pub use graph::{Graph, Node, NodeId};

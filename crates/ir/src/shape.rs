@@ -1,6 +1,7 @@
 //! Shapes and tensor specs: sizes, strides, broadcasting, and overflow-checked counts.
 
 use crate::{DType, Error, Result};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +10,7 @@ use std::ops::Deref;
 pub const MAX_RANK: usize = 32;
 
 /// Sizes of a tensor's dimensions, outermost first. Up to rank 4 it is stored inline.
-#[derive(PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape(SmallVec<[usize; 4]>);
 
 impl Shape {
@@ -189,7 +190,7 @@ impl fmt::Debug for Shape {
 }
 
 /// Static description of a value: what is known of it without computing it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Sizes.
     pub shape: Shape,

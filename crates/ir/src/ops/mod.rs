@@ -248,7 +248,10 @@ impl OpDef {
 macro_rules! registry {
     ($($code:ident = $def:path,)*) => {
         /// Identity of an op; indexes the registry.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize,
+            serde::Deserialize,
+        )]
         #[repr(u8)]
         pub enum OpCode {
             $(#[doc = concat!("See [`", stringify!($def), "`].")] $code,)*
