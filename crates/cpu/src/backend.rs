@@ -2,30 +2,57 @@
 //! block.
 
 use crate::LoadedKernel;
+use crate::artifact::Stored;
 use crate::device::HostProgram;
-use girih_ir::{Graph, OpCode};
-use girih_kernel::{BufferKind, FusionOptions, Inst, Program, lower};
+use girih_ir::{Graph, OpCode, TensorSpec};
+use girih_kernel::{BufferKind, FusionOptions, Inst, Isa, Program, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, optimize};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
-    ArgumentSpec, Backend, Binary, CompileOptions, Error, ExecutionPlan, Operation, OutputSpec,
-    Placement, Result, allocator,
+    ArgumentSpec, Backend, Binary, CompileOptions, CompileTimes, Error, ExecutionPlan, Operation,
+    OutputSpec, Placement, Result, allocator,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Compiles closed graphs for the host.
 pub struct HostBackend;
 
 impl Backend for HostBackend {
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
-        let Optimized { graph: optimized, kept_arguments, .. } =
-            optimize(graph, passes(options)).map_err(compile_error)?;
-        let fusion = FusionOptions::from_bits(options.fusion);
-        let mut program = lower(&optimized, fusion).map_err(compile_error)?;
-        renumber_arguments(&mut program, &kept_arguments);
-        Ok(plan(graph, &optimized, program))
+        Ok(compile(graph, options)?.0)
     }
+
+    fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
+        let Stored { program, arguments, outputs } = Stored::from_bytes(bytes)?;
+        Ok(plan(&program, &arguments, &outputs))
+    }
+
+    fn fingerprint(&self) -> String {
+        format!("{} {} {:?}", env!("CARGO_PKG_VERSION"), env!("GIRIH_SOURCES"), Isa::best())
+    }
+}
+
+/// Compiles a graph, and shows what it became; the program's arguments are numbered as the plan's.
+fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Graph, Arc<Stored>)> {
+    let start = Instant::now();
+    let Optimized { graph: optimized, kept_arguments, .. } =
+        optimize(graph, passes(options)).map_err(compile_error)?;
+    let optimize = start.elapsed();
+    let fusion = FusionOptions::from_bits(options.fusion);
+    let mut program = lower(&optimized, fusion).map_err(compile_error)?;
+    renumber_arguments(&mut program, &kept_arguments);
+    let codegen = start.elapsed() - optimize;
+    let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
+    let stored = Stored { program, arguments: arguments(graph), outputs };
+    let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
+    let compile = start.elapsed() - optimize - codegen;
+    plan.times = CompileTimes { optimize, codegen, compile };
+    let stored = Arc::new(stored);
+    let artifact = stored.clone();
+    plan.artifact = Some(Box::new(move || artifact.to_bytes()));
+    Ok((plan, optimized, stored))
 }
 
 /// Kernels are made of primitives, so composites are decomposed whatever else is switched off.
@@ -57,7 +84,7 @@ pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
     }
 }
 
-fn plan(graph: &Graph, optimized: &Graph, program: Program) -> ExecutionPlan {
+fn arguments(graph: &Graph) -> Vec<ArgumentSpec> {
     let arguments = graph.arguments().map(|id| {
         let node = graph.node(id);
         match node.op.code {
@@ -66,11 +93,16 @@ fn plan(graph: &Graph, optimized: &Graph, program: Program) -> ExecutionPlan {
             _ => ArgumentSpec::Tensor(node.spec.clone()),
         }
     });
-    let (buffers, temporary_bytes) = place(&program);
-    let outputs = program.outputs.iter().zip(optimized.outputs()).map(|(buffer, &id)| OutputSpec {
-        spec: optimized.spec(id).clone(),
-        buffer: buffer.0 as usize,
-    });
+    arguments.collect()
+}
+
+fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -> ExecutionPlan {
+    let (buffers, temporary_bytes) = place(program);
+    let outputs = program
+        .outputs
+        .iter()
+        .zip(outputs)
+        .map(|(buffer, spec)| OutputSpec { spec: spec.clone(), buffer: buffer.0 as usize });
     let outputs = outputs.collect();
     let mut operations = Vec::with_capacity(program.kernels.len());
     let mut binaries: Vec<Binary> = Vec::with_capacity(program.kernels.len());
@@ -90,7 +122,7 @@ fn plan(graph: &Graph, optimized: &Graph, program: Program) -> ExecutionPlan {
         binaries,
         buffers,
         temporary_bytes,
-        arguments: arguments.collect(),
+        arguments: arguments.to_vec(),
         outputs,
         ..ExecutionPlan::default()
     }
@@ -192,6 +224,17 @@ pub struct Explanation {
     pub optimized: Graph,
     /// The kernels, as text.
     pub kernels: String,
+}
+
+/// Compiles a graph and shows what it became on the way.
+///
+/// Errors: as [`HostBackend::compile`].
+pub fn compile_explained(
+    graph: &Graph,
+    options: CompileOptions,
+) -> Result<(ExecutionPlan, Explanation)> {
+    let (plan, optimized, stored) = compile(graph, options)?;
+    Ok((plan, Explanation { optimized, kernels: stored.program.to_string() }))
 }
 
 /// Runs passes and fusion and shows their results, without a plan.

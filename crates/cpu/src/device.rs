@@ -1,6 +1,7 @@
 //! The host device: its memory is one reserved range of the process, its launches run on the
 //! calling thread and the kernel pool.
 
+use crate::pool::watched;
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_runtime::{
@@ -78,7 +79,7 @@ impl HostDevice {
     }
 }
 
-fn parse_bytes(text: &str) -> Option<usize> {
+pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().last()? {
         (i, 'K' | 'k') => (&text[..i], 10),
@@ -155,10 +156,13 @@ impl Device for HostDevice {
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
         let bindings =
             Bindings { buffers, arguments: &arguments.words, workspace: std::ptr::null_mut() };
-        // SAFETY: the executor bound each buffer of the plan to a block of at least its size that
-        // stays alive with the argument block, and no other launch writes it meanwhile.
-        let outcome = unsafe { program.kernel.run(&bindings, self.pool) };
+        let outcome = watched(&arguments.control, || {
+            // SAFETY: the executor bound each buffer of the plan to a block of at least its size
+            // that stays alive with the argument block, and no other launch writes it meanwhile.
+            unsafe { program.kernel.run(&bindings, self.pool) }
+        });
         outcome.map_err(|error| match error {
+            ExecError::Stopped => arguments.control.error(&program.name),
             ExecError::IndexOutOfBounds { index, size } => {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
             }

@@ -6,7 +6,9 @@
 //! to each panel while it is in cache. Work is cut by shape alone, so results do not depend on the
 //! number of threads of the [`Pool`].
 
+mod artifact;
 mod backend;
+mod cache_directory;
 mod device;
 mod explain;
 mod file;
@@ -14,7 +16,8 @@ mod kernel;
 mod matmul;
 pub mod pool;
 
-pub use backend::{Explanation, HostBackend, explain};
+pub use backend::{Explanation, HostBackend, compile_explained, explain};
+pub use cache_directory::CacheState;
 pub use device::HostDevice;
 pub use explain::{Anatomy, anatomy};
 pub use file::MappedFile;
@@ -28,7 +31,8 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
 pub fn executor() -> Result<Executor> {
-    Ok(Executor::new(Arc::new(HostDevice::new(pool()?)?), Box::new(HostBackend)))
+    let disk = cache_directory::open(&HostBackend)?;
+    Ok(Executor::new(Arc::new(HostDevice::new(pool()?)?), Arc::new(HostBackend), disk))
 }
 
 /// The process' kernel threads, started when first needed.

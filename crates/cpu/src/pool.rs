@@ -5,9 +5,11 @@
 //! slow as alone. Workers are pinned to CPUs of their own, spin for a short while after a job and
 //! then park. A caller that finds the pool busy (nested, or another thread's) runs its chunks alone.
 //! Which chunks exist is the caller's matter and never depends on the number of threads.
+//!
+//! A run that is stopped from outside ([`watched`]) ends between two chunks.
 
 use girih_kernel::{ExecError, Scratch};
-use girih_runtime::fork;
+use girih_runtime::{RunControl, fork};
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +25,11 @@ const SPLIT_NS: u64 = 3_000;
 const WAKE_NS: u64 = 100_000;
 /// How long a worker without work spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// Jobs shorter than this are not stopped from outside, in nanoseconds.
+const WATCH_NS: u64 = 20_000;
+/// Work between two looks at the clock by a job that may be stopped, in nanoseconds.
+const CLOCK_NS: u64 = 50_000;
 
 /// Bits of the claim word for the number of the next chunk and of all chunks.
 const CHUNK_BITS: u32 = 20;
@@ -149,8 +156,25 @@ impl Pool {
     /// `cost_ns`, the job's rough time on one core, decides whether to share it.
     ///
     /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
-    /// [`ExecError::Panicked`]. Chunks after a failed one may or may not have run.
+    /// [`ExecError::Panicked`]; [`ExecError::Stopped`] within [`watched`]. Chunks after a failed one
+    /// may or may not have run.
     pub fn run(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
+        let control = CONTROL.get();
+        if control.is_null() || cost_ns < WATCH_NS {
+            return self.run_all(chunks, cost_ns, job);
+        }
+        // SAFETY: `watched` set it on this thread and is still on the stack below.
+        let control = unsafe { &*control };
+        let per_clock = (CLOCK_NS as u128 * chunks as u128 / u128::from(cost_ns)).max(1) as usize;
+        self.run_all(chunks, cost_ns, &|chunk, scratch| {
+            if control.stopped() || chunk % per_clock == 0 && control.check() {
+                return Err(ExecError::Stopped);
+            }
+            job(chunk, scratch)
+        })
+    }
+
+    fn run_all(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
         let team = self.team();
         let shared = chunks > 1 && team.threads > 1 && cost_ns >= SPLIT_NS;
         if !shared || chunks as u64 > CHUNK_MASK {
@@ -183,6 +207,23 @@ fn available() -> usize {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds a lock of the pool; after a poisoning the data is still valid.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+thread_local! {
+    /// What may stop the jobs of this thread; null if nothing may.
+    static CONTROL: Cell<*const RunControl> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Runs `f`; what it runs on a pool from this thread ends early when `control` says so.
+pub(crate) fn watched<R>(control: &RunControl, f: impl FnOnce() -> R) -> R {
+    struct Restore(*const RunControl);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CONTROL.set(self.0);
+        }
+    }
+    let _restore = Restore(CONTROL.replace(control));
+    f()
 }
 
 thread_local! {
@@ -406,6 +447,27 @@ mod tests {
         let panics = |c: usize, _: &mut Scratch| if c == 5 { panic!("five") } else { Ok(()) };
         assert_eq!(pool.run(9, u64::MAX, &panics), Err(ExecError::Panicked("five".into())));
         assert_eq!(pool.run(9, u64::MAX, &|_, _| Ok(())), Ok(()));
+    }
+
+    #[test]
+    fn a_watched_job_ends_between_two_chunks() {
+        for threads in [1, 3] {
+            let (pool, ran) = (Pool::new(threads), AtomicUsize::new(0));
+            let control = RunControl::default();
+            let job = |c: usize, _: &mut Scratch| {
+                ran.fetch_add(1, Relaxed);
+                if c == 10 {
+                    control.cancel();
+                }
+                Ok(())
+            };
+            let outcome = watched(&control, || pool.run(1000, u64::MAX, &job));
+            assert_eq!(outcome, Err(ExecError::Stopped));
+            assert!(ran.load(Relaxed) < 900, "{} chunks ran", ran.load(Relaxed));
+            ran.store(0, Relaxed);
+            assert_eq!(pool.run(1000, u64::MAX, &job), Ok(()), "unwatched, it is not stopped");
+            assert_eq!(ran.load(Relaxed), 1000);
+        }
     }
 
     #[test]

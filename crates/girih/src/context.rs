@@ -1,12 +1,15 @@
-//! Contexts: each thread's current recording graph, and the scopes that swap it for a while.
+//! Contexts: each thread's current recording graph, what runs its programs and when, and the scopes
+//! that swap these for a while.
 //!
 //! A recording graph is the scope in which nodes were made. It numbers them, counts them, and
 //! knows the live ones through weak references; it keeps nothing alive.
 
-use crate::Tensor;
+use crate::executor::{self, Executor};
 use crate::node::{Node, State};
-use girih_ir::{Op, TensorSpec};
-use std::cell::RefCell;
+use crate::{Result, Tensor, TensorState};
+use girih_ir::{Class, Op, TensorSpec};
+use girih_runtime::env;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,8 +36,14 @@ struct Registry {
 static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static CURRENT: RefCell<Graph> = RefCell::new(Graph::new());
+    static CURRENT: RefCell<Frame> = RefCell::new(Frame::new());
+    /// What recording needs to know of the current frame; 0 until the environment has been asked.
+    static MODES: Cell<u8> = const { Cell::new(0) };
 }
+
+const KNOWN: u8 = 1;
+const EAGER: u8 = 2;
+const VERIFY: u8 = 4;
 
 const SWEEP_MIN: usize = 1024;
 
@@ -60,6 +69,29 @@ impl Graph {
     /// Tensors recorded here that are still reachable, in the order they were recorded.
     pub fn live(&self) -> Vec<Tensor> {
         self.registry().nodes.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
+    }
+
+    /// Tensors recorded here that are reachable and have no value yet, in the order they were
+    /// recorded. Constants and arguments of functions being traced have none to wait for.
+    pub fn unrealized(&self) -> Vec<Tensor> {
+        let mut tensors = self.live();
+        tensors.retain(|t| {
+            let op = t.node().op();
+            let computed = op.class() != Class::Leaf || op.is_random();
+            computed && t.state() != TensorState::Available
+        });
+        tensors
+    }
+
+    /// What is recorded here and still reachable, a line each: number, op, spec, state. Unlike a
+    /// picture of what leads to a tensor, it shows what has been computed too.
+    pub fn dump(&self) -> String {
+        let mut text = format!("{self:?}\n");
+        for tensor in self.live() {
+            let (id, op, spec) = (tensor.id(), tensor.op_name(), tensor.spec());
+            text += &format!("  %{id} = {op} -> {spec} ({})\n", tensor.state());
+        }
+        text
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -99,20 +131,166 @@ impl fmt::Debug for Graph {
     }
 }
 
+/// What a context is at a time: where ops are recorded, what runs them, and when.
+#[derive(Clone)]
+pub struct Frame {
+    graph: Graph,
+    executor: Option<Executor>,
+    eager: Option<bool>,
+    verify_shapes: Option<bool>,
+}
+
+impl Frame {
+    fn new() -> Frame {
+        Frame { graph: Graph::new(), executor: None, eager: None, verify_shapes: None }
+    }
+
+    /// The same with another graph.
+    pub fn with_graph(self, graph: Graph) -> Frame {
+        Frame { graph, ..self }
+    }
+
+    /// The same with another executor.
+    pub fn with_executor(self, executor: Executor) -> Frame {
+        Frame { executor: Some(executor), ..self }
+    }
+
+    /// The same with eager mode on or off.
+    pub fn with_eager(self, on: bool) -> Frame {
+        Frame { eager: Some(on), ..self }
+    }
+
+    /// The same with shape verification on or off.
+    pub fn with_verify_shapes(self, on: bool) -> Frame {
+        Frame { verify_shapes: Some(on), ..self }
+    }
+
+    /// The modes, from the environment where the frame does not say.
+    fn modes(&self) -> Result<u8> {
+        let or_env = |chosen: Option<bool>, names: &[&'static str]| match chosen {
+            Some(on) => Ok(on),
+            None => Ok::<bool, crate::Error>(env::flag(names)?.unwrap_or(false)),
+        };
+        let eager = or_env(self.eager, &EAGER_VARIABLES)?;
+        let verify = or_env(self.verify_shapes, &VERIFY_VARIABLES)?;
+        Ok(KNOWN | if eager { EAGER } else { 0 } | if verify { VERIFY } else { 0 })
+    }
+}
+
+/// Switches on eager mode; the first that is set counts.
+const EAGER_VARIABLES: [&str; 3] =
+    ["GIRIH_EAGER_MAX_GRAPH", "NABLA_EAGER_MAX_GRAPH", "EAGER_MAX_GRAPH"];
+/// Switches on shape verification; the first that is set counts.
+const VERIFY_VARIABLES: [&str; 2] = ["GIRIH_VERIFY_SHAPES", "NABLA_VERIFY_EAGER_SHAPES"];
+
+/// The calling thread's context.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Context {
+    /// The calling thread's, made when first asked for.
+    pub fn current() -> Context {
+        Context { _not_send: PhantomData }
+    }
+
+    /// The graph ops are recorded to.
+    pub fn graph(&self) -> Graph {
+        CURRENT.with_borrow(|frame| frame.graph.clone())
+    }
+
+    /// Records to `graph` from here on; see [`ReuseScope`] for a while only.
+    pub fn set_graph(&self, graph: &Graph) {
+        CURRENT.with_borrow_mut(|frame| frame.graph = graph.clone());
+    }
+
+    /// What runs this context's programs: its own executor, or the process'.
+    ///
+    /// Errors: if the process' cannot be made, as the environment asks for the impossible.
+    pub fn executor(&self) -> Result<Executor> {
+        match CURRENT.with_borrow(|frame| frame.executor.clone()) {
+            Some(executor) => Ok(executor),
+            None => executor::process().cloned(),
+        }
+    }
+
+    /// Runs this context's programs by `executor` from here on.
+    pub fn set_executor(&self, executor: &Executor) {
+        CURRENT.with_borrow_mut(|frame| frame.executor = Some(executor.clone()));
+    }
+
+    /// Whether ops are computed as soon as they are recorded.
+    ///
+    /// Errors: [`crate::Error::Evaluation`] if the environment variable says neither on nor off.
+    pub fn eager(&self) -> Result<bool> {
+        eager()
+    }
+
+    /// Has ops computed as soon as they are recorded, or when needed. For finding the op that goes
+    /// wrong: numbers, gradients and the nodes recorded are the same.
+    pub fn set_eager(&self, on: bool) {
+        let frame = self.frame();
+        self.swap(frame.with_eager(on));
+    }
+
+    /// Whether what is built is compared with what shape rules say.
+    ///
+    /// Errors: as [`Context::eager`].
+    pub fn verify_shapes(&self) -> Result<bool> {
+        Ok(modes()? & VERIFY != 0)
+    }
+
+    /// Has what is built compared with what shape rules say, whenever a program is compiled.
+    pub fn set_verify_shapes(&self, on: bool) {
+        let frame = self.frame();
+        self.swap(frame.with_verify_shapes(on));
+    }
+
+    /// All of it, as it is now.
+    pub fn frame(&self) -> Frame {
+        CURRENT.with_borrow(Frame::clone)
+    }
+
+    /// Replaces all of it and gives what was before. For front ends whose scopes do not nest like
+    /// Rust's.
+    pub fn swap(&self, frame: Frame) -> Frame {
+        MODES.set(0);
+        CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame))
+    }
+}
+
+fn modes() -> Result<u8> {
+    match MODES.get() {
+        0 => {
+            let modes = CURRENT.with_borrow(Frame::modes)?;
+            MODES.set(modes);
+            Ok(modes)
+        }
+        modes => Ok(modes),
+    }
+}
+
+/// Whether ops are computed as soon as they are recorded.
+#[inline]
+pub(crate) fn eager() -> Result<bool> {
+    Ok(modes()? & EAGER != 0)
+}
+
 /// The graph this thread records to.
 pub fn current_graph() -> Graph {
-    CURRENT.with_borrow(Graph::clone)
+    Context::current().graph()
 }
 
 /// Records to this thread's graph.
 pub(crate) fn add_node(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
-    CURRENT.with_borrow(|graph| graph.add(op, spec, state))
+    CURRENT.with_borrow(|frame| frame.graph.add(op, spec, state))
 }
 
 /// Makes `graph` the thread's current one and gives the previous. For front ends whose scopes do
 /// not nest like Rust's; others use [`Scope`] and [`ReuseScope`].
 pub fn swap_graph(graph: Graph) -> Graph {
-    CURRENT.with_borrow_mut(|current| std::mem::replace(current, graph))
+    CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.graph, graph))
 }
 
 /// Records to a fresh graph until dropped.

@@ -61,9 +61,11 @@ impl CutGraph {
         };
         let describe = |id: NodeId| {
             let (op, spec) = (self.graph.node(id).op.name(), self.graph.spec(id));
-            match self.nodes[id.index()].location() {
-                line if line.is_known() => format!("{op} -> {spec}, recorded at {line}"),
-                _ => format!("{op} -> {spec}"),
+            let node = &self.nodes[id.index()];
+            let what = format!("{op} (node {}) -> {spec}", node.id());
+            match node.location() {
+                line if line.is_known() => format!("{what}, recorded at {line}"),
+                _ => what,
             }
         };
         ids.into_iter().map(describe).collect()

@@ -94,8 +94,9 @@ impl Tensor {
     /// valid. On the host device the address is a pointer.
     pub fn address(&self) -> Result<(u64, girih_runtime::Value)> {
         let value = self.value()?;
-        let device = eval::executor()?.device();
-        Ok((value.address(self.spec().size_bytes(), device.as_ref())?, value))
+        let executor = eval::executor()?;
+        let device = executor.device().as_ref();
+        Ok((value.address(self.spec().size_bytes(), device)?, value))
     }
 
     /// All elements, row-major. Computes the tensor if need be.

@@ -75,6 +75,22 @@ pub enum Error {
         /// What the operating system says.
         reason: String,
     },
+    /// A device that Girih does not know.
+    #[error("there is no device '{name}'; the devices are: {choices}")]
+    UnknownDevice {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        choices: String,
+    },
+    /// A device that is not here.
+    #[error("device '{name}' is unavailable: {reason}; 'cpu' always is available")]
+    DeviceUnavailable {
+        /// The device.
+        name: &'static str,
+        /// Why it cannot be used.
+        reason: &'static str,
+    },
     /// An argument that no op can take.
     #[error("{0}")]
     InvalidArgument(String),

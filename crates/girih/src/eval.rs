@@ -7,17 +7,17 @@
 use crate::cut::{Cut, CutGraph, cut};
 use crate::error::Error;
 use crate::node::{Node, Scheduled, State, drop_state};
-use crate::{Result, Tensor, context};
+use crate::{Compilation, Context, Executor, Profile, Result, Tensor, background, context, host};
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{Completion, Executor, Value};
+use girih_runtime::{CachedPlan, Completion, Value};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The executor of the host device, made when first needed.
-pub(crate) fn executor() -> Result<&'static Executor> {
-    static EXECUTOR: OnceLock<Result<Executor, girih_runtime::Error>> = OnceLock::new();
-    EXECUTOR.get_or_init(girih_cpu::executor).as_ref().map_err(|error| error.clone().into())
+/// What runs the programs of this thread's context.
+pub(crate) fn executor() -> Result<Arc<girih_runtime::Executor>> {
+    Ok(Context::current().executor()?.runtime().clone())
 }
 
 /// Held while a graph is cut out and its nodes are claimed.
@@ -36,24 +36,89 @@ pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
 /// [`Error::TracedValue`] if one depends on the argument of a function being traced.
 pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    if all_available(&targets) {
+        return Ok(());
+    }
+    let executor = Context::current().executor()?;
+    if !executor.config().profile {
+        return eval_on(&executor, targets, None);
+    }
+    let mut profile = Profile::default();
+    let outcome = eval_on(&executor, targets, Some(&mut profile));
+    executor.set_profile(profile);
+    outcome
+}
+
+/// Computes the values of tensors by an executor; what it took is added to `profile`.
+pub(crate) fn eval_on<'a>(
+    executor: &Executor,
+    tensors: impl IntoIterator<Item = &'a Tensor>,
+    mut profile: Option<&mut Profile>,
+) -> Result<()> {
+    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     loop {
-        while !run(&targets, true)? {}
+        while !run(executor, &targets, true, &mut profile)? {}
         // A run of somebody else's that fails leaves its tensors lazy: then it is this caller's to
         // compute them, and to be told why that fails.
-        if targets.iter().all(|t| settle(t.node())) {
+        let mut there = true;
+        for target in &targets {
+            there &= settle_or_interrupt(target.node())?;
+        }
+        if there {
             return Ok(());
         }
     }
 }
 
-/// Starts the evaluation of tensors and returns at once. Reading a value waits for it.
+/// Computes a tensor just recorded, if it does not depend on a function's argument.
+pub(crate) fn eagerly(tensor: &Tensor) -> Result<()> {
+    match host::outside(|| eval([tensor])) {
+        Err(Error::TracedValue { .. }) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Starts the evaluation of tensors and returns at once, also if it has to be compiled first.
+/// Reading a value waits for it.
 ///
-/// Errors: what compiling and binding fail with; failures of the run itself surface when a value
-/// is read.
+/// Errors: what binding fails with; failures of compiling and running surface when a value is
+/// read. [`Error::TracedValue`].
 pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    while !run(&targets, false)? {}
+    if all_available(&targets) {
+        return Ok(());
+    }
+    let executor = Context::current().executor()?;
+    while !run(&executor, &targets, false, &mut None)? {}
     Ok(())
+}
+
+/// Compiles what leads to tensors in the background, without running it; a later evaluation finds
+/// it in the cache.
+///
+/// Errors: [`Error::TracedValue`].
+pub fn compile_only<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Compilation> {
+    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    let executor = executor()?;
+    let cut = loop {
+        match while_claiming(|| cut(&targets, true))? {
+            Cut::Ready(cut) => break cut,
+            Cut::Blocked(node) => {
+                settle_or_interrupt(&node)?;
+            }
+        }
+    };
+    let completion = Completion::pending();
+    let (graph, outcome) = (cut.graph, completion.clone());
+    background::spawn(move || {
+        let options = executor.options();
+        outcome.finish(executor.plan(&graph, options).map(|_| ()));
+    });
+    Ok(Compilation(completion))
+}
+
+fn all_available(targets: &[&Tensor]) -> bool {
+    targets.iter().all(|t| matches!(&*t.node().state(), State::Available(_)))
 }
 
 /// The tensor's data, computed if need be. `what` is for the error of a traced value.
@@ -71,62 +136,182 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     }
 }
 
+/// Where times are added, if anybody wants them.
+type Times<'a> = Option<&'a mut Profile>;
+
 /// One attempt; false if something another evaluation has had to be waited for first. What is held
 /// is kept if there is memory for it.
-fn run(targets: &[&Tensor], wait: bool) -> Result<bool> {
-    match attempt(targets, wait, true) {
+fn run(
+    executor: &Executor,
+    targets: &[&Tensor],
+    wait: bool,
+    times: &mut Times<'_>,
+) -> Result<bool> {
+    match attempt(executor, targets, wait, true, times) {
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
         {
-            attempt(targets, wait, false)
+            attempt(executor, targets, wait, false, times)
         }
         outcome => outcome,
     }
 }
 
-fn attempt(targets: &[&Tensor], wait: bool, keep: bool) -> Result<bool> {
-    if targets.iter().all(|t| matches!(&*t.node().state(), State::Available(_))) {
+fn attempt(
+    executor: &Executor,
+    targets: &[&Tensor],
+    wait: bool,
+    keep: bool,
+    times: &mut Times<'_>,
+) -> Result<bool> {
+    if all_available(targets) {
         return Ok(true);
     }
-    let executor = executor()?;
+    let start = times.as_ref().map(|_| Instant::now());
     let (cut, claim) = match while_claiming(|| claim(targets, keep))? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {
             // Its failure is its own caller's matter; it is lazy again then.
-            settle(&node);
+            settle_or_interrupt(&node)?;
             return Ok(false);
         }
     };
-    let completion = claim.completion.clone();
-    let outcome = executor
-        .plan(&cut.graph, executor.options())
-        .and_then(|plan| Ok((executor.bind(&plan, &cut.arguments)?, plan)))
-        .and_then(|((block, values), plan)| {
-            claim.bind(&values);
-            if !wait {
-                // Settled by the thread that runs it, so that a loop that never reads keeps no
-                // history.
-                let claim = claim.clone();
-                completion.then(move |outcome| claim.settle(outcome.is_ok()));
-            }
-            executor.start(&plan, &block, cut.after.clone(), completion.clone(), wait)
-        });
-    match outcome {
-        Ok(()) if wait => claim.settle(true),
-        Ok(()) => claim.queued(),
-        Err(error) => {
-            completion.finish(Err(error.clone()));
-            claim.settle(false);
-            if let girih_runtime::Error::Dependency(_) = error {
-                // What it waited for is lazy again, to be computed here.
-                return Ok(false);
-            }
-            let at = cut.suspects(&error);
-            return Err(Error::evaluation(error, at));
+    if let (Some(profile), Some(start)) = (times.as_mut(), start) {
+        profile.extraction += start.elapsed();
+    }
+    let verify = Context::current().verify_shapes()?;
+    let work = Work { executor: executor.clone(), cut, claim, verify };
+    if wait {
+        return work.run(None, true, times);
+    }
+    let runtime = executor.runtime();
+    match runtime.cached_plan(&work.cut.graph, runtime.options()) {
+        Some(program) => work.run(Some(program), false, times),
+        None => {
+            // Failures leave the tensors lazy: whoever reads one computes it and is told.
+            background::spawn(move || drop(work.run(None, false, &mut None)));
+            Ok(true)
         }
     }
-    Ok(true)
+}
+
+/// A cut-out graph, claimed.
+struct Work {
+    executor: Executor,
+    cut: CutGraph,
+    claim: Arc<Claim>,
+    verify: bool,
+}
+
+impl Work {
+    /// Compiles, binds and starts; false if a run it waited for has failed.
+    fn run(self, program: Option<CachedPlan>, wait: bool, times: &mut Times<'_>) -> Result<bool> {
+        let Work { cut, claim, .. } = &self;
+        let outcome = self.start(program, wait, times);
+        let store = times.as_ref().map(|_| Instant::now());
+        match outcome {
+            Ok(()) if wait => claim.settle(true),
+            Ok(()) => claim.queued(),
+            Err(error) => {
+                claim.completion.finish(Err(error.clone()));
+                claim.settle(false);
+                if let girih_runtime::Error::Dependency(_) = error {
+                    // What it waited for is lazy again, to be computed here.
+                    return Ok(false);
+                }
+                let at = cut.suspects(&error);
+                return Err(Error::evaluation(error, at));
+            }
+        }
+        if let (Some(profile), Some(store)) = (times.as_mut(), store) {
+            profile.store += store.elapsed();
+        }
+        Ok(true)
+    }
+
+    fn start(
+        &self,
+        program: Option<CachedPlan>,
+        wait: bool,
+        times: &mut Times<'_>,
+    ) -> girih_runtime::Result<()> {
+        let Work { cut, claim, .. } = self;
+        let runtime = self.executor.runtime();
+        let mut watch = Stopwatch::new(times.is_some());
+        let compiled = runtime.counters().compiles;
+        let program = match program {
+            Some(program) => program,
+            None => self.plan()?,
+        };
+        let plan = &program.plan;
+        let lookup = watch.lap();
+        let control = runtime.control(self.executor.limit(), times.is_some());
+        let (block, values) = runtime.bind(&program, &cut.arguments, control)?;
+        let transfer = watch.lap();
+        claim.bind(&values);
+        let completion = &claim.completion;
+        if !wait {
+            // Settled by the thread that runs it, so that a loop that never reads keeps no
+            // history.
+            let claim = claim.clone();
+            completion.then(move |outcome| claim.settle(outcome.is_ok()));
+        }
+        let outcome = runtime.start(plan, &block, cut.after.clone(), completion.clone(), wait);
+        if let Some(profile) = times.as_mut() {
+            if runtime.counters().compiles > compiled {
+                profile.optimization += plan.times.optimize;
+                profile.codegen += plan.times.codegen;
+                let before = plan.times.optimize + plan.times.codegen;
+                profile.compile += lookup.saturating_sub(before);
+            } else {
+                profile.compile += lookup;
+            }
+            profile.transfer += transfer;
+            profile.execution += transfer + watch.lap();
+            let names = plan.operations.iter().map(|operation| operation.name.clone());
+            profile.kernels.extend(names.zip(block.control.take_times()));
+        }
+        outcome
+    }
+
+    /// The program, with what it gives compared with what was recorded.
+    fn plan(&self) -> girih_runtime::Result<CachedPlan> {
+        let graph = &self.cut.graph;
+        if self.verify {
+            girih_ir::agreement::check(graph)?;
+        }
+        let runtime = self.executor.runtime();
+        let program = runtime.plan(graph, runtime.options())?;
+        if self.verify {
+            for (i, &output) in graph.outputs().iter().enumerate() {
+                let order = program.order.as_ref();
+                let at = order.map_or(i, |order| order.outputs[i] as usize);
+                let (said, built) = (graph.spec(output), &program.plan.outputs[at].spec);
+                if said != built {
+                    let at = format!("{output} = {}", graph.node(output).op.name());
+                    let reason = format!("its shape rule says {said}, but {built} was built");
+                    return Err(girih_ir::Error::Invalid { at, reason }.into());
+                }
+            }
+        }
+        Ok(program)
+    }
+}
+
+/// Measures from lap to lap, or nothing.
+struct Stopwatch(Option<Instant>);
+
+impl Stopwatch {
+    fn new(on: bool) -> Stopwatch {
+        Stopwatch(on.then(Instant::now))
+    }
+
+    fn lap(&mut self) -> Duration {
+        let Some(last) = &mut self.0 else { return Duration::ZERO };
+        let now = Instant::now();
+        now - std::mem::replace(last, now)
+    }
 }
 
 enum Claimed {
@@ -216,6 +401,22 @@ pub(crate) fn settle(node: &Arc<Node>) -> bool {
     let outcome = completion.wait();
     finish(node, &completion, outcome.is_ok());
     matches!(&*node.state(), State::Available(_))
+}
+
+/// Like [`settle`], but gives up when this thread's user wants to.
+pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
+    let completion = match &*node.state() {
+        State::Scheduled(scheduled) => scheduled.completion.clone(),
+        State::Available(_) => return Ok(true),
+        _ => return Ok(false),
+    };
+    match completion.wait_or_interrupt() {
+        // Its run is somebody else's, and goes on.
+        Err(error @ girih_runtime::Error::Cancelled { .. }) if completion.poll().is_none() => {
+            Err(Error::evaluation(error, Vec::new()))
+        }
+        _ => Ok(settle(node)),
+    }
 }
 
 /// Makes a node available, or lazy again, when the run of that completion is done; does nothing if

@@ -14,14 +14,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod background;
 mod context;
 mod cut;
 mod data;
 mod display;
 mod error;
 mod eval;
+mod executor;
 pub mod explain;
 mod forms;
+pub mod host;
 pub mod io;
 pub mod location;
 pub mod losses;
@@ -35,11 +38,13 @@ pub mod random;
 mod tensor;
 mod transform;
 
-pub use context::{Graph, ReuseScope, Scope, current_graph, swap_graph};
+pub use background::Compilation;
+pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use cut::graph_of;
 pub use data::Element;
 pub use error::{Error, Result};
-pub use eval::{async_eval, eval};
+pub use eval::{async_eval, compile_only, eval};
+pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
 pub use forms::{Input, Program};
 // The layers below, for front ends in other languages.
@@ -59,5 +64,5 @@ pub use program::{
     CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,
     options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
 };
-pub use tensor::{NodeKind, Tensor};
+pub use tensor::{NodeKind, Tensor, TensorState};
 pub use transform::{Trace, grad, value_and_grad};

@@ -59,14 +59,23 @@ pub fn compile_graph<'a>(
         }
     };
     let start = Instant::now();
-    let plan = executor.plan(&cut.graph, options)?;
+    // What compiling finds out on the way need not be found out again.
+    let mut explained = None;
+    let program = executor.plan_by(&cut.graph, options, |graph| {
+        let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
+        explained = Some(explanation);
+        Ok(plan)
+    })?;
     let compile_time = start.elapsed();
-    let explained = girih_cpu::explain(&cut.graph, options)?;
+    let explained = match explained {
+        Some(explained) => explained,
+        None => girih_cpu::explain(&cut.graph, options)?,
+    };
     Ok(CompilationInfo {
         compile_time,
         num_nodes: cut.graph.len(),
         num_nodes_optimized: if optimize { explained.optimized.len() } else { cut.graph.len() },
-        num_kernels: plan.launches(),
+        num_kernels: program.plan.launches(),
         graph: cut.graph,
         optimized: explained.optimized,
         kernels: explained.kernels,
@@ -80,6 +89,8 @@ pub struct Stats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
+    /// Lookups that found a program an earlier process left on disk.
+    pub disk_hits: u64,
     /// Programs compiled.
     pub compiles: u64,
     /// Kernels of the programs now cached.
@@ -96,22 +107,28 @@ pub struct Stats {
     pub peak_memory_bytes: usize,
 }
 
-/// Counts so far.
+impl Stats {
+    pub(crate) fn of(executor: &girih_runtime::Executor) -> Stats {
+        let (cache, counters) = (executor.cache_stats(), executor.counters());
+        let memory = executor.device().allocator().stats();
+        Stats {
+            hits: cache.hits,
+            misses: cache.misses,
+            disk_hits: cache.disk_hits,
+            compiles: counters.compiles,
+            cached_kernels: cache.cached_kernels,
+            cache_size_bytes: cache.cache_size_bytes,
+            runs: counters.runs,
+            launches: counters.launches,
+            memory_bytes: memory.in_use,
+            peak_memory_bytes: memory.peak,
+        }
+    }
+}
+
+/// Counts so far, of this context's executor.
 pub fn cache_stats() -> Result<Stats> {
-    let executor = executor()?;
-    let (cache, counters) = (executor.cache_stats(), executor.counters());
-    let memory = executor.device().allocator().stats();
-    Ok(Stats {
-        hits: cache.hits,
-        misses: cache.misses,
-        compiles: counters.compiles,
-        cached_kernels: cache.cached_kernels,
-        cache_size_bytes: cache.cache_size_bytes,
-        runs: counters.runs,
-        launches: counters.launches,
-        memory_bytes: memory.in_use,
-        peak_memory_bytes: memory.peak,
-    })
+    Ok(Stats::of(&*executor()?))
 }
 
 /// Forgets all compiled programs.

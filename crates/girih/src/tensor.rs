@@ -30,6 +30,27 @@ pub enum NodeKind {
     Intermediate,
 }
 
+/// Where a tensor's value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorState {
+    /// Recorded, not computed.
+    Lazy,
+    /// An evaluation that makes it is queued or running.
+    Scheduled,
+    /// There.
+    Available,
+}
+
+impl std::fmt::Display for TensorState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TensorState::Lazy => "lazy",
+            TensorState::Scheduled => "scheduled",
+            TensorState::Available => "available",
+        })
+    }
+}
+
 impl Tensor {
     pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
         Tensor { node }
@@ -57,12 +78,25 @@ impl Tensor {
                 (spec, State::with_inputs(location, nodes))
             }
         };
-        Ok(Tensor { node: context::add_node(op, &spec, state) })
+        let tensor = Tensor { node: context::add_node(op, &spec, state) };
+        if context::eager()? {
+            crate::eval::eagerly(&tensor)?;
+        }
+        Ok(tensor)
     }
 
     /// Records an op whose spec was inferred before.
     pub(crate) fn with_state(op: Op, spec: &TensorSpec, state: State) -> Tensor {
-        Tensor { node: context::add_node(op, spec, state) }
+        let computed = match &state {
+            State::Available(_) | State::Leaf | State::Literal => false,
+            _ => context::eager().unwrap_or(false),
+        };
+        let tensor = Tensor { node: context::add_node(op, spec, state) };
+        if computed {
+            // The tensor stays lazy: whoever asks for its value is told.
+            let _ = crate::eval::eagerly(&tensor);
+        }
+        tensor
     }
 
     /// A tensor over data that is there already.
@@ -168,22 +202,28 @@ impl Tensor {
         self.node.id()
     }
 
+    /// Where the tensor's value stands.
+    pub fn state(&self) -> TensorState {
+        match &*self.node.state() {
+            State::Available(_) => TensorState::Available,
+            State::Scheduled(s) => match s.completion.poll() {
+                None => TensorState::Scheduled,
+                Some(Ok(())) => TensorState::Available,
+                Some(Err(_)) => TensorState::Lazy,
+            },
+            _ => TensorState::Lazy,
+        }
+    }
+
     /// True until the tensor's value is there; a tensor whose evaluation is queued or running
     /// counts as not lazy only once it is done.
     pub fn is_lazy(&self) -> bool {
-        match &*self.node.state() {
-            State::Available(_) => false,
-            State::Scheduled(s) => !matches!(s.completion.poll(), Some(Ok(()))),
-            _ => true,
-        }
+        self.state() != TensorState::Available
     }
 
     /// True while an evaluation that makes the tensor is queued or running.
     pub fn is_scheduled(&self) -> bool {
-        match &*self.node.state() {
-            State::Scheduled(s) => s.completion.poll().is_none(),
-            _ => false,
-        }
+        self.state() == TensorState::Scheduled
     }
 
     /// True if both handles are of one node.

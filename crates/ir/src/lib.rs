@@ -8,8 +8,8 @@
 
 pub mod agreement;
 pub mod builder;
-pub mod dot;
 pub mod canonical;
+pub mod dot;
 pub mod dtype;
 pub mod error;
 pub mod graph;

@@ -9,14 +9,15 @@
 
 use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, Op, OpCode};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 /// A buffer of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId(pub u32);
 
 /// Where a buffer's memory comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BufferKind {
     /// The program's argument of that position (position among the graph's arguments). Read only.
     Argument(usize),
@@ -25,7 +26,7 @@ pub enum BufferKind {
 }
 
 /// A dense, row-major buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffer {
     /// Element type.
     pub dtype: DType,
@@ -43,7 +44,7 @@ impl Buffer {
 }
 
 /// A lowered graph: kernels in execution order over numbered buffers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
@@ -56,17 +57,17 @@ pub struct Program {
 }
 
 /// A value within a block: the instruction that defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Val(pub u32);
 
 /// An entry of a kernel's access table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AccessId(pub u32);
 
 /// A strided walk through a buffer: element `offset + sum(strides[d] * i[d])` over the dimensions
 /// of the iteration space. Strides may be zero (broadcast) or negative (flip). Every element it
 /// reaches lies inside the buffer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Access {
     /// The buffer.
     pub buffer: BufferId,
@@ -80,7 +81,7 @@ pub struct Access {
 }
 
 /// How elements are combined by a reduction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
     /// Sum, identity 0. Halves accumulate in f32 and are rounded once.
     Sum,
@@ -101,7 +102,7 @@ pub enum ReduceOp {
 }
 
 /// What yields the value a kernel's body starts from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Core {
     /// Nothing: all dimensions are parallel.
     Map,
@@ -152,7 +153,7 @@ pub enum Core {
 }
 
 /// A dense, row-major operand or result of a routine: one item after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Item {
     /// The buffer, which holds the items of all batches and nothing else.
     pub buffer: BufferId,
@@ -175,7 +176,7 @@ impl Item {
 }
 
 /// A call of a library routine for each item of a batch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Routine {
     /// The op, of class library, with the number of its first result.
     pub op: Op,
@@ -186,7 +187,7 @@ pub struct Routine {
 }
 
 /// One instruction. Operands refer to earlier instructions of the same block.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inst {
     /// A constant.
     Literal(Literal),
@@ -261,7 +262,7 @@ pub enum Inst {
 }
 
 /// A straight-line program in single-assignment form; instruction `i` defines `Val(i)`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// The instructions.
     pub insts: Vec<Inst>,
@@ -282,7 +283,7 @@ impl Block {
 
 /// A write of one of the body's values. Stores of one kernel never overlap, and each element is
 /// written once (but for scatters).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     /// Where, over the parallel dimensions.
     pub access: Access,
@@ -291,7 +292,7 @@ pub struct Store {
 }
 
 /// One fused unit of work.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `fused_matmul_relu`.
     pub name: String,

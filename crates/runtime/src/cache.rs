@@ -1,7 +1,9 @@
 //! The program cache: compiled plans by the canonical encoding of the graph they were compiled
-//! from. Encodings are compared in full; their hash only finds them.
+//! from. Encodings are compared in full; their hash only finds them. A program whose outputs are
+//! asked for in several orders has one plan, and an entry per order that says how they map.
 
 use crate::ExecutionPlan;
+use girih_ir::Canonical;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -12,11 +14,59 @@ pub struct ProgramCache {
     clock: u64,
     hits: u64,
     misses: u64,
+    disk_hits: u64,
 }
 
 struct Entry {
-    plan: Arc<ExecutionPlan>,
+    program: CachedPlan,
     used: u64,
+}
+
+/// A plan, and how what a graph takes and gives corresponds to what the plan does.
+#[derive(Clone)]
+pub struct CachedPlan {
+    /// The plan.
+    pub plan: Arc<ExecutionPlan>,
+    /// None if the graph's arguments and outputs are the plan's, in their order.
+    pub order: Option<Arc<Order>>,
+}
+
+/// How a graph's arguments and outputs map to those of its plan.
+#[derive(Debug)]
+pub struct Order {
+    /// For each argument of the plan, its position among the graph's.
+    pub arguments: Vec<u32>,
+    /// For each output of the graph, its position among the plan's.
+    pub outputs: Vec<u32>,
+}
+
+impl Order {
+    /// How a canonical graph maps to the plan of the graph it is the canonical form of.
+    pub(crate) fn of_canonical(canonical: &Canonical) -> Order {
+        let inverse = |positions: &[u32]| {
+            let mut inverse = vec![0; positions.len()];
+            for (at, &position) in positions.iter().enumerate() {
+                inverse[position as usize] = at as u32;
+            }
+            inverse
+        };
+        Order { arguments: inverse(&canonical.arguments), outputs: inverse(&canonical.outputs) }
+    }
+
+    /// How a graph maps to a plan, where its canonical form maps by `self`.
+    pub(crate) fn after(&self, canonical: &Canonical) -> Order {
+        let pick = |table: &[u32], at: &u32| table[*at as usize];
+        Order {
+            arguments: self.arguments.iter().map(|at| pick(&canonical.arguments, at)).collect(),
+            outputs: canonical.outputs.iter().map(|at| pick(&self.outputs, at)).collect(),
+        }
+    }
+}
+
+impl From<Arc<ExecutionPlan>> for CachedPlan {
+    fn from(plan: Arc<ExecutionPlan>) -> CachedPlan {
+        CachedPlan { plan, order: None }
+    }
 }
 
 /// Counts of a program cache.
@@ -24,8 +74,10 @@ struct Entry {
 pub struct CacheStats {
     /// Lookups that found a plan.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that found none, in memory or on disk.
     pub misses: u64,
+    /// Lookups that found a plan another process left on disk.
+    pub disk_hits: u64,
     /// Kernels of the plans now held.
     pub cached_kernels: usize,
     /// Plans now held.
@@ -46,44 +98,50 @@ impl ProgramCache {
             clock: 0,
             hits: 0,
             misses: 0,
+            disk_hits: 0,
         }
     }
 
-    /// The plan of that key; counts a hit or a miss.
-    pub fn get(&mut self, key: &[u8]) -> Option<Arc<ExecutionPlan>> {
+    /// The plan of that key; counts a hit if there is one. Who finds none and gives up looking says
+    /// so by [`ProgramCache::count_miss`].
+    pub fn get(&mut self, key: &[u8]) -> Option<CachedPlan> {
+        let entry = self.entries.get_mut(key)?;
         self.clock += 1;
-        match self.entries.get_mut(key) {
-            Some(entry) => {
-                entry.used = self.clock;
-                self.hits += 1;
-                Some(entry.plan.clone())
-            }
-            None => {
-                self.misses += 1;
-                None
-            }
-        }
+        entry.used = self.clock;
+        self.hits += 1;
+        Some(entry.program.clone())
+    }
+
+    /// Counts a lookup that led to a compilation.
+    pub fn count_miss(&mut self) {
+        self.misses += 1;
+    }
+
+    /// Counts a lookup that found its plan on disk.
+    pub fn count_disk_hit(&mut self) {
+        self.disk_hits += 1;
     }
 
     /// The plan of that key, without counting.
     pub fn peek(&self, key: &[u8]) -> Option<&Arc<ExecutionPlan>> {
-        self.entries.get(key).map(|entry| &entry.plan)
+        self.entries.get(key).map(|entry| &entry.program.plan)
     }
 
     /// All plans, those used last first.
     pub fn plans(&self) -> Vec<Arc<ExecutionPlan>> {
-        let mut entries: Vec<&Entry> = self.entries.values().collect();
+        let own = |entry: &&Entry| entry.program.order.is_none();
+        let mut entries: Vec<&Entry> = self.entries.values().filter(own).collect();
         entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.used));
-        entries.into_iter().map(|entry| entry.plan.clone()).collect()
+        entries.into_iter().map(|entry| entry.program.plan.clone()).collect()
     }
 
     /// Keeps a plan. Plans in use elsewhere stay usable when they are evicted.
-    pub fn insert(&mut self, key: Box<[u8]>, plan: Arc<ExecutionPlan>) {
+    pub fn insert(&mut self, key: Box<[u8]>, program: impl Into<CachedPlan>) {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
             self.evict();
         }
         self.clock += 1;
-        self.entries.insert(key, Entry { plan, used: self.clock });
+        self.entries.insert(key, Entry { program: program.into(), used: self.clock });
     }
 
     /// Drops the least recently used eighth, so that evicting costs little per insertion.
@@ -108,12 +166,17 @@ impl ProgramCache {
                 + size_of_val(&*plan.binaries)
                 + size_of_val(&*plan.arguments)
         };
+        // A plan with several orders counts once.
+        let own = |e: &&Entry| e.program.order.is_none();
+        let plans = || self.entries.values().filter(own).map(|e| &e.program.plan);
         CacheStats {
             hits: self.hits,
             misses: self.misses,
-            cached_kernels: self.entries.values().map(|e| e.plan.launches()).sum(),
-            cached_programs: self.entries.len(),
-            cache_size_bytes: self.entries.iter().map(|(k, e)| k.len() + plan_bytes(&e.plan)).sum(),
+            disk_hits: self.disk_hits,
+            cached_kernels: plans().map(|p| p.launches()).sum(),
+            cached_programs: plans().count(),
+            cache_size_bytes: self.entries.keys().map(|k| k.len()).sum::<usize>()
+                + plans().map(|p| plan_bytes(p)).sum::<usize>(),
         }
     }
 }
@@ -128,7 +191,8 @@ mod tests {
         for i in 0..10_000u32 {
             let key = i.to_le_bytes();
             assert!(cache.get(&key).is_none());
-            cache.insert(key.as_slice().into(), Arc::default());
+            cache.count_miss();
+            cache.insert(key.as_slice().into(), Arc::<ExecutionPlan>::default());
             assert!(cache.get(&key).is_some());
             assert!(cache.stats().cached_programs <= 16);
         }
@@ -137,6 +201,6 @@ mod tests {
         let held = cache.get(&9_999u32.to_le_bytes()).unwrap();
         cache.clear();
         assert_eq!(cache.stats().cached_programs, 0);
-        assert_eq!(held.validate(), Ok(()));
+        assert_eq!(held.plan.validate(), Ok(()));
     }
 }

@@ -1,6 +1,6 @@
 //! What a device is: a trait of few methods. Everything above it is written once for all devices.
 
-use crate::{Allocator, Buffer, DeviceHandle, Result};
+use crate::{Allocator, Buffer, DeviceHandle, Result, RunControl};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub struct ArgumentBlock {
     pub words: SmallVec<[[u64; 2]; 8]>,
     /// Keeps the memory behind the addresses until the last launch is done.
     pub buffers: SmallVec<[Arc<Buffer>; 8]>,
+    /// Stops the run when its time is up or somebody wants it to.
+    pub control: RunControl,
 }
 
 /// A processor with memory. Methods may be called from any thread, and block until done: the
@@ -58,6 +60,8 @@ pub trait Device: Send + Sync {
     /// Makes a binary of this device's back end ready to launch.
     fn load(&self, binary: &Binary) -> Result<LoadedProgram>;
 
-    /// Runs a loaded program with these arguments, to its end.
+    /// Runs a loaded program with these arguments, to its end or until its control stops it.
+    ///
+    /// Errors: what the control says, if it was stopped.
     fn launch(&self, program: &LoadedProgram, arguments: &ArgumentBlock) -> Result<()>;
 }

@@ -84,6 +84,23 @@ pub enum Error {
         /// What the device says.
         reason: String,
     },
+    /// The run took longer than its executor allows.
+    #[error(
+        "the run took longer than its limit of {seconds} s and was stopped in {operation}; raise \
+         timeout_seconds of the executor's configuration, or evaluate in smaller pieces"
+    )]
+    Timeout {
+        /// What it was doing.
+        operation: String,
+        /// The limit.
+        seconds: f64,
+    },
+    /// The run was cancelled by its user or another thread.
+    #[error("the run was cancelled in {operation}")]
+    Cancelled {
+        /// What it was doing.
+        operation: String,
+    },
     /// The back end could not compile the graph.
     #[error("compilation failed: {0}")]
     Compile(String),

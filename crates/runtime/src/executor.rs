@@ -2,17 +2,15 @@
 //! device's back end, and a stream.
 
 use crate::difference::{Lookup, nearest};
-use crate::error::panic_message;
 use crate::plan::Source;
 use crate::{
-    ArgumentBlock, ArgumentSpec, CacheStats, Completion, Device, Error, ExecutionPlan, Placement,
-    ProgramCache, Result, Scheduler, Stream, Value,
+    ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DiskCache, Error,
+    ExecutionPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
 use smallvec::SmallVec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What compilation may do. Part of the program cache's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +33,20 @@ pub trait Backend: Send + Sync {
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan>;
+
+    /// Makes a plan again from what its artefact wrote. The bytes are those once written, but
+    /// perhaps by a back end of another [`Backend::fingerprint`]'s.
+    ///
+    /// Errors: [`Error::Compile`] for bytes that make no plan.
+    fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
+        let _ = bytes;
+        Err(Error::Compile("the back end keeps nothing on disk".into()))
+    }
+
+    /// What distinguishes this version of the back end: plans of another are compiled anew.
+    fn fingerprint(&self) -> String {
+        String::new()
+    }
 }
 
 /// One argument of a run.
@@ -66,26 +78,56 @@ pub struct Counters {
 
 /// Runs closed graphs on one device: one stream, one program cache.
 pub struct Executor {
-    device: Arc<dyn Device>,
-    backend: Box<dyn Backend>,
-    stream: Stream,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) backend: Arc<dyn Backend>,
+    stream: Arc<Stream>,
     cache: Mutex<ProgramCache>,
+    /// None if plans are compiled each time.
+    pub(crate) use_cache: bool,
+    pub(crate) disk: Option<Arc<DiskCache>>,
     options: Mutex<CompileOptions>,
-    compiles: AtomicU64,
+    cancellations: Arc<AtomicU64>,
+    pub(crate) compiles: AtomicU64,
     runs: AtomicU64,
     launches: AtomicU64,
 }
 
 impl Executor {
-    /// An executor for a device and the back end that compiles for it.
-    pub fn new(device: Arc<dyn Device>, backend: Box<dyn Backend>) -> Executor {
-        let stream = Stream::new(&Scheduler::new(device.clone()));
+    /// An executor for a device and the back end that compiles for it. Plans that `disk` holds are
+    /// not compiled again.
+    pub fn new(
+        device: Arc<dyn Device>,
+        backend: Arc<dyn Backend>,
+        disk: Option<Arc<DiskCache>>,
+    ) -> Executor {
+        let stream = Arc::new(Stream::new(&Scheduler::new(device.clone())));
+        Executor::with(device, backend, stream, disk, true)
+    }
+
+    /// An executor on the same device and stream, with counters and a program cache of its own, or
+    /// with none at all. What one computes the other may read.
+    pub fn sibling(&self, use_cache: bool) -> Executor {
+        let disk = self.disk.clone().filter(|_| use_cache);
+        let (device, backend) = (self.device.clone(), self.backend.clone());
+        Executor::with(device, backend, self.stream.clone(), disk, use_cache)
+    }
+
+    fn with(
+        device: Arc<dyn Device>,
+        backend: Arc<dyn Backend>,
+        stream: Arc<Stream>,
+        disk: Option<Arc<DiskCache>>,
+        use_cache: bool,
+    ) -> Executor {
         Executor {
             device,
             backend,
             stream,
             cache: Mutex::new(ProgramCache::new(ProgramCache::DEFAULT_CAPACITY)),
+            use_cache,
+            disk,
             options: Mutex::default(),
+            cancellations: Arc::default(),
             compiles: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             launches: AtomicU64::new(0),
@@ -112,40 +154,6 @@ impl Executor {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// The plan of a graph under the given options: from the cache, or compiled and loaded.
-    pub fn plan(&self, graph: &Graph, options: CompileOptions) -> Result<Arc<ExecutionPlan>> {
-        let key = self.key(graph, options);
-        if let Some(plan) = self.lock_cache().get(&key) {
-            return Ok(plan);
-        }
-        // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
-        // same graph at once; the second insertion replaces an equal plan.
-        let compile = || self.backend.compile(graph, options);
-        // A broken invariant in a pass must not take the caller's tensors with it.
-        let mut plan = catch_unwind(AssertUnwindSafe(compile))
-            .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))?;
-        if let Err(defects) = plan.validate() {
-            return Err(Error::Compile(defects.join("; ")));
-        }
-        let load = |binary| self.device.load(binary);
-        plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
-        self.compiles.fetch_add(1, Ordering::Relaxed);
-        plan.source = Some(Arc::new(Source { graph: graph.clone(), options }));
-        let plan = Arc::new(plan);
-        self.lock_cache().insert(key.into_boxed_slice(), plan.clone());
-        Ok(plan)
-    }
-
-    /// What programs are found by.
-    fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
-        let mut key = Vec::with_capacity(graph.len() * 40 + 64);
-        graph.encode(&mut key);
-        key.extend_from_slice(&options.passes.to_le_bytes());
-        key.extend_from_slice(&options.fusion.to_le_bytes());
-        key.extend_from_slice(self.device.properties().target.as_bytes());
-        key
-    }
-
     /// Whether a graph's program is cached, and if not how it differs from the most similar one
     /// that is. Counts neither as a hit nor as a miss.
     pub fn lookup(&self, graph: &Graph, options: CompileOptions) -> Lookup {
@@ -161,8 +169,25 @@ impl Executor {
         nearest(&sources, &Source { graph: graph.clone(), options })
     }
 
-    fn lock_cache(&self) -> std::sync::MutexGuard<'_, ProgramCache> {
+    pub(crate) fn lock_cache(&self) -> MutexGuard<'_, ProgramCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The control of a run that begins now: it stops after `limit`, and by
+    /// [`Executor::cancel_all`].
+    pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
+        RunControl::new(limit, &self.cancellations, profile)
+    }
+
+    /// Stops every run of this executor that has begun or is queued. Their tensors stay lazy; runs
+    /// that begin later are not concerned.
+    pub fn cancel_all(&self) {
+        self.cancellations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The cache on disk, if there is one.
+    pub fn disk(&self) -> Option<&Arc<DiskCache>> {
+        self.disk.as_ref()
     }
 
     /// Checks arguments against the plan, allocates results and temporaries.
@@ -170,12 +195,28 @@ impl Executor {
     /// Errors: [`Error::ArgumentCount`], [`Error::ArgumentMismatch`], [`Error::OutOfMemory`].
     pub fn bind(
         &self,
+        program: &CachedPlan,
+        arguments: &[Argument],
+        control: RunControl,
+    ) -> Result<(Arc<ArgumentBlock>, SmallVec<[Value; 2]>)> {
+        let Some(order) = &program.order else {
+            return self.bind_plan(&program.plan, arguments, control);
+        };
+        let pick = |&at: &u32| arguments.get(at as usize).cloned();
+        let arguments: Vec<Argument> = order.arguments.iter().filter_map(pick).collect();
+        let (block, values) = self.bind_plan(&program.plan, &arguments, control)?;
+        Ok((block, order.outputs.iter().map(|&at| values[at as usize].clone()).collect()))
+    }
+
+    fn bind_plan(
+        &self,
         plan: &ExecutionPlan,
         arguments: &[Argument],
+        control: RunControl,
     ) -> Result<(Arc<ArgumentBlock>, SmallVec<[Value; 2]>)> {
         check_arguments(plan, arguments)?;
         let allocator = self.device.allocator();
-        let mut block = ArgumentBlock::default();
+        let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
         block.words.extend(arguments.iter().map(|a| match a {
             Argument::Tensor(..) => [0, 0],
             Argument::Scalar(bits) => [*bits, 0],

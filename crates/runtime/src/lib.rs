@@ -9,8 +9,12 @@
 
 pub mod allocator;
 pub mod cache;
+mod compile;
+pub mod control;
 pub mod device;
 pub mod difference;
+pub mod disk;
+pub mod env;
 pub mod error;
 pub mod executor;
 pub mod fork;
@@ -23,13 +27,17 @@ pub mod stream;
 mod testing;
 
 pub use allocator::{Allocator, Buffer, MemoryStats, Value};
-pub use cache::{CacheStats, ProgramCache};
+pub use cache::{CacheStats, CachedPlan, ProgramCache};
+pub use control::{InterruptHook, RunControl, set_interrupt_hook};
 pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
 pub use difference::Lookup;
+pub use disk::DiskCache;
 pub use error::{Error, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
 pub use handle::DeviceHandle;
-pub use plan::{ArgumentSpec, ExecutionPlan, Operation, OutputSpec, Placement, Source, Step};
+pub use plan::{
+    ArgumentSpec, CompileTimes, ExecutionPlan, Operation, OutputSpec, Placement, Source, Step,
+};
 pub use queue::{Completion, ControlBlock, DeviceQueue, Event};
 pub use scheduler::Scheduler;
 pub use stream::Stream;

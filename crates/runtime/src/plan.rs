@@ -5,9 +5,10 @@ use crate::{Binary, CompileOptions, LoadedProgram};
 use girih_ir::{DType, Graph, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a plan takes at one argument position.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum ArgumentSpec {
     /// Data of that spec.
     Tensor(TensorSpec),
@@ -74,7 +75,7 @@ pub struct Operation {
 }
 
 /// A compiled program: operations in order, the memory they need, and what goes in and out.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct ExecutionPlan {
     /// Run in this order.
     pub operations: Vec<Operation>,
@@ -92,6 +93,11 @@ pub struct ExecutionPlan {
     pub outputs: Vec<OutputSpec>,
     /// What it was compiled from, to tell why another graph is another program.
     pub source: Option<Arc<Source>>,
+    /// Where the time of making it went.
+    pub times: CompileTimes,
+    /// Writes down what the back end needs to make the plan again, for the cache on disk. Taken by
+    /// whoever keeps the plan.
+    pub artifact: Option<Artifact>,
 }
 
 /// What a plan was compiled from.
@@ -101,6 +107,20 @@ pub struct Source {
     pub graph: Graph,
     /// What compilation could do.
     pub options: CompileOptions,
+}
+
+/// Called once, at leisure, for the bytes of a plan's artefact.
+pub type Artifact = Box<dyn FnOnce() -> Vec<u8> + Send + Sync>;
+
+/// Time spent on the stages of a compilation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompileTimes {
+    /// Graph passes.
+    pub optimize: Duration,
+    /// Fusion into kernels.
+    pub codegen: Duration,
+    /// Making kernels ready to run, placing buffers and loading.
+    pub compile: Duration,
 }
 
 impl ExecutionPlan {

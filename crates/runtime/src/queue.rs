@@ -2,7 +2,8 @@
 //! events by which their progress is seen.
 
 use crate::{
-    ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, fork,
+    ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, control,
+    fork,
 };
 use smallvec::SmallVec;
 use std::fmt;
@@ -107,6 +108,34 @@ impl Completion {
         }
     }
 
+    /// Like [`Completion::wait`], but gives up when the user of this thread wants to stop.
+    ///
+    /// Errors: [`Error::Cancelled`] if it gave up; else the outcome's.
+    pub fn wait_or_interrupt(&self) -> Result<()> {
+        if !control::interruptible() {
+            return self.wait();
+        }
+        let mut state = self.lock();
+        loop {
+            if let Some(outcome) = self.outcome(&state) {
+                return outcome;
+            }
+            let (guard, timeout) = self
+                .done
+                .wait_timeout(state, control::POLL)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            if timeout.timed_out() {
+                // Not while holding the lock: whoever brings the outcome must not wait for the hook.
+                drop(state);
+                if control::interrupted() {
+                    return Err(Error::Cancelled { operation: "waiting for a run".into() });
+                }
+                state = self.lock();
+            }
+        }
+    }
+
     /// Sets the outcome; the first one stays.
     pub fn finish(&self, outcome: Result<()>) {
         let then = std::mem::take(&mut self.lock().then);
@@ -180,6 +209,16 @@ pub(crate) struct Submission {
     /// Submissions of other queues whose results this one reads.
     pub after: SmallVec<[Arc<Completion>; 2]>,
     pub completion: Arc<Completion>,
+}
+
+impl Submission {
+    /// The arguments of the first launch: its run's.
+    pub fn arguments(&self) -> Option<&Arc<ArgumentBlock>> {
+        self.blocks.iter().find_map(|block| match block {
+            ControlBlock::Launch { arguments, .. } => Some(arguments),
+            _ => None,
+        })
+    }
 }
 
 /// A FIFO of primitives on one device. Everything but `synchronize` returns at once; there is no

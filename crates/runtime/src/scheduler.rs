@@ -6,10 +6,13 @@
 //! needed.
 
 use crate::queue::Submission;
-use crate::{ControlBlock, Device, Error, Result, fork};
+use crate::{ControlBlock, Device, Error, Result, control, fork};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Launches between two looks at the clock.
+const CLOCK_EVERY: usize = 64;
 
 /// Drains the queues of one device.
 pub struct Scheduler {
@@ -103,9 +106,14 @@ impl Scheduler {
         let queue = state.queue(index);
         if queue.busy || !queue.pending.is_empty() {
             drop(state);
-            let completion = work.completion.clone();
+            let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
             self.submit(index, work);
-            let outcome = completion.wait();
+            let outcome = completion.wait_or_interrupt();
+            if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
+                // Who waited goes on; the run ends when it is its turn, or at its next check.
+                arguments.control.cancel();
+                completion.finish(Err(error.clone()));
+            }
             if let Err(error) = &outcome {
                 // The caller has the failure in hand; synchronise need not tell it again.
                 self.shared.lock().queue(index).error.take_if(|e| e == error);
@@ -114,7 +122,7 @@ impl Scheduler {
         }
         queue.busy = true;
         drop(state);
-        let outcome = self.shared.run(&work);
+        let outcome = control::asking(|| self.shared.run(&work));
         self.shared.finish(index, work, outcome.clone(), false);
         outcome
     }
@@ -216,7 +224,7 @@ impl Shared {
             dependency.wait().map_err(|e| Error::Dependency(Box::new(e)))?;
         }
         let device = &self.device;
-        for block in &work.blocks {
+        for (at, block) in work.blocks.iter().enumerate() {
             match block {
                 ControlBlock::CopyToDevice { source, target, .. } => {
                     device.copy_to_device(source, *target)?;
@@ -225,7 +233,14 @@ impl Shared {
                     let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
                     device.copy_from_device(*source, &mut target)?;
                 }
-                ControlBlock::Launch { program, arguments } => device.launch(program, arguments)?,
+                ControlBlock::Launch { program, arguments } => {
+                    let control = &arguments.control;
+                    // Long launches look at the clock themselves; many short ones need it too.
+                    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
+                        return Err(control.error(&format!("step {at}")));
+                    }
+                    control.timed(|| device.launch(program, arguments))?;
+                }
                 ControlBlock::Record(record) => record.finish(Ok(())),
                 ControlBlock::Wait(record) => {
                     // Reaching it is all that is asked; what failed before it is its queue's matter.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A set of axes as a bit mask.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct AxisSet(pub u32);
 
 impl AxisSet {
@@ -69,7 +69,7 @@ impl fmt::Debug for AxisSet {
 }
 
 /// A float attribute, compared by bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Real(u64);
 
 impl From<f64> for Real {
@@ -93,7 +93,9 @@ impl fmt::Debug for Real {
 
 /// What a slice takes along one axis: `size` elements from `start`, `step` apart (`step >= 1`;
 /// negative steps are recorded as a flip of a slice).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct SliceDim {
     /// First index.
     pub start: usize,
@@ -104,7 +106,9 @@ pub struct SliceDim {
 }
 
 /// What a pad adds along one axis: elements before, after, and between neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub struct PadDim {
     /// Elements before the first.
     pub low: usize,
@@ -115,7 +119,7 @@ pub struct PadDim {
 }
 
 /// How an update meets the element it falls on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum ScatterMode {
     /// Replaces it; of several on one element the last in row-major order stays.
@@ -159,7 +163,7 @@ impl ScatterMode {
 }
 
 /// Attributes of an op.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub enum Attrs {
     /// No attributes. For a constant: its value is a run-time scalar.
     #[default]

@@ -371,7 +371,7 @@ crate::elementwise_table! { with_elementwise }
 
 /// An op with its attributes: what a node does to its operands. 16 bytes of attributes, inline
 /// when small and shared when large.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Op {
     /// Which op.
     pub code: OpCode,

@@ -56,6 +56,9 @@ pub enum ExecError {
         /// What is wrong with it, and with which of a batch.
         reason: String,
     },
+    /// The run was stopped from outside.
+    #[error("the run was stopped")]
+    Stopped,
     /// A kernel panicked: a defect of the executor, never of the program.
     #[error("a kernel panicked (a defect in Girih): {0}")]
     Panicked(String),

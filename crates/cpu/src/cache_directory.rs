@@ -1,0 +1,99 @@
+//! Where compiled programs are kept between processes, as the environment says.
+
+use crate::device::parse_bytes;
+use girih_runtime::{Backend, DiskCache, Error, Result, env};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes of programs kept on disk, unless `GIRIH_CACHE_LIMIT` says otherwise.
+const LIMIT: u64 = 256 << 20;
+
+/// Whether programs are kept on disk.
+#[derive(Clone)]
+pub enum CacheState {
+    /// They are.
+    Open(Arc<DiskCache>),
+    /// They are not, for the reason given.
+    Off(String),
+}
+
+static STATE: OnceLock<Result<CacheState>> = OnceLock::new();
+
+impl CacheState {
+    /// This process' state, from `GIRIH_CACHE`, `GIRIH_CACHE_DIR` and `GIRIH_CACHE_LIMIT`.
+    ///
+    /// Errors: [`Error::Configuration`].
+    pub fn of_process(backend: &dyn Backend) -> Result<CacheState> {
+        STATE.get_or_init(|| find(backend)).clone()
+    }
+}
+
+/// The cache on disk, unless it is switched off or there can be none.
+pub(crate) fn open(backend: &dyn Backend) -> Result<Option<Arc<DiskCache>>> {
+    match CacheState::of_process(backend)? {
+        CacheState::Open(disk) => Ok(Some(disk)),
+        CacheState::Off(_) => Ok(None),
+    }
+}
+
+fn find(backend: &dyn Backend) -> Result<CacheState> {
+    let off = |reason: &str| Ok(CacheState::Off(reason.to_string()));
+    if !env::flag(&["GIRIH_CACHE"])?.unwrap_or(true) {
+        return off("GIRIH_CACHE=0");
+    }
+    let limit = match env::variable("GIRIH_CACHE_LIMIT") {
+        None => LIMIT,
+        Some(value) => match parse_bytes(&value) {
+            Some(bytes) => bytes as u64,
+            None => {
+                let expected = "a number of bytes, such as 100000000 or 100M";
+                return Err(Error::Configuration {
+                    variable: "GIRIH_CACHE_LIMIT",
+                    value,
+                    expected,
+                });
+            }
+        },
+    };
+    let Some(directory) = directory() else { return off("there is no home directory") };
+    match DiskCache::open(&directory, &backend.fingerprint(), limit) {
+        Ok(disk) => {
+            let disk = Arc::new(disk);
+            flush_at_exit();
+            Ok(CacheState::Open(disk))
+        }
+        Err(reason) => Ok(CacheState::Off(reason)),
+    }
+}
+
+/// `GIRIH_CACHE_DIR`, else a folder of Girih's where the system keeps the user's caches.
+fn directory() -> Option<PathBuf> {
+    if let Some(directory) = env::variable("GIRIH_CACHE_DIR") {
+        return Some(PathBuf::from(directory).join("programs"));
+    }
+    let home = || env::variable("HOME").or_else(|| env::variable("USERPROFILE")).map(PathBuf::from);
+    let caches = match env::variable("XDG_CACHE_HOME").map(PathBuf::from) {
+        Some(caches) if caches.is_absolute() => Some(caches),
+        _ if cfg!(target_os = "macos") => home().map(|home| home.join("Library/Caches")),
+        _ if cfg!(windows) => env::variable("LOCALAPPDATA").map(PathBuf::from),
+        _ => home().map(|home| home.join(".cache")),
+    };
+    Some(caches?.join("girih/programs"))
+}
+
+/// Programs compiled shortly before the process ends are written too.
+fn flush_at_exit() {
+    #[cfg(unix)]
+    {
+        extern "C" fn flush() {
+            if let Some(Ok(CacheState::Open(disk))) = STATE.get() {
+                // A panic must not leave a function that C calls.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| disk.flush()));
+            }
+        }
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe {
+            libc::atexit(flush);
+        }
+    }
+}

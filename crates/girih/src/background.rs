@@ -1,0 +1,51 @@
+//! Compiling in the background: one thread that makes programs while their user goes on.
+
+use crate::{Error, Result};
+use girih_runtime::{Completion, fork};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread's inbox, and the forks of the process before it was started.
+static THREAD: Mutex<Option<(u64, Sender<Job>)>> = Mutex::new(None);
+
+/// Has a job done after those before it; on this thread if there is no other to be had.
+pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
+    let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    // A thread does not survive a fork.
+    thread.take_if(|(forks, _)| *forks != fork::count());
+    if thread.is_none() {
+        let (sender, jobs) = channel::<Job>();
+        let builder = std::thread::Builder::new().name("girih-compile".into());
+        let work = move || jobs.into_iter().for_each(|job| job());
+        *thread = builder.spawn(work).is_ok().then(|| (fork::count(), sender));
+    }
+    let job: Job = Box::new(job);
+    let unsent = match &*thread {
+        Some((_, sender)) => sender.send(job).err().map(|unsent| unsent.0),
+        None => Some(job),
+    };
+    drop(thread);
+    if let Some(job) = unsent {
+        job();
+    }
+}
+
+/// A program being compiled in the background.
+#[derive(Clone, Debug)]
+pub struct Compilation(pub(crate) Arc<Completion>);
+
+impl Compilation {
+    /// Whether it has ended, well or not.
+    pub fn done(&self) -> bool {
+        self.0.poll().is_some()
+    }
+
+    /// Waits for its end.
+    ///
+    /// Errors: what compiling failed with.
+    pub fn wait(&self) -> Result<()> {
+        self.0.wait_or_interrupt().map_err(Error::from)
+    }
+}

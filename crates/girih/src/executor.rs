@@ -1,0 +1,284 @@
+//! Executors: how programs are run, and what running them took.
+
+use crate::cut::{Cut, cut};
+use crate::eval;
+use crate::{Element, Error, Graph, Result, Stats, Tensor};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How an executor runs programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecutorConfig {
+    /// Compiled programs are kept, in memory and on disk. Without, each run compiles.
+    pub use_cache: bool,
+    /// Stages and kernels are timed; see [`Executor::profile`].
+    pub profile: bool,
+    /// Where programs run: `cpu`.
+    pub device: String,
+    /// A run that takes longer fails with [`girih_runtime::Error::Timeout`]; infinite for none.
+    pub timeout_seconds: f64,
+}
+
+impl Default for ExecutorConfig {
+    fn default() -> Self {
+        let device = "cpu".to_string();
+        ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds: 300.0 }
+    }
+}
+
+/// Devices that Girih knows of, and why they are not here.
+const DEVICES: [(&str, Option<&str>); 4] = [
+    ("cpu", None),
+    ("simulator", Some("this build has no wafer simulator")),
+    ("cs2", Some("no CS-2 system is attached, and this build has no back end for it")),
+    ("cs3", Some("no CS-3 system is attached, and this build has no back end for it")),
+];
+
+/// Runs programs as its configuration says, with a program cache of its own. A counted handle.
+///
+/// All executors of a device share its memory and its queue: what one computes another may read.
+#[derive(Clone)]
+pub struct Executor(Arc<Inner>);
+
+struct Inner {
+    config: ExecutorConfig,
+    limit: Option<Duration>,
+    runtime: Arc<girih_runtime::Executor>,
+    profile: Mutex<Option<Profile>>,
+}
+
+/// Where the time of an evaluation went. Times are summed over its programs, of which there is one
+/// unless another thread's results had to be waited for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// Cutting out what is needed.
+    pub extraction: Duration,
+    /// Graph passes. Nothing for a program that was cached, as the next.
+    pub optimization: Duration,
+    /// Fusion into kernels.
+    pub codegen: Duration,
+    /// Making kernels ready to run; finding the program, if it was cached.
+    pub compile: Duration,
+    /// Binding arguments to memory and allocating results. Part of `execution`.
+    pub transfer: Duration,
+    /// Running the kernels, arguments' transfer included.
+    pub execution: Duration,
+    /// Making the results the tensors' values.
+    pub store: Duration,
+    /// Name and time of each kernel, in the order they ran. Only when profiling.
+    pub kernels: Vec<(String, Duration)>,
+}
+
+impl Profile {
+    /// The six stages in their order.
+    pub fn stages(&self) -> [(&'static str, Duration); 6] {
+        [
+            ("extraction", self.extraction),
+            ("optimization", self.optimization),
+            ("codegen", self.codegen),
+            ("compile", self.compile),
+            ("execution", self.execution),
+            ("store", self.store),
+        ]
+    }
+}
+
+/// What [`Executor::execute`] came to.
+#[derive(Clone, Debug, Default)]
+pub struct ExecutionResult {
+    /// Whether all outputs are there.
+    pub success: bool,
+    /// What went wrong; empty on success.
+    pub error_message: String,
+    /// What went wrong, for programs.
+    pub error: Option<Error>,
+    /// Time for passes, code generation and compilation.
+    pub compile_time_ms: f64,
+    /// Time for binding arguments and allocating results.
+    pub transfer_time_ms: f64,
+    /// Time for running kernels.
+    pub compute_time_ms: f64,
+    /// The outputs by their number in the graph; empty on failure.
+    pub outputs: BTreeMap<u32, Tensor>,
+}
+
+impl Executor {
+    /// An executor with a program cache of its own.
+    ///
+    /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`]
+    /// for a time limit that is none.
+    pub fn new(config: ExecutorConfig) -> Result<Executor> {
+        check_device(&config.device)?;
+        let seconds = config.timeout_seconds;
+        if seconds.is_nan() || seconds <= 0.0 {
+            return Err(Error::InvalidArgument(format!(
+                "timeout_seconds: expected a positive number, infinite for no limit, got {seconds}"
+            )));
+        }
+        // What does not fit a duration is longer than any run.
+        let limit = Duration::try_from_secs_f64(seconds).ok();
+        let runtime = Arc::new(process()?.0.runtime.sibling(config.use_cache));
+        Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
+    }
+
+    /// How it runs programs.
+    pub fn config(&self) -> &ExecutorConfig {
+        &self.0.config
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<girih_runtime::Executor> {
+        &self.0.runtime
+    }
+
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.0.limit
+    }
+
+    /// Computes nodes of a recording graph, all in one run: shared work is done once.
+    ///
+    /// `outputs` are numbers of the graph's nodes ([`Tensor::id`]). Never fails: what went wrong is
+    /// in the result, and the tensors stay lazy and may be evaluated again.
+    pub fn execute(&self, graph: &Graph, outputs: &[u32]) -> ExecutionResult {
+        let mut profile = Profile::default();
+        let outcome = tensors(graph, outputs).and_then(|tensors| {
+            eval::eval_on(self, tensors.values(), Some(&mut profile))?;
+            Ok(tensors)
+        });
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let result = ExecutionResult {
+            compile_time_ms: ms(profile.optimization + profile.codegen + profile.compile),
+            transfer_time_ms: ms(profile.transfer),
+            compute_time_ms: ms(profile.execution.saturating_sub(profile.transfer)),
+            ..ExecutionResult::default()
+        };
+        match outcome {
+            Ok(outputs) => ExecutionResult { success: true, outputs, ..result },
+            Err(error) => ExecutionResult {
+                error_message: format!("Execution failed: {error}"),
+                error: Some(error),
+                ..result
+            },
+        }
+    }
+
+    /// Computes one node of a recording graph and gives its elements, row-major.
+    ///
+    /// Errors: [`Error::ElementType`] if it holds another type; as [`crate::eval`].
+    pub fn execute_single<T: Element>(&self, graph: &Graph, output: u32) -> Result<Vec<T>> {
+        let tensors = tensors(graph, &[output])?;
+        let tensor = &tensors[&output];
+        if tensor.dtype() != T::DTYPE {
+            return Err(Error::ElementType { expected: T::DTYPE, found: tensor.dtype() });
+        }
+        eval::eval_on(self, [tensor], None)?;
+        tensor.to_vec()
+    }
+
+    /// Compiles what computes nodes of a recording graph, without running it; all that has no
+    /// value yet and no user if `outputs` is empty. True if there was something to compile: it was
+    /// not in the cache.
+    pub fn compile_only(&self, graph: &Graph, outputs: &[u32]) -> Result<bool> {
+        let tensors: Vec<Tensor> = match outputs {
+            [] => sinks(graph),
+            ids => tensors(graph, ids)?.into_values().collect(),
+        };
+        let targets: Vec<&Tensor> = tensors.iter().collect();
+        let cut = loop {
+            match eval::while_claiming(|| cut(&targets, true))? {
+                Cut::Ready(cut) => break cut,
+                Cut::Blocked(node) => {
+                    eval::settle(&node);
+                }
+            }
+        };
+        let misses = || self.0.runtime.counters().compiles;
+        let before = misses();
+        self.0.runtime.plan(&cut.graph, self.0.runtime.options())?;
+        Ok(misses() > before)
+    }
+
+    /// Forgets compiled programs; those running are not disturbed.
+    pub fn clear_cache(&self) {
+        self.0.runtime.clear_cache();
+    }
+
+    /// Counts of what this executor has compiled and run.
+    pub fn cache_stats(&self) -> Stats {
+        Stats::of(&self.0.runtime)
+    }
+
+    /// Stops every run of this executor that is under way or queued, from any thread. The tensors
+    /// stay lazy; what is evaluated later is not concerned.
+    pub fn cancel_all(&self) {
+        self.0.runtime.cancel_all();
+    }
+
+    /// Where the time of the last evaluation went; None unless profiling.
+    pub fn profile(&self) -> Option<Profile> {
+        self.0.profile.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_profile(&self, profile: Profile) {
+        *self.0.profile.lock().unwrap_or_else(PoisonError::into_inner) = Some(profile);
+    }
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Executor").field(self.config()).finish()
+    }
+}
+
+/// The executor of contexts that have none of their own, made when first needed.
+pub(crate) fn process() -> Result<&'static Executor> {
+    static EXECUTOR: OnceLock<Result<Executor, girih_runtime::Error>> = OnceLock::new();
+    let make = || {
+        let config = ExecutorConfig::default();
+        let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
+        let runtime = Arc::new(girih_cpu::executor()?);
+        Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
+    };
+    EXECUTOR.get_or_init(make).as_ref().map_err(|error| error.clone().into())
+}
+
+fn check_device(name: &str) -> Result<()> {
+    match DEVICES.iter().find(|(known, _)| *known == name) {
+        Some((_, None)) => Ok(()),
+        Some((name, Some(reason))) => Err(Error::DeviceUnavailable { name, reason }),
+        None => Err(Error::UnknownDevice {
+            name: name.to_string(),
+            choices: DEVICES.map(|(known, _)| known).join(", "),
+        }),
+    }
+}
+
+/// Nodes of a graph by their numbers.
+fn tensors(graph: &Graph, ids: &[u32]) -> Result<BTreeMap<u32, Tensor>> {
+    let live = graph.live();
+    let find = |&id: &u32| {
+        let found = live.iter().find(|t| t.id() == id);
+        let tensor = found.ok_or_else(|| {
+            Error::InvalidArgument(format!(
+                "graph {} has no live node {id}; it has recorded {} and holds {}",
+                graph.id(),
+                graph.num_nodes(),
+                live.len()
+            ))
+        })?;
+        Ok((id, tensor.clone()))
+    };
+    ids.iter().map(find).collect()
+}
+
+/// What a graph has recorded, not computed, and not used itself.
+fn sinks(graph: &Graph) -> Vec<Tensor> {
+    let unrealized = graph.unrealized();
+    let mut used: Vec<*const crate::node::Node> = Vec::new();
+    for tensor in &unrealized {
+        tensor.node().state().for_each_input(|input| used.push(Arc::as_ptr(input)));
+    }
+    used.sort_unstable();
+    let is_sink = |t: &Tensor| used.binary_search(&Arc::as_ptr(t.node())).is_err();
+    unrealized.into_iter().filter(is_sink).collect()
+}

@@ -1,0 +1,151 @@
+//! From graph to plan: the caches are asked first, then the back end.
+
+use crate::cache::{CachedPlan, Order};
+use crate::error::panic_message;
+use crate::plan::Source;
+use crate::{CompileOptions, Error, ExecutionPlan, Executor, Result};
+use girih_ir::Graph;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl Executor {
+    /// The key of a graph under options: all that decides what its plan is.
+    pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
+        let mut key = Vec::with_capacity(graph.len() * 40 + 64);
+        graph.encode(&mut key);
+        key.extend_from_slice(&options.passes.to_le_bytes());
+        key.extend_from_slice(&options.fusion.to_le_bytes());
+        key.extend_from_slice(self.device.properties().target.as_bytes());
+        key
+    }
+
+    /// The plan of a graph under the given options, if it is in memory: then evaluating the graph
+    /// compiles nothing. Counts a hit.
+    pub fn cached_plan(&self, graph: &Graph, options: CompileOptions) -> Option<CachedPlan> {
+        self.use_cache.then(|| self.lock_cache().get(&self.key(graph, options)))?
+    }
+
+    /// The plan of a graph under the given options: from the caches, or compiled and loaded.
+    pub fn plan(&self, graph: &Graph, options: CompileOptions) -> Result<CachedPlan> {
+        self.plan_by(graph, options, |graph| self.backend.compile(graph, options))
+    }
+
+    /// Like [`Executor::plan`], by a compiler of the caller's, which must be the back end's or do
+    /// the same.
+    pub fn plan_by(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+        compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
+    ) -> Result<CachedPlan> {
+        if !self.use_cache {
+            self.lock_cache().count_miss();
+            return Ok(Arc::new(self.compile(graph, compile)?).into());
+        }
+        let key = self.key(graph, options);
+        if let Some(program) = self.lock_cache().get(&key) {
+            return Ok(program);
+        }
+        if graph.outputs().len() < 2 {
+            return Ok(self.load_or_compile(key, graph, options, compile)?.into());
+        }
+        // The same outputs in another order are the same program. Only looked for here, so that
+        // hits need not pay for it.
+        let canonical = graph.canonical();
+        let canonical_key = self.key(&canonical.graph, options);
+        if canonical_key == key {
+            return Ok(self.load_or_compile(key, graph, options, compile)?.into());
+        }
+        let found = self.lock_cache().get(&canonical_key);
+        if let Some(program) = found {
+            let order = match &program.order {
+                None => Order { arguments: canonical.arguments, outputs: canonical.outputs },
+                Some(order) => order.after(&canonical),
+            };
+            let program = CachedPlan { plan: program.plan, order: Some(Arc::new(order)) };
+            self.lock_cache().insert(key.into_boxed_slice(), program.clone());
+            return Ok(program);
+        }
+        // What is compiled is the graph as it is asked for; the canonical one refers to its plan.
+        let plan = self.load_or_compile(key, graph, options, compile)?;
+        let order = Some(Arc::new(Order::of_canonical(&canonical)));
+        let program = CachedPlan { plan: plan.clone(), order };
+        self.lock_cache().insert(canonical_key.into_boxed_slice(), program);
+        Ok(plan.into())
+    }
+
+    /// Makes the plan of a graph that is not in memory, and keeps it there.
+    fn load_or_compile(
+        &self,
+        key: Vec<u8>,
+        graph: &Graph,
+        options: CompileOptions,
+        compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
+    ) -> Result<Arc<ExecutionPlan>> {
+        let source = Some(Arc::new(Source { graph: graph.clone(), options }));
+        if let Some(mut plan) = self.from_disk(&key) {
+            plan.source = source;
+            let plan = Arc::new(plan);
+            let mut cache = self.lock_cache();
+            cache.count_disk_hit();
+            cache.insert(key.into_boxed_slice(), plan.clone());
+            return Ok(plan);
+        }
+        self.lock_cache().count_miss();
+        // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
+        // same graph at once; the second insertion replaces an equal plan.
+        let mut plan = self.compile(graph, compile)?;
+        if let (Some(disk), Some(artifact)) = (&self.disk, plan.artifact.take()) {
+            disk.store_later(&key, artifact);
+        }
+        plan.source = source;
+        let plan = Arc::new(plan);
+        self.lock_cache().insert(key.into_boxed_slice(), plan.clone());
+        Ok(plan)
+    }
+
+    fn from_disk(&self, key: &[u8]) -> Option<ExecutionPlan> {
+        let disk = self.disk.as_ref()?;
+        let bytes = disk.load(key)?;
+        let start = Instant::now();
+        let restored = self.guarded(|| self.backend.restore(&bytes));
+        match restored {
+            Ok(mut plan) => {
+                plan.times.compile = start.elapsed();
+                Some(plan)
+            }
+            // Whole as written, and yet no plan: of no use to anybody.
+            Err(_) => {
+                disk.remove(key);
+                None
+            }
+        }
+    }
+
+    fn compile(
+        &self,
+        graph: &Graph,
+        compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
+    ) -> Result<ExecutionPlan> {
+        let plan = self.guarded(|| compile(graph))?;
+        self.compiles.fetch_add(1, Ordering::Relaxed);
+        Ok(plan)
+    }
+
+    /// Checks and loads what `make` makes. A broken invariant in a pass must not take the caller's
+    /// tensors with it.
+    fn guarded(&self, make: impl FnOnce() -> Result<ExecutionPlan>) -> Result<ExecutionPlan> {
+        let mut plan = catch_unwind(AssertUnwindSafe(make))
+            .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))?;
+        if let Err(defects) = plan.validate() {
+            return Err(Error::Compile(defects.join("; ")));
+        }
+        let start = Instant::now();
+        let load = |binary| self.device.load(binary);
+        plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
+        plan.times.compile += start.elapsed();
+        Ok(plan)
+    }
+}

@@ -1,0 +1,166 @@
+//! The cache on disk by itself: what is stored comes back, and nothing else ever does.
+
+use super::*;
+
+/// A directory of its own that goes with the test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Temporary {
+        let path = std::env::temp_dir().join(format!("girih-disk-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Temporary(path)
+    }
+
+    fn open(&self, fingerprint: &str) -> DiskCache {
+        DiskCache::open(&self.0, fingerprint, 1 << 20).unwrap()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn store(cache: &DiskCache, key: &[u8], bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    cache.store_later(key, Box::new(move || bytes));
+    cache.flush();
+}
+
+#[test]
+fn what_is_stored_comes_back_and_other_keys_do_not() {
+    let directory = Temporary::new("roundtrip");
+    let cache = directory.open("v1");
+    store(&cache, b"key", b"artefact");
+    store(&cache, b"empty", b"");
+    assert_eq!(directory.open("v1").load(b"key").unwrap(), b"artefact");
+    assert_eq!(cache.load(b"empty").unwrap(), b"");
+    assert_eq!(cache.load(b"other"), None);
+    assert_eq!(cache.stats().programs, 2);
+    cache.clear();
+    assert_eq!(cache.stats(), DiskStats::default());
+    assert_eq!(cache.load(b"key"), None);
+}
+
+#[test]
+fn writes_happen_by_themselves_when_nothing_is_compiled() {
+    let directory = Temporary::new("idle");
+    let cache = directory.open("v1");
+    cache.store_later(b"key", Box::new(|| b"later".to_vec()));
+    let start = std::time::Instant::now();
+    while cache.load(b"key").is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(start.elapsed() >= IDLE / 2, "written while programs may still be compiled");
+}
+
+#[test]
+fn a_file_damaged_anywhere_is_ignored_and_removed() {
+    let directory = Temporary::new("damage");
+    let cache = directory.open("v1");
+    let (key, artifact) = (b"a key of some length", b"an artefact of some length");
+    store(&cache, key, artifact);
+    let path = cache.path(key);
+    let whole = fs::read(&path).unwrap();
+    let mut damaged: Vec<Vec<u8>> = Vec::new();
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x40;
+        damaged.push(bytes);
+        damaged.push(whole[..at].to_vec());
+    }
+    damaged.push([whole.as_slice(), b"x"].concat());
+    for bytes in damaged {
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(cache.load(key), None);
+        assert!(!path.exists());
+    }
+    store(&cache, key, artifact);
+    assert_eq!(cache.load(key).unwrap(), artifact);
+}
+
+#[test]
+fn a_file_of_another_version_is_ignored_and_replaced() {
+    let directory = Temporary::new("version");
+    let (old, new) = (directory.open("v1"), directory.open("v2"));
+    store(&old, b"key", b"old");
+    assert_eq!(new.load(b"key"), None);
+    assert!(!old.path(b"key").exists());
+    store(&new, b"key", b"new");
+    assert_eq!(new.load(b"key").unwrap(), b"new");
+}
+
+#[test]
+fn the_directory_stays_within_its_limit() {
+    let directory = Temporary::new("limit");
+    let cache = DiskCache::open(&directory.0, "v1", 10_000).unwrap();
+    for i in 0..50u8 {
+        store(&cache, &[i], &[i; 1000]);
+        assert!(cache.stats().size_bytes <= 10_000);
+    }
+    assert!(cache.stats().programs >= 5);
+    store(&cache, b"large", &[0; 20_000]);
+    assert_eq!(cache.load(b"large"), None, "larger than the whole cache");
+}
+
+#[test]
+fn writers_at_once_leave_whole_files() {
+    let directory = Temporary::new("writers");
+    std::thread::scope(|scope| {
+        for writer in 0..4u8 {
+            let directory = &directory;
+            scope.spawn(move || {
+                let cache = directory.open("v1");
+                for i in 0..30u8 {
+                    store(&cache, &[i], &[writer; 4000]);
+                    let found = cache.load(&[i]).expect("somebody's is there");
+                    assert!(found.len() == 4000 && found.iter().all(|b| *b == found[0]));
+                }
+            });
+        }
+    });
+    assert_eq!(directory.open("v1").stats().programs, 30);
+    let left = fs::read_dir(&directory.0).unwrap().count();
+    assert_eq!(left, 30, "temporary files are gone");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = Temporary::new("mode");
+    store(&directory.open("v1"), b"key", b"artefact");
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o777)).unwrap();
+    let error = DiskCache::open(&directory.0, "v1", 1 << 20).err().unwrap();
+    assert!(error.contains("777"), "{error}");
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let cache = directory.open("v1");
+    fs::set_permissions(cache.path(b"key"), fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(cache.load(b"key"), None, "a file others may write to");
+    let root = rustix::process::geteuid().is_root();
+    let foreign = if root { Path::new("/nonexistent-user") } else { Path::new("/usr") };
+    if !root {
+        let error = DiskCache::open(foreign, "v1", 1 << 20).err().unwrap();
+        assert!(error.contains("belongs to user 0"), "{error}");
+    }
+    let file = directory.0.join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(DiskCache::open(&file, "v1", 1 << 20).is_err());
+}
+
+#[test]
+fn nothing_is_left_of_a_process_that_died_writing() {
+    let directory = Temporary::new("stale");
+    let cache = directory.open("v1");
+    let left = directory.0.join("1-0-0.tmp");
+    let fresh = directory.0.join("2-0-0.tmp");
+    fs::write(&left, b"half").unwrap();
+    fs::write(&fresh, b"half").unwrap();
+    let old = SystemTime::now() - 2 * STALE;
+    OpenOptions::new().append(true).open(&left).unwrap().set_modified(old).unwrap();
+    store(&cache, b"key", b"artefact");
+    assert!(!left.exists() && fresh.exists());
+}
