@@ -29,7 +29,7 @@ PARAMETERS = {
     ),
     **dict.fromkeys(["indices", "labels", "logits", "weight", "bias"], OPERAND),
     **dict.fromkeys(
-        ["axis1", "axis2", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
+        ["axis1", "axis2", "node", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
     ),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps"], "float"),
@@ -63,6 +63,11 @@ PARAMETERS = {
     "data": "bytes",
     "node": "int",
     "path": "str | PathLike[str]",
+    **dict.fromkeys(["fresh", "eager", "verify", "use_cache", "profile"], "bool"),
+    **dict.fromkeys(["before"], "Any"),
+    "executor": "ExecutorHandle",
+    "nodes": "Sequence[int]",
+    "timeout_seconds": "float",
     "approximate": "Literal['none', 'tanh']",
     "dtype": "_DTypeLike",
     "names": "Sequence[str]",

@@ -26,8 +26,10 @@ from .errors import (
     AxisError,
     DeviceError,
     DTypeError,
+    EvaluationCancelledError,
     EvaluationError,
     FormatError,
+    EvaluationTimeoutError,
     GirihError,
     IndexOutOfBoundsError,
     InvalidArgumentError,
@@ -35,6 +37,14 @@ from .errors import (
     OutOfMemoryError,
     ShapeError,
     TracedValueError,
+)
+from .executor import (
+    Context,
+    ExecutionResult,
+    Executor,
+    ExecutorConfig,
+    Profile,
+    use_executor,
 )
 from .explanation import Explanation, explain
 from .forms import (
@@ -55,6 +65,7 @@ from .lazy import (
     cache_stats,
     clear_cache,
     compile_graph,
+    compile_only,
     create_graph,
     current_graph,
     eval,
@@ -66,6 +77,7 @@ from .lazy import (
     with_passes,
     without_passes,
 )
+from .scopes import eager_mode, is_eager, set_eager, set_source_lines, verify_shapes
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
@@ -84,6 +96,20 @@ pow = power
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
+    "verify_shapes",
+    "use_executor",
+    "set_source_lines",
+    "set_eager",
+    "is_eager",
+    "eager_mode",
+    "compile_only",
+    "Profile",
+    "ExecutorConfig",
+    "Executor",
+    "ExecutionResult",
+    "EvaluationTimeoutError",
+    "EvaluationCancelledError",
+    "Context",
     "AxisError",
     "DTypeError",
     "DeviceError",

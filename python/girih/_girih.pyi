@@ -13,6 +13,7 @@ _TensorLike: TypeAlias = Tensor | SupportsFloat | Sequence[Any] | Any
 _DTypeLike: TypeAlias = DType | str | type[Any] | Any
 
 __all__ = [
+    "Compilation",
     "CompilationInfo",
     "DType",
     "Graph",
@@ -309,6 +310,15 @@ class At:
     def __getitem__(self, key: Any, /) -> At: ...
 
 @final
+class Compilation:
+    """A program being compiled in the background."""
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+    def wait(self) -> None:
+        """Waits for its end, and raises what compiling failed with."""
+
+@final
 class CompilationInfo:
     """What a compilation came to."""
 
@@ -353,6 +363,51 @@ class DType:
         """NumPy's name of it."""
 
 @final
+class ExecutorHandle:
+    """What runs programs."""
+
+    def __new__(
+        cls,
+        use_cache: bool,
+        profile: bool,
+        device: Any,
+        timeout_seconds: float,
+    ) -> ExecutorHandle: ...
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of what it has compiled and run."""
+    def cancel_all(self) -> None:
+        """Stops what is under way or queued."""
+    def clear_cache(self) -> None:
+        """Forgets compiled programs."""
+    def compile_only(self, /, graph: Graph, outputs: Sequence[int]) -> bool:
+        """Compiles what computes nodes of a graph; whether there was anything to compile."""
+    def config(self) -> tuple[bool, bool, str, float]:
+        """use_cache, profile, device and timeout_seconds."""
+    @staticmethod
+    def current() -> ExecutorHandle:
+        """The one of the calling context."""
+    def execute(
+        self,
+        /,
+        graph: Graph,
+        outputs: Sequence[int],
+    ) -> tuple[bool, str, float, float, float, dict[int, Tensor]]:
+        """Computes nodes of a graph: success, message, milliseconds of compiling, transfer and
+        computing, outputs by number.
+        """
+    def execute_single(self, /, graph: Graph, node: int) -> Tensor:
+        """Computes one node of a graph."""
+    def make_current(self) -> None:
+        """Has the calling context run programs by this one."""
+    def profile(self) -> tuple[list[tuple[str, float]], list[tuple[str, float]]] | None:
+        """Milliseconds of the stages and the kernels of the last evaluation."""
+
+@final
+class Frame:
+    """What a scope makes of its context."""
+
+
+@final
 class Graph:
     """A recording graph."""
 
@@ -360,6 +415,8 @@ class Graph:
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __ne__(self, value: object, /) -> bool: ...
+    def dump(self) -> str:
+        """A line per node recorded here that is still reachable: number, op, spec, state."""
     @property
     def id(self) -> int:
         """A number no other graph of this process has."""
@@ -369,6 +426,10 @@ class Graph:
     @property
     def num_nodes(self) -> int:
         """Nodes ever recorded here."""
+    def unrealized(self) -> list[Tensor]:
+        """Tensors recorded here that are reachable and have no value yet; the graph itself keeps
+        none.
+        """
 
 @final
 class Indexed:
@@ -821,6 +882,9 @@ class Tensor:
         """Number of axes."""
     def negative(self) -> Tensor:
         """The negative; wraps for unsigned integers."""
+    @property
+    def node_id(self) -> int:
+        """The number of the tensor's node in the graph that recorded it."""
     def nonzero(self) -> tuple[Tensor, ...]:
         """Where the elements are that are not zero: per axis, their indices. Evaluates."""
     def numpy(self) -> Any:
@@ -916,6 +980,8 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
         """Drops axes of size one: those named, or all."""
+    def state(self) -> str:
+        """Where the value stands: "lazy", "scheduled" or "available"."""
     def std(
         self,
         /,
@@ -1291,6 +1357,8 @@ def command(argv: Sequence[str]) -> tuple[int, str, str]:
     """Runs the `girih` command: exit status, output, errors."""
 def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:
     """Compiles what leads to tensors, without running it."""
+def compile_only_many(tensors: Sequence[_TensorLike]) -> Compilation:
+    """Compiles what leads to tensors in the background."""
 def compile_options() -> tuple[int, int]:
     """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
 def compile_options_switched(names: Sequence[str], on: bool) -> tuple[int, int]:
@@ -1563,6 +1631,17 @@ def empty_like(
     device: Any | None = None,
 ) -> Tensor:
     """Any values (zeros), in the shape and dtype of x."""
+def enter_scope(
+    *,
+    graph: Graph | None = None,
+    fresh: bool = False,
+    executor: ExecutorHandle | None = None,
+    eager: bool | None = None,
+    verify: bool | None = None,
+) -> Any:
+    """Enters a scope that differs from the present one in what is given (`fresh`: in its graph) and
+    gives what `leave_scope` needs.
+    """
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
 def erf(x: _TensorLike, /) -> Tensor:
@@ -1719,6 +1798,8 @@ def hinge_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``max(0, margin - x * target)``, targets -1 and 1."""
+def has_source_lines() -> bool:
+    """Whether ops keep the line that recorded them, for errors."""
 def histogram(
     x: _TensorLike,
     bins: int | Sequence[int] | Tensor | Any | None = None,
@@ -1770,6 +1851,10 @@ def interpolate(
     "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
     align_corners the first and last elements keep their places.
     """
+def is_eager() -> bool:
+    """Whether ops are computed as they are recorded."""
+def is_verifying_shapes() -> bool:
+    """Whether what is built is compared with what shape rules say."""
 def isfinite(x: _TensorLike, /) -> Tensor:
     """Whether each element is neither NaN nor infinite. Dtype: bool."""
 def isin(x: _TensorLike, test: _TensorLike, /, *, invert: bool = False) -> Tensor:
@@ -1807,6 +1892,8 @@ def layer_norm(
     """
 def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
+def leave_scope(before: Any) -> None:
+    """Leaves a scope."""
 def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2230,8 +2317,16 @@ def save_tensors(
     """Writes tensors to a file."""
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
+def set_eager(on: bool) -> None:
+    """Has ops computed as they are recorded, or when they are needed."""
+def set_graph(graph: Graph) -> None:
+    """Has the calling context record to a graph."""
 def set_num_threads(threads: int) -> None:
     """Sets how many threads kernels may use."""
+def set_source_lines(on: bool) -> None:
+    """Has ops keep the line that recorded them, or not."""
+def set_verify_shapes(on: bool) -> None:
+    """Has what is built compared with what shape rules say, when programs are compiled."""
 def sigmoid(x: _TensorLike, /) -> Tensor:
     """The logistic function, ``1 / (1 + exp(-x))``."""
 def sign(x: _TensorLike, /) -> Tensor:

@@ -11,8 +11,10 @@ __all__ = [
     "AxisError",
     "DTypeError",
     "DeviceError",
+    "EvaluationCancelledError",
     "EvaluationError",
     "FormatError",
+    "EvaluationTimeoutError",
     "GirihError",
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
@@ -63,6 +65,14 @@ class OutOfMemoryError(GirihError, MemoryError):
 
 class EvaluationError(GirihError, RuntimeError):
     """Evaluation failed. The tensors asked for stay lazy and can be evaluated again."""
+
+
+class EvaluationTimeoutError(EvaluationError, TimeoutError):
+    """A run took longer than its executor's ``timeout_seconds``, and was stopped."""
+
+
+class EvaluationCancelledError(EvaluationError):
+    """A run was stopped by ``Executor.cancel_all``. Its tensors stay lazy and usable."""
 
 
 class LinAlgError(EvaluationError, ValueError):

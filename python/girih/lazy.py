@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
-from ._girih import CompilationInfo, Graph, Tensor
+from ._girih import Compilation, CompilationInfo, Graph, Tensor
 from .errors import InvalidArgumentError
+from .scopes import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import TextIO
 
     from .tree import PyTree
@@ -22,6 +22,7 @@ __all__ = [
     "cache_stats",
     "clear_cache",
     "compile_graph",
+    "compile_only",
     "create_graph",
     "current_graph",
     "eval",
@@ -73,12 +74,24 @@ def eval(*trees: PyTree) -> Any:
 def async_eval(*trees: PyTree) -> Any:
     """Starts evaluating tensors and returns at once; like :func:`eval` otherwise.
 
-    Whoever asks for a value first waits for it, and sees the error if there is one.
+    Nothing is waited for, compiling neither. Whoever asks for a value first waits for it, and sees
+    the error if there is one.
     """
     tensors = [t for value in trees for t in _tensors(value)]
     if tensors:
         _girih.async_eval_many(tensors)
     return trees[0] if len(trees) == 1 else trees
+
+
+def compile_only(*trees: PyTree) -> Compilation:
+    """Starts compiling what leads to tensors, in the background, and runs nothing.
+
+    A later evaluation finds the program in the cache.
+
+    Returns:
+        Something to :meth:`~Compilation.wait` for, if need be.
+    """
+    return _girih.compile_only_many(_some_tensors(trees, "compile_only"))
 
 
 def is_lazy(tensor: Tensor) -> bool:
@@ -122,33 +135,11 @@ def print_graph(output: PyTree, file: TextIO | None = None) -> None:
     print(_girih.graph_text(_some_tensors(output, "print_graph")), file=file)
 
 
-class _Scope:
-    """Records into a graph of its own from ``with`` to the end of its block."""
-
-    __slots__ = ("_before", "_graph")
-
-    def __init__(self, graph: Graph | None) -> None:
-        self._graph = graph
-        self._before: list[Graph] = []
-
-    def __enter__(self) -> Graph:
-        self._before.append(_girih.push_graph(self._graph))
-        return _girih.current_graph()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        _girih.pop_graph(self._before.pop())
-
-
-def graph_scope() -> _Scope:
+def graph_scope() -> Scope[Graph]:
     """A context manager that records into a fresh graph and yields it.
 
-    Tensors that leave the scope stay valid. Scopes nest, and belong to the thread they are
-    entered on.
+    Tensors that leave the scope stay valid. Scopes nest, and belong to the thread or asyncio task
+    that enters them.
 
     Example:
         >>> import girih as gr
@@ -157,10 +148,10 @@ def graph_scope() -> _Scope:
         >>> total.item()
         100.0
     """
-    return _Scope(None)
+    return Scope(lambda: _girih.enter_scope(fresh=True), _girih.current_graph)
 
 
-def reuse_graph(graph: Graph) -> _Scope:
+def reuse_graph(graph: Graph) -> Scope[Graph]:
     """A context manager that records into the given graph and yields it.
 
     Raises:
@@ -170,7 +161,7 @@ def reuse_graph(graph: Graph) -> _Scope:
         raise InvalidArgumentError(
             f"reuse_graph: expected a Graph (see create_graph), got {type(graph).__name__}"
         )
-    return _Scope(graph)
+    return Scope(lambda: _girih.enter_scope(graph=graph), _girih.current_graph)
 
 
 @contextmanager
@@ -239,10 +230,11 @@ def current_graph() -> Graph:
 
 
 def cache_stats() -> dict[str, int]:
-    """Counters since the process began.
+    """Counters since the process began, of this context's executor.
 
     Returns:
-        ``hits``, ``misses`` and ``compiles`` of the program cache, ``cached_kernels`` and
+        ``hits``, ``misses`` and ``compiles`` of the program cache, ``disk_hits`` (programs an
+        earlier process had compiled), ``cached_kernels`` and
         ``cache_size_bytes`` in it now, ``kernels_launched``, ``nodes_recorded``, ``runs``
         (programs executed) and ``peak_memory_bytes``.
     """

@@ -87,10 +87,12 @@ def test_every_class_is_exported_and_derives_from_a_builtin():
 def test_every_class_is_produced():
     produced = {cls for _, cls, _, _ in CASES.values()}
     # A device that fails and an evaluation that fails for no fault of the program cannot be
-    # provoked from here; the runtime's tests do.
+    # provoked from here; the runtime's tests do. Limits and cancellations: test_executor.py.
     assert {getattr(errors, n) for n in errors.__all__} - produced <= {
         gr.DeviceError,
+        gr.EvaluationCancelledError,
         gr.EvaluationError,
+        gr.EvaluationTimeoutError,
         gr.LinAlgError,
     }
 

@@ -4,10 +4,12 @@
 //! their user with [`enter`] before they record, and say with [`set_resolver`] how their lines
 //! read.
 
+use girih_runtime::env;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location as Caller;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// An interned source line; the default is unknown.
@@ -72,6 +74,29 @@ impl fmt::Display for Location {
     }
 }
 
+/// Whether ops keep the line that recorded them; 0 until the environment has been asked.
+static ENABLED: AtomicU8 = AtomicU8::new(0);
+
+/// Whether ops keep the line that recorded them: so they do, unless `GIRIH_SOURCE_LINES` says
+/// otherwise or [`set_enabled`] has.
+#[inline]
+pub fn enabled() -> bool {
+    match ENABLED.load(Relaxed) {
+        0 => {
+            // A value that says neither keeps lines: an error's place is no place for another.
+            let on = env::flag(&["GIRIH_SOURCE_LINES"]).ok().flatten().unwrap_or(true);
+            set_enabled(on);
+            on
+        }
+        on => on == 2,
+    }
+}
+
+/// Has ops keep the line that recorded them, for errors, or not.
+pub fn set_enabled(on: bool) {
+    ENABLED.store(if on { 2 } else { 1 }, Relaxed);
+}
+
 /// Sets the line that ops recorded on this thread are attributed to, until set again; the default
 /// location gives attribution back to Rust callers.
 pub fn enter(location: Location) {
@@ -86,6 +111,9 @@ pub(crate) fn entered() -> Location {
 /// The line to attribute an op to: the entered one, else the Rust caller's.
 #[track_caller]
 pub(crate) fn here() -> Location {
+    if !enabled() {
+        return Location::default();
+    }
     let entered = entered();
     if entered.is_known() {
         return entered;

@@ -4,6 +4,7 @@ use girih::{Error, TransformError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
+use std::cell::RefCell;
 
 /// Name of the class in `girih.errors` that stands for an error.
 fn class(error: &Error) -> &'static str {
@@ -19,6 +20,7 @@ fn class(error: &Error) -> &'static str {
         Error::Evaluation { source, .. } => run_class(source),
         Error::TracedValue { .. } => "TracedValueError",
         Error::ElementType { .. } => "DTypeError",
+        Error::UnknownDevice { .. } | Error::DeviceUnavailable { .. } => "DeviceError",
         _ => "InvalidArgumentError",
     }
 }
@@ -49,7 +51,10 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
         IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
         Linalg { .. } => "LinAlgError",
         Dependency(cause) => run_class(cause),
-        Configuration { .. } | InvalidHandle { .. } => "DeviceError",
+        Timeout { .. } => "EvaluationTimeoutError",
+        Cancelled { .. } => "EvaluationCancelledError",
+        Configuration { .. } => "InvalidArgumentError",
+        InvalidHandle { .. } => "DeviceError",
         _ => "EvaluationError",
     }
 }
@@ -73,11 +78,38 @@ pub fn invalid(message: impl Into<String>) -> PyErr {
     exception("InvalidArgumentError", message.into())
 }
 
+thread_local! {
+    /// What a signal handler raised while this thread waited for the library.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Runs the handlers of signals that have come in, as the interpreter does between bytecodes. True
+/// if one raised: then what this thread waits for is to stop. Only ever does anything on the main
+/// thread.
+pub fn interrupted() -> bool {
+    INTERRUPT.with_borrow_mut(|interrupt| {
+        if interrupt.is_none() {
+            *interrupt = Python::attach(|py| py.check_signals()).err();
+        }
+        interrupt.is_some()
+    })
+}
+
+/// What a signal handler raised, if that is why an evaluation was cancelled.
+pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
+    let Some(Error::Evaluation { source, .. }) = error else { return None };
+    let cancelled = matches!(**source, girih::runtime::Error::Cancelled { .. });
+    cancelled.then(|| INTERRUPT.take())?
+}
+
 /// Turns a library error into its Python exception.
 pub fn raise(error: Error) -> PyErr {
     if let Error::Io { kind, .. } = &error {
         // As Python's own functions on files: FileNotFoundError and its like.
         return std::io::Error::new(*kind, error.to_string()).into();
+    }
+    if let Some(interrupt) = take_interrupt(Some(&error)) {
+        return interrupt;
     }
     exception(class(&error), error.to_string())
 }

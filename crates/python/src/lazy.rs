@@ -1,20 +1,22 @@
 //! Evaluation, compilation, statistics and contexts.
 
 use crate::args::IntArg;
+use crate::contexts::sync;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
-use girih::{CompilationInfo, CompileOptions, Graph, Tensor};
+use girih::{CompilationInfo, CompileOptions, Graph, Stats, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 /// The handles' present values: a handle may be given another one while these are computed.
-fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
+pub fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
     tensors.iter().map(|t| t.borrow(py).0.clone()).collect()
 }
 
 /// Computes tensors in one run. Returns: None.
 #[pyfunction]
 fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+    sync(py);
     let tensors = values(py, &tensors);
     py.detach(|| girih::eval(&tensors)).py()
 }
@@ -22,6 +24,7 @@ fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
 /// Starts computing tensors and returns. Returns: None.
 #[pyfunction]
 fn async_eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+    sync(py);
     let tensors = values(py, &tensors);
     py.detach(|| girih::async_eval(&tensors)).py()
 }
@@ -98,6 +101,7 @@ fn compile_graph(
     tensors: Vec<Py<PyTensor>>,
     optimize: bool,
 ) -> PyResult<PyCompilationInfo> {
+    sync(py);
     let tensors = values(py, &tensors);
     py.detach(|| girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
 }
@@ -125,7 +129,7 @@ fn explain_tensors(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(Stri
 /// A recording graph.
 #[pyclass(name = "Graph", module = "girih", frozen, eq)]
 #[derive(Clone, PartialEq)]
-struct PyGraph(Graph);
+pub struct PyGraph(pub Graph);
 
 #[pymethods]
 impl PyGraph {
@@ -144,6 +148,18 @@ impl PyGraph {
     #[getter]
     fn num_nodes(&self) -> usize {
         self.0.num_nodes()
+    }
+
+    /// A line per node recorded here that is still reachable: number, op, spec, state. Returns: str.
+    fn dump(&self) -> String {
+        self.0.dump()
+    }
+
+    /// Tensors recorded here that are reachable and have no value yet; the graph itself keeps
+    /// none. Returns: list[Tensor].
+    fn unrealized<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let tensors = self.0.unrealized().into_iter().map(|t| Bound::new(py, PyTensor(t)));
+        PyList::new(py, tensors.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Nodes recorded here that are still reachable. Returns: int.
@@ -169,30 +185,24 @@ fn create_graph() -> PyGraph {
 
 /// The graph this thread records to. Returns: Graph.
 #[pyfunction]
-fn current_graph() -> PyGraph {
+fn current_graph(py: Python<'_>) -> PyGraph {
+    sync(py);
     PyGraph(girih::current_graph())
-}
-
-/// Enters a graph (a fresh one for None) and gives the one left. Returns: Graph.
-#[pyfunction]
-#[pyo3(signature = (graph=None))]
-fn push_graph(graph: Option<&PyGraph>) -> PyGraph {
-    PyGraph(girih::swap_graph(graph.map_or_else(Graph::new, |g| g.0.clone())))
-}
-
-/// Goes back to the graph that `push_graph` left. Returns: None.
-#[pyfunction]
-fn pop_graph(previous: &PyGraph) {
-    girih::swap_graph(previous.0.clone());
 }
 
 /// Counts of everything compiled and run. Returns: dict[str, int].
 #[pyfunction]
 fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let stats = girih::cache_stats().py()?;
+    sync(py);
+    stats_dict(py, &girih::cache_stats().py()?)
+}
+
+/// Counts as a dictionary.
+pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("hits", stats.hits)?;
     dict.set_item("misses", stats.misses)?;
+    dict.set_item("disk_hits", stats.disk_hits)?;
     dict.set_item("compiles", stats.compiles)?;
     dict.set_item("cached_kernels", stats.cached_kernels)?;
     dict.set_item("cache_size_bytes", stats.cache_size_bytes)?;
@@ -288,8 +298,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(graph_text, m)?)?;
     m.add_function(wrap_pyfunction!(create_graph, m)?)?;
     m.add_function(wrap_pyfunction!(current_graph, m)?)?;
-    m.add_function(wrap_pyfunction!(push_graph, m)?)?;
-    m.add_function(wrap_pyfunction!(pop_graph, m)?)?;
     m.add_function(wrap_pyfunction!(cache_stats, m)?)?;
     m.add_function(wrap_pyfunction!(clear_cache, m)?)?;
     m.add_function(wrap_pyfunction!(reset_peak_memory, m)?)?;

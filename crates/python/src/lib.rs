@@ -4,6 +4,7 @@
 mod args;
 mod arrange;
 mod assign;
+mod contexts;
 mod contract;
 mod creation;
 mod data;
@@ -31,6 +32,8 @@ const INTERNAL: &[&str] = &[
     "Indexed",
     "Memory",
     "Trace",
+    "ExecutorHandle",
+    "Frame",
     "_registry",
     "_restore",
     "async_eval_many",
@@ -39,6 +42,12 @@ const INTERNAL: &[&str] = &[
     "capture",
     "clear_cache",
     "command",
+    "compile_only_many",
+    "enter_scope",
+    "has_source_lines",
+    "is_eager",
+    "is_verifying_shapes",
+    "leave_scope",
     "compile_graph",
     "compile_options",
     "compile_options_switched",
@@ -50,14 +59,16 @@ const INTERNAL: &[&str] = &[
     "graph_stats",
     "graph_text",
     "load_tensors",
-    "pop_graph",
     "program_from_bytes",
     "program_from_file",
     "program_from_text",
-    "push_graph",
     "reset_peak_memory",
     "save_tensors",
     "set_compile_options",
+    "set_eager",
+    "set_graph",
+    "set_source_lines",
+    "set_verify_shapes",
 ];
 
 /// Fills the module.
@@ -81,6 +92,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dlpack::register(m)?;
     lazy::register(m)?;
     transform::register(m)?;
+    contexts::register(m)?;
     location::register();
     let names = m.index()?;
     let public = names.iter().filter(|name| !INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false)));

@@ -67,9 +67,12 @@ fn resolve(site: u32) -> Option<(String, u32)> {
     })
 }
 
-/// Attributes what is recorded next on this thread to the calling Python line.
+/// Attributes what is recorded next on this thread to the calling Python line, and to the running
+/// task's context.
 pub fn enter(py: Python<'_>) {
-    girih::location::enter(current(py).unwrap_or_default());
+    crate::contexts::sync(py);
+    let line = if girih::location::enabled() { current(py) } else { None };
+    girih::location::enter(line.unwrap_or_default());
 }
 
 fn current(py: Python<'_>) -> Option<Location> {

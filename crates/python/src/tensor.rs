@@ -429,6 +429,17 @@ impl PyTensor {
         self.0.stop_gradient().map(PyTensor).py()
     }
 
+    /// Where the value stands: "lazy", "scheduled" or "available". Returns: str.
+    fn state(&self) -> String {
+        self.0.state().to_string()
+    }
+
+    /// The number of the tensor's node in the graph that recorded it. Returns: int.
+    #[getter]
+    fn node_id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Computes the value, now; returns the tensor itself.
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let tensor = slf.borrow().0.clone();

@@ -1,0 +1,92 @@
+"""Scopes: what a thread or an asyncio task does differently for the length of a block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from . import _girih
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["Scope", "eager_mode", "is_eager", "set_eager", "set_source_lines", "verify_shapes"]
+
+T = TypeVar("T")
+
+
+class Scope(Generic[T]):
+    """A context manager that changes its context from ``with`` to the end of the block.
+
+    It belongs to the task or thread that entered it, and nests. It can be entered again.
+    """
+
+    __slots__ = ("_before", "_enter", "_value")
+
+    def __init__(self, enter: Callable[[], Any], value: Callable[[], T]) -> None:
+        self._enter = enter
+        self._value = value
+        self._before: list[Any] = []
+
+    def __enter__(self) -> T:
+        self._before.append(self._enter())
+        return self._value()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _girih.leave_scope(self._before.pop())
+
+
+def eager_mode(on: bool = True) -> Scope[None]:
+    """A context manager in which each op is computed as soon as it is recorded.
+
+    For finding the op that goes wrong: it raises where it is written. Numbers, gradients and
+    recorded nodes are those of deferred mode (but for passes that say they change rounding, such as
+    ``log_softmax`` for the logarithm of a softmax). Ops on arguments of a function being traced
+    wait, as these have no values. ``GIRIH_EAGER_MAX_GRAPH=1`` in the environment does the same
+    from the beginning.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.eager_mode():
+        ...     (gr.ones([2]) + 1).state()
+        'available'
+    """
+    return Scope(lambda: _girih.enter_scope(eager=on), lambda: None)
+
+
+def set_eager(on: bool) -> None:
+    """Switches eager mode on or off for this context; see :func:`eager_mode`."""
+    _girih.set_eager(on)
+
+
+def is_eager() -> bool:
+    """Whether ops are computed as soon as they are recorded.
+
+    Raises:
+        InvalidArgumentError: ``GIRIH_EAGER_MAX_GRAPH`` says neither 1 nor 0.
+    """
+    return _girih.is_eager()
+
+
+def verify_shapes(on: bool = True) -> Scope[None]:
+    """A context manager in which what is built is compared with what shape rules say.
+
+    An op whose shape rule lies then raises :class:`EvaluationError` with its name and both
+    shapes when it is compiled, in eager mode where it is recorded. ``GIRIH_VERIFY_SHAPES=1`` in
+    the environment does the same from the beginning.
+    """
+    return Scope(lambda: _girih.enter_scope(verify=on), lambda: None)
+
+
+def set_source_lines(on: bool) -> None:
+    """Has ops keep the line that recorded them, which errors of evaluation name, or not.
+
+    On by default, for the whole process; ``GIRIH_SOURCE_LINES=0`` switches it off. Without,
+    recording an op is quicker by what ``benches/overhead.py`` shows.
+    """
+    _girih.set_source_lines(on)

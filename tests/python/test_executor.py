@@ -1,0 +1,249 @@
+"""Executors, limits on runs, eager mode, tasks, and the program cache on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import girih as gr
+import pytest
+from conftest import Counters
+
+
+def long():
+    """Something that takes seconds."""
+    x = gr.arange(2**25, dtype="float32")
+    for _ in range(60):
+        x = x.sin()
+    return x
+
+
+def test_configurations_have_the_seeds_defaults():
+    config = gr.ExecutorConfig()
+    assert (config.use_cache, config.profile, config.device) == (True, False, "cpu")
+    assert config.timeout_seconds == 300
+    assert gr.Context.current().executor().config == config
+    assert gr.Executor(gr.ExecutorConfig(timeout_seconds=None)).config.timeout_seconds is None
+
+
+@pytest.mark.parametrize("device", ["toaster", "simulator", "cs2", "cs3"])
+def test_devices_that_are_not_there(device):
+    word = "simulator, cs2, cs3" if device == "toaster" else "unavailable"
+    with pytest.raises(gr.DeviceError, match=word):
+        gr.Executor(gr.ExecutorConfig(device=device))
+
+
+def test_executing_nodes_of_a_graph():
+    executor = gr.Executor()
+    with gr.graph_scope() as graph:
+        x = gr.asarray([1.0, 2.0])
+        a, b = x * 2, (x * 2).sum()
+    assert graph.unrealized() != []
+    assert executor.compile_only(graph, [a.node_id, b.node_id])
+    result = executor.execute(graph, [a.node_id, b.node_id])
+    assert result.success
+    assert result.outputs[a.node_id].tolist() == [2.0, 4.0]
+    assert min(result.compile_time_ms, result.transfer_time_ms, result.compute_time_ms) >= 0
+    stats = executor.cache_stats()
+    assert (stats["compiles"], stats["misses"], stats["hits"], stats["runs"]) == (1, 1, 1, 1)
+    assert executor.execute_single(graph, b.node_id) == [6.0]
+    with pytest.raises(gr.DTypeError, match="float32"):
+        executor.execute_single(graph, b.node_id, "int64")
+    failed = executor.execute(graph, [999])
+    assert not failed.success
+    assert "999" in failed.error_message
+    assert failed.outputs == {}
+    executor.clear_cache()
+    assert executor.cache_stats()["cached_kernels"] == 0
+
+
+def test_profiles_have_six_stages_and_kernels():
+    with gr.use_executor(gr.Executor(gr.ExecutorConfig(profile=True))) as executor:
+        x = gr.ones([64, 64]).eval()
+        (x @ x).sum().eval()
+    profile = executor.profile
+    assert profile is not None
+    stages = ["extraction", "optimization", "codegen", "compile", "execution", "store"]
+    assert list(profile.stages) == stages
+    assert len(profile.kernels) >= 1
+    assert gr.Executor().profile is None
+
+
+def test_a_run_that_takes_too_long_is_stopped():
+    with gr.use_executor(gr.Executor(gr.ExecutorConfig(timeout_seconds=0.05))):
+        x = long()
+        start = time.monotonic()
+        with pytest.raises(gr.EvaluationTimeoutError, match=r"0\.05 s") as e:
+            x.eval()
+        assert isinstance(e.value, TimeoutError)
+        assert time.monotonic() - start < 5
+        assert x.state() == "lazy"
+        assert (gr.ones([2]) + 1).tolist() == [2.0, 2.0]
+
+
+def test_another_thread_cancels():
+    with gr.use_executor(gr.Executor()) as executor:
+        timer = threading.Timer(0.2, executor.cancel_all)
+        timer.start()
+        with pytest.raises(gr.EvaluationCancelledError):
+            long().eval()
+        timer.join()
+        assert (gr.ones([2]) + 1).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("start", ["eval", "async_eval"])
+def test_control_c_interrupts_an_evaluation(start):
+    x = long()
+    if start == "async_eval":
+        gr.async_eval(x)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        x.numpy()
+    assert time.monotonic() - begun < 5
+    timer.join()
+    gr.Context.current().executor().cancel_all()
+    assert (gr.ones([2]) + 1).tolist() == [2.0, 2.0]
+
+
+def test_eager_mode_computes_as_it_records():
+    def step():
+        gr.manual_seed(1)
+        x = gr.randn([4, 3])
+        f = lambda w: (gr.gelu(x @ w) * 0.3).sum()
+        return gr.grad(f)(gr.randn([3, 2]))
+
+    expected = step().tolist()
+    assert not gr.is_eager()
+    with gr.eager_mode(), gr.graph_scope() as graph:
+        assert gr.is_eager()
+        with Counters() as c:
+            y = gr.asarray([1.0, 2.0]) + 1
+        assert c["runs"] == 1
+        assert y.state() == "available"
+        assert "add" in graph.dump()
+        assert step().tolist() == expected
+        with pytest.raises(gr.IndexOutOfBoundsError):
+            gr.take(y, gr.asarray([5]), axis=0)
+    assert (y + 1).state() == "lazy"
+
+
+def run(code, **env):
+    env = {**os.environ, **{k: v for k, v in env.items() if v is not None}}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "eager"),
+    [
+        ("GIRIH_EAGER_MAX_GRAPH", "1", True),
+        ("NABLA_EAGER_MAX_GRAPH", "1", True),
+        ("EAGER_MAX_GRAPH", "0", False),
+        ("EAGER_MAX_GRAPH", "", False),
+    ],
+)
+def test_eager_mode_by_the_environment(name, value, eager):
+    code = "import girih as gr; x = gr.ones([2]) + 1; print(gr.is_eager(), x.state())"
+    out = run(code, **{name: value})
+    assert out.stdout.split() == [str(eager), "available" if eager else "lazy"], out.stderr
+
+
+def test_an_environment_that_says_nothing_usable_is_an_error():
+    code = "import girih as gr; gr.ones([2]) + 1"
+    out = run(code, GIRIH_EAGER_MAX_GRAPH="junk")
+    assert "InvalidArgumentError" in out.stderr
+    assert "GIRIH_EAGER_MAX_GRAPH=junk" in out.stderr
+
+
+def test_shape_verification_passes_what_is_right():
+    with gr.verify_shapes():
+        x = gr.ones([2, 3, 4])
+        assert gr.softmax(x.mean(1), axis=-1).sum().item() == pytest.approx(2)
+
+
+def test_tasks_have_their_own_scopes():
+    async def work(n):
+        outer = gr.current_graph().id
+        with gr.graph_scope() as graph:
+            ids = []
+            for _ in range(3):
+                x = gr.ones([2]) * n
+                ids.append(gr.current_graph().id)
+                await asyncio.sleep(0)
+                with gr.eager_mode(n % 2 == 0):
+                    await asyncio.sleep(0)
+                    assert (x + n).state() == ("available" if n % 2 == 0 else "lazy")
+            assert set(ids) == {graph.id}
+            nodes = graph.num_nodes
+        assert gr.current_graph().id == outer
+        return graph.id, nodes
+
+    async def main():
+        return await asyncio.gather(*(work(n) for n in range(2, 6)))
+
+    before = gr.current_graph().id
+    results = asyncio.run(main())
+    assert len({graph for graph, _ in results}) == 4
+    assert len({nodes for _, nodes in results}) == 1
+    assert gr.current_graph().id == before
+
+
+def test_source_lines_can_be_switched_off():
+    gr.set_source_lines(False)
+    try:
+        bad = gr.take(gr.ones([2]), gr.asarray([7]), axis=0)
+        with pytest.raises(gr.IndexOutOfBoundsError) as e:
+            bad.eval()
+        assert __file__ not in str(e.value)
+        assert f"node {bad.node_id}" in str(e.value)
+    finally:
+        gr.set_source_lines(True)
+
+
+def test_compiling_in_the_background():
+    x = gr.asarray([1.0, 2.0])
+    y = (x * 3).tan() - x
+    compilation = gr.compile_only(y)
+    compilation.wait()
+    assert compilation.done()
+    with Counters() as c:
+        y.eval()
+    assert (c["compiles"], c["hits"]) == (0, 1)
+
+
+PROGRAM = """
+import girih as gr
+x = gr.asarray([[1.0, 2.0], [3.0, 4.0]])
+w = gr.nn.Linear(2, 3)
+y = gr.softmax(gr.gelu(x @ x) + 1.5, axis=1).sum()
+z = gr.grad(lambda x: gr.layer_norm(x, 2).exp().sum())(x)
+gr.eval(y, z)
+s = gr.cache_stats()
+print(s["misses"], s["disk_hits"], s["compiles"], y.item(), z.tolist())
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    env = {"GIRIH_CACHE": "1", "GIRIH_CACHE_DIR": str(tmp_path)}
+    first = run(PROGRAM, **env)
+    misses, hits, _compiles, *values = first.stdout.split(maxsplit=3)
+    assert int(misses) > 0, first.stderr
+    assert hits == "0"
+    second = run(PROGRAM, **env)
+    assert second.stdout.split(maxsplit=3) == ["0", misses, "0", *values]
+    # What is damaged is compiled anew.
+    for file in (tmp_path / "programs").iterdir():
+        file.write_bytes(file.read_bytes()[:-3] + b"abc")
+    third = run(PROGRAM, **env)
+    assert third.stdout.split(maxsplit=3)[:2] == [misses, "0"]
+    assert third.stdout.split(maxsplit=3)[3:] == values
+    assert run(PROGRAM, **{**env, "GIRIH_CACHE": "0"}).stdout.split()[:2] == [misses, "0"]
+    assert "GIRIH_CACHE=junk" in run(PROGRAM, **{**env, "GIRIH_CACHE": "junk"}).stderr
