@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use std::sync::Arc;
 
 /// One spatial axis of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ConvDim {
     /// Distance between the starts of two windows.
     pub stride: usize,
@@ -29,7 +29,7 @@ impl Default for ConvDim {
 }
 
 /// A convolution's attributes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Conv {
     /// The spatial axes.
     pub dims: Vec<ConvDim>,

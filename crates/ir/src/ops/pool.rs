@@ -5,7 +5,9 @@ use super::*;
 use crate::{GraphBuilder, Literal, NodeId, Shape};
 
 /// One axis of a pooling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct PoolDim {
     /// Elements of a window.
     pub size: usize,
@@ -34,7 +36,7 @@ impl PoolDim {
 }
 
 /// A pooling's attributes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Pool {
     /// The pooled axes, the last ones of the operand.
     pub dims: Vec<PoolDim>,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 /// The windows along one axis: window `i` holds the elements `i * step + k * dilation` for `k` in
 /// `0..size`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct WindowDim {
     /// Size of the axis.
     pub extent: usize,
