@@ -85,7 +85,7 @@ impl Executor {
         compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
     ) -> Result<Arc<ExecutionPlan>> {
         let source = Some(Arc::new(Source { graph: graph.clone(), options }));
-        if let Some(mut plan) = self.from_disk(&key) {
+        if let Some(mut plan) = self.restore_from_disk(&key) {
             plan.source = source;
             let plan = Arc::new(plan);
             let mut cache = self.lock_cache();
@@ -106,7 +106,7 @@ impl Executor {
         Ok(plan)
     }
 
-    fn from_disk(&self, key: &[u8]) -> Option<ExecutionPlan> {
+    fn restore_from_disk(&self, key: &[u8]) -> Option<ExecutionPlan> {
         let disk = self.disk.as_ref()?;
         let bytes = disk.load(key)?;
         let start = Instant::now();
