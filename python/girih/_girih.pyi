@@ -208,8 +208,8 @@ __all__ = [
     "pairwise_distance",
     "permute",
     "permute_dims",
-    "positive",
     "poisson_nll_loss",
+    "positive",
     "power",
     "prelu",
     "prod",
@@ -229,8 +229,8 @@ __all__ = [
     "rot90",
     "round",
     "rsqrt",
-    "searchsorted",
     "scaled_dot_product_attention",
+    "searchsorted",
     "selu",
     "set_num_threads",
     "sigmoid",
@@ -243,9 +243,9 @@ __all__ = [
     "softmax",
     "softmin",
     "softplus",
-    "sort",
     "softshrink",
     "softsign",
+    "sort",
     "split",
     "sqrt",
     "square",
@@ -1223,34 +1223,6 @@ def atleast_2d(x: _TensorLike) -> Tensor:
     """The tensor with at least two axes."""
 def atleast_3d(x: _TensorLike) -> Tensor:
     """The tensor with at least three axes."""
-def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int = ...) -> Tensor:
-    """How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x."""
-def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Logical and of bool, bitwise and of integers."""
-def bitwise_invert(x: _TensorLike, /) -> Tensor:
-    """Logical not of bool, bits flipped of integers."""
-def bitwise_not(x: _TensorLike, /) -> Tensor:
-    """Logical not of bool, bits flipped of integers."""
-def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Logical or of bool, bitwise or of integers."""
-def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Exclusive or of bool, bitwise exclusive or of integers."""
-def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> list[Tensor]:
-    """Tensors stretched to the shape they broadcast to."""
-def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to."""
-def broadcast_to(
-    x: _TensorLike,
-    /,
-    *sizes: int | Sequence[int],
-    shape: int | Sequence[int] | None = None,
-) -> Tensor:
-def atan(x: _TensorLike) -> Tensor:
-    """Inverse tangent."""
-def atan2(a: _TensorLike, b: _TensorLike) -> Tensor:
-    """Angle of the point (b, a)."""
-def atanh(x: _TensorLike) -> Tensor:
-    """Inverse hyperbolic tangent."""
 def avg_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -1318,6 +1290,8 @@ def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int 
     """How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x."""
 def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical and of bool, bitwise and of integers."""
+def bitwise_invert(x: _TensorLike, /) -> Tensor:
+    """Logical not of bool, bits flipped of integers."""
 def bitwise_not(x: _TensorLike, /) -> Tensor:
     """Logical not of bool, bits flipped of integers."""
 def bitwise_or(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -1505,7 +1479,11 @@ def cross_entropy(
     axis: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """-log_softmax(logits)[label]. Shapes: [..., classes] and [...]."""
+    """The cross entropy of softmax of logits with labels: class indices, or probabilities of the
+    logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
+    label_smoothing gives a share to all classes. Classes are on the last axis unless told
+    otherwise.
+    """
 def cummax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1561,10 +1539,6 @@ def cumulative_sum(
 ) -> Tensor:
     """Running sums along an axis, which must be given for more than one. With include_initial a
     zero comes first.
-    """The cross entropy of softmax of logits with labels: class indices, or probabilities of the
-    logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
-    label_smoothing gives a share to all classes. Classes are on the last axis unless told
-    otherwise.
     """
 def current_graph() -> Graph:
     """The graph this thread records to."""
@@ -2271,28 +2245,6 @@ def round(x: _TensorLike, /) -> Tensor:
     """The nearest integer, halves to even."""
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
-def searchsorted(
-    sorted: _TensorLike,
-    values: _TensorLike,
-    side: Literal['left', 'right'] = 'left',
-    sorter: _TensorLike | None = None,
-) -> Tensor:
-    """Indices at which values keep a sorted vector in order: before equal elements, or behind them
-    with side='right'. Dtype: int64.
-    """
-def reshape(x: _TensorLike, *shape: int | Sequence[int]) -> Tensor:
-    """The same elements under another shape; one size may be -1."""
-def rms_norm(
-    x: _TensorLike,
-    normalized_shape: int | Sequence[int],
-    weight: _TensorLike | None = None,
-    eps: float = 1e-06,
-) -> Tensor:
-    """Division by the root mean square over the last axes (their sizes), then scaling."""
-def round(x: _TensorLike, /) -> Tensor:
-    """The nearest integer, halves to even."""
-def rsqrt(x: _TensorLike, /) -> Tensor:
-    """One over the square root."""
 def scaled_dot_product_attention(
     query: _TensorLike,
     key: Any,
@@ -2306,6 +2258,15 @@ def scaled_dot_product_attention(
     run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
     or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
     gets zeros. The scale is 1 / sqrt(e) unless given.
+    """
+def searchsorted(
+    sorted: _TensorLike,
+    values: _TensorLike,
+    side: Literal['left', 'right'] = 'left',
+    sorter: _TensorLike | None = None,
+) -> Tensor:
+    """Indices at which values keep a sorted vector in order: before equal elements, or behind them
+    with side='right'. Dtype: int64.
     """
 def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
@@ -2368,6 +2329,10 @@ def softmin(
     """Softmax of the negative along an axis, the last by default."""
 def softplus(x: _TensorLike, /) -> Tensor:
     """``log(1 + exp(x))``, without overflow."""
+def softshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
+    """``x`` moved toward 0 by lambd, 0 where that passes it."""
+def softsign(x: _TensorLike) -> Tensor:
+    """``x / (1 + abs(x))``."""
 def sort(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2379,10 +2344,6 @@ def sort(
     """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
     their order.
     """
-def softshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
-    """``x`` moved toward 0 by lambd, 0 where that passes it."""
-def softsign(x: _TensorLike) -> Tensor:
-    """``x / (1 + abs(x))``."""
 def split(
     x: _TensorLike,
     sections: int | Sequence[int],
@@ -2462,31 +2423,6 @@ def tanhshrink(x: _TensorLike) -> Tensor:
     """``x - tanh(x)``."""
 def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
     """asarray with a copy."""
-def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
-    """The tensor side by side with itself, so many times along each axis."""
-def topk(
-    x: _TensorLike,
-    k: int,
-    axis: int | Sequence[int] | None = None,
-    *,
-    largest: bool = True,
-    dim: int | Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis, the last by default, best first, and
-    their indices.
-    """
-def trace(
-    x: _TensorLike,
-    offset: int = ...,
-    axis1: int = ...,
-    axis2: int = ...,
-    *,
-    dtype: _DTypeLike | None = None,
-) -> Tensor:
-    """The sum along two axes' diagonal. Integers are summed in int64."""
-def tensordot(a: _TensorLike, b: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
-    """Sums of products over the last n axes of a and the first n of b (two by default), or over the
-    axes of two lists. Shapes: the other axes of a, then those of b.
 def tensordot(
     x1: _TensorLike,
     x2: _TensorLike,
@@ -2500,6 +2436,17 @@ def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) 
     """``x`` where it is above the threshold, value elsewhere."""
 def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
     """The tensor side by side with itself, so many times along each axis."""
+def topk(
+    x: _TensorLike,
+    k: int,
+    axis: int | Sequence[int] | None = None,
+    *,
+    largest: bool = True,
+    dim: int | Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) elements along an axis, the last by default, best first, and
+    their indices.
+    """
 def trace(
     x: _TensorLike,
     offset: int = ...,
