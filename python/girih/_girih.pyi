@@ -1323,13 +1323,12 @@ def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None
     """Elements limited to ``min..max``; either or both may be missing."""
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors of one axis as columns of a matrix, beside those of two."""
+def command(argv: Sequence[str]) -> tuple[int, str, str]:
+    """Runs the `girih` command: exit status, output, errors."""
 def compile_graph(
     tensors: Sequence[_TensorLike],
     optimize: bool | Literal['auto', 'optimal', 'greedy'],
 ) -> CompilationInfo:
-def command(argv: Sequence[str]) -> tuple[int, str, str]:
-    """Runs the `girih` command: exit status, output, errors."""
-def compile_graph(tensors: Sequence[_TensorLike], optimize: bool) -> CompilationInfo:
     """Compiles what leads to tensors, without running it."""
 def compile_only_many(tensors: Sequence[_TensorLike]) -> Compilation:
     """Compiles what leads to tensors in the background."""
