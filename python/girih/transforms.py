@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["grad", "value_and_grad"]
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+_INEXACT = _FLOATS | {"complex64", "complex128"}
 
 
 def value_and_grad(
@@ -32,7 +33,8 @@ def value_and_grad(
         fun: Returns a floating-point scalar tensor (shape ``[]``), or with ``has_aux`` a pair
             ``(scalar, aux)``. It may close over tensors; those are constants to the gradient.
         argnums: Which positional arguments to differentiate: an int, or a sequence of ints.
-            Negative ones count from the end. Each may be any pytree of floating-point tensors.
+            Negative ones count from the end. Each may be any pytree of floating-point or complex
+            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as JAX's.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
 
     Returns:
@@ -184,7 +186,7 @@ def as_variables(leaves: list[Any], argument: Any, position: int, name: str) -> 
     """The leaves of an argument as tensors that can be differentiated."""
     return [
         leaf
-        if type(leaf) is Tensor and leaf.dtype.name in _FLOATS
+        if type(leaf) is Tensor and leaf.dtype.name in _INEXACT
         else _as_variable(leaf, argument, index, position, name)
         for index, leaf in enumerate(leaves)
     ]
@@ -195,15 +197,15 @@ def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str)
     tensor = leaf
     if not isinstance(leaf, Tensor):
         is_array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array__")
-        if isinstance(leaf, float) or is_array:
+        if isinstance(leaf, (float, complex)) or is_array:
             tensor = _girih.asarray(leaf)
-    if not isinstance(tensor, Tensor) or tensor.dtype.name not in _FLOATS:
+    if not isinstance(tensor, Tensor) or tensor.dtype.name not in _INEXACT:
         path = tree.flatten_with_path(argument)[index][0]
         found = tensor.dtype.name if isinstance(tensor, Tensor) else type(leaf).__name__
         raise DTypeError(
             f"argument {position}{path} of {name} cannot be differentiated: it is {found}; "
-            "expected a floating-point tensor. Pass it as an argument outside argnums, or cast "
-            "it with astype"
+            "expected a floating-point or complex tensor. Pass it as an argument outside argnums, "
+            "or cast it with astype"
         )
     return tensor
 

@@ -18,12 +18,18 @@ DTYPES = {
     "int32": gr.int32,
     "int64": gr.int64,
     "uint8": gr.uint8,
+    "uint16": gr.uint16,
+    "uint32": gr.uint32,
+    "uint64": gr.uint64,
     "float16": gr.float16,
     "float32": gr.float32,
     "float64": gr.float64,
+    "complex64": gr.complex64,
+    "complex128": gr.complex128,
 }
 FLOATS = ["float16", "float32", "float64"]
-INTS = ["int8", "int16", "int32", "int64", "uint8"]
+INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+COMPLEX = ["complex64", "complex128"]
 #: Relative tolerance of one elementary function; float16 is rounded once at the end.
 RTOL = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
 
@@ -57,7 +63,7 @@ def close(got, want, rtol=1e-6, atol=0.0):
     want = np.asarray(want)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
-    if want.dtype.kind == "f":
+    if want.dtype.kind in "fc":
         np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(got, want)
@@ -69,6 +75,9 @@ def sample(shape, dtype, seed=0, low=-4.0, high=4.0):
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)
     if dtype in INTS:
-        low = 0 if dtype == "uint8" else int(low)
+        low = 0 if dtype.startswith("uint") else int(low)
         return np.asarray(rng.integers(low, int(high) + 1, shape), dtype)
-    return np.asarray(rng.random(shape) * (high - low) + low, dtype)
+    x = rng.random(shape) * (high - low) + low
+    if dtype in COMPLEX:
+        x = x + 1j * (rng.random(shape) * (high - low) + low)
+    return np.asarray(x, dtype)

@@ -16,6 +16,8 @@ INDICES = [2, 0, 2]
 
 # Differentiable functions with tests of their own, or under another name in OPS.
 ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__", "Tensor.__setitem__"}
+# In test_dtypes.py, with respect to complex numbers.
+ELSEWHERE |= {"real", "imag", "conj", "complex", "sign"}
 # name: (function of tensors, shapes of its arguments, domain)
 ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
 OPS = {
@@ -108,6 +110,9 @@ OPS = {
     "logcumsumexp": (lambda x: x.logcumsumexp(1), [(2, 4)], ANY),
     "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
     "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
+    "hypot": (lambda x, y: gr.hypot(x, y), [(2, 3), (3,)], POSITIVE),
+    "logaddexp": (lambda x, y: gr.logaddexp(x, y), [(2, 3), (3,)], ANY),
+    "copysign": (lambda x, y: gr.copysign(x, y), [(2, 3), (3,)], ANY),
     "cast": (lambda x: x.astype(gr.float64) * 2, [(3,)], ANY),
     "windows": (lambda x: gr.windows(x, 3, 2), [(2, 7)], ANY),
     "fold": (lambda x: gr.fold(x, (3, 4), 2), [(1, 4, 6)], ANY),

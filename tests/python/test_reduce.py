@@ -26,7 +26,8 @@ def test_reductions(name, dtype, keepdims, axis):
     if name in EXACT:
         return close(got, EXACT[name](x, axis=axis, keepdims=keepdims))
     is_float = dtype in FLOATS
-    out = dtype if is_float else "int64" if name in SUMS else "float32"
+    integer = "uint64" if dtype.startswith("uint") else "int64"
+    out = dtype if is_float else integer if name in SUMS else "float32"
     f = {**SUMS, **MOMENTS}[name]
     want = np.asarray(f(x.astype(np.float64), axis=axis, keepdims=keepdims)).astype(out)
     tolerance = RTOL.get(out, 0) * 8
@@ -100,7 +101,8 @@ def test_scalars_and_size_one():
     close(gr.asarray(3.0).argmax(), np.int64(0))
 
 
-def test_integers_are_summed_in_int64():
+def test_integers_are_summed_in_64_bits():
+    close(gr.full([1000], 255, dtype=gr.uint8).sum(), np.uint64(255000))
     close(gr.full([1000], 127, dtype=gr.int8).sum(), np.int64(127000))
     close(gr.ones([300], dtype=gr.bool_).sum(), np.int64(300))
     close(gr.full([2], 2**31 - 1, dtype=gr.int32).prod(), np.int64((2**31 - 1) ** 2))

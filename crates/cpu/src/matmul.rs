@@ -1,12 +1,12 @@
-//! Matrix products of floats through the `gemm` crate, cut into panels by shape, each followed by
+//! Matrix products of floats and complex numbers through the `gemm` crate, cut into panels by shape, each followed by
 //! the kernel's body while it is in cache.
 //!
-//! f32 and f64 operands are used where they lie, whatever their strides. Halves are converted to
+//! Operands of f32, f64 and their complex numbers are used where they lie, whatever their strides. Halves are converted to
 //! f32 panel by panel, multiplied in f32 and rounded once. The reduced dimension is never cut.
 
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
-use gemm::{Parallelism, gemm};
+use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, Core, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
@@ -131,13 +131,13 @@ impl Matmul {
     /// `None` for integers, whose products the portable executor computes.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Matmul> {
         debug_assert!(matches!(kernel.core, Core::Matmul { .. }));
-        if !lhs.dtype.is_float() {
+        if !lhs.dtype.is_inexact() {
             return None;
         }
         learn_caches();
         let p = kernel.parallel;
         let (m, n, k) = (kernel.extents[p - 2], kernel.extents[p - 1], kernel.reduced());
-        let wide = matches!(lhs.dtype, DType::F32 | DType::F64);
+        let wide = !matches!(lhs.dtype, DType::F16 | DType::BF16);
         let direct = match (kernel.body.insts.as_slice(), kernel.stores.as_slice()) {
             ([Inst::Core { .. }], [store]) if wide => {
                 Some(Matrix::new(&store.access, p - 2, p - 2, p - 1))
@@ -211,6 +211,8 @@ impl Matmul {
             match self.dtype {
                 DType::F32 => self.typed::<f32>(1.0, prepared, p, bindings, scratch),
                 DType::F64 => self.typed::<f64>(1.0, prepared, p, bindings, scratch),
+                DType::C64 => self.typed(c32::new(1.0, 0.0), prepared, p, bindings, scratch),
+                DType::C128 => self.typed(c64::new(1.0, 0.0), prepared, p, bindings, scratch),
                 DType::F16 => self.halves(f16::to_f32, prepared, p, bindings, scratch),
                 _ => self.halves(bf16::to_f32, prepared, p, bindings, scratch),
             }

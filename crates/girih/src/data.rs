@@ -3,6 +3,7 @@
 use crate::{Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
 use half::{bf16, f16};
+use num_complex::{Complex32, Complex64};
 
 /// A Rust type that is a tensor's element type in memory.
 pub trait Element: Copy + Send + Sync + 'static {
@@ -32,6 +33,9 @@ macro_rules! element {
 
 element!(
     u8 = U8,
+    u16 = U16,
+    u32 = U32,
+    u64 = U64,
     i8 = I8,
     i16 = I16,
     i32 = I32,
@@ -39,7 +43,9 @@ element!(
     f16 = F16,
     bf16 = BF16,
     f32 = F32,
-    f64 = F64
+    f64 = F64,
+    Complex32 = C64,
+    Complex64 = C128
 );
 
 impl Element for bool {
@@ -109,7 +115,7 @@ impl Tensor {
         Ok(T::from_bytes(&eval::to_bytes(self)?))
     }
 
-    /// All elements as f64, row-major (i64 values beyond 2^53 are rounded).
+    /// All elements as f64, row-major (64-bit integers beyond 2^53 are rounded).
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         self.astype(DType::F64)?.to_vec()
     }

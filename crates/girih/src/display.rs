@@ -12,16 +12,23 @@ const EDGE: usize = 3;
 
 enum Elements {
     Float(Vec<f64>),
-    Int(Vec<i64>),
+    Int(Vec<i128>),
+    Complex(Vec<f64>, Vec<f64>),
     Bool(Vec<bool>),
 }
 
 impl Elements {
     fn read(tensor: &Tensor) -> Result<Elements> {
+        let bytes = tensor.to_bytes()?;
         Ok(match tensor.dtype() {
-            DType::Bool => Elements::Bool(tensor.to_vec()?),
-            d if d.is_float() => Elements::Float(wide(tensor)?),
-            _ => Elements::Int(ints(tensor)?),
+            DType::Bool => Elements::Bool(bytes.iter().map(|&b| b != 0).collect()),
+            d if d.is_complex() => {
+                let parts = literals(d.real(), &bytes).map(|l| l.as_f64()).collect::<Vec<_>>();
+                let part = |i| parts.iter().skip(i).step_by(2).copied().collect();
+                Elements::Complex(part(0), part(1))
+            }
+            d if d.is_float() => Elements::Float(literals(d, &bytes).map(|l| l.as_f64()).collect()),
+            d => Elements::Int(literals(d, &bytes).map(|l| l.as_int()).collect()),
         })
     }
 
@@ -33,28 +40,25 @@ impl Elements {
                 shown.iter().map(|i| name(i).to_string()).collect()
             }
             Elements::Int(v) => shown.iter().map(|&i| v[i].to_string()).collect(),
+            Elements::Complex(re, im) => {
+                let part = |v: &[f64]| shown.iter().map(|&i| v[i]).collect::<Vec<_>>();
+                let imag = floats(&part(im).iter().map(|v| v.abs()).collect::<Vec<_>>(), single);
+                let sign = |i: &usize| if im[*i].is_sign_negative() { '-' } else { '+' };
+                let number = |((i, re), im)| format!("{re}{}{im}j", sign(i));
+                shown.iter().zip(floats(&part(re), single)).zip(imag).map(number).collect()
+            }
             Elements::Float(v) => floats(&shown.iter().map(|&i| v[i]).collect::<Vec<_>>(), single),
         }
     }
 }
 
 /// Read without recording a cast: printing must not change the graph.
-fn wide(tensor: &Tensor) -> Result<Vec<f64>> {
-    let bytes = tensor.to_bytes()?;
-    let size = tensor.dtype().size();
-    Ok(bytes.chunks_exact(size).map(|c| literal(tensor.dtype(), c).as_f64()).collect())
-}
-
-fn ints(tensor: &Tensor) -> Result<Vec<i64>> {
-    let bytes = tensor.to_bytes()?;
-    let size = tensor.dtype().size();
-    Ok(bytes.chunks_exact(size).map(|c| literal(tensor.dtype(), c).as_i64()).collect())
-}
-
-fn literal(dtype: DType, bytes: &[u8]) -> girih_ir::Literal {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    girih_ir::Literal { dtype, bits: u64::from_le_bytes(word) }
+fn literals(dtype: DType, bytes: &[u8]) -> impl Iterator<Item = girih_ir::Literal> {
+    bytes.chunks_exact(dtype.size()).map(move |bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        girih_ir::Literal { dtype, bits: u64::from_le_bytes(word) }
+    })
 }
 
 /// All in one notation: fixed with as many digits as needed, at most four in a row of many;

@@ -50,6 +50,8 @@ pub use forms::{Input, Program};
 // The layers below, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;
+// The element types of complex tensors, and of complex operands.
+pub use num_complex::{Complex32, Complex64};
 
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;

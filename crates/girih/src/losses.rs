@@ -64,7 +64,7 @@ fn operands(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor,
 }
 
 fn wide(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
-    let dtype = a.dtype().promote(b.dtype()).to_float();
+    let dtype = a.dtype().promote(b.dtype())?.to_float();
     Ok((a.astype(dtype.widened())?, b.astype(dtype.widened())?, dtype))
 }
 
@@ -440,7 +440,7 @@ pub fn triplet_margin_loss(
     let op = "triplet_margin_loss";
     same_shape(op, anchor, positive)?;
     same_shape(op, anchor, negative)?;
-    let dtype = anchor.dtype().promote(positive.dtype()).promote(negative.dtype()).to_float();
+    let dtype = anchor.dtype().promote(positive.dtype())?.promote(negative.dtype())?.to_float();
     let [a, p, n] = [anchor, positive, negative].map(|t| t.astype(dtype.widened()));
     let (a, p, n) = (a?, p?, n?);
     let near = a.pairwise_distance(&p, options.p, options.eps)?;

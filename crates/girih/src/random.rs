@@ -64,7 +64,7 @@ impl Tensor {
             let expected = "an integer dtype";
             return Err(girih_ir::Error::DTypeUnsupported { op: "randint", dtype, expected }.into());
         };
-        if low >= high || low < min || high.saturating_sub(1) > max {
+        if low >= high || i128::from(low) < min || i128::from(high) - 1 > max {
             return Err(Error::InvalidArgument(format!(
                 "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both \
                  must fit the dtype"

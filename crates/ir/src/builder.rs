@@ -117,6 +117,16 @@ impl GraphBuilder {
         self.constant(Literal::from_i64(spec.dtype, 0), spec.shape)
     }
 
+    /// Records `real(x)`.
+    pub fn real(&mut self, x: NodeId) -> Result<NodeId> {
+        self.op(OpCode::Real, &[x])
+    }
+
+    /// Records `imag(x)`.
+    pub fn imag(&mut self, x: NodeId) -> Result<NodeId> {
+        self.op(OpCode::Imag, &[x])
+    }
+
     /// Records `matmul(a, b)`.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.op(OpCode::Matmul, &[a, b])

@@ -13,6 +13,12 @@ pub enum DType {
     Bool,
     /// 8-bit unsigned integer.
     U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
     /// 8-bit signed integer.
     I8,
     /// 16-bit signed integer.
@@ -29,19 +35,72 @@ pub enum DType {
     F32,
     /// IEEE 754 binary64.
     F64,
+    /// Complex number of two f32: real part, then imaginary part.
+    C64,
+    /// Complex number of two f64: real part, then imaginary part.
+    C128,
 }
 
 use DType::*;
 
+/// What two dtypes meet in, by row and column in the order of [`DType::ALL`]. Bool is below the
+/// integers, integers are below floats, floats below complex numbers; an integer never widens a
+/// float; two of a kind meet in the narrowest dtype that holds both. No integer holds both u64 and
+/// a signed integer, so these do not meet. The table of `docs/dtypes.md` is checked against this.
+#[rustfmt::skip]
+static PROMOTION: [[Option<DType>; 15]; 15] = {
+    const fn row(dtypes: [DType; 15]) -> [Option<DType>; 15] {
+        let mut row = [None; 15];
+        let mut i = 0;
+        while i < 15 {
+            row[i] = Some(dtypes[i]);
+            i += 1;
+        }
+        row
+    }
+    /// A row whose columns from `start` to `end` do not meet.
+    const fn but(dtypes: [DType; 15], start: usize, end: usize) -> [Option<DType>; 15] {
+        let mut row = row(dtypes);
+        let mut i = start;
+        while i < end {
+            row[i] = None;
+            i += 1;
+        }
+        row
+    }
+    [
+        // bool u8   u16   u32   u64   i8    i16   i32   i64   f16   bf16  f32  f64  c64   c128
+        row([Bool, U8,   U16,  U32,  U64,  I8,   I16,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128]),
+        row([U8,   U8,   U16,  U32,  U64,  I16,  I16,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128]),
+        row([U16,  U16,  U16,  U32,  U64,  I32,  I32,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128]),
+        row([U32,  U32,  U32,  U32,  U64,  I64,  I64,  I64,  I64,  F16,  BF16, F32, F64, C64,  C128]),
+        but([U64,  U64,  U64,  U64,  U64,  U64,  U64,  U64,  U64,  F16,  BF16, F32, F64, C64,  C128], 5, 9),
+        but([I8,   I16,  I32,  I64,  I8,   I8,   I16,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128], 4, 5),
+        but([I16,  I16,  I32,  I64,  I16,  I16,  I16,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128], 4, 5),
+        but([I32,  I32,  I32,  I64,  I32,  I32,  I32,  I32,  I64,  F16,  BF16, F32, F64, C64,  C128], 4, 5),
+        but([I64,  I64,  I64,  I64,  I64,  I64,  I64,  I64,  I64,  F16,  BF16, F32, F64, C64,  C128], 4, 5),
+        row([F16,  F16,  F16,  F16,  F16,  F16,  F16,  F16,  F16,  F16,  F32,  F32, F64, C64,  C128]),
+        row([BF16, BF16, BF16, BF16, BF16, BF16, BF16, BF16, BF16, F32,  BF16, F32, F64, C64,  C128]),
+        row([F32,  F32,  F32,  F32,  F32,  F32,  F32,  F32,  F32,  F32,  F32,  F32, F64, C64,  C128]),
+        row([F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64, F64, C128, C128]),
+        row([C64,  C64,  C64,  C64,  C64,  C64,  C64,  C64,  C64,  C64,  C64,  C64, C128, C64, C128]),
+        row([C128, C128, C128, C128, C128, C128, C128, C128, C128, C128, C128, C128, C128, C128, C128]),
+    ]
+};
+
 impl DType {
     /// All dtypes, narrowest kind first.
-    pub const ALL: [DType; 10] = [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64];
+    pub const ALL: [DType; 15] =
+        [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64, C64, C128];
 
     /// Name as users write it, NumPy's.
     pub fn name(self) -> &'static str {
         match self {
             Bool => "bool",
             U8 => "uint8",
+            U16 => "uint16",
+            U32 => "uint32",
+            U64 => "uint64",
             I8 => "int8",
             I16 => "int16",
             I32 => "int32",
@@ -50,6 +109,8 @@ impl DType {
             BF16 => "bfloat16",
             F32 => "float32",
             F64 => "float64",
+            C64 => "complex64",
+            C128 => "complex128",
         }
     }
 
@@ -58,6 +119,9 @@ impl DType {
         match self {
             Bool => "bool",
             U8 => "u8",
+            U16 => "u16",
+            U32 => "u32",
+            U64 => "u64",
             I8 => "i8",
             I16 => "i16",
             I32 => "i32",
@@ -66,6 +130,8 @@ impl DType {
             BF16 => "bf16",
             F32 => "f32",
             F64 => "f64",
+            C64 => "c64",
+            C128 => "c128",
         }
     }
 
@@ -83,9 +149,10 @@ impl DType {
     pub fn size(self) -> usize {
         match self {
             Bool | U8 | I8 => 1,
-            I16 | F16 | BF16 => 2,
-            I32 | F32 => 4,
-            I64 | F64 => 8,
+            U16 | I16 | F16 | BF16 => 2,
+            U32 | I32 | F32 => 4,
+            U64 | I64 | F64 | C64 => 8,
+            C128 => 16,
         }
     }
 
@@ -94,48 +161,76 @@ impl DType {
         matches!(self, F16 | BF16 | F32 | F64)
     }
 
+    /// True for c64 and c128.
+    pub fn is_complex(self) -> bool {
+        matches!(self, C64 | C128)
+    }
+
+    /// True for floats and complex numbers: what functions such as `exp` take and what gradients
+    /// flow through.
+    pub fn is_inexact(self) -> bool {
+        self.is_float() || self.is_complex()
+    }
+
     /// True for the integers, not for bool.
     pub fn is_int(self) -> bool {
-        matches!(self, U8 | I8 | I16 | I32 | I64)
+        matches!(self, U8 | U16 | U32 | U64 | I8 | I16 | I32 | I64)
+    }
+
+    /// True for the unsigned integers, not for bool.
+    pub fn is_unsigned(self) -> bool {
+        matches!(self, U8 | U16 | U32 | U64)
     }
 
     /// True for dtypes with negative values.
     pub fn is_signed(self) -> bool {
-        self.is_float() || (self.is_int() && self != U8)
+        self != Bool && !self.is_unsigned()
     }
 
     /// Smallest and largest value of an integer dtype (0 and 1 for bool).
-    pub fn int_range(self) -> Option<(i64, i64)> {
+    pub fn int_range(self) -> Option<(i128, i128)> {
         match self {
             Bool => Some((0, 1)),
-            U8 => Some((0, u8::MAX as i64)),
-            I8 => Some((i8::MIN as i64, i8::MAX as i64)),
-            I16 => Some((i16::MIN as i64, i16::MAX as i64)),
-            I32 => Some((i32::MIN as i64, i32::MAX as i64)),
-            I64 => Some((i64::MIN, i64::MAX)),
+            U8 => Some((0, u8::MAX.into())),
+            U16 => Some((0, u16::MAX.into())),
+            U32 => Some((0, u32::MAX.into())),
+            U64 => Some((0, u64::MAX.into())),
+            I8 => Some((i8::MIN.into(), i8::MAX.into())),
+            I16 => Some((i16::MIN.into(), i16::MAX.into())),
+            I32 => Some((i32::MIN.into(), i32::MAX.into())),
+            I64 => Some((i64::MIN.into(), i64::MAX.into())),
             _ => None,
         }
     }
 
-    /// The dtype two tensors' elements meet in: bool < integers < floats; an integer never widens
-    /// a float; two integers or two floats meet in the narrowest dtype that holds both.
-    pub fn promote(self, other: DType) -> DType {
-        let (a, b) = if self <= other { (self, other) } else { (other, self) };
-        match (a, b) {
-            (a, b) if a == b => a,
-            (Bool, b) => b,
-            (U8, I8) => I16,
-            (F16, BF16) => F32,
-            // Within a kind the order of the variants is the order of the values they hold, and
-            // across kinds floats come last.
-            (_, b) => b,
+    /// The dtype two tensors' elements meet in: bool < integers < floats < complex; an integer
+    /// never widens a float; two of a kind meet in the narrowest dtype that holds both.
+    ///
+    /// Errors: [`Error::NoCommonDType`] for u64 and a signed integer.
+    pub fn promote(self, other: DType) -> Result<DType> {
+        PROMOTION[self as usize][other as usize]
+            .ok_or(Error::NoCommonDType { lhs: self, rhs: other })
+    }
+
+    /// The dtype of an inexact result computed from this dtype: itself if it is a float or complex
+    /// dtype, f32 for integers and bool.
+    pub fn to_float(self) -> DType {
+        if self.is_inexact() { self } else { F32 }
+    }
+
+    /// The dtype of a complex dtype's parts; any other dtype itself.
+    pub fn real(self) -> DType {
+        match self {
+            C64 => F32,
+            C128 => F64,
+            other => other,
         }
     }
 
-    /// The dtype of a floating-point result computed from this dtype: itself if it is one, f32
-    /// for integers and bool.
-    pub fn to_float(self) -> DType {
-        if self.is_float() { self } else { F32 }
+    /// The complex dtype that this dtype's elements meet a complex number in: c128 for f64, c64 for
+    /// all other reals.
+    pub fn complex(self) -> DType {
+        if matches!(self, F64 | C128) { C128 } else { C64 }
     }
 
     /// The dtype composites compute in: f32 for the half floats, whose sums overflow and whose
@@ -144,9 +239,14 @@ impl DType {
         if matches!(self, F16 | BF16) { F32 } else { self }
     }
 
-    /// The dtype sums and products are taken in: integers and bool accumulate in i64.
+    /// The dtype sums and products are taken in: signed integers and bool accumulate in i64,
+    /// unsigned integers in u64.
     pub fn accumulator(self) -> DType {
-        if self.is_float() { self } else { I64 }
+        match self {
+            dtype if dtype.is_inexact() => dtype,
+            dtype if dtype.is_unsigned() => U64,
+            _ => I64,
+        }
     }
 }
 
@@ -163,11 +263,14 @@ pub(crate) fn names() -> String {
 
 /// A scalar of a given dtype. `bits` is its little-endian memory, zero-extended to 64 bits, so two
 /// literals are equal exactly when their bits are: -0.0 differs from 0.0 and a NaN equals itself.
+///
+/// A literal of a complex dtype is a real number: `bits` is its real part, the imaginary part is
+/// +0. Other complex constants are made of two real ones by the op `complex`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Literal {
     /// Element type.
     pub dtype: DType,
-    /// Memory of the value, zero-extended.
+    /// Memory of the value (of a complex number, of its real part), zero-extended.
     pub bits: u64,
 }
 
@@ -177,64 +280,84 @@ impl Literal {
         let bits = match dtype {
             Bool => (value != 0.0) as u64,
             U8 => value as u8 as u64,
+            U16 => value as u16 as u64,
+            U32 => value as u32 as u64,
+            U64 => value as u64,
             I8 => value as i8 as u8 as u64,
             I16 => value as i16 as u16 as u64,
             I32 => value as i32 as u32 as u64,
             I64 => value as i64 as u64,
             F16 => f16::from_f64(value).to_bits() as u64,
             BF16 => bf16::from_f64(value).to_bits() as u64,
-            F32 => (value as f32).to_bits() as u64,
-            F64 => value.to_bits(),
+            F32 | C64 => (value as f32).to_bits() as u64,
+            F64 | C128 => value.to_bits(),
         };
         Literal { dtype, bits }
     }
 
     /// From an integer; narrower integers wrap, floats round to nearest, bool is `value != 0`.
     pub fn from_i64(dtype: DType, value: i64) -> Literal {
+        Literal::from_int(dtype, value.into())
+    }
+
+    /// From an integer of any width, by the rules of [`Literal::from_i64`].
+    pub fn from_int(dtype: DType, value: i128) -> Literal {
         let bits = match dtype {
             Bool => (value != 0) as u64,
             U8 | I8 => value as u8 as u64,
-            I16 => value as u16 as u64,
-            I32 => value as u32 as u64,
-            I64 => value as u64,
-            F16 | BF16 | F64 => return Literal::from_f64(dtype, value as f64),
-            F32 => (value as f32).to_bits() as u64,
+            U16 | I16 => value as u16 as u64,
+            U32 | I32 => value as u32 as u64,
+            U64 | I64 => value as u64,
+            F16 | BF16 | F64 | C128 => return Literal::from_f64(dtype, value as f64),
+            F32 | C64 => (value as f32).to_bits() as u64,
         };
         Literal { dtype, bits }
     }
 
-    /// As a float, rounded to nearest where f64 cannot hold the integer.
+    /// As a float, rounded to nearest where f64 cannot hold the integer; the real part of a complex
+    /// number.
     pub fn as_f64(self) -> f64 {
         match self.dtype {
             F16 => f16::from_bits(self.bits as u16).to_f64(),
             BF16 => bf16::from_bits(self.bits as u16).to_f64(),
-            F32 => f32::from_bits(self.bits as u32) as f64,
-            F64 => f64::from_bits(self.bits),
-            _ => self.as_i64() as f64,
+            F32 | C64 => f32::from_bits(self.bits as u32) as f64,
+            F64 | C128 => f64::from_bits(self.bits),
+            _ => self.as_int() as f64,
         }
     }
 
-    /// As an integer; floats truncate toward zero and saturate.
+    /// As an integer; u64 wraps, floats truncate toward zero and saturate.
     pub fn as_i64(self) -> i64 {
+        match self.dtype.is_inexact() {
+            true => self.as_f64() as i64,
+            false => self.as_int() as i64,
+        }
+    }
+
+    /// As an integer that holds every integer dtype's values; floats truncate toward zero.
+    pub fn as_int(self) -> i128 {
         match self.dtype {
-            Bool | U8 => self.bits as u8 as i64,
-            I8 => self.bits as i8 as i64,
-            I16 => self.bits as i16 as i64,
-            I32 => self.bits as i32 as i64,
-            I64 => self.bits as i64,
-            _ => self.as_f64() as i64,
+            Bool | U8 => (self.bits as u8).into(),
+            U16 => (self.bits as u16).into(),
+            U32 => (self.bits as u32).into(),
+            U64 => self.bits.into(),
+            I8 => (self.bits as i8).into(),
+            I16 => (self.bits as i16).into(),
+            I32 => (self.bits as i32).into(),
+            I64 => (self.bits as i64).into(),
+            _ => self.as_f64() as i128,
         }
     }
 
     /// Converted to another dtype, by the rules of [`Literal::from_f64`] and
-    /// [`Literal::from_i64`].
+    /// [`Literal::from_int`].
     pub fn cast(self, dtype: DType) -> Literal {
         if self.dtype == dtype {
             self
-        } else if self.dtype.is_float() {
+        } else if self.dtype.is_inexact() {
             Literal::from_f64(dtype, self.as_f64())
         } else {
-            Literal::from_i64(dtype, self.as_i64())
+            Literal::from_int(dtype, self.as_int())
         }
     }
 
@@ -248,8 +371,8 @@ impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.dtype {
             Bool => write!(f, "{}", self.bits != 0),
-            d if d.is_float() => write!(f, "{:?}", self.as_f64()),
-            _ => write!(f, "{}", self.as_i64()),
+            d if d.is_inexact() => write!(f, "{:?}", self.as_f64()),
+            _ => write!(f, "{}", self.as_int()),
         }
     }
 }
@@ -265,18 +388,62 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promotion_is_commutative_associative_up_to_float16_pairs_and_idempotent() {
+    fn promotion_is_commutative_and_keeps_what_it_gives() {
         for a in DType::ALL {
-            assert_eq!(a.promote(a), a);
+            assert_eq!(a.promote(a), Ok(a));
             for b in DType::ALL {
-                assert_eq!(a.promote(b), b.promote(a));
-                assert_eq!(a.promote(b).promote(a), a.promote(b), "{a} {b}");
+                let Ok(both) = a.promote(b) else {
+                    assert!(a == U64 || b == U64, "{a} {b}");
+                    assert!(b.promote(a).is_err(), "{a} {b}");
+                    continue;
+                };
+                assert_eq!(b.promote(a), Ok(both));
+                assert_eq!(both.promote(a), Ok(both), "{a} {b}");
             }
         }
-        assert_eq!(U8.promote(I8), I16);
-        assert_eq!(I64.promote(F16), F16);
-        assert_eq!(F16.promote(BF16), F32);
-        assert_eq!(U8.promote(I16), I16);
+        assert_eq!(U8.promote(I8), Ok(I16));
+        assert_eq!(U32.promote(I8), Ok(I64));
+        assert_eq!(I64.promote(F16), Ok(F16));
+        assert_eq!(U64.promote(BF16), Ok(BF16));
+        assert_eq!(F16.promote(BF16), Ok(F32));
+        assert_eq!(F64.promote(C64), Ok(C128));
+        assert_eq!(U64.promote(I8), Err(Error::NoCommonDType { lhs: U64, rhs: I8 }));
+    }
+
+    #[test]
+    fn two_integers_meet_in_the_narrowest_that_holds_both() {
+        let ints = || DType::ALL.into_iter().filter(|d| d.is_int());
+        let holds = |wide: DType, d: DType| {
+            let (a, b) = (wide.int_range().unwrap(), d.int_range().unwrap());
+            a.0 <= b.0 && b.1 <= a.1
+        };
+        for a in ints() {
+            for b in ints() {
+                let fitting = ints().filter(|&d| holds(d, a) && holds(d, b));
+                assert_eq!(a.promote(b).ok(), fitting.min_by_key(|d| d.size()), "{a} {b}");
+            }
+        }
+    }
+
+    /// The table users read is the table there is.
+    #[test]
+    fn the_documented_promotions_are_the_table() {
+        let text = include_str!("../../../docs/dtypes.md");
+        let cells = |line: &str| -> Vec<String> {
+            line.split('|').map(|c| c.trim_matches([' ', '*']).to_string()).collect()
+        };
+        let mut lines = text.lines().skip_while(|l| !l.contains("| bool | u8"));
+        let header = cells(lines.next().expect("docs/dtypes.md has a table of promotions"));
+        let rows: Vec<Vec<String>> =
+            lines.skip(1).take_while(|l| l.starts_with('|')).map(cells).collect();
+        assert_eq!(rows.len(), DType::ALL.len());
+        for row in rows {
+            for (column, cell) in header.iter().zip(&row).skip(2).filter(|(c, _)| !c.is_empty()) {
+                let (a, b) = (DType::parse(&row[1]).unwrap(), DType::parse(column).unwrap());
+                let expected = a.promote(b).map_or("—", DType::short);
+                assert_eq!(cell, expected, "docs/dtypes.md: {a} and {b}");
+            }
+        }
     }
 
     #[test]
@@ -288,6 +455,9 @@ mod tests {
         }
         assert_eq!(Literal::from_i64(I8, -3).as_i64(), -3);
         assert_eq!(Literal::from_f64(I32, -3.7).as_i64(), -3);
+        assert_eq!(Literal::from_int(U64, u64::MAX.into()).as_int(), u64::MAX.into());
+        assert_eq!(Literal::from_int(U64, u64::MAX.into()).as_i64(), -1);
+        assert_eq!(Literal::from_i64(U16, -1).as_i64(), 65535);
         assert_ne!(Literal::from_f64(F32, -0.0), Literal::from_f64(F32, 0.0));
         assert_eq!(Literal::from_f64(F32, f64::NAN), Literal::from_f64(F32, f64::NAN));
         assert_eq!(Literal::from_i64(F32, 16_777_217).as_f64(), 16_777_216.0);

@@ -111,6 +111,16 @@ pub enum Error {
         /// Second dtype.
         rhs: DType,
     },
+    /// Two dtypes that no dtype holds together.
+    #[error(
+        "dtypes {lhs} and {rhs} have no common dtype (no integer dtype holds both); cast one of them with astype"
+    )]
+    NoCommonDType {
+        /// First dtype.
+        lhs: DType,
+        /// Second dtype.
+        rhs: DType,
+    },
     /// A scalar that the dtype cannot hold.
     #[error("{value} does not fit in dtype {dtype}; {hint}")]
     ScalarOutOfRange {

@@ -3,12 +3,13 @@
 //! and text form.
 //!
 //! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
-//! Only the [`mod@reference`] evaluator computes, to say what the ops mean.
+//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, and [`complex`] for it.
 #![forbid(unsafe_code)]
 
 pub mod agreement;
 pub mod builder;
 pub mod canonical;
+pub mod complex;
 pub mod dot;
 pub mod dtype;
 pub mod error;

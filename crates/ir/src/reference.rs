@@ -6,11 +6,13 @@
 //! is computed in f32, integers wrap. It is slow and not meant to run programs.
 
 mod array;
+mod element;
 mod library;
 pub mod scalar;
 mod structure;
 
 pub use array::Array;
+pub use element::Element;
 
 use crate::ops::{Attrs, Class};
 use crate::{Error, Graph, Literal, Node, OpCode, Result};

@@ -3,9 +3,9 @@
 use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
 use crate::tensor::PyTensor;
-use girih::{Operand, Shape, Tensor};
+use girih::{Complex64, Operand, Shape, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
 
 /// A tensor, or anything `asarray` takes.
@@ -26,8 +26,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for TensorArg {
 pub enum OperandArg {
     Tensor(Tensor),
     Bool(bool),
-    Int(i64),
+    Int(i128),
     Float(f64),
+    Complex(Complex64),
 }
 
 impl OperandArg {
@@ -38,6 +39,7 @@ impl OperandArg {
             OperandArg::Bool(v) => Operand::Bool(*v),
             OperandArg::Int(v) => Operand::Int(*v),
             OperandArg::Float(v) => Operand::Float(*v),
+            OperandArg::Complex(v) => Operand::Complex(*v),
         }
     }
 
@@ -54,7 +56,10 @@ impl OperandArg {
             return Ok(Some(OperandArg::Bool(value.is_true())));
         }
         if object.is_instance_of::<PyInt>() {
-            return integer(object).map(|v| Some(OperandArg::Int(v)));
+            return wide_integer(object).map(|v| Some(OperandArg::Int(v)));
+        }
+        if object.is_exact_instance_of::<PyComplex>() {
+            return complex(object).map(|v| Some(OperandArg::Complex(v)));
         }
         let array = object.hasattr("__array_interface__")? || object.hasattr("__dlpack__")?;
         if array {
@@ -62,6 +67,9 @@ impl OperandArg {
         }
         if object.is_instance_of::<PyFloat>() {
             return Ok(Some(OperandArg::Float(object.extract()?)));
+        }
+        if object.is_instance_of::<PyComplex>() {
+            return complex(object).map(|v| Some(OperandArg::Complex(v)));
         }
         Ok(None)
     }
@@ -81,6 +89,23 @@ impl<'a, 'py> FromPyObject<'a, 'py> for OperandArg {
 /// An integer that fits 64 bits.
 pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     object.extract().map_err(|_| invalid(format!("the integer {object} does not fit in 64 bits")))
+}
+
+/// An integer of any dtype, signed or unsigned: of at most 64 bits.
+pub fn wide_integer(object: &Bound<'_, PyAny>) -> PyResult<i128> {
+    match object.extract::<i64>() {
+        Ok(value) => Ok(value.into()),
+        Err(_) => match object.extract::<u64>() {
+            Ok(value) => Ok(value.into()),
+            Err(_) => integer(object).map(Into::into),
+        },
+    }
+}
+
+/// A Python complex number.
+pub fn complex(object: &Bound<'_, PyAny>) -> PyResult<Complex64> {
+    let part = |name| object.getattr(name)?.extract::<f64>();
+    Ok(Complex64::new(part("real")?, part("imag")?))
 }
 
 /// An integer argument: what is none is a `TypeError`, what does not fit 64 bits a Girih error.

@@ -33,6 +33,9 @@ fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
         OperandArg::Float(v) => v,
         OperandArg::Int(v) => v as f64,
         OperandArg::Bool(v) => v as i64 as f64,
+        OperandArg::Complex(v) => {
+            return Err(invalid(format!("{op}: a real number is expected, got {v}")));
+        }
         OperandArg::Tensor(_) => unreachable!("a number is no tensor"),
     })
 }
@@ -119,6 +122,7 @@ fn full(
         OperandArg::Bool(_) => DType::Bool,
         OperandArg::Int(_) => girih::default_int(),
         OperandArg::Float(_) => DType::F32,
+        OperandArg::Complex(_) => DType::C64,
         OperandArg::Tensor(ref t) => t.dtype(),
     };
     filled(&fill_value, shape.shape("full")?, dtype.map_or(default, |d| d.0))

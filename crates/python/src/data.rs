@@ -6,7 +6,9 @@ use crate::tensor::{DeviceArg, PyTensor};
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
+};
 
 /// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
 /// object with NumPy's array interface, DLPack, or a buffer. Row-major memory of arrays is shared.
@@ -30,7 +32,10 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
         let byte = object.extract::<bool>()? as u8;
         return upload(object.py(), &TensorSpec::scalar(DType::Bool), vec![byte]);
     }
-    if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {
+    if object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyComplex>()
+    {
         return Nested::default().read(object, dtype);
     }
     // A class has its instances' attributes.
@@ -46,9 +51,15 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
     if let Some(tensor) = from_buffer(object)? {
         return Ok(tensor);
     }
-    let number = object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>();
+    let number = object.is_instance_of::<PyInt>()
+        || object.is_instance_of::<PyFloat>()
+        || object.is_instance_of::<PyComplex>();
     if number || is_sequence(object)? {
         return Nested::default().read(object, dtype);
+    }
+    if object.hasattr("__complex__")? && !object.hasattr("__float__")? {
+        let complex = object.py().get_type::<PyComplex>().call1((object,))?;
+        return Nested::default().read(&complex, dtype);
     }
     if object.hasattr("__float__")? {
         let value = object.extract::<f64>()? as f32;
@@ -76,7 +87,9 @@ fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
 struct Nested {
     shape: Vec<usize>,
     floats: Vec<f64>,
-    ints: Vec<i64>,
+    ints: Vec<i128>,
+    /// Imaginary parts: empty, or as many as there are numbers up to the last complex one.
+    imag: Vec<f64>,
     any_float: bool,
     any_int: bool,
 }
@@ -91,20 +104,37 @@ impl Nested {
         self.collect(object, 0)?;
         let target =
             dtype.unwrap_or(match (self.any_float, self.any_int, self.floats.is_empty()) {
+                _ if !self.imag.is_empty() => DType::C64,
                 (true, ..) | (_, _, true) => DType::F32,
                 (_, true, _) => girih::default_int(),
                 _ => DType::Bool,
             });
-        let spec = TensorSpec::new(self.shape, target);
-        let mut bytes = Vec::with_capacity(spec.numel() * target.size());
-        for (&float, &int) in self.floats.iter().zip(&self.ints) {
-            let literal = match self.any_float || target.is_float() {
-                true => girih::Literal::from_f64(target, float),
-                false => checked(int, target)?,
-            };
-            bytes.extend_from_slice(&literal.bits.to_le_bytes()[..target.size()]);
+        if !self.imag.is_empty() && !target.is_complex() {
+            let message = format!("complex numbers make no tensor of dtype {target}");
+            return Err(exception("DTypeError", message));
         }
-        upload(object.py(), &spec, bytes)
+        let spec = TensorSpec::new(std::mem::take(&mut self.shape), target);
+        upload(object.py(), &spec, self.bytes(target)?)
+    }
+
+    /// The numbers in a dtype's memory.
+    fn bytes(&self, target: DType) -> PyResult<Vec<u8>> {
+        let part = target.real();
+        let mut bytes = Vec::with_capacity(self.floats.len() * target.size());
+        let mut push = |l: girih::Literal| {
+            bytes.extend_from_slice(&l.bits.to_le_bytes()[..part.size()]);
+        };
+        for (i, (&float, &int)) in self.floats.iter().zip(&self.ints).enumerate() {
+            push(match self.any_float || target.is_inexact() {
+                true => girih::Literal::from_f64(part, float),
+                false => checked(int, target)?,
+            });
+            if target.is_complex() {
+                let imag = self.imag.get(i).copied().unwrap_or(0.0);
+                push(girih::Literal::from_f64(part, imag));
+            }
+        }
+        Ok(bytes)
     }
 
     fn measure(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -143,33 +173,39 @@ impl Nested {
             return Ok(());
         }
         if let Ok(value) = object.cast::<PyBool>() {
-            self.push(value.is_true() as i64 as f64, value.is_true() as i64);
+            self.push(value.is_true() as i64 as f64, value.is_true().into());
         } else if object.is_instance_of::<PyInt>() {
             self.any_int = true;
-            let value = crate::args::integer(object)?;
+            let value = crate::args::wide_integer(object)?;
             self.push(value as f64, value);
+        } else if object.is_instance_of::<PyComplex>() {
+            let value = crate::args::complex(object)?;
+            self.any_float = true;
+            self.imag.resize(self.floats.len(), 0.0);
+            self.imag.push(value.im);
+            self.push(value.re, 0);
         } else if let Ok(value) = object.extract::<f64>() {
             self.any_float = true;
-            self.push(value, value as i64);
+            self.push(value, value as i128);
         } else {
             return Err(not_array_like(object));
         }
         Ok(())
     }
 
-    fn push(&mut self, float: f64, int: i64) {
+    fn push(&mut self, float: f64, int: i128) {
         self.floats.push(float);
         self.ints.push(int);
     }
 }
 
-fn checked(value: i64, dtype: DType) -> PyResult<girih::Literal> {
+fn checked(value: i128, dtype: DType) -> PyResult<girih::Literal> {
     match dtype.int_range() {
         Some((min, max)) if dtype != DType::Bool && !(min..=max).contains(&value) => {
             let message = format!("{value} does not fit in dtype {dtype}; it holds {min} to {max}");
             Err(invalid(message))
         }
-        _ => Ok(girih::Literal::from_i64(dtype, value)),
+        _ => Ok(girih::Literal::from_int(dtype, value)),
     }
 }
 
@@ -205,6 +241,11 @@ fn interface_dtype(typestr: &str, object: &Bound<'_, PyAny>) -> PyResult<DType> 
     let dtype = match (native, typestr.get(1..).unwrap_or_default()) {
         (true, "b1") => Some(DType::Bool),
         (true, "u1") => Some(DType::U8),
+        (true, "u2") => Some(DType::U16),
+        (true, "u4") => Some(DType::U32),
+        (true, "u8") => Some(DType::U64),
+        (true, "c8") => Some(DType::C64),
+        (true, "c16") => Some(DType::C128),
         (true, "i1") => Some(DType::I8),
         (true, "i2") => Some(DType::I16),
         (true, "i4") => Some(DType::I32),
@@ -245,6 +286,11 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
         ("h" | "i" | "l" | "q" | "n", 2) => DType::I16,
         ("i" | "l" | "q" | "n", 4) => DType::I32,
         ("l" | "q" | "n", 8) => DType::I64,
+        ("H" | "I" | "L" | "Q" | "N", 2) => DType::U16,
+        ("I" | "L" | "Q" | "N", 4) => DType::U32,
+        ("L" | "Q" | "N", 8) => DType::U64,
+        ("Zf", 8) => DType::C64,
+        ("Zd", 16) => DType::C128,
         ("e", 2) => DType::F16,
         ("f", 4) => DType::F32,
         ("d", 8) => DType::F64,
@@ -374,6 +420,9 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
     let typestr = match spec.dtype {
         DType::Bool => "|b1",
         DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
         DType::I8 => "|i1",
         DType::I16 => "<i2",
         DType::I32 => "<i4",
@@ -381,6 +430,8 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
         DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
+        DType::C64 => "<c8",
+        DType::C128 => "<c16",
         // NumPy has none of its own; the extension type of ml_dtypes reads these bits.
         DType::BF16 => "<u2",
     };
@@ -403,19 +454,27 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let spec = tensor.spec();
     let bytes = py.detach(|| tensor.to_bytes()).py()?;
-    let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        number(py, girih::Literal { dtype: spec.dtype, bits: u64::from_le_bytes(word) })
-    });
+    let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|e| number(py, spec.dtype, e));
     nest(py, &spec.shape, &mut elements)
 }
 
-fn number(py: Python<'_>, value: girih::Literal) -> PyResult<Bound<'_, PyAny>> {
-    Ok(match value.dtype {
-        DType::Bool => PyBool::new(py, value.bits != 0).to_owned().into_any(),
-        d if d.is_float() => PyFloat::new(py, value.as_f64()).into_any(),
-        _ => value.as_i64().into_pyobject(py)?.into_any(),
+/// An element's memory as a Python number.
+fn number<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let literal = |dtype, bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        girih::Literal { dtype, bits: u64::from_le_bytes(word) }
+    };
+    Ok(match dtype {
+        DType::Bool => PyBool::new(py, bytes[0] != 0).to_owned().into_any(),
+        d if d.is_complex() => {
+            let (re, im) = bytes.split_at(d.size() / 2);
+            let part = |bytes| literal(d.real(), bytes).as_f64();
+            PyComplex::from_doubles(py, part(re), part(im)).into_any()
+        }
+        d if d.is_float() => PyFloat::new(py, literal(d, bytes).as_f64()).into_any(),
+        DType::U64 => literal(dtype, bytes).bits.into_pyobject(py)?.into_any(),
+        d => literal(d, bytes).as_i64().into_pyobject(py)?.into_any(),
     })
 }
 
@@ -434,8 +493,8 @@ fn nest<'py>(
 
 /// A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is
 /// row-major are shared, not copied, and must not change while the tensor lives; `copy=True`
-/// copies them. Python floats give float32, ints int64, bools bool. Never a literal of the graph:
-/// other values are the same program.
+/// copies them. Python floats give float32, ints int64, bools bool, complex numbers complex64.
+/// Never a literal of the graph: other values are the same program.
 #[pyfunction]
 #[pyo3(signature = (value, /, dtype=None, *, device=None, copy=None))]
 fn asarray<'py>(

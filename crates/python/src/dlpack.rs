@@ -74,9 +74,10 @@ struct Export {
 
 fn data_type(dtype: DType) -> DlDataType {
     let code = match dtype {
-        DType::U8 => 1,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 1,
         DType::F16 | DType::F32 | DType::F64 => 2,
         DType::BF16 => 4,
+        DType::C64 | DType::C128 => 5,
         DType::Bool => 6,
         _ => 0,
     };

@@ -3,7 +3,7 @@
 use crate::errors::{IntoPy, exception};
 use girih::DType;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 
 /// An element type: `girih.float32` and the like.
 #[pyclass(name = "DType", module = "girih", frozen, eq, hash)]
@@ -74,6 +74,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
         }
         if object.is(py.get_type::<PyFloat>()) {
             return Ok(DTypeArg(DType::F32));
+        }
+        if object.is(py.get_type::<PyComplex>()) {
+            return Ok(DTypeArg(DType::C64));
         }
         // NumPy's dtypes have a name, its scalar types are named so.
         for attribute in ["name", "__name__"] {

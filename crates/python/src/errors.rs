@@ -38,7 +38,10 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
         | EmptyAxis { .. }
         | InvalidIndex { .. }
         | TooManyIndices { .. } => "IndexOutOfBoundsError",
-        DTypeUnsupported { .. } | DTypeMismatch { .. } | UnknownDType { .. } => "DTypeError",
+        DTypeUnsupported { .. }
+        | DTypeMismatch { .. }
+        | NoCommonDType { .. }
+        | UnknownDType { .. } => "DTypeError",
         Parse { .. } | Format { .. } => "FormatError",
         _ => "InvalidArgumentError",
     }

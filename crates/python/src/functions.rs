@@ -82,6 +82,7 @@ unary! {
     square square "``x * x``.",
     reciprocal reciprocal "``1 / x``.",
     logical_not logical_not "Whether each element is zero. Dtype: bool.",
+    angle angle "The angle in the complex plane; 0 or pi of real numbers.",
 }
 
 macro_rules! reductions {
@@ -193,14 +194,16 @@ fn summand(x: &Tensor, dtype: Option<&DTypeArg>) -> PyResult<Tensor> {
 both! {
     functions_too:
 
-    /// Sum over axes, all by default. Integers and bool are summed in int64.
+    /// Sum over axes, all by default. Signed integers and bool are summed in int64, unsigned
+    /// integers in uint64.
     fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
         in_dtype(x.sum(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
     }
 
-    /// Product over axes, all by default. Integers and bool are multiplied in int64.
+    /// Product over axes, all by default. Signed integers and bool are multiplied in int64,
+    /// unsigned integers in uint64.
     fn prod(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
@@ -373,6 +376,22 @@ fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     out(x1.0.logical_xor(&x2.0))
 }
 
+/// The real part; real numbers as they are.
+#[pyfunction]
+#[pyo3(signature = (x, /))]
+fn real(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.real())
+}
+
+/// The imaginary part; zeros for real numbers.
+#[pyfunction]
+#[pyo3(signature = (x, /))]
+fn imag(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(x.0.imag())
+}
+
 /// The same elements under another shape; one size may be -1. Tensors are values, so that a copy
 /// and none are the same.
 #[pyfunction]
@@ -503,7 +522,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        std_ matmul positive logical_and logical_or logical_xor reshape permute
+        std_ matmul real imag positive logical_and logical_or logical_xor reshape permute
         transpose swapaxes broadcast_to expand_dims stack one_hot layer_norm
         _registry
     }

@@ -1,13 +1,14 @@
 //! Functions that find and count elements. How many there are is often the shape of the result: these
 //! evaluate.
 
-use crate::args::{Axes, IntArg, TensorArg};
+use crate::args::{Axes, IntArg, OperandArg, TensorArg};
 use crate::arrange::{counts, many};
+use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::functions::{Out, out};
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::{Bins, Tensor, Unique};
+use girih::{Bins, DType, Operand, Tensor, Unique};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
@@ -110,9 +111,17 @@ fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>>
 /// Whether each element of x is among those of test; with invert, whether it is not. Dtype: bool.
 #[pyfunction]
 #[pyo3(signature = (x, test, /, *, invert=false))]
-fn isin(py: Python<'_>, x: TensorArg, test: TensorArg, invert: bool) -> Out {
+fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> Out {
     location::enter(py);
-    let found = py.detach(|| x.0.isin(&test.0)).py()?;
+    let found = match OperandArg::of(test)? {
+        // An integer of its own is an int64, which meets no uint64.
+        Some(OperandArg::Int(v)) if v >= 0 && x.0.dtype() == DType::U64 => x.0.eq(Operand::Int(v)),
+        _ => {
+            let test = as_tensor(test, None)?;
+            py.detach(|| x.0.isin(&test))
+        }
+    };
+    let found = found.py()?;
     if invert { out(found.logical_not()) } else { Ok(PyTensor(found)) }
 }
 

@@ -164,6 +164,22 @@ impl PyTensor {
         binary(OpCode::Xor, self, other, true)
     }
 
+    fn __lshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::ShiftLeft, self, other, false)
+    }
+
+    fn __rlshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::ShiftLeft, self, other, true)
+    }
+
+    fn __rshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::ShiftRight, self, other, false)
+    }
+
+    fn __rrshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
+        binary(OpCode::ShiftRight, self, other, true)
+    }
+
     fn __pow__<'py>(
         &self,
         other: &Bound<'py, PyAny>,
@@ -272,6 +288,11 @@ impl PyTensor {
         py.get_type::<pyo3::types::PyInt>().call1((value,))
     }
 
+    fn __complex__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        let value = self.scalar(py, "complex()")?;
+        py.get_type::<pyo3::types::PyComplex>().call1((value,))
+    }
+
     fn __index__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         if !self.0.dtype().is_int() || self.0.rank() != 0 {
             let spec = self.0.spec();
@@ -309,6 +330,20 @@ impl PyTensor {
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.spec().size_bytes()
+    }
+
+    /// The real part; real numbers as they are.
+    #[getter]
+    fn real(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.real().map(PyTensor).py()
+    }
+
+    /// The imaginary part; zeros for real numbers.
+    #[getter]
+    fn imag(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        location::enter(py);
+        self.0.imag().map(PyTensor).py()
     }
 
     /// Where the value lives. Returns: str.

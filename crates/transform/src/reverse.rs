@@ -71,7 +71,7 @@ pub fn vjp(
     check_known(graph, [outputs, cotangents, wrt].into_iter().flatten().copied())?;
     for (index, &id) in wrt.iter().enumerate() {
         let dtype = graph.spec(id).dtype;
-        if !dtype.is_float() {
+        if !dtype.is_inexact() {
             return Err(Error::WrtNotFloat { index, dtype });
         }
     }
@@ -101,7 +101,7 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
 /// The state of one walk.
 struct Reverse {
     b: GraphBuilder,
-    /// By node: a floating-point value that depends on what is differentiated by.
+    /// By node: a floating-point or complex value that depends on what is differentiated by.
     active: Vec<bool>,
     /// By node: the sum of the cotangents that reached it so far.
     cotangents: Vec<Option<NodeId>>,
@@ -124,7 +124,7 @@ impl Reverse {
         for next in start..self.b.graph().len() {
             let node = self.b.graph().node(NodeId(next as u32));
             let blocked = matches!(node.op.def().derivative, Derivative::Zero(_));
-            if !blocked && node.spec.dtype.is_float() {
+            if !blocked && node.spec.dtype.is_inexact() {
                 self.active[next] |= node.inputs.iter().any(|i| self.active[i.index()]);
             }
         }

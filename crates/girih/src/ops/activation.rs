@@ -69,7 +69,7 @@ impl Tensor {
             }
             wanted[0] = channels as i64;
         }
-        let dtype = self.dtype().promote(weight.dtype()).to_float();
+        let dtype = self.dtype().promote(weight.dtype())?.to_float();
         let weight = weight.astype(dtype.widened())?.reshape(&wanted)?;
         let out = self.astype(dtype)?.in_wide(|x| where_(&x.gt(0.0)?, x, &x.mul(&weight)?))?;
         out.astype(dtype)
@@ -211,7 +211,7 @@ impl Tensor {
     /// The cosine of the angle between vectors along an axis, their norms at least `eps`.
     #[track_caller]
     pub fn cosine_similarity(&self, other: &Tensor, axis: i64, eps: f64) -> Result<Tensor> {
-        let dtype = self.dtype().promote(other.dtype()).to_float();
+        let dtype = self.dtype().promote(other.dtype())?.to_float();
         let other = other.astype(dtype.widened())?;
         self.astype(dtype)?.in_wide(|x| {
             let product = x.mul(&other)?.sum(Some(&[axis]), false)?;
@@ -223,7 +223,7 @@ impl Tensor {
     /// The p-norm of `self - other + eps` along the last axis.
     #[track_caller]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
-        let dtype = self.dtype().promote(other.dtype()).to_float();
+        let dtype = self.dtype().promote(other.dtype())?.to_float();
         let other = other.astype(dtype.widened())?;
         self.astype(dtype)?.in_wide(|x| x.sub(&other)?.add(eps)?.vector_norm(p, -1, false))
     }

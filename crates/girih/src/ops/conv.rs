@@ -173,7 +173,7 @@ impl Tensor {
             let reason = "a kernel has at least three axes: channels, channels, spatial".into();
             return Err(girih_ir::Error::InvalidShape { op, shape: weight.shape(), reason }.into());
         }
-        let dtype = self.dtype().promote(weight.dtype());
+        let dtype = self.dtype().promote(weight.dtype())?;
         let (x, added) = self.astype(dtype)?.batched(op, n)?;
         let kernel = &weight.shape()[2..];
         let windows = windows(op, kernel, &options.stride, &options.dilation)?;

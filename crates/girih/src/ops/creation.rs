@@ -30,6 +30,11 @@ impl Tensor {
             Operand::Bool(v) => Literal::from_i64(dtype, v as i64),
             Operand::Int(v) => int_literal(v, dtype)?,
             Operand::Float(v) => Literal::from_f64(dtype, v),
+            value @ Operand::Complex(_) => {
+                let shape = shape.into();
+                shape.check("full", dtype)?;
+                return value.constant(dtype)?.broadcast_to(shape);
+            }
             Operand::Tensor(_) => {
                 return Err(Error::InvalidArgument(
                     "full: the value must be a scalar; use broadcast_to for a tensor".into(),
@@ -69,7 +74,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (start, stop, step) = (start.into(), stop.into(), step.into());
         if let (Some(start), Some(stop), Some(step)) = (whole(start), whole(stop), whole(step))
-            && !dtype.is_float()
+            && !dtype.is_inexact()
         {
             return whole_range(start, stop, step, dtype);
         }
@@ -120,14 +125,14 @@ impl Tensor {
 }
 
 /// An integer, or a float without a fraction that 64 bits hold exactly.
-fn whole(value: Operand<'_>) -> Option<i64> {
+fn whole(value: Operand<'_>) -> Option<i128> {
     match value {
-        Operand::Bool(v) => Some(v as i64),
+        Operand::Bool(v) => Some(v as i128),
         Operand::Int(v) => Some(v),
         Operand::Float(v) => {
-            (v.fract() == 0.0 && v.abs() <= (1u64 << 53) as f64).then_some(v as i64)
+            (v.fract() == 0.0 && v.abs() <= (1u64 << 53) as f64).then_some(v as i128)
         }
-        Operand::Tensor(_) => None,
+        Operand::Complex(_) | Operand::Tensor(_) => None,
     }
 }
 
@@ -136,6 +141,9 @@ fn real(value: Operand<'_>) -> Result<f64> {
         Operand::Bool(v) => Ok(v as i64 as f64),
         Operand::Int(v) => Ok(v as f64),
         Operand::Float(v) => Ok(v),
+        Operand::Complex(v) => {
+            Err(Error::InvalidArgument(format!("arange: the bounds must be real numbers, got {v}")))
+        }
         Operand::Tensor(_) => {
             Err(Error::InvalidArgument("arange: the bounds must be numbers, got a tensor".into()))
         }
@@ -154,19 +162,21 @@ fn no_range(
 }
 
 #[track_caller]
-fn whole_range(start: i64, stop: i64, step: i64, dtype: DType) -> Result<Tensor> {
+fn whole_range(start: i128, stop: i128, step: i128, dtype: DType) -> Result<Tensor> {
     if step == 0 {
         return Err(no_range(start, stop, step));
     }
-    let (distance, stride) = (stop as i128 - start as i128, step as i128);
-    let count = ((distance + stride - stride.signum()) / stride).max(0);
+    let count = ((stop - start + step - step.signum()) / step).max(0);
     let n = Shape::from_signed("arange", &[count.try_into().unwrap_or(i64::MAX)])?;
     if count > 0 {
-        // The ends decide whether the dtype holds them all; the last is before `stop`, an i64.
+        // The ends decide whether the dtype holds them all.
         int_literal(start, dtype)?;
-        int_literal((start as i128 + (count - 1) * stride) as i64, dtype)?;
+        int_literal(start + (count - 1) * step, dtype)?;
     }
-    let steps = Tensor::iota(n, 0, DType::I64)?;
-    let scaled = if step == 1 { steps } else { steps.mul(step)? };
-    if start == 0 { scaled.astype(dtype) } else { scaled.add(start)?.astype(dtype) }
+    // Taken in 64 bits, whose wrapping is that of the sum: a negative step of u64 is a large one.
+    let wide = if dtype == DType::U64 { DType::U64 } else { DType::I64 };
+    let scalar = |v: i128| Tensor::constant(Literal::from_int(wide, v), Shape::scalar());
+    let steps = Tensor::iota(n, 0, wide)?;
+    let scaled = if step == 1 { steps } else { steps.mul(&scalar(step))? };
+    if start == 0 { scaled.astype(dtype) } else { scaled.add(&scalar(start))?.astype(dtype) }
 }

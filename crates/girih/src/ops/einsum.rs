@@ -48,10 +48,10 @@ pub fn einsum(subscripts: &str, operands: &[&Tensor], optimize: Optimize) -> Res
     let shapes: Vec<Shape> = operands.iter().map(|t| t.shape()).collect();
     let parsed = Subscripts::parse(subscripts, &shapes)?;
     let path = find(&parsed, &shapes, optimize);
-    let dtype = operands.iter().map(|t| t.dtype()).reduce(DType::promote);
-    let dtype = match dtype {
-        Some(DType::Bool) | None => crate::default_int(),
-        Some(dtype) => dtype,
+    let mut dtypes = operands.iter().map(|t| t.dtype());
+    let dtype = match dtypes.try_fold(DType::Bool, DType::promote)? {
+        DType::Bool => crate::default_int(),
+        dtype => dtype,
     };
     let mut terms = Vec::with_capacity(operands.len());
     for (tensor, labels) in operands.iter().zip(&parsed.inputs) {
@@ -277,7 +277,7 @@ impl Tensor {
         let rest: Vec<Label> =
             labels.1.iter().copied().filter(|&l| l as usize >= ranks.0).collect();
         let kept: Vec<Label> = free.into_iter().chain(rest).collect();
-        let dtype = match self.dtype().promote(other.dtype()) {
+        let dtype = match self.dtype().promote(other.dtype())? {
             DType::Bool => crate::default_int(),
             dtype => dtype,
         };

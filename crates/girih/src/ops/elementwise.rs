@@ -2,11 +2,13 @@
 //!
 //! Tensors meet in [`DType::promote`]'s dtype. Scalars are weak: they take the tensor's dtype unless
 //! they are of a wider kind (a float meeting integers gives f32, an integer meeting bool gives
-//! i64), and must fit it. Division and functions of real numbers turn integers into f32.
+//! i64, a complex number meeting reals the complex dtype of their precision), and must fit it.
+//! Division and functions of real numbers turn integers into f32.
 
 use super::default_int;
 use crate::{Result, Tensor};
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use num_complex::Complex64;
 use std::borrow::Cow;
 
 /// An operand: a tensor, or a scalar that adapts to the other operand.
@@ -17,9 +19,11 @@ pub enum Operand<'a> {
     /// A truth value.
     Bool(bool),
     /// An integer.
-    Int(i64),
+    Int(i128),
     /// A real number.
     Float(f64),
+    /// A complex number.
+    Complex(Complex64),
 }
 
 macro_rules! operand_from {
@@ -32,7 +36,10 @@ macro_rules! operand_from {
     };
 }
 
-operand_from!(bool => Bool, i32 => Int, i64 => Int, u32 => Int, f32 => Float, f64 => Float);
+operand_from!(
+    bool => Bool, i32 => Int, i64 => Int, u32 => Int, u64 => Int, f32 => Float, f64 => Float,
+    Complex64 => Complex
+);
 
 impl<'a> From<&'a Tensor> for Operand<'a> {
     fn from(tensor: &'a Tensor) -> Self {
@@ -42,14 +49,15 @@ impl<'a> From<&'a Tensor> for Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// The dtype in which the operand meets a tensor of `other`.
-    fn meet(self, other: DType) -> DType {
-        match self {
-            Operand::Tensor(t) => t.dtype().promote(other),
+    fn meet(self, other: DType) -> Result<DType> {
+        Ok(match self {
+            Operand::Tensor(t) => return Ok(t.dtype().promote(other)?),
             Operand::Bool(_) => other,
             Operand::Int(_) if other == DType::Bool => default_int(),
             Operand::Int(_) => other,
             Operand::Float(_) => other.to_float(),
-        }
+            Operand::Complex(_) => other.complex(),
+        })
     }
 
     /// The dtype of a scalar on its own.
@@ -59,6 +67,7 @@ impl<'a> Operand<'a> {
             Operand::Bool(_) => DType::Bool,
             Operand::Int(_) => default_int(),
             Operand::Float(_) => DType::F32,
+            Operand::Complex(_) => DType::C64,
         }
     }
 
@@ -71,13 +80,22 @@ impl<'a> Operand<'a> {
             Operand::Bool(v) => Literal::from_i64(dtype, v as i64),
             Operand::Int(v) => int_literal(v, dtype)?,
             Operand::Float(v) => Literal::from_f64(dtype, v),
+            Operand::Complex(v) => return complex_scalar(v, dtype).map(Cow::Owned),
         };
         Ok(Cow::Owned(Tensor::constant(literal, Shape::scalar())))
+    }
+
+    /// A scalar as a tensor of shape `[]`.
+    ///
+    /// Errors: a number that the dtype cannot hold.
+    #[track_caller]
+    pub(crate) fn constant(self, dtype: DType) -> Result<Tensor> {
+        self.into_tensor(dtype).map(Cow::into_owned)
     }
 }
 
 /// An integer as a scalar of a dtype that must hold it.
-pub(crate) fn int_literal(value: i64, dtype: DType) -> Result<Literal> {
+pub(crate) fn int_literal(value: i128, dtype: DType) -> Result<Literal> {
     match dtype.int_range() {
         Some((min, max)) if !(min..=max).contains(&value) => {
             Err(girih_ir::Error::ScalarOutOfRange {
@@ -87,7 +105,7 @@ pub(crate) fn int_literal(value: i64, dtype: DType) -> Result<Literal> {
             }
             .into())
         }
-        _ => Ok(Literal::from_i64(dtype, value)),
+        _ => Ok(Literal::from_int(dtype, value)),
     }
 }
 
@@ -98,12 +116,12 @@ pub(crate) fn int_literal(value: i64, dtype: DType) -> Result<Literal> {
 #[track_caller]
 pub(crate) fn value_in(value: Operand<'_>, dtype: DType) -> Result<Tensor> {
     if let (Operand::Float(v), true) = (value, dtype.is_int()) {
-        let (whole, bound) = (v.trunc(), (1u64 << 63) as f64);
+        let (whole, bound) = (v.trunc(), 2f64.powi(64));
         if !(-bound..bound).contains(&whole) {
             let (value, hint) = (v.to_string(), "only finite numbers in its range become integers");
             return Err(girih_ir::Error::ScalarOutOfRange { value, dtype, hint }.into());
         }
-        return Ok(Tensor::constant(int_literal(whole as i64, dtype)?, Shape::scalar()));
+        return Ok(Tensor::constant(int_literal(whole as i128, dtype)?, Shape::scalar()));
     }
     value.into_tensor(dtype).map(Cow::into_owned)
 }
@@ -128,7 +146,7 @@ pub fn kept_dtype(
 ) -> Result<()> {
     let logical = matches!(code, Some(OpCode::And | OpCode::Or | OpCode::Xor));
     let extremum = matches!(code, Some(OpCode::Minimum | OpCode::Maximum));
-    let met = value.meet(dtype);
+    let met = value.meet(dtype)?;
     let result = match code {
         Some(OpCode::Div) => met.to_float(),
         _ if met == DType::Bool && !logical && !extremum => default_int(),
@@ -142,8 +160,23 @@ pub fn kept_dtype(
     Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into())
 }
 
+/// A complex number as a tensor of shape `[]`; one constant if it is real.
+#[track_caller]
+fn complex_scalar(value: Complex64, dtype: DType) -> Result<Tensor> {
+    if !dtype.is_complex() {
+        let (value, hint) = (value.to_string(), "a complex number needs complex64 or complex128");
+        return Err(girih_ir::Error::ScalarOutOfRange { value, dtype, hint }.into());
+    }
+    let constant = |dtype, v| Tensor::constant(Literal::from_f64(dtype, v), Shape::scalar());
+    if value.im.to_bits() == 0 {
+        return Ok(constant(dtype, value.re));
+    }
+    let (re, im) = (constant(dtype.real(), value.re), constant(dtype.real(), value.im));
+    Tensor::record(OpCode::Complex.into(), &[&re, &im])
+}
+
 /// The dtype two operands meet in.
-fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> DType {
+fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
     match (a, b) {
         (Operand::Tensor(t), other) | (other, Operand::Tensor(t)) => other.meet(t.dtype()),
         (a, b) => b.meet(a.own_dtype()),
@@ -153,7 +186,7 @@ fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> DType {
 /// Records a binary op on operands of any kind: the methods' common path, for front ends.
 #[track_caller]
 pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
-    let dtype = computed_in(code, common_dtype(a, b));
+    let dtype = computed_in(code, common_dtype(a, b)?);
     // An exponent says what is computed (a square, a root), so it is part of the program.
     let scalar_exponent = code == OpCode::Pow && !matches!(b, Operand::Tensor(_));
     let (a, mut b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
@@ -173,7 +206,7 @@ pub fn where_<'a, 'b>(
     b: impl Into<Operand<'b>>,
 ) -> Result<Tensor> {
     let (a, b) = (a.into(), b.into());
-    let dtype = common_dtype(a, b);
+    let dtype = common_dtype(a, b)?;
     let (a, b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
     Tensor::record(OpCode::Where.into(), &[condition, &a, &b])
 }
@@ -204,7 +237,7 @@ macro_rules! unary_method {
         /// Integers and bool are returned unchanged.
         #[track_caller]
         pub fn $name(&self) -> Result<Tensor> {
-            match self.dtype().is_float() {
+            match self.dtype().is_inexact() {
                 true => Tensor::record(OpCode::$code.into(), &[self]),
                 false => Ok(self.clone()),
             }
@@ -214,9 +247,15 @@ macro_rules! unary_method {
         #[doc = $doc]
         #[track_caller]
         pub fn $name(&self) -> Result<Tensor> {
-            match self.dtype().is_float() {
-                true => Tensor::record(OpCode::$code.into(), &[self]),
-                false => Tensor::full(OpCode::$code == OpCode::IsFinite, self.shape(), DType::Bool),
+            let finite = OpCode::$code == OpCode::IsFinite;
+            match self.dtype() {
+                d if d.is_float() => Tensor::record(OpCode::$code.into(), &[self]),
+                d if d.is_complex() => {
+                    // A number is finite if both parts are; else one part decides.
+                    let (re, im) = (self.real()?.$name()?, self.imag()?.$name()?);
+                    if finite { re.bitwise_and(&im) } else { re.bitwise_or(&im) }
+                }
+                _ => Tensor::full(finite, self.shape(), DType::Bool),
             }
         }
     };
@@ -257,6 +296,9 @@ macro_rules! computed_in {
     (real $dtype:ident) => {
         $dtype.to_float()
     };
+    (part $dtype:ident) => {
+        if $dtype == DType::F64 { $dtype } else { DType::F32 }
+    };
     (count $dtype:ident) => {
         if $dtype == DType::Bool { default_int() } else { $dtype }
     };
@@ -280,6 +322,57 @@ impl Tensor {
         match self.dtype() {
             DType::Bool => Ok(self.clone()),
             _ => Tensor::record(OpCode::Abs.into(), &[self]),
+        }
+    }
+
+    /// Each element rounded to nearest, ties to even; of complex numbers each part. Integers and
+    /// bool are returned unchanged.
+    #[track_caller]
+    pub fn round(&self) -> Result<Tensor> {
+        match self.dtype() {
+            d if d.is_float() => Tensor::record(OpCode::Round.into(), &[self]),
+            d if d.is_complex() => self.real()?.round()?.complex(&self.imag()?.round()?),
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// The complex conjugate of each element; the same tensor if it is real.
+    #[track_caller]
+    pub fn conj(&self) -> Result<Tensor> {
+        match self.dtype().is_complex() {
+            true => Tensor::record(OpCode::Conj.into(), &[self]),
+            false => Ok(self.clone()),
+        }
+    }
+
+    /// The real part of each element; the same tensor if it is real.
+    #[track_caller]
+    pub fn real(&self) -> Result<Tensor> {
+        match self.dtype().is_complex() {
+            true => Tensor::record(OpCode::Real.into(), &[self]),
+            false => Ok(self.clone()),
+        }
+    }
+
+    /// The imaginary part of each element; zeros if the tensor is real.
+    #[track_caller]
+    pub fn imag(&self) -> Result<Tensor> {
+        match self.dtype().is_complex() {
+            true => Tensor::record(OpCode::Imag.into(), &[self]),
+            false => Tensor::zeros(self.shape(), self.dtype()),
+        }
+    }
+
+    /// The angle of each element in the complex plane, in `[-pi, pi]`: of real numbers 0 or pi.
+    ///
+    /// Integers and bool become f32 first.
+    #[track_caller]
+    pub fn angle(&self) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        match x.dtype().is_complex() {
+            true => x.imag()?.atan2(&x.real()?),
+            // NaN stays NaN.
+            false => binary(OpCode::Atan2, Operand::Float(0.0), Operand::Tensor(&x)),
         }
     }
 
@@ -363,6 +456,8 @@ operators! {
     Mul mul mul,
     Div div div,
     Rem rem remainder,
+    Shl shl shift_left,
+    Shr shr shift_right,
     BitAnd bitand bitwise_and,
     BitOr bitor bitwise_or,
     BitXor bitxor bitwise_xor,

@@ -11,7 +11,7 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         // Sums of products of truth values count, as their sums and products do.
-        let dtype = match self.dtype().promote(other.dtype()) {
+        let dtype = match self.dtype().promote(other.dtype())? {
             DType::Bool => crate::default_int(),
             dtype => dtype,
         };

@@ -174,7 +174,7 @@ impl Tensor {
         causal: bool,
         scale: Option<f64>,
     ) -> Result<Tensor> {
-        let dtype = self.dtype().promote(keys.dtype()).promote(values.dtype()).to_float();
+        let dtype = self.dtype().promote(keys.dtype())?.promote(values.dtype())?.to_float();
         let (q, k, v) = (self.astype(dtype)?, keys.astype(dtype)?, values.astype(dtype)?);
         let features = self.shape().last().copied().unwrap_or(1).max(1);
         let scale = Real::from(scale.unwrap_or(1.0 / (features as f64).sqrt()));

@@ -12,13 +12,13 @@ impl Tensor {
         Tensor::record(Op::new(code, Attrs::axes(axes, keepdims)), &[self])
     }
 
-    /// Sum. Integers and bool are summed as i64.
+    /// Sum. Signed integers and bool are summed as i64, unsigned integers as u64.
     #[track_caller]
     pub fn sum(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceSum, axes, keepdims)
     }
 
-    /// Product. Integers and bool are multiplied as i64.
+    /// Product. Signed integers and bool are multiplied as i64, unsigned integers as u64.
     #[track_caller]
     pub fn prod(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceProd, axes, keepdims)

@@ -3,7 +3,7 @@
 
 use super::conv::{PoolOptions, spread};
 use super::where_;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Operand, Result, Tensor};
 use girih_ir::DType;
 
 /// How values between elements are made.
@@ -136,7 +136,7 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
         Adaptive::Max => {
             let lowest = x.dtype().int_range().map(|(min, _)| min);
             let kept = match lowest {
-                Some(min) => where_(&counted, &elements, min)?,
+                Some(min) => where_(&counted, &elements, Operand::Int(min))?,
                 None => where_(&counted, &elements, f64::NEG_INFINITY)?,
             };
             kept.max(Some(&inside), false)

@@ -4,7 +4,7 @@ use super::Operand;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::{PadDim, SliceDim};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, AxisSet, DType, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, AxisSet, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 impl Tensor {
@@ -149,6 +149,13 @@ impl Tensor {
             Operand::Int(v) => super::elementwise::int_literal(v, self.dtype())?,
             Operand::Bool(v) => Literal::from_i64(self.dtype(), v as i64),
             Operand::Float(v) => Literal::from_f64(self.dtype(), v),
+            Operand::Complex(v) => {
+                if !self.dtype().is_complex() {
+                    return Operand::Complex(v).constant(self.dtype());
+                }
+                let (re, im) = (self.real()?.pad(widths, v.re)?, self.imag()?.pad(widths, v.im)?);
+                return re.complex(&im);
+            }
             Operand::Tensor(_) => {
                 return Err(Error::InvalidArgument("pad: the value must be a scalar".into()));
             }
@@ -191,9 +198,10 @@ fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
 /// The dtype some tensors meet in, and the tensors in it.
 #[track_caller]
 fn unified(op: &'static str, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let Some(dtype) = tensors.iter().map(|t| t.dtype()).reduce(DType::promote) else {
+    let Some((first, rest)) = tensors.split_first() else {
         return Err(Error::InvalidArgument(format!("{op}: at least one tensor is needed")));
     };
+    let dtype = rest.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
     tensors.iter().map(|t| t.astype(dtype)).collect()
 }
 

@@ -79,7 +79,7 @@ pub fn searchsorted(
         let (op, shape) = ("searchsorted", sorted.shape());
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
     }
-    let dtype = sorted.dtype().promote(values.dtype());
+    let dtype = sorted.dtype().promote(values.dtype())?;
     let mut sorted = sorted.astype(dtype)?;
     if let Some(sorter) = sorter {
         if sorter.shape() != sorted.shape() {

@@ -37,7 +37,8 @@ fn any(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    let ok = dtype.is_int() || dtype.is_float();
+    require_dtype(call, dtype, ok, "an integer or real floating-point dtype")?;
     any(call)
 }
 
@@ -56,6 +57,19 @@ fn along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
         return Err(Error::AxisOutOfRange { op: call.name(), axis: axis as i64, rank });
     }
     floating(call)
+}
+
+fn mean(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_inexact(), "a floating-point or complex dtype")?;
+    reduced_spec(call)
+}
+
+fn logaddexp(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = same_dtype(call)?;
+    require_dtype(call, dtype, dtype.is_float(), "a real floating-point dtype")?;
+    let shape = call.inputs[0].shape.broadcast(&call.inputs[1].shape, call.name())?;
+    Ok(TensorSpec { shape, dtype })
 }
 
 fn over_axes(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -155,10 +169,23 @@ pub static GELU: OpDef = OpDef {
         decompose::gelu,
     )
 };
+/// `log(exp(a) + exp(b))` without overflow.
+pub static LOGADDEXP: OpDef = OpDef {
+    arity: (2, 2),
+    ..with_rule(
+        vjp::logaddexp,
+        composite(
+            "logaddexp",
+            "The logarithm of the sum of two tensors' exponentials.",
+            logaddexp,
+            decompose::logaddexp,
+        ),
+    )
+};
 /// Arithmetic mean over axes; NaN over nothing.
 pub static MEAN: OpDef = OpDef {
     samples: samples::reductions,
-    ..composite("mean", "The mean of the elements along some axes.", over_axes, decompose::mean)
+    ..composite("mean", "The mean of the elements along some axes.", mean, decompose::mean)
 };
 /// Variance over axes (attribute `Moments`), by the two-pass formula.
 pub static VAR: OpDef = OpDef {

@@ -4,9 +4,11 @@ use super::*;
 use crate::Shape;
 use crate::index_map::matmul_iteration;
 
+const NUMBERS: &str = "an integer, floating-point or complex dtype";
+
 fn matmul(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = same_dtype(call)?;
-    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    require_dtype(call, dtype, dtype != DType::Bool, NUMBERS)?;
     let (a, b) = (&call.inputs[0].shape, &call.inputs[1].shape);
     let mismatch = |reason: String| Error::ShapeMismatch {
         op: call.name(),

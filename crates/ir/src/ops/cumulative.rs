@@ -2,7 +2,7 @@
 //! order. With the flag, from the row's end.
 
 use super::rules::only;
-use super::sort::{row_len, settings, unpick};
+use super::sort::{ordered, row_len, settings, unpick};
 use super::*;
 use crate::NodeId;
 
@@ -28,6 +28,7 @@ fn running_real(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
     let (result, ..) = settings(call, 2)?;
     let spec = call.inputs[0];
     row_len(call, spec)?;

@@ -6,6 +6,11 @@ mod vjp;
 use super::*;
 use crate::index_map::elementwise_iteration;
 
+const NUMBERS: &str = "an integer, floating-point or complex dtype";
+const REALS: &str = "an integer or real floating-point dtype";
+const ORDERED: &str = "a real dtype: complex numbers are in no order";
+const INEXACT: &str = "a floating-point or complex dtype";
+
 const fn unary(
     name: &'static str,
     doc: &'static str,
@@ -57,20 +62,56 @@ fn same_as_operand(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    require_dtype(call, dtype, dtype != DType::Bool, NUMBERS)?;
+    same_as_operand(call)
+}
+
+fn real(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_int() || dtype.is_float(), REALS)?;
     same_as_operand(call)
 }
 
 fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
+    require_dtype(call, dtype, dtype.is_float(), "a real floating-point dtype")?;
+    same_as_operand(call)
+}
+
+fn inexact(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_inexact(), INEXACT)?;
     same_as_operand(call)
 }
 
 fn integral(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, !dtype.is_float(), "bool or an integer dtype")?;
+    require_dtype(call, dtype, !dtype.is_inexact(), "bool or an integer dtype")?;
     same_as_operand(call)
+}
+
+/// Of complex numbers a real number.
+fn magnitude(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = numeric(call)?;
+    Ok(TensorSpec { dtype: spec.dtype.real(), ..spec })
+}
+
+fn complex(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_complex(), "a complex dtype")?;
+    same_as_operand(call)
+}
+
+fn part(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = complex(call)?;
+    Ok(TensorSpec { dtype: spec.dtype.real(), ..spec })
+}
+
+fn of_parts(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = broadcast(call)?;
+    let ok = matches!(spec.dtype, DType::F32 | DType::F64);
+    require_dtype(call, spec.dtype, ok, "float32 or float64 for the parts")?;
+    Ok(TensorSpec { dtype: spec.dtype.complex(), ..spec })
 }
 
 fn classify(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -84,38 +125,62 @@ fn broadcast(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype })
 }
 
-fn broadcast_numeric(call: OpCall<'_>) -> Result<TensorSpec> {
+/// Operands that broadcast and whose dtype is `ok`.
+fn broadcast_of(
+    call: OpCall<'_>,
+    ok: fn(DType) -> bool,
+    expected: &'static str,
+) -> Result<TensorSpec> {
     let spec = broadcast(call)?;
-    require_dtype(
-        call,
-        spec.dtype,
-        spec.dtype != DType::Bool,
-        "an integer or floating-point dtype",
-    )?;
+    require_dtype(call, spec.dtype, ok(spec.dtype), expected)?;
     Ok(spec)
+}
+
+fn broadcast_numeric(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, |d| d != DType::Bool, NUMBERS)
+}
+
+fn broadcast_real(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, |d| d.is_int() || d.is_float(), REALS)
+}
+
+fn broadcast_ordered(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, |d| !d.is_complex(), ORDERED)
 }
 
 fn broadcast_floating(call: OpCall<'_>) -> Result<TensorSpec> {
-    let spec = broadcast(call)?;
-    require_dtype(call, spec.dtype, spec.dtype.is_float(), "a floating-point dtype")?;
-    Ok(spec)
+    broadcast_of(call, DType::is_float, "a real floating-point dtype")
+}
+
+fn broadcast_inexact(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, DType::is_inexact, INEXACT)
 }
 
 fn broadcast_integral(call: OpCall<'_>) -> Result<TensorSpec> {
-    let spec = broadcast(call)?;
-    require_dtype(call, spec.dtype, !spec.dtype.is_float(), "bool or an integer dtype")?;
-    Ok(spec)
+    broadcast_of(call, |d| !d.is_inexact(), "bool or an integer dtype")
+}
+
+fn broadcast_integers(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, DType::is_int, "an integer dtype")
 }
 
 fn compare(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { dtype: DType::Bool, ..broadcast(call)? })
 }
 
+fn compare_ordered(call: OpCall<'_>) -> Result<TensorSpec> {
+    Ok(TensorSpec { dtype: DType::Bool, ..broadcast_ordered(call)? })
+}
+
 fn cast(call: OpCall<'_>) -> Result<TensorSpec> {
-    match call.op.attrs {
-        Attrs::DType(dtype) => Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype }),
-        _ => Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() }),
-    }
+    let Attrs::DType(dtype) = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() });
+    };
+    let from = call.inputs[0].dtype;
+    let keeps = !from.is_complex() || dtype.is_complex() || dtype == DType::Bool;
+    let expected = "a complex dtype or bool to cast to; take real(x) or imag(x) for a part";
+    require_dtype(call, from, keeps, expected)?;
+    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype })
 }
 
 fn select(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -131,106 +196,116 @@ fn select(call: OpCall<'_>) -> Result<TensorSpec> {
 /// `-x`; wraps for unsigned integers.
 pub static NEG: OpDef =
     exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric)));
-/// `|x|`.
+/// `|x|`; of complex numbers real.
 pub static ABS: OpDef =
-    exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", numeric)));
-/// -1, 0 or 1; NaN for NaN.
-pub static SIGN: OpDef = exact(unary("sign", "The sign of each element.", numeric));
+    exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", magnitude)));
+/// -1, 0 or 1, NaN for NaN; `z / |z|` of complex numbers.
+pub static SIGN: OpDef =
+    exact(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
+/// Real part of complex numbers.
+pub static REAL: OpDef =
+    exact(with_rule(vjp::real, unary("real", "The real part of each element.", part)));
+/// Imaginary part of complex numbers.
+pub static IMAG: OpDef =
+    exact(with_rule(vjp::imag, unary("imag", "The imaginary part of each element.", part)));
+/// Complex conjugate.
+pub static CONJ: OpDef =
+    exact(with_rule(vjp::conj, unary("conj", "The complex conjugate of each element.", complex)));
 /// Largest integer not above.
-pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", numeric));
+pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", real));
 /// Smallest integer not below.
-pub static CEIL: OpDef = exact(unary("ceil", "Each element rounded up.", numeric));
+pub static CEIL: OpDef = exact(unary("ceil", "Each element rounded up.", real));
 /// Nearest integer, ties to even.
 pub static ROUND: OpDef =
-    exact(unary("round", "Each element rounded to nearest, ties to even.", numeric));
+    exact(unary("round", "Each element rounded to nearest, ties to even.", real));
 /// Integer part.
-pub static TRUNC: OpDef = exact(unary("trunc", "Each element rounded toward zero.", numeric));
+pub static TRUNC: OpDef = exact(unary("trunc", "Each element rounded toward zero.", real));
 /// `e^x`.
 pub static EXP: OpDef =
-    with_rule(vjp::exp, unary("exp", "The exponential of each element.", floating));
+    with_rule(vjp::exp, unary("exp", "The exponential of each element.", inexact));
 /// `e^x - 1`.
 pub static EXPM1: OpDef =
-    with_rule(vjp::expm1, unary("expm1", "exp(x) - 1, accurate near zero.", floating));
+    with_rule(vjp::expm1, unary("expm1", "exp(x) - 1, accurate near zero.", inexact));
 /// `2^x`.
 pub static EXP2: OpDef =
-    with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", floating));
+    with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", inexact));
 /// Natural logarithm.
 pub static LOG: OpDef = within(
     0.3,
     1.4,
-    with_rule(vjp::log, unary("log", "The natural logarithm of each element.", floating)),
+    with_rule(vjp::log, unary("log", "The natural logarithm of each element.", inexact)),
 );
 /// `log(1 + x)`.
 pub static LOG1P: OpDef = within(
     0.3,
     1.4,
-    with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", floating)),
+    with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", inexact)),
 );
 /// Binary logarithm.
 pub static LOG2: OpDef = within(
     0.3,
     1.4,
-    with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", floating)),
+    with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", inexact)),
 );
 /// Decimal logarithm.
 pub static LOG10: OpDef = within(
     0.3,
     1.4,
-    with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", floating)),
+    with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", inexact)),
 );
 /// Square root.
 pub static SQRT: OpDef = within(
     0.3,
     1.4,
-    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", floating))),
+    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", inexact))),
 );
 /// `1 / sqrt(x)`.
 pub static RSQRT: OpDef = within(
     0.3,
     1.4,
-    with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", floating)),
+    with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", inexact)),
 );
 /// Sine of radians.
-pub static SIN: OpDef = with_rule(vjp::sin, unary("sin", "The sine of each element.", floating));
+pub static SIN: OpDef = with_rule(vjp::sin, unary("sin", "The sine of each element.", inexact));
 /// Cosine of radians.
-pub static COS: OpDef = with_rule(vjp::cos, unary("cos", "The cosine of each element.", floating));
+pub static COS: OpDef = with_rule(vjp::cos, unary("cos", "The cosine of each element.", inexact));
 /// Tangent of radians.
 pub static TAN: OpDef =
-    within(0.3, 1.4, with_rule(vjp::tan, unary("tan", "The tangent of each element.", floating)));
+    within(0.3, 1.4, with_rule(vjp::tan, unary("tan", "The tangent of each element.", inexact)));
 /// Inverse sine.
 pub static ASIN: OpDef = within(
     -0.8,
     0.85,
-    with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", floating)),
+    with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", inexact)),
 );
 /// Inverse cosine.
 pub static ACOS: OpDef = within(
     -0.8,
     0.85,
-    with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", floating)),
+    with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", inexact)),
 );
 /// Inverse tangent.
 pub static ATAN: OpDef =
-    with_rule(vjp::atan, unary("atan", "The inverse tangent of each element.", floating));
+    with_rule(vjp::atan, unary("atan", "The inverse tangent of each element.", inexact));
 /// Hyperbolic sine.
 pub static SINH: OpDef =
-    with_rule(vjp::sinh, unary("sinh", "The hyperbolic sine of each element.", floating));
+    with_rule(vjp::sinh, unary("sinh", "The hyperbolic sine of each element.", inexact));
 /// Hyperbolic cosine.
 pub static COSH: OpDef =
-    with_rule(vjp::cosh, unary("cosh", "The hyperbolic cosine of each element.", floating));
+    with_rule(vjp::cosh, unary("cosh", "The hyperbolic cosine of each element.", inexact));
 /// Hyperbolic tangent.
 pub static TANH: OpDef =
-    with_rule(vjp::tanh, unary("tanh", "The hyperbolic tangent of each element.", floating));
+    with_rule(vjp::tanh, unary("tanh", "The hyperbolic tangent of each element.", inexact));
 /// Inverse hyperbolic sine.
 pub static ASINH: OpDef =
-    with_rule(vjp::asinh, unary("asinh", "The inverse hyperbolic sine of each element.", floating));
+    with_rule(vjp::asinh, unary("asinh", "The inverse hyperbolic sine of each element.", inexact));
 /// Inverse hyperbolic cosine.
 pub static ACOSH: OpDef = within(
     1.2,
     3.0,
     with_rule(
         vjp::acosh,
-        unary("acosh", "The inverse hyperbolic cosine of each element.", floating),
+        unary("acosh", "The inverse hyperbolic cosine of each element.", inexact),
     ),
 );
 /// Inverse hyperbolic tangent.
@@ -239,7 +314,7 @@ pub static ATANH: OpDef = within(
     0.85,
     with_rule(
         vjp::atanh,
-        unary("atanh", "The inverse hyperbolic tangent of each element.", floating),
+        unary("atanh", "The inverse hyperbolic tangent of each element.", inexact),
     ),
 );
 /// Error function.
@@ -254,6 +329,9 @@ pub static IS_NAN: OpDef =
 /// Infinity test.
 pub static IS_INF: OpDef =
     exact(discrete(unary("isinf", "True where an element is infinite.", classify)));
+/// Sign test, of zeros and NaN too.
+pub static SIGNBIT: OpDef =
+    exact(discrete(unary("signbit", "True where an element's sign bit is set.", classify)));
 /// Finiteness test.
 pub static IS_FINITE: OpDef = exact(discrete(unary(
     "isfinite",
@@ -261,7 +339,7 @@ pub static IS_FINITE: OpDef = exact(discrete(unary(
     classify,
 )));
 /// Conversion of dtype: float to integer truncates and saturates (NaN to 0), integer to narrower
-/// integer wraps, anything to bool is `x != 0`.
+/// integer wraps, anything to bool is `x != 0`. A complex number becomes no real one.
 pub static CAST: OpDef = OpDef {
     samples: samples::cast,
     python: Python::Named("Tensor.astype"),
@@ -285,18 +363,14 @@ pub static MUL: OpDef = OpDef {
 };
 /// Quotient of floats.
 pub static DIV: OpDef =
-    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_floating)));
+    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_inexact)));
 /// Quotient rounded down; 0 for integer division by zero.
 pub static FLOOR_DIVIDE: OpDef =
-    binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_numeric);
+    binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_real);
 /// `a - floor(a / b) * b`, with the sign of the divisor; 0 for an integer divisor of zero.
 pub static REMAINDER: OpDef = with_rule(
     vjp::remainder,
-    binary(
-        "remainder",
-        "The remainder of floor division, signed as the divisor.",
-        broadcast_numeric,
-    ),
+    binary("remainder", "The remainder of floor division, signed as the divisor.", broadcast_real),
 );
 /// Power. Integers wrap; negative integer exponents give 0 except for bases 1 and -1.
 pub static POW: OpDef =
@@ -304,18 +378,58 @@ pub static POW: OpDef =
 /// Larger of two, NaN if either is.
 pub static MAXIMUM: OpDef = exact(with_rule(
     vjp::maximum,
-    binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast),
+    binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
 /// Smaller of two, NaN if either is.
 pub static MINIMUM: OpDef = exact(with_rule(
     vjp::minimum,
-    binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast),
+    binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
 /// Angle of the point (second, first).
 pub static ATAN2: OpDef = with_rule(
     vjp::atan2,
     binary("atan2", "The angle of the point (second, first).", broadcast_floating),
 );
+/// `sqrt(a^2 + b^2)`, without overflow on the way; infinite if either is, NaN or not.
+pub static HYPOT: OpDef = OpDef {
+    commutative: true,
+    ..with_rule(
+        vjp::hypot,
+        binary("hypot", "The hypotenuse of two tensors' elements.", broadcast_floating),
+    )
+};
+/// The first with the sign of the second, of zeros and NaN too.
+pub static COPYSIGN: OpDef = exact(with_rule(
+    vjp::copysign,
+    binary(
+        "copysign",
+        "The first tensor's magnitudes with the second's signs.",
+        broadcast_floating,
+    ),
+));
+/// The next value of the dtype from the first toward the second.
+pub static NEXTAFTER: OpDef = exact(binary(
+    "nextafter",
+    "The next value after the first tensor's elements in the direction of the second's.",
+    broadcast_floating,
+));
+/// The complex number of a real and an imaginary part.
+pub static COMPLEX: OpDef = exact(with_rule(
+    vjp::complex,
+    binary("complex", "Complex numbers of real and imaginary parts.", of_parts),
+));
+/// `a * 2^b`, wrapping; 0 for `b` negative or not less than the bits of the dtype.
+pub static SHIFT_LEFT: OpDef = exact(discrete(binary(
+    "shift_left",
+    "The first tensor's bits shifted left by the second.",
+    broadcast_integers,
+)));
+/// `a / 2^b` rounded down; 0 or -1 for `b` negative or not less than the bits of the dtype.
+pub static SHIFT_RIGHT: OpDef = exact(discrete(binary(
+    "shift_right",
+    "The first tensor's bits shifted right by the second, the sign kept.",
+    broadcast_integers,
+)));
 /// Logical and of bool, bitwise of integers.
 pub static AND: OpDef = OpDef {
     commutative: true,
@@ -352,16 +466,19 @@ pub static NE: OpDef = OpDef {
 };
 /// Less than.
 pub static LT: OpDef =
-    exact(discrete(binary("lt", "True where the first is less than the second.", compare)));
+    exact(discrete(binary("lt", "True where the first is less than the second.", compare_ordered)));
 /// At most.
 pub static LE: OpDef =
-    exact(discrete(binary("le", "True where the first is at most the second.", compare)));
+    exact(discrete(binary("le", "True where the first is at most the second.", compare_ordered)));
 /// Greater than.
-pub static GT: OpDef =
-    exact(discrete(binary("gt", "True where the first is greater than the second.", compare)));
+pub static GT: OpDef = exact(discrete(binary(
+    "gt",
+    "True where the first is greater than the second.",
+    compare_ordered,
+)));
 /// At least.
 pub static GE: OpDef =
-    exact(discrete(binary("ge", "True where the first is at least the second.", compare)));
+    exact(discrete(binary("ge", "True where the first is at least the second.", compare_ordered)));
 
 /// Choice by a condition.
 pub static WHERE: OpDef = OpDef {

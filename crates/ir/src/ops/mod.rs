@@ -307,6 +307,8 @@ registry! {
     // Elementwise: the table, and what is not in it.
     $($ucode = $udef,)*
     $($bcode = $bdef,)*
+    Real = elementwise::REAL,
+    Imag = elementwise::IMAG,
     Cast = elementwise::CAST,
     Where = elementwise::WHERE,
     // Reductions.

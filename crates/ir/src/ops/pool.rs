@@ -90,7 +90,8 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn max(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    let ok = dtype.is_int() || dtype.is_float();
+    require_dtype(call, dtype, ok, "an integer or real floating-point dtype")?;
     pool(call)
 }
 
@@ -131,7 +132,7 @@ fn windows(
 fn decompose_max(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let dtype = d.b.dtype(d.inputs[0]);
     let lowest = match dtype.int_range() {
-        Some((min, _)) => Literal::from_i64(dtype, min),
+        Some((min, _)) => Literal::from_int(dtype, min),
         None => Literal::from_f64(dtype, f64::NEG_INFINITY),
     };
     let (windows, axes) = windows(d.b, d.inputs[0], pool_attrs(d.op), lowest)?;

@@ -42,11 +42,20 @@ pub(crate) fn reduced_spec(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn arithmetic(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
+    let expected = "an integer, floating-point or complex dtype";
+    require_dtype(call, dtype, dtype != DType::Bool, expected)?;
     reduced_spec(call)
 }
 
+/// Fails for complex numbers, which are in no order.
+fn ordered(call: OpCall<'_>) -> Result<()> {
+    let dtype = call.inputs[0].dtype;
+    let expected = "a real dtype: complex numbers are in no order";
+    require_dtype(call, dtype, !dtype.is_complex(), expected)
+}
+
 fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
     let spec = reduced_spec(call)?;
     let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("reduced_spec checks") };
     if spec.numel() > 0 {
@@ -74,6 +83,7 @@ fn logical(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 fn arg(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
     let spec = reduced_spec(call)?;
     let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("reduced_spec checks") };
     if axes.len() != 1 {

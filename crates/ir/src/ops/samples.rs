@@ -4,7 +4,8 @@
 pub(super) mod networks;
 
 use super::*;
-use crate::reference::Array;
+use crate::reference::{Array, Element};
+use num_complex::Complex;
 use std::sync::Arc;
 
 /// An op with operands: floating-point ones in f64 where the op takes it.
@@ -50,6 +51,11 @@ fn numbers(shape: &[usize], low: f64, high: f64, phase: f64) -> Vec<f64> {
     (0..count).map(value).collect()
 }
 
+fn complex(shape: &[usize], dtype: DType, re: &[f64], im: &[f64]) -> Array {
+    let number = |(&re, &im)| Element::from_complex(dtype, Complex::new(re, im));
+    Array::new(TensorSpec::new(shape, dtype), re.iter().zip(im).map(number))
+}
+
 fn integers(shape: &[usize], values: &[f64]) -> Array {
     Array::from_f64(shape, DType::I64, values)
 }
@@ -68,8 +74,8 @@ pub(super) fn none(_: OpCode) -> Vec<Sample> {
     Vec::new()
 }
 
-/// Operands in the definition's domain, of shapes that broadcast; of the first dtype of f64, i64
-/// and bool that the op takes.
+/// Operands in the definition's domain, of shapes that broadcast; of the first dtype of f64, i64,
+/// bool and c128 that the op takes.
 pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
     let (low, high) = code.def().domain;
     let shapes: &[&[&[usize]]] = match code.def().arity.0 {
@@ -77,16 +83,20 @@ pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
         2 => &[&[&[2, 1, 3], &[2, 2, 3]], &[&[2, 1, 3], &[4, 1]], &[&[], &[2, 1, 3]]],
         _ => return vec![],
     };
-    let of_dtype = |dtype| {
+    let of_dtype = |dtype: DType| {
         let row = |operands: &&[&[usize]]| {
             let operand = |(i, shape): (usize, &&[usize])| {
-                Array::from_f64(*shape, dtype, &numbers(shape, low, high, 0.29 * i as f64))
+                let part = |phase: f64| numbers(shape, low, high, phase + 0.29 * i as f64);
+                match dtype.is_complex() {
+                    true => complex(shape, dtype, &part(0.0), &part(0.4)),
+                    false => Array::from_f64(*shape, dtype, &part(0.0)),
+                }
             };
             Sample::new(code, operands.iter().enumerate().map(operand).collect::<Vec<_>>())
         };
         shapes.iter().map(row).collect::<Vec<_>>()
     };
-    let dtypes = [DType::F64, DType::I64, DType::Bool];
+    let dtypes = [DType::F64, DType::I64, DType::Bool, DType::C128];
     let taken = |rows: &Vec<Sample>| rows[0].infer().is_ok();
     dtypes.into_iter().map(of_dtype).find(taken).unwrap_or_default()
 }

@@ -27,7 +27,15 @@ pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
     })
 }
 
+/// Fails for complex numbers.
+pub(super) fn ordered(call: OpCall<'_>) -> Result<()> {
+    let dtype = call.inputs[0].dtype;
+    let expected = "a real dtype: complex numbers are in no order";
+    require_dtype(call, dtype, !dtype.is_complex(), expected)
+}
+
 fn sort(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
     let (result, ..) = settings(call, 2)?;
     let spec = call.inputs[0];
     row_len(call, spec)?;
@@ -36,6 +44,7 @@ fn sort(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
     settings(call, 1)?;
     same_dtype(call)?;
     let [sorted, values] = call.inputs else { unreachable!("arity is checked") };

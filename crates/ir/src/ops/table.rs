@@ -7,7 +7,8 @@
 /// A row is `HOW NAME CODE DEFINITION, PYTHON_NAME "what it gives";`. `HOW` says what the user's
 /// functions do to operands before the op is recorded, since ops themselves convert nothing:
 ///
-/// * `real`: bool and integers become floating-point;
+/// * `real`: bool and integers become float32;
+/// * `part`: what is not float64 becomes float32;
 /// * `count`: bool becomes int64;
 /// * `whole`: of one operand, whole numbers already: bool and integers are the result;
 /// * `test`: of one operand, all bool and integers give the same answer (true for `isfinite`);
@@ -17,12 +18,14 @@
 macro_rules! elementwise_table {
     ($then:ident) => { $then! {
     unary {
-        own abs Abs elementwise::ABS, abs "The absolute value; integers wrap at their smallest.";
+        own abs Abs elementwise::ABS, abs
+            "The absolute value, real for complex numbers; integers wrap at their smallest.";
         keep neg Neg elementwise::NEG, negative "The negative; wraps for unsigned integers.";
-        keep sign Sign elementwise::SIGN, sign "-1, 0 or 1; NaN for NaN.";
+        keep sign Sign elementwise::SIGN, sign "-1, 0 or 1, NaN for NaN; ``z / |z|`` if complex.";
         whole floor Floor elementwise::FLOOR, floor "The largest integer not above each element.";
         whole ceil Ceil elementwise::CEIL, ceil "The smallest integer not below each element.";
-        whole round Round elementwise::ROUND, round "The nearest integer, halves to even.";
+        own conj Conj elementwise::CONJ, conj "The complex conjugate; real numbers as they are.";
+        own round Round elementwise::ROUND, round "The nearest integer, halves to even.";
         whole trunc Trunc elementwise::TRUNC, trunc "The integer part.";
         real exp Exp elementwise::EXP, exp "The exponential.";
         real expm1 Expm1 elementwise::EXPM1, expm1 "``exp(x) - 1``, precise near 0.";
@@ -52,6 +55,8 @@ macro_rules! elementwise_table {
         test isinf IsInf elementwise::IS_INF, isinf "Whether each element is infinite. Dtype: bool.";
         test isfinite IsFinite elementwise::IS_FINITE, isfinite
             "Whether each element is neither NaN nor infinite. Dtype: bool.";
+        real signbit Signbit elementwise::SIGNBIT, signbit
+            "Whether the sign bit is set, of zeros and NaN too. Dtype: bool.";
         keep stop_gradient StopGradient composite::STOP_GRADIENT, stop_gradient
             "The same value, held constant by gradients.";
         keep relu Relu composite::RELU, relu "``max(x, 0)``; NaN for NaN.";
@@ -76,6 +81,19 @@ macro_rules! elementwise_table {
         keep maximum Maximum elementwise::MAXIMUM, maximum "The larger of two, NaN if either is.";
         keep minimum Minimum elementwise::MINIMUM, minimum "The smaller of two, NaN if either is.";
         real atan2 Atan2 elementwise::ATAN2, atan2 "The angle of the point (second, first).";
+        real hypot Hypot elementwise::HYPOT, hypot "``sqrt(x1**2 + x2**2)``, without overflow.";
+        real logaddexp Logaddexp composite::LOGADDEXP, logaddexp
+            "``log(exp(x1) + exp(x2))``, without overflow.";
+        real copysign Copysign elementwise::COPYSIGN, copysign
+            "The magnitude of the first with the sign of the second.";
+        real nextafter Nextafter elementwise::NEXTAFTER, nextafter
+            "The next value after the first in the direction of the second.";
+        part complex Complex elementwise::COMPLEX, complex
+            "The complex number of a real and an imaginary part.";
+        count shift_left ShiftLeft elementwise::SHIFT_LEFT, bitwise_left_shift
+            "Bits shifted left; 0 for shifts that are negative or as wide as the dtype.";
+        count shift_right ShiftRight elementwise::SHIFT_RIGHT, bitwise_right_shift
+            "Bits shifted right, the sign kept; all of them for shifts that are negative or as wide as the dtype.";
         keep bitwise_and And elementwise::AND, bitwise_and
             "Logical and of bool, bitwise and of integers.";
         keep bitwise_or Or elementwise::OR, bitwise_or

@@ -1,5 +1,6 @@
 //! Dense arrays of the reference evaluator.
 
+use super::Element;
 use crate::{DType, Literal, Shape, TensorSpec};
 use std::fmt;
 
@@ -8,6 +9,8 @@ use std::fmt;
 pub struct Array {
     spec: TensorSpec,
     bits: Vec<u64>,
+    /// Imaginary parts of complex elements; empty for the others.
+    imag: Vec<u64>,
 }
 
 /// All indices of a shape in row-major order.
@@ -33,14 +36,23 @@ impl Array {
     /// From the elements in row-major order.
     ///
     /// Panics if there are more or fewer than the shape holds, or one is of another dtype.
-    pub fn new(spec: TensorSpec, elements: impl IntoIterator<Item = Literal>) -> Array {
-        let bits: Vec<u64> = elements
-            .into_iter()
-            .inspect(|e| assert_eq!(e.dtype, spec.dtype, "an element has another dtype"))
-            .map(|e| e.bits)
-            .collect();
-        assert_eq!(bits.len(), spec.numel(), "the number of elements of {spec}");
-        Array { spec, bits }
+    pub fn new<E: Into<Element>>(spec: TensorSpec, elements: impl IntoIterator<Item = E>) -> Array {
+        let mut array = Array { spec, bits: Vec::new(), imag: Vec::new() };
+        for element in elements {
+            let element = element.into();
+            assert_eq!(element.dtype, array.spec.dtype, "an element has another dtype");
+            array.bits.push(element.bits);
+            if element.dtype.is_complex() {
+                array.imag.push(element.imag_bits());
+            }
+        }
+        assert_eq!(
+            array.bits.len(),
+            array.spec.numel(),
+            "the number of elements of {}",
+            array.spec
+        );
+        array
     }
 
     /// From numbers, converted as [`Literal::from_f64`] does.
@@ -52,15 +64,18 @@ impl Array {
     }
 
     /// One value everywhere.
-    pub fn splat(spec: TensorSpec, value: Literal) -> Array {
+    pub fn splat(spec: TensorSpec, value: impl Into<Element>) -> Array {
         let count = spec.numel();
-        Array::new(spec, std::iter::repeat_n(value, count))
+        Array::new(spec, std::iter::repeat_n(value.into(), count))
     }
 
     /// Each element from its index.
-    pub fn from_fn(spec: TensorSpec, element: impl FnMut(&[usize]) -> Literal) -> Array {
+    pub fn from_fn<E: Into<Element>>(
+        spec: TensorSpec,
+        element: impl FnMut(&[usize]) -> E,
+    ) -> Array {
         let mut element = element;
-        let elements: Vec<Literal> = indices(&spec.shape).map(|i| element(&i)).collect();
+        let elements: Vec<E> = indices(&spec.shape).map(|i| element(&i)).collect();
         Array::new(spec, elements)
     }
 
@@ -70,23 +85,28 @@ impl Array {
     }
 
     /// The element at a row-major position.
-    pub fn get(&self, flat: usize) -> Literal {
-        Literal { dtype: self.spec.dtype, bits: self.bits[flat] }
+    pub fn get(&self, flat: usize) -> Element {
+        let imag = self.imag.get(flat).copied().unwrap_or_default();
+        Element::from_bits(self.spec.dtype, self.bits[flat], imag)
     }
 
     /// Replaces the element at a row-major position by a value of the array's dtype.
-    pub fn set(&mut self, flat: usize, value: Literal) {
+    pub fn set(&mut self, flat: usize, value: impl Into<Element>) {
+        let value = value.into();
         assert_eq!(value.dtype, self.spec.dtype, "an element has another dtype");
         self.bits[flat] = value.bits;
+        if value.dtype.is_complex() {
+            self.imag[flat] = value.imag_bits();
+        }
     }
 
     /// The element at an index.
-    pub(super) fn at(&self, index: &[usize]) -> Literal {
+    pub(super) fn at(&self, index: &[usize]) -> Element {
         self.get(flat(&self.spec.shape, index))
     }
 
     /// The element that broadcasting puts at an index of the larger shape.
-    pub(super) fn broadcast_at(&self, index: &[usize]) -> Literal {
+    pub(super) fn broadcast_at(&self, index: &[usize]) -> Element {
         let lead = index.len() - self.spec.shape.rank();
         let clamp = |(&i, &size): (&usize, &usize)| if size == 1 { 0 } else { i };
         let own: Vec<usize> = index[lead..].iter().zip(self.spec.shape.iter()).map(clamp).collect();
@@ -94,19 +114,23 @@ impl Array {
     }
 
     /// All elements, in row-major order.
-    pub fn elements(&self) -> impl Iterator<Item = Literal> + '_ {
-        self.bits.iter().map(|&bits| Literal { dtype: self.spec.dtype, bits })
+    pub fn elements(&self) -> impl Iterator<Item = Element> + '_ {
+        (0..self.bits.len()).map(|flat| self.get(flat))
     }
 
-    /// All elements as floats, in row-major order.
+    /// All elements as floats, in row-major order; the real parts of complex ones.
     pub fn to_f64(&self) -> Vec<f64> {
-        self.elements().map(Literal::as_f64).collect()
+        self.elements().map(|e| e.as_f64()).collect()
     }
 }
 
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.spec)?;
-        f.debug_list().entries(self.elements().map(|e| e.to_string())).finish()
+        let text = |e: Element| match e.dtype.is_complex() {
+            true => e.complex().to_string(),
+            false => e.to_string(),
+        };
+        f.debug_list().entries(self.elements().map(text)).finish()
     }
 }

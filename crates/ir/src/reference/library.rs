@@ -1,13 +1,12 @@
 //! What library routines mean, row by row in the plainest way.
 
-use super::array::Array;
-use super::scalar;
+use super::{Array, Element, scalar};
 use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
 use std::cmp::Ordering;
 
 pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
     let (result, flag, _) = node.op.attrs.library();
-    let out: Vec<Vec<Literal>> = match node.op.code {
+    let out: Vec<Vec<Element>> = match node.op.code {
         OpCode::Sort => rows(operands[0]).map(|row| sort(&row, result, flag)).collect(),
         OpCode::SearchSorted => rows(operands[0])
             .zip(rows(operands[1]))
@@ -30,7 +29,7 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
     Ok(Array::new(node.spec.clone(), out.into_iter().flatten()))
 }
 
-fn rows(x: &Array) -> impl Iterator<Item = Vec<Literal>> + '_ {
+fn rows(x: &Array) -> impl Iterator<Item = Vec<Element>> + '_ {
     let spec: &TensorSpec = x.spec();
     let len = *spec.shape.last().expect("the op's rule asks for rows");
     let count = spec.numel().checked_div(len).unwrap_or(0);
@@ -38,21 +37,21 @@ fn rows(x: &Array) -> impl Iterator<Item = Vec<Literal>> + '_ {
 }
 
 /// NaN is larger than every number; the zeros are equal.
-fn order(a: Literal, b: Literal) -> Ordering {
+fn order(a: Element, b: Element) -> Ordering {
     match a.dtype.is_float() {
         true => {
             let (a, b) = (a.as_f64(), b.as_f64());
             a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
         }
-        false => a.as_i64().cmp(&b.as_i64()),
+        false => a.as_int().cmp(&b.as_int()),
     }
 }
 
-fn int(value: usize) -> Literal {
-    Literal::from_i64(DType::I64, value as i64)
+fn int(value: usize) -> Element {
+    Literal::from_i64(DType::I64, value as i64).into()
 }
 
-fn sort(row: &[Literal], result: u8, descending: bool) -> Vec<Literal> {
+fn sort(row: &[Element], result: u8, descending: bool) -> Vec<Element> {
     let mut indices: Vec<usize> = (0..row.len()).collect();
     indices.sort_by(|&i, &j| match descending {
         true => order(row[j], row[i]),
@@ -61,8 +60,8 @@ fn sort(row: &[Literal], result: u8, descending: bool) -> Vec<Literal> {
     indices.into_iter().map(|i| if result == 0 { row[i] } else { int(i) }).collect()
 }
 
-fn position(row: &[Literal], value: Literal, right: bool) -> Literal {
-    let before = |&&x: &&Literal| match order(x, value) {
+fn position(row: &[Element], value: Element, right: bool) -> Element {
+    let before = |&&x: &&Element| match order(x, value) {
         Ordering::Less => true,
         Ordering::Equal => right,
         Ordering::Greater => false,
@@ -70,7 +69,7 @@ fn position(row: &[Literal], value: Literal, right: bool) -> Literal {
     int(row.iter().filter(before).count())
 }
 
-fn running(node: &Node, row: Vec<Literal>, result: u8, reverse: bool) -> Vec<Literal> {
+fn running(node: &Node, row: Vec<Element>, result: u8, reverse: bool) -> Vec<Element> {
     let at = |i: usize| if reverse { row.len() - 1 - i } else { i };
     let mut out = row.clone();
     let mut best = if row.is_empty() { 0 } else { at(0) };
@@ -83,7 +82,7 @@ fn running(node: &Node, row: Vec<Literal>, result: u8, reverse: bool) -> Vec<Lit
                     OpCode::CumMax => ahead != Ordering::Less,
                     _ => ahead != Ordering::Greater,
                 };
-                let nan = |l: Literal| l.dtype.is_float() && l.as_f64().is_nan();
+                let nan = |l: Element| l.dtype.is_float() && l.as_f64().is_nan();
                 if nan(x) || (wins && !nan(row[best])) {
                     best = i;
                 }
@@ -96,7 +95,7 @@ fn running(node: &Node, row: Vec<Literal>, result: u8, reverse: bool) -> Vec<Lit
     out
 }
 
-fn combine(code: OpCode, sum: Literal, x: Literal) -> Literal {
+fn combine(code: OpCode, sum: Element, x: Element) -> Element {
     let apply = |code: OpCode| scalar::apply(&code.into(), x.dtype, &[sum, x]);
     match code {
         OpCode::CumSum => apply(OpCode::Add),
@@ -106,7 +105,7 @@ fn combine(code: OpCode, sum: Literal, x: Literal) -> Literal {
             let (low, high) = if a < b { (a, b) } else { (b, a) };
             let value =
                 if low == high { high + 2f64.ln() } else { high + (low - high).exp().ln_1p() };
-            Literal::from_f64(x.dtype, value)
+            Literal::from_f64(x.dtype, value).into()
         }
     }
 }

@@ -1,45 +1,61 @@
 //! What each elementwise op does to numbers, edge cases included.
 //!
-//! Dtypes: half floats are computed in f32 and rounded to nearest; integers are computed in 64 bits
-//! and wrap; bool is an integer that is 0 or 1.
+//! Dtypes: half floats are computed in f32 and rounded to nearest; integers are computed in 128
+//! bits and wrap; bool is an integer that is 0 or 1; functions of complex numbers are
+//! [`crate::complex`]'s.
 
+use super::Element;
+use crate::complex::{self, Part};
 use crate::{DType, Literal, Op, OpCode};
+use num_complex::Complex;
+use std::cmp::Ordering;
 
 /// The result, of dtype `dtype`, of an elementwise op on one element of each operand.
 ///
 /// Panics for ops of other classes and for operands that the op's shape rule refuses.
-pub fn apply(op: &Op, dtype: DType, args: &[Literal]) -> Literal {
-    let a = args[0];
-    let b = args.get(1).copied().unwrap_or(a);
+pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Element {
+    let a: Element = args[0].into();
+    let b: Element = args.get(1).copied().map_or(a, Into::into);
     let truth = |value: bool| Literal { dtype: DType::Bool, bits: value as u64 };
     match op.code {
-        OpCode::Where => return if a.bits != 0 { b } else { args[2] },
+        OpCode::Where => return if a.bits != 0 { b } else { args[2].into() },
         OpCode::Cast => return a.cast(dtype),
-        OpCode::IsNan => return truth(a.as_f64().is_nan()),
-        OpCode::IsInf => return truth(a.as_f64().is_infinite()),
-        OpCode::IsFinite => return truth(a.as_f64().is_finite()),
+        OpCode::IsNan => return truth(a.as_f64().is_nan()).into(),
+        OpCode::IsInf => return truth(a.as_f64().is_infinite()).into(),
+        OpCode::IsFinite => return truth(a.as_f64().is_finite()).into(),
+        OpCode::Signbit => return truth(a.as_f64().is_sign_negative()).into(),
+        OpCode::Nextafter => return next_after(*a, *b).into(),
+        OpCode::Complex => {
+            return Element::from_complex(dtype, Complex::new(a.as_f64(), b.as_f64()));
+        }
         _ => {}
     }
     if let Some(value) = compare(op.code, a, b) {
-        return truth(value);
+        return truth(value).into();
     }
     match a.dtype {
-        DType::F64 => Literal::from_f64(dtype, float64(op.code, a.as_f64(), b.as_f64())),
+        DType::C64 => complex_op::<f32>(op.code, a, b, dtype),
+        DType::C128 => complex_op::<f64>(op.code, a, b, dtype),
+        DType::F64 => Literal::from_f64(dtype, float64(op.code, a.as_f64(), b.as_f64())).into(),
         d if d.is_float() => {
             // Exact: every f32 and every half float is an f64.
             let (a, b) = (a.as_f64() as f32, b.as_f64() as f32);
-            Literal::from_f64(dtype, float32(op.code, a, b) as f64)
+            Literal::from_f64(dtype, float32(op.code, a, b) as f64).into()
         }
-        DType::Bool if op.code == OpCode::Not => truth(a.bits == 0),
-        _ => Literal::from_i64(dtype, integer(op.code, a.as_i64(), b.as_i64())),
+        DType::Bool if op.code == OpCode::Not => truth(a.bits == 0).into(),
+        d => {
+            let width = 8 * d.size() as i128;
+            Literal::from_int(dtype, integer(op.code, a.as_int(), b.as_int(), width)).into()
+        }
     }
 }
 
 /// NaN is unequal to everything and in no order.
-fn compare(code: OpCode, a: Literal, b: Literal) -> Option<bool> {
-    let order = match a.dtype.is_float() {
-        true => a.as_f64().partial_cmp(&b.as_f64()),
-        false => a.as_i64().partial_cmp(&b.as_i64()),
+fn compare(code: OpCode, a: Element, b: Element) -> Option<bool> {
+    let order = match a.dtype {
+        d if d.is_complex() => (a.complex() == b.complex()).then_some(Ordering::Equal),
+        d if d.is_float() => a.as_f64().partial_cmp(&b.as_f64()),
+        _ => a.as_int().partial_cmp(&b.as_int()),
     };
     Some(match code {
         OpCode::Eq => order.is_some_and(|o| o.is_eq()),
@@ -50,6 +66,49 @@ fn compare(code: OpCode, a: Literal, b: Literal) -> Option<bool> {
         OpCode::Ge => order.is_some_and(|o| o.is_ge()),
         _ => return None,
     })
+}
+
+/// Complex ops; products and sums are computed in the parts' own precision.
+fn complex_op<T: Part>(code: OpCode, a: Element, b: Element, dtype: DType) -> Element {
+    let (narrow_a, narrow_b) = (T::narrow(a.complex()), T::narrow(b.complex()));
+    let (a, b) = (a.complex(), b.complex());
+    let real = |value: f64| Literal::from_f64(dtype, value).into();
+    let value = match code {
+        OpCode::Real => return real(a.re),
+        OpCode::Imag => return real(a.im),
+        OpCode::Abs => return real(complex::abs(a)),
+        OpCode::Conj => a.conj(),
+        OpCode::Neg => -a,
+        OpCode::Add => T::widen(T::add(narrow_a, narrow_b)),
+        OpCode::Sub => T::widen(T::sub(narrow_a, narrow_b)),
+        OpCode::Mul => T::widen(T::mul(narrow_a, narrow_b)),
+        OpCode::Div => complex::div(a, b),
+        OpCode::Pow => complex::pow(a, b),
+        code => match complex::function(code) {
+            Some(f) => f(a),
+            None => unreachable!("{code:?} does not compute complex numbers elementwise"),
+        },
+    };
+    Element::from_complex(dtype, value)
+}
+
+/// The next value of the dtype after `a` in the direction of `b`.
+fn next_after(a: Literal, b: Literal) -> Literal {
+    let (x, y, dtype) = (a.as_f64(), b.as_f64(), a.dtype);
+    if x.is_nan() || y.is_nan() {
+        return Literal::from_f64(dtype, f64::NAN);
+    }
+    if x == y {
+        return b;
+    }
+    let bits = match x {
+        // The smallest number of that sign.
+        0.0 => 1 | if y < 0.0 { 1 << (8 * dtype.size() - 1) } else { 0 },
+        // Bits of one sign are in the order of the magnitudes.
+        _ if (y > x) == (x > 0.0) => a.bits + 1,
+        _ => a.bits - 1,
+    };
+    Literal { dtype, bits }
 }
 
 /// One function per width: the same formulas, each computed in its own precision.
@@ -132,6 +191,8 @@ macro_rules! float_arithmetic {
                     }
                 }
                 OpCode::Atan2 => a.atan2(b),
+                OpCode::Hypot => complex::hypot(a as f64, b as f64) as $float,
+                OpCode::Copysign => a.copysign(b),
                 _ => unreachable!("{code:?} does not compute floats elementwise"),
             }
         }
@@ -141,25 +202,22 @@ macro_rules! float_arithmetic {
 float_arithmetic!(float32, f32, libm::erff, divmod32);
 float_arithmetic!(float64, f64, libm::erf, divmod64);
 
-/// In 64 bits; the caller wraps to the dtype.
-fn integer(code: OpCode, a: i64, b: i64) -> i64 {
+/// In 128 bits; the caller wraps to the dtype, `width` bits wide. Shifts by `width` or more, or by
+/// a negative number, shift everything out.
+fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
     match code {
-        OpCode::Neg => a.wrapping_neg(),
-        OpCode::Abs => a.wrapping_abs(),
+        OpCode::Neg => -a,
+        OpCode::Abs => a.abs(),
         OpCode::Sign => a.signum(),
         OpCode::Floor | OpCode::Ceil | OpCode::Round | OpCode::Trunc => a,
         OpCode::Not => !a,
-        OpCode::Add => a.wrapping_add(b),
-        OpCode::Sub => a.wrapping_sub(b),
+        OpCode::Add => a + b,
+        OpCode::Sub => a - b,
         OpCode::Mul => a.wrapping_mul(b),
-        OpCode::FloorDivide if b == 0 => 0,
-        OpCode::FloorDivide => {
-            let toward_zero = a.wrapping_div(b);
-            toward_zero - (a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)) as i64
-        }
-        OpCode::Remainder if b == 0 => 0,
+        OpCode::FloorDivide | OpCode::Remainder if b == 0 => 0,
+        OpCode::FloorDivide => a / b - (a % b != 0 && (a < 0) != (b < 0)) as i128,
         OpCode::Remainder => {
-            let rest = a.wrapping_rem(b);
+            let rest = a % b;
             if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
         }
         OpCode::Pow => power(a, b),
@@ -168,12 +226,20 @@ fn integer(code: OpCode, a: i64, b: i64) -> i64 {
         OpCode::And => a & b,
         OpCode::Or => a | b,
         OpCode::Xor => a ^ b,
+        OpCode::ShiftLeft => {
+            if (0..width).contains(&b) {
+                a << b
+            } else {
+                0
+            }
+        }
+        OpCode::ShiftRight => a >> if (0..width).contains(&b) { b } else { width },
         _ => unreachable!("{code:?} does not compute integers elementwise"),
     }
 }
 
 /// Wraps; a negative exponent gives what is left of `1 / base^n` rounded toward zero.
-fn power(base: i64, exponent: i64) -> i64 {
+fn power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match (base, exponent & 1) {
             (1, _) | (-1, 0) => 1,
@@ -181,7 +247,7 @@ fn power(base: i64, exponent: i64) -> i64 {
             _ => 0,
         };
     }
-    let (mut result, mut square, mut rest) = (1i64, base, exponent);
+    let (mut result, mut square, mut rest) = (1i128, base, exponent);
     while rest > 0 {
         if rest & 1 == 1 {
             result = result.wrapping_mul(square);

@@ -2,18 +2,18 @@
 //! maps, so that the two can be tested against each other.
 
 use super::array::flat;
-use super::{Array, indices, scalar};
+use super::{Array, Element, indices, scalar};
 use crate::ops::Attrs;
 use crate::{DType, Error, Literal, Node, Op, OpCode, Result, Shape};
 
 /// Elements combined by a binary op, half floats in f32; `empty` if there are none.
-fn fold(code: OpCode, dtype: DType, elements: &[Literal], empty: f64) -> Literal {
+fn fold(code: OpCode, dtype: DType, elements: &[Element], empty: f64) -> Element {
     let (op, wide) = (Op::from(code), dtype.widened());
     let combined = elements
         .iter()
         .map(|e| e.cast(wide))
         .reduce(|a, b| scalar::apply(&op, wide, &[a, b]))
-        .unwrap_or_else(|| Literal::from_f64(wide, empty));
+        .unwrap_or_else(|| Literal::from_f64(wide, empty).into());
     combined.cast(dtype)
 }
 
@@ -43,14 +43,14 @@ pub(super) fn reduce(node: &Node, x: &Array) -> Array {
 }
 
 /// Position of the first element that beats all others; the first NaN beats everything.
-fn first_extremum(group: &[Literal], beats: OpCode) -> Literal {
-    let nan = |e: &Literal| e.dtype.is_float() && e.as_f64().is_nan();
+fn first_extremum(group: &[Element], beats: OpCode) -> Element {
+    let nan = |e: &Element| e.is_nan();
     let op = Op::from(beats);
-    let better = |a: Literal, b: Literal| scalar::apply(&op, DType::Bool, &[a, b]).bits != 0;
+    let better = |a: Element, b: Element| scalar::apply(&op, DType::Bool, &[a, b]).bits != 0;
     let best = group.iter().position(nan).unwrap_or_else(|| {
         (0..group.len()).fold(0, |best, i| if better(group[i], group[best]) { i } else { best })
     });
-    Literal::from_i64(DType::I64, best as i64)
+    Literal::from_i64(DType::I64, best as i64).into()
 }
 
 pub(super) fn matmul(node: &Node, a: &Array, b: &Array) -> Array {
@@ -65,7 +65,7 @@ pub(super) fn matmul(node: &Node, a: &Array, b: &Array) -> Array {
             // Batch axes broadcast; the last two are addressed in full.
             x.broadcast_at(&[batch, &last].concat()).cast(wide)
         };
-        let products: Vec<Literal> = (0..shared)
+        let products: Vec<Element> = (0..shared)
             .map(|k| scalar::apply(&mul, wide, &[element(a, [row, k]), element(b, [k, column])]))
             .collect();
         fold(OpCode::Add, wide, &products, 0.0).cast(dtype)
@@ -144,8 +144,9 @@ pub(super) fn combine(node: &Node, operands: &[&Array]) -> Array {
 }
 
 /// An index counted from the end when negative.
-fn resolve(op: &'static str, index: Literal, axis: usize, size: usize) -> Result<usize> {
-    let index = index.as_i64();
+fn resolve(op: &'static str, index: Element, axis: usize, size: usize) -> Result<usize> {
+    // An index beyond i64 is beyond every axis.
+    let index = index.as_int().min(i64::MAX.into()) as i64;
     let resolved = if index < 0 { index + size as i64 } else { index };
     match usize::try_from(resolved) {
         Ok(i) if i < size => Ok(i),

@@ -124,6 +124,73 @@ fn indices_count_from_the_end_and_may_not_leave_the_axis() {
     check(scatter, &[vector(DType::I64, &[1.0, -1.0, 0.0]), x], &[30.0, 30.0]);
 }
 
+#[test]
+fn wide_unsigned_integers_and_shifts_keep_every_bit() {
+    let number =
+        |dtype, v: i128| Array::splat(TensorSpec::new([], dtype), Literal::from_int(dtype, v));
+    let apply = |code: OpCode, dtype, a, b| {
+        let mut builder = GraphBuilder::default();
+        let spec = TensorSpec::new([], dtype);
+        let inputs = [builder.input(spec.clone()), builder.input(spec)];
+        let out = builder.op(code, &inputs).unwrap();
+        let operands = [number(dtype, a), number(dtype, b)];
+        evaluate(&builder.finish([out]), &operands).unwrap()[0].get(0).as_int()
+    };
+    let max = u64::MAX.into();
+    assert_eq!(apply(OpCode::Add, DType::U64, max, 2), 1);
+    assert_eq!(apply(OpCode::FloorDivide, DType::U64, max, 2), max / 2);
+    assert_eq!(apply(OpCode::Maximum, DType::U64, max, 2), max);
+    assert_eq!(apply(OpCode::Lt, DType::U64, max, 2), 0);
+    assert_eq!(apply(OpCode::Pow, DType::U16, 3, 11), 3i128.pow(11) % 65536);
+    assert_eq!(apply(OpCode::ShiftLeft, DType::U64, 3, 63), 1 << 63);
+    assert_eq!(apply(OpCode::ShiftLeft, DType::I8, 1, 7), -128);
+    assert_eq!(apply(OpCode::ShiftLeft, DType::I8, 1, 8), 0);
+    assert_eq!(apply(OpCode::ShiftRight, DType::I8, -128, 100), -1);
+    assert_eq!(apply(OpCode::ShiftRight, DType::U64, max, 60), 15);
+    assert_eq!(apply(OpCode::ShiftRight, DType::I32, -5, 1), -3);
+    assert_eq!(apply(OpCode::ShiftRight, DType::I32, 5, -1), 0);
+}
+
+#[test]
+fn the_next_value_is_one_bit_away() {
+    let next = |dtype, a: f64, b: f64| {
+        let pair = [vector(dtype, &[a]), vector(dtype, &[b])];
+        run(OpCode::Nextafter, &pair).unwrap()[0]
+    };
+    assert_eq!(next(DType::F64, 1.0, 2.0), 1.0 + f64::EPSILON);
+    assert_eq!(next(DType::F32, 1.0, 0.0), 1.0 - f32::EPSILON as f64 / 2.0);
+    assert_eq!(next(DType::F16, 65504.0, INFINITY), INFINITY);
+    assert_eq!(next(DType::BF16, -1.0, -INFINITY), -1.0078125);
+    assert_eq!(next(DType::F64, 0.0, -1.0), -5e-324);
+    assert_eq!(next(DType::F64, -0.0, 1.0), 5e-324);
+    assert_eq!(next(DType::F64, 5e-324, -1.0), 0.0);
+    assert!(next(DType::F32, NAN, 1.0).is_nan());
+}
+
+#[test]
+fn complex_numbers_are_added_multiplied_and_compared() {
+    let mut b = GraphBuilder::default();
+    let part = TensorSpec::new([2], DType::F32);
+    let (re, im) = (b.input(part.clone()), b.input(part));
+    let z = b.complex(re, im).unwrap();
+    let axes = AxisSet::all(1);
+    let (sum, square) = (b.sum(z, axes, false).unwrap(), b.mul(z, z).unwrap());
+    let product = b.reduce(OpCode::ReduceProd, z, axes, false).unwrap();
+    let (size, same) = (b.abs(z).unwrap(), b.eq(z, square).unwrap());
+    assert!(b.lt(z, z).is_err() && b.max(z, axes, false).is_err());
+    assert!(b.cast(z, DType::F32).is_err());
+    let truth = b.cast(z, DType::Bool).unwrap();
+    let graph = b.finish([sum, square, product, size, same, truth]);
+    let parts = [vector(F32, &[3.0, 0.0]), vector(F32, &[4.0, 2.0])];
+    let found = evaluate(&graph, &parts).unwrap();
+    let complex = |a: &Array, i: usize| (a.get(i).complex().re, a.get(i).complex().im);
+    assert_eq!(complex(&found[0], 0), (3.0, 6.0));
+    assert_eq!([complex(&found[1], 0), complex(&found[1], 1)], [(-7.0, 24.0), (-4.0, 0.0)]);
+    assert_eq!(complex(&found[2], 0), (-8.0, 6.0));
+    assert_eq!(found[3].to_f64(), [5.0, 2.0]);
+    assert_eq!((found[4].to_f64(), found[5].to_f64()), (vec![0.0, 0.0], vec![1.0, 1.0]));
+}
+
 /// Computes a node by its loop nest: operands read where the index maps say, folded over the
 /// reduced dimensions.
 fn by_index_maps(graph: &Graph, operands: &[Array]) -> Vec<f64> {
@@ -142,7 +209,7 @@ fn by_index_maps(graph: &Graph, operands: &[Array]) -> Vec<f64> {
             let along = strides.iter().zip(&index).map(|(s, &i)| s * i as isize);
             x.get((offset + along.sum::<isize>()) as usize)
         });
-        let values: Vec<Literal> = values.collect();
+        let values: Vec<Element> = values.collect();
         let value = match node.op.class() {
             Class::Elementwise => scalar::apply(&node.op, node.spec.dtype, &values).as_f64(),
             _ => values.iter().map(|v| v.as_f64()).product(),

@@ -113,6 +113,8 @@ conversion!(RoundBf16: f32 => f32, |x| bf16_to_f32(f32_to_bf16(x)));
 conversion!(OddF64: f64 => f32, to_odd);
 conversion!(OddI64: i64 => f32, |x| to_odd(x as f64));
 conversion!(OddI32: i32 => f32, |x| to_odd(x as f64));
+conversion!(OddU64: u64 => f32, |x| to_odd(x as f64));
+conversion!(OddU32: u32 => f32, |x| to_odd(x as f64));
 conversion!(DownF16: f32 => f32, |x: f32| f16_to_f32(f32_to_f16_down(x)));
 conversion!(DownBf16: f32 => f32, |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000));
 
@@ -158,19 +160,14 @@ pub(crate) fn round_half_down(dtype: DType, isa: Isa) -> BlockFn {
 struct As<B>(PhantomData<B>);
 struct ToBool;
 macro_rules! casts {
-    ($a:ty => $($b:ty)*) => { $(
-        impl Convert<$a> for As<$b> {
+    ($($a:ty => $($b:ty)*;)*) => { $(
+        $(impl Convert<$a> for As<$b> {
             type Out = $b;
             #[inline(always)]
             fn convert(x: $a) -> $b {
                 x as $b
             }
-        }
-    )* };
-}
-macro_rules! all_casts {
-    ($($a:ty)*) => { $(
-        casts!($a => u8 i8 i16 i32 i64 f32 f64);
+        })*
         impl Convert<$a> for ToBool {
             type Out = u8;
             #[inline(always)]
@@ -180,13 +177,50 @@ macro_rules! all_casts {
         }
     )* };
 }
-all_casts!(u8 i8 i16 i32 i64 f32 f64);
+// From an integer, the result's bits do not depend on the sign of an integer it becomes.
+casts! {
+    u8 => u8 u16 u32 u64 f32 f64;
+    u16 => u8 u16 u32 u64 f32 f64;
+    u32 => u8 u16 u32 u64 f32 f64;
+    u64 => u8 u16 u32 u64 f32 f64;
+    i8 => u8 u16 u32 u64 f32 f64;
+    i16 => u8 u16 u32 u64 f32 f64;
+    i32 => u8 u16 u32 u64 f32 f64;
+    i64 => u8 u16 u32 u64 f32 f64;
+    f32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    f64 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+}
 
-fn cast_from<A>(to: DType, isa: Isa) -> BlockFn
+fn from_integer<A>(to: DType, isa: Isa) -> BlockFn
 where
     A: Copy,
     ToBool: Convert<A>,
     As<u8>: Convert<A>,
+    As<u16>: Convert<A>,
+    As<u32>: Convert<A>,
+    As<u64>: Convert<A>,
+    As<f32>: Convert<A>,
+    As<f64>: Convert<A>,
+{
+    match to {
+        DType::Bool => select::<Each<ToBool, A>>(isa),
+        DType::U8 | DType::I8 => select::<Each<As<u8>, A>>(isa),
+        DType::U16 | DType::I16 => select::<Each<As<u16>, A>>(isa),
+        DType::U32 | DType::I32 => select::<Each<As<u32>, A>>(isa),
+        DType::U64 | DType::I64 => select::<Each<As<u64>, A>>(isa),
+        DType::F64 => select::<Each<As<f64>, A>>(isa),
+        _ => select::<Each<As<f32>, A>>(isa),
+    }
+}
+
+fn from_float<A>(to: DType, isa: Isa) -> BlockFn
+where
+    A: Copy,
+    ToBool: Convert<A>,
+    As<u8>: Convert<A>,
+    As<u16>: Convert<A>,
+    As<u32>: Convert<A>,
+    As<u64>: Convert<A>,
     As<i8>: Convert<A>,
     As<i16>: Convert<A>,
     As<i32>: Convert<A>,
@@ -197,31 +231,43 @@ where
     match to {
         DType::Bool => select::<Each<ToBool, A>>(isa),
         DType::U8 => select::<Each<As<u8>, A>>(isa),
+        DType::U16 => select::<Each<As<u16>, A>>(isa),
+        DType::U32 => select::<Each<As<u32>, A>>(isa),
+        DType::U64 => select::<Each<As<u64>, A>>(isa),
         DType::I8 => select::<Each<As<i8>, A>>(isa),
         DType::I16 => select::<Each<As<i16>, A>>(isa),
         DType::I32 => select::<Each<As<i32>, A>>(isa),
         DType::I64 => select::<Each<As<i64>, A>>(isa),
         DType::F64 => select::<Each<As<f64>, A>>(isa),
-        DType::F32 | DType::F16 | DType::BF16 => select::<Each<As<f32>, A>>(isa),
+        _ => select::<Each<As<f32>, A>>(isa),
     }
 }
 
-/// Conversion between compute types. To a half, the result still needs [`round_half`].
+/// Conversion between compute types. To a half, the result still needs [`round_half`]; to a complex
+/// dtype, a real number is converted to its parts' dtype before.
 pub(crate) fn cast(from: DType, to: DType, isa: Isa) -> BlockFn {
+    if from.is_complex() || to.is_complex() {
+        return super::complex::cast(from, to);
+    }
     match (from, is_half(to)) {
         (DType::F64, true) => return select::<Each<OddF64, f64>>(isa),
         (DType::I64, true) => return select::<Each<OddI64, i64>>(isa),
+        (DType::U64, true) => return select::<Each<OddU64, u64>>(isa),
         (DType::I32, true) => return select::<Each<OddI32, i32>>(isa),
+        (DType::U32, true) => return select::<Each<OddU32, u32>>(isa),
         _ => {}
     }
     match compute(from) {
-        DType::Bool | DType::U8 => cast_from::<u8>(to, isa),
-        DType::I8 => cast_from::<i8>(to, isa),
-        DType::I16 => cast_from::<i16>(to, isa),
-        DType::I32 => cast_from::<i32>(to, isa),
-        DType::I64 => cast_from::<i64>(to, isa),
-        DType::F64 => cast_from::<f64>(to, isa),
-        _ => cast_from::<f32>(to, isa),
+        DType::Bool | DType::U8 => from_integer::<u8>(to, isa),
+        DType::U16 => from_integer::<u16>(to, isa),
+        DType::U32 => from_integer::<u32>(to, isa),
+        DType::U64 => from_integer::<u64>(to, isa),
+        DType::I8 => from_integer::<i8>(to, isa),
+        DType::I16 => from_integer::<i16>(to, isa),
+        DType::I32 => from_integer::<i32>(to, isa),
+        DType::I64 => from_integer::<i64>(to, isa),
+        DType::F64 => from_float::<f64>(to, isa),
+        _ => from_float::<f32>(to, isa),
     }
 }
 

@@ -298,14 +298,15 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Calls `$f::<T>` for the unsigned integer of that many bytes.
+/// Calls `$f::<T>` for a type of that many bytes.
 macro_rules! by_size {
     ($size:expr, $f:ident($($arg:expr),*)) => {
         match $size {
             1 => $f::<u8>($($arg),*),
             2 => $f::<u16>($($arg),*),
             4 => $f::<u32>($($arg),*),
-            _ => $f::<u64>($($arg),*),
+            8 => $f::<u64>($($arg),*),
+            _ => $f::<[u64; 2]>($($arg),*),
         }
     };
 }

@@ -6,10 +6,12 @@
 //! lanes are combined in halves. Blocks are combined pairwise by a [`Cascade`]. Cutting the
 //! sequence at a power of two of blocks leaves the tree as it is.
 
+use super::complex;
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Add, And, Binary, Maximum, Minimum, Mul, Or, slice, slice_mut};
 use crate::ir::ReduceOp;
 use girih_ir::DType;
+use num_complex::Complex;
 use std::marker::PhantomData;
 
 /// Lanes of a block's fold: enough for two vectors of f32 to be added to independently.
@@ -37,15 +39,27 @@ macro_rules! monoid {
     })*)* };
 }
 monoid! {
-    Add: u8 0, i8 0, i16 0, i32 0, i64 0, f32 0.0, f64 0.0;
-    Mul: u8 1, i8 1, i16 1, i32 1, i64 1, f32 1.0, f64 1.0;
-    Maximum: u8 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN,
+    Add: u8 0, u16 0, u32 0, u64 0, f32 0.0, f64 0.0;
+    Mul: u8 1, u16 1, u32 1, u64 1, f32 1.0, f64 1.0;
+    Maximum: u8 0, u16 0, u32 0, u64 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN,
         f32 f32::NEG_INFINITY, f64 f64::NEG_INFINITY;
-    Minimum: u8 u8::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX,
+    Minimum: u8 u8::MAX, u16 u16::MAX, u32 u32::MAX, u64 u64::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX,
         f32 f32::INFINITY, f64 f64::INFINITY;
     Or: u8 0;
     And: u8 1;
 }
+
+macro_rules! complex_monoid {
+    ($($t:ident)*) => { $(
+        impl Monoid<Complex<$t>> for complex::Add {
+            const IDENTITY: Complex<$t> = Complex::new(0.0, 0.0);
+        }
+        impl Monoid<Complex<$t>> for complex::Prod {
+            const IDENTITY: Complex<$t> = Complex::new(1.0, 0.0);
+        }
+    )* };
+}
+complex_monoid!(f32 f64);
 
 /// One row of at most a block, by lanes.
 #[inline(always)]
@@ -121,24 +135,38 @@ fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
 
 /// The loops of a reduction (not an arg reduction) on a compute type.
 pub(crate) fn fold(op: ReduceOp, dtype: DType, isa: Isa) -> Fold {
-    macro_rules! typed {
+    macro_rules! wrapping {
         ($m:ident) => {
             match dtype {
-                DType::Bool | DType::U8 => fold_of::<$m, u8>(isa),
+                DType::Bool | DType::U8 | DType::I8 => fold_of::<$m, u8>(isa),
+                DType::U16 | DType::I16 => fold_of::<$m, u16>(isa),
+                DType::U32 | DType::I32 => fold_of::<$m, u32>(isa),
+                DType::U64 | DType::I64 => fold_of::<$m, u64>(isa),
+                DType::F64 => fold_of::<$m, f64>(isa),
+                _ => fold_of::<$m, f32>(isa),
+            }
+        };
+    }
+    macro_rules! ordered {
+        ($m:ident) => {
+            match dtype {
                 DType::I8 => fold_of::<$m, i8>(isa),
                 DType::I16 => fold_of::<$m, i16>(isa),
                 DType::I32 => fold_of::<$m, i32>(isa),
                 DType::I64 => fold_of::<$m, i64>(isa),
-                DType::F64 => fold_of::<$m, f64>(isa),
-                DType::F32 | DType::F16 | DType::BF16 => fold_of::<$m, f32>(isa),
+                _ => wrapping!($m),
             }
         };
     }
     match op {
-        ReduceOp::Sum => typed!(Add),
-        ReduceOp::Prod => typed!(Mul),
-        ReduceOp::Max => typed!(Maximum),
-        ReduceOp::Min => typed!(Minimum),
+        ReduceOp::Sum if dtype == DType::C64 => fold_of::<complex::Add, Complex<f32>>(isa),
+        ReduceOp::Sum if dtype == DType::C128 => fold_of::<complex::Add, Complex<f64>>(isa),
+        ReduceOp::Prod if dtype == DType::C64 => fold_of::<complex::Prod, Complex<f32>>(isa),
+        ReduceOp::Prod if dtype == DType::C128 => fold_of::<complex::Prod, Complex<f64>>(isa),
+        ReduceOp::Sum => wrapping!(Add),
+        ReduceOp::Prod => wrapping!(Mul),
+        ReduceOp::Max => ordered!(Maximum),
+        ReduceOp::Min => ordered!(Minimum),
         ReduceOp::Any => fold_of::<Or, u8>(isa),
         ReduceOp::All => fold_of::<And, u8>(isa),
         ReduceOp::ArgMax | ReduceOp::ArgMin => unreachable!("arg reductions have their own loops"),
@@ -268,7 +296,7 @@ macro_rules! better {
         }
     )* };
 }
-better!(u8 i8 i16 i32 i64 f32 f64);
+better!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 /// # Safety
 /// `x` is valid for `n` elements; the state was only used with this type.
@@ -329,7 +357,11 @@ pub(crate) fn arg_fold(op: ReduceOp, dtype: DType) -> ArgFold {
         DType::I16 => typed!(i16),
         DType::I32 => typed!(i32),
         DType::I64 => typed!(i64),
+        DType::U16 => typed!(u16),
+        DType::U32 => typed!(u32),
+        DType::U64 => typed!(u64),
         DType::F64 => typed!(f64),
         DType::F32 | DType::F16 | DType::BF16 => typed!(f32),
+        DType::C64 | DType::C128 => unreachable!("complex numbers are in no order"),
     }
 }

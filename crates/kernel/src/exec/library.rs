@@ -5,6 +5,7 @@ use crate::ir::{Item, Kernel, Routine};
 use crate::library::{self, Args, Data, DataMut};
 use girih_ir::DType;
 use half::{bf16, f16};
+use num_complex::{Complex32, Complex64};
 
 /// A routine made ready.
 pub(super) struct Library {
@@ -95,6 +96,9 @@ macro_rules! typed {
 
 typed! {
     U8 u8: DType::Bool, DType::U8;
+    U16 u16: DType::U16;
+    U32 u32: DType::U32;
+    U64 u64: DType::U64;
     I8 i8: DType::I8;
     I16 i16: DType::I16;
     I32 i32: DType::I32;
@@ -103,4 +107,6 @@ typed! {
     BF16 bf16: DType::BF16;
     F32 f32: DType::F32;
     F64 f64: DType::F64;
+    C64 Complex32: DType::C64;
+    C128 Complex64: DType::C128;
 }

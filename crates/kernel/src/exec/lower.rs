@@ -158,9 +158,15 @@ impl<'a> Lower<'a> {
         if from == to || from.is_float() && compute(from) == DType::F32 && to == DType::F32 {
             return reg;
         }
+        let part = to.real();
+        if to.is_complex() && !from.is_complex() && compute(from) != part {
+            let real = self.convert(reg, from, part);
+            return self.convert(real, part, to);
+        }
         if compute(from) == DType::F32 && is_half(to) {
             return self.rounded(reg, to);
         }
+        let from = if to.is_complex() { compute(from) } else { from };
         let out = self.call(cast(from, to, self.isa), compute(to).size(), &[reg]);
         self.rounded(out, to)
     }
@@ -170,20 +176,17 @@ impl<'a> Lower<'a> {
             DType::F16 | DType::BF16 => (4, (l.as_f64() as f32).to_bits() as u64),
             d => (d.size(), l.bits),
         };
-        let word = match size {
-            1 => bits & 0xff,
-            2 => bits & 0xffff,
-            4 => bits & 0xffff_ffff,
-            _ => bits,
-        };
-        let repeated = match size {
-            1 => word * 0x0101_0101_0101_0101,
-            2 => word * 0x0001_0001_0001_0001,
-            4 => word << 32 | word,
-            _ => word,
-        };
         let start = self.consts.len();
-        self.consts.resize(start + BLOCK * size / 8, repeated);
+        match size {
+            // The real part; the imaginary part is 0.
+            16 => self.consts.extend([bits, 0].repeat(BLOCK)),
+            _ => {
+                // 8, 4, 2 or 1 in a word, by a product without carries.
+                let ones = [u64::MAX / 0xff, u64::MAX / 0xffff, u64::MAX / 0xffff_ffff, 1];
+                let word = bits.wrapping_mul(ones[size.trailing_zeros() as usize]);
+                self.consts.resize(start + BLOCK * size / 8, word);
+            }
+        }
         self.reg(size, Some(Place::Const(start as u32)), true)
     }
 
@@ -335,7 +338,7 @@ impl<'a> Lower<'a> {
             last[r as usize] = usize::MAX;
         }
         let mut bytes = 0;
-        let mut free: [Vec<u32>; 9] = Default::default();
+        let mut free: [Vec<u32>; 17] = Default::default();
         let mut fresh = |size: u8| {
             let at = bytes as u32;
             bytes += BLOCK * size as usize;

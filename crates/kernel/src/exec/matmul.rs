@@ -8,9 +8,11 @@ use super::lower::{Lower, Order, walk};
 use super::map::parallel_order;
 use super::ops::{slice, slice_mut};
 use super::walk::Walk;
-use super::{BLOCK, Bindings, ExecError, Scratch, chunk_points};
+use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_points};
 use crate::ir::{Access, Kernel};
 use girih_ir::DType;
+use girih_ir::complex::Part;
+use num_complex::Complex;
 use std::marker::PhantomData;
 
 /// One operand: where it starts at a point, and its step along the reduced dimension.
@@ -86,7 +88,7 @@ impl Matmul {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.points));
-        let core_bytes = BLOCK * 8;
+        let core_bytes = BLOCK * MAX_SIZE;
         let bytes = core_bytes + self.body.slot_bytes;
         let (mem, regs) = scratch.reserve(bytes, self.body.places.len());
         // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
@@ -134,7 +136,7 @@ impl Matmul {
     /// The products at the points `[p, p + n)`, row segment by row segment.
     ///
     /// # Safety
-    /// `out` is valid for `n` elements of eight bytes; the points lie in the space; bindings as
+    /// `out` is valid for `n` elements of any dtype; the points lie in the space; bindings as
     /// for the kernel.
     unsafe fn product(&self, p: usize, n: usize, out: *mut u8, bindings: &Bindings<'_>) {
         let mut done = 0;
@@ -177,12 +179,18 @@ macro_rules! factor {
 }
 factor! {
     u8 a b c => c.wrapping_add(a.wrapping_mul(b));
-    i8 a b c => c.wrapping_add(a.wrapping_mul(b));
-    i16 a b c => c.wrapping_add(a.wrapping_mul(b));
-    i32 a b c => c.wrapping_add(a.wrapping_mul(b));
-    i64 a b c => c.wrapping_add(a.wrapping_mul(b));
+    u16 a b c => c.wrapping_add(a.wrapping_mul(b));
+    u32 a b c => c.wrapping_add(a.wrapping_mul(b));
+    u64 a b c => c.wrapping_add(a.wrapping_mul(b));
     f32 a b c => c + a * b;
     f64 a b c => c + a * b;
+}
+impl<T: Part> Factor<Complex<T>> for Plain {
+    type Acc = Complex<T>;
+    #[inline(always)]
+    fn mul_add(acc: Complex<T>, a: Complex<T>, b: Complex<T>) -> Complex<T> {
+        T::add(acc, T::mul(a, b))
+    }
 }
 impl Factor<u16> for F16 {
     type Acc = f32;
@@ -223,14 +231,15 @@ impl<S: Copy, F: Factor<S>> Loop for Axpy<F, S> {
 fn axpy(dtype: DType, isa: Isa) -> BlockFn {
     debug_assert!(compute(dtype) != DType::Bool, "matmul takes numbers");
     match dtype {
-        DType::Bool | DType::U8 => select::<Axpy<Plain, u8>>(isa),
-        DType::I8 => select::<Axpy<Plain, i8>>(isa),
-        DType::I16 => select::<Axpy<Plain, i16>>(isa),
-        DType::I32 => select::<Axpy<Plain, i32>>(isa),
-        DType::I64 => select::<Axpy<Plain, i64>>(isa),
+        DType::Bool | DType::U8 | DType::I8 => select::<Axpy<Plain, u8>>(isa),
+        DType::U16 | DType::I16 => select::<Axpy<Plain, u16>>(isa),
+        DType::U32 | DType::I32 => select::<Axpy<Plain, u32>>(isa),
+        DType::U64 | DType::I64 => select::<Axpy<Plain, u64>>(isa),
         DType::F16 => select::<Axpy<F16, u16>>(isa),
         DType::BF16 => select::<Axpy<Bf16, u16>>(isa),
         DType::F32 => select::<Axpy<Plain, f32>>(isa),
         DType::F64 => select::<Axpy<Plain, f64>>(isa),
+        DType::C64 => select::<Axpy<Plain, Complex<f32>>>(isa),
+        DType::C128 => select::<Axpy<Plain, Complex<f64>>>(isa),
     }
 }

@@ -11,10 +11,11 @@
 //! payload and sign of NaNs).
 //!
 //! Dtypes: halves are f32 within a block and rounded after every instruction; a bool is a byte 0
-//! or 1; integers wrap.
+//! or 1; integers wrap; a complex number is its real part, then its imaginary part.
 
 mod cast;
 mod code;
+mod complex;
 mod fold;
 mod isa;
 mod library;
@@ -33,6 +34,9 @@ use thiserror::Error;
 
 /// Points per block.
 pub const BLOCK: usize = 512;
+
+/// Bytes of the largest element.
+const MAX_SIZE: usize = 16;
 
 /// Time one chunk should take, in picoseconds: long against the cost of handing it to a thread.
 const CHUNK_PS: usize = 3_000_000;

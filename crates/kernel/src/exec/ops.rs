@@ -1,15 +1,17 @@
 //! Elementwise ops as block loops: what each op computes on one element, per compute type.
 //!
-//! Halves are not seen here: they come as f32, and the caller rounds. Bool is a byte 0 or 1.
+//! Halves are not seen here: they come as f32, and the caller rounds. Bool is a byte 0 or 1. Where
+//! signed and unsigned integers of a width have the same bits as results, one loop serves both.
+//! Complex numbers are [`super::complex`]'s.
 
-use super::cast::compute;
+use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};
 use super::isa::{BlockFn, Isa, Loop, select};
 use crate::math;
 use girih_ir::{DType, OpCode};
 use std::marker::PhantomData;
 
 /// An op of one operand.
-trait Unary<T> {
+pub(super) trait Unary<T> {
     type Out: Copy;
     fn eval(x: T) -> Self::Out;
     /// Elements for which `eval` gives no valid result, and how to get one.
@@ -23,7 +25,7 @@ pub(super) trait Binary<T> {
     fn eval(a: T, b: T) -> Self::Out;
 }
 
-struct Map1<O, T>(PhantomData<(O, T)>);
+pub(super) struct Map1<O, T>(PhantomData<(O, T)>);
 impl<T: Copy, O: Unary<T>> Loop for Map1<O, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize) {
@@ -36,7 +38,7 @@ impl<T: Copy, O: Unary<T>> Loop for Map1<O, T> {
     }
 }
 
-struct Map2<O, T>(PhantomData<(O, T)>);
+pub(super) struct Map2<O, T>(PhantomData<(O, T)>);
 impl<T: Copy, O: Binary<T>> Loop for Map2<O, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, a: *const u8, b: *const u8, _: *const u8, n: usize) {
@@ -102,10 +104,10 @@ macro_rules! predicates {
 }
 
 unary_ops! {
-    Neg { x: u8 i8 i16 i32 i64 => x.wrapping_neg(); x: f32 f64 => -x; }
-    Abs { x: u8 => x; x: i8 i16 i32 i64 => x.wrapping_abs(); x: f32 f64 => x.abs(); }
+    Neg { x: u8 u16 u32 u64 => x.wrapping_neg(); x: f32 f64 => -x; }
+    Abs { x: i8 i16 i32 i64 => x.wrapping_abs(); x: f32 f64 => x.abs(); }
     Sign {
-        x: u8 => (x != 0) as u8;
+        x: u8 u16 u32 u64 => (x != 0).into();
         x: i8 i16 i32 i64 => x.signum();
         x: f32 f64 => {
             let s = if x < 0.0 { -1.0 } else { 0.0 };
@@ -113,8 +115,8 @@ unary_ops! {
             if x.is_nan() { x } else { s }
         };
     }
-    Copy1 { x: u8 i8 i16 i32 i64 => x; }
-    Not { x: u8 i8 i16 i32 i64 => !x; }
+    Copy1 { x: u8 u16 u32 u64 => x; }
+    Not { x: u8 u16 u32 u64 => !x; }
     NotBool { x: u8 => x ^ 1; }
     Floor { x: f32 f64 => x.floor(); }
     Ceil { x: f32 f64 => x.ceil(); }
@@ -144,6 +146,7 @@ predicates! {
     IsNan: x => x.is_nan();
     IsInf: x => x.is_infinite();
     IsFinite: x => x.is_finite();
+    Signbit: x => x.is_sign_negative();
 }
 
 /// Circular functions: the fast reduction everywhere, then the few large arguments again.
@@ -178,9 +181,11 @@ circular! {
     Tan, math::tan_fast, math::tan, f64::tan;
 }
 
-/// Conjunction and disjunction of two floats' bits.
+/// Floats by their bits.
 trait BitPair {
+    /// Conjunction of two floats' bits.
     fn both(a: Self, b: Self) -> Self;
+    /// Disjunction of two floats' bits.
     fn either(a: Self, b: Self) -> Self;
 }
 macro_rules! bit_pair {
@@ -192,6 +197,26 @@ macro_rules! bit_pair {
     })* };
 }
 bit_pair!(f32 f64);
+
+/// Bits of an integer's type.
+#[inline(always)]
+fn bits<T>(_: T) -> u64 {
+    8 * size_of::<T>() as u64
+}
+
+/// The next float of the type, by its bits: those of one sign are in the order of the magnitudes.
+macro_rules! next_after {
+    ($t:ty, $a:ident, $b:ident) => {{
+        let up = ($b > $a) == ($a > 0.0);
+        let bits = $a.to_bits();
+        let bits = if up { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+        let zero: $t = 0.0;
+        let bits = if $a == 0.0 { zero.copysign($b).to_bits() | 1 } else { bits };
+        let next = <$t>::from_bits(bits);
+        let next = if $a == $b { $b } else { next };
+        if $a.is_nan() | $b.is_nan() { $a + $b } else { next }
+    }};
+}
 
 macro_rules! binary_ops {
     ($($name:ident -> $out:ident { $($a:ident, $b:ident: $($t:ident)* => $body:expr;)* })*) => { $(
@@ -206,12 +231,12 @@ macro_rules! binary_ops {
     (@out bool $t:ident) => { u8 };
 }
 binary_ops! {
-    Add -> same { a, b: u8 i8 i16 i32 i64 => a.wrapping_add(b); a, b: f32 f64 => a + b; }
-    Sub -> same { a, b: u8 i8 i16 i32 i64 => a.wrapping_sub(b); a, b: f32 f64 => a - b; }
-    Mul -> same { a, b: u8 i8 i16 i32 i64 => a.wrapping_mul(b); a, b: f32 f64 => a * b; }
+    Add -> same { a, b: u8 u16 u32 u64 => a.wrapping_add(b); a, b: f32 f64 => a + b; }
+    Sub -> same { a, b: u8 u16 u32 u64 => a.wrapping_sub(b); a, b: f32 f64 => a - b; }
+    Mul -> same { a, b: u8 u16 u32 u64 => a.wrapping_mul(b); a, b: f32 f64 => a * b; }
     Div -> same { a, b: f32 f64 => a / b; }
     FloorDivide -> same {
-        a, b: u8 => a.checked_div(b).unwrap_or(0);
+        a, b: u8 u16 u32 u64 => a.checked_div(b).unwrap_or(0);
         a, b: i8 i16 i32 i64 => {
             // The divisor 1 stands in for 0, whose quotient is 0.
             let d = if b == 0 { 1 } else { b };
@@ -230,7 +255,7 @@ binary_ops! {
         };
     }
     Remainder -> same {
-        a, b: u8 => a.checked_rem(b).unwrap_or(0);
+        a, b: u8 u16 u32 u64 => a.checked_rem(b).unwrap_or(0);
         a, b: i8 i16 i32 i64 => {
             let d = if b == 0 { 1 } else { b };
             let r = a.wrapping_rem(d);
@@ -243,7 +268,15 @@ binary_ops! {
         };
     }
     Pow -> same {
-        a, b: u8 => a.wrapping_pow(b as u32);
+        a, b: u8 u16 u32 u64 => {
+            let (mut base, mut e, mut r) = (a, b, 1);
+            while e != 0 {
+                r = if e & 1 == 1 { base.wrapping_mul(r) } else { r };
+                base = base.wrapping_mul(base);
+                e >>= 1;
+            }
+            r
+        };
         a, b: i8 i16 i32 i64 => {
             let (mut base, mut e, mut r) = (a, if b < 0 { 0 } else { b }, 1);
             while e != 0 {
@@ -259,7 +292,7 @@ binary_ops! {
         a, b: f64 => a.powf(b);
     }
     Maximum -> same {
-        a, b: u8 i8 i16 i32 i64 => if a > b { a } else { b };
+        a, b: u8 u16 u32 u64 i8 i16 i32 i64 => if a > b { a } else { b };
         a, b: f32 f64 => {
             // Equal values differ at most in the sign of zero; the conjunction of bits is +0.
             let equal = BitPair::both(a, b);
@@ -269,7 +302,7 @@ binary_ops! {
         };
     }
     Minimum -> same {
-        a, b: u8 i8 i16 i32 i64 => if a < b { a } else { b };
+        a, b: u8 u16 u32 u64 i8 i16 i32 i64 => if a < b { a } else { b };
         a, b: f32 f64 => {
             let equal = BitPair::either(a, b);
             let r = if a < b { a } else { b };
@@ -278,15 +311,39 @@ binary_ops! {
         };
     }
     Atan2 -> same { a, b: f32 => math::atan2(a, b); a, b: f64 => a.atan2(b); }
-    And -> same { a, b: u8 i8 i16 i32 i64 => a & b; }
-    Or -> same { a, b: u8 i8 i16 i32 i64 => a | b; }
-    Xor -> same { a, b: u8 i8 i16 i32 i64 => a ^ b; }
-    Eq -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a == b) as u8; }
-    Ne -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a != b) as u8; }
-    Lt -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a < b) as u8; }
-    Le -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a <= b) as u8; }
-    Gt -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a > b) as u8; }
-    Ge -> bool { a, b: u8 i8 i16 i32 i64 f32 f64 => (a >= b) as u8; }
+    Hypot -> same {
+        a, b: f32 => {
+            // Squares of f32 are exact in f64 and in its range.
+            let (x, y) = (a as f64, b as f64);
+            let r = (x * x + y * y).sqrt() as f32;
+            if a.is_infinite() | b.is_infinite() { f32::INFINITY } else { r }
+        };
+        a, b: f64 => girih_ir::complex::hypot(a, b);
+    }
+    Copysign -> same { a, b: f32 f64 => a.copysign(b); }
+    Nextafter -> same {
+        a, b: f32 => next_after!(f32, a, b);
+        a, b: f64 => next_after!(f64, a, b);
+    }
+    ShiftLeft -> same {
+        a, b: u8 u16 u32 u64 => if (b as u64) < bits(a) { a << b } else { 0 };
+    }
+    ShiftRight -> same {
+        a, b: u8 u16 u32 u64 => if (b as u64) < bits(a) { a >> b } else { 0 };
+        a, b: i8 i16 i32 i64 => {
+            // A negative shift is a large one.
+            a >> (b as u64).min(bits(a) - 1)
+        };
+    }
+    And -> same { a, b: u8 u16 u32 u64 => a & b; }
+    Or -> same { a, b: u8 u16 u32 u64 => a | b; }
+    Xor -> same { a, b: u8 u16 u32 u64 => a ^ b; }
+    Eq -> bool { a, b: u8 u16 u32 u64 f32 f64 => (a == b) as u8; }
+    Ne -> bool { a, b: u8 u16 u32 u64 f32 f64 => (a != b) as u8; }
+    Lt -> bool { a, b: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 => (a < b) as u8; }
+    Le -> bool { a, b: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 => (a <= b) as u8; }
+    Gt -> bool { a, b: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 => (a > b) as u8; }
+    Ge -> bool { a, b: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 => (a >= b) as u8; }
 }
 
 /// The loop of an elementwise op (not `Cast`) on operands of `dtype`; for `Where`, of the branches'
@@ -311,10 +368,21 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
             }
         };
     }
-    macro_rules! integers {
+    // Of integers whose sign does not matter.
+    macro_rules! bits {
         ($map:ident $op:ident) => {
             match dtype {
-                DType::U8 | DType::Bool => select::<$map<$op, u8>>(isa),
+                DType::Bool | DType::U8 | DType::I8 => select::<$map<$op, u8>>(isa),
+                DType::U16 | DType::I16 => select::<$map<$op, u16>>(isa),
+                DType::U32 | DType::I32 => select::<$map<$op, u32>>(isa),
+                DType::U64 | DType::I64 => select::<$map<$op, u64>>(isa),
+                _ => return None,
+            }
+        };
+    }
+    macro_rules! signed {
+        ($map:ident $op:ident) => {
+            match dtype {
                 DType::I8 => select::<$map<$op, i8>>(isa),
                 DType::I16 => select::<$map<$op, i16>>(isa),
                 DType::I32 => select::<$map<$op, i32>>(isa),
@@ -323,17 +391,32 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
             }
         };
     }
+    macro_rules! integers {
+        ($map:ident $op:ident) => {
+            if dtype.is_signed() { signed!($map $op) } else { bits!($map $op) }
+        };
+    }
     macro_rules! numbers {
         ($map:ident $op:ident) => {
             if dtype.is_float() { floats!($map $op) } else { integers!($map $op) }
         };
     }
+    macro_rules! wrapping {
+        ($map:ident $op:ident) => {
+            if dtype.is_float() { floats!($map $op) } else { bits!($map $op) }
+        };
+    }
+    if dtype.is_complex() {
+        return super::complex::op(code, dtype);
+    }
     use OpCode as C;
     Some(match code {
-        C::Neg => numbers!(Map1 Neg),
-        C::Abs => numbers!(Map1 Abs),
+        C::Neg => wrapping!(Map1 Neg),
+        C::Abs if dtype.is_float() => floats!(Map1 Abs),
+        C::Abs if dtype.is_unsigned() => bits!(Map1 Copy1),
+        C::Abs => signed!(Map1 Abs),
         C::Sign => numbers!(Map1 Sign),
-        C::Floor | C::Ceil | C::Round | C::Trunc if !dtype.is_float() => integers!(Map1 Copy1),
+        C::Floor | C::Ceil | C::Round | C::Trunc if !dtype.is_float() => bits!(Map1 Copy1),
         C::Floor => floats!(Map1 Floor),
         C::Ceil => floats!(Map1 Ceil),
         C::Round => floats!(Map1 Round),
@@ -361,13 +444,14 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Atanh => functions!(Map1 Atanh),
         C::Erf => functions!(Map1 Erf),
         C::Not if dtype == DType::Bool => select::<Map1<NotBool, u8>>(isa),
-        C::Not => integers!(Map1 Not),
+        C::Not => bits!(Map1 Not),
         C::IsNan => floats!(Map1 IsNan),
         C::IsInf => floats!(Map1 IsInf),
         C::IsFinite => floats!(Map1 IsFinite),
-        C::Add => numbers!(Map2 Add),
-        C::Sub => numbers!(Map2 Sub),
-        C::Mul => numbers!(Map2 Mul),
+        C::Signbit => floats!(Map1 Signbit),
+        C::Add => wrapping!(Map2 Add),
+        C::Sub => wrapping!(Map2 Sub),
+        C::Mul => wrapping!(Map2 Mul),
         C::Div => floats!(Map2 Div),
         C::FloorDivide => numbers!(Map2 FloorDivide),
         C::Remainder => numbers!(Map2 Remainder),
@@ -376,29 +460,83 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Maximum => numbers!(Map2 Maximum),
         C::Minimum => numbers!(Map2 Minimum),
         C::Atan2 => functions!(Map2 Atan2),
-        C::And => integers!(Map2 And),
-        C::Or => integers!(Map2 Or),
-        C::Xor => integers!(Map2 Xor),
-        C::Eq => numbers!(Map2 Eq),
-        C::Ne => numbers!(Map2 Ne),
+        C::Hypot => functions!(Map2 Hypot),
+        C::Copysign => floats!(Map2 Copysign),
+        C::Nextafter if is_half(dtype) => next_half(dtype),
+        C::Nextafter => floats!(Map2 Nextafter),
+        C::Complex => return super::complex::op(code, dtype),
+        C::ShiftLeft => bits!(Map2 ShiftLeft),
+        C::ShiftRight => integers!(Map2 ShiftRight),
+        C::And => bits!(Map2 And),
+        C::Or => bits!(Map2 Or),
+        C::Xor => bits!(Map2 Xor),
+        C::Eq => wrapping!(Map2 Eq),
+        C::Ne => wrapping!(Map2 Ne),
         C::Lt => numbers!(Map2 Lt),
         C::Le => numbers!(Map2 Le),
         C::Gt => numbers!(Map2 Gt),
         C::Ge => numbers!(Map2 Ge),
-        C::Where => match compute(dtype).size() {
-            1 => select::<Choose<u8>>(isa),
-            2 => select::<Choose<u16>>(isa),
-            4 => select::<Choose<u32>>(isa),
-            _ => select::<Choose<u64>>(isa),
-        },
+        C::Where => choose(compute(dtype).size(), isa),
         _ => return None,
     })
+}
+
+/// `Nextafter` of halves, which lie in f32 within a block: a step of the half's own bits.
+fn next_half(dtype: DType) -> BlockFn {
+    struct F16;
+    struct Bf16;
+    macro_rules! step {
+        ($name:ident $load:ident $store:ident) => {
+            impl Binary<f32> for $name {
+                type Out = f32;
+                #[inline(always)]
+                fn eval(a: f32, b: f32) -> f32 {
+                    let (bits, up) = ($store(a), (b > a) == (a > 0.0));
+                    let bits = if up { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+                    let tiny = $load(1).copysign(b);
+                    let next = if a == 0.0 { tiny } else { $load(bits) };
+                    let next = if a == b { b } else { next };
+                    if a.is_nan() | b.is_nan() { a + b } else { next }
+                }
+            }
+        };
+    }
+    step!(F16 f16_to_f32 f32_to_f16);
+    step!(Bf16 bf16_to_f32 f32_to_bf16);
+    match dtype {
+        DType::F16 => select::<Map2<F16, f32>>(Isa::Baseline),
+        _ => select::<Map2<Bf16, f32>>(Isa::Baseline),
+    }
+}
+
+/// The loop of `Where` on values of that many bytes.
+pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
+    match size {
+        1 => select::<Choose<u8>>(isa),
+        2 => select::<Choose<u16>>(isa),
+        4 => select::<Choose<u32>>(isa),
+        8 => select::<Choose<u64>>(isa),
+        _ => select::<Choose<[u64; 2]>>(isa),
+    }
 }
 
 /// True if the op's result on values of a half is a value of that half, with nothing to round.
 pub(crate) fn exact_on_halves(code: OpCode) -> bool {
     use OpCode::*;
-    matches!(code, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Maximum | Minimum | Where)
+    matches!(
+        code,
+        Neg | Abs
+            | Sign
+            | Floor
+            | Ceil
+            | Round
+            | Trunc
+            | Maximum
+            | Minimum
+            | Copysign
+            | Nextafter
+            | Where
+    )
 }
 
 /// Rough time of one element on one core with wide vectors, in picoseconds.
@@ -406,18 +544,21 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
     use OpCode::*;
     let bytes = compute(dtype).size();
     let wide = dtype == DType::F64;
+    if dtype.is_complex() {
+        return super::complex::cost_ps(code, dtype);
+    }
     match code {
         FloorDivide | Remainder if dtype.is_float() => 8000,
         FloorDivide | Remainder | Pow if !dtype.is_float() => 2000,
         Exp | Log | Tanh | Erf if !wide => 300,
         Exp2 | Expm1 | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan | Sinh
-        | Cosh | Asinh | Acosh | Atanh | Pow | Atan2
+        | Cosh | Asinh | Acosh | Atanh | Pow | Atan2 | Hypot
             if !wide =>
         {
             1500
         }
         Exp | Exp2 | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => 8000,
+        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => 8000,
         Div | Sqrt | Rsqrt => 50 * bytes,
         _ => 10 * bytes,
     }

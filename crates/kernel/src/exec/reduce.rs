@@ -14,7 +14,7 @@ use super::fold::{self, ArgFold, ArgState, Cascade, Fold, LANES};
 use super::isa::Isa;
 use super::lower::{Lower, Order};
 use super::map::parallel_order;
-use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
+use super::{BLOCK, Bindings, CHUNK_PS, ExecError, MAX_SIZE, Scratch};
 use crate::ir::{Core, Inst, Kernel, ReduceOp};
 
 /// Bytes of a row of points that an outer reduction works on: its lanes fit the first-level cache.
@@ -155,7 +155,7 @@ impl Reduce {
     }
 
     fn level_bytes(&self) -> usize {
-        if self.outer { ROW_BYTES } else { 8 }
+        if self.outer { ROW_BYTES } else { MAX_SIZE }
     }
 
     /// # Safety
@@ -170,7 +170,7 @@ impl Reduce {
         let levels = Cascade::levels(self.part.div_ceil(BLOCK)) * self.level_bytes();
         let levels = levels.next_multiple_of(64);
         let lanes = if self.outer { LANES * ROW_BYTES } else { 64 };
-        let slots = 2 * BLOCK * 8 + lanes + levels;
+        let slots = 2 * BLOCK * MAX_SIZE + lanes + levels;
         let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
         let (mem, regs) =
             scratch.reserve(bytes, self.prologue.places.len() + self.body.places.len());
@@ -194,9 +194,9 @@ impl Reduce {
             let n = BLOCK.min(points.len() * range.len());
             let work = Work {
                 prologue: Frame::new(&self.prologue, mem.add(slots), regs, bindings, n),
-                best: mem.add(BLOCK * 8),
-                lanes: mem.add(2 * BLOCK * 8),
-                levels: mem.add(2 * BLOCK * 8 + lanes),
+                best: mem.add(BLOCK * MAX_SIZE),
+                lanes: mem.add(2 * BLOCK * MAX_SIZE),
+                levels: mem.add(2 * BLOCK * MAX_SIZE + lanes),
             };
             let step = self.points_at_once();
             let block = step.min(points.len());
@@ -292,7 +292,8 @@ impl Reduce {
             }
             for i in 0..n {
                 let row = (start + i) * self.reduced;
-                let mut cascade = Cascade::new(work.levels, 8, self.size, 1, fold.combine);
+                let bytes = self.level_bytes();
+                let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
                 for r in range.clone().step_by(BLOCK) {
                     let len = BLOCK.min(range.end - r);
                     work.prologue.compute(row + r, len)?;

@@ -13,7 +13,9 @@ use super::ops::slice;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
 use crate::ir::{Core, Kernel};
 use girih_ir::DType;
+use girih_ir::complex::Part;
 use girih_ir::ops::ScatterMode;
+use num_complex::Complex;
 
 /// Bytes zeroed per chunk of the first phase.
 const ZERO_BYTES: usize = 1 << 18;
@@ -183,7 +185,18 @@ macro_rules! meet_integers {
         }
     })* };
 }
-meet_integers!(u8 i8 i16 i32 i64);
+meet_integers!(u8 u16 u32 u64 i8 i16 i32 i64);
+impl<T: Part> Meet<Complex<T>> for Complex<T> {
+    #[inline(always)]
+    fn meet<const MODE: u8>(self, value: Complex<T>) -> Complex<T> {
+        match MODE {
+            SET => value,
+            ADD => T::add(self, value),
+            MUL => T::mul(self, value),
+            _ => unreachable!("complex numbers are in no order"),
+        }
+    }
+}
 macro_rules! meet_floats {
     ($($t:ident)*) => { $(impl Meet<$t> for $t {
         #[inline(always)]
@@ -249,6 +262,9 @@ fn put_fn(mode: ScatterMode, dtype: DType) -> PutFn {
 fn put_as<const MODE: u8>(dtype: DType) -> PutFn {
     match dtype {
         DType::Bool | DType::U8 => put::<u8, u8, MODE>,
+        DType::U16 => put::<u16, u16, MODE>,
+        DType::U32 => put::<u32, u32, MODE>,
+        DType::U64 => put::<u64, u64, MODE>,
         DType::I8 => put::<i8, i8, MODE>,
         DType::I16 => put::<i16, i16, MODE>,
         DType::I32 => put::<i32, i32, MODE>,
@@ -257,5 +273,7 @@ fn put_as<const MODE: u8>(dtype: DType) -> PutFn {
         DType::BF16 => put::<Bf16, f32, MODE>,
         DType::F32 => put::<f32, f32, MODE>,
         DType::F64 => put::<f64, f64, MODE>,
+        DType::C64 => put::<Complex<f32>, Complex<f32>, MODE>,
+        DType::C128 => put::<Complex<f64>, Complex<f64>, MODE>,
     }
 }

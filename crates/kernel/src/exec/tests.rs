@@ -1,5 +1,6 @@
 //! The executor against an obvious interpreter: one point at a time, one scalar at a time.
 
+mod complex;
 mod interpreter;
 mod ops;
 mod shapes;
@@ -7,6 +8,7 @@ mod shapes;
 use super::*;
 use crate::ir::*;
 use girih_ir::ops::ScatterMode;
+use girih_ir::reference::Element;
 use girih_ir::{DType, Literal, OpCode};
 use interpreter::interpret;
 use smallvec::SmallVec;
@@ -62,6 +64,21 @@ impl Memory {
         *word = *word & !(mask << shift) | (value.bits & mask) << shift;
     }
 
+    /// An element of any dtype.
+    pub fn element(&self, id: BufferId, i: usize) -> Element {
+        let dtype = self.dtypes[id.0 as usize];
+        if !dtype.is_complex() {
+            return self.get(id, i).into();
+        }
+        let part = dtype.size() / 2;
+        let bits = |at: usize| {
+            let mut bits = [0u8; 8];
+            bits[..part].copy_from_slice(&self.bytes(id)[at..at + part]);
+            u64::from_le_bytes(bits)
+        };
+        Element::from_bits(dtype, bits(i * 2 * part), bits(i * 2 * part + part))
+    }
+
     pub fn values(&self, id: BufferId) -> Vec<Literal> {
         (0..self.lens[id.0 as usize]).map(|i| self.get(id, i)).collect()
     }
@@ -109,7 +126,7 @@ impl Memory {
                 for store in &kernel.stores {
                     let id = store.access.buffer;
                     for i in 0..self.lens[id.0 as usize] {
-                        let (a, b) = (first.get(id, i), other.get(id, i));
+                        let (a, b) = (first.element(id, i), other.element(id, i));
                         assert!(same(a, b), "{}: {isa:?} element {i}: {a:?} {b:?}", kernel.name);
                     }
                 }
@@ -129,15 +146,28 @@ impl Memory {
             for (i, (g, w)) in got.values(id).into_iter().zip(want.values(id)).enumerate() {
                 let (x, y) = (g.as_f64(), w.as_f64());
                 let close = tolerance > 0.0 && (x - y).abs() <= tolerance * y.abs().max(1.0);
-                assert!(same(g, w) || close, "{} element {i}: {g:?}, expected {w:?}", kernel.name);
+                assert!(
+                    same(g.into(), w.into()) || close,
+                    "{} element {i}: {g:?}, expected {w:?}",
+                    kernel.name
+                );
             }
         }
     }
 }
 
-/// Equal bits, or both NaN.
-pub(super) fn same(a: Literal, b: Literal) -> bool {
-    a == b || a.dtype.is_float() && a.as_f64().is_nan() && b.as_f64().is_nan()
+/// Equal bits, or both NaN, of each part.
+pub(super) fn same(a: Element, b: Element) -> bool {
+    let nan =
+        |x: Literal, y: Literal| x.dtype.is_inexact() && x.as_f64().is_nan() && y.as_f64().is_nan();
+    let imag = |e: Element| Literal { dtype: e.dtype.real(), bits: e.imag_bits() };
+    let real = a.bits == b.bits || nan(*a, *b);
+    a.dtype == b.dtype && real && (imag(a).bits == imag(b).bits || nan(imag(a), imag(b)))
+}
+
+/// The dtypes that a [`Literal`] can hold any value of.
+pub(super) fn reals() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|d| !d.is_complex())
 }
 
 /// A dense access over some dimensions.

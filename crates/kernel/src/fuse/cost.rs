@@ -18,7 +18,7 @@ pub(super) fn of(code: OpCode) -> u32 {
     use OpCode::*;
     match code {
         Exp | Expm1 | Exp2 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => HEAVY,
+        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => HEAVY,
         // Never recomputed: ten rounds of integer products, and a transcendental on top.
         RandomUniform | RandomNormal | RandomBits => 4 * HEAVY,
         Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,

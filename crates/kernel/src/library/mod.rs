@@ -8,6 +8,7 @@ mod rows;
 use crate::ExecError;
 use girih_ir::OpCode;
 use half::{bf16, f16};
+use num_complex::{Complex32, Complex64};
 use smallvec::SmallVec;
 
 macro_rules! elements {
@@ -41,7 +42,10 @@ macro_rules! elements {
     };
 }
 
-elements!(U8 u8, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64);
+elements!(
+    U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32,
+    F64 f64, C64 Complex32, C128 Complex64
+);
 
 /// A type of elements.
 pub(crate) trait Element: Copy + 'static {
@@ -81,6 +85,9 @@ pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
         ($function:ident) => {
             match args.operands[0].0 {
                 Data::U8(_) => rows::$function::<u8>(args),
+                Data::U16(_) => rows::$function::<u16>(args),
+                Data::U32(_) => rows::$function::<u32>(args),
+                Data::U64(_) => rows::$function::<u64>(args),
                 Data::I8(_) => rows::$function::<i8>(args),
                 Data::I16(_) => rows::$function::<i16>(args),
                 Data::I32(_) => rows::$function::<i32>(args),
@@ -89,6 +96,7 @@ pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
                 Data::BF16(_) => rows::$function::<bf16>(args),
                 Data::F32(_) => rows::$function::<f32>(args),
                 Data::F64(_) => rows::$function::<f64>(args),
+                Data::C64(_) | Data::C128(_) => unreachable!("complex numbers are in no order"),
             }
         };
     }
@@ -96,8 +104,11 @@ pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
         ($op:ident) => {
             match args.operands[0].0 {
                 Data::I64(_) => rows::running::<i64>(args, rows::Number::$op),
+                Data::U64(_) => rows::running::<u64>(args, rows::Number::$op),
                 Data::F32(_) => rows::running::<f32>(args, rows::Number::$op),
                 Data::F64(_) => rows::running::<f64>(args, rows::Number::$op),
+                Data::C64(_) => rows::running::<Complex32>(args, rows::Number::$op),
+                Data::C128(_) => rows::running::<Complex64>(args, rows::Number::$op),
                 _ => unreachable!("the op's rule forbids the dtype"),
             }
         };

@@ -2,6 +2,7 @@
 
 use super::{Args, Element};
 use half::{bf16, f16};
+use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 
 /// Elements with an order. NaN is larger than every number, and the zeros are equal.
@@ -39,7 +40,7 @@ macro_rules! ordered {
     };
 }
 
-ordered!(u8 i8 i16 i32 i64; f16 bf16 f32 f64);
+ordered!(u8 u16 u32 u64 i8 i16 i32 i64; f16 bf16 f32 f64);
 
 /// Sorts a row: result 0 the elements, result 1 where each was. Stable.
 pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
@@ -127,18 +128,17 @@ pub(super) trait Number: Element {
     fn times(self, other: Self) -> Self;
 }
 
-impl Number for i64 {
-    fn plus(self, other: i64) -> i64 {
-        self.wrapping_add(other)
-    }
-
-    fn times(self, other: i64) -> i64 {
-        self.wrapping_mul(other)
-    }
-}
-
 macro_rules! numbers {
-    ($($ty:ty)*) => {
+    ($($int:ty)*; $($ty:ty)*) => {
+        $(impl Number for $int {
+            fn plus(self, other: $int) -> $int {
+                self.wrapping_add(other)
+            }
+
+            fn times(self, other: $int) -> $int {
+                self.wrapping_mul(other)
+            }
+        })*
         $(impl Number for $ty {
             fn plus(self, other: $ty) -> $ty {
                 self + other
@@ -151,7 +151,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(f32 f64);
+numbers!(i64 u64; f32 f64 Complex32 Complex64);
 
 /// Each element combined with all before it.
 pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {

@@ -48,14 +48,10 @@ fn fold(b: &GraphBuilder, node: &Node) -> Option<Literal> {
         }
         Class::Elementwise if is_determined(node, &literals) => {
             let value = reference::scalar::apply(&node.op, node.spec.dtype, &literals);
-            (!is_nan(value)).then_some(value)
+            value.literal().filter(|_| !value.is_nan())
         }
         _ => None,
     }
-}
-
-fn is_nan(value: Literal) -> bool {
-    value.dtype.is_float() && value.as_f64().is_nan()
 }
 
 /// True if the op has exactly one right result for these operands.

@@ -125,7 +125,7 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let edges = self.histogram_bin_edges(bins)?;
         let count = edges.numel() - 1;
-        let dtype = self.dtype().promote(edges.dtype());
+        let dtype = self.dtype().promote(edges.dtype())?;
         let (x, sorted) = (self.astype(dtype)?.reshape(&[-1])?, edges.astype(dtype)?);
         let weights = match weights {
             None => Tensor::ones(x.shape(), DType::I64)?,

@@ -172,7 +172,7 @@ impl Tensor {
     #[track_caller]
     pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
         const SHORT: usize = 16;
-        let dtype = self.dtype().promote(test.dtype());
+        let dtype = self.dtype().promote(test.dtype())?;
         let (x, test) = (self.astype(dtype)?, test.astype(dtype)?.reshape(&[-1])?);
         if test.numel() <= SHORT {
             return x.unsqueeze(-1)?.eq(&test)?.any(Some(&[-1]), false);

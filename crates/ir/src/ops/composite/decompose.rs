@@ -4,7 +4,7 @@
 use super::super::reduce::reduced_axes;
 use super::*;
 use crate::{GraphBuilder, Shape};
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, SQRT_2};
 
 type Definition = Result<NodeId>;
 
@@ -94,6 +94,23 @@ pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
     let gate = d.b.add(bend, one)?;
     let half_x = d.b.mul(x, half)?;
     let y = d.b.mul(half_x, gate)?;
+    d.narrow(y)
+}
+
+/// `max(a, b) + log1p(exp(-|a - b|))`, and `a + log 2` where both are equal: two infinities have no
+/// difference.
+pub(super) fn logaddexp(d: &mut Decomposition<'_>) -> Definition {
+    let (a, b) = (d.wide()?, d.b.widen(d.inputs[1])?);
+    let larger = d.b.maximum(a, b)?;
+    let difference = d.b.sub(a, b)?;
+    let apart = d.b.abs(difference)?;
+    let minus = d.b.neg(apart)?;
+    let exp = d.b.exp(minus)?;
+    let rest = d.b.log1p(exp)?;
+    let ln2 = d.b.scalar_like(a, LN_2);
+    let equal = d.b.eq(a, b)?;
+    let rest = d.b.select(equal, ln2, rest)?;
+    let y = d.b.add(larger, rest)?;
     d.narrow(y)
 }
 

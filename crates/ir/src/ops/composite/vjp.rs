@@ -175,3 +175,16 @@ pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let ct = v.b.mul(difference, ct)?;
     Ok(smallvec![v.narrow(ct)?.pop().flatten(), None])
 }
+
+/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are equal.
+pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let (zero, equal) = (v.scalar(0.0), v.b.eq(a, b)?);
+    let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
+        let difference = v.b.sub(this, other)?;
+        let difference = v.b.select(equal, zero, difference)?;
+        let share = v.b.sigmoid(difference)?;
+        v.b.mul(v.ct, share)
+    };
+    Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
+}

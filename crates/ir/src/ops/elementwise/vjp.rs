@@ -37,9 +37,90 @@ pub(super) fn neg(v: &mut Vjp<'_>) -> Rule {
     only(v.b.neg(v.ct)?)
 }
 
+/// Of complex numbers `ct * conj(z) / |z|`, 0 at 0.
 pub(super) fn abs(v: &mut Vjp<'_>) -> Rule {
-    let sign = v.b.sign(v.inputs[0])?;
-    scaled(v, sign)
+    let x = v.inputs[0];
+    let dtype = v.b.dtype(x);
+    let sign = v.b.sign(x)?;
+    if !dtype.is_complex() {
+        return scaled(v, sign);
+    }
+    let conj = v.b.conj(sign)?;
+    let ct = v.b.cast(v.ct, dtype)?;
+    only(v.b.mul(ct, conj)?)
+}
+
+/// Of complex numbers `s = z / |z|`: `(ct - real(ct * s) * conj(s)) / |z|`, 0 at 0.
+pub(super) fn sign(v: &mut Vjp<'_>) -> Rule {
+    let z = v.inputs[0];
+    let dtype = v.b.dtype(z);
+    if !dtype.is_complex() {
+        return Ok(smallvec![None]);
+    }
+    let product = v.b.mul(v.ct, v.output)?;
+    let along = v.b.real(product)?;
+    let along = v.b.cast(along, dtype)?;
+    let conj = v.b.conj(v.output)?;
+    let along = v.b.mul(along, conj)?;
+    let across = v.b.sub(v.ct, along)?;
+    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
+    let is_zero = v.b.eq(z, zero)?;
+    let safe = v.b.select(is_zero, one, z)?;
+    let size = v.b.abs(safe)?;
+    let size = v.b.cast(size, dtype)?;
+    let ct = v.b.div(across, size)?;
+    only(v.b.select(is_zero, zero, ct)?)
+}
+
+// The cotangents of complex numbers are those of JAX: what `real(ct * dz)` pairs with a change `dz`.
+// Derivatives of holomorphic functions are then plain factors, and the gradient of a real function
+// of `x + iy` is `df/dx - i df/dy`.
+
+pub(super) fn real(v: &mut Vjp<'_>) -> Rule {
+    let zero = v.scalar(0.0);
+    only(v.b.complex(v.ct, zero)?)
+}
+
+pub(super) fn imag(v: &mut Vjp<'_>) -> Rule {
+    let (zero, minus) = (v.scalar(0.0), v.b.neg(v.ct)?);
+    only(v.b.complex(zero, minus)?)
+}
+
+pub(super) fn conj(v: &mut Vjp<'_>) -> Rule {
+    only(v.b.conj(v.ct)?)
+}
+
+pub(super) fn complex(v: &mut Vjp<'_>) -> Rule {
+    Ok(smallvec![
+        v.operand(0, |v| v.b.real(v.ct))?,
+        v.operand(1, |v| {
+            let imag = v.b.imag(v.ct)?;
+            v.b.neg(imag)
+        })?
+    ])
+}
+
+/// `a / hypot(a, b)` and `b / hypot(a, b)`, 0 where both are 0.
+pub(super) fn hypot(v: &mut Vjp<'_>) -> Rule {
+    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
+    let vanishes = v.b.eq(v.output, zero)?;
+    let safe = v.b.select(vanishes, one, v.output)?;
+    let over = v.b.div(v.ct, safe)?;
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    Ok(smallvec![v.operand(0, |v| v.b.mul(over, a))?, v.operand(1, |v| v.b.mul(over, b))?])
+}
+
+/// The cotangent with the sign that the first operand got: the product of both signs.
+pub(super) fn copysign(v: &mut Vjp<'_>) -> Rule {
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let first = v.operand(0, |v| {
+        let one = v.scalar(1.0);
+        let of_b = v.b.copysign(one, b)?;
+        let of_a = v.b.copysign(one, a)?;
+        let sign = v.b.mul(of_a, of_b)?;
+        v.b.mul(v.ct, sign)
+    })?;
+    Ok(smallvec![first, None])
 }
 
 pub(super) fn exp(v: &mut Vjp<'_>) -> Rule {
@@ -154,8 +235,17 @@ pub(super) fn asinh(v: &mut Vjp<'_>) -> Rule {
 pub(super) fn acosh(v: &mut Vjp<'_>) -> Rule {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(v.inputs[0], one)?, v.b.add(v.inputs[0], one)?);
-    let inside = v.b.mul(below, above)?;
-    let divisor = v.b.sqrt(inside)?;
+    // Of complex numbers, the root of the product is not always the product of the roots.
+    let divisor = match v.b.dtype(v.ct).is_complex() {
+        true => {
+            let (below, above) = (v.b.sqrt(below)?, v.b.sqrt(above)?);
+            v.b.mul(below, above)?
+        }
+        false => {
+            let inside = v.b.mul(below, above)?;
+            v.b.sqrt(inside)?
+        }
+    };
     divided(v, divisor)
 }
 
@@ -173,13 +263,15 @@ pub(super) fn erf(v: &mut Vjp<'_>) -> Rule {
     scaled(v, factor)
 }
 
-/// Between floats the cotangent is cast back; integers and bool carry none.
+/// Between floats the cotangent is cast back, of a real number made complex its real part;
+/// integers and bool carry none.
 pub(super) fn cast(v: &mut Vjp<'_>) -> Rule {
-    let from = v.b.dtype(v.inputs[0]);
-    if !from.is_float() || !v.b.dtype(v.ct).is_float() {
+    let (from, to) = (v.b.dtype(v.inputs[0]), v.b.dtype(v.ct));
+    if !from.is_inexact() || !to.is_inexact() {
         return Ok(smallvec![None]);
     }
-    only(v.b.cast(v.ct, from)?)
+    let ct = if to.is_complex() && from.is_float() { v.b.real(v.ct)? } else { v.ct };
+    only(v.b.cast(ct, from)?)
 }
 
 pub(super) fn add(v: &mut Vjp<'_>) -> Rule {

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 /// A scalar in its compute type.
 #[derive(Clone, Copy, Debug)]
 enum Scalar {
-    Int(i64),
+    Int(i128),
     Single(f32),
     Double(f64),
 }
@@ -17,14 +17,14 @@ fn load(l: Literal) -> Scalar {
     match l.dtype {
         DType::F64 => Double(f64::from_bits(l.bits)),
         d if d.is_float() => Single(l.as_f64() as f32),
-        _ => Int(l.as_i64()),
+        _ => Int(l.as_int()),
     }
 }
 
 fn store(s: Scalar, dtype: DType) -> Literal {
     let bits = |b: u64| Literal { dtype, bits: b };
     match (s, dtype) {
-        (Int(i), d) if !d.is_float() && d != DType::Bool => Literal::from_i64(d, i),
+        (Int(i), d) if !d.is_float() && d != DType::Bool => Literal::from_int(d, i),
         (Int(i), DType::Bool) => bits((i != 0) as u64),
         (Single(x), DType::F16) => bits(f16::from_f32_const(x).to_bits() as u64),
         (Single(x), DType::BF16) => bits(bf16::from_f32(x).to_bits() as u64),
@@ -105,7 +105,7 @@ fn draw(code: OpCode, key: RandomKey, at: isize, dtype: DType) -> Literal {
         _ => {
             let mut x = [0];
             philox::fill::<philox::Bits>(&mut x, key, at, 1);
-            store(Int(x[0]), dtype)
+            store(Int(i128::from(x[0])), dtype)
         }
     }
 }
@@ -118,24 +118,27 @@ pub(in super::super) fn apply(code: OpCode, args: &[Literal], dtype: DType) -> L
     if code == OpCode::Where {
         return if args[0].bits != 0 { args[1] } else { args[2] };
     }
+    if code == OpCode::Nextafter {
+        return girih_ir::reference::scalar::apply(&code.into(), dtype, args).literal().unwrap();
+    }
     let s: Vec<Scalar> = args.iter().map(|&a| load(a)).collect();
     let result = match (s[0], s.get(1)) {
         (Int(a), None) => Int(int_unary(code, a, args[0].dtype)),
         (Int(a), Some(&Int(b))) => Int(int_binary(code, a, b, dtype)),
         (Single(a), None) => match predicate(code, a as f64) {
-            Some(p) => Int(p as i64),
+            Some(p) => Int(p.into()),
             None => Single(single_unary(code, a)),
         },
         (Double(a), None) => match predicate(code, a) {
-            Some(p) => Int(p as i64),
+            Some(p) => Int(p.into()),
             None => Double(double_unary(code, a)),
         },
         (Single(a), Some(&Single(b))) => match compare(code, a as f64, b as f64) {
-            Some(p) => Int(p as i64),
+            Some(p) => Int(p.into()),
             None => Single(single_binary(code, a, b)),
         },
         (Double(a), Some(&Double(b))) => match compare(code, a, b) {
-            Some(p) => Int(p as i64),
+            Some(p) => Int(p.into()),
             None => Double(double_binary(code, a, b)),
         },
         _ => panic!("{code:?} of {args:?}"),
@@ -151,8 +154,8 @@ fn cast(x: Literal, to: DType) -> Literal {
         (Double(v), DType::F32) => store(Single(v as f32), to),
         (Single(v), DType::F64) => store(Double(v as f64), to),
         (Single(v), d) if d.is_float() => store(Single(v), d),
-        (Single(v), DType::Bool) => store(Int((v != 0.0) as i64), to),
-        (Double(v), DType::Bool) => store(Int((v != 0.0) as i64), to),
+        (Single(v), DType::Bool) => store(Int((v != 0.0) as i128), to),
+        (Double(v), DType::Bool) => store(Int((v != 0.0) as i128), to),
         _ => x.cast(to),
     }
 }
@@ -177,6 +180,7 @@ fn predicate(code: OpCode, a: f64) -> Option<bool> {
         OpCode::IsNan => a.is_nan(),
         OpCode::IsInf => a.is_infinite(),
         OpCode::IsFinite => a.is_finite(),
+        OpCode::Signbit => a.is_sign_negative(),
         _ => return None,
     })
 }
@@ -193,10 +197,10 @@ fn compare<T: PartialOrd>(code: OpCode, a: T, b: T) -> Option<bool> {
     })
 }
 
-fn int_unary(code: OpCode, a: i64, dtype: DType) -> i64 {
+fn int_unary(code: OpCode, a: i128, dtype: DType) -> i128 {
     match code {
-        OpCode::Neg => a.wrapping_neg(),
-        OpCode::Abs => a.wrapping_abs(),
+        OpCode::Neg => -a,
+        OpCode::Abs => a.abs(),
         OpCode::Sign => a.signum(),
         OpCode::Not if dtype == DType::Bool => 1 - a,
         OpCode::Not => !a,
@@ -205,32 +209,36 @@ fn int_unary(code: OpCode, a: i64, dtype: DType) -> i64 {
     }
 }
 
-/// Wider than all but i64, so wrapping on storing gives the narrow type's arithmetic.
-fn int_binary(code: OpCode, a: i64, b: i64, dtype: DType) -> i64 {
+/// Wider than all dtypes, so wrapping on storing gives the narrow type's arithmetic.
+fn int_binary(code: OpCode, a: i128, b: i128, dtype: DType) -> i128 {
     if let Some(p) = compare(code, a, b) {
-        return p as i64;
+        return p.into();
     }
-    let down = |a: i64, b: i64| (a as i128).div_euclid(b as i128) as i64;
+    let bits = 8 * dtype.size() as i128;
     match code {
-        OpCode::Add => a.wrapping_add(b),
-        OpCode::Sub => a.wrapping_sub(b),
+        OpCode::Add => a + b,
+        OpCode::Sub => a - b,
         OpCode::Mul => a.wrapping_mul(b),
         OpCode::FloorDivide | OpCode::Remainder if b == 0 => 0,
-        OpCode::FloorDivide if b > 0 => down(a, b),
-        OpCode::FloorDivide => (-(a as i128)).div_euclid(-(b as i128)) as i64,
-        OpCode::Remainder => (((a as i128 % b as i128) + b as i128) % b as i128) as i64,
+        OpCode::FloorDivide if b > 0 => a.div_euclid(b),
+        OpCode::FloorDivide => (-a).div_euclid(-b),
+        OpCode::Remainder => ((a % b) + b) % b,
         OpCode::Pow if b < 0 => match a {
             1 => 1,
             -1 if b % 2 == 0 => 1,
             -1 => -1,
             _ => 0,
         },
-        OpCode::Pow => (0..b).fold(1, |r, _| Literal::from_i64(dtype, a.wrapping_mul(r)).as_i64()),
+        OpCode::Pow => (0..b).fold(1, |r, _| Literal::from_int(dtype, a.wrapping_mul(r)).as_int()),
         OpCode::Maximum => a.max(b),
         OpCode::Minimum => a.min(b),
         OpCode::And => a & b,
         OpCode::Or => a | b,
         OpCode::Xor => a ^ b,
+        OpCode::ShiftLeft if b < 0 || b >= bits => 0,
+        OpCode::ShiftLeft => (0..b).fold(a, |r, _| r * 2),
+        OpCode::ShiftRight if b < 0 || b >= bits => -((a < 0) as i128),
+        OpCode::ShiftRight => (0..b).fold(a, |r, _| r.div_euclid(2)),
         _ => panic!("{code:?}"),
     }
 }
@@ -280,6 +288,9 @@ macro_rules! float_ops {
                 OpCode::Minimum if a == b => if a.is_sign_negative() { a } else { b },
                 OpCode::Maximum => if a > b { a } else { b },
                 OpCode::Minimum => if a < b { a } else { b },
+                OpCode::Copysign => if b.is_sign_negative() { -a.abs() } else { a.abs() },
+                OpCode::Hypot if a.is_infinite() || b.is_infinite() => $t::INFINITY,
+                OpCode::Hypot => girih_ir::complex::hypot(a as f64, b as f64) as $t,
                 OpCode::Pow => pow_atan::$t(a, b).0,
                 OpCode::Atan2 => pow_atan::$t(a, b).1,
                 _ => panic!("{code:?}"),

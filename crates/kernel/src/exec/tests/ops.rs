@@ -47,8 +47,8 @@ fn specials(dtype: DType) -> Vec<Literal> {
         .to_vec(),
         d => {
             let (lo, hi) = d.int_range().expect("an integer");
-            [lo, lo + 1, -7, -2, -1, 0, 1, 2, 3, 7, 100, hi - 1, hi]
-                .map(|i| Literal::from_i64(d, i))
+            [lo, lo + 1, -7, -2, -1, 0, 1, 2, 3, 7, 33, 100, hi - 1, hi]
+                .map(|i| Literal::from_int(d, i))
                 .to_vec()
         }
     }
@@ -78,7 +78,7 @@ fn every_unary_op_on_every_dtype() {
         .iter()
         .filter(|c| c.def().class == Class::Elementwise && c.def().arity == (1, 1));
     for &code in unary.filter(|&&c| c != OpCode::Cast) {
-        for dtype in DType::ALL {
+        for dtype in reals() {
             if let Some(out) = accepts(code, Attrs::None, &[dtype]) {
                 check(code, vec![(dtype, specials(dtype))], out);
             }
@@ -90,15 +90,16 @@ fn every_unary_op_on_every_dtype() {
 fn every_binary_op_on_every_pair_of_specials() {
     let binary = OpCode::ALL
         .iter()
-        .filter(|c| c.def().class == Class::Elementwise && c.def().arity == (2, 2));
+        .filter(|c| c.def().class == Class::Elementwise && c.def().arity == (2, 2))
+        .filter(|&&c| c != OpCode::Complex);
     for &code in binary {
-        for dtype in DType::ALL {
+        for dtype in reals() {
             let Some(out) = accepts(code, Attrs::None, &[dtype, dtype]) else { continue };
             let (mut a, mut b) = (vec![], vec![]);
             for x in specials(dtype) {
                 for y in specials(dtype) {
                     // The interpreter's power counts; keep its exponents small.
-                    if code == OpCode::Pow && !dtype.is_float() && y.as_i64() > 100 {
+                    if code == OpCode::Pow && !dtype.is_float() && y.as_int() > 100 {
                         continue;
                     }
                     a.push(x);
@@ -112,8 +113,8 @@ fn every_binary_op_on_every_pair_of_specials() {
 
 #[test]
 fn casts_between_all_dtypes() {
-    for from in DType::ALL {
-        for to in DType::ALL {
+    for from in reals() {
+        for to in reals() {
             check(OpCode::Cast, vec![(from, specials(from))], to);
         }
     }
@@ -121,7 +122,7 @@ fn casts_between_all_dtypes() {
 
 #[test]
 fn where_on_every_dtype() {
-    for dtype in DType::ALL {
+    for dtype in reals() {
         let a = specials(dtype);
         let b: Vec<Literal> = a.iter().rev().copied().collect();
         let c = numbers(DType::Bool, a.len(), 3);

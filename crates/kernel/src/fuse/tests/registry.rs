@@ -4,32 +4,39 @@
 use super::*;
 use crate::exec::{Bindings, Prepared, Scratch};
 use crate::ir::{BufferKind, Program};
+use girih_ir::Class;
 use girih_ir::ops::Sample;
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{Class, Literal};
+use girih_ir::reference::{Array, Element, evaluate};
+
+/// Bytes of a part, and parts, of an element.
+fn parts(dtype: DType) -> (usize, usize) {
+    (dtype.real().size(), 1 + dtype.is_complex() as usize)
+}
 
 fn pack(array: &Array) -> Vec<u64> {
-    let size = array.spec().dtype.size();
-    let count = array.spec().numel();
-    let bytes: Vec<u8> =
-        (0..count).flat_map(|i| array.get(i).bits.to_le_bytes()[..size].to_vec()).collect();
-    let word = |c: &[u8]| {
-        let mut word = [0u8; 8];
-        word[..c.len()].copy_from_slice(c);
-        u64::from_le_bytes(word)
+    let (size, parts) = parts(array.spec().dtype);
+    let element = |e: Element| {
+        let bits = [e.bits, e.imag_bits()];
+        bits.into_iter().take(parts).flat_map(move |b| b.to_le_bytes().into_iter().take(size))
     };
+    let bytes: Vec<u8> = array.elements().flat_map(element).collect();
     bytes.chunks(8).map(word).collect()
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0u8; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 fn unpack(words: &[u64], spec: &TensorSpec) -> Array {
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let size = spec.dtype.size();
-    let literal = |c: &[u8]| {
-        let mut bits = [0u8; 8];
-        bits[..size].copy_from_slice(c);
-        Literal { dtype: spec.dtype, bits: u64::from_le_bytes(bits) }
+    let (size, parts) = parts(spec.dtype);
+    let element = |c: &[u8]| {
+        let imag = if parts == 2 { word(&c[size..]) } else { 0 };
+        Element::from_bits(spec.dtype, word(&c[..size]), imag)
     };
-    Array::new(spec.clone(), bytes.chunks(size).take(spec.numel()).map(literal))
+    Array::new(spec.clone(), bytes.chunks(size * parts).take(spec.numel()).map(element))
 }
 
 /// Runs a program on the executor.
@@ -59,8 +66,8 @@ fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 4e-3,
         DType::BF16 => 3e-2,
-        DType::F32 => 2e-6,
-        DType::F64 => 1e-14,
+        DType::F32 | DType::C64 => 2e-6,
+        DType::F64 | DType::C128 => 1e-14,
         _ => 0.0,
     }
 }
@@ -78,9 +85,10 @@ fn check(sample: &Sample) {
         let program = lower(&graph, options).expect("the op lowers");
         let found = run(&program, &sample.inputs, &spec);
         let slack = sample.inputs.iter().map(|x| tolerance(x.spec().dtype)).fold(0.0, f64::max);
-        for (f, e) in found.to_f64().into_iter().zip(expected.to_f64()) {
-            let close =
-                f == e || (f.is_nan() && e.is_nan()) || (f - e).abs() <= slack * (1.0 + e.abs());
+        for (f, e) in found.elements().zip(expected.elements()) {
+            let same = f == e || (f.is_nan() && e.is_nan());
+            let (f, e) = (f.complex(), e.complex());
+            let close = same || f == e || (f - e).norm() <= slack * (1.0 + e.norm());
             assert!(close, "{:?} is {found:?}, expected {expected:?}\n{program}", sample.op);
         }
     }

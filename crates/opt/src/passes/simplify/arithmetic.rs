@@ -6,17 +6,17 @@ use girih_ir::{GraphBuilder, Literal, Node, NodeId, OpCode, Result};
 type Found = Result<Option<NodeId>>;
 
 pub(super) static RULES: &[Rule] = &[
-    Rule { name: "x * 1 = x", on: &[OpCode::Mul], exact: true, apply: times_one },
-    Rule { name: "x / 1 = x", on: &[OpCode::Div], exact: true, apply: over_one },
+    Rule { name: "x * 1 = x of reals", on: &[OpCode::Mul], exact: true, apply: times_one },
+    Rule { name: "x / 1 = x of reals", on: &[OpCode::Div], exact: true, apply: over_one },
     Rule { name: "x - 0 = x", on: &[OpCode::Sub], exact: true, apply: minus_zero },
     Rule {
-        name: "x + 0 = x of integers, x + -0 = x of floats",
+        name: "x + 0 = x of integers, x + -0 = x of real floats",
         on: &[OpCode::Add],
         exact: true,
         apply: plus_zero,
     },
     Rule { name: "x * 0 = 0 of integers", on: &[OpCode::Mul], exact: true, apply: times_zero },
-    Rule { name: "x * -1 = -x", on: &[OpCode::Mul], exact: true, apply: times_minus_one },
+    Rule { name: "x * -1 = -x of reals", on: &[OpCode::Mul], exact: true, apply: times_minus_one },
     Rule { name: "x - x = 0 of integers", on: &[OpCode::Sub], exact: true, apply: minus_itself },
     Rule { name: "x + -y = x - y", on: &[OpCode::Add], exact: true, apply: plus_negative },
     Rule { name: "x - -y = x + y", on: &[OpCode::Sub], exact: true, apply: minus_negative },
@@ -38,16 +38,21 @@ pub(super) static RULES: &[Rule] = &[
     Rule { name: "x ^ 0 = x", on: &[OpCode::Xor], exact: true, apply: xor_literal },
 ];
 
+// A product of complex numbers adds and subtracts zeros, which turns infinities to NaN and signs of
+// zeros about: what holds of `1`, `-1` and `-0` for real numbers does not hold there.
+
 fn times_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
-        Some((x, value)) if value.is(1.0) => stand_in(b, x, node),
+        Some((x, value)) if value.is(1.0) && !value.dtype.is_complex() => stand_in(b, x, node),
         _ => Ok(None),
     }
 }
 
 fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match b.graph().literal(node.inputs[1]) {
-        Some(value) if value.is(1.0) => stand_in(b, node.inputs[0], node),
+        Some(value) if value.is(1.0) && !value.dtype.is_complex() => {
+            stand_in(b, node.inputs[0], node)
+        }
         _ => Ok(None),
     }
 }
@@ -64,14 +69,14 @@ fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     let neutral = Literal::from_f64(node.spec.dtype, -0.0);
     match with_literal(b, node) {
-        Some((x, value)) if value == neutral => stand_in(b, x, node),
+        Some((x, value)) if value == neutral && !value.dtype.is_complex() => stand_in(b, x, node),
         _ => Ok(None),
     }
 }
 
 fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
-        Some((_, value)) if value.bits == 0 && !value.dtype.is_float() => constant(b, 0, node),
+        Some((_, value)) if value.bits == 0 && !value.dtype.is_inexact() => constant(b, 0, node),
         _ => Ok(None),
     }
 }
@@ -79,14 +84,16 @@ fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
         // Not where a broadcast would have to follow: two ops for one.
-        Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => b.neg(x).map(Some),
+        Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => {
+            if value.dtype.is_complex() { Ok(None) } else { b.neg(x).map(Some) }
+        }
         _ => Ok(None),
     }
 }
 
 /// Not of floats: NaN and infinities give NaN.
 fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Found {
-    match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_float() {
+    match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_inexact() {
         true => constant(b, 0, node),
         false => Ok(None),
     }

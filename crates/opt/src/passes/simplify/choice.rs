@@ -70,13 +70,16 @@ fn holds(wide: DType, dtype: DType) -> bool {
     wide == dtype
         || match dtype {
             Bool => true,
-            U8 => matches!(wide, I16 | I32 | I64 | F16 | BF16 | F32 | F64),
-            I8 => matches!(wide, I16 | I32 | I64 | F16 | BF16 | F32 | F64),
-            I16 => matches!(wide, I32 | I64 | F32 | F64),
-            I32 => matches!(wide, I64 | F64),
-            F16 | BF16 => matches!(wide, F32 | F64),
-            F32 => wide == F64,
-            I64 | F64 => false,
+            U8 => matches!(wide, U16 | U32 | U64 | I16 | I32 | I64) || wide.is_inexact(),
+            I8 => matches!(wide, I16 | I32 | I64) || wide.is_inexact(),
+            U16 => matches!(wide, U32 | U64 | I32 | I64 | F32 | F64 | C64 | C128),
+            I16 => matches!(wide, I32 | I64 | F32 | F64 | C64 | C128),
+            U32 => matches!(wide, U64 | I64 | F64 | C128),
+            I32 => matches!(wide, I64 | F64 | C128),
+            F16 | BF16 => matches!(wide, F32 | F64 | C64 | C128),
+            F32 => matches!(wide, F64 | C64 | C128),
+            F64 | C64 => wide == C128,
+            U64 | I64 | C128 => false,
         }
 }
 
@@ -88,10 +91,10 @@ mod tests {
     #[test]
     fn what_holds_a_dtype_gives_its_extreme_values_back() {
         for dtype in DType::ALL {
-            let (low, high) = dtype.int_range().unwrap_or((-1, 1));
+            let (low, high) = dtype.int_range().unwrap_or((-2, 2));
             for wide in DType::ALL.into_iter().filter(|&wide| holds(wide, dtype)) {
                 for v in [low, low + 1, high - 1, high] {
-                    let v = Literal::from_i64(dtype, v);
+                    let v = Literal::from_int(dtype, v);
                     assert_eq!(v.cast(wide).cast(dtype), v, "{dtype} in {wide}");
                 }
             }
