@@ -379,7 +379,7 @@ class ExecutorHandle:
         """Stops what is under way or queued."""
     def clear_cache(self) -> None:
         """Forgets compiled programs."""
-    def compile_only(self, /, graph: Graph, outputs: Sequence[int]) -> bool:
+    def compile_only(self, /, graph: Graph, nodes: Sequence[int]) -> bool:
         """Compiles what computes nodes of a graph; whether there was anything to compile."""
     def config(self) -> tuple[bool, bool, str, float]:
         """use_cache, profile, device and timeout_seconds."""
@@ -390,7 +390,7 @@ class ExecutorHandle:
         self,
         /,
         graph: Graph,
-        outputs: Sequence[int],
+        nodes: Sequence[int],
     ) -> tuple[bool, str, float, float, float, dict[int, Tensor]]:
         """Computes nodes of a graph: success, message, milliseconds of compiling, transfer and
         computing, outputs by number.
@@ -1757,6 +1757,8 @@ def hardswish(x: _TensorLike) -> Tensor:
     """``x * hardsigmoid(x)``."""
 def hardtanh(x: _TensorLike, min_val: float = ..., max_val: float = ...) -> Tensor:
     """``x`` limited to min_val..max_val."""
+def has_source_lines() -> bool:
+    """Whether ops keep the line that recorded them, for errors."""
 def hinge_embedding_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -1771,8 +1773,6 @@ def hinge_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``max(0, margin - x * target)``, targets -1 and 1."""
-def has_source_lines() -> bool:
-    """Whether ops keep the line that recorded them, for errors."""
 def histogram(
     x: _TensorLike,
     bins: int | Sequence[int] | Tensor | Any | None = None,
@@ -2131,8 +2131,6 @@ def poisson_nll_loss(
     """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full
     Stirling's term.
     """
-def pop_graph(previous: Graph) -> None:
-    """Goes back to the graph that `push_graph` left."""
 def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2156,8 +2154,6 @@ def program_from_file(path: str | PathLike[str]) -> Program:
     """The program in a file."""
 def program_from_text(text: str) -> Program:
     """The program that a text describes."""
-def push_graph(graph: Graph | None = None) -> Graph:
-    """Enters a graph (a fresh one for None) and gives the one left."""
 def put_along_axis(
     x: _TensorLike,
     indices: _TensorLike,
@@ -2244,6 +2240,12 @@ def round(x: _TensorLike, /) -> Tensor:
     """The nearest integer, halves to even."""
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
+def save_tensors(
+    path: str | PathLike[str],
+    names: Sequence[str],
+    tensors: Sequence[_TensorLike],
+) -> None:
+    """Writes tensors to a file."""
 def scaled_dot_product_attention(
     query: _TensorLike,
     key: Any,
@@ -2269,12 +2271,6 @@ def searchsorted(
     """
 def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
-def save_tensors(
-    path: str | PathLike[str],
-    names: Sequence[str],
-    tensors: Sequence[_TensorLike],
-) -> None:
-    """Writes tensors to a file."""
 def set_compile_options(passes: int, fusion: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_eager(on: bool) -> None:
