@@ -3,6 +3,7 @@
 # make check   the quick part of it
 # make bench   recording overhead and latency, beside other libraries where installed
 # make stubs   writes python/girih/_girih.pyi
+# make docs    writes docs/ops.md
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ CARGO ?= cargo
 EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
 SMOKE := $(VENV)/smoke
 
-.PHONY: all demo test check bench stubs develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test check bench stubs docs develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -75,6 +76,9 @@ bench: develop
 
 stubs: develop
 	$(BIN)/python scripts/stubs.py
+
+docs:
+	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
 
 clean:
 	rm -rf $(VENV) demo-out bench-out
