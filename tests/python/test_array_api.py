@@ -47,6 +47,11 @@ HERE = [name for name in FUNCTIONS if hasattr(gr, name)]
 # Names and signatures.
 
 
+def test_no_function_is_missing():
+    assert set(FUNCTIONS) - set(HERE) == set()
+    assert HAVE == ALL
+
+
 EXTENSIONS = {
     f"{extension}.{name}"
     for extension in ("linalg", "fft")

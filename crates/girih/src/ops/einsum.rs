@@ -316,7 +316,8 @@ impl Tensor {
         }
     }
 
-    /// Sums of products along an axis, counted from the end if negative; other axes broadcast.
+    /// Sums of products along an axis, counted from the end if negative; other axes broadcast. The
+    /// first operand is conjugated, as in the scalar product of complex vectors.
     ///
     /// Errors: a shape error for sizes that differ along the axis, or that do not broadcast.
     #[track_caller]
@@ -328,7 +329,7 @@ impl Tensor {
             order.push(at);
             x.permute(&order)
         };
-        let (a, b) = (last(self)?, last(other)?);
+        let (a, b) = (last(&self.conj()?)?, last(other)?);
         let sizes = [&a, &b].map(|x| x.shape().last().copied());
         if sizes[0] != sizes[1] {
             let reason = format!("axis {axis} must have one size");
@@ -337,7 +338,7 @@ impl Tensor {
         einsum("...i,...i->...", &[&a, &b], Optimize::No)
     }
 
-    /// The sum of products of all elements, flattened.
+    /// The sum of products of all elements, flattened; the first operand is conjugated.
     ///
     /// Errors: a shape error for different numbers of elements.
     #[track_caller]
@@ -346,7 +347,7 @@ impl Tensor {
             let reason = "both must have as many elements".into();
             return Err(mismatch("vdot", self, other, reason));
         }
-        self.reshape(&[-1])?.tensordot(&other.reshape(&[-1])?, (&[0], &[0]))
+        self.conj()?.reshape(&[-1])?.tensordot(&other.reshape(&[-1])?, (&[0], &[0]))
     }
 
     /// The Kronecker product: blocks of the other, one per element of this. Missing leading axes
