@@ -419,6 +419,12 @@ def test_complex_numbers_are_in_no_order(call):
         call(gr.asarray([1j, 2]))
 
 
+def test_scalar_products_conjugate_the_first():
+    a, b = sample((2, 3), "complex128", 1), sample((2, 3), "complex128", 2)
+    close(gr.vecdot(gr.asarray(a), gr.asarray(b)), np.vecdot(a, b), 1e-14)
+    close(gr.vdot(gr.asarray(a), gr.asarray(b)), np.asarray(np.vdot(a, b)), 1e-14)
+
+
 def test_means_of_complex_numbers():
     z = sample((30, 4), "complex64")
     close(gr.asarray(z).mean(0), z.mean(0), 1e-6, 1e-6)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import girih as gr
 import numpy as np
 import pytest
-from conftest import DTYPES, FLOATS, INTS, Counters, close, sample
+from conftest import COMPLEX, DTYPES, FLOATS, INTS, Counters, close, sample
 
 SHAPES = [(0,), (1,), (7,), (3, 4), (2, 0), (0, 3), (2, 3, 5)]
-REAL = list(DTYPES)
+REAL = [dtype for dtype in DTYPES if dtype not in COMPLEX]
 
 
 def awkward(shape, dtype, seed=0):
@@ -110,11 +110,14 @@ def test_searchsorted_with_a_sorter_and_of_other_dtypes():
 
 
 def accumulated(f, x, axis, dtype):
-    wide = x.astype(np.float64) if dtype in FLOATS else x
-    return f(wide, axis=axis).astype(dtype if dtype in FLOATS else np.int64)
+    wide = x.astype(
+        {**dict.fromkeys(FLOATS, "f8"), **dict.fromkeys(COMPLEX, "c16")}.get(dtype, x.dtype)
+    )
+    integer = np.uint64 if dtype.startswith("uint") else np.int64
+    return f(wide, axis=axis).astype(dtype if dtype in (*FLOATS, *COMPLEX) else integer)
 
 
-@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_running_sums_and_products(dtype, shape):
     x = sample(shape, dtype, low=-2, high=2)
@@ -228,8 +231,15 @@ def test_misuse_is_explained(case):
         call()
 
 
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("name", ["sort", "argsort", "cummax", "cummin"])
+def test_complex_numbers_are_not_sorted(name, dtype):
+    with pytest.raises(gr.DTypeError, match="no order"):
+        getattr(gr, name)(gr.ones([3], dtype=dtype))
+
+
 def test_integers_are_sorted_by_value_not_by_bits():
     for dtype in INTS:
-        low = 0 if dtype == "uint8" else -100
-        x = np.array([5, low, 100, 1], dtype)
+        low = 0 if dtype.startswith("uint") else -100
+        x = np.array([5, low, np.iinfo(dtype).max, 1], dtype)
         close(gr.sort(gr.asarray(x)), np.sort(x))
