@@ -81,7 +81,7 @@ from .scopes import eager_mode, is_eager, set_eager, set_source_lines, verify_sh
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import nn, optim
+    from . import linalg, nn, optim
 
 bool = bool_
 
@@ -150,6 +150,7 @@ __all__ = [
     "inf",
     "is_lazy",
     "isdtype",
+    "linalg",
     "load",
     "load_graph",
     "nan",
@@ -176,7 +177,7 @@ __all__ += _girih.__all__
 
 def __getattr__(name: str) -> object:
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("nn", "optim"):
+    if name in ("linalg", "nn", "optim"):
         from importlib import import_module
 
         return import_module(f".{name}", __name__)

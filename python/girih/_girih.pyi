@@ -1933,6 +1933,73 @@ def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at most the second. Dtype: bool."""
+def linalg_cholesky(x: _TensorLike, upper: bool) -> Tensor:
+    """The triangular factor of positive definite matrices."""
+def linalg_cross(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
+    """Cross products of vectors of three elements."""
+def linalg_det(x: _TensorLike) -> Tensor:
+    """Determinants."""
+def linalg_diagonal(x: _TensorLike, offset: int) -> Tensor:
+    """Diagonals of the last two axes."""
+def linalg_eigh(x: _TensorLike, upper: bool) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of symmetric matrices."""
+def linalg_eigvalsh(x: _TensorLike, upper: bool) -> Tensor:
+    """Eigenvalues of symmetric matrices."""
+def linalg_inv(x: _TensorLike) -> Tensor:
+    """Inverses."""
+def linalg_lstsq(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    rtol: _TensorLike | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Least squares: solution, residuals, rank, singular values."""
+def linalg_matrix_norm(x: _TensorLike, keepdims: bool, ord: float | str) -> Tensor:
+    """Norms of matrices."""
+def linalg_matrix_power(x: _TensorLike, n: int) -> Tensor:
+    """Powers of square matrices."""
+def linalg_matrix_rank(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
+    """Ranks."""
+def linalg_matrix_transpose(x: _TensorLike) -> Tensor:
+    """The last two axes exchanged."""
+def linalg_outer(x1: _TensorLike, x2: _TensorLike) -> Tensor:
+    """All products of elements of two vectors."""
+def linalg_pinv(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
+    """Moore-Penrose inverses."""
+def linalg_qr(x: _TensorLike, complete: bool) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns and a triangular matrix."""
+def linalg_slogdet(x: _TensorLike) -> tuple[Tensor, Tensor]:
+    """Signs and logarithms of determinants."""
+def linalg_solve(x1: _TensorLike, x2: _TensorLike) -> Tensor:
+    """Solutions of linear systems."""
+def linalg_solve_triangular(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    lower: bool,
+    unit_diagonal: bool,
+) -> Tensor:
+    """Solutions of triangular systems."""
+def linalg_svd(x: _TensorLike, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular vectors and values."""
+def linalg_svdvals(x: _TensorLike) -> Tensor:
+    """Singular values."""
+def linalg_tensordot(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    axes1: Sequence[int],
+    axes2: Sequence[int],
+) -> Tensor:
+    """Sums of products over pairs of axes."""
+def linalg_trace(x: _TensorLike, offset: int) -> Tensor:
+    """Sums of diagonals of the last two axes."""
+def linalg_vecdot(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
+    """Sums of products along an axis."""
+def linalg_vector_norm(
+    x: _TensorLike,
+    ord: float | str,
+    keepdims: bool,
+    axis: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Norms of vectors."""
 def line_plot(
     title: str,
     x_label: str,

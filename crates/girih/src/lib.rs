@@ -56,6 +56,7 @@ pub use num_complex::{Complex32, Complex64};
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
+pub use ops::linalg;
 pub use ops::{
     Bins, ContractionPath, ConvOptions, Index, Interpolation, Operand, Optimize, PadMode, Padding,
     PathStep, PoolOptions, Unique, Update, array_split, binary, broadcast_arrays, broadcast_shapes,

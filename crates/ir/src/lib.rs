@@ -3,7 +3,8 @@
 //! and text form.
 //!
 //! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
-//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, and [`complex`] for it.
+//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, with [`complex`], and
+//! [`linalg`], which it shares with the executors.
 #![forbid(unsafe_code)]
 
 pub mod agreement;
@@ -16,6 +17,7 @@ pub mod error;
 pub mod graph;
 pub mod html;
 pub mod index_map;
+pub mod linalg;
 pub mod ops;
 pub mod pfgb;
 pub mod reference;

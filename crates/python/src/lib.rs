@@ -15,6 +15,7 @@ mod forms;
 mod functions;
 mod indexing;
 mod lazy;
+mod linalg;
 mod location;
 mod losses;
 mod networks;
@@ -84,6 +85,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     contract::register(m)?;
     losses::register(m)?;
     networks::register(m)?;
+    linalg::register(m)?;
     creation::register(m)?;
     arrange::register(m)?;
     assign::register(m)?;
@@ -95,6 +97,9 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     contexts::register(m)?;
     location::register();
     let names = m.index()?;
-    let public = names.iter().filter(|name| !INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false)));
+    // What `girih.linalg` is made of is public there, under its own names.
+    let linalg = |name: &Bound<'_, PyAny>| name.to_string().starts_with("linalg_");
+    let internal = |name: &Bound<'_, PyAny>| INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false));
+    let public = names.iter().filter(|name| !internal(name) && !linalg(name));
     m.setattr("__all__", PyList::new(m.py(), public)?)
 }

@@ -10,6 +10,7 @@ mod einsum;
 mod elementwise;
 mod functional;
 mod index;
+pub mod linalg;
 mod norm;
 mod reduce;
 mod resample;

@@ -17,6 +17,7 @@ pub mod elementwise;
 pub mod fields;
 pub mod index;
 pub mod leaf;
+pub mod linalg;
 pub mod norm;
 pub mod pool;
 pub mod reduce;
@@ -348,6 +349,15 @@ registry! {
     CumMax = cumulative::CUMMAX,
     CumMin = cumulative::CUMMIN,
     LogCumSumExp = cumulative::LOGCUMSUMEXP,
+    Cholesky = linalg::CHOLESKY,
+    Solve = linalg::SOLVE,
+    SolveTriangular = linalg::SOLVE_TRIANGULAR,
+    Inv = linalg::INV,
+    Det = linalg::DET,
+    Slogdet = linalg::SLOGDET,
+    Qr = linalg::QR,
+    Eigh = linalg::EIGH,
+    Svd = linalg::SVD,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,

@@ -241,6 +241,22 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     }
 }
 
+/// Positive definite matrices, which every op on matrices takes; each of its results.
+pub(super) fn matrices(code: OpCode) -> Vec<Sample> {
+    let ItemRank::Matrix(results) = code.def().item_rank else { return vec![] };
+    let item = [4.0, 1.0, -0.5, 1.0, 3.0, 0.7, -0.5, 0.7, 2.0];
+    let other = [2.5, -0.3, 0.4, -0.3, 1.7, 0.2, 0.4, 0.2, 5.0];
+    let x = Array::from_f64([2, 3, 3], DType::F64, &[item, other].concat());
+    let row = |(result, flag): (usize, bool)| {
+        let mut inputs = vec![x.clone()];
+        if code.def().arity.0 == 2 {
+            inputs.push(spread(&[2, 3, 2], (-1.0, 1.0)));
+        }
+        Sample::new(Op::new(code, Attrs::routine(flag)).with_result(result as u8), inputs)
+    };
+    (0..results.len()).flat_map(|i| [(i, false), (i, true)]).map(row).collect()
+}
+
 /// Rows, with and without the flag.
 pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     let row = |flag| {

@@ -48,10 +48,11 @@ impl Library {
             let (_, flag, _) = self.routine.op.attrs.library();
             let mut args = Args {
                 flag,
+                batch: (self.batches > 1).then_some(batch),
                 operands: self.routine.operands.iter().map(operand).collect(),
                 results: self.routine.results.iter().map(result).collect(),
             };
-            library::run(self.routine.op.code, &mut args)?;
+            library::run(&self.routine.op, &mut args)?;
         }
         Ok(())
     }

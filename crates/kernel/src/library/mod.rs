@@ -3,10 +3,11 @@
 //!
 //! The order of every sum is fixed by the sizes, so that results do not depend on threads.
 
+mod matrix;
 mod rows;
 
 use crate::ExecError;
-use girih_ir::OpCode;
+use girih_ir::{Op, OpCode};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 use smallvec::SmallVec;
@@ -59,6 +60,8 @@ pub(crate) trait Element: Copy + 'static {
 pub(crate) struct Args<'a> {
     /// The op's yes-or-no setting.
     pub flag: bool,
+    /// Which item of the batch it is, if there are several: for errors.
+    pub batch: Option<usize>,
     /// Elements and sizes of the operands' items.
     pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
     /// By number, the results that are needed.
@@ -80,7 +83,7 @@ impl<'a> Args<'a> {
 /// Runs the routine of an op on one item.
 ///
 /// Errors: those of the routine; its results are then unspecified.
-pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
+pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     macro_rules! real {
         ($function:ident) => {
             match args.operands[0].0 {
@@ -113,7 +116,7 @@ pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
             }
         };
     }
-    match code {
+    match op.code {
         OpCode::Sort => real!(sort),
         OpCode::SearchSorted => real!(search),
         OpCode::CumMax => real!(running_max),
@@ -124,7 +127,11 @@ pub(crate) fn run(code: OpCode, args: &mut Args<'_>) -> Result<(), ExecError> {
             Data::F32(_) => rows::log_sum_exp::<f32>(args),
             _ => rows::log_sum_exp::<f64>(args),
         },
-        code => unreachable!("{} is no library routine", code.def().name),
+        _ => match args.operands[0].0 {
+            Data::F32(_) => matrix::run::<f32>(op, args)?,
+            Data::F64(_) => matrix::run::<f64>(op, args)?,
+            _ => unreachable!("the op's rule forbids the dtype"),
+        },
     }
     Ok(())
 }
@@ -137,6 +144,15 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
         OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),
-        _ => 20_000 + numel.saturating_mul(1500),
+        OpCode::CumSum | OpCode::CumProd | OpCode::CumMax | OpCode::CumMin => {
+            20_000 + numel.saturating_mul(1500)
+        }
+        // Cubic, with a factor that grows from triangular factors to singular vectors.
+        _ => {
+            let side = dims[0].iter().copied().max().unwrap_or(0);
+            let work = numel.saturating_mul(side);
+            let each = if matches!(code, OpCode::Eigh | OpCode::Svd) { 10_000 } else { 800 };
+            200_000 + work.saturating_mul(each)
+        }
     }
 }

@@ -1,0 +1,375 @@
+//! Linear algebra: matrices are a tensor's last two axes, those before them a batch. The names and
+//! meanings are the array API standard's. Integers become floating-point; half floats are computed
+//! in f32 and rounded at the end.
+
+mod norms;
+
+pub use norms::{MatrixNorm, matrix_norm, vector_norm};
+
+use crate::{DType, Error, Operand, Result, Tensor, where_};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Attrs, Op, OpCode, Shape};
+
+/// A tensor in a dtype that the routines take, and the dtype of the result.
+#[track_caller]
+pub(super) fn widened(x: &Tensor) -> Result<(Tensor, DType)> {
+    let dtype = x.dtype().to_float();
+    Ok((x.astype(dtype.widened())?, dtype))
+}
+
+#[track_caller]
+fn call(code: OpCode, result: u8, flag: bool, x: &Tensor) -> Result<Tensor> {
+    let (x, dtype) = widened(x)?;
+    let op = Op::new(code, Attrs::routine(flag)).with_result(result);
+    Tensor::record(op, &[&x])?.astype(dtype)
+}
+
+fn bad_shape(op: &'static str, shape: Shape, reason: impl Into<String>) -> Error {
+    girih_ir::Error::InvalidShape { op, shape, reason: reason.into() }.into()
+}
+
+/// Rows and columns.
+pub(super) fn sizes(op: &'static str, x: &Tensor) -> Result<(usize, usize)> {
+    match &*x.shape() {
+        &[.., rows, columns] => Ok((rows, columns)),
+        _ => Err(bad_shape(op, x.shape(), "a matrix, or a batch of them, is needed")),
+    }
+}
+
+fn dims(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|&d| d as i64).collect()
+}
+
+/// The lower triangular `L` with `x = L L^T`, or with `upper` its transpose. One triangle is read.
+///
+/// Errors: when computed, for a matrix that is not positive definite.
+#[track_caller]
+pub fn cholesky(x: &Tensor, upper: bool) -> Result<Tensor> {
+    call(OpCode::Cholesky, 0, upper, x)
+}
+
+/// The determinant.
+#[track_caller]
+pub fn det(x: &Tensor) -> Result<Tensor> {
+    call(OpCode::Det, 0, false, x)
+}
+
+/// The sign of the determinant and the logarithm of its absolute value.
+#[track_caller]
+pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    Ok((call(OpCode::Slogdet, 0, false, x)?, call(OpCode::Slogdet, 1, false, x)?))
+}
+
+/// The inverse.
+///
+/// Errors: when computed, for a singular matrix.
+#[track_caller]
+pub fn inv(x: &Tensor) -> Result<Tensor> {
+    call(OpCode::Inv, 0, false, x)
+}
+
+/// Operands of a solver in one dtype with their batch axes made equal; a vector becomes a column.
+#[track_caller]
+fn system(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
+    let dtype = a.dtype().to_float().promote(b.dtype().to_float())?;
+    let (a, mut b) = (a.astype(dtype.widened())?, b.astype(dtype.widened())?);
+    if b.rank() == 1 {
+        b = b.unsqueeze(-1)?;
+    }
+    let ((m, n), (rows, columns)) = (sizes(op, &a)?, sizes(op, &b)?);
+    let lead = |x: &Tensor| Shape::from(&x.shape()[..x.rank() - 2]);
+    let batch = lead(&a).broadcast(&lead(&b), op)?;
+    let to = |plane: [usize; 2]| -> Shape { batch.iter().copied().chain(plane).collect() };
+    Ok((a.broadcast_to(to([m, n]))?, b.broadcast_to(to([rows, columns]))?, dtype))
+}
+
+/// `x` with `a x = b`. A vector `b` is one column, and gives a vector.
+///
+/// Errors: a shape error unless `a` is square and fits; when computed, for a singular matrix.
+#[track_caller]
+pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let (wide_a, wide_b, dtype) = system("solve", a, b)?;
+    let op = Op::new(OpCode::Solve, Attrs::routine(false));
+    let x = Tensor::record(op, &[&wide_a, &wide_b])?.astype(dtype)?;
+    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+}
+
+/// `x` with `a x = b` for one triangle of `a`: the upper, or with `lower` the lower; with `unit`,
+/// as if its diagonal were ones. A vector `b` is one column, and gives a vector.
+///
+/// Errors: a shape error unless `a` is square and fits; when computed, for a zero on the diagonal.
+#[track_caller]
+pub fn solve_triangular(a: &Tensor, b: &Tensor, lower: bool, unit: bool) -> Result<Tensor> {
+    let (wide_a, wide_b, dtype) = system("solve_triangular", a, b)?;
+    let attrs = Attrs::Library { result: 0, flag: !lower, size: unit as u32 };
+    let op = Op::new(OpCode::SolveTriangular, attrs);
+    let x = Tensor::record(op, &[&wide_a, &wide_b])?.astype(dtype)?;
+    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+}
+
+/// Orthonormal columns `q` and the upper triangular `r` with `x = q r`: as many columns as the
+/// smaller side, or with `complete` as many as rows.
+#[track_caller]
+pub fn qr(x: &Tensor, complete: bool) -> Result<(Tensor, Tensor)> {
+    Ok((call(OpCode::Qr, 0, complete, x)?, call(OpCode::Qr, 1, complete, x)?))
+}
+
+/// Ascending eigenvalues, and eigenvectors as columns, of symmetric matrices; the lower triangle is
+/// read, or the upper.
+#[track_caller]
+pub fn eigh(x: &Tensor, upper: bool) -> Result<(Tensor, Tensor)> {
+    Ok((call(OpCode::Eigh, 0, upper, x)?, call(OpCode::Eigh, 1, upper, x)?))
+}
+
+/// Ascending eigenvalues of symmetric matrices; see [`eigh`].
+#[track_caller]
+pub fn eigvalsh(x: &Tensor, upper: bool) -> Result<Tensor> {
+    call(OpCode::Eigh, 0, upper, x)
+}
+
+/// `u`, `s`, `vh` with `x = u diag(s) vh`, orthonormal columns in `u`, rows in `vh`, and descending
+/// `s`; with `full_matrices`, `u` and `vh` are square.
+#[track_caller]
+pub fn svd(x: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
+    let part = |result| call(OpCode::Svd, result, full_matrices, x);
+    Ok((part(0)?, part(1)?, part(2)?))
+}
+
+/// Descending singular values.
+#[track_caller]
+pub fn svdvals(x: &Tensor) -> Result<Tensor> {
+    call(OpCode::Svd, 1, false, x)
+}
+
+/// Below which part of the largest a singular value counts as zero: per matrix, with an axis for
+/// the values.
+#[track_caller]
+fn cutoff(s: &Tensor, rtol: Option<Operand<'_>>, larger_side: usize) -> Result<Tensor> {
+    let epsilon = match s.dtype() {
+        DType::F64 => f64::EPSILON,
+        DType::F16 => 9.765625e-4,
+        DType::BF16 => 7.8125e-3,
+        _ => f32::EPSILON as f64,
+    };
+    let largest = s.max(Some(&[-1]), true)?;
+    match rtol {
+        None => largest.mul(larger_side as f64 * epsilon),
+        Some(Operand::Tensor(t)) => largest.mul(&t.astype(s.dtype())?.unsqueeze(-1)?),
+        Some(rtol) => largest.mul(rtol),
+    }
+}
+
+/// The Moore-Penrose inverse. Singular values up to `rtol` times the largest count as zero; by
+/// default, the larger side times the dtype's epsilon.
+#[track_caller]
+pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
+    let (m, n) = sizes("pinv", x)?;
+    if x.numel() == 0 {
+        let shape = x.shape();
+        let lead = shape[..shape.rank() - 2].iter().copied();
+        return Tensor::zeros(lead.chain([n, m]).collect::<Shape>(), x.dtype().to_float());
+    }
+    let (u, s, vh) = svd(x, false)?;
+    let counts = s.gt(&cutoff(&s, rtol, m.max(n))?)?;
+    // The replaced zeros keep gradients finite.
+    let inverse = where_(&counts, &where_(&counts, &s, 1.0)?.reciprocal()?, 0.0)?;
+    let scaled = vh.swapaxes(-1, -2)?.mul(&inverse.unsqueeze(-2)?)?;
+    scaled.matmul(&u.swapaxes(-1, -2)?)
+}
+
+/// The number (i64) of singular values above `rtol` times the largest; see [`pinv`].
+#[track_caller]
+pub fn matrix_rank(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
+    let (m, n) = sizes("matrix_rank", x)?;
+    if m.min(n) == 0 {
+        let shape = x.shape();
+        let lead: Shape = shape[..shape.rank() - 2].into();
+        return Tensor::zeros(lead, crate::default_int());
+    }
+    let s = svdvals(x)?;
+    s.gt(&cutoff(&s, rtol, m.max(n))?)?.sum(Some(&[-1]), false)
+}
+
+/// A least squares solution: what [`lstsq`] gives.
+pub struct LeastSquares {
+    /// The shortest `x` that makes `a x - b` shortest.
+    pub solution: Tensor,
+    /// Sums of squares of `a x - b`, per column.
+    pub residuals: Tensor,
+    /// Rank of `a`, i64.
+    pub rank: Tensor,
+    /// Singular values of `a`.
+    pub singular_values: Tensor,
+}
+
+/// The shortest `x` that makes `a x - b` shortest; singular values of `a` up to `rtol` times the
+/// largest count as zero, see [`pinv`]. A vector `b` is one column, and gives vectors.
+///
+/// Errors: a shape error unless they have as many rows.
+#[track_caller]
+pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastSquares> {
+    let (wide_a, wide_b, dtype) = system("lstsq", a, b)?;
+    let ((rows, _), (other, _)) = (sizes("lstsq", &wide_a)?, sizes("lstsq", &wide_b)?);
+    if rows != other {
+        let reason = "both must have as many rows".to_string();
+        let (op, lhs, rhs) = ("lstsq", a.shape(), b.shape());
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let solution = pinv(&wide_a, rtol)?.matmul(&wide_b)?;
+    let apart = wide_a.matmul(&solution)?.sub(&wide_b)?;
+    let (mut solution, mut residuals) = (solution, apart.square()?.sum(Some(&[-2]), false)?);
+    if b.rank() == 1 {
+        (solution, residuals) = (solution.squeeze(Some(&[-1]))?, residuals.squeeze(Some(&[-1]))?);
+    }
+    Ok(LeastSquares {
+        solution: solution.astype(dtype)?,
+        residuals: residuals.astype(dtype)?,
+        rank: matrix_rank(&wide_a, rtol)?,
+        singular_values: svdvals(&wide_a)?.astype(dtype)?,
+    })
+}
+
+/// The last two axes exchanged.
+///
+/// Errors: a shape error below two axes.
+#[track_caller]
+pub fn matrix_transpose(x: &Tensor) -> Result<Tensor> {
+    sizes("matrix_transpose", x)?;
+    x.swapaxes(-1, -2)
+}
+
+/// A square matrix times itself `n` times; a negative `n` takes the inverse, 0 gives the identity.
+///
+/// Errors: a shape error unless it is square.
+#[track_caller]
+pub fn matrix_power(x: &Tensor, n: i64) -> Result<Tensor> {
+    let (rows, columns) = sizes("matrix_power", x)?;
+    if rows != columns {
+        let reason = format!("square matrices are needed, these are {rows} by {columns}");
+        return Err(bad_shape("matrix_power", x.shape(), reason));
+    }
+    if n == 0 {
+        let index = |axis| Tensor::iota([rows, rows], axis, DType::I64);
+        return index(0)?.eq(&index(1)?)?.astype(x.dtype())?.broadcast_to(x.shape());
+    }
+    let mut square = if n < 0 { inv(x)? } else { x.clone() };
+    let (mut left, mut product) = (n.unsigned_abs(), None::<Tensor>);
+    loop {
+        if left & 1 == 1 {
+            product = Some(match product {
+                None => square.clone(),
+                Some(product) => product.matmul(&square)?,
+            });
+        }
+        left >>= 1;
+        match (left, product) {
+            (0, Some(product)) => return Ok(product),
+            (_, rest) => product = rest,
+        }
+        square = square.matmul(&square)?;
+    }
+}
+
+/// The elements of the last two axes' `offset`-th diagonal.
+///
+/// Errors: a shape error below two axes.
+#[track_caller]
+pub fn diagonal(x: &Tensor, offset: i64) -> Result<Tensor> {
+    sizes("diagonal", x)?;
+    x.diagonal(offset, -2, -1)
+}
+
+/// The sum of the last two axes' `offset`-th diagonal, as sums are taken.
+///
+/// Errors: a shape error below two axes.
+#[track_caller]
+pub fn trace(x: &Tensor, offset: i64) -> Result<Tensor> {
+    sizes("trace", x)?;
+    x.diagonal(offset, -2, -1)?.sum(Some(&[-1]), false)
+}
+
+/// All products of an element of one vector and one of another.
+///
+/// Errors: a shape error unless both are vectors.
+#[track_caller]
+pub fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    for x in [a, b] {
+        if x.rank() != 1 {
+            return Err(bad_shape("outer", x.shape(), "vectors are needed"));
+        }
+    }
+    a.unsqueeze(-1)?.mul(b)
+}
+
+/// The cross product of vectors of three elements along an axis (which counts from the end);
+/// other axes broadcast.
+///
+/// Errors: a shape error for another size.
+#[track_caller]
+pub fn cross(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
+    for x in [a, b] {
+        let size = x.shape()[normalize_axis("cross", axis, x.rank())?];
+        if size != 3 {
+            let reason = format!("vectors of 3 elements are needed along axis {axis}, not {size}");
+            return Err(bad_shape("cross", x.shape(), reason));
+        }
+    }
+    let part = |x: &Tensor, i: usize| x.narrow(axis, i, 1);
+    let component =
+        |i: usize, j: usize| part(a, i)?.mul(&part(b, j)?)?.sub(&part(a, j)?.mul(&part(b, i)?)?);
+    let parts = [component(1, 2)?, component(2, 0)?, component(0, 1)?];
+    crate::concat(&parts.each_ref(), axis)
+}
+
+/// The sum of products along an axis, which counts from the end; other axes broadcast.
+///
+/// Errors: a shape error unless both have that axis, of one size.
+#[track_caller]
+pub fn vecdot(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
+    let at = |x: &Tensor| normalize_axis("vecdot", axis, x.rank());
+    let (at_a, at_b) = (at(a)?, at(b)?);
+    if a.shape()[at_a] != b.shape()[at_b] {
+        let reason = format!("axis {axis} must have one size in both");
+        let (op, lhs, rhs) = ("vecdot", a.shape(), b.shape());
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let row = a.moveaxis(&[at_a as i64], &[-1])?.unsqueeze(-2)?;
+    let column = b.moveaxis(&[at_b as i64], &[-1])?.unsqueeze(-1)?;
+    row.matmul(&column)?.squeeze(Some(&[-2, -1]))
+}
+
+/// Sums of products over axes of one tensor and as many of another, in order; the remaining axes
+/// of the first come before those of the second.
+///
+/// Errors: a shape error unless the sizes are equal in pairs.
+#[track_caller]
+pub fn tensordot(a: &Tensor, b: &Tensor, axes_a: &[i64], axes_b: &[i64]) -> Result<Tensor> {
+    let normal = |x: &Tensor, axes: &[i64]| -> Result<Vec<usize>> {
+        let one = |&axis: &i64| normalize_axis("tensordot", axis, x.rank());
+        Ok(axes.iter().map(one).collect::<Result<_, girih_ir::Error>>()?)
+    };
+    let (of_a, of_b) = (normal(a, axes_a)?, normal(b, axes_b)?);
+    let (sa, sb) = (a.shape(), b.shape());
+    let equal = of_a.iter().map(|&i| sa[i]).eq(of_b.iter().map(|&i| sb[i]));
+    if !equal {
+        let reason = format!("axes {axes_a:?} and {axes_b:?} must have the same sizes in pairs");
+        let (op, lhs, rhs) = ("tensordot", sa, sb);
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let free = |axes: &[usize], rank: usize| -> Vec<usize> {
+        (0..rank).filter(|i| !axes.contains(i)).collect()
+    };
+    let (free_a, free_b) = (free(&of_a, sa.rank()), free(&of_b, sb.rank()));
+    let count = |shape: &Shape, axes: &[usize]| axes.iter().map(|&i| shape[i]).product::<usize>();
+    let order = |first: &[usize], then: &[usize]| -> Vec<i64> {
+        first.iter().chain(then).map(|&i| i as i64).collect()
+    };
+    let shared = count(&sa, &of_a);
+    let left = a.permute(&order(&free_a, &of_a))?;
+    let left = left.reshape(&dims(&[count(&sa, &free_a), shared]))?;
+    let right = b.permute(&order(&of_b, &free_b))?;
+    let right = right.reshape(&dims(&[shared, count(&sb, &free_b)]))?;
+    let out: Vec<usize> =
+        free_a.iter().map(|&i| sa[i]).chain(free_b.iter().map(|&i| sb[i])).collect();
+    left.matmul(&right)?.reshape(&dims(&out))
+}

@@ -1,0 +1,62 @@
+//! From an op to its routine: the one place that says which function computes which op.
+
+use super::{
+    Failure, Qr, Scalar, Svd, cholesky, det, eigh, inv, qr, slogdet, solve, solve_triangular, svd,
+};
+use crate::{Op, OpCode};
+use smallvec::{SmallVec, smallvec};
+
+/// A result: of the operands' numbers, or of their absolute values'.
+pub enum Part<T: Scalar> {
+    /// The operands' numbers.
+    Same(Vec<T>),
+    /// Real numbers.
+    Real(Vec<T::Real>),
+}
+
+/// An operand: a matrix with its rows and columns.
+pub type Matrix<'a, T> = (&'a [T], [usize; 2]);
+
+/// Computes an op on one matrix, or one pair; `needed` says which results are. Others may be empty.
+///
+/// Errors: those of the routine. Panics: for an op that is none on matrices.
+pub fn call<T: Scalar>(
+    op: &Op,
+    operands: &[Matrix<'_, T>],
+    needed: &[bool],
+) -> Result<SmallVec<[Part<T>; 3]>, Failure> {
+    let (_, flag, size) = op.attrs.library();
+    let (a, [m, n]) = operands[0];
+    let needs = |i: usize| needed.get(i).copied().unwrap_or(false);
+    let right = |i: usize| (operands[i].0, operands[i].1[1]);
+    Ok(match op.code {
+        OpCode::Cholesky => smallvec![Part::Same(cholesky(a, n, flag)?)],
+        OpCode::Solve => {
+            let (b, columns) = right(1);
+            smallvec![Part::Same(solve(a, b, n, columns)?)]
+        }
+        OpCode::SolveTriangular => {
+            let (b, columns) = right(1);
+            smallvec![Part::Same(solve_triangular(a, b, n, columns, flag, size != 0)?)]
+        }
+        OpCode::Inv => smallvec![Part::Same(inv(a, n)?)],
+        OpCode::Det => smallvec![Part::Same(vec![det(a, n)])],
+        OpCode::Slogdet => {
+            let (sign, log) = slogdet(a, n);
+            smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]
+        }
+        OpCode::Qr => {
+            let Qr { q, r } = qr(a, m, n, flag, needs(0));
+            smallvec![Part::Same(q), Part::Same(r)]
+        }
+        OpCode::Eigh => {
+            let (values, vectors) = eigh(a, n, flag, needs(1))?;
+            smallvec![Part::Real(values), Part::Same(vectors)]
+        }
+        OpCode::Svd => {
+            let Svd { u, s, vh } = svd(a, m, n, flag, needs(0) || needs(2))?;
+            smallvec![Part::Same(u), Part::Real(s), Part::Same(vh)]
+        }
+        code => unreachable!("{} is no op on matrices", code.def().name),
+    })
+}

@@ -1,0 +1,105 @@
+//! Eigenvalues and eigenvectors of Hermitian matrices: reflections to a real tridiagonal matrix,
+//! then the implicit QL algorithm. Source: Golub and Van Loan, Matrix Computations, 8.3; EISPACK's
+//! imtql2.
+
+use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, product, rotate, transpose};
+
+/// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
+/// one triangle of `a` is read.
+///
+/// Errors: [`Failure::NotConverged`].
+pub fn eigh<T: Scalar>(
+    a: &[T],
+    n: usize,
+    upper: bool,
+    with_vectors: bool,
+) -> Result<(Vec<T::Real>, Vec<T>), Failure> {
+    let mut a = hermitian(a, n, upper);
+    let mut reflectors = Vec::with_capacity(n);
+    for k in 0..n.saturating_sub(1) {
+        let column = (k + 1..n).map(|i| a[i * n + k]).collect();
+        let (reflector, _) = Reflector::new(column);
+        reflector.left(reflector.tau.conj(), &mut a, n, k + 1, 0);
+        reflector.right(&mut a, n, k + 1, 0);
+        reflectors.push(reflector);
+    }
+    let mut values: Vec<T::Real> = (0..n).map(|i| a[i * n + i].re()).collect();
+    let mut beside: Vec<T::Real> = (1..n).map(|i| a[i * n + i - 1].re()).collect();
+    beside.push(T::Real::default());
+    // Vectors as rows: rotations then run through memory in order.
+    let mut vectors = match with_vectors {
+        true => transpose(&product(&reflectors, n, n, 1), n, n),
+        false => Vec::new(),
+    };
+    ql(&mut values, &mut beside, &mut vectors)?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&i, &j| values[i].partial_cmp(&values[j]).unwrap_or(std::cmp::Ordering::Equal));
+    let sorted = order.iter().map(|&i| values[i]).collect();
+    if !with_vectors {
+        return Ok((sorted, Vec::new()));
+    }
+    let column = |at: usize| vectors[order[at % n] * n + at / n];
+    Ok((sorted, (0..n * n).map(column).collect()))
+}
+
+/// The whole matrix from one of its triangles.
+fn hermitian<T: Scalar>(a: &[T], n: usize, upper: bool) -> Vec<T> {
+    let at = |i: usize, j: usize| match i.cmp(&j) {
+        std::cmp::Ordering::Equal => T::real(a[i * n + i].re()),
+        ahead if (ahead == std::cmp::Ordering::Less) == upper => a[i * n + j],
+        _ => a[j * n + i].conj(),
+    };
+    (0..n * n).map(|k| at(k / n, k % n)).collect()
+}
+
+/// Makes a real tridiagonal matrix diagonal; `e[i]` is beside `d[i]` and `d[i + 1]`. The rows of
+/// `z`, if there are any, are rotated along.
+fn ql<T: Scalar>(d: &mut [T::Real], e: &mut [T::Real], z: &mut [T]) -> Result<(), Failure> {
+    let n = d.len();
+    let columns = if z.is_empty() { 0 } else { n };
+    let (zero, one) = (T::Real::default(), T::Real::ONE);
+    for l in 0..n {
+        for step in 0.. {
+            let small = |i: usize| {
+                let scale = d[i].modulus() + d[i + 1].modulus();
+                e[i].modulus() <= T::Real::EPSILON * scale
+            };
+            let m = (l..n - 1).find(|&i| small(i)).unwrap_or(n - 1);
+            if m == l {
+                break;
+            }
+            if step == MAX_STEPS {
+                return Err(Failure::NotConverged);
+            }
+            let mut g = (d[l + 1] - d[l]) / (e[l] + e[l]);
+            let r = g.hypot(one);
+            g = d[m] - d[l] + e[l] / (g + r.with_sign(g));
+            let (mut s, mut c, mut p) = (one, one, zero);
+            let mut split = false;
+            for i in (l..m).rev() {
+                let (f, b) = (s * e[i], c * e[i]);
+                let r = f.hypot(g);
+                e[i + 1] = r;
+                if r == zero {
+                    d[i + 1] = d[i + 1] - p;
+                    e[m] = zero;
+                    split = true;
+                    break;
+                }
+                (s, c) = (f / r, g / r);
+                g = d[i + 1] - p;
+                let r = (d[i] - g) * s + (c + c) * b;
+                p = s * r;
+                d[i + 1] = g + p;
+                g = c * r - b;
+                rotate(z, columns, i, i + 1, c, -s);
+            }
+            if !split {
+                d[l] = d[l] - p;
+                e[l] = g;
+                e[m] = zero;
+            }
+        }
+    }
+    Ok(())
+}

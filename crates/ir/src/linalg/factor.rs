@@ -1,0 +1,194 @@
+//! Triangular factors, what is solved with them, and orthogonal factors.
+
+use super::{Failure, Real, Reflector, Scalar, adjoint, eye, product, subtract};
+
+/// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
+/// `a` is read.
+///
+/// Errors: [`Failure::NotPositiveDefinite`].
+pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
+    let mut l = if upper { adjoint(a, n, n) } else { a.to_vec() };
+    for i in 0..n {
+        let (above, row) = l.split_at_mut(i * n);
+        let row = &mut row[..n];
+        for j in 0..i {
+            let other = &above[j * n..j * n + j];
+            let sum = row.iter().zip(other).fold(row[j], |sum, (&a, b)| sum - a * b.conj());
+            row[j] = sum.scale(T::Real::ONE / above[j * n + j].re());
+        }
+        let square = |x: &T| x.modulus() * x.modulus();
+        let rest = row[..i].iter().fold(row[i].re(), |sum, x| sum - square(x));
+        // NaN is not positive either.
+        if rest.partial_cmp(&T::Real::default()) != Some(std::cmp::Ordering::Greater) {
+            return Err(Failure::NotPositiveDefinite(i + 1));
+        }
+        row[i] = T::real(rest.sqrt());
+        row[i + 1..].fill(T::default());
+    }
+    Ok(if upper { adjoint(&l, n, n) } else { l })
+}
+
+/// Row-pivoted triangular factors in one matrix, the row each row came from, and whether the
+/// number of exchanges is odd.
+struct Lu<T> {
+    factors: Vec<T>,
+    rows: Vec<usize>,
+    odd: bool,
+}
+
+impl<T: Scalar> Lu<T> {
+    fn new(a: &[T], n: usize) -> Lu<T> {
+        let mut lu = Lu { factors: a.to_vec(), rows: (0..n).collect(), odd: false };
+        for k in 0..n {
+            let size = |i: usize| lu.factors[i * n + k].modulus();
+            let mut pivot = k;
+            for i in k + 1..n {
+                if size(i) > size(pivot) {
+                    pivot = i;
+                }
+            }
+            if pivot != k {
+                let (a, b) = super::two_rows(&mut lu.factors, n, k, pivot);
+                a.swap_with_slice(b);
+                lu.rows.swap(k, pivot);
+                lu.odd = !lu.odd;
+            }
+            let (above, below) = lu.factors.split_at_mut((k + 1) * n);
+            let row = &above[k * n..];
+            if row[k] == T::default() {
+                continue;
+            }
+            for other in below.chunks_exact_mut(n) {
+                let factor = other[k] / row[k];
+                other[k] = factor;
+                subtract(&mut other[k + 1..], factor, &row[k + 1..]);
+            }
+        }
+        lu
+    }
+
+    fn pivot(&self, k: usize) -> T {
+        self.factors[k * self.rows.len() + k]
+    }
+
+    fn solve(&self, b: &[T], columns: usize) -> Result<Vec<T>, Failure> {
+        let n = self.rows.len();
+        if let Some(k) = (0..n).find(|&k| self.pivot(k) == T::default()) {
+            return Err(Failure::Singular(k));
+        }
+        let row = |&i: &usize| &b[i * columns..(i + 1) * columns];
+        let mut x: Vec<T> = self.rows.iter().flat_map(row).copied().collect();
+        substitute(&self.factors, n, &mut x, columns, false, true);
+        substitute(&self.factors, n, &mut x, columns, true, false);
+        Ok(x)
+    }
+}
+
+/// Solves with one triangle of a matrix, in place; with `unit`, as if its diagonal were ones.
+fn substitute<T: Scalar>(a: &[T], n: usize, x: &mut [T], columns: usize, upper: bool, unit: bool) {
+    if columns == 0 {
+        return;
+    }
+    for step in 0..n {
+        let i = if upper { n - 1 - step } else { step };
+        let others = if upper { i + 1..n } else { 0..i };
+        for j in others {
+            let (to, from) = match i < j {
+                true => super::two_rows(x, columns, i, j),
+                false => {
+                    let (from, to) = super::two_rows(x, columns, j, i);
+                    (to, from)
+                }
+            };
+            subtract(to, a[i * n + j], from);
+        }
+        if !unit {
+            let pivot = a[i * n + i];
+            x[i * columns..(i + 1) * columns].iter_mut().for_each(|x| *x = *x / pivot);
+        }
+    }
+}
+
+/// The `X` with `A X = B`, for `columns` columns of `b`.
+///
+/// Errors: [`Failure::Singular`].
+pub fn solve<T: Scalar>(a: &[T], b: &[T], n: usize, columns: usize) -> Result<Vec<T>, Failure> {
+    Lu::new(a, n).solve(b, columns)
+}
+
+/// The inverse.
+///
+/// Errors: [`Failure::Singular`].
+pub fn inv<T: Scalar>(a: &[T], n: usize) -> Result<Vec<T>, Failure> {
+    Lu::new(a, n).solve(&eye(n, n), n)
+}
+
+/// The `X` with `T X = B`, of one triangle `T` of `a`; with `unit`, as if its diagonal were ones.
+///
+/// Errors: [`Failure::Singular`].
+pub fn solve_triangular<T: Scalar>(
+    a: &[T],
+    b: &[T],
+    n: usize,
+    columns: usize,
+    upper: bool,
+    unit: bool,
+) -> Result<Vec<T>, Failure> {
+    let zero = (0..n).find(|&i| !unit && a[i * n + i] == T::default());
+    if let Some(i) = zero {
+        return Err(Failure::Singular(i));
+    }
+    let mut x = b.to_vec();
+    substitute(a, n, &mut x, columns, upper, unit);
+    Ok(x)
+}
+
+/// The determinant.
+pub fn det<T: Scalar>(a: &[T], n: usize) -> T {
+    let lu = Lu::new(a, n);
+    let sign = if lu.odd { -T::ONE } else { T::ONE };
+    (0..n).fold(sign, |product, k| product * lu.pivot(k))
+}
+
+/// The determinant's sign (or direction) and the logarithm of its absolute value; zero and minus
+/// infinity for a singular matrix.
+pub fn slogdet<T: Scalar>(a: &[T], n: usize) -> (T, T::Real) {
+    let lu = Lu::new(a, n);
+    let mut sign = if lu.odd { -T::ONE } else { T::ONE };
+    let mut log = T::Real::default();
+    for k in 0..n {
+        let (pivot, size) = (lu.pivot(k), lu.pivot(k).modulus());
+        if size == T::Real::default() {
+            return (T::default(), size.ln());
+        }
+        sign = sign * pivot.scale(T::Real::ONE / size);
+        log = log + size.ln();
+    }
+    (sign, log)
+}
+
+/// `A = Q R`, with orthonormal columns in `q` and an upper triangular `r`.
+pub struct Qr<T> {
+    /// `m` by `k`, if it was asked for.
+    pub q: Vec<T>,
+    /// `k` by `n`.
+    pub r: Vec<T>,
+}
+
+/// Factors a matrix of `m` by `n`; `k` is `m`, or the smaller of both unless `complete`.
+pub fn qr<T: Scalar>(a: &[T], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<T> {
+    let k = if complete { m } else { m.min(n) };
+    let mut r = a.to_vec();
+    let mut reflectors = Vec::with_capacity(m.min(n));
+    for j in 0..m.min(n) {
+        let column = (j..m).map(|i| r[i * n + j]).collect();
+        let (reflector, beta) = Reflector::new(column);
+        reflector.left(reflector.tau.conj(), &mut r, n, j, j);
+        r[j * n + j] = T::real(beta);
+        (j + 1..m).for_each(|i| r[i * n + j] = T::default());
+        reflectors.push(reflector);
+    }
+    r.truncate(k * n);
+    let q = if with_q { product(&reflectors, m, k, 0) } else { Vec::new() };
+    Qr { q, r }
+}

@@ -1,0 +1,166 @@
+//! Dense linear algebra on row-major slices: what the ops on matrices compute. The reference
+//! evaluator and the executors call the same functions: factors are not unique, so that two
+//! programs could only agree on what defines them. Tests check that, and compare with LAPACK.
+//!
+//! Real and complex numbers share the code. Sums run in an order fixed by the sizes, without fused
+//! multiply-adds, so that the bits are the same everywhere.
+
+mod call;
+mod eigh;
+mod factor;
+mod scalar;
+mod svd;
+
+pub use call::{Matrix, Part, call};
+pub use eigh::eigh;
+pub use factor::{Qr, cholesky, det, inv, qr, slogdet, solve, solve_triangular};
+pub use scalar::{Real, Scalar};
+pub use svd::{Svd, svd};
+
+/// What a matrix has that an algorithm cannot take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A zero pivot.
+    #[error("the matrix is singular: pivot {0} is zero")]
+    Singular(usize),
+    /// A leading minor that is not positive.
+    #[error("the matrix is not positive definite: its leading minor of order {0} is not positive")]
+    NotPositiveDefinite(usize),
+    /// An iteration that goes on for too long, as it does for NaN.
+    #[error(
+        "the iteration for eigenvalues or singular values does not converge; look for NaN and infinities"
+    )]
+    NotConverged,
+}
+
+/// Most steps for one eigenvalue or singular value; a handful is usual.
+const MAX_STEPS: usize = 75;
+
+/// The identity, `rows` by `columns`.
+fn eye<T: Scalar>(rows: usize, columns: usize) -> Vec<T> {
+    let mut out = vec![T::default(); rows * columns];
+    (0..rows.min(columns)).for_each(|i| out[i * columns + i] = T::ONE);
+    out
+}
+
+/// The conjugate transpose of a matrix of `rows` by `columns`.
+fn adjoint<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..rows * columns).map(|at| a[at % rows * columns + at / rows].conj()).collect()
+}
+
+/// The transpose of a matrix of `rows` by `columns`.
+fn transpose<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..rows * columns).map(|at| a[at % rows * columns + at / rows]).collect()
+}
+
+/// `to -= factor * from`, element by element.
+fn subtract<T: Scalar>(to: &mut [T], factor: T, from: &[T]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = *to - factor * from);
+}
+
+/// Two rows of a matrix at once.
+fn two_rows<T>(a: &mut [T], columns: usize, i: usize, j: usize) -> (&mut [T], &mut [T]) {
+    debug_assert!(i < j);
+    let (head, tail) = a.split_at_mut(j * columns);
+    (&mut head[i * columns..(i + 1) * columns], &mut tail[..columns])
+}
+
+/// `(x, y)` becomes `(c x + s y, c y - s x)`, for two rows.
+fn rotate<T: Scalar>(a: &mut [T], columns: usize, i: usize, j: usize, c: T::Real, s: T::Real) {
+    if columns == 0 {
+        return;
+    }
+    let (x, y) = two_rows(a, columns, i, j);
+    for (x, y) in x.iter_mut().zip(y) {
+        let (p, q) = (*x, *y);
+        *x = p.scale(c) + q.scale(s);
+        *y = q.scale(c) - p.scale(s);
+    }
+}
+
+/// An elementary reflection `I - tau v v^H`.
+struct Reflector<T> {
+    v: Vec<T>,
+    tau: T,
+}
+
+impl<T: Scalar> Reflector<T> {
+    /// The reflection whose adjoint makes `x` a multiple of the first unit vector, and that
+    /// (real) multiple. LAPACK's choice of signs.
+    fn new(mut x: Vec<T>) -> (Reflector<T>, T::Real) {
+        let alpha = x[0];
+        let rest = norm(&x[1..]);
+        if rest == T::Real::default() && alpha == T::real(alpha.re()) {
+            return (Reflector { v: vec![T::default(); x.len()], tau: T::default() }, alpha.re());
+        }
+        let length = rest.hypot(alpha.modulus());
+        let beta = if alpha.re() < T::Real::default() { length } else { -length };
+        let scale = alpha - T::real(beta);
+        x[1..].iter_mut().for_each(|x| *x = *x / scale);
+        x[0] = T::ONE;
+        (Reflector { v: x, tau: (T::real(beta) - alpha).scale(T::Real::ONE / beta) }, beta)
+    }
+
+    /// `A -= factor v (v^H A)` for the rows of `A` from `first` on and its columns from `from` on.
+    fn left(&self, factor: T, a: &mut [T], columns: usize, first: usize, from: usize) {
+        if factor == T::default() {
+            return;
+        }
+        let mut sums = vec![T::default(); columns - from];
+        for (i, v) in self.v.iter().enumerate() {
+            let row = &a[(first + i) * columns + from..(first + i + 1) * columns];
+            subtract(&mut sums, -v.conj(), row);
+        }
+        for (i, &v) in self.v.iter().enumerate() {
+            let row = &mut a[(first + i) * columns + from..(first + i + 1) * columns];
+            subtract(row, factor * v, &sums);
+        }
+    }
+
+    /// `A -= tau (A v) v^H` for the columns of `A` from `first` on and its rows from `from` on.
+    fn right(&self, a: &mut [T], columns: usize, first: usize, from: usize) {
+        if self.tau == T::default() || columns == 0 {
+            return;
+        }
+        for row in a.chunks_exact_mut(columns).skip(from) {
+            let row = &mut row[first..];
+            let sum = row.iter().zip(&self.v).fold(T::default(), |sum, (&a, &v)| sum + a * v);
+            let factor = self.tau * sum;
+            row.iter_mut().zip(&self.v).for_each(|(a, v)| *a = *a - factor * v.conj());
+        }
+    }
+}
+
+/// The product of reflections, the first from row `first` on, the next from one further on:
+/// `columns` columns of it.
+fn product<T: Scalar>(
+    reflectors: &[Reflector<T>],
+    rows: usize,
+    columns: usize,
+    first: usize,
+) -> Vec<T> {
+    let mut q = eye(rows, columns);
+    for (k, reflector) in reflectors.iter().enumerate().rev() {
+        reflector.left(reflector.tau, &mut q, columns, first + k, 0);
+    }
+    q
+}
+
+/// The Euclidean norm, without overflow.
+fn norm<T: Scalar>(x: &[T]) -> T::Real {
+    let largest = x.iter().fold(T::Real::default(), |m, x| {
+        let x = x.modulus();
+        if x > m || x.is_nan() { x } else { m }
+    });
+    if largest == T::Real::default() || largest.is_nan() {
+        return largest;
+    }
+    let square = |x: &T| {
+        let x = x.modulus() / largest;
+        x * x
+    };
+    largest * x.iter().fold(T::Real::default(), |sum, x| sum + square(x)).sqrt()
+}
+
+#[cfg(test)]
+mod tests;

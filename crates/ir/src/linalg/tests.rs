@@ -1,0 +1,147 @@
+//! What defines each factor, for real and complex matrices of all shapes.
+
+use super::*;
+use num_complex::Complex;
+
+type C = Complex<f64>;
+
+/// Numbers that are neither equal nor evenly spaced.
+fn numbers(count: usize) -> impl Iterator<Item = f64> {
+    (0..count).map(|i| ((i as f64 + 0.7) * 0.618_033_988_75).fract() * 4.0 - 2.0)
+}
+
+fn real(rows: usize, columns: usize) -> Vec<f64> {
+    numbers(rows * columns).collect()
+}
+
+fn complex(rows: usize, columns: usize) -> Vec<C> {
+    let n = rows * columns;
+    numbers(n).zip(numbers(2 * n).skip(n)).map(|(re, im)| C::new(re, im)).collect()
+}
+
+fn times<T: Scalar>(a: &[T], b: &[T], m: usize, k: usize, n: usize) -> Vec<T> {
+    let sum =
+        |i: usize, j: usize| (0..k).fold(T::default(), |sum, p| sum + a[i * k + p] * b[p * n + j]);
+    (0..m * n).map(|at| sum(at / n, at % n)).collect()
+}
+
+#[track_caller]
+fn same<T: Scalar<Real = f64>>(a: &[T], b: &[T]) {
+    assert_eq!(a.len(), b.len());
+    let apart = a.iter().zip(b).map(|(&a, &b)| (a - b).modulus()).fold(0.0, f64::max);
+    assert!(apart < 1e-12, "{apart} apart: {a:?} and {b:?}");
+}
+
+#[track_caller]
+fn orthonormal<T: Scalar<Real = f64>>(q: &[T], rows: usize, columns: usize) {
+    same(&times(&adjoint(q, rows, columns), q, columns, rows, columns), &eye(columns, columns));
+}
+
+fn diagonal<T: Scalar<Real = f64>>(s: &[f64], rows: usize, columns: usize) -> Vec<T> {
+    let mut out = vec![T::default(); rows * columns];
+    s.iter().enumerate().for_each(|(i, &s)| out[i * columns + i] = T::real(s));
+    out
+}
+
+fn check_rectangles<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
+    for (m, n) in [(0, 0), (0, 3), (3, 0), (1, 1), (1, 4), (4, 1), (5, 5), (7, 3), (3, 7), (20, 20)]
+    {
+        let a = make(m, n);
+        for whole in [false, true] {
+            let k = if whole { m } else { m.min(n) };
+            let Qr { q, r } = qr(&a, m, n, whole, true);
+            orthonormal(&q, m, k);
+            same(&times(&q, &r, m, k, n), &a);
+            assert!((0..k * n).all(|at| at / n <= at % n || r[at] == T::default()));
+            assert_eq!(qr(&a, m, n, whole, false).r, r);
+            let (p, o) = if whole { (m, n) } else { (m.min(n), m.min(n)) };
+            let Svd { u, s, vh } = svd(&a, m, n, whole, true).unwrap();
+            orthonormal(&u, m, p);
+            orthonormal(&adjoint(&vh, o, n), n, o);
+            let scaled = times(&u, &diagonal(&s, p, o), m, p, o);
+            same(&times(&scaled, &vh, m, o, n), &a);
+            assert!(s.windows(2).all(|w| w[0] >= w[1]) && s.iter().all(|&s| s >= 0.0), "{s:?}");
+            let values = svd(&a, m, n, whole, false).unwrap().s;
+            same(&values, &s);
+        }
+    }
+}
+
+#[test]
+fn rectangles_are_the_products_of_their_factors() {
+    check_rectangles(real);
+    check_rectangles(complex);
+}
+
+fn check_squares<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
+    for n in [0, 1, 2, 3, 8, 21] {
+        let (mut a, b) = (make(n, n), make(n, 2));
+        (0..n).for_each(|i| a[i * n + i] = a[i * n + i] + T::real(9.0));
+        let x = solve(&a, &b, n, 2).unwrap();
+        same(&times(&a, &x, n, n, 2), &b);
+        same(&times(&inv(&a, n).unwrap(), &a, n, n, n), &eye(n, n));
+        let (sign, log) = slogdet(&a, n);
+        let d = det(&a, n);
+        assert!((sign.scale(log.exp()) - d).modulus() <= 1e-12 * (1.0 + d.modulus()));
+        let mut positive = times(&a, &adjoint(&a, n, n), n, n, n);
+        (0..n).for_each(|i| positive[i * n + i] = positive[i * n + i] + T::ONE);
+        for upper in [false, true] {
+            let l = cholesky(&positive, n, upper).unwrap();
+            let h = adjoint(&l, n, n);
+            let (l, h) = if upper { (h, l) } else { (l, h) };
+            same(&times(&l, &h, n, n, n), &positive);
+            let y = solve_triangular(&l, &b, n, 2, false, false).unwrap();
+            same(&times(&l, &y, n, n, 2), &b);
+            let y = solve_triangular(&h, &b, n, 2, true, false).unwrap();
+            same(&times(&h, &y, n, n, 2), &b);
+            let (w, v) = eigh(&positive, n, upper, true).unwrap();
+            orthonormal(&v, n, n);
+            let scaled = times(&v, &diagonal(&w, n, n), n, n, n);
+            same(&times(&scaled, &adjoint(&v, n, n), n, n, n), &positive);
+            assert!(w.windows(2).all(|w| w[0] <= w[1]));
+            same(&eigh(&positive, n, upper, false).unwrap().0, &w);
+        }
+    }
+}
+
+#[test]
+fn squares_are_solved_and_factored() {
+    check_squares(real);
+    check_squares(complex);
+}
+
+#[test]
+fn degenerate_matrices_are_decomposed() {
+    let n = 6;
+    let ones = vec![1.0; n * n];
+    let Svd { s, .. } = svd(&ones, n, n, false, true).unwrap();
+    same(&s, &[6.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let (w, _) = eigh(&ones, n, false, true).unwrap();
+    same(&w, &[0.0, 0.0, 0.0, 0.0, 0.0, 6.0]);
+    same(&svd(&[0.0; 6], 2, 3, true, true).unwrap().s, &[0.0, 0.0]);
+    let mut shift = vec![0.0; 9];
+    (shift[1], shift[5]) = (1.0, 1.0);
+    same(&svd(&shift, 3, 3, true, true).unwrap().s, &[1.0, 1.0, 0.0]);
+    same(&eigh(&eye::<f64>(5, 5), 5, true, true).unwrap().0, &[1.0; 5]);
+    let huge: [f64; 4] = [1e300, 2e300, 3e300, 4e300];
+    let tiny = huge.map(|x| x * 1e-290 * 1e-300);
+    for (x, unit) in [(huge, 1e300), (tiny, 1e-290)] {
+        let values = svd(&x, 2, 2, false, true).unwrap().s;
+        let expected = svd(&[1.0, 2.0, 3.0, 4.0], 2, 2, false, true).unwrap().s;
+        same(&values.iter().map(|s| s / unit).collect::<Vec<_>>(), &expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_a_failure() {
+    assert_eq!(inv(&[1.0, 2.0, 2.0, 4.0], 2), Err(Failure::Singular(1)));
+    assert_eq!(det(&[1.0, 2.0, 2.0, 4.0], 2), 0.0);
+    assert_eq!(slogdet(&[0.0f32], 1), (0.0, f32::NEG_INFINITY));
+    assert_eq!(cholesky(&[1.0, 0.0, 2.0, 1.0], 2, false), Err(Failure::NotPositiveDefinite(2)));
+    assert_eq!(cholesky(&[f64::NAN], 1, true), Err(Failure::NotPositiveDefinite(1)));
+    let zero = solve_triangular(&[1.0, 0.0, 1.0, 0.0], &[1.0, 1.0], 2, 1, false, false);
+    assert_eq!(zero, Err(Failure::Singular(1)));
+    let nan = [f64::NAN, 1.0, 1.0, 1.0];
+    assert!(svd(&nan, 2, 2, false, true).is_err());
+    assert!(eigh(&nan, 2, false, true).is_err());
+}

@@ -1,0 +1,196 @@
+//! Ops on matrices, which are an operand's last two axes. What they compute is in
+//! [`crate::linalg`].
+
+mod vjp;
+
+use super::sort::settings;
+use super::*;
+use crate::Shape;
+
+/// Rows and columns of an operand's matrices.
+fn matrix(call: OpCall<'_>, spec: &TensorSpec) -> Result<(usize, usize)> {
+    let float = matches!(spec.dtype, DType::F32 | DType::F64);
+    require_dtype(call, spec.dtype, float, "float32 or float64")?;
+    match &*spec.shape {
+        &[.., rows, columns] => Ok((rows, columns)),
+        _ => Err(Error::InvalidShape {
+            op: call.name(),
+            shape: spec.shape.clone(),
+            reason: "a matrix, or a batch of them, is needed".into(),
+        }),
+    }
+}
+
+fn square(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
+    let (rows, columns) = matrix(call, spec)?;
+    if rows == columns {
+        return Ok(rows);
+    }
+    let reason = format!("square matrices are needed, these are {rows} by {columns}");
+    Err(Error::InvalidShape { op: call.name(), shape: spec.shape.clone(), reason })
+}
+
+/// The batch axes, then those of a result.
+fn batch_of(spec: &TensorSpec, item: &[usize]) -> Shape {
+    let batch = &spec.shape[..spec.shape.rank() - 2];
+    batch.iter().chain(item).copied().collect()
+}
+
+fn like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
+    Ok(TensorSpec { shape: batch_of(spec, item), dtype: spec.dtype })
+}
+
+fn same_square(call: OpCall<'_>) -> Result<TensorSpec> {
+    settings(call, 1)?;
+    square(call, call.inputs[0])?;
+    Ok(call.inputs[0].clone())
+}
+
+fn number(call: OpCall<'_>, results: u8) -> Result<TensorSpec> {
+    settings(call, results)?;
+    square(call, call.inputs[0])?;
+    like(call.inputs[0], &[])
+}
+
+fn solve(call: OpCall<'_>) -> Result<TensorSpec> {
+    settings(call, 1)?;
+    same_dtype(call)?;
+    let [a, b] = call.inputs else { unreachable!("arity is checked") };
+    let (n, (rows, columns)) = (square(call, a)?, matrix(call, b)?);
+    if rows != n || batch_of(a, &[n, columns]) != b.shape {
+        return Err(Error::ShapeMismatch {
+            op: call.name(),
+            lhs: a.shape.clone(),
+            rhs: b.shape.clone(),
+            reason: "the second must have as many rows as the first, and its batch axes".into(),
+        });
+    }
+    Ok((*b).clone())
+}
+
+fn qr(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, complete, _) = settings(call, 2)?;
+    let (m, n) = matrix(call, call.inputs[0])?;
+    let k = if complete { m } else { m.min(n) };
+    like(call.inputs[0], &if result == 0 { [m, k] } else { [k, n] })
+}
+
+fn eigh(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, ..) = settings(call, 2)?;
+    let n = square(call, call.inputs[0])?;
+    let sizes = [n, n];
+    like(call.inputs[0], &sizes[..1 + result as usize])
+}
+
+fn svd(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, full, _) = settings(call, 3)?;
+    let (m, n) = matrix(call, call.inputs[0])?;
+    let k = m.min(n);
+    match (result, full) {
+        (0, false) => like(call.inputs[0], &[m, k]),
+        (0, true) => like(call.inputs[0], &[m, m]),
+        (1, _) => like(call.inputs[0], &[k]),
+        (_, false) => like(call.inputs[0], &[k, n]),
+        (_, true) => like(call.inputs[0], &[n, n]),
+    }
+}
+
+const MATRIX: OpDef = OpDef {
+    class: Class::Library,
+    arity: (1, 1),
+    item_rank: ItemRank::Matrix(&[2]),
+    infer: same_square,
+    samples: samples::matrices,
+    ..OpDef::BLANK
+};
+
+/// The triangular factor of a positive definite matrix: lower, or upper with the flag.
+pub static CHOLESKY: OpDef = OpDef {
+    name: "cholesky",
+    doc: "The triangular factor of positive definite matrices, of which one triangle is read.",
+    derivative: Derivative::Rule(vjp::cholesky),
+    python: Python::Named("linalg.cholesky"),
+    ..MATRIX
+};
+/// `x` with `a x = b`.
+pub static SOLVE: OpDef = OpDef {
+    name: "solve",
+    doc: "What a square matrix must be multiplied with to give another.",
+    arity: (2, 2),
+    infer: solve,
+    derivative: Derivative::Rule(vjp::solve),
+    python: Python::Named("linalg.solve"),
+    ..MATRIX
+};
+/// `x` with `a x = b` for the lower triangle of `a`, the upper with the flag; size 1 says that the
+/// diagonal counts as ones.
+pub static SOLVE_TRIANGULAR: OpDef = OpDef {
+    name: "solve_triangular",
+    doc: "What a triangular matrix must be multiplied with to give another.",
+    arity: (2, 2),
+    infer: solve,
+    derivative: Derivative::Rule(vjp::solve_triangular),
+    python: Python::Named("linalg.solve_triangular"),
+    ..MATRIX
+};
+/// The inverse.
+pub static INV: OpDef = OpDef {
+    name: "inv",
+    doc: "The inverse of square matrices.",
+    derivative: Derivative::Rule(vjp::inv),
+    python: Python::Named("linalg.inv"),
+    ..MATRIX
+};
+/// The determinant.
+pub static DET: OpDef = OpDef {
+    name: "det",
+    doc: "The determinant of square matrices.",
+    item_rank: ItemRank::Matrix(&[0]),
+    infer: |call| number(call, 1),
+    derivative: Derivative::Rule(vjp::det),
+    python: Python::Named("linalg.det"),
+    ..MATRIX
+};
+/// The determinant's sign (result 0) and the logarithm of its absolute value (result 1).
+pub static SLOGDET: OpDef = OpDef {
+    name: "slogdet",
+    doc: "Sign and logarithm of the absolute value of determinants.",
+    item_rank: ItemRank::Matrix(&[0, 0]),
+    infer: |call| number(call, 2),
+    derivative: Derivative::Rule(vjp::slogdet),
+    python: Python::Named("linalg.slogdet"),
+    ..MATRIX
+};
+/// Orthonormal columns (result 0) and the upper triangular matrix (result 1) whose product the
+/// matrix is. The flag asks for all columns.
+pub static QR: OpDef = OpDef {
+    name: "qr",
+    doc: "Orthonormal columns and the triangular matrix to multiply them with.",
+    item_rank: ItemRank::Matrix(&[2, 2]),
+    infer: qr,
+    derivative: Derivative::Rule(vjp::qr),
+    python: Python::Named("linalg.qr"),
+    ..MATRIX
+};
+/// Ascending eigenvalues (result 0) and eigenvectors as columns (result 1) of symmetric matrices,
+/// of which the lower triangle is read, or the upper with the flag.
+pub static EIGH: OpDef = OpDef {
+    name: "eigh",
+    doc: "Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read.",
+    item_rank: ItemRank::Matrix(&[1, 2]),
+    infer: eigh,
+    derivative: Derivative::Rule(vjp::eigh),
+    python: Python::Named("linalg.eigh"),
+    ..MATRIX
+};
+/// Left singular vectors as columns (result 0), descending singular values (1), right singular
+/// vectors as rows (2). The flag asks for all vectors.
+pub static SVD: OpDef = OpDef {
+    name: "svd",
+    doc: "Singular values and vectors.",
+    item_rank: ItemRank::Matrix(&[2, 1, 2]),
+    infer: svd,
+    derivative: Derivative::Rule(vjp::svd),
+    python: Python::Named("linalg.svd"),
+    ..MATRIX
+};

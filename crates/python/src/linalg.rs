@@ -1,0 +1,243 @@
+//! Linear algebra for `girih.linalg`, which gives the results their names.
+
+use crate::args::{Axes, IntArg, OperandArg, TensorArg, axes};
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, out};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::linalg::{self, MatrixNorm};
+use pyo3::prelude::*;
+
+type Pair = PyResult<(PyTensor, PyTensor)>;
+type Triple = PyResult<(PyTensor, PyTensor, PyTensor)>;
+
+fn pair(result: girih::Result<(girih::Tensor, girih::Tensor)>) -> Pair {
+    result.map(|(a, b)| (PyTensor(a), PyTensor(b))).py()
+}
+
+/// The triangular factor of positive definite matrices.
+#[pyfunction]
+fn linalg_cholesky(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
+    location::enter(py);
+    out(linalg::cholesky(&x.0, upper))
+}
+
+/// Determinants.
+#[pyfunction]
+fn linalg_det(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::det(&x.0))
+}
+
+/// Signs and logarithms of determinants. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+fn linalg_slogdet(py: Python<'_>, x: TensorArg) -> Pair {
+    location::enter(py);
+    pair(linalg::slogdet(&x.0))
+}
+
+/// Inverses.
+#[pyfunction]
+fn linalg_inv(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::inv(&x.0))
+}
+
+/// Solutions of linear systems.
+#[pyfunction]
+fn linalg_solve(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::solve(&x1.0, &x2.0))
+}
+
+/// Solutions of triangular systems.
+#[pyfunction]
+fn linalg_solve_triangular(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    lower: bool,
+    unit_diagonal: bool,
+) -> Out {
+    location::enter(py);
+    out(linalg::solve_triangular(&x1.0, &x2.0, lower, unit_diagonal))
+}
+
+/// Orthonormal columns and a triangular matrix. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+fn linalg_qr(py: Python<'_>, x: TensorArg, complete: bool) -> Pair {
+    location::enter(py);
+    pair(linalg::qr(&x.0, complete))
+}
+
+/// Eigenvalues and eigenvectors of symmetric matrices. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+fn linalg_eigh(py: Python<'_>, x: TensorArg, upper: bool) -> Pair {
+    location::enter(py);
+    pair(linalg::eigh(&x.0, upper))
+}
+
+/// Eigenvalues of symmetric matrices.
+#[pyfunction]
+fn linalg_eigvalsh(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
+    location::enter(py);
+    out(linalg::eigvalsh(&x.0, upper))
+}
+
+/// Singular vectors and values. Returns: tuple[Tensor, Tensor, Tensor].
+#[pyfunction]
+fn linalg_svd(py: Python<'_>, x: TensorArg, full_matrices: bool) -> Triple {
+    location::enter(py);
+    linalg::svd(&x.0, full_matrices).map(|(u, s, v)| (PyTensor(u), PyTensor(s), PyTensor(v))).py()
+}
+
+/// Singular values.
+#[pyfunction]
+fn linalg_svdvals(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::svdvals(&x.0))
+}
+
+/// Moore-Penrose inverses.
+#[pyfunction]
+#[pyo3(signature = (x, rtol=None))]
+fn linalg_pinv(py: Python<'_>, x: TensorArg, rtol: Option<OperandArg>) -> Out {
+    location::enter(py);
+    out(linalg::pinv(&x.0, rtol.as_ref().map(OperandArg::operand)))
+}
+
+/// Ranks.
+#[pyfunction]
+#[pyo3(signature = (x, rtol=None))]
+fn linalg_matrix_rank(py: Python<'_>, x: TensorArg, rtol: Option<OperandArg>) -> Out {
+    location::enter(py);
+    out(linalg::matrix_rank(&x.0, rtol.as_ref().map(OperandArg::operand)))
+}
+
+/// Least squares: solution, residuals, rank, singular values.
+/// Returns: tuple[Tensor, Tensor, Tensor, Tensor].
+#[pyfunction]
+#[pyo3(signature = (x1, x2, rtol=None))]
+fn linalg_lstsq(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    rtol: Option<OperandArg>,
+) -> PyResult<(PyTensor, PyTensor, PyTensor, PyTensor)> {
+    location::enter(py);
+    let found = linalg::lstsq(&x1.0, &x2.0, rtol.as_ref().map(OperandArg::operand)).py()?;
+    Ok((
+        PyTensor(found.solution),
+        PyTensor(found.residuals),
+        PyTensor(found.rank),
+        PyTensor(found.singular_values),
+    ))
+}
+
+/// Powers of square matrices.
+#[pyfunction]
+fn linalg_matrix_power(py: Python<'_>, x: TensorArg, n: IntArg) -> Out {
+    location::enter(py);
+    out(linalg::matrix_power(&x.0, n.0))
+}
+
+/// The last two axes exchanged.
+#[pyfunction]
+fn linalg_matrix_transpose(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::matrix_transpose(&x.0))
+}
+
+/// Diagonals of the last two axes.
+#[pyfunction]
+fn linalg_diagonal(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
+    location::enter(py);
+    out(linalg::diagonal(&x.0, offset.0))
+}
+
+/// Sums of diagonals of the last two axes.
+#[pyfunction]
+fn linalg_trace(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
+    location::enter(py);
+    out(linalg::trace(&x.0, offset.0))
+}
+
+/// All products of elements of two vectors.
+#[pyfunction]
+fn linalg_outer(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::outer(&x1.0, &x2.0))
+}
+
+/// Cross products of vectors of three elements.
+#[pyfunction]
+fn linalg_cross(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
+    location::enter(py);
+    out(linalg::cross(&x1.0, &x2.0, axis.single("cross")?.unwrap_or(-1)))
+}
+
+/// Sums of products along an axis.
+#[pyfunction]
+fn linalg_vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
+    location::enter(py);
+    out(linalg::vecdot(&x1.0, &x2.0, axis.single("vecdot")?.unwrap_or(-1)))
+}
+
+/// Sums of products over pairs of axes.
+#[pyfunction]
+fn linalg_tensordot(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    axes1: Vec<i64>,
+    axes2: Vec<i64>,
+) -> Out {
+    location::enter(py);
+    out(linalg::tensordot(&x1.0, &x2.0, &axes1, &axes2))
+}
+
+/// Norms of vectors.
+#[pyfunction]
+#[pyo3(signature = (x, ord, keepdims, axis=None))]
+fn linalg_vector_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    ord: f64,
+    keepdims: bool,
+    axis: Option<Axes>,
+) -> Out {
+    location::enter(py);
+    out(linalg::vector_norm(&x.0, axes(axis, None)?.as_slice(), keepdims, ord))
+}
+
+/// Norms of matrices.
+#[pyfunction]
+fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<'_, PyAny>) -> Out {
+    location::enter(py);
+    let norm = match ord.extract::<String>().as_deref() {
+        Ok("fro") => MatrixNorm::Frobenius,
+        Ok("nuc") => MatrixNorm::Nuclear,
+        Ok(other) => {
+            return Err(invalid(format!(
+                "matrix_norm: no norm is called '{other}'; 'fro' or 'nuc'"
+            )));
+        }
+        Err(_) => MatrixNorm::Order(ord.extract()?),
+    };
+    out(linalg::matrix_norm(&x.0, keepdims, norm))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        linalg_cholesky linalg_det linalg_slogdet linalg_inv linalg_solve linalg_solve_triangular
+        linalg_qr linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals linalg_pinv
+        linalg_matrix_rank linalg_lstsq linalg_matrix_power linalg_matrix_transpose linalg_diagonal
+        linalg_trace linalg_outer linalg_cross linalg_vecdot linalg_tensordot linalg_vector_norm
+        linalg_matrix_norm
+    }
+    Ok(())
+}

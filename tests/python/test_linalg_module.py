@@ -1,0 +1,316 @@
+"""girih.linalg against NumPy and SciPy: values, shapes, batches, empty matrices, gradients."""
+
+from __future__ import annotations
+
+import girih as gr
+import numpy as np
+import pytest
+import scipy.linalg
+from conftest import Counters, close, sample
+
+la = gr.linalg
+DTYPES = ["float32", "float64"]
+RTOL = {"float32": 2e-4, "float64": 1e-10}
+SQUARES = [(1, 1), (3, 3), (2, 4, 4), (2, 1, 3, 3), (0, 0), (2, 0, 0), (0, 3, 3)]
+RECTANGLES = [
+    (1, 1),
+    (5, 3),
+    (3, 5),
+    (2, 4, 3),
+    (2, 3, 4),
+    (0, 3),
+    (3, 0),
+    (2, 0, 3),
+    (0, 2, 3),
+    (40, 40),
+]
+
+
+def near(got, want, dtype):
+    rtol = RTOL[dtype]
+    close(got, np.asarray(want, dtype), rtol, rtol)
+
+
+def square(shape, dtype, seed=0):
+    """Well-conditioned matrices."""
+    return sample(shape, dtype, seed, -1, 1) + np.eye(shape[-1], dtype=dtype) * 2
+
+
+def positive(shape, dtype, seed=0):
+    x = sample(shape, dtype, seed, -1, 1)
+    return x @ x.swapaxes(-1, -2) + np.eye(shape[-1], dtype=dtype)
+
+
+def mt(x):
+    return x.swapaxes(-1, -2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SQUARES)
+def test_determinants_inverses_and_solutions(shape, dtype):
+    x, b = square(shape, dtype), sample((*shape[:-1], 2), dtype, 1)
+    near(la.det(gr.asarray(x)), np.linalg.det(x), dtype)
+    sign, log = la.slogdet(gr.asarray(x))
+    near(sign, np.linalg.slogdet(x).sign, dtype)
+    near(log, np.linalg.slogdet(x).logabsdet, dtype)
+    near(la.inv(gr.asarray(x)), np.linalg.inv(x), dtype)
+    near(la.solve(gr.asarray(x), gr.asarray(b)), np.linalg.solve(x, b), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SQUARES)
+@pytest.mark.parametrize("upper", [False, True])
+def test_factors_of_positive_matrices(shape, dtype, upper):
+    x = positive(shape, dtype)
+    read = np.triu(x) if upper else np.tril(x)
+    near(la.cholesky(gr.asarray(read), upper=upper), np.linalg.cholesky(x, upper=upper), dtype)
+    w, v = la.eigh(gr.asarray(read), UPLO="U" if upper else "L")
+    near(w, np.linalg.eigvalsh(x), dtype)
+    w, v = w.numpy(), v.numpy()
+    near(v * w[..., None, :] @ mt(v), x, dtype)
+    near(mt(v) @ v, np.broadcast_to(np.eye(shape[-1]), x.shape), dtype)
+    near(la.eigvalsh(gr.asarray(read), UPLO="U" if upper else "L"), w, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_qr(shape, dtype):
+    x = sample(shape, dtype)
+    for mode in ("reduced", "complete"):
+        want = np.linalg.qr(x, mode)
+        got = la.qr(gr.asarray(x), mode=mode)
+        near(got.Q, want.Q, dtype)
+        near(got.R, want.R, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_svd(shape, dtype):
+    x = sample(shape, dtype)
+    near(la.svdvals(gr.asarray(x)), np.linalg.svd(x, compute_uv=False), dtype)
+    for full in (False, True):
+        u, s, vh = (t.numpy() for t in la.svd(gr.asarray(x), full_matrices=full))
+        want = np.linalg.svd(x, full_matrices=full)
+        assert (u.shape, s.shape, vh.shape) == (want.U.shape, want.S.shape, want.Vh.shape)
+        k = s.shape[-1]
+        near(u[..., :k] * s[..., None, :] @ vh[..., :k, :], x, dtype)
+        for q in (u, mt(vh)):
+            near(
+                mt(q) @ q,
+                np.broadcast_to(np.eye(q.shape[-1]), (*mt(q).shape[:-1], q.shape[-1])),
+                dtype,
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", RECTANGLES)
+def test_pseudo_inverses_ranks_and_norms(shape, dtype):
+    x = sample(shape, dtype)
+    if x.size > 4:
+        x[..., 0] = x[..., -1]
+    near(
+        la.pinv(gr.asarray(x)), np.linalg.pinv(x, rtol=max(shape[-2:]) * np.finfo(dtype).eps), dtype
+    )
+    close(la.matrix_rank(gr.asarray(x)), np.linalg.matrix_rank(x))
+    for order in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf):
+        if 0 in shape[-2:] and order not in ("fro", "nuc"):
+            continue
+        for keep in (False, True):
+            want = np.linalg.norm(x, order, (-2, -1), keep)
+            near(la.matrix_norm(gr.asarray(x), ord=order, keepdims=keep), want, dtype)
+    for order in (0, 1, 2, 3, 0.5, np.inf, -np.inf):
+        for axis in (None, -1, (0, 1)):
+            if x.size == 0:
+                continue
+            got = la.vector_norm(gr.asarray(x), ord=order, axis=axis)
+            near(got, np.linalg.vector_norm(x, ord=order, axis=axis), dtype)
+
+
+def test_ranks_with_a_tolerance():
+    x = np.diag([1.0, 0.1, 0.01])
+    assert la.matrix_rank(gr.asarray(x), rtol=0.05).item() == 2
+    stack = gr.asarray(np.stack([x, x]))
+    assert la.matrix_rank(stack, rtol=gr.asarray([0.5, 0.001], dtype=gr.float64)).tolist() == [1, 3]
+    close(la.pinv(gr.asarray(x), rtol=0.05), np.linalg.pinv(x, rtol=0.05), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_triangular_systems(dtype):
+    a, b = square((4, 4), dtype), sample((4, 2), dtype, 1)
+    for lower in (False, True):
+        for unit in (False, True):
+            want = scipy.linalg.solve_triangular(a, b, lower=lower, unit_diagonal=unit)
+            got = la.solve_triangular(gr.asarray(a), gr.asarray(b), lower=lower, unit_diagonal=unit)
+            near(got, want, dtype)
+    near(
+        la.solve_triangular(gr.asarray(a), gr.asarray(b[:, 0])),
+        scipy.linalg.solve_triangular(a, b[:, 0]),
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_systems_broadcast_and_take_vectors(dtype):
+    a, b = square((2, 1, 3, 3), dtype), sample((4, 3, 2), dtype, 1)
+    near(la.solve(gr.asarray(a), gr.asarray(b)), np.linalg.solve(a, b), dtype)
+    near(la.solve(gr.asarray(a), gr.asarray(b[0, :, 0])), np.linalg.solve(a, b[0, :, 0]), dtype)
+    near(la.solve(gr.asarray(a[0, 0]), gr.asarray(b)), np.linalg.solve(a[0, 0], b), dtype)
+    x = gr.asarray(square((3, 3), dtype).T)[::-1]  # a view
+    near(la.inv(x), np.linalg.inv(x.numpy()), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (3, 3)])
+def test_least_squares(shape, dtype):
+    a, b = sample(shape, dtype), sample((shape[0], 2), dtype, 1)
+    x, residuals, rank, s = la.lstsq(gr.asarray(a), gr.asarray(b))
+    want = np.linalg.lstsq(a, b, rcond=None)
+    near(x, want[0], dtype)
+    near(s, want[3], dtype)
+    assert rank.item() == want[2]
+    close(residuals, ((a @ want[0] - b) ** 2).sum(0), 1e-3, 1e-6)
+    near(la.lstsq(gr.asarray(a), gr.asarray(b[:, 0])).solution, want[0][:, 0], dtype)
+
+
+def test_powers_products_and_diagonals():
+    x = square((2, 3, 3), "float64")
+    for n in (0, 1, 2, 5, -1, -3):
+        close(la.matrix_power(gr.asarray(x), n), np.linalg.matrix_power(x, n), 1e-9, 1e-12)
+    close(la.matrix_power(gr.asarray([[1, 1], [1, 0]]), 10), np.array([[89, 55], [55, 34]]))
+    y = sample((2, 3, 4), "float64", 1)
+    for offset in (-3, -1, 0, 2, 4):
+        close(la.diagonal(gr.asarray(y), offset=offset), np.linalg.diagonal(y, offset=offset))
+        close(la.trace(gr.asarray(y), offset=offset), np.linalg.trace(y, offset=offset), 1e-12)
+    close(la.trace(gr.asarray([[1, 2], [3, 4]]), dtype=gr.float32), np.float32(5))
+    close(la.matrix_transpose(gr.asarray(y)), mt(y))
+    close(la.matmul(gr.asarray(x), gr.asarray(y)), x @ y, 1e-12)
+    a, b = y[0, 0], y[1, 1]
+    close(la.outer(gr.asarray(a), gr.asarray(b)), np.outer(a, b))
+    close(la.vecdot(gr.asarray(y), gr.asarray(a)), np.linalg.vecdot(y, a), 1e-12)
+    close(
+        la.vecdot(gr.asarray(y), gr.asarray(y[:1]), axis=-2),
+        np.linalg.vecdot(y, y[:1], axis=-2),
+        1e-12,
+    )
+    for shapes in [((3,), (3,)), ((4, 3), (3,)), ((2, 1, 3), (5, 3))]:
+        u, v = sample(shapes[0], "float64"), sample(shapes[1], "float64", 1)
+        close(la.cross(gr.asarray(u), gr.asarray(v)), np.linalg.cross(u, v), 1e-12, 1e-12)
+    u = sample((3, 4), "float64")
+    close(
+        la.cross(gr.asarray(u), gr.asarray(u[:, ::-1].copy()), axis=0),
+        np.linalg.cross(u, u[:, ::-1], axis=0),
+        1e-12,
+        1e-12,
+    )
+
+
+@pytest.mark.parametrize("axes", [0, 1, 2, ((0,), (1,)), ((2, 0), (0, 2)), ((-1,), (0,)), ((), ())])
+def test_tensordot(axes):
+    a, b = sample((2, 4, 3), "float64"), sample((4, 3, 2), "float64", 1)
+    if axes == 1 or axes == ((-1,), (0,)):
+        b = sample((3, 5), "float64", 1)
+    elif axes == ((0,), (1,)):
+        b = sample((4, 2, 3), "float64", 1)
+    elif axes == ((2, 0), (0, 2)):
+        b = sample((3, 4, 2), "float64", 1)
+    close(la.tensordot(gr.asarray(a), gr.asarray(b), axes=axes), np.tensordot(a, b, axes), 1e-12)
+
+
+def test_norm_chooses_by_the_number_of_axes():
+    x = sample((2, 3, 4), "float64")
+    t = gr.asarray(x)
+    close(la.norm(t), np.linalg.norm(x), 1e-12)
+    close(la.norm(t, axis=1), np.linalg.norm(x, axis=1), 1e-12)
+    close(la.norm(t, 1, axis=(0, 2)), np.linalg.norm(x, 1, axis=(0, 2)), 1e-12)
+    close(la.norm(t, "nuc", (2, 0), True), np.linalg.norm(x, "nuc", (2, 0), True), 1e-12)
+    close(la.norm(t[0], 2), np.linalg.norm(x[0], 2), 1e-12)
+    close(la.norm(t[0, 0], np.inf), np.linalg.norm(x[0, 0], np.inf), 1e-12)
+
+
+def test_other_dtypes_are_computed_in_floats():
+    a = np.array([[4, 1], [1, 3]])
+    close(la.inv(gr.asarray(a)), np.linalg.inv(a).astype("f4"), 1e-6)
+    half = la.cholesky(gr.asarray(a.astype("f2")))
+    close(half, np.linalg.cholesky(a.astype("f4")).astype("f2"), 1e-3)
+    assert la.svdvals(gr.asarray(a).astype(gr.bfloat16)).dtype == gr.bfloat16
+
+
+def test_results_of_one_call_come_from_one_kernel_and_only_those_needed():
+    x = gr.asarray(sample((20, 20), "float32"))
+    u, s, vh = la.svd(x)
+    assert gr.compile_graph([u, s, vh]).num_kernels == 1
+    assert "_, b1[20] = svd" in gr.compile_graph(la.svdvals(x)).kernels_text
+    with Counters() as c:
+        gr.eval(u, s, vh)
+    assert c["runs"] == 1
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    x = sample((64, 12, 12), "float32")
+    found = []
+    for threads in (1, 4):
+        gr.set_num_threads(threads)
+        found.append([t.numpy().tobytes() for t in la.svd(gr.asarray(x))])
+    gr.set_num_threads(2)
+    assert found[0] == found[1]
+
+
+def test_large_and_awkward_matrices():
+    x = sample((150, 100), "float64")
+    near(la.svdvals(gr.asarray(x)), np.linalg.svd(x, compute_uv=False), "float64")
+    near(la.eigvalsh(gr.asarray(x.T @ x)), np.linalg.eigvalsh(x.T @ x), "float64")
+    hilbert = scipy.linalg.hilbert(12)
+    close(la.svdvals(gr.asarray(hilbert)), np.linalg.svd(hilbert, compute_uv=False), 1e-9, 1e-15)
+    ones = np.ones((8, 8))
+    close(la.eigvalsh(gr.asarray(ones)), np.linalg.eigvalsh(ones), 1e-10, 1e-12)
+    close(la.det(gr.asarray(ones)), np.float64(0), 0, 1e-12)
+    assert la.slogdet(gr.zeros(2, 2)).logabsdet.item() == -np.inf
+
+
+BAD = {
+    "singular": (lambda: la.inv(gr.ones(2, 2)), r"inv: .*singular: pivot 1"),
+    "singular of a batch": (lambda: la.solve(gr.asarray([[[1.0]], [[0.0]]]), gr.ones(2, 1, 1)), "matrix 1 of the batch"),
+    "not positive": (lambda: la.cholesky(gr.asarray([[1.0, 2.0], [2.0, 1.0]])), "minor of order 2"),
+    "triangular": (lambda: la.solve_triangular(gr.zeros(2, 2), gr.ones(2)), "pivot"),
+    "nan svd": (lambda: la.svdvals(gr.full([2, 2], float("nan"))), "converge"),
+    "nan eigh": (lambda: la.eigvalsh(gr.full([2, 2], float("nan"))), "converge"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_matrices_that_cannot_be_taken_are_errors_when_evaluated(case):
+    call, message = BAD[case]
+    x = call()
+    for _ in range(2):  # It stays lazy, and can be asked again.
+        with pytest.raises(gr.LinAlgError, match=message):
+            x.eval()
+    assert issubclass(gr.LinAlgError, ValueError)
+    assert issubclass(gr.LinAlgError, gr.EvaluationError)
+
+
+MISUSE = {
+    "vector": (lambda: la.det(gr.ones(3)), gr.ShapeError, "matrix"),
+    "not square": (lambda: la.inv(gr.ones(2, 3)), gr.ShapeError, "2 by 3"),
+    "rows": (lambda: la.solve(gr.ones(2, 2), gr.ones(3, 1)), gr.ShapeError, "rows"),
+    "batch": (lambda: la.solve(gr.ones(2, 2, 2), gr.ones(3, 2, 1)), gr.ShapeError, "solve"),
+    "power": (lambda: la.matrix_power(gr.ones(2, 3), 2), gr.ShapeError, "2 by 3"),
+    "order": (lambda: la.matrix_norm(gr.ones(2, 2), ord=3), gr.InvalidArgumentError, "3"),
+    "norm's name": (lambda: la.matrix_norm(gr.ones(2, 2), ord="max"), gr.InvalidArgumentError, "max"),
+    "vector's norm": (lambda: la.norm(gr.ones(2), "fro", 0), gr.InvalidArgumentError, "fro"),
+    "three axes": (lambda: la.norm(gr.ones(2, 2, 2), 2), gr.InvalidArgumentError, "one axis or two"),
+    "mode": (lambda: la.qr(gr.ones(2, 2), mode="full"), gr.InvalidArgumentError, "full"),
+    "UPLO": (lambda: la.eigh(gr.ones(2, 2), UPLO="X"), gr.InvalidArgumentError, "X"),
+    "cross": (lambda: la.cross(gr.ones(2), gr.ones(2)), gr.ShapeError, "3"),
+    "outer": (lambda: la.outer(gr.ones(2, 2), gr.ones(2)), gr.ShapeError, "vector"),
+    "tensordot": (lambda: la.tensordot(gr.ones(2, 3), gr.ones(2, 3), axes=1), gr.ShapeError, "pairs"),
+    "vecdot": (lambda: la.vecdot(gr.ones(2), gr.ones(3)), gr.ShapeError, "axis -1"),
+    "gradient of a full qr": (lambda: gr.grad(lambda x: la.qr(x, mode="complete").Q.sum())(gr.ones(3, 2)), gr.ShapeError, "reduced"),
+    "gradient of a full svd": (lambda: gr.grad(lambda x: la.svd(x).U.sum())(gr.ones(3, 2)), gr.ShapeError, "full_matrices"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISUSE)
+def test_misuse_is_explained(case):
+    call, error, message = MISUSE[case]
+    with pytest.raises(error, match=message):
+        call()
