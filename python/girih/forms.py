@@ -178,9 +178,18 @@ def save(file: _Path, value: PyTree) -> None:
     _girih.save_tensors(os.fspath(file), names, tensors)
 
 
-def savez(file: _Path, **tensors: Any) -> None:
-    """Writes tensors by name; like :func:`save` of a dict."""
-    save(file, tensors)
+def savez(file: _Path, *tensors: Any, **named: Any) -> None:
+    """Writes tensors by name, as ``save`` of a dict; others are ``arr_0``, ``arr_1``, ...
+
+    Raises:
+        InvalidArgumentError: A name is taken by a tensor without one.
+    """
+    numbered = {f"arr_{i}": tensor for i, tensor in enumerate(tensors)}
+    if taken := sorted(numbered.keys() & named.keys()):
+        raise InvalidArgumentError(
+            f"savez: {taken[0]!r} is the name of a tensor given by position; rename the other"
+        )
+    save(file, {**numbered, **named})
 
 
 def load(file: _Path, like: PyTree = None) -> Any:

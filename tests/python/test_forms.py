@@ -284,3 +284,12 @@ def test_the_command_in_this_process(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["girih", "show", "--stats", str(tmp_path / "m.pfgb")])
     assert main() == 0
     assert "ops        3" in capsys.readouterr().out
+
+
+def test_tensors_without_a_name_are_numbered(tmp_path):
+    gr.savez(tmp_path / "a.npz", gr.arange(3), gr.ones([2]), c=gr.zeros([]))
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert sorted(arrays) == ["arr_0", "arr_1", "c"]
+        np.testing.assert_array_equal(arrays["arr_0"], [0, 1, 2])
+    with pytest.raises(gr.InvalidArgumentError, match="arr_0"):
+        gr.savez(tmp_path / "a.npz", gr.arange(3), arr_0=gr.ones([2]))
