@@ -6,7 +6,7 @@
 //! then park. A caller that finds the pool busy (nested, or another thread's) runs its chunks alone.
 //! Which chunks exist is the caller's matter and never depends on the number of threads.
 //!
-//! A run that is stopped from outside ([`watched`]) ends between two chunks.
+//! A run that is stopped from outside (`watched`) ends between two chunks.
 
 use girih_kernel::{ExecError, Scratch};
 use girih_runtime::{RunControl, fork};
@@ -156,7 +156,7 @@ impl Pool {
     /// `cost_ns`, the job's rough time on one core, decides whether to share it.
     ///
     /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
-    /// [`ExecError::Panicked`]; [`ExecError::Stopped`] within [`watched`]. Chunks after a failed one
+    /// [`ExecError::Panicked`]; [`ExecError::Stopped`] within `watched`. Chunks after a failed one
     /// may or may not have run.
     pub fn run(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
         let control = CONTROL.get();

@@ -321,21 +321,12 @@ pub fn cross(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
     crate::concat(&parts.each_ref(), axis)
 }
 
-/// The sum of products along an axis, which counts from the end; other axes broadcast.
+/// [`Tensor::vecdot`] as a function.
 ///
-/// Errors: a shape error unless both have that axis, of one size.
+/// Errors: as there.
 #[track_caller]
 pub fn vecdot(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
-    let at = |x: &Tensor| normalize_axis("vecdot", axis, x.rank());
-    let (at_a, at_b) = (at(a)?, at(b)?);
-    if a.shape()[at_a] != b.shape()[at_b] {
-        let reason = format!("axis {axis} must have one size in both");
-        let (op, lhs, rhs) = ("vecdot", a.shape(), b.shape());
-        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
-    }
-    let row = a.moveaxis(&[at_a as i64], &[-1])?.unsqueeze(-2)?;
-    let column = b.moveaxis(&[at_b as i64], &[-1])?.unsqueeze(-1)?;
-    row.matmul(&column)?.squeeze(Some(&[-2, -1]))
+    a.vecdot(b, axis)
 }
 
 /// Sums of products over axes of one tensor and as many of another, in order; the remaining axes
