@@ -29,6 +29,19 @@ pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// The closed graph that an evaluation would cut out now, when nothing else computes part of it.
+pub(crate) fn cut_out(targets: &[&Tensor]) -> Result<CutGraph> {
+    loop {
+        match while_claiming(|| cut(targets, true))? {
+            Cut::Ready(cut) => return Ok(cut),
+            // Its failure is its own caller's matter; it is lazy again then.
+            Cut::Blocked(node) => {
+                settle(&node);
+            }
+        }
+    }
+}
+
 /// Computes the values of tensors, all in one run: shared work is done once. Tensors that have
 /// theirs already cost nothing.
 ///

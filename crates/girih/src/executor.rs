@@ -1,6 +1,5 @@
 //! Executors: how programs are run, and what running them took.
 
-use crate::cut::{Cut, cut};
 use crate::eval;
 use crate::{Element, Error, Graph, Result, Stats, Tensor};
 use std::collections::BTreeMap;
@@ -184,14 +183,7 @@ impl Executor {
             ids => tensors(graph, ids)?.into_values().collect(),
         };
         let targets: Vec<&Tensor> = tensors.iter().collect();
-        let cut = loop {
-            match eval::while_claiming(|| cut(&targets, true))? {
-                Cut::Ready(cut) => break cut,
-                Cut::Blocked(node) => {
-                    eval::settle(&node);
-                }
-            }
-        };
+        let cut = eval::cut_out(&targets)?;
         let misses = || self.0.runtime.counters().compiles;
         let before = misses();
         self.0.runtime.plan(&cut.graph, self.0.runtime.options())?;

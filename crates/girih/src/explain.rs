@@ -8,8 +8,7 @@
 mod json;
 mod text;
 
-use crate::cut::{Cut, CutGraph, cut};
-use crate::eval::{executor, settle, while_claiming};
+use crate::eval::{cut_out, executor};
 use crate::{Result, Tensor};
 use girih_cpu::Anatomy;
 use girih_ir::{Graph, NodeId};
@@ -164,19 +163,6 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
 pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
     graph.verify()?;
     explained(graph.clone(), vec![None; graph.len()], executor()?.options())
-}
-
-/// The closed graph that an evaluation would cut out now, when nothing else computes part of it.
-fn cut_out(targets: &[&Tensor]) -> Result<CutGraph> {
-    loop {
-        match while_claiming(|| cut(targets, true))? {
-            Cut::Ready(cut) => return Ok(cut),
-            // Its failure is its own caller's matter; it is lazy again then.
-            Cut::Blocked(node) => {
-                settle(&node);
-            }
-        }
-    }
 }
 
 fn explained(

@@ -1,7 +1,6 @@
 //! Compiled programs from the user's side: compiling without running, counts, and settings.
 
-use crate::cut::{Cut, cut};
-use crate::eval::{executor, settle, while_claiming};
+use crate::eval::{cut_out, executor};
 use crate::{Result, Tensor};
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
@@ -49,15 +48,7 @@ pub fn compile_graph<'a>(
         true => executor.options(),
         false => CompileOptions { passes: 0, fusion: 0 },
     };
-    let cut = loop {
-        match while_claiming(|| cut(&targets, true))? {
-            Cut::Ready(cut) => break cut,
-            // Its failure is its own caller's matter; it is lazy again then.
-            Cut::Blocked(node) => {
-                settle(&node);
-            }
-        }
-    };
+    let cut = cut_out(&targets)?;
     let start = Instant::now();
     // What compiling finds out on the way need not be found out again.
     let mut explained = None;
