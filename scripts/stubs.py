@@ -1,9 +1,10 @@
 """Writes python/girih/_girih.pyi, the stubs of the extension module, by looking at the extension.
 
 Signatures and sentences come from the extension itself. Types come from names: a parameter called
-``axis`` has one type everywhere (PARAMETERS). A function gives a tensor unless its documentation
-ends with ``Returns: TYPE.``; so do the properties. Run it with ``make stubs`` once the extension is
-built; ``make test`` runs it with ``--check`` and compares the result with the extension by stubtest.
+``axis`` has one type everywhere (PARAMETERS), unless a row names the function too. A function gives a
+tensor unless its documentation ends with ``Returns: TYPE.``; so do the properties. Run it with
+``make stubs`` once the extension is built; ``make test`` runs it with ``--check`` and compares the
+result with the extension by stubtest.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PARAMETERS = {
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["descending", "include_initial", "largest", "stable"], "bool"),
     **dict.fromkeys(["complete", "full_matrices", "lower", "unit_diagonal", "upper"], "bool"),
-    **dict.fromkeys(["axes1", "axes2"], "Sequence[int]"),
+    "tensordot.axes": "int | tuple[int | Sequence[int], int | Sequence[int]]",
     **dict.fromkeys(["ord"], "float | str"),
     **dict.fromkeys(["rtol"], OPERAND),
     **dict.fromkeys(["sorted", "sorter", "values"], OPERAND),
@@ -158,7 +159,7 @@ def parameter(owner: str, p: inspect.Parameter) -> str:
         raise SystemExit(
             f"{owner}: parameter {p.name!r} has no type; add it to PARAMETERS in {__file__}"
         )
-    kind = PARAMETERS[p.name]
+    kind = PARAMETERS.get(f"{owner}.{p.name}", PARAMETERS[p.name])
     stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
     if p.default is p.empty:
         return f"{stars}{p.name}: {kind}"

@@ -1959,8 +1959,6 @@ def linalg_matrix_power(x: _TensorLike, n: int) -> Tensor:
     """Powers of square matrices."""
 def linalg_matrix_rank(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
     """Ranks."""
-def linalg_matrix_transpose(x: _TensorLike) -> Tensor:
-    """The last two axes exchanged."""
 def linalg_outer(x1: _TensorLike, x2: _TensorLike) -> Tensor:
     """All products of elements of two vectors."""
 def linalg_pinv(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
@@ -1982,17 +1980,8 @@ def linalg_svd(x: _TensorLike, full_matrices: bool) -> tuple[Tensor, Tensor, Ten
     """Singular vectors and values."""
 def linalg_svdvals(x: _TensorLike) -> Tensor:
     """Singular values."""
-def linalg_tensordot(
-    x1: _TensorLike,
-    x2: _TensorLike,
-    axes1: Sequence[int],
-    axes2: Sequence[int],
-) -> Tensor:
-    """Sums of products over pairs of axes."""
 def linalg_trace(x: _TensorLike, offset: int) -> Tensor:
     """Sums of diagonals of the last two axes."""
-def linalg_vecdot(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
-    """Sums of products along an axis."""
 def linalg_vector_norm(
     x: _TensorLike,
     ord: float | str,
@@ -2563,7 +2552,7 @@ def tensordot(
     x1: _TensorLike,
     x2: _TensorLike,
     /,
-    axes: int | Sequence[int] | None = None,
+    axes: int | tuple[int | Sequence[int], int | Sequence[int]] | None = None,
 ) -> Tensor:
     """Sums of products over the last n axes of x1 and the first n of x2 (two by default), or over
     the axes of two lists. Shapes: the other axes of x1, then those of x2.

@@ -1,8 +1,9 @@
 """Linear algebra: the array API standard's ``linalg`` extension, and SciPy's triangular solver.
 
-Matrices are the last two axes, the axes before them a batch. Integers become floating-point. A
-matrix that cannot be taken, such as a singular one, raises :class:`girih.LinAlgError` when the
-result is evaluated.
+Matrices are the last two axes, the axes before them a batch. Integers become floating-point;
+complex matrices are taken everywhere, and what is real of them (singular values, norms, eigenvalues
+of Hermitian matrices) has a real dtype. A matrix that cannot be taken, such as a singular one,
+raises :class:`girih.LinAlgError` when the result is evaluated.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _triangle(uplo: str) -> bool:
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
-    """The lower triangular ``L`` with ``x = L @ L.mT``; with upper its transpose.
+    """The lower triangular ``L`` with ``x = L @ L.mT.conj()``; with upper its adjoint.
 
     Only that triangle of x is read.
     """
@@ -121,12 +122,12 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def eigh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> EighResult:  # noqa: N803
-    """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read."""
+    """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     return EighResult(*_girih.linalg_eigh(x, _triangle(UPLO)))
 
 
 def eigvalsh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> Tensor:  # noqa: N803
-    """Ascending eigenvalues of symmetric matrices, of which one triangle is read."""
+    """Ascending eigenvalues of Hermitian matrices, of which one triangle is read."""
     return _girih.linalg_eigvalsh(x, _triangle(UPLO))
 
 
@@ -168,7 +169,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
 
 def matrix_transpose(x: Any, /) -> Tensor:
     """The last two axes exchanged."""
-    return _girih.linalg_matrix_transpose(x)
+    return _girih.matrix_transpose(x)
 
 
 def norm(
@@ -239,14 +240,7 @@ def tensordot(
     x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Tensor:
     """Sums of products over pairs of axes; an int pairs the last of x1 with the first of x2."""
-    if isinstance(axes, int):
-        if axes < 0:
-            raise InvalidArgumentError(f"tensordot: axes must not be negative, got {axes}")
-        return _girih.linalg_tensordot(x1, x2, list(range(-axes, 0)), list(range(axes)))
-    first, second = (list(a) if not isinstance(a, int) else [a] for a in axes)
-    if len(first) != len(second):
-        raise InvalidArgumentError(f"tensordot: as many axes of both are needed, got {axes}")
-    return _girih.linalg_tensordot(x1, x2, first, second)
+    return _girih.tensordot(x1, x2, axes)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -258,8 +252,8 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Sums of products along an axis; other axes broadcast."""
-    return _girih.linalg_vecdot(x1, x2, axis)
+    """Sums of products along an axis, of the conjugates of x1; other axes broadcast."""
+    return _girih.vecdot(x1, x2, axis=axis)
 
 
 def vector_norm(

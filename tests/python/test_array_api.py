@@ -224,8 +224,8 @@ def convert(value, library):
 
 def both(name, *args, rtol=0.0, **kwargs):
     """Calls a function of both libraries and compares what they give."""
-    own = getattr(gr, name)(*convert(args, gr), **{k: convert(v, gr) for k, v in kwargs.items()})
-    theirs = getattr(strict, name)(
+    own = attrgetter(name)(gr)(*convert(args, gr), **{k: convert(v, gr) for k, v in kwargs.items()})
+    theirs = attrgetter(name)(strict)(
         *convert(args, strict), **{k: convert(v, strict) for k, v in kwargs.items()}
     )
     same(own, theirs, rtol, f"{name}{args} {kwargs}")

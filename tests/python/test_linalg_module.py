@@ -9,8 +9,8 @@ import scipy.linalg
 from conftest import Counters, close, sample
 
 la = gr.linalg
-DTYPES = ["float32", "float64"]
-RTOL = {"float32": 2e-4, "float64": 1e-10}
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+RTOL = {"float32": 2e-4, "float64": 1e-10, "complex64": 2e-4, "complex128": 1e-10}
 SQUARES = [(1, 1), (3, 3), (2, 4, 4), (2, 1, 3, 3), (0, 0), (2, 0, 0), (0, 3, 3)]
 RECTANGLES = [
     (1, 1),
@@ -27,8 +27,10 @@ RECTANGLES = [
 
 
 def near(got, want, dtype):
-    rtol = RTOL[dtype]
-    close(got, np.asarray(want, dtype), rtol, rtol)
+    """Equal up to rounding; what NumPy gives as real numbers is real."""
+    rtol, want = RTOL[dtype], np.asarray(want)
+    real = np.zeros((), dtype).real.dtype
+    close(got, want.astype(dtype if want.dtype.kind == "c" else real), rtol, rtol)
 
 
 def square(shape, dtype, seed=0):
@@ -38,11 +40,16 @@ def square(shape, dtype, seed=0):
 
 def positive(shape, dtype, seed=0):
     x = sample(shape, dtype, seed, -1, 1)
-    return x @ x.swapaxes(-1, -2) + np.eye(shape[-1], dtype=dtype)
+    return x @ mt(x) + np.eye(shape[-1], dtype=dtype)
 
 
 def mt(x):
-    return x.swapaxes(-1, -2)
+    """The adjoint."""
+    return x.swapaxes(-1, -2).conj()
+
+
+def eye(shape, dtype):
+    return np.broadcast_to(np.eye(shape[-1], dtype=dtype), shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -68,7 +75,7 @@ def test_factors_of_positive_matrices(shape, dtype, upper):
     near(w, np.linalg.eigvalsh(x), dtype)
     w, v = w.numpy(), v.numpy()
     near(v * w[..., None, :] @ mt(v), x, dtype)
-    near(mt(v) @ v, np.broadcast_to(np.eye(shape[-1]), x.shape), dtype)
+    near(mt(v) @ v, eye(x.shape, dtype), dtype)
     near(la.eigvalsh(gr.asarray(read), UPLO="U" if upper else "L"), w, dtype)
 
 
@@ -95,11 +102,8 @@ def test_svd(shape, dtype):
         k = s.shape[-1]
         near(u[..., :k] * s[..., None, :] @ vh[..., :k, :], x, dtype)
         for q in (u, mt(vh)):
-            near(
-                mt(q) @ q,
-                np.broadcast_to(np.eye(q.shape[-1]), (*mt(q).shape[:-1], q.shape[-1])),
-                dtype,
-            )
+            product = mt(q) @ q
+            near(product, eye(product.shape, dtype), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -168,21 +172,22 @@ def test_least_squares(shape, dtype):
     near(x, want[0], dtype)
     near(s, want[3], dtype)
     assert rank.item() == want[2]
-    close(residuals, ((a @ want[0] - b) ** 2).sum(0), 1e-3, 1e-6)
+    close(residuals, (np.abs(a @ want[0] - b) ** 2).sum(0), 1e-3, 1e-6)
     near(la.lstsq(gr.asarray(a), gr.asarray(b[:, 0])).solution, want[0][:, 0], dtype)
 
 
-def test_powers_products_and_diagonals():
-    x = square((2, 3, 3), "float64")
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_powers_products_and_diagonals(dtype):
+    x = square((2, 3, 3), dtype)
     for n in (0, 1, 2, 5, -1, -3):
         close(la.matrix_power(gr.asarray(x), n), np.linalg.matrix_power(x, n), 1e-9, 1e-12)
     close(la.matrix_power(gr.asarray([[1, 1], [1, 0]]), 10), np.array([[89, 55], [55, 34]]))
-    y = sample((2, 3, 4), "float64", 1)
+    y = sample((2, 3, 4), dtype, 1)
     for offset in (-3, -1, 0, 2, 4):
         close(la.diagonal(gr.asarray(y), offset=offset), np.linalg.diagonal(y, offset=offset))
         close(la.trace(gr.asarray(y), offset=offset), np.linalg.trace(y, offset=offset), 1e-12)
     close(la.trace(gr.asarray([[1, 2], [3, 4]]), dtype=gr.float32), np.float32(5))
-    close(la.matrix_transpose(gr.asarray(y)), mt(y))
+    close(la.matrix_transpose(gr.asarray(y)), y.mT)
     close(la.matmul(gr.asarray(x), gr.asarray(y)), x @ y, 1e-12)
     a, b = y[0, 0], y[1, 1]
     close(la.outer(gr.asarray(a), gr.asarray(b)), np.outer(a, b))
@@ -193,9 +198,9 @@ def test_powers_products_and_diagonals():
         1e-12,
     )
     for shapes in [((3,), (3,)), ((4, 3), (3,)), ((2, 1, 3), (5, 3))]:
-        u, v = sample(shapes[0], "float64"), sample(shapes[1], "float64", 1)
+        u, v = sample(shapes[0], dtype), sample(shapes[1], dtype, 1)
         close(la.cross(gr.asarray(u), gr.asarray(v)), np.linalg.cross(u, v), 1e-12, 1e-12)
-    u = sample((3, 4), "float64")
+    u = sample((3, 4), dtype)
     close(
         la.cross(gr.asarray(u), gr.asarray(u[:, ::-1].copy()), axis=0),
         np.linalg.cross(u, u[:, ::-1], axis=0),
@@ -205,19 +210,21 @@ def test_powers_products_and_diagonals():
 
 
 @pytest.mark.parametrize("axes", [0, 1, 2, ((0,), (1,)), ((2, 0), (0, 2)), ((-1,), (0,)), ((), ())])
-def test_tensordot(axes):
-    a, b = sample((2, 4, 3), "float64"), sample((4, 3, 2), "float64", 1)
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_tensordot(axes, dtype):
+    a, b = sample((2, 4, 3), dtype), sample((4, 3, 2), dtype, 1)
     if axes == 1 or axes == ((-1,), (0,)):
-        b = sample((3, 5), "float64", 1)
+        b = sample((3, 5), dtype, 1)
     elif axes == ((0,), (1,)):
-        b = sample((4, 2, 3), "float64", 1)
+        b = sample((4, 2, 3), dtype, 1)
     elif axes == ((2, 0), (0, 2)):
-        b = sample((3, 4, 2), "float64", 1)
+        b = sample((3, 4, 2), dtype, 1)
     close(la.tensordot(gr.asarray(a), gr.asarray(b), axes=axes), np.tensordot(a, b, axes), 1e-12)
 
 
-def test_norm_chooses_by_the_number_of_axes():
-    x = sample((2, 3, 4), "float64")
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_norm_chooses_by_the_number_of_axes(dtype):
+    x = sample((2, 3, 4), dtype)
     t = gr.asarray(x)
     close(la.norm(t), np.linalg.norm(x), 1e-12)
     close(la.norm(t, axis=1), np.linalg.norm(x, axis=1), 1e-12)
@@ -302,10 +309,11 @@ MISUSE = {
     "UPLO": (lambda: la.eigh(gr.ones(2, 2), UPLO="X"), gr.InvalidArgumentError, "X"),
     "cross": (lambda: la.cross(gr.ones(2), gr.ones(2)), gr.ShapeError, "3"),
     "outer": (lambda: la.outer(gr.ones(2, 2), gr.ones(2)), gr.ShapeError, "vector"),
-    "tensordot": (lambda: la.tensordot(gr.ones(2, 3), gr.ones(2, 3), axes=1), gr.ShapeError, "pairs"),
+    "tensordot": (lambda: la.tensordot(gr.ones(2, 3), gr.ones(2, 3), axes=1), gr.ShapeError, "axis 1 has 3, axis 0 has 2"),
+    "transpose": (lambda: la.matrix_transpose(gr.ones(2)), gr.ShapeError, "matrix"),
     "vecdot": (lambda: la.vecdot(gr.ones(2), gr.ones(3)), gr.ShapeError, "axis -1"),
-    "gradient of a full qr": (lambda: gr.grad(lambda x: la.qr(x, mode="complete").Q.sum())(gr.ones(3, 2)), gr.ShapeError, "reduced"),
-    "gradient of a full svd": (lambda: gr.grad(lambda x: la.svd(x).U.sum())(gr.ones(3, 2)), gr.ShapeError, "full_matrices"),
+    "gradient of a full qr": (lambda: gr.grad(lambda x: la.qr(x, mode="complete").Q.sum())(gr.ones(3, 2)), gr.InvalidArgumentError, "reduced"),
+    "gradient of a full svd": (lambda: gr.grad(lambda x: la.svd(x).U.sum())(gr.ones(3, 2)), gr.InvalidArgumentError, "full_matrices"),
 }  # fmt: skip
 
 
@@ -314,3 +322,109 @@ def test_misuse_is_explained(case):
     call, error, message = MISUSE[case]
     with pytest.raises(error, match=message):
         call()
+
+
+# --- derivatives ---
+
+
+def numeric(f, x, h=1e-6):
+    """The gradient of a real function, as girih has it: along x minus i times along y for x + iy."""
+    out = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        for way in (1, 1j) if x.dtype.kind == "c" else (1,):
+            step = np.zeros_like(x)
+            step[at] = way * h
+            slope = (f(gr.asarray(x + step)) - f(gr.asarray(x - step))).item() / (2 * h)
+            out[at] += slope * np.conj(way)
+    return out
+
+
+def weighted(x):
+    """A real number in which no element counts as another."""
+    weights = gr.asarray(np.cos(np.arange(x.size) + 0.5).reshape(x.shape))
+    x = x.real - 0.5 * x.imag if x.dtype in (gr.complex64, gr.complex128) else x
+    return (x * weights).sum()
+
+
+def projectors(q):
+    """What does not depend on the phases of vectors, one matrix per column."""
+    columns = q.mT[..., :, None]
+    return columns @ columns.mT.conj()
+
+
+DERIVATIVES = {
+    "cholesky": lambda x: weighted(la.cholesky(x @ x.mT.conj())),
+    "eigvalsh": lambda x: weighted(la.eigvalsh(x + x.mT.conj())),
+    "eigenvectors": lambda x: weighted(projectors(la.eigh(x + x.mT.conj()).eigenvectors)),
+    "eigenvectors of the upper triangle": lambda x: weighted(projectors(la.eigh(x, UPLO="U").eigenvectors)),
+    "left vectors": lambda x: weighted(projectors(la.svd(x[:, :3], full_matrices=False).U)),
+    "right vectors": lambda x: weighted(projectors(la.svd(x[:3], full_matrices=False).Vh.mT)),
+    "pairs of vectors": lambda x: weighted(la.svd(x).U @ la.svd(x).Vh),
+    "rank one": lambda x: weighted(la.svd(x).U[:, :1] @ la.svd(x).Vh[:1]),
+    "singular values": lambda x: weighted(la.svdvals(x[:3])),
+    "qr": lambda x: weighted(la.qr(x).Q) + weighted(la.qr(x[:3]).R) + weighted(la.qr(x[:, :3]).Q),
+    "complete qr": lambda x: weighted(la.qr(x[:3], mode="complete").Q @ la.qr(x[:3]).R[:, 1:]),
+    "solve": lambda x: weighted(la.solve(x, x[:2].mT)),
+    "triangular": lambda x: weighted(la.solve_triangular(x, x[:, 1], lower=True)),
+    "inv": lambda x: weighted(la.inv(x)),
+    "pinv": lambda x: weighted(la.pinv(x[:3])),
+    "lstsq": lambda x: weighted(la.lstsq(x[:, :3], x[:, 3]).solution),
+    "det": lambda x: weighted(la.det(x)),
+    "slogdet": lambda x: weighted(la.slogdet(x).sign) + la.slogdet(x).logabsdet,
+    "norms": lambda x: la.vector_norm(x) + la.vector_norm(x, ord=3) + la.matrix_norm(x, ord="nuc") + la.matrix_norm(x),
+    "power": lambda x: weighted(la.matrix_power(x, -2)),
+    "cross": lambda x: weighted(la.cross(x[:, :3], x[:, 1:])) + weighted(la.vecdot(x, x[0])) + weighted(la.outer(x[0], x[1])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives(name, dtype):
+    x = square((4, 4), dtype, 3) + np.diag(np.arange(4.0))
+    f = DERIVATIVES[name]
+    close(gr.grad(f)(gr.asarray(x)), numeric(f, x), 1e-6, 1e-7)
+
+
+SINGULAR = {
+    "rank 3 of 4": sample((4, 3), "float64", 1, -1, 1) @ sample((3, 4), "float64", 2, -1, 1),
+    "exactly": np.array([[1.0, 2, 3], [2, 4, 6], [0, 1, 5]]),
+    "nilpotent": np.array([[0.0, 1], [0, 0]]),
+    "rank 1 of 3": np.ones((3, 3)),
+    "zero": np.zeros((3, 3)),
+    "one zero": np.zeros((1, 1)),
+    "complex": np.array([[1j, 2], [2j, 4]]),
+}
+
+
+@pytest.mark.parametrize("case", SINGULAR)
+def test_the_gradient_of_a_singular_determinant_is_its_cofactors(case):
+    x = SINGULAR[case]
+    n = len(x)
+    minors = [
+        [np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) * (-1) ** (i + j) for j in range(n)]
+        for i in range(n)
+    ]
+    got = gr.grad(lambda t: la.det(t).real)(gr.asarray(x))
+    close(got, np.asarray(minors, x.dtype), 1e-12, 1e-14)
+
+
+def test_the_gradient_of_the_logarithm_of_a_singular_determinant_is_not_finite():
+    for x in ([[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]):
+        got = gr.grad(lambda t: la.slogdet(t).logabsdet)(gr.asarray(x)).numpy()
+        assert not np.isfinite(got).any()
+    close(gr.grad(la.det)(gr.zeros(0, 0)), np.zeros((0, 0), "float32"))
+
+
+def test_complex_matrices_of_extreme_size_are_solved():
+    for scale in (1e25, 1e-25):
+        x = (square((3, 3), "complex128") * scale).astype("complex64")
+        near(
+            la.inv(gr.asarray(x)) * scale,
+            np.linalg.inv(x.astype("complex128")) * scale,
+            "complex64",
+        )
+        near(
+            la.svdvals(gr.asarray(x)) / scale,
+            np.linalg.svd(x, compute_uv=False) / scale,
+            "complex64",
+        )

@@ -106,7 +106,7 @@ fn fliplr(py: Python<'_>, x: TensorArg) -> Out {
 #[pyfunction]
 fn matrix_transpose(py: Python<'_>, x: TensorArg) -> Out {
     location::enter(py);
-    out(x.0.swapaxes(-1, -2))
+    out(girih::linalg::matrix_transpose(&x.0))
 }
 
 /// Axes in the given order.

@@ -10,17 +10,23 @@ use std::cell::RefCell;
 fn class(error: &Error) -> &'static str {
     match error {
         Error::Record(error) => record_class(error),
-        Error::Transform(error) => match **error {
-            TransformError::OutputNotFloat { .. } | TransformError::WrtNotFloat { .. } => {
-                "DTypeError"
-            }
-            _ => "ShapeError",
-        },
+        Error::Transform(error) => transform_class(error),
         Error::DataLength { .. } | Error::NotScalar { .. } => "ShapeError",
         Error::Evaluation { source, .. } => run_class(source),
         Error::TracedValue { .. } => "TracedValueError",
         Error::ElementType { .. } => "DTypeError",
         Error::UnknownDevice { .. } | Error::DeviceUnavailable { .. } => "DeviceError",
+        _ => "InvalidArgumentError",
+    }
+}
+
+fn transform_class(error: &TransformError) -> &'static str {
+    use TransformError::*;
+    match error {
+        OutputNotFloat { .. } | WrtNotFloat { .. } => "DTypeError",
+        CotangentMismatch { expected, found, .. } if expected.shape == found.shape => "DTypeError",
+        OutputNotScalar { .. } | CotangentMismatch { .. } => "ShapeError",
+        Graph(error) => record_class(error),
         _ => "InvalidArgumentError",
     }
 }

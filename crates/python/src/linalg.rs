@@ -141,13 +141,6 @@ fn linalg_matrix_power(py: Python<'_>, x: TensorArg, n: IntArg) -> Out {
     out(linalg::matrix_power(&x.0, n.0))
 }
 
-/// The last two axes exchanged.
-#[pyfunction]
-fn linalg_matrix_transpose(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
-    out(linalg::matrix_transpose(&x.0))
-}
-
 /// Diagonals of the last two axes.
 #[pyfunction]
 fn linalg_diagonal(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
@@ -174,26 +167,6 @@ fn linalg_outer(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
 fn linalg_cross(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
     location::enter(py);
     out(linalg::cross(&x1.0, &x2.0, axis.single("cross")?.unwrap_or(-1)))
-}
-
-/// Sums of products along an axis.
-#[pyfunction]
-fn linalg_vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
-    location::enter(py);
-    out(linalg::vecdot(&x1.0, &x2.0, axis.single("vecdot")?.unwrap_or(-1)))
-}
-
-/// Sums of products over pairs of axes.
-#[pyfunction]
-fn linalg_tensordot(
-    py: Python<'_>,
-    x1: TensorArg,
-    x2: TensorArg,
-    axes1: Vec<i64>,
-    axes2: Vec<i64>,
-) -> Out {
-    location::enter(py);
-    out(linalg::tensordot(&x1.0, &x2.0, &axes1, &axes2))
 }
 
 /// Norms of vectors.
@@ -235,8 +208,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add! {
         linalg_cholesky linalg_det linalg_slogdet linalg_inv linalg_solve linalg_solve_triangular
         linalg_qr linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals linalg_pinv
-        linalg_matrix_rank linalg_lstsq linalg_matrix_power linalg_matrix_transpose linalg_diagonal
-        linalg_trace linalg_outer linalg_cross linalg_vecdot linalg_tensordot linalg_vector_norm
+        linalg_matrix_rank linalg_lstsq linalg_matrix_power linalg_diagonal
+        linalg_trace linalg_outer linalg_cross linalg_vector_norm
         linalg_matrix_norm
     }
     Ok(())

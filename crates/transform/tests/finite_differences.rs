@@ -1,12 +1,13 @@
 //! Every derivative in the op registry against central finite differences in f64.
 //!
-//! The samples are the registry's; the test fails for a differentiable op without one. Derivatives
-//! with respect to complex numbers are checked from Python, in `test_dtypes.py`.
+//! The samples are the registry's; the test fails for a differentiable op without one. The derivative
+//! by a complex number is that along its real part, minus `i` times that along its imaginary part.
 
 use girih_ir::ops::{Derivative, Sample};
-use girih_ir::reference::{Array, evaluate};
+use girih_ir::reference::{Array, Element, evaluate};
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, OpCode};
 use girih_transform::{Error, gradients};
+use num_complex::Complex64;
 
 /// Samples of all differentiable ops.
 fn samples() -> impl Iterator<Item = Sample> {
@@ -20,13 +21,7 @@ fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
     let mut b = GraphBuilder::default();
     let inputs: Vec<NodeId> = sample.inputs.iter().map(|a| b.input(a.spec().clone())).collect();
     let y = b.emit(sample.op.clone(), &inputs).unwrap();
-    let y = match b.dtype(y).is_complex() {
-        true => {
-            let (re, im) = (b.real(y).unwrap(), b.imag(y).unwrap());
-            b.sub(re, im).unwrap()
-        }
-        false => y,
-    };
+    let y = in_reals(&mut b, y);
     let y = b.cast(y, DType::F64).unwrap();
     let count = b.spec(y).numel();
     let rank = b.shape(y).rank();
@@ -37,21 +32,38 @@ fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
     let weight = b.cos(weight).unwrap();
     let product = b.mul(y, weight).unwrap();
     let sum = b.sum(product, AxisSet::all(rank), false).unwrap();
-    let floats = inputs.into_iter().filter(|&i| b.dtype(i).is_float()).collect();
-    (b.finish([sum]), floats)
+    let wrt = inputs.into_iter().filter(|&i| b.dtype(i).is_inexact()).collect();
+    (b.finish([sum]), wrt)
+}
+
+/// Real numbers that depend on both parts of complex ones.
+fn in_reals(b: &mut GraphBuilder, y: NodeId) -> NodeId {
+    if !b.dtype(y).is_complex() {
+        return y;
+    }
+    let (re, im) = (b.real(y).unwrap(), b.imag(y).unwrap());
+    b.sub(re, im).unwrap()
 }
 
 /// The gradient of a scalar program by central differences.
-fn numeric(graph: &Graph, arguments: &[Array], which: usize) -> Vec<f64> {
-    let at = |i: usize, delta: f64| {
+fn numeric(graph: &Graph, arguments: &[Array], which: usize) -> Vec<Complex64> {
+    let complex = arguments[which].spec().dtype.is_complex();
+    let at = |i: usize, delta: Complex64| {
         let mut moved = arguments.to_vec();
-        let x = moved[which].get(i).as_f64() + delta;
-        moved[which].set(i, Literal::from_f64(DType::F64, x));
+        let x = moved[which].get(i).complex() + delta;
+        match complex {
+            true => moved[which].set(i, Element::from_complex(DType::C128, x)),
+            false => moved[which].set(i, Literal::from_f64(DType::F64, x.re)),
+        }
         evaluate(graph, &moved).unwrap()[0].to_f64()[0]
     };
     let h = 1e-5;
-    let count = arguments[which].spec().numel();
-    (0..count).map(|i| (at(i, h) - at(i, -h)) / (2.0 * h)).collect()
+    let along = |i: usize, way: Complex64| (at(i, way * h) - at(i, -way * h)) / (2.0 * h);
+    let one = |i: usize| {
+        let imag = if complex { along(i, Complex64::I) } else { 0.0 };
+        Complex64::new(along(i, Complex64::ONE), -imag)
+    };
+    (0..arguments[which].spec().numel()).map(one).collect()
 }
 
 #[track_caller]
@@ -63,8 +75,8 @@ fn compare(what: &str, graph: &Graph, arguments: &[Array], wrt: &[NodeId]) {
     for (gradient, id) in values[graph.outputs().len()..].iter().zip(wrt) {
         let which = positions.iter().position(|p| p == id).unwrap();
         let expected = numeric(graph, arguments, which);
-        for (g, e) in gradient.to_f64().iter().zip(&expected) {
-            let close = (g - e).abs() <= 1e-6 * (1.0 + e.abs());
+        for (g, e) in gradient.elements().zip(&expected) {
+            let close = (g.complex() - e).norm() <= 1e-6 * (1.0 + e.norm());
             assert!(close, "{what}, operand {which}: {gradient:?}, expected {expected:?}");
         }
     }
@@ -96,6 +108,7 @@ fn second_derivatives_of_every_op_agree() {
         for (i, &g) in grads.outputs()[1..].iter().enumerate() {
             let weight = b.scalar(DType::F64, 1.0 + 0.3 * i as f64);
             let curved = b.sin(g).unwrap();
+            let curved = in_reals(&mut b, curved);
             let weighted = b.mul(curved, weight).unwrap();
             let rank = b.shape(weighted).rank();
             let sum = b.sum(weighted, AxisSet::all(rank), false).unwrap();

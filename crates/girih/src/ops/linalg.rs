@@ -21,7 +21,10 @@ pub(super) fn widened(x: &Tensor) -> Result<(Tensor, DType)> {
 fn call(code: OpCode, result: u8, flag: bool, x: &Tensor) -> Result<Tensor> {
     let (x, dtype) = widened(x)?;
     let op = Op::new(code, Attrs::routine(flag)).with_result(result);
-    Tensor::record(op, &[&x])?.astype(dtype)
+    let out = Tensor::record(op, &[&x])?;
+    // Some results of complex matrices are real.
+    let dtype = if out.dtype() == x.dtype() { dtype } else { dtype.real() };
+    out.astype(dtype)
 }
 
 fn bad_shape(op: &'static str, shape: Shape, reason: impl Into<String>) -> Error {
@@ -36,11 +39,22 @@ pub(super) fn sizes(op: &'static str, x: &Tensor) -> Result<(usize, usize)> {
     }
 }
 
-fn dims(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|&d| d as i64).collect()
+/// The conjugate transpose.
+#[track_caller]
+fn adjoint(x: &Tensor) -> Result<Tensor> {
+    x.swapaxes(-1, -2)?.conj()
 }
 
-/// The lower triangular `L` with `x = L L^T`, or with `upper` its transpose. One triangle is read.
+/// Squares of absolute values.
+#[track_caller]
+fn abs_square(x: &Tensor) -> Result<Tensor> {
+    match x.dtype().is_complex() {
+        true => x.real()?.square()?.add(&x.imag()?.square()?),
+        false => x.square(),
+    }
+}
+
+/// The lower triangular `L` with `x = L L^H`, or with `upper` its adjoint. One triangle is read.
 ///
 /// Errors: when computed, for a matrix that is not positive definite.
 #[track_caller]
@@ -54,7 +68,8 @@ pub fn det(x: &Tensor) -> Result<Tensor> {
     call(OpCode::Det, 0, false, x)
 }
 
-/// The sign of the determinant and the logarithm of its absolute value.
+/// The sign of the determinant (a complex number of length one for complex matrices) and the
+/// logarithm of its absolute value, which is real.
 #[track_caller]
 pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((call(OpCode::Slogdet, 0, false, x)?, call(OpCode::Slogdet, 1, false, x)?))
@@ -114,14 +129,14 @@ pub fn qr(x: &Tensor, complete: bool) -> Result<(Tensor, Tensor)> {
     Ok((call(OpCode::Qr, 0, complete, x)?, call(OpCode::Qr, 1, complete, x)?))
 }
 
-/// Ascending eigenvalues, and eigenvectors as columns, of symmetric matrices; the lower triangle is
-/// read, or the upper.
+/// Ascending eigenvalues, which are real, and eigenvectors as columns, of Hermitian matrices; the
+/// lower triangle is read, or the upper.
 #[track_caller]
 pub fn eigh(x: &Tensor, upper: bool) -> Result<(Tensor, Tensor)> {
     Ok((call(OpCode::Eigh, 0, upper, x)?, call(OpCode::Eigh, 1, upper, x)?))
 }
 
-/// Ascending eigenvalues of symmetric matrices; see [`eigh`].
+/// Ascending eigenvalues of Hermitian matrices; see [`eigh`].
 #[track_caller]
 pub fn eigvalsh(x: &Tensor, upper: bool) -> Result<Tensor> {
     call(OpCode::Eigh, 0, upper, x)
@@ -173,8 +188,8 @@ pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     let counts = s.gt(&cutoff(&s, rtol, m.max(n))?)?;
     // The replaced zeros keep gradients finite.
     let inverse = where_(&counts, &where_(&counts, &s, 1.0)?.reciprocal()?, 0.0)?;
-    let scaled = vh.swapaxes(-1, -2)?.mul(&inverse.unsqueeze(-2)?)?;
-    scaled.matmul(&u.swapaxes(-1, -2)?)
+    let scaled = adjoint(&vh)?.mul(&inverse.unsqueeze(-2)?)?;
+    scaled.matmul(&adjoint(&u)?)
 }
 
 /// The number (i64) of singular values above `rtol` times the largest; see [`pinv`].
@@ -194,7 +209,7 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
 pub struct LeastSquares {
     /// The shortest `x` that makes `a x - b` shortest.
     pub solution: Tensor,
-    /// Sums of squares of `a x - b`, per column.
+    /// Sums of squares of the absolute values of `a x - b`, per column.
     pub residuals: Tensor,
     /// Rank of `a`, i64.
     pub rank: Tensor,
@@ -217,15 +232,15 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastS
     }
     let solution = pinv(&wide_a, rtol)?.matmul(&wide_b)?;
     let apart = wide_a.matmul(&solution)?.sub(&wide_b)?;
-    let (mut solution, mut residuals) = (solution, apart.square()?.sum(Some(&[-2]), false)?);
+    let (mut solution, mut residuals) = (solution, abs_square(&apart)?.sum(Some(&[-2]), false)?);
     if b.rank() == 1 {
         (solution, residuals) = (solution.squeeze(Some(&[-1]))?, residuals.squeeze(Some(&[-1]))?);
     }
     Ok(LeastSquares {
         solution: solution.astype(dtype)?,
-        residuals: residuals.astype(dtype)?,
+        residuals: residuals.astype(dtype.real())?,
         rank: matrix_rank(&wide_a, rtol)?,
-        singular_values: svdvals(&wide_a)?.astype(dtype)?,
+        singular_values: svdvals(&wide_a)?.astype(dtype.real())?,
     })
 }
 
@@ -298,7 +313,7 @@ pub fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
             return Err(bad_shape("outer", x.shape(), "vectors are needed"));
         }
     }
-    a.unsqueeze(-1)?.mul(b)
+    a.outer(b)
 }
 
 /// The cross product of vectors of three elements along an axis (which counts from the end);
@@ -329,38 +344,10 @@ pub fn vecdot(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
     a.vecdot(b, axis)
 }
 
-/// Sums of products over axes of one tensor and as many of another, in order; the remaining axes
-/// of the first come before those of the second.
+/// [`Tensor::tensordot`] as a function.
 ///
-/// Errors: a shape error unless the sizes are equal in pairs.
+/// Errors: as there.
 #[track_caller]
-pub fn tensordot(a: &Tensor, b: &Tensor, axes_a: &[i64], axes_b: &[i64]) -> Result<Tensor> {
-    let normal = |x: &Tensor, axes: &[i64]| -> Result<Vec<usize>> {
-        let one = |&axis: &i64| normalize_axis("tensordot", axis, x.rank());
-        Ok(axes.iter().map(one).collect::<Result<_, girih_ir::Error>>()?)
-    };
-    let (of_a, of_b) = (normal(a, axes_a)?, normal(b, axes_b)?);
-    let (sa, sb) = (a.shape(), b.shape());
-    let equal = of_a.iter().map(|&i| sa[i]).eq(of_b.iter().map(|&i| sb[i]));
-    if !equal {
-        let reason = format!("axes {axes_a:?} and {axes_b:?} must have the same sizes in pairs");
-        let (op, lhs, rhs) = ("tensordot", sa, sb);
-        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
-    }
-    let free = |axes: &[usize], rank: usize| -> Vec<usize> {
-        (0..rank).filter(|i| !axes.contains(i)).collect()
-    };
-    let (free_a, free_b) = (free(&of_a, sa.rank()), free(&of_b, sb.rank()));
-    let count = |shape: &Shape, axes: &[usize]| axes.iter().map(|&i| shape[i]).product::<usize>();
-    let order = |first: &[usize], then: &[usize]| -> Vec<i64> {
-        first.iter().chain(then).map(|&i| i as i64).collect()
-    };
-    let shared = count(&sa, &of_a);
-    let left = a.permute(&order(&free_a, &of_a))?;
-    let left = left.reshape(&dims(&[count(&sa, &free_a), shared]))?;
-    let right = b.permute(&order(&of_b, &free_b))?;
-    let right = right.reshape(&dims(&[shared, count(&sb, &free_b)]))?;
-    let out: Vec<usize> =
-        free_a.iter().map(|&i| sa[i]).chain(free_b.iter().map(|&i| sb[i])).collect();
-    left.matmul(&right)?.reshape(&dims(&out))
+pub fn tensordot(a: &Tensor, b: &Tensor, axes: (&[i64], &[i64])) -> Result<Tensor> {
+    a.tensordot(b, axes)
 }

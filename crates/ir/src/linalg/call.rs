@@ -1,7 +1,8 @@
 //! From an op to its routine: the one place that says which function computes which op.
 
 use super::{
-    Failure, Qr, Scalar, Svd, cholesky, det, eigh, inv, qr, slogdet, solve, solve_triangular, svd,
+    Failure, Qr, Scalar, Svd, cholesky, cofactors, det, eigh, inv, qr, slogdet, solve,
+    solve_triangular, svd,
 };
 use crate::{Op, OpCode};
 use smallvec::{SmallVec, smallvec};
@@ -39,8 +40,9 @@ pub fn call<T: Scalar>(
             let (b, columns) = right(1);
             smallvec![Part::Same(solve_triangular(a, b, n, columns, flag, size != 0)?)]
         }
-        OpCode::Inv => smallvec![Part::Same(inv(a, n)?)],
+        OpCode::Inv => smallvec![Part::Same(inv(a, n, flag)?)],
         OpCode::Det => smallvec![Part::Same(vec![det(a, n)])],
+        OpCode::Cofactors => smallvec![Part::Same(cofactors(a, n))],
         OpCode::Slogdet => {
             let (sign, log) = slogdet(a, n);
             smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]

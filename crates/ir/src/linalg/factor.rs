@@ -1,6 +1,8 @@
 //! Triangular factors, what is solved with them, and orthogonal factors.
 
-use super::{Failure, Real, Reflector, Scalar, adjoint, eye, product, subtract};
+use super::{
+    Failure, Real, Reflector, Scalar, Svd, adjoint, eye, product, subtract, svd, transpose,
+};
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
 /// `a` is read.
@@ -59,7 +61,7 @@ impl<T: Scalar> Lu<T> {
                 continue;
             }
             for other in below.chunks_exact_mut(n) {
-                let factor = other[k] / row[k];
+                let factor = other[k].over(row[k]);
                 other[k] = factor;
                 subtract(&mut other[k + 1..], factor, &row[k + 1..]);
             }
@@ -71,16 +73,30 @@ impl<T: Scalar> Lu<T> {
         self.factors[k * self.rows.len() + k]
     }
 
+    fn zero_pivot(&self) -> Option<usize> {
+        (0..self.rows.len()).find(|&k| self.pivot(k) == T::default())
+    }
+
+    fn det(&self) -> T {
+        let sign = if self.odd { -T::ONE } else { T::ONE };
+        (0..self.rows.len()).fold(sign, |product, k| product * self.pivot(k))
+    }
+
     fn solve(&self, b: &[T], columns: usize) -> Result<Vec<T>, Failure> {
-        let n = self.rows.len();
-        if let Some(k) = (0..n).find(|&k| self.pivot(k) == T::default()) {
-            return Err(Failure::Singular(k));
+        match self.zero_pivot() {
+            Some(k) => Err(Failure::Singular(k)),
+            None => Ok(self.divide(b, columns)),
         }
+    }
+
+    /// As [`Lu::solve`]; infinite or NaN for a singular matrix.
+    fn divide(&self, b: &[T], columns: usize) -> Vec<T> {
+        let n = self.rows.len();
         let row = |&i: &usize| &b[i * columns..(i + 1) * columns];
         let mut x: Vec<T> = self.rows.iter().flat_map(row).copied().collect();
         substitute(&self.factors, n, &mut x, columns, false, true);
         substitute(&self.factors, n, &mut x, columns, true, false);
-        Ok(x)
+        x
     }
 }
 
@@ -104,7 +120,7 @@ fn substitute<T: Scalar>(a: &[T], n: usize, x: &mut [T], columns: usize, upper: 
         }
         if !unit {
             let pivot = a[i * n + i];
-            x[i * columns..(i + 1) * columns].iter_mut().for_each(|x| *x = *x / pivot);
+            x[i * columns..(i + 1) * columns].iter_mut().for_each(|x| *x = x.over(pivot));
         }
     }
 }
@@ -116,11 +132,12 @@ pub fn solve<T: Scalar>(a: &[T], b: &[T], n: usize, columns: usize) -> Result<Ve
     Lu::new(a, n).solve(b, columns)
 }
 
-/// The inverse.
+/// The inverse; with `any`, of a singular matrix too, infinite or NaN.
 ///
 /// Errors: [`Failure::Singular`].
-pub fn inv<T: Scalar>(a: &[T], n: usize) -> Result<Vec<T>, Failure> {
-    Lu::new(a, n).solve(&eye(n, n), n)
+pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool) -> Result<Vec<T>, Failure> {
+    let lu = Lu::new(a, n);
+    if any { Ok(lu.divide(&eye(n, n), n)) } else { lu.solve(&eye(n, n), n) }
 }
 
 /// The `X` with `T X = B`, of one triangle `T` of `a`; with `unit`, as if its diagonal were ones.
@@ -145,9 +162,38 @@ pub fn solve_triangular<T: Scalar>(
 
 /// The determinant.
 pub fn det<T: Scalar>(a: &[T], n: usize) -> T {
+    Lu::new(a, n).det()
+}
+
+/// The matrix of cofactors, `det(A) A^-T`: of a singular matrix by its singular values, of which all
+/// but one are multiplied. NaN where that does not converge.
+pub fn cofactors<T: Scalar>(a: &[T], n: usize) -> Vec<T> {
     let lu = Lu::new(a, n);
-    let sign = if lu.odd { -T::ONE } else { T::ONE };
-    (0..n).fold(sign, |product, k| product * lu.pivot(k))
+    if lu.zero_pivot().is_none() {
+        let inverse = transpose(&lu.divide(&eye(n, n), n), n, n);
+        let d = lu.det();
+        let product: Vec<T> = inverse.iter().map(|&x| d * x).collect();
+        if product.iter().all(|x| x.modulus().is_finite()) {
+            return product;
+        }
+    }
+    let Ok(Svd { u, s, vh }) = svd(a, n, n, false, true) else {
+        return vec![T::real(T::Real::default() / T::Real::default()); n * n];
+    };
+    let turn = det(&u, n) * det(&vh, n);
+    let others = |k: usize| {
+        let all = s.iter().enumerate().filter(|(i, _)| *i != k);
+        all.fold(T::Real::ONE, |product, (_, &s)| product * s)
+    };
+    let mut out = vec![T::default(); n * n];
+    for k in 0..n {
+        let factor = turn.scale(others(k));
+        let row: Vec<T> = vh[k * n..(k + 1) * n].iter().map(|v| v.conj()).collect();
+        for (i, to) in out.chunks_exact_mut(n).enumerate() {
+            subtract(to, -(factor * u[i * n + k].conj()), &row);
+        }
+    }
+    out
 }
 
 /// The determinant's sign (or direction) and the logarithm of its absolute value; zero and minus

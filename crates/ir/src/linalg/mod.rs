@@ -13,7 +13,7 @@ mod svd;
 
 pub use call::{Matrix, Part, call};
 pub use eigh::eigh;
-pub use factor::{Qr, cholesky, det, inv, qr, slogdet, solve, solve_triangular};
+pub use factor::{Qr, cholesky, cofactors, det, inv, qr, slogdet, solve, solve_triangular};
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};
 
@@ -96,7 +96,7 @@ impl<T: Scalar> Reflector<T> {
         let length = rest.hypot(alpha.modulus());
         let beta = if alpha.re() < T::Real::default() { length } else { -length };
         let scale = alpha - T::real(beta);
-        x[1..].iter_mut().for_each(|x| *x = *x / scale);
+        x[1..].iter_mut().for_each(|x| *x = x.over(scale));
         x[0] = T::ONE;
         (Reflector { v: x, tau: (T::real(beta) - alpha).scale(T::Real::ONE / beta) }, beta)
     }

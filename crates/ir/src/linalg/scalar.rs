@@ -31,6 +31,10 @@ pub trait Scalar:
     fn modulus(self) -> Self::Real;
     /// Times a real number.
     fn scale(self, by: Self::Real) -> Self;
+    /// The quotient, without overflow on the way.
+    fn over(self, by: Self) -> Self;
+    /// As a complex number.
+    fn complex(self) -> Complex<Self::Real>;
 }
 
 /// A real number.
@@ -80,6 +84,16 @@ macro_rules! reals {
             #[inline(always)]
             fn scale(self, by: $ty) -> $ty {
                 self * by
+            }
+
+            #[inline(always)]
+            fn over(self, by: $ty) -> $ty {
+                self / by
+            }
+
+            #[inline(always)]
+            fn complex(self) -> Complex<$ty> {
+                Complex::new(self, 0.0)
             }
         }
 
@@ -138,6 +152,29 @@ macro_rules! reals {
             #[inline(always)]
             fn scale(self, by: $ty) -> Complex<$ty> {
                 Complex::new(self.re * by, self.im * by)
+            }
+
+            /// Smith's: the larger part of the divisor is divided by first.
+            #[inline]
+            fn over(self, by: Complex<$ty>) -> Complex<$ty> {
+                if by.im == 0.0 {
+                    Complex::new(self.re / by.re, self.im / by.re)
+                } else if by.re.abs() >= by.im.abs() {
+                    let ratio = by.im / by.re;
+                    let scale = by.re + by.im * ratio;
+                    let (re, im) = (self.re + self.im * ratio, self.im - self.re * ratio);
+                    Complex::new(re / scale, im / scale)
+                } else {
+                    let ratio = by.re / by.im;
+                    let scale = by.im + by.re * ratio;
+                    let (re, im) = (self.re * ratio + self.im, self.im * ratio - self.re);
+                    Complex::new(re / scale, im / scale)
+                }
+            }
+
+            #[inline(always)]
+            fn complex(self) -> Complex<$ty> {
+                self
             }
         })*
     };

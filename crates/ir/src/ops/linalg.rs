@@ -9,8 +9,8 @@ use crate::Shape;
 
 /// Rows and columns of an operand's matrices.
 fn matrix(call: OpCall<'_>, spec: &TensorSpec) -> Result<(usize, usize)> {
-    let float = matches!(spec.dtype, DType::F32 | DType::F64);
-    require_dtype(call, spec.dtype, float, "float32 or float64")?;
+    let taken = matches!(spec.dtype, DType::F32 | DType::F64 | DType::C64 | DType::C128);
+    require_dtype(call, spec.dtype, taken, "float32, float64, complex64 or complex128")?;
     match &*spec.shape {
         &[.., rows, columns] => Ok((rows, columns)),
         _ => Err(Error::InvalidShape {
@@ -40,16 +40,27 @@ fn like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: batch_of(spec, item), dtype: spec.dtype })
 }
 
+/// As [`like`], of real numbers.
+fn real_like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
+    Ok(TensorSpec { shape: batch_of(spec, item), dtype: spec.dtype.real() })
+}
+
 fn same_square(call: OpCall<'_>) -> Result<TensorSpec> {
     settings(call, 1)?;
     square(call, call.inputs[0])?;
     Ok(call.inputs[0].clone())
 }
 
-fn number(call: OpCall<'_>, results: u8) -> Result<TensorSpec> {
-    settings(call, results)?;
+fn det(call: OpCall<'_>) -> Result<TensorSpec> {
+    settings(call, 1)?;
     square(call, call.inputs[0])?;
     like(call.inputs[0], &[])
+}
+
+fn slogdet(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, ..) = settings(call, 2)?;
+    square(call, call.inputs[0])?;
+    if result == 0 { like(call.inputs[0], &[]) } else { real_like(call.inputs[0], &[]) }
 }
 
 fn solve(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -78,8 +89,7 @@ fn qr(call: OpCall<'_>) -> Result<TensorSpec> {
 fn eigh(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, ..) = settings(call, 2)?;
     let n = square(call, call.inputs[0])?;
-    let sizes = [n, n];
-    like(call.inputs[0], &sizes[..1 + result as usize])
+    if result == 0 { real_like(call.inputs[0], &[n]) } else { like(call.inputs[0], &[n, n]) }
 }
 
 fn svd(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -89,7 +99,7 @@ fn svd(call: OpCall<'_>) -> Result<TensorSpec> {
     match (result, full) {
         (0, false) => like(call.inputs[0], &[m, k]),
         (0, true) => like(call.inputs[0], &[m, m]),
-        (1, _) => like(call.inputs[0], &[k]),
+        (1, _) => real_like(call.inputs[0], &[k]),
         (_, false) => like(call.inputs[0], &[k, n]),
         (_, true) => like(call.inputs[0], &[n, n]),
     }
@@ -133,7 +143,7 @@ pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     python: Python::Named("linalg.solve_triangular"),
     ..MATRIX
 };
-/// The inverse.
+/// The inverse. With the flag, that of a singular matrix is infinite or NaN and no failure.
 pub static INV: OpDef = OpDef {
     name: "inv",
     doc: "The inverse of square matrices.",
@@ -146,9 +156,17 @@ pub static DET: OpDef = OpDef {
     name: "det",
     doc: "The determinant of square matrices.",
     item_rank: ItemRank::Matrix(&[0]),
-    infer: |call| number(call, 1),
+    infer: det,
     derivative: Derivative::Rule(vjp::det),
     python: Python::Named("linalg.det"),
+    ..MATRIX
+};
+/// The matrix of cofactors: the determinant's derivative, of singular matrices too.
+pub static COFACTORS: OpDef = OpDef {
+    name: "cofactors",
+    doc: "Cofactors of square matrices: the derivatives of their determinants.",
+    derivative: Derivative::Rule(vjp::cofactors),
+    python: Python::Nothing("the gradient of det makes it"),
     ..MATRIX
 };
 /// The determinant's sign (result 0) and the logarithm of its absolute value (result 1).
@@ -156,7 +174,7 @@ pub static SLOGDET: OpDef = OpDef {
     name: "slogdet",
     doc: "Sign and logarithm of the absolute value of determinants.",
     item_rank: ItemRank::Matrix(&[0, 0]),
-    infer: |call| number(call, 2),
+    infer: slogdet,
     derivative: Derivative::Rule(vjp::slogdet),
     python: Python::Named("linalg.slogdet"),
     ..MATRIX
@@ -172,11 +190,11 @@ pub static QR: OpDef = OpDef {
     python: Python::Named("linalg.qr"),
     ..MATRIX
 };
-/// Ascending eigenvalues (result 0) and eigenvectors as columns (result 1) of symmetric matrices,
+/// Ascending eigenvalues (result 0) and eigenvectors as columns (result 1) of Hermitian matrices,
 /// of which the lower triangle is read, or the upper with the flag.
 pub static EIGH: OpDef = OpDef {
     name: "eigh",
-    doc: "Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read.",
+    doc: "Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read.",
     item_rank: ItemRank::Matrix(&[1, 2]),
     infer: eigh,
     derivative: Derivative::Rule(vjp::eigh),

@@ -354,6 +354,7 @@ registry! {
     SolveTriangular = linalg::SOLVE_TRIANGULAR,
     Inv = linalg::INV,
     Det = linalg::DET,
+    Cofactors = linalg::COFACTORS,
     Slogdet = linalg::SLOGDET,
     Qr = linalg::QR,
     Eigh = linalg::EIGH,

@@ -241,20 +241,29 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     }
 }
 
-/// Positive definite matrices, which every op on matrices takes; each of its results.
+/// Positive definite matrices, which every op on matrices takes; each of its results. Complex ones,
+/// too, where no phase is free.
 pub(super) fn matrices(code: OpCode) -> Vec<Sample> {
     let ItemRank::Matrix(results) = code.def().item_rank else { return vec![] };
     let item = [4.0, 1.0, -0.5, 1.0, 3.0, 0.7, -0.5, 0.7, 2.0];
     let other = [2.5, -0.3, 0.4, -0.3, 1.7, 0.2, 0.4, 0.2, 5.0];
     let x = Array::from_f64([2, 3, 3], DType::F64, &[item, other].concat());
+    let turned = [0.0, 0.4, -0.3, -0.4, 0.0, 0.6, 0.3, -0.6, 0.0];
+    let hermitian = complex(&[3, 3], DType::C128, &item, &turned);
+    let part = |phase| numbers(&[3, 2], -1.0, 1.0, phase);
+    let operands = [
+        [x, spread(&[2, 3, 2], (-1.0, 1.0))],
+        [hermitian, complex(&[3, 2], DType::C128, &part(0.0), &part(0.4))],
+    ];
+    let vectors =
+        |result| matches!((code, result), (OpCode::Eigh, 1) | (OpCode::Svd, 0) | (OpCode::Svd, 2));
     let row = |(result, flag): (usize, bool)| {
-        let mut inputs = vec![x.clone()];
-        if code.def().arity.0 == 2 {
-            inputs.push(spread(&[2, 3, 2], (-1.0, 1.0)));
-        }
-        Sample::new(Op::new(code, Attrs::routine(flag)).with_result(result as u8), inputs)
+        let op = Op::new(code, Attrs::routine(flag)).with_result(result as u8);
+        let kinds = &operands[..if vectors(result) { 1 } else { 2 }];
+        kinds.iter().map(move |o| Sample::new(op.clone(), &o[..code.def().arity.0])).collect()
     };
-    (0..results.len()).flat_map(|i| [(i, false), (i, true)]).map(row).collect()
+    let settings = (0..results.len()).flat_map(|i| [(i, false), (i, true)]);
+    settings.flat_map(|setting| -> Vec<Sample> { row(setting) }).collect()
 }
 
 /// Rows, with and without the flag.

@@ -3,6 +3,7 @@
 use super::{Array, Element, scalar};
 use crate::linalg::{Matrix, Part, Scalar, call};
 use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
+use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 
 pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
@@ -20,10 +21,16 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
         | OpCode::LogCumSumExp => {
             rows(operands[0]).map(|row| running(node, row, result, flag)).collect()
         }
-        _ if node.spec.dtype == DType::F32 => {
-            return matrices::<f32>(node, operands, |e| e.complex().re as f32);
+        _ => {
+            return match operands[0].spec().dtype {
+                DType::F32 => matrices(node, operands, |e| e.complex().re as f32),
+                DType::F64 => matrices(node, operands, |e| e.complex().re),
+                DType::C64 => matrices(node, operands, |e| {
+                    Complex32::new(e.complex().re as f32, e.complex().im as f32)
+                }),
+                _ => matrices(node, operands, Element::complex),
+            };
         }
-        _ => return matrices::<f64>(node, operands, |e| e.complex().re),
     };
     Ok(Array::new(node.spec.clone(), out.into_iter().flatten()))
 }
@@ -110,7 +117,7 @@ fn combine(code: OpCode, sum: Element, x: Element) -> Element {
 }
 
 /// A result of an op on matrices, for each of the batch.
-fn matrices<T: Scalar<Real = T> + Into<f64>>(
+fn matrices<T: Scalar<Real: Into<f64>>>(
     node: &Node,
     operands: &[&Array],
     number: fn(Element) -> T,
@@ -136,9 +143,18 @@ fn matrices<T: Scalar<Real = T> + Into<f64>>(
         let parts = call(&node.op, &slices, &[true; 3]).map_err(|failure| {
             Error::InvalidArgument { op: node.op.name(), reason: failure.to_string() }
         })?;
-        let (Part::Same(values) | Part::Real(values)) = &parts[result];
-        let literal = |&v: &T| Element::from(Literal::from_f64(node.spec.dtype, v.into()));
-        out.extend(values.iter().map(literal));
+        let dtype = node.spec.dtype;
+        let number = |re: f64, im: f64| match dtype.is_complex() {
+            true => Element::from_complex(dtype, Complex64::new(re, im)),
+            false => Literal::from_f64(dtype, re).into(),
+        };
+        match &parts[result] {
+            Part::Same(values) => out.extend(values.iter().map(|v| {
+                let v = v.complex();
+                number(v.re.into(), v.im.into())
+            })),
+            Part::Real(values) => out.extend(values.iter().map(|&v| number(v.into(), 0.0))),
+        }
     }
     Ok(Array::new(node.spec.clone(), out))
 }

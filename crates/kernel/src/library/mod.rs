@@ -130,6 +130,8 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
         _ => match args.operands[0].0 {
             Data::F32(_) => matrix::run::<f32>(op, args)?,
             Data::F64(_) => matrix::run::<f64>(op, args)?,
+            Data::C64(_) => matrix::run::<Complex32>(op, args)?,
+            Data::C128(_) => matrix::run::<Complex64>(op, args)?,
             _ => unreachable!("the op's rule forbids the dtype"),
         },
     }

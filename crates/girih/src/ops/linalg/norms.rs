@@ -1,6 +1,6 @@
 //! Norms of vectors and matrices.
 
-use super::{sizes, svdvals, widened};
+use super::{abs_square, sizes, svdvals, widened};
 use crate::{Error, Result, Tensor};
 
 /// A norm of matrices.
@@ -16,7 +16,8 @@ pub enum MatrixNorm {
 }
 
 /// A norm over axes, all of them for `None`: the root of order `ord` of the sum of powers of
-/// absolute values; their largest (infinity), smallest (-infinity), or how many are not zero (0).
+/// absolute values; their largest (infinity), smallest (-infinity), or how many are not zero (0). Norms of complex
+/// numbers are real.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
     let (x, dtype) = widened(x)?;
@@ -29,15 +30,15 @@ pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -
     } else if ord == f64::NEG_INFINITY {
         size.min(axes, keepdims)?
     } else if ord == 0.0 {
-        size.ne(0.0)?.astype(dtype.widened())?.sum(axes, keepdims)?
+        size.ne(0.0)?.astype(size.dtype())?.sum(axes, keepdims)?
     } else if ord == 1.0 {
         size.sum(axes, keepdims)?
     } else if ord == 2.0 {
-        x.square()?.sum(axes, keepdims)?.sqrt()?
+        abs_square(&x)?.sum(axes, keepdims)?.sqrt()?
     } else {
         size.pow(ord)?.sum(axes, keepdims)?.pow(1.0 / ord)?
     };
-    norm.astype(dtype)
+    norm.astype(dtype.real())
 }
 
 /// A norm of the last two axes.
@@ -53,7 +54,7 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
     };
     let singular = || svdvals(&x)?.unsqueeze(-1);
     let out = match norm {
-        MatrixNorm::Frobenius => x.square()?.sum(Some(&[-2, -1]), true)?.sqrt()?,
+        MatrixNorm::Frobenius => abs_square(&x)?.sum(Some(&[-2, -1]), true)?.sqrt()?,
         MatrixNorm::Nuclear => singular()?.sum(Some(&[-2]), true)?,
         MatrixNorm::Order(ord) if ord.abs() == 2.0 => largest(&singular()?, -2, ord < 0.0)?,
         MatrixNorm::Order(ord) if ord.abs() == 1.0 => {
@@ -70,5 +71,5 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
         }
     };
     let out = if keepdims { out } else { out.squeeze(Some(&[-2, -1]))? };
-    out.astype(dtype)
+    out.astype(dtype.real())
 }

@@ -1,12 +1,17 @@
 //! Derivatives of the ops on matrices. An op that reads one triangle has its gradient there: that
 //! of an element off the diagonal counts for both places it stands for.
 //!
+//! The cotangents of complex numbers pair with a change `dz` as `real(ct * dz)`, so that the rules of
+//! holomorphic functions (solutions, inverses, determinants) are those of the real ones, with plain
+//! transposes. Factors are not holomorphic: their rules are written for the conjugate, with adjoints,
+//! and [`by_gradient`] conjugates on the way in and out.
+//!
 //! Source: Giles 2008, Collected matrix derivative results; Townsend 2016, Differentiating the
 //! singular value decomposition; Walter and Lehmann 2010 for QR.
 
 use crate::ops::rules::only;
 use crate::ops::{Attrs, Cotangents, Vjp};
-use crate::{DType, Error, GraphBuilder, NodeId, Op, OpCode, Result};
+use crate::{AxisSet, DType, Error, GraphBuilder, NodeId, Op, OpCode, Result};
 use smallvec::smallvec;
 
 /// Rows and columns of a matrix.
@@ -27,6 +32,54 @@ fn mask(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
 fn part(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
     let (mask, zero) = (mask(b, x, compare)?, b.scalar_like(x, 0.0));
     b.select(mask, x, zero)
+}
+
+/// The conjugate; real numbers as they are.
+fn conj(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    if b.dtype(x).is_complex() { b.conj(x) } else { Ok(x) }
+}
+
+/// The conjugate transpose.
+fn adjoint(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let x = b.transpose(x)?;
+    conj(b, x)
+}
+
+/// Real numbers in the dtype of others.
+fn like(b: &mut GraphBuilder, x: NodeId, other: NodeId) -> Result<NodeId> {
+    let dtype = b.dtype(other);
+    if b.dtype(x) == dtype { Ok(x) } else { b.cast(x, dtype) }
+}
+
+/// The real part, in the operand's dtype.
+fn real_part(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    if !b.dtype(x).is_complex() {
+        return Ok(x);
+    }
+    let real = b.real(x)?;
+    like(b, real, x)
+}
+
+/// A rule on the conjugates of its cotangent and its result.
+fn by_gradient(
+    v: &mut Vjp<'_>,
+    rule: impl FnOnce(&mut Vjp<'_>, NodeId) -> Result<NodeId>,
+) -> Result<Cotangents> {
+    let ct = conj(v.b, v.ct)?;
+    let gradient = rule(v, ct)?;
+    only(conj(v.b, gradient)?)
+}
+
+/// `a b^H`.
+fn by_adjoint(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let y = adjoint(b, y)?;
+    b.matmul(x, y)
+}
+
+/// `a^H b`.
+fn adjoint_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let x = adjoint(b, x)?;
+    b.matmul(x, y)
 }
 
 /// `a b^T`.
@@ -60,13 +113,14 @@ fn solved(b: &mut GraphBuilder, upper: bool, a: NodeId, x: NodeId) -> Result<Nod
     b.emit(Op::new(OpCode::SolveTriangular, Attrs::routine(upper)), &[a, x])
 }
 
-/// The gradient of a symmetric matrix, for the triangle that is read: `s + s^T`, its diagonal
+/// The gradient of a Hermitian matrix, for the triangle that is read: `s + s^H`, its diagonal
 /// halved.
 fn folded(b: &mut GraphBuilder, s: NodeId, upper: bool) -> Result<NodeId> {
-    let transposed = b.transpose(s)?;
-    let both = b.add(s, transposed)?;
+    let other = adjoint(b, s)?;
+    let both = b.add(s, other)?;
     let beside = part(b, both, if upper { OpCode::Lt } else { OpCode::Gt })?;
     let diagonal = part(b, s, OpCode::Eq)?;
+    let diagonal = real_part(b, diagonal)?;
     b.add(beside, diagonal)
 }
 
@@ -74,25 +128,27 @@ fn flag(v: &Vjp<'_>) -> bool {
     v.op.attrs.library().1
 }
 
-/// `S = L^-T phi(L^T ct) L^-1`, where `phi` takes the lower triangle, its diagonal halved.
+/// `S = L^-H phi(L^H ct) L^-1`, where `phi` takes the lower triangle, its diagonal halved.
 pub(super) fn cholesky(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let upper = flag(v);
-    let (mut l, mut ct) = (v.output, v.ct);
-    if upper {
-        (l, ct) = (v.b.transpose(l)?, v.b.transpose(ct)?);
-    }
-    let ct = part(v.b, ct, OpCode::Ge)?;
-    let product = transposed_by(v.b, l, ct)?;
-    let (beside, diagonal) = (part(v.b, product, OpCode::Gt)?, part(v.b, product, OpCode::Eq)?);
-    let half = v.b.scalar_like(product, 0.5);
-    let diagonal = v.b.mul(diagonal, half)?;
-    let phi = v.b.add(beside, diagonal)?;
-    let adjoint = v.b.transpose(l)?;
-    let left = solved(v.b, true, adjoint, phi)?;
-    let left = v.b.transpose(left)?;
-    // Its transpose: the sum with it is all that counts.
-    let s = solved(v.b, true, adjoint, left)?;
-    only(folded(v.b, s, upper)?)
+    by_gradient(v, |v, mut ct| {
+        let mut l = v.output;
+        if upper {
+            (l, ct) = (adjoint(v.b, l)?, adjoint(v.b, ct)?);
+        }
+        let ct = part(v.b, ct, OpCode::Ge)?;
+        let product = adjoint_by(v.b, l, ct)?;
+        let (beside, diagonal) = (part(v.b, product, OpCode::Gt)?, part(v.b, product, OpCode::Eq)?);
+        let half = v.b.scalar_like(product, 0.5);
+        let diagonal = v.b.mul(diagonal, half)?;
+        let phi = v.b.add(beside, diagonal)?;
+        let right = adjoint(v.b, l)?;
+        let left = solved(v.b, true, right, phi)?;
+        let left = adjoint(v.b, left)?;
+        // Its adjoint: the sum with it is all that counts.
+        let s = solved(v.b, true, right, left)?;
+        folded(v.b, s, upper)
+    })
 }
 
 pub(super) fn solve(v: &mut Vjp<'_>) -> Result<Cotangents> {
@@ -124,22 +180,46 @@ pub(super) fn inv(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.neg(product)?)
 }
 
+/// The transposed inverse; infinite or NaN for a singular matrix.
 fn inverse_transposed(v: &mut Vjp<'_>) -> Result<NodeId> {
-    let inverse = v.b.emit(Op::new(OpCode::Inv, Attrs::routine(false)), &[v.inputs[0]])?;
+    let inverse = v.b.emit(Op::new(OpCode::Inv, Attrs::routine(true)), &[v.inputs[0]])?;
     v.b.transpose(inverse)
 }
 
 pub(super) fn det(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    let product = v.b.mul(v.ct, v.output)?;
-    let (product, inverse) = (factor(v.b, product)?, inverse_transposed(v)?);
-    only(v.b.mul(product, inverse)?)
+    let cofactors = v.b.emit(Op::new(OpCode::Cofactors, Attrs::routine(false)), v.inputs)?;
+    let ct = factor(v.b, v.ct)?;
+    only(v.b.mul(ct, cofactors)?)
 }
 
+/// With `X = A^-T` and `C = det(A) X`: `sum(ct o X) C - C ct^T X`.
+pub(super) fn cofactors(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (c, x) = (v.output, inverse_transposed(v)?);
+    let product = v.b.mul(v.ct, x)?;
+    let rank = v.b.shape(product).rank();
+    let plane: AxisSet = (rank - 2..rank).collect();
+    let sum = v.b.sum(product, plane, true)?;
+    let whole = v.b.mul(sum, c)?;
+    let product = by_transposed(v.b, c, v.ct)?;
+    let product = v.b.matmul(product, x)?;
+    only(v.b.sub(whole, product)?)
+}
+
+/// A change `dA` moves the logarithm by the real part of `t = sum(A^-T o dA)`, and turns the sign
+/// by its imaginary part.
 pub(super) fn slogdet(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    if v.op.attrs.library().0 == 0 {
-        return Ok(smallvec![None]);
-    }
-    let (ct, inverse) = (factor(v.b, v.ct)?, inverse_transposed(v)?);
+    let complex = v.b.dtype(v.inputs[0]).is_complex();
+    let ct = match v.op.attrs.library().0 {
+        0 if !complex => return Ok(smallvec![None]),
+        0 => {
+            let product = v.b.mul(v.ct, v.output)?;
+            let turned = v.b.imag(product)?;
+            let zero = v.b.scalar_like(turned, 0.0);
+            v.b.complex(zero, turned)?
+        }
+        _ => like(v.b, v.ct, v.inputs[0])?,
+    };
+    let (ct, inverse) = (factor(v.b, ct)?, inverse_transposed(v)?);
     only(v.b.mul(ct, inverse)?)
 }
 
@@ -160,29 +240,41 @@ pub(super) fn qr(v: &mut Vjp<'_>) -> Result<Cotangents> {
     }
     let (q, r) =
         (v.b.emit(v.op.with_result(0), v.inputs)?, v.b.emit(v.op.with_result(1), v.inputs)?);
-    let axis = v.b.shape(x).rank() - 1;
-    if m >= n {
-        let (of_q, of_r) = if result == 0 { (Some(v.ct), None) } else { (None, Some(v.ct)) };
-        return only(tall_qr(v.b, q, r, of_q, of_r)?);
-    }
-    // [X Y] = Q [U V]: a square X, and V = Q^T Y.
-    let (ct, square) = (v.ct, v.b.slice_axis(r, axis, 0, m)?);
-    if result == 0 {
-        let left = tall_qr(v.b, q, square, Some(ct), None)?;
-        let rest = v.b.slice_axis(x, axis, m, n - m)?;
-        let zeros = v.b.zeros_like(rest);
-        return only(v.b.concat(&[left, zeros], axis as u8)?);
-    }
-    let (of_u, of_v) = (v.b.slice_axis(ct, axis, 0, m)?, v.b.slice_axis(ct, axis, m, n - m)?);
-    let y = v.b.slice_axis(x, axis, m, n - m)?;
-    let of_q = by_transposed(v.b, y, of_v)?;
-    let left = tall_qr(v.b, q, square, Some(of_q), Some(of_u))?;
-    let right = v.b.matmul(q, of_v)?;
-    only(v.b.concat(&[left, right], axis as u8)?)
+    by_gradient(v, |v, ct| {
+        let (of_q, of_r) = if result == 0 { (Some(ct), None) } else { (None, Some(ct)) };
+        match m >= n {
+            true => tall_qr(v.b, q, r, of_q, of_r),
+            false => wide_qr(v.b, x, (q, r), of_q, of_r),
+        }
+    })
 }
 
-/// `(ct_q + Q copyltu(R ct_r^T - ct_q^T Q)) R^-T` for at least as many rows as columns; `copyltu`
-/// mirrors the lower triangle.
+/// For more columns than rows: `[X Y] = Q [U V]` with a square `X`, and `V = Q^H Y`.
+fn wide_qr(
+    b: &mut GraphBuilder,
+    x: NodeId,
+    (q, r): (NodeId, NodeId),
+    of_q: Option<NodeId>,
+    of_r: Option<NodeId>,
+) -> Result<NodeId> {
+    let (m, n) = size(b, x);
+    let axis = b.shape(x).rank() - 1;
+    let square = b.slice_axis(r, axis, 0, m)?;
+    let y = b.slice_axis(x, axis, m, n - m)?;
+    let Some(of_r) = of_r else {
+        let left = tall_qr(b, q, square, of_q, None)?;
+        let zeros = b.zeros_like(y);
+        return b.concat(&[left, zeros], axis as u8);
+    };
+    let (of_u, of_v) = (b.slice_axis(of_r, axis, 0, m)?, b.slice_axis(of_r, axis, m, n - m)?);
+    let of_q = by_adjoint(b, y, of_v)?;
+    let left = tall_qr(b, q, square, Some(of_q), Some(of_u))?;
+    let right = b.matmul(q, of_v)?;
+    b.concat(&[left, right], axis as u8)
+}
+
+/// `(ct_q + Q copyltu(R ct_r^H - ct_q^H Q)) R^-H` for at least as many rows as columns; `copyltu`
+/// mirrors the lower triangle, and takes the real part of the diagonal.
 fn tall_qr(
     b: &mut GraphBuilder,
     q: NodeId,
@@ -193,10 +285,10 @@ fn tall_qr(
     let mut sum: Option<NodeId> = None;
     if let Some(of_r) = of_r {
         let of_r = part(b, of_r, OpCode::Le)?;
-        sum = Some(by_transposed(b, r, of_r)?);
+        sum = Some(by_adjoint(b, r, of_r)?);
     }
     if let Some(of_q) = of_q {
-        let product = transposed_by(b, of_q, q)?;
+        let product = adjoint_by(b, of_q, q)?;
         let product = b.neg(product)?;
         sum = Some(match sum {
             Some(sum) => b.add(sum, product)?,
@@ -205,16 +297,17 @@ fn tall_qr(
     }
     let sum = sum.expect("one of the two has a cotangent");
     let lower = part(b, sum, OpCode::Gt)?;
-    let (upper, diagonal) = (b.transpose(lower)?, part(b, sum, OpCode::Eq)?);
+    let (upper, diagonal) = (adjoint(b, lower)?, part(b, sum, OpCode::Eq)?);
+    let diagonal = real_part(b, diagonal)?;
     let mirrored = b.add(lower, upper)?;
     let mirrored = b.add(mirrored, diagonal)?;
     let mut total = b.matmul(q, mirrored)?;
     if let Some(of_q) = of_q {
         total = b.add(total, of_q)?;
     }
-    let transposed = b.transpose(total)?;
-    let out = solved(b, true, r, transposed)?;
-    b.transpose(out)
+    let total = adjoint(b, total)?;
+    let out = solved(b, true, r, total)?;
+    adjoint(b, out)
 }
 
 /// One over `w_j - w_i` at row `i`, column `j`; zero on the diagonal.
@@ -231,26 +324,25 @@ fn gaps(b: &mut GraphBuilder, w: NodeId) -> Result<NodeId> {
 pub(super) fn eigh(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (result, upper, _) = v.op.attrs.library();
     let vectors = v.b.emit(v.op.with_result(1), v.inputs)?;
-    let inner = match result {
-        0 => {
-            let ct = broadcastable(v.b, v.ct, false)?;
+    if result == 0 {
+        return by_gradient(v, |v, ct| {
+            let ct = like(v.b, ct, vectors)?;
+            let ct = broadcastable(v.b, ct, false)?;
             let scaled = v.b.mul(vectors, ct)?;
-            let s = by_transposed(v.b, scaled, vectors)?;
-            return only(folded(v.b, s, upper)?);
-        }
-        _ => transposed_by(v.b, vectors, v.ct)?,
-    };
+            let s = by_adjoint(v.b, scaled, vectors)?;
+            folded(v.b, s, upper)
+        });
+    }
     let values = v.b.emit(v.op.with_result(0), v.inputs)?;
-    let gaps = gaps(v.b, values)?;
-    let inner = v.b.mul(gaps, inner)?;
-    let s = v.b.matmul(vectors, inner)?;
-    let s = by_transposed(v.b, s, vectors)?;
-    // Half of the sum with its transpose, twice.
-    let half = v.b.scalar_like(s, 0.5);
-    let transposed = v.b.transpose(s)?;
-    let s = v.b.add(s, transposed)?;
-    let s = v.b.mul(s, half)?;
-    only(folded(v.b, s, upper)?)
+    by_gradient(v, |v, ct| {
+        let inner = adjoint_by(v.b, vectors, ct)?;
+        let gaps = gaps(v.b, values)?;
+        let gaps = like(v.b, gaps, inner)?;
+        let inner = v.b.mul(gaps, inner)?;
+        let s = v.b.matmul(vectors, inner)?;
+        let s = by_adjoint(v.b, s, vectors)?;
+        folded(v.b, s, upper)
+    })
 }
 
 pub(super) fn svd(v: &mut Vjp<'_>) -> Result<Cotangents> {
@@ -266,25 +358,27 @@ pub(super) fn svd(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let op = Op::new(OpCode::Svd, Attrs::routine(false));
     let mut part = |result| v.b.emit(op.with_result(result), v.inputs);
     let (u, s, vh) = (part(0)?, part(1)?, part(2)?);
-    match result {
+    by_gradient(v, |v, ct| match result {
         1 => {
-            let ct = broadcastable(v.b, v.ct, false)?;
+            let ct = like(v.b, ct, u)?;
+            let ct = broadcastable(v.b, ct, false)?;
             let scaled = v.b.mul(u, ct)?;
-            only(v.b.matmul(scaled, vh)?)
+            v.b.matmul(scaled, vh)
         }
-        0 => only(vectors_vjp(v.b, u, s, vh, v.ct)?),
-        // The matrix transposed has left and right exchanged.
+        0 => vectors_vjp(v.b, u, s, vh, ct),
+        // The adjoint matrix has left and right exchanged.
         _ => {
-            let (left, right) = (v.b.transpose(vh)?, v.b.transpose(u)?);
-            let ct = v.b.transpose(v.ct)?;
-            let transposed = vectors_vjp(v.b, left, s, right, ct)?;
-            only(v.b.transpose(transposed)?)
+            let (left, right) = (adjoint(v.b, vh)?, adjoint(v.b, u)?);
+            let ct = adjoint(v.b, ct)?;
+            let of_adjoint = vectors_vjp(v.b, left, s, right, ct)?;
+            adjoint(v.b, of_adjoint)
         }
-    }
+    })
 }
 
-/// `[U (F o (U^T ct - ct^T U)) S + (I - U U^T) ct S^-1] V^T`, with `F` one over the gaps of the
-/// squared singular values.
+/// `[U (F o (U^H ct - ct^H U)) S + (I - U U^H) ct S^-1] V^H`, with `F` one over the gaps of the
+/// squared singular values. The phases of pairs of complex vectors are free; a change of both
+/// counts half for the left ones and half for the right ones.
 fn vectors_vjp(
     b: &mut GraphBuilder,
     u: NodeId,
@@ -294,12 +388,21 @@ fn vectors_vjp(
 ) -> Result<NodeId> {
     let squares = b.mul(s, s)?;
     let gaps = gaps(b, squares)?;
-    let inner = transposed_by(b, u, ct)?;
-    let transposed = b.transpose(inner)?;
-    let skew = b.sub(inner, transposed)?;
-    let skew = b.mul(gaps, skew)?;
+    let gaps = like(b, gaps, u)?;
+    let inner = adjoint_by(b, u, ct)?;
+    let other = adjoint(b, inner)?;
+    let difference = b.sub(inner, other)?;
+    let skew = b.mul(gaps, difference)?;
     let row = broadcastable(b, s, false)?;
-    let skew = b.mul(skew, row)?;
+    let row = like(b, row, u)?;
+    let mut skew = b.mul(skew, row)?;
+    if b.dtype(u).is_complex() {
+        let four = b.scalar_like(row, 4.0);
+        let row = b.mul(row, four)?;
+        let phases = part(b, difference, OpCode::Eq)?;
+        let phases = b.div(phases, row)?;
+        skew = b.add(skew, phases)?;
+    }
     let within = b.matmul(u, skew)?;
     let along = b.matmul(u, inner)?;
     let rest = b.sub(ct, along)?;
