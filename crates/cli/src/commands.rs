@@ -2,7 +2,7 @@
 
 use crate::Answer;
 use crate::files::{inputs, named_outputs, program};
-use girih::{DType, Program, Result, Tensor, TensorSpec, io};
+use girih::{Complex64, DType, Program, Result, Tensor, TensorSpec, io};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
@@ -122,16 +122,20 @@ pub fn run(path: &Path, from: Option<&Path>, to: Option<&Path>) -> Result<Answer
     Ok(Answer { text: lines.join("\n"), json })
 }
 
-/// Elements in row-major order: numbers, or text where JSON has no number.
+/// Elements in row-major order: numbers, or text where JSON has no number; of complex ones, pairs of
+/// real and imaginary part.
 fn values(tensor: &Tensor) -> Result<Value> {
-    if tensor.dtype() == DType::Bool {
-        return Ok(tensor.to_vec::<bool>()?.into());
-    }
-    if tensor.dtype().is_int() {
-        return Ok(tensor.astype(DType::I64)?.to_vec::<i64>()?.into());
-    }
     let number = |v: f64| if v.is_finite() { json!(v) } else { json!(v.to_string()) };
-    Ok(tensor.to_f64_vec()?.into_iter().map(number).collect())
+    Ok(match tensor.dtype() {
+        DType::Bool => tensor.to_vec::<bool>()?.into(),
+        DType::U64 => tensor.to_vec::<u64>()?.into(),
+        dtype if dtype.is_int() => tensor.astype(DType::I64)?.to_vec::<i64>()?.into(),
+        dtype if dtype.is_complex() => {
+            let items = tensor.astype(DType::C128)?.to_vec::<Complex64>()?;
+            items.into_iter().map(|c| json!([number(c.re), number(c.im)])).collect()
+        }
+        _ => tensor.to_f64_vec()?.into_iter().map(number).collect(),
+    })
 }
 
 /// Compiles once and times runs.

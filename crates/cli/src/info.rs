@@ -1,8 +1,10 @@
 //! `girih info` and `girih cache`: what this installation has.
 
-use crate::Answer;
-use girih::Result;
+use crate::{Answer, CacheAction};
+use girih::runtime::DiskStats;
+use girih::{CacheState, Result};
 use serde_json::json;
+use std::time::SystemTime;
 
 /// Processor features that kernels can use, as far as this machine has them.
 fn features() -> Vec<&'static str> {
@@ -44,15 +46,17 @@ pub fn info() -> Result<Answer> {
     let ops = girih::ir::OpCode::ALL.len();
     let version = env!("CARGO_PKG_VERSION");
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    let cache = cache(CacheAction::Stats)?.json;
+    let kept = match cache["directory"].as_str() {
+        Some(at) => format!("{} programs, {} bytes, in {at}", cache["programs"], cache["bytes"]),
+        None => format!("off: {}", cache["off"].as_str().unwrap_or_default()),
+    };
     let text = format!(
         "girih {version}\nplatform   {os} {arch}\nprocessor  {threads} threads, {}\ndevices    cpu \
-         ({} bytes in use)\ndtypes     {}\nops        {ops}\ncache      {} kernels, {} bytes, in \
-         this process",
+         ({} bytes in use)\ndtypes     {}\nops        {ops}\ncache      {kept}",
         features().join(" "),
         stats.memory_bytes,
         dtypes.join(" "),
-        stats.cached_kernels,
-        stats.cache_size_bytes,
     );
     let json = json!({
         "version": version,
@@ -63,33 +67,49 @@ pub fn info() -> Result<Answer> {
         "devices": [{"name": "cpu", "memory_bytes": stats.memory_bytes}],
         "dtypes": dtypes,
         "ops": ops,
-        "cache": {"kernels": stats.cached_kernels, "bytes": stats.cache_size_bytes},
+        "cache": cache,
     });
     Ok(Answer { text, json })
 }
 
-/// Counts of the cache, after forgetting its programs if asked to.
-pub fn cache(clear: bool) -> Result<Answer> {
-    if clear {
-        girih::clear_cache()?;
+/// What is kept on disk, after removing it if asked to.
+pub fn cache(action: CacheAction) -> Result<Answer> {
+    let disk = match girih::cache_on_disk()? {
+        CacheState::Open(disk) => disk,
+        CacheState::Off(reason) => {
+            let text = format!("off: {reason}");
+            return Ok(Answer { text, json: json!({"directory": null, "off": reason}) });
+        }
+    };
+    let before = disk.stats();
+    if matches!(action, CacheAction::Clear) {
+        disk.clear();
     }
-    let stats = girih::cache_stats()?;
-    let text = format!(
-        "{}{} kernels, {} bytes; {} hits, {} misses, {} compilations",
-        if clear { "cleared: " } else { "" },
-        stats.cached_kernels,
-        stats.cache_size_bytes,
-        stats.hits,
-        stats.misses,
-        stats.compiles
-    );
-    let json = json!({
-        "cleared": clear,
-        "kernels": stats.cached_kernels,
-        "bytes": stats.cache_size_bytes,
-        "hits": stats.hits,
-        "misses": stats.misses,
-        "compiles": stats.compiles,
-    });
+    let DiskStats { programs, size_bytes } = disk.stats();
+    let directory = disk.directory().display().to_string();
+    let mut text = format!("directory  {directory}\nprograms   {programs}, {size_bytes} bytes");
+    let mut json = json!({"directory": directory, "programs": programs, "bytes": size_bytes});
+    match action {
+        CacheAction::Stats => {}
+        CacheAction::Clear => {
+            let removed = before.programs.saturating_sub(programs);
+            text += &format!("\nremoved    {removed}");
+            json["removed"] = removed.into();
+        }
+        CacheAction::List => {
+            let entries = disk.entries();
+            for entry in &entries {
+                let age = entry.used.elapsed().unwrap_or_default().as_secs();
+                text += &format!("\n{}  {:>9} bytes  {age} s ago", entry.name, entry.size_bytes);
+            }
+            let seconds = |at: SystemTime| {
+                at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+            };
+            let list = entries.iter().map(
+                |e| json!({"name": e.name, "bytes": e.size_bytes, "last_used": seconds(e.used)}),
+            );
+            json["entries"] = list.collect();
+        }
+    }
     Ok(Answer { text, json })
 }

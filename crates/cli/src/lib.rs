@@ -84,18 +84,20 @@ enum Command {
         #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
     },
-    /// The cache of compiled programs.
+    /// The compiled programs kept on disk: how many there are, unless told otherwise.
     Cache {
         #[command(subcommand)]
-        action: CacheAction,
+        action: Option<CacheAction>,
     },
 }
 
 #[derive(Subcommand, Clone, Copy)]
 enum CacheAction {
-    /// Counts of this process' cache.
+    /// How many programs, how large, and where.
     Stats,
-    /// Forget all compiled programs.
+    /// Each program, what was used last first.
+    List,
+    /// Remove all programs.
     Clear,
 }
 
@@ -133,7 +135,7 @@ pub fn run(
             commands::run(&file, inputs.as_deref(), outputs.as_deref())
         }
         Command::Bench { file, inputs, runs } => commands::bench(&file, inputs.as_deref(), runs),
-        Command::Cache { action } => info::cache(matches!(action, CacheAction::Clear)),
+        Command::Cache { action } => info::cache(action.unwrap_or(CacheAction::Stats)),
     };
     let written = match answer {
         Ok(answer) if arguments.json => writeln!(out, "{}", answer.json),

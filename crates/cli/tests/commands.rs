@@ -65,8 +65,56 @@ fn info_and_cache_say_what_there_is() {
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(info["devices"][0]["name"], "cpu");
     assert!(ok(&["info"]).starts_with("girih 0."));
-    assert!(ok(&["cache", "clear"]).starts_with("cleared: 0 kernels"));
-    assert_eq!(json(&["cache", "stats"])["cleared"], false);
+    // Tests run without the cache on disk.
+    assert_eq!(ok(&["cache"]), "off: GIRIH_CACHE=0\n");
+    assert!(ok(&["info"]).contains("cache      off: GIRIH_CACHE=0"));
+    assert_eq!(json(&["cache", "clear"])["off"], "GIRIH_CACHE=0");
+}
+
+#[test]
+fn the_cache_is_the_one_on_disk() {
+    let folder = Folder::new("cache");
+    let model = model(&folder);
+    let x = Tensor::from_slice(&[1.0f32; 6], [3, 2]).unwrap();
+    io::save(folder.at("x.npy"), &[(String::new(), x)]).unwrap();
+    let process = |args: &[&str]| -> Value {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_girih"))
+            .args(args)
+            .arg("--json")
+            .env("GIRIH_CACHE", "1")
+            .env("GIRIH_CACHE_DIR", folder.at("kept"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    assert_eq!(process(&["cache"])["programs"], 0);
+    process(&["run", &model, "-i", &folder.at("x.npy")]);
+    let listed = process(&["cache", "list"]);
+    let entries = listed["entries"].as_array().unwrap();
+    assert!(!entries.is_empty() && listed["programs"] == entries.len(), "{listed}");
+    assert!(entries.iter().all(|e| e["bytes"].as_u64() > Some(0)), "{listed}");
+    assert_eq!(process(&["info"])["cache"]["bytes"], listed["bytes"]);
+    assert_eq!(process(&["cache", "clear"])["removed"], entries.len());
+    assert_eq!(process(&["cache", "stats"])["programs"], 0);
+}
+
+#[test]
+fn every_dtype_is_printed_as_what_it_is() {
+    let folder = Folder::new("dtypes");
+    let complex = Tensor::from_slice(&[1.5f64, -2.0], [2]).unwrap().astype(DType::C128).unwrap();
+    let large = Tensor::from_slice(&[u64::MAX, 0], [2]).unwrap();
+    for (x, expected) in [
+        (complex, serde_json::json!([[-2.0, 0.0], [1.5, 0.0]])),
+        (large, serde_json::json!([0, u64::MAX])),
+    ] {
+        let x = Tensor::from_bytes(&x.spec(), x.to_bytes().unwrap()).unwrap();
+        let program = Program::capture(&[&x.flip(None).unwrap()], &[&x]).unwrap();
+        let (model, from) = (folder.at("model.pfgb"), folder.at("x.npy"));
+        program.save(model.as_ref()).unwrap();
+        io::save(&from, &[(String::new(), x)]).unwrap();
+        assert_eq!(json(&["run", &model, "-i", &from])["outputs"][0]["values"], expected);
+    }
 }
 
 #[test]
@@ -156,7 +204,8 @@ fn failures_are_1_and_usage_is_2() {
     assert!(serde_json::from_str::<Value>(&err).unwrap()["error"].is_string());
     std::fs::write(&bad, b"PFGB\x01\0\0\0").unwrap();
     assert!(girih(&["show", &bad]).2.contains("PFGB"));
-    for usage in [&["frobnicate"][..], &["show"], &["bench", "x", "-n", "0"], &[], &["cache"]] {
+    for usage in [&["frobnicate"][..], &["show"], &["bench", "x", "-n", "0"], &[], &["cache", "x"]]
+    {
         let (status, out, err) = girih(usage);
         assert_eq!((status, out.as_str()), (2, ""), "{err}");
         assert!(err.contains("Usage") || err.contains("--help"), "{err}");

@@ -53,6 +53,7 @@ pub use girih_runtime as runtime;
 // The element types of complex tensors, and of complex operands.
 pub use num_complex::{Complex32, Complex64};
 
+pub use girih_cpu::CacheState;
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
@@ -64,8 +65,8 @@ pub use ops::{
     meshgrid, searchsorted, split, stack, unstack, vstack, where_,
 };
 pub use program::{
-    CompilationInfo, Stats, cache_stats, clear_cache, compile_graph, options, options_with,
-    options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
+    CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph, options,
+    options_with, options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
 };
 pub use tensor::{NodeKind, Tensor, TensorState};
 pub use transform::{Trace, grad, value_and_grad};

@@ -2,6 +2,7 @@
 
 use crate::eval::{cut_out, executor};
 use crate::{Result, Tensor};
+use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
@@ -120,6 +121,13 @@ impl Stats {
 /// Counts so far, of this context's executor.
 pub fn cache_stats() -> Result<Stats> {
     Ok(Stats::of(&*executor()?))
+}
+
+/// Where this process keeps compiled programs between runs, or why it does not.
+///
+/// Errors: [`crate::Error::Runtime`] for environment variables that say nothing usable.
+pub fn cache_on_disk() -> Result<CacheState> {
+    Ok(CacheState::of_process(&girih_cpu::HostBackend)?)
 }
 
 /// Forgets all compiled programs.

@@ -74,6 +74,17 @@ pub struct DiskStats {
     pub size_bytes: u64,
 }
 
+/// One program of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskEntry {
+    /// The file's name without suffix: the hash of the program's key.
+    pub name: String,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// When it was written, or marked as used (at most once an hour).
+    pub used: SystemTime,
+}
+
 impl DiskCache {
     /// The cache in a directory, which is made if need be. `fingerprint` is everything a plan
     /// depends on but its key: version of the library and the like.
@@ -200,6 +211,18 @@ impl DiskCache {
     pub fn stats(&self) -> DiskStats {
         let files = files(&self.directory);
         DiskStats { programs: files.len(), size_bytes: files.iter().map(|f| f.bytes).sum() }
+    }
+
+    /// The programs that are there now, what was used last first.
+    pub fn entries(&self) -> Vec<DiskEntry> {
+        let entry = |file: Stored| DiskEntry {
+            name: file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            size_bytes: file.bytes,
+            used: file.used,
+        };
+        let mut entries: Vec<DiskEntry> = files(&self.directory).into_iter().map(entry).collect();
+        entries.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.name.cmp(&b.name)));
+        entries
     }
 
     /// Removes all programs.

@@ -31,7 +31,7 @@ pub use cache::{CacheStats, CachedPlan, ProgramCache};
 pub use control::{InterruptHook, RunControl, set_interrupt_hook};
 pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
 pub use difference::Lookup;
-pub use disk::DiskCache;
+pub use disk::{DiskCache, DiskEntry, DiskStats};
 pub use error::{Error, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
 pub use handle::DeviceHandle;
