@@ -77,7 +77,14 @@ from .lazy import (
     with_passes,
     without_passes,
 )
-from .scopes import eager_mode, is_eager, set_eager, set_source_lines, verify_shapes
+from .scopes import (
+    eager_mode,
+    is_eager,
+    named_scope,
+    set_eager,
+    set_source_lines,
+    verify_shapes,
+)
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
@@ -99,6 +106,7 @@ __all__ = [
     "verify_shapes",
     "use_executor",
     "set_source_lines",
+    "named_scope",
     "set_eager",
     "is_eager",
     "eager_mode",

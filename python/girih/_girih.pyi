@@ -1662,6 +1662,8 @@ def empty_like(
     device: Any | None = None,
 ) -> Tensor:
     """Any values (zeros), in the shape and dtype of x."""
+def enter_named_scope(name: str) -> int:
+    """Enters a scope of that name, and gives what was entered before."""
 def enter_scope(
     *,
     graph: Graph | None = None,
@@ -1927,6 +1929,8 @@ def layer_norm(
     """
 def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
+def leave_named_scope(outer: int) -> None:
+    """Goes back to what [`enter_named_scope`] gave."""
 def leave_scope(before: Any) -> None:
     """Leaves a scope."""
 def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:

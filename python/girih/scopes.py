@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _girih
@@ -10,7 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Scope", "eager_mode", "is_eager", "set_eager", "set_source_lines", "verify_shapes"]
+__all__ = [
+    "Scope",
+    "eager_mode",
+    "is_eager",
+    "named_scope",
+    "set_eager",
+    "set_source_lines",
+    "verify_shapes",
+]
 
 T = TypeVar("T")
 
@@ -90,3 +99,32 @@ def set_source_lines(on: bool) -> None:
     recording an op is quicker by what ``benches/overhead.py`` shows.
     """
     _girih.set_source_lines(on)
+
+
+class named_scope(ContextDecorator):  # noqa: N801 - reads as a function where it is used
+    """A context manager, and a decorator, in which ops carry a name.
+
+    Names nest. Their path groups nodes in pictures, is kept in files and told in errors; modules
+    enter a scope of their name when they are called. Nothing computed depends on names. They
+    belong to the thread, and go with source lines (:func:`set_source_lines`).
+
+    Args:
+        name: Without dots, which stand between the names of a path.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.named_scope("attention"):
+        ...     y = gr.zeros([2]).exp()
+        >>> "attention" in gr.graph_to_dot(y)
+        True
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._outer: list[int] = []
+
+    def __enter__(self) -> None:
+        self._outer.append(_girih.enter_named_scope(self._name))
+
+    def __exit__(self, *exc: object) -> None:
+        _girih.leave_named_scope(self._outer.pop())

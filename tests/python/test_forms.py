@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -108,6 +109,70 @@ def test_hints_survive_text_and_file():
     np.testing.assert_array_equal(program(x).numpy(), y.numpy())
     with pytest.raises(IndexError, match="no node 99"):
         program.hints(99)
+
+
+class Pair(gr.nn.Module):
+    def __init__(self):
+        self.layers = [gr.nn.Linear(3, 3), gr.nn.Linear(3, 3)]
+        self.head = gr.nn.Linear(3, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+def scopes(program):
+    """Ops and scopes of a program's text."""
+    return set(re.findall(r'= (\w+)\(.*scope="([^"]*)"', program.text))
+
+
+def test_nodes_carry_the_path_of_their_modules():
+    model = Pair()
+    gr.eval(model)
+    program = gr.deserialize(gr.serialize(model(gr.zeros([2, 3]))))
+    found = scopes(program)
+    assert {
+        ("matmul", "Pair.layers.0"),
+        ("matmul", "Pair.layers.1"),
+        ("relu", "Pair"),
+        ("matmul", "Pair.head"),
+    } <= found
+    dot = gr.graph_to_dot(program)
+    assert 'label="layers"' in dot
+    assert dot.count("subgraph") == 5
+    assert "Pair.layers.1" in program.to_svg()
+
+
+def test_named_scopes_nest_decorate_and_are_left_by_exceptions():
+    @gr.named_scope("inner")
+    def work(x):
+        return x.exp()
+
+    x = gr.asarray([1.0])
+    with gr.named_scope("outer"):
+        with pytest.raises(ZeroDivisionError), gr.named_scope("lost"):
+            raise ZeroDivisionError
+        y = work(x)
+    z = y.log()
+    text = gr.graph_to_text(z)
+    assert 'scope="outer.inner"' in text
+    assert "lost" not in text
+    bad = gr.asarray([1, 2])
+    with gr.named_scope("lookup"):
+        bad = bad[gr.asarray([5])]
+    with pytest.raises(IndexError, match=r"test_forms\.py:\d+ in lookup"):
+        bad.eval()
+
+
+def test_names_are_not_part_of_the_program():
+    x = gr.asarray([1.0, 2.0])
+    with gr.named_scope("one"):
+        (x.exp() * 3).eval()
+    before = gr.cache_stats()["compiles"]
+    with gr.named_scope("two"):
+        (x.exp() * 3).eval()
+    assert gr.cache_stats()["compiles"] == before
 
 
 @pytest.mark.parametrize("bad", [b"", b"PFGB", b"PFGB" + bytes(40), b"\x93NUMPY"])

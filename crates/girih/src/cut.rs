@@ -317,9 +317,19 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
             State::Random { .. } => (OpCode::Input.into(), node.spec()),
             _ => (node.op(), node.spec()),
         };
-        ids.insert(Arc::as_ptr(node), graph.push_unchecked(op, &inputs, spec));
+        drop(state);
+        let id = graph.push_unchecked(op, &inputs, spec);
+        note_scope(&mut graph, id, node);
+        ids.insert(Arc::as_ptr(node), id);
     }
     (graph, ids)
+}
+
+/// Notes the scope a node was recorded in, for pictures and files.
+pub(crate) fn note_scope(graph: &mut Graph, id: NodeId, node: &Node) {
+    if let Some(path) = node.location().scope().path() {
+        graph.set_hint(id, "scope", path);
+    }
 }
 
 /// Sorted by number, as long as that leaves operands before users: numbers are those of the graph

@@ -1,7 +1,7 @@
 //! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
 //! in a file, and run again on other inputs.
 
-use crate::cut::{ancestors, in_recording_order};
+use crate::cut::{ancestors, in_recording_order, note_scope};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
 use girih_ir::pfgb::{self, File};
@@ -112,6 +112,7 @@ impl Program {
         if let Some(held) = held {
             self.values.insert(id, held);
         }
+        note_scope(&mut self.graph, id, node);
         id
     }
 

@@ -1,8 +1,9 @@
-//! Source lines of recorded ops, interned to 32 bits so that a node can carry one.
+//! Where ops were recorded, interned to 32 bits so that a node can carry it: the source line, and
+//! the named scope around it, such as the path of a layer in a model.
 //!
 //! Rust callers are found by `#[track_caller]`; front ends in other languages set the line of
 //! their user with [`enter`] before they record, and say with [`set_resolver`] how their lines
-//! read.
+//! read. Scopes are entered by [`named_scope`].
 
 use girih_runtime::env;
 use rustc_hash::FxHashMap;
@@ -10,16 +11,23 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location as Caller;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An interned source line; the default is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location(u32);
 
-/// Marks lines that a front end numbers itself.
-const EXTERNAL: u32 = 1 << 31;
+#[derive(Clone, Copy, PartialEq)]
+enum Line {
+    Rust(&'static Caller<'static>),
+    /// A line that a front end numbers itself.
+    External(u32),
+}
 
-static CALLERS: Mutex<Vec<&'static Caller<'static>>> = Mutex::new(Vec::new());
+/// Location `n` is entry `n - 1`.
+static LOCATIONS: Mutex<Vec<(Line, Scope)>> = Mutex::new(Vec::new());
+/// The path of scope `n` is entry `n - 1`.
+static SCOPES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static RESOLVER: OnceLock<Resolver> = OnceLock::new();
 
 /// From a front end's number to file and line.
@@ -27,8 +35,94 @@ pub type Resolver = fn(u32) -> Option<(String, u32)>;
 
 thread_local! {
     static ENTERED: Cell<Location> = const { Cell::new(Location(0)) };
-    /// Interned callers, by address.
-    static INTERNED: RefCell<FxHashMap<usize, Location>> = RefCell::default();
+    static SCOPE: Cell<Scope> = const { Cell::new(Scope(0)) };
+    /// Interned callers, by address, in their scopes.
+    static INTERNED: RefCell<FxHashMap<(usize, Scope), Location>> = RefCell::default();
+    /// Interned scopes by the scope around them and their name.
+    static NAMED: RefCell<FxHashMap<Scope, FxHashMap<String, Scope>>> = RefCell::default();
+}
+
+/// A named scope; the default is outside of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scope(u32);
+
+impl Scope {
+    /// The thread's.
+    pub fn current() -> Scope {
+        SCOPE.get()
+    }
+
+    /// For a front end to hold.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// From [`Scope::number`].
+    pub fn from_number(number: u32) -> Scope {
+        Scope(number)
+    }
+
+    /// Makes this the thread's scope.
+    pub fn set(self) {
+        SCOPE.set(self);
+    }
+
+    /// The scope of that name within this one.
+    pub fn child(self, name: &str) -> Scope {
+        NAMED.with_borrow_mut(|named| {
+            let known = named.entry(self).or_default();
+            if let Some(&scope) = known.get(name) {
+                return scope;
+            }
+            let scope = self.intern(name);
+            known.insert(name.to_string(), scope);
+            scope
+        })
+    }
+
+    fn intern(self, name: &str) -> Scope {
+        let path = match self.path() {
+            Some(outer) => format!("{outer}.{name}"),
+            None => name.to_string(),
+        };
+        let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = scopes.iter().position(|known| *known == path).unwrap_or_else(|| {
+            scopes.push(path);
+            scopes.len() - 1
+        });
+        Scope(index as u32 + 1)
+    }
+
+    /// The names from the outermost on, with dots between them.
+    pub fn path(self) -> Option<String> {
+        let scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.get((self.0 as usize).checked_sub(1)?).cloned()
+    }
+}
+
+/// Runs `f` in a scope of that name within the thread's: what is recorded there carries the path of
+/// its scopes into pictures, files and errors. Names decide nothing of what is computed.
+///
+/// ```
+/// use girih::{Tensor, location::named_scope};
+///
+/// let x = Tensor::from_slice(&[1.0f32, -1.0], [2])?;
+/// let y = named_scope("net", || named_scope("relu", || x.relu()))?;
+/// let program = girih::Program::capture(&[&y], &[&x])?;
+/// assert!(program.to_dot().contains("net.relu"));
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn named_scope<T>(name: &str, f: impl FnOnce() -> T) -> T {
+    struct Leave(Scope);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+    let outer = Scope::current();
+    let _leave = Leave(outer);
+    outer.child(name).set();
+    f()
 }
 
 /// Says how the numbers of [`Location::external`] read as file and line. The first call counts.
@@ -42,34 +136,55 @@ impl Location {
         self.0 != 0
     }
 
-    /// A line that the front end's resolver knows by this number.
+    /// A line that the front end's resolver knows by this number, in the thread's scope. The front
+    /// end keeps what it gets: each call makes another.
     pub fn external(number: u32) -> Location {
-        Location(EXTERNAL | number)
+        Location::add(&mut locations(), Line::External(number), Scope::current())
     }
 
-    fn intern(caller: &'static Caller<'static>) -> Location {
-        let mut callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = callers.iter().position(|c| *c == caller);
-        let index = known.unwrap_or_else(|| {
-            callers.push(caller);
-            callers.len() - 1
-        });
-        Location(index as u32 + 1)
+    fn intern(caller: &'static Caller<'static>, scope: Scope) -> Location {
+        let mut all = locations();
+        let entry = (Line::Rust(caller), scope);
+        match all.iter().position(|known| *known == entry) {
+            Some(index) => Location(index as u32 + 1),
+            None => Location::add(&mut all, entry.0, scope),
+        }
     }
+
+    fn add(all: &mut Vec<(Line, Scope)>, line: Line, scope: Scope) -> Location {
+        all.push((line, scope));
+        Location(all.len() as u32)
+    }
+
+    fn entry(self) -> Option<(Line, Scope)> {
+        locations().get((self.0 as usize).checked_sub(1)?).copied()
+    }
+
+    /// The scope that was entered there.
+    pub fn scope(self) -> Scope {
+        self.entry().map_or(Scope::default(), |(_, scope)| scope)
+    }
+}
+
+fn locations() -> MutexGuard<'static, Vec<(Line, Scope)>> {
+    LOCATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = if self.0 & EXTERNAL != 0 {
-            RESOLVER.get().and_then(|resolve| resolve(self.0 & !EXTERNAL))
-        } else {
-            let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
-            let index = (self.0 as usize).checked_sub(1);
-            index.and_then(|i| callers.get(i)).map(|c| (c.file().to_string(), c.line()))
+        let (line, scope) = self.entry().unzip();
+        let line = match line {
+            Some(Line::External(number)) => RESOLVER.get().and_then(|resolve| resolve(number)),
+            Some(Line::Rust(caller)) => Some((caller.file().to_string(), caller.line())),
+            None => None,
         };
         match line {
-            Some((file, line)) => write!(f, "{file}:{line}"),
-            None => f.write_str("an unknown line"),
+            Some((file, line)) => write!(f, "{file}:{line}")?,
+            None => f.write_str("an unknown line")?,
+        }
+        match scope.and_then(Scope::path) {
+            Some(path) => write!(f, " in {path}"),
+            None => Ok(()),
         }
     }
 }
@@ -119,8 +234,8 @@ pub(crate) fn here() -> Location {
         return entered;
     }
     let caller = Caller::caller();
-    let address = std::ptr::from_ref(caller) as usize;
+    let (address, scope) = (std::ptr::from_ref(caller) as usize, Scope::current());
     INTERNED.with_borrow_mut(|interned| {
-        *interned.entry(address).or_insert_with(|| Location::intern(caller))
+        *interned.entry((address, scope)).or_insert_with(|| Location::intern(caller, scope))
     })
 }

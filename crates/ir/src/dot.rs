@@ -1,4 +1,5 @@
-//! Graphs as DOT, for Graphviz: one node per value, one edge per operand, groups as clusters.
+//! Graphs as DOT, for Graphviz: one node per value, one edge per operand, scopes as clusters, groups
+//! as colours.
 
 use crate::ops::Class;
 use crate::{Graph, NodeId, OpCode};
@@ -10,28 +11,21 @@ pub fn to_dot(graph: &Graph) -> String {
     to_dot_grouped(graph, |_| None)
 }
 
-/// The graph in DOT, with nodes of a group, for instance of one kernel, in a cluster. Nodes that
-/// carry the hint `scope` are clustered by it where there is no group.
+/// The graph in DOT. Nodes that carry the hint `scope`, a path with dots, are in nested clusters of
+/// its names; those of a group, for instance of one kernel, have a colour.
 pub fn to_dot_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
-    let mut clusters: BTreeMap<Option<String>, Vec<NodeId>> = BTreeMap::new();
+    let (mut root, scopes) = (Cluster::default(), crate::svg::scopes_of(graph));
     for id in graph.ids() {
-        let scope = || graph.hints(id).get("scope").cloned();
-        let cluster = group(id).map(|g| format!("kernel {g}")).or_else(scope);
-        clusters.entry(cluster).or_default().push(id);
+        let path = scopes[id.index()].unwrap_or_default();
+        let names = path.split('.').filter(|name| !name.is_empty()).take(MAX_DEPTH);
+        let cluster = names.fold(&mut root, |c, name| c.inner.entry(name).or_default());
+        cluster.nodes.push(id);
     }
     let mut out = String::from(
         "digraph girih {\n  node [fontname=\"monospace\", fontsize=10, shape=box, style=filled, \
          fillcolor=white];\n  edge [color=\"#888888\"];\n",
     );
-    for (i, (cluster, ids)) in clusters.iter().enumerate() {
-        let indent = if cluster.is_some() { "    " } else { "  " };
-        if let Some(name) = cluster {
-            let _ = writeln!(out, "  subgraph cluster_{i} {{\n    label={};", string(name));
-            let _ = writeln!(out, "    style=filled; fillcolor=\"{}\";", crate::svg::group_fill(i));
-        }
-        ids.iter().for_each(|&id| node(graph, id, indent, &mut out));
-        out.push_str(if cluster.is_some() { "  }\n" } else { "" });
-    }
+    root.write(graph, &group, 1, &mut 0, &mut out);
     for (id, node) in graph.nodes() {
         for operand in &node.inputs {
             let _ = writeln!(out, "  n{} -> n{};", operand.0, id.0);
@@ -41,7 +35,38 @@ pub fn to_dot_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) ->
     out
 }
 
-fn node(graph: &Graph, id: NodeId, indent: &str, out: &mut String) {
+/// Deepest nesting of clusters drawn: hints may come from files.
+const MAX_DEPTH: usize = 32;
+
+/// The nodes of a scope, and the scopes within it.
+#[derive(Default)]
+struct Cluster<'a> {
+    nodes: Vec<NodeId>,
+    inner: BTreeMap<&'a str, Cluster<'a>>,
+}
+
+impl Cluster<'_> {
+    fn write(
+        &self,
+        graph: &Graph,
+        group: &impl Fn(NodeId) -> Option<usize>,
+        depth: usize,
+        count: &mut usize,
+        out: &mut String,
+    ) {
+        let indent = "  ".repeat(depth);
+        self.nodes.iter().for_each(|&id| node(graph, id, group(id), &indent, out));
+        for (name, cluster) in &self.inner {
+            *count += 1;
+            let _ = writeln!(out, "{indent}subgraph cluster_{count} {{");
+            let _ = writeln!(out, "{indent}  label={}; color=\"#aaaaaa\";", string(name));
+            cluster.write(graph, group, depth + 1, count, out);
+            let _ = writeln!(out, "{indent}}}");
+        }
+    }
+}
+
+fn node(graph: &Graph, id: NodeId, group: Option<usize>, indent: &str, out: &mut String) {
     let node = graph.node(id);
     let attrs = node.op.attrs.text(graph.context(id));
     let name = graph.name(id).map(|name| format!("{name}\n")).unwrap_or_default();
@@ -52,9 +77,11 @@ fn node(graph: &Graph, id: NodeId, indent: &str, out: &mut String) {
         node.spec.dtype.short()
     );
     let shape = match (node.op.code, node.op.class()) {
-        (OpCode::Input | OpCode::Parameter, _) => ", shape=ellipse, fillcolor=\"#dcebf7\"",
-        (_, Class::Leaf) => ", shape=ellipse, fillcolor=\"#ececec\"",
-        _ => "",
+        (OpCode::Input | OpCode::Parameter, _) => ", shape=ellipse, fillcolor=\"#dcebf7\"".into(),
+        (_, Class::Leaf) => ", shape=ellipse, fillcolor=\"#ececec\"".into(),
+        _ => group.map_or(String::new(), |group| {
+            format!(", fillcolor=\"{}\", tooltip=\"kernel {group}\"", crate::svg::group_fill(group))
+        }),
     };
     let pen = if graph.outputs().contains(&id) { ", penwidth=2.5" } else { "" };
     let _ = writeln!(out, "{indent}n{} [label={}{shape}{pen}];", id.0, string(&label));
@@ -123,7 +150,11 @@ mod tests {
         graph.set_hint(NodeId(1), "scope", "model.layer");
         let dot = to_dot(&graph);
         assert!(dot.contains("n0 [label=\"the \\\"x\\\"\\ninput\\n%0 [2] f32\""), "{dot}");
-        assert!(dot.contains("subgraph cluster_1 {\n    label=\"model.layer\";"), "{dot}");
+        let clusters = "subgraph cluster_1 {\n    label=\"model\"; color=\"#aaaaaa\";\n    subgraph \
+                        cluster_2 {\n      label=\"layer\"; color=\"#aaaaaa\";\n      n0 [";
+        assert!(dot.contains(clusters), "{dot}");
+        let coloured = to_dot_grouped(&graph, |id| (id.0 == 1).then_some(3));
+        assert!(coloured.contains("tooltip=\"kernel 3\""), "{coloured}");
         assert!(dot.contains("penwidth"), "{dot}");
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::ops::Class;
 use crate::{Graph, NodeId, OpCode};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Most nodes drawn; of larger graphs the first ones are, with a note. A picture of more could
@@ -31,7 +32,8 @@ pub fn to_svg(graph: &Graph) -> String {
 }
 
 /// The graph as an SVG document whose nodes are coloured by group, for instance by the kernel that
-/// computes them.
+/// computes them. Nodes that carry the same hint `scope` stand together on their layer, on a
+/// background with the scope's name.
 pub fn to_svg_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
     let mut layout = Layout::new(graph);
     layout.order();
@@ -65,16 +67,21 @@ struct Item {
     width: f64,
     /// Centre.
     x: f64,
+    /// Position of its scope, if it is in one.
+    scope: Option<usize>,
     above: Vec<u32>,
     below: Vec<u32>,
 }
 
+#[derive(Default)]
 struct Layout {
     items: Vec<Item>,
     /// Items of each layer, in order from the left.
     layers: Vec<Vec<u32>>,
     /// Each edge as the items it passes, producer first.
     edges: Vec<Vec<u32>>,
+    /// Paths of the scopes.
+    scopes: Vec<String>,
 }
 
 impl Layout {
@@ -82,13 +89,21 @@ impl Layout {
         let count = graph.len().min(MAX_NODES);
         let drawn: Vec<bool> = (0..count).map(|i| !is_inline(graph, NodeId(i as u32))).collect();
         let depth = layers_of(graph, &drawn);
-        let mut layout = Layout { items: Vec::new(), layers: Vec::new(), edges: Vec::new() };
+        let mut layout = Layout::default();
+        let mut scopes: BTreeMap<&str, usize> = BTreeMap::new();
+        let scope_of = scopes_of(graph);
         let mut item_of = vec![u32::MAX; count];
         for i in (0..count).filter(|&i| drawn[i]) {
             let id = NodeId(i as u32);
             let (first, second) = label(graph, id);
             let chars = first.chars().count().max(second.chars().count());
             item_of[i] = layout.add(Some(id), depth[i], chars as f64 * CHAR + 20.0);
+            if let Some(path) = scope_of[i] {
+                let next = scopes.len();
+                let scope = *scopes.entry(path).or_insert(next);
+                layout.scopes.resize(scopes.len(), path.to_string());
+                layout.items[item_of[i] as usize].scope = Some(scope);
+            }
         }
         for i in (0..count).filter(|&i| drawn[i]) {
             let mut operands = graph.node(NodeId(i as u32)).inputs.clone();
@@ -104,7 +119,8 @@ impl Layout {
 
     fn add(&mut self, node: Option<NodeId>, layer: usize, width: f64) -> u32 {
         let item = self.items.len() as u32;
-        self.items.push(Item { node, layer, width, x: 0.0, above: Vec::new(), below: Vec::new() });
+        let (above, below) = (Vec::new(), Vec::new());
+        self.items.push(Item { node, layer, width, x: 0.0, scope: None, above, below });
         if self.layers.len() <= layer {
             self.layers.resize(layer + 1, Vec::new());
         }
@@ -119,6 +135,11 @@ impl Layout {
             path.extend((top + 1..bottom).map(|layer| self.add(None, layer, 6.0)));
         }
         path.push(to);
+        let ends = [from, to].map(|end| self.items[end as usize].scope);
+        if ends[0] == ends[1] {
+            // A line within a scope does not part it.
+            path.iter().for_each(|&item| self.items[item as usize].scope = ends[0]);
+        }
         if bottom - top <= MAX_ROUTED {
             for pair in path.windows(2) {
                 self.items[pair[0] as usize].below.push(pair[1]);
@@ -152,10 +173,33 @@ impl Layout {
                     })
                     .collect();
                 keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+                self.gather_scopes(&mut keyed);
                 self.layers[at] = keyed.into_iter().map(|(_, item)| item).collect();
                 number(&self.layers[at], &mut rank);
             }
         }
+    }
+
+    /// Puts the items of each scope side by side, scopes in the order of their items' mean keys.
+    fn gather_scopes(&self, keyed: &mut [(f64, u32)]) {
+        let scope_of = |item: u32| self.items[item as usize].scope;
+        let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+        for &(key, item) in keyed.iter() {
+            let Some(scope) = scope_of(item) else { continue };
+            let sum = sums.entry(scope).or_default();
+            *sum = (sum.0 + key, sum.1 + 1.0);
+        }
+        if sums.is_empty() {
+            return;
+        }
+        keyed.sort_by(|a, b| {
+            let place = |&(key, item): &(f64, u32)| {
+                let scope = scope_of(item);
+                (scope.map_or(key, |scope| sums[&scope].0 / sums[&scope].1), scope)
+            };
+            let (a, b) = (place(a), place(b));
+            a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+        });
     }
 
     /// Gives each item its place on its layer; returns the width of the drawing.
@@ -252,6 +296,7 @@ impl Layout {
             line(format_args!("<text x=\"{:.0}\" y=\"{MARGIN}\">{note}</text>", width / 2.0));
         }
         let y = |item: &Item| top + item.layer as f64 * LAYER;
+        self.write_scopes(&y, &mut line);
         for path in &self.edges {
             line(format_args!("<path d=\"{}\"/>", self.edge(path, &y)));
         }
@@ -278,6 +323,43 @@ impl Layout {
         }
         out.push_str("</svg>\n");
         out
+    }
+
+    /// Backgrounds of the scopes: one per run of items on a layer, as high as the layer, so that
+    /// those of neighbouring layers touch. The first of each scope has its name.
+    fn write_scopes(
+        &self,
+        y: &impl Fn(&Item) -> f64,
+        line: &mut impl FnMut(std::fmt::Arguments<'_>),
+    ) {
+        let mut named = vec![false; self.scopes.len()];
+        let items =
+            |layer: &[u32]| layer.iter().map(|&i| &self.items[i as usize]).collect::<Vec<_>>();
+        for layer in &self.layers {
+            for run in items(layer).chunk_by(|a, b| a.scope == b.scope) {
+                let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+                let Some(scope) = first.scope else { continue };
+                let half = GAP / 2.0 - 1.0;
+                let left = first.x - first.width / 2.0 - half + MARGIN;
+                let right = last.x + last.width / 2.0 + half + MARGIN;
+                let top = y(first) - (LAYER - HEIGHT) / 2.0;
+                line(format_args!(
+                    "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{LAYER}\" \
+                     style=\"fill:{};stroke:none\"><title>{}</title></rect>",
+                    right - left,
+                    if scope % 2 == 0 { "#f3f3f6" } else { "#eceff1" },
+                    escape(&self.scopes[scope]),
+                ));
+                if !std::mem::replace(&mut named[scope], true) {
+                    line(format_args!(
+                        "<text class=\"s\" style=\"text-anchor:start\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                        left + 4.0,
+                        top + 12.0,
+                        escape(&self.scopes[scope]),
+                    ));
+                }
+            }
+        }
     }
 
     /// A smooth line through the items of an edge.
@@ -321,6 +403,26 @@ fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
         }
     }
     depth
+}
+
+/// The scope of each node by its hint `scope`; a leaf without one is in that of its users, if they
+/// share one.
+pub(crate) fn scopes_of(graph: &Graph) -> Vec<Option<&str>> {
+    let hinted = |id: NodeId| graph.hints(id).get("scope").map(String::as_str);
+    let mut scopes: Vec<Option<&str>> = graph.ids().map(hinted).collect();
+    let mut of_users: Vec<Option<Option<&str>>> = vec![None; graph.len()];
+    for (id, node) in graph.nodes() {
+        for operand in &node.inputs {
+            let scope = &mut of_users[operand.index()];
+            let own = scopes[id.index()];
+            *scope = Some(if scope.is_none_or(|known| known == own) { own } else { None });
+        }
+    }
+    for id in graph.ids().filter(|&id| is_leaf(graph, id)) {
+        let i = id.index();
+        scopes[i] = scopes[i].or(of_users[i].flatten());
+    }
+    scopes
 }
 
 fn is_leaf(graph: &Graph, id: NodeId) -> bool {
@@ -465,6 +567,31 @@ mod tests {
             }
         }
         elements(&layout.write(&graph, 0.0, |id| Some(id.index())));
+    }
+
+    #[test]
+    fn scopes_stand_together_and_are_named_once() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([100], DType::F32));
+        let wide: Vec<_> = (0..8).map(|_| b.exp(x).unwrap()).collect();
+        let sums: Vec<_> = (0..4).map(|i| b.add(wide[i], wide[i + 4]).unwrap()).collect();
+        let mut graph = b.finish(sums.clone());
+        let scope = |i: usize| ["net.a<b", "net.other"][i % 2];
+        wide.iter().enumerate().for_each(|(i, &id)| graph.set_hint(id, "scope", scope(i)));
+        sums.iter().enumerate().for_each(|(i, &id)| graph.set_hint(id, "scope", scope(i)));
+        let mut layout = Layout::new(&graph);
+        layout.order();
+        layout.place();
+        // The input has users in both, so it is in none.
+        assert_eq!(scopes_of(&graph)[0], None);
+        for layer in &layout.layers[1..] {
+            let scopes: Vec<_> = layer.iter().map(|&i| layout.items[i as usize].scope).collect();
+            assert_eq!(scopes.chunk_by(|a, b| a == b).count(), 2, "{scopes:?}");
+        }
+        let svg = to_svg(&graph);
+        elements(&svg);
+        assert_eq!(svg.matches(">net.a&lt;b</text>").count(), 1, "{svg}");
+        assert_eq!(svg.matches("<title>net.other</title>").count(), 2, "{svg}");
     }
 
     #[test]

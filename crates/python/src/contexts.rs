@@ -7,6 +7,7 @@
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
 use crate::tensor::PyTensor;
+use girih::location::Scope;
 use girih::{Context, Executor, ExecutorConfig, Frame};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -185,6 +186,22 @@ fn set_source_lines(on: bool) {
     girih::location::set_enabled(on);
 }
 
+/// Enters a scope of that name, and gives what was entered before. Returns: int.
+#[pyfunction]
+fn enter_named_scope(name: &str) -> u32 {
+    let outer = Scope::current();
+    if girih::location::enabled() {
+        outer.child(name).set();
+    }
+    outer.number()
+}
+
+/// Goes back to what [`enter_named_scope`] gave. Returns: None.
+#[pyfunction]
+fn leave_named_scope(outer: u32) {
+    Scope::from_number(outer).set();
+}
+
 /// What runs programs.
 #[pyclass(name = "ExecutorHandle", module = "girih._girih", frozen)]
 pub struct PyExecutor(Executor);
@@ -322,5 +339,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_verify_shapes, m)?)?;
     m.add_function(wrap_pyfunction!(has_source_lines, m)?)?;
     m.add_function(wrap_pyfunction!(set_source_lines, m)?)?;
+    m.add_function(wrap_pyfunction!(enter_named_scope, m)?)?;
+    m.add_function(wrap_pyfunction!(leave_named_scope, m)?)?;
     m.add_function(wrap_pyfunction!(compile_only_many, m)?)
 }

@@ -4,7 +4,7 @@
 //! and a bytecode offset, and turned into a line only when an error shows it. Frames of this
 //! package are skipped: a layer's op belongs to the user's line that called the layer.
 
-use girih::location::{Location, set_resolver};
+use girih::location::{Location, Scope, set_resolver};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ struct Code {
 #[derive(Default)]
 struct Cache {
     codes: FxHashMap<usize, Code>,
-    sites: FxHashMap<(u32, u32), Location>,
+    sites: FxHashMap<(u32, u32, Scope), Location>,
 }
 
 thread_local! {
@@ -96,8 +96,9 @@ fn current(py: Python<'_>) -> Option<Location> {
             };
             if !known.internal {
                 let offset: u32 = frame.getattr(intern!(py, "f_lasti")).ok()?.extract().ok()?;
-                let site = (known.id, offset);
-                return Some(*cache.sites.entry(site).or_insert_with(|| note_site(site)));
+                let site = (known.id, offset, Scope::current());
+                let note = || note_site((known.id, offset));
+                return Some(*cache.sites.entry(site).or_insert_with(note));
             }
             frame = frame.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none())?;
         }

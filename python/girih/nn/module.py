@@ -23,12 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["Module", "Parameter", "functional_call", "value_and_grad"]
 
 _NAMES = "_parameter_names"
+_SCOPE = "_scope_name"
 
 
 def apply(function: str, *args: Any, **options: Any) -> Tensor:
     """Calls a function of the extension by its name."""
     result: Tensor = getattr(_girih, function)(*args, **options)
     return result
+
+
+def _name_scopes(name: str, value: Any) -> None:
+    """Names the scope of a module that is held under that name, or of those in a container."""
+    if isinstance(value, Module):
+        value.__dict__.setdefault(_SCOPE, name)
+    elif isinstance(value, (list, tuple)):
+        for i, held in enumerate(value):
+            _name_scopes(f"{name}.{i}", held)
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            _name_scopes(f"{name}.{key}", held)
 
 
 class _Parameter:
@@ -69,8 +82,12 @@ class Module:
     training: bool = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls ``forward``."""
-        return self.forward(*args, **kwargs)
+        """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""
+        outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            _girih.leave_named_scope(outer)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; defined by subclasses."""
@@ -87,6 +104,7 @@ class Module:
                     f"{type(self).__qualname__}.{name}: parameters must be attributes of a module; "
                     "a list or dict may hold modules"
                 )
+        _name_scopes(name, value)
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
