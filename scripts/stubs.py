@@ -33,7 +33,7 @@ PARAMETERS = {
         ["axis1", "axis2", "node", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
     ),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "outer"], "int"),
-    **dict.fromkeys(["start", "stop", "step", "correction", "eps"], "float"),
+    **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
     **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["descending", "include_initial", "largest", "stable"], "bool"),
@@ -58,6 +58,8 @@ PARAMETERS = {
     **dict.fromkeys(["align_corners", "ceil_mode", "count_include_pad", "full"], "bool"),
     **dict.fromkeys(["is_causal", "log_input", "log_target", "swap", "training"], "bool"),
     **dict.fromkeys(["whole_channels"], "bool"),
+    "norm": "str",
+    "s": "Sequence[int]",
     "operands": "Any",
     "padding": "int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid']",
     "scale_factor": "float | Sequence[float]",

@@ -88,7 +88,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import linalg, nn, optim
+    from . import fft, linalg, nn, optim
 
 bool = bool_
 
@@ -148,6 +148,7 @@ __all__ = [
     "errors",
     "eval",
     "explain",
+    "fft",
     "finfo",
     "get_graph_stats",
     "grad",
@@ -185,7 +186,7 @@ __all__ += _girih.__all__
 
 def __getattr__(name: str) -> object:
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("linalg", "nn", "optim"):
+    if name in ("fft", "linalg", "nn", "optim"):
         from importlib import import_module
 
         return import_module(f".{name}", __name__)

@@ -1707,6 +1707,94 @@ def eye(
     device: Any | None = None,
 ) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
+def fft_fft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The transform along an axis."""
+def fft_fftfreq(
+    n: int,
+    d: float = 1.0,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """The frequencies of a transform's elements."""
+def fft_fftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Tensor:
+    """The transform along several axes."""
+def fft_fftshift(x: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Frequency zero moved to the middle."""
+def fft_hfft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The real spectrum of a signal with Hermitian symmetry."""
+def fft_ifft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The inverse transform along an axis."""
+def fft_ifftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Tensor:
+    """The inverse transform along several axes."""
+def fft_ifftshift(x: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Frequency zero moved back to the front."""
+def fft_ihfft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The signal with Hermitian symmetry that has a real spectrum."""
+def fft_irfft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The real numbers that half of a spectrum along an axis belongs to."""
+def fft_irfftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Tensor:
+    """The real numbers that half of a spectrum along several axes belongs to."""
+def fft_rfft(
+    x: _TensorLike,
+    n: int | None = None,
+    axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The first half of the transform of real numbers along an axis."""
+def fft_rfftfreq(
+    n: int,
+    d: float = 1.0,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
+    """The frequencies of the elements of a transform of real numbers."""
+def fft_rfftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Tensor:
+    """The first half of the transform of real numbers along several axes."""
 def flatnonzero(x: _TensorLike) -> Tensor:
     """Positions in row-major order of the elements that are not zero. Evaluates x."""
 def flip(

@@ -57,6 +57,7 @@ pub use girih_cpu::CacheState;
 pub use girih_ir::{DType, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
+pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
     Bins, ContractionPath, ConvOptions, Index, Interpolation, Operand, Optimize, PadMode, Padding,

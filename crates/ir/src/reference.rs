@@ -7,6 +7,7 @@
 
 mod array;
 mod element;
+mod fourier;
 mod library;
 pub mod scalar;
 mod structure;

@@ -11,6 +11,7 @@ mod data;
 mod dlpack;
 mod dtype;
 mod errors;
+mod fft;
 mod forms;
 mod functions;
 mod indexing;
@@ -88,6 +89,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     losses::register(m)?;
     networks::register(m)?;
     linalg::register(m)?;
+    fft::register(m)?;
     creation::register(m)?;
     arrange::register(m)?;
     assign::register(m)?;
@@ -99,9 +101,12 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     contexts::register(m)?;
     location::register();
     let names = m.index()?;
-    // What `girih.linalg` is made of is public there, under its own names.
-    let linalg = |name: &Bound<'_, PyAny>| name.to_string().starts_with("linalg_");
+    // What `girih.linalg` and `girih.fft` are made of is public there, under its own names.
+    let elsewhere = |name: &Bound<'_, PyAny>| {
+        let name = name.to_string();
+        name.starts_with("linalg_") || name.starts_with("fft_")
+    };
     let internal = |name: &Bound<'_, PyAny>| INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false));
-    let public = names.iter().filter(|name| !internal(name) && !linalg(name));
+    let public = names.iter().filter(|name| !internal(name) && !elsewhere(name));
     m.setattr("__all__", PyList::new(m.py(), public)?)
 }

@@ -8,6 +8,7 @@ mod creation;
 mod cumulative;
 mod einsum;
 mod elementwise;
+pub mod fft;
 mod functional;
 mod index;
 pub mod linalg;

@@ -14,6 +14,7 @@ pub mod contract;
 pub mod conv;
 pub mod cumulative;
 pub mod elementwise;
+pub mod fft;
 pub mod fields;
 pub mod index;
 pub mod leaf;
@@ -359,6 +360,9 @@ registry! {
     Qr = linalg::QR,
     Eigh = linalg::EIGH,
     Svd = linalg::SVD,
+    Fft = fft::FFT,
+    Rfft = fft::RFFT,
+    Irfft = fft::IRFFT,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,

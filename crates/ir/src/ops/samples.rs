@@ -279,6 +279,22 @@ pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     [false, true].map(row).into()
 }
 
+/// Rows of even and odd length, and of one element; with and without division.
+pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
+    let x = |shape: &[usize], phase| numbers(shape, -1.5, 1.6, phase);
+    let row = |(n, flag): (usize, bool)| {
+        let (real, half) = ([2, n], [2, super::fft::half(n)]);
+        let complex = |shape| complex(shape, DType::C128, &x(shape, 0.0), &x(shape, 0.4));
+        let (operand, size) = match code {
+            OpCode::Fft => (complex(&real), !flag as u32),
+            OpCode::Rfft => (Array::from_f64(real, DType::F64, &x(&real, 0.0)), 0),
+            _ => (complex(&half), n as u32),
+        };
+        Sample::new(Op::new(code, Attrs::Library { result: 0, flag, size }), [operand])
+    };
+    [(4, false), (5, true), (1, false), (6, true)].map(row).into()
+}
+
 pub(super) fn gelu(code: OpCode) -> Vec<Sample> {
     let row = |tanh| {
         Sample::new(Op::new(code, Attrs::Approximate(tanh)), [spread(&[5], code.def().domain)])

@@ -1,6 +1,6 @@
 //! What library routines mean, row by row in the plainest way.
 
-use super::{Array, Element, scalar};
+use super::{Array, Element, fourier, scalar};
 use crate::linalg::{Matrix, Part, Scalar, call};
 use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
 use num_complex::{Complex32, Complex64};
@@ -20,6 +20,9 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
         | OpCode::CumMin
         | OpCode::LogCumSumExp => {
             rows(operands[0]).map(|row| running(node, row, result, flag)).collect()
+        }
+        OpCode::Fft | OpCode::Rfft | OpCode::Irfft => {
+            rows(operands[0]).map(|row| fourier::transform(node, &row)).collect()
         }
         _ => {
             return match operands[0].spec().dtype {

@@ -35,15 +35,18 @@ impl Library {
     /// As [`super::Prepared::run_chunk`].
     pub unsafe fn run_chunk(&self, chunk: usize, bindings: &Bindings<'_>) -> Result<(), ExecError> {
         let end = ((chunk + 1) * self.per_chunk).min(self.batches);
-        for batch in chunk * self.per_chunk..end {
+        let first = chunk * self.per_chunk;
+        let many = if library::takes_many(self.routine.op.code) { self.per_chunk } else { 1 };
+        for batch in (first..end).step_by(many) {
+            let count = many.min(end - batch);
             let operand = |item: &Item| {
-                // SAFETY: an item of the batch lies in its buffer, which nothing writes meanwhile.
-                (unsafe { data(item, bindings, batch) }, item.dims.as_slice().into())
+                // SAFETY: items of the batch lie in their buffer, which nothing writes meanwhile.
+                (unsafe { data(item, bindings, batch, count) }, item.dims.as_slice().into())
             };
             let result = |item: &Option<Item>| {
-                // SAFETY: an item of the batch lies in its buffer, and no other chunk or result
-                // has it.
-                item.as_ref().map(|item| unsafe { data_mut(item, bindings, batch) })
+                // SAFETY: items of the batch lie in their buffer, and no other chunk or result
+                // has them.
+                item.as_ref().map(|item| unsafe { data_mut(item, bindings, batch, count) })
             };
             let (_, flag, _) = self.routine.op.attrs.library();
             let mut args = Args {
@@ -61,8 +64,8 @@ impl Library {
 macro_rules! typed {
     ($($variant:ident $ty:ty: $($dtype:path),+;)*) => {
         /// # Safety
-        /// The item's buffer is bound, and nothing writes the batch's item while the slice lives.
-        unsafe fn data<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize) -> Data<'a> {
+        /// The item's buffer is bound, and nothing writes those items of the batch while the slice lives.
+        unsafe fn data<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize, count: usize) -> Data<'a> {
             let start = bindings.buffers[item.buffer.0 as usize];
             match item.dtype {
                 $($($dtype)|+ if item.is_empty() => Data::$variant(&[]),
@@ -70,16 +73,16 @@ macro_rules! typed {
                     // SAFETY: the caller's promise; buffers are aligned to their dtype.
                     unsafe {
                         let start = (start as *const $ty).add(batch * item.len());
-                        std::slice::from_raw_parts(start, item.len())
+                        std::slice::from_raw_parts(start, count * item.len())
                     },
                 ),)*
             }
         }
 
         /// # Safety
-        /// The item's buffer is bound, and nothing else uses the batch's item while the slice
-        /// lives.
-        unsafe fn data_mut<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize) -> DataMut<'a> {
+        /// The item's buffer is bound, and nothing else uses those items of the batch while the
+        /// slice lives.
+        unsafe fn data_mut<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize, count: usize) -> DataMut<'a> {
             let start = bindings.buffers[item.buffer.0 as usize];
             match item.dtype {
                 $($($dtype)|+ if item.is_empty() => DataMut::$variant(&mut []),
@@ -87,7 +90,7 @@ macro_rules! typed {
                     // SAFETY: the caller's promise; buffers are aligned to their dtype.
                     unsafe {
                         let start = (start as *mut $ty).add(batch * item.len());
-                        std::slice::from_raw_parts_mut(start, item.len())
+                        std::slice::from_raw_parts_mut(start, count * item.len())
                     },
                 ),)*
             }

@@ -3,6 +3,7 @@
 //!
 //! The order of every sum is fixed by the sizes, so that results do not depend on threads.
 
+mod fourier;
 mod matrix;
 mod rows;
 
@@ -62,7 +63,8 @@ pub(crate) struct Args<'a> {
     pub flag: bool,
     /// Which item of the batch it is, if there are several: for errors.
     pub batch: Option<usize>,
-    /// Elements and sizes of the operands' items.
+    /// Elements and sizes of the operands' items; of routines that take [`many`](takes_many), the
+    /// elements of items that follow each other.
     pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
     /// By number, the results that are needed.
     pub results: SmallVec<[Option<DataMut<'a>>; 3]>,
@@ -127,6 +129,7 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
             Data::F32(_) => rows::log_sum_exp::<f32>(args),
             _ => rows::log_sum_exp::<f64>(args),
         },
+        OpCode::Fft | OpCode::Rfft | OpCode::Irfft => fourier::run(op, args),
         _ => match args.operands[0].0 {
             Data::F32(_) => matrix::run::<f32>(op, args)?,
             Data::F64(_) => matrix::run::<f64>(op, args)?,
@@ -138,6 +141,11 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     Ok(())
 }
 
+/// True if a call of the routine takes several items of the batch.
+pub(crate) fn takes_many(code: OpCode) -> bool {
+    matches!(code, OpCode::Fft | OpCode::Rfft | OpCode::Irfft)
+}
+
 /// Rough time of one item in picoseconds, for operands of these sizes.
 pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     let numel = dims[0].iter().product::<usize>();
@@ -145,6 +153,7 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     match code {
         OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
+        OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),
         OpCode::CumSum | OpCode::CumProd | OpCode::CumMax | OpCode::CumMin => {
             20_000 + numel.saturating_mul(1500)

@@ -3,6 +3,7 @@
 
 mod eval;
 mod executed;
+mod fourier;
 mod golden;
 mod library;
 mod random;

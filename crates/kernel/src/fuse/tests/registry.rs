@@ -40,7 +40,7 @@ fn unpack(words: &[u64], spec: &TensorSpec) -> Array {
 }
 
 /// Runs a program on the executor.
-fn run(program: &Program, arguments: &[Array], spec: &TensorSpec) -> Array {
+pub(super) fn run(program: &Program, arguments: &[Array], spec: &TensorSpec) -> Array {
     let words = |b: &crate::ir::Buffer| match b.kind {
         BufferKind::Argument(i) => pack(&arguments[i]),
         BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],

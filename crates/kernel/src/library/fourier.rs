@@ -1,0 +1,236 @@
+//! Fourier transforms of rows, by `rustfft` and `realfft`. Plans and the room they work in are kept
+//! per thread, for the sizes used last.
+
+use super::{Args, Data, Element};
+use girih_ir::{Op, OpCode};
+use num_complex::Complex;
+use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::thread::LocalKey;
+
+/// Most plans that a thread keeps, and most elements of their rows together; one is always kept.
+const KEPT: (usize, usize) = (16, 1 << 20);
+
+/// Real numbers whose transforms are taken.
+trait Real: FftNum + Element {
+    /// This thread's plans.
+    fn plans() -> &'static LocalKey<RefCell<Plans<Self>>>;
+    /// `1 / n`.
+    fn over(n: usize) -> Self;
+}
+
+macro_rules! real {
+    ($($ty:ty)*) => {
+        $(impl Real for $ty {
+            fn plans() -> &'static LocalKey<RefCell<Plans<$ty>>> {
+                thread_local! {
+                    static PLANS: RefCell<Plans<$ty>> = const { RefCell::new(Plans(Vec::new())) };
+                }
+                &PLANS
+            }
+
+            fn over(n: usize) -> $ty {
+                (1.0 / n as f64) as $ty
+            }
+        })*
+    };
+}
+
+real!(f32 f64);
+
+/// Which transform a plan is for.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Forward,
+    Inverse,
+    OfReal,
+    ToReal,
+}
+
+enum Routine<T> {
+    Complex(Arc<dyn Fft<T>>),
+    OfReal(Arc<dyn RealToComplex<T>>),
+    ToReal(Arc<dyn ComplexToReal<T>>),
+}
+
+/// How rows of one length are transformed, and room to do it.
+struct Plan<T> {
+    kind: Kind,
+    n: usize,
+    routine: Routine<T>,
+    scratch: Vec<Complex<T>>,
+    /// A copy of the row, for routines that overwrite what they read.
+    reals: Vec<T>,
+    spectrum: Vec<Complex<T>>,
+}
+
+impl<T: Real> Plan<T> {
+    fn new(kind: Kind, n: usize) -> Plan<T> {
+        let routine = match kind {
+            Kind::Forward => Routine::Complex(FftPlanner::new().plan_fft(n, FftDirection::Forward)),
+            Kind::Inverse => Routine::Complex(FftPlanner::new().plan_fft(n, FftDirection::Inverse)),
+            Kind::OfReal => Routine::OfReal(RealFftPlanner::new().plan_fft_forward(n)),
+            Kind::ToReal => Routine::ToReal(RealFftPlanner::new().plan_fft_inverse(n)),
+        };
+        let zero = Complex { re: T::zero(), im: T::zero() };
+        let (scratch, reals, spectrum) = match &routine {
+            Routine::Complex(f) => (f.get_immutable_scratch_len(), 0, 0),
+            Routine::OfReal(f) => (f.get_scratch_len(), n, 0),
+            Routine::ToReal(f) => (f.get_scratch_len(), 0, f.complex_len()),
+        };
+        Plan {
+            kind,
+            n,
+            routine,
+            scratch: vec![zero; scratch],
+            reals: vec![T::zero(); reals],
+            spectrum: vec![zero; spectrum],
+        }
+    }
+}
+
+/// A thread's plans, the one used last at the end.
+struct Plans<T>(Vec<Plan<T>>);
+
+impl<T: Real> Plans<T> {
+    fn get(&mut self, kind: Kind, n: usize) -> &mut Plan<T> {
+        match self.0.iter().rposition(|p| p.kind == kind && p.n == n) {
+            Some(at) => self.0[at..].rotate_left(1),
+            None => {
+                let plan = Plan::new(kind, n);
+                let mut total = n;
+                let keeps = |p: &&Plan<T>| {
+                    total = total.saturating_add(p.n);
+                    total <= KEPT.1
+                };
+                let kept = self.0.iter().rev().take(KEPT.0 - 1).take_while(keeps).count();
+                self.0.drain(..self.0.len() - kept);
+                self.0.push(plan);
+            }
+        }
+        self.0.last_mut().expect("there is the one asked for")
+    }
+}
+
+/// Transforms the rows of a chunk.
+pub(super) fn run(op: &Op, args: &mut Args<'_>) {
+    let (_, flag, size) = op.attrs.library();
+    let (kind, n) = match op.code {
+        OpCode::Fft => (if flag { Kind::Inverse } else { Kind::Forward }, args.operands[0].1[0]),
+        OpCode::Rfft => (Kind::OfReal, args.operands[0].1[0]),
+        _ => (Kind::ToReal, size as usize),
+    };
+    let divided = if op.code == OpCode::Fft { size == 1 } else { flag };
+    match args.operands[0].0 {
+        Data::F32(_) | Data::C64(_) => transform::<f32>(kind, n, divided, args),
+        Data::F64(_) | Data::C128(_) => transform::<f64>(kind, n, divided, args),
+        _ => unreachable!("the op's rule forbids the dtype"),
+    }
+}
+
+fn transform<T: Real>(kind: Kind, n: usize, divided: bool, args: &mut Args<'_>)
+where
+    Complex<T>: Element,
+{
+    let scale = divided.then(|| T::over(n));
+    T::plans().with_borrow_mut(|plans| {
+        let Plan { routine, scratch, reals, spectrum, .. } = plans.get(kind, n);
+        match routine {
+            Routine::Complex(f) => complex(&**f, scratch, scale, args),
+            Routine::OfReal(f) => of_real(&**f, (reals, scratch), scale, args),
+            Routine::ToReal(f) => to_real(&**f, (spectrum, scratch), scale, args),
+        }
+    });
+}
+
+/// Transforms complex rows.
+fn complex<T: Real>(
+    fft: &dyn Fft<T>,
+    scratch: &mut [Complex<T>],
+    scale: Option<T>,
+    args: &mut Args<'_>,
+) where
+    Complex<T>: Element,
+{
+    let rows = args.operand::<Complex<T>>(0);
+    let Some(out) = args.result::<Complex<T>>(0) else { return };
+    fft.process_immutable_with_scratch(rows, out, scratch);
+    if let Some(scale) = scale {
+        out.iter_mut().for_each(|v| *v = v.scale(scale));
+    }
+}
+
+/// Transforms real rows to the first halves of their spectra.
+fn of_real<T: Real>(
+    fft: &dyn RealToComplex<T>,
+    (row, scratch): (&mut [T], &mut [Complex<T>]),
+    scale: Option<T>,
+    args: &mut Args<'_>,
+) where
+    Complex<T>: Element,
+{
+    let rows = args.operand::<T>(0).chunks_exact(fft.len());
+    let Some(out) = args.result::<Complex<T>>(0) else { return };
+    for (from, to) in rows.zip(out.chunks_exact_mut(fft.complex_len())) {
+        row.copy_from_slice(from);
+        if let Some(scale) = scale {
+            row.iter_mut().for_each(|v| *v = *v * scale);
+        }
+        fft.process_with_scratch(row, to, scratch).expect("the slices have the plan's lengths");
+    }
+}
+
+/// Transforms first halves of spectra to real rows. What no real row's has counts as zero.
+fn to_real<T: Real>(
+    fft: &dyn ComplexToReal<T>,
+    (row, scratch): (&mut [Complex<T>], &mut [Complex<T>]),
+    scale: Option<T>,
+    args: &mut Args<'_>,
+) where
+    Complex<T>: Element,
+{
+    let n = fft.len();
+    let rows = args.operand::<Complex<T>>(0).chunks_exact(fft.complex_len());
+    let Some(out) = args.result::<T>(0) else { return };
+    for (from, to) in rows.zip(out.chunks_exact_mut(n)) {
+        row.copy_from_slice(from);
+        if let Some(scale) = scale {
+            row.iter_mut().for_each(|v| *v = v.scale(scale));
+        }
+        row[0].im = T::zero();
+        if n.is_multiple_of(2) {
+            row[n / 2].im = T::zero();
+        }
+        fft.process_with_scratch(row, to, scratch)
+            .expect("the slices have the plan's lengths, and no impossible parts");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(plans: &Plans<f64>) -> Vec<usize> {
+        plans.0.iter().map(|p| p.n).collect()
+    }
+
+    #[test]
+    fn the_plans_used_last_are_kept() {
+        let mut plans = Plans::<f64>(Vec::new());
+        for n in 1..=KEPT.0 + 2 {
+            plans.get(Kind::Forward, n);
+        }
+        assert_eq!(kept(&plans), (3..=KEPT.0 + 2).collect::<Vec<_>>());
+        plans.get(Kind::Forward, 4);
+        assert_eq!(kept(&plans).last(), Some(&4));
+        plans.get(Kind::OfReal, 4);
+        assert_eq!(kept(&plans)[..2], [5, 6]);
+        assert_eq!(plans.0.len(), KEPT.0);
+        plans.get(Kind::Inverse, KEPT.1 - 5);
+        assert_eq!(kept(&plans), [4, KEPT.1 - 5]);
+        plans.get(Kind::Inverse, KEPT.1 * 2);
+        assert_eq!(kept(&plans), [KEPT.1 * 2]);
+    }
+}

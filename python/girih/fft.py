@@ -1,0 +1,214 @@
+"""Discrete Fourier transforms: the array API standard's ``fft`` extension, and NumPy's in two
+dimensions.
+
+The transform of ``n`` numbers along an axis is ``y[k] = sum(x[j] * exp(-2j * pi * j * k / n))``;
+the inverse has the other sign. An axis is first cut, or filled up with zeros, to the length that n
+or s ask for. norm says what is divided: by n the inverse ("backward", the default) or the forward
+transform ("forward"), or both by the square root of n ("ortho").
+
+float32 and complex64 give complex64 (where the result is real, float32), float64 and complex128
+give complex128 (float64); integers, bool and half floats are taken as float32. All transforms have
+gradients.
+
+Lengths below one raise :class:`girih.InvalidArgumentError`, axes that x has not
+:class:`girih.AxisError`, complex numbers where real ones are transformed :class:`girih.DTypeError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from . import _girih
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._girih import Tensor
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+Norm: TypeAlias = Literal["backward", "ortho", "forward"] | None
+
+
+def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The transform along an axis, of length n: by default, the axis' own. Dtype: complex."""
+    return _girih.fft_fft(x, n, axis, norm)
+
+
+def ifft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The inverse of :func:`fft`. Dtype: complex."""
+    return _girih.fft_ifft(x, n, axis, norm)
+
+
+def fftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The transform along several axes, by default all, one after the other from the last.
+
+    s has a length per axis, -1 for the axis' own; without axes, it is for the last ones. An axis
+    that is named twice is transformed twice. Dtype: complex.
+    """
+    return _girih.fft_fftn(x, s, axes, norm)
+
+
+def ifftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`fftn`. Dtype: complex."""
+    return _girih.fft_ifftn(x, s, axes, norm)
+
+
+def fft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The transform along two axes: :func:`fftn` of the last two."""
+    return _girih.fft_fftn(x, s, axes, norm)
+
+
+def ifft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`fft2`."""
+    return _girih.fft_ifftn(x, s, axes, norm)
+
+
+def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The transform of n real numbers: its first ``n // 2 + 1`` elements, which say all of it.
+
+    Dtype: complex. x is real.
+    """
+    return _girih.fft_rfft(x, n, axis, norm)
+
+
+def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The inverse of :func:`rfft`: n real numbers, by default ``2 * (m - 1)`` for an axis of m.
+
+    Imaginary parts that no spectrum of real numbers has (of the first element, and of the last for
+    an even n) count as zero. Dtype: real.
+    """
+    return _girih.fft_irfft(x, n, axis, norm)
+
+
+def rfftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The transform of real numbers along several axes, of the last of them the first half.
+
+    s and axes are those of :func:`fftn`, at least one axis. Dtype: complex. x is real.
+    """
+    return _girih.fft_rfftn(x, s, axes, norm)
+
+
+def irfftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`rfftn`.
+
+    Without s, the last of the axes gets ``2 * (m - 1)`` elements from m. Dtype: real.
+    """
+    return _girih.fft_irfftn(x, s, axes, norm)
+
+
+def rfft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The transform of real numbers along two axes: :func:`rfftn` of the last two."""
+    return _girih.fft_rfftn(x, s, axes, norm)
+
+
+def irfft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`rfft2`."""
+    return _girih.fft_irfftn(x, s, axes, norm)
+
+
+def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The real spectrum of n numbers with Hermitian symmetry, of which x is the first half.
+
+    By default n is ``2 * (m - 1)`` for an axis of m. Dtype: real.
+    """
+    return _girih.fft_hfft(x, n, axis, norm)
+
+
+def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """The inverse of :func:`hfft`: the first ``n // 2 + 1`` elements. Dtype: complex. x is real."""
+    return _girih.fft_ihfft(x, n, axis, norm)
+
+
+def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequencies of the elements of a transform of n samples at distance d.
+
+    Those from zero up, then the negative ones. Dtype: float32, or the real floating-point dtype
+    that is given. n is at least 1, d finite and not zero.
+    """
+    return _girih.fft_fftfreq(n, d, dtype, device)
+
+
+def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequencies of the elements of :func:`rfft` of n samples at distance d.
+
+    Dtype and arguments are those of :func:`fftfreq`.
+    """
+    return _girih.fft_rfftfreq(n, d, dtype, device)
+
+
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+    """The element of frequency zero moved to the middle of axes, all by default. Any dtype."""
+    return _girih.fft_fftshift(x, axes)
+
+
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
+    """The inverse of :func:`fftshift`. Any dtype."""
+    return _girih.fft_ifftshift(x, axes)
