@@ -125,7 +125,7 @@ pub fn cache_stats() -> Result<Stats> {
 
 /// Where this process keeps compiled programs between runs, or why it does not.
 ///
-/// Errors: [`crate::Error::Runtime`] for environment variables that say nothing usable.
+/// Errors: [`crate::Error::Evaluation`] for environment variables that say nothing usable.
 pub fn cache_on_disk() -> Result<CacheState> {
     Ok(CacheState::of_process(&girih_cpu::HostBackend)?)
 }
