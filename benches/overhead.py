@@ -1,4 +1,5 @@
-"""Recording overhead and small-graph latency, beside NumPy, PyTorch and JAX where installed.
+"""Recording overhead, small-graph latency and Fourier transforms, beside NumPy, SciPy, PyTorch and
+JAX where installed.
 
 `make bench` runs it. Each figure is the median of repeated batches; the spread is the distance of
 the quartiles. Raw results go to bench-out/overhead.json.
@@ -69,10 +70,13 @@ def cpu() -> str:
 
 
 def cases() -> dict[str, dict[str, Case]]:
-    """What is measured, by library. The kernels are tiny: what is left is overhead."""
+    """What is measured, by library. But for the transforms, the kernels are tiny: what is left is
+    overhead."""
     numpy, torch, jax = optional("numpy"), optional("torch"), optional("jax")
+    scipy_fft = optional("scipy.fft")
     data = [[0.5] * 8] * 8
     x, y = gr.asarray(data), gr.asarray(data)
+    rows = gr.complex(gr.randn([64, 1024]), gr.randn([64, 1024])).eval()
 
     def record_chain() -> object:
         t = x
@@ -104,6 +108,7 @@ def cases() -> dict[str, dict[str, Case]]:
         "one op to its value": {"girih": lambda: (x + y).eval()},
         "three kernels, cached": {"girih": three_kernels},
         "training step of a tiny MLP": {"girih": step_function()},
+        "fft of 64 rows of 1024": {"girih": lambda: gr.fft.fft(rows).eval()},
     }
     if numpy is not None:
         a = numpy.asarray(data, "float32")
@@ -114,6 +119,12 @@ def cases() -> dict[str, dict[str, Case]]:
             return h - h.sum()
 
         out["three kernels, cached"]["numpy"] = with_numpy
+        signal = rows.numpy()
+        out["fft of 64 rows of 1024"]["numpy"] = lambda: numpy.fft.fft(signal)
+        if scipy_fft is not None:
+            out["fft of 64 rows of 1024"]["scipy"] = lambda: scipy_fft.fft(
+                signal, workers=os.cpu_count()
+            )
     if torch is not None:
         torch.set_num_threads(os.cpu_count() or 1)
         p = torch.tensor(data)
@@ -135,7 +146,7 @@ def cases() -> dict[str, dict[str, Case]]:
 
 def main() -> None:
     versions = {"girih": gr.__version__, "python": platform.python_version()}
-    for name in ("numpy", "torch", "jax"):
+    for name in ("numpy", "scipy", "torch", "jax"):
         module = optional(name)
         versions[name] = module.__version__ if module else "not installed"
     print(f"{cpu()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}")
