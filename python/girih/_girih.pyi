@@ -2033,8 +2033,12 @@ def linalg_det(x: _TensorLike) -> Tensor:
     """Determinants."""
 def linalg_diagonal(x: _TensorLike, offset: int) -> Tensor:
     """Diagonals of the last two axes."""
+def linalg_eig(x: _TensorLike) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors."""
 def linalg_eigh(x: _TensorLike, upper: bool) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of symmetric matrices."""
+def linalg_eigvals(x: _TensorLike) -> Tensor:
+    """Eigenvalues."""
 def linalg_eigvalsh(x: _TensorLike, upper: bool) -> Tensor:
     """Eigenvalues of symmetric matrices."""
 def linalg_inv(x: _TensorLike) -> Tensor:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._girih import Tensor
 
 __all__ = [
+    "EigResult",
     "EighResult",
     "LstsqResult",
     "QRResult",
@@ -29,7 +30,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "lstsq",
@@ -52,6 +55,13 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues, and eigenvectors as columns; both complex."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
 
 class EighResult(NamedTuple):
@@ -121,9 +131,23 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     return _girih.linalg_diagonal(x, offset)
 
 
+def eig(x: Any, /) -> EigResult:
+    """Eigenvalues and eigenvectors of any square matrices, always complex, in no particular order.
+
+    Eigenvectors are columns of length one. Their gradient takes length and phase to stay, and is of
+    use for what does not depend on these; it is not finite where eigenvalues are equal.
+    """
+    return EigResult(*_girih.linalg_eig(x))
+
+
 def eigh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> EighResult:  # noqa: N803
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     return EighResult(*_girih.linalg_eigh(x, _triangle(UPLO)))
+
+
+def eigvals(x: Any, /) -> Tensor:
+    """Eigenvalues of any square matrices, always complex, in no particular order."""
+    return _girih.linalg_eigvals(x)
 
 
 def eigvalsh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> Tensor:  # noqa: N803

@@ -52,6 +52,13 @@ EXTENSIONS = {
     for name in getattr(strict, extension).__all__
     if name != "annotations"
 }
+
+
+def test_no_function_of_linalg_is_missing():
+    names = {n for n in EXTENSIONS if n.startswith("linalg.")}
+    assert {n for n in names if not hasattr(gr.linalg, n.split(".")[1])} == set()
+
+
 HERE += sorted(
     n for n in EXTENSIONS if hasattr(getattr(gr, n.split(".")[0], None), n.split(".")[1])
 )

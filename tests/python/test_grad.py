@@ -115,6 +115,7 @@ OPS = {
     "linalg.qr, wide": (lambda x: gr.linalg.qr(x).Q @ gr.linalg.qr(x).R ** 2, [(2, 4)], ANY),
     "linalg.eigh": (lambda x: gr.linalg.eigvalsh(x), [(3, 3)], ANY),
     "linalg.eigh, vectors": (lambda x: gr.linalg.eigh(x, UPLO="U").eigenvectors ** 2, [(3, 3)], ANY),
+    "linalg.eig": (lambda x: (gr.linalg.eigvals(x) ** 3).sum(-1).real, [(2, 3, 3)], ANY),
     "linalg.svd": (lambda x: gr.linalg.svdvals(x), [(2, 3)], ANY),
     "linalg.svd, vectors": (
         lambda x: gr.linalg.svd(x, full_matrices=False).U ** 2 @ gr.linalg.svd(x, full_matrices=False).Vh ** 2,

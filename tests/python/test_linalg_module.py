@@ -6,6 +6,7 @@ import girih as gr
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.optimize
 from conftest import Counters, close, sample
 
 la = gr.linalg
@@ -77,6 +78,65 @@ def test_factors_of_positive_matrices(shape, dtype, upper):
     near(v * w[..., None, :] @ mt(v), x, dtype)
     near(mt(v) @ v, eye(x.shape, dtype), dtype)
     near(la.eigvalsh(gr.asarray(read), UPLO="U" if upper else "L"), w, dtype)
+
+
+def matched(got, want):
+    """The largest distance of two spectra, paired so that it is smallest."""
+    apart = np.abs(got[:, None] - want[None, :])
+    rows, columns = scipy.optimize.linear_sum_assignment(apart)
+    return apart[rows, columns].max(initial=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [*SQUARES, (2, 2), (12, 12), (100, 100)])
+def test_eigenvalues_and_eigenvectors(shape, dtype):
+    x = sample(shape, dtype, 3, -1, 1)
+    found = la.eig(gr.asarray(x))
+    w, v = (t.numpy() for t in found)
+    assert found.eigenvalues.dtype == found.eigenvectors.dtype
+    assert w.dtype == ("complex64" if dtype in ("float32", "complex64") else "complex128")
+    assert np.array_equal(la.eigvals(gr.asarray(x)).numpy(), w)
+    near(x @ v, v * w[..., None, :], w.dtype.name)
+    near(np.linalg.norm(v, axis=-2), np.ones(shape[:-1]), dtype)
+    for at in np.ndindex(shape[:-2]):
+        assert matched(w[at], np.linalg.eigvals(x[at].astype("complex128"))) < RTOL[dtype]
+
+
+AWKWARD = {
+    "defective": np.eye(4, k=1) + 3 * np.eye(4),
+    "defective, hidden": None,
+    "nilpotent": np.eye(5, k=-1),
+    "repeated": np.kron(np.eye(3), sample((4, 4), "float64", 5)),
+    "cycle": np.roll(np.eye(7), 1, 0),
+    "far from normal": np.triu(np.ones((30, 30))) - np.triu(np.ones((30, 30)), 4) - np.eye(30, k=-1),
+    "badly scaled": 10.0 ** np.arange(-6, 6)[:, None] * sample((12, 12), "float64", 6) * 10.0 ** -np.arange(-6, 6.0),
+    "graded": 10.0 ** -np.arange(10)[:, None] * sample((10, 10), "float64", 7),
+    "rotation": np.array([[0.0, -1], [1, 0]]),
+    "symmetric": sample((9, 9), "float64", 8) + sample((9, 9), "float64", 8).T,
+    "rank one": np.ones((6, 6)),
+    "whole numbers": np.array([[2, 1], [1, 3]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_eigenvalues_of_awkward_matrices(name):
+    x = AWKWARD[name]
+    if x is None:
+        q = np.linalg.qr(sample((4, 4), "float64", 9)).Q
+        x = q @ AWKWARD["defective"] @ q.T
+    size = np.linalg.norm(x)
+    w, v = (t.numpy() for t in la.eig(gr.asarray(x)))
+    eps = np.finfo(w.dtype).eps
+    assert np.abs(x @ v - v * w).max() < 50 * eps * size
+    assert np.abs(np.linalg.norm(v, axis=0) - 1).max() < 50 * eps
+    # A defective eigenvalue is as uncertain as a root of the error of a matrix.
+    assert (
+        matched(w, np.linalg.eigvals(x))
+        < 10 * (eps**0.25 if "defective" in name else 1e3 * eps) * size
+    )
+    # Of real matrices, conjugate values are exactly so.
+    assert np.array_equal(np.sort_complex(w), np.sort_complex(w.conj()))
+    assert not v[:, w.imag == 0].imag.any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -252,6 +312,22 @@ def test_results_of_one_call_come_from_one_kernel_and_only_those_needed():
     assert c["runs"] == 1
 
 
+def test_results_somebody_holds_come_from_one_call_though_asked_for_one_by_one():
+    x = sample((20, 20), "float32")
+    for call in (la.svd, la.qr, la.eigh, la.eig, la.slogdet):
+        parts = call(gr.asarray(x))
+        with Counters() as c:
+            for part in reversed(parts):
+                part.eval()
+        assert c["runs"] == 1
+    s = la.svd(gr.asarray(x)).S
+    assert "_, b1[20] = svd" in gr.compile_graph(s).kernels_text  # Nobody holds the vectors.
+    halves = la.svd(gr.asarray(x.astype("float16")))
+    assert "svd" in gr.compile_graph(halves.U).kernels_text
+    halves.S.eval()
+    assert "svd" not in gr.compile_graph(halves.U).kernels_text  # Only rounded from what is there.
+
+
 def test_results_do_not_depend_on_the_number_of_threads():
     x = sample((64, 12, 12), "float32")
     found = []
@@ -280,6 +356,8 @@ BAD = {
     "not positive": (lambda: la.cholesky(gr.asarray([[1.0, 2.0], [2.0, 1.0]])), "minor of order 2"),
     "triangular": (lambda: la.solve_triangular(gr.zeros(2, 2), gr.ones(2)), "pivot"),
     "nan svd": (lambda: la.svdvals(gr.full([2, 2], float("nan"))), "converge"),
+    "nan eig": (lambda: la.eigvals(gr.full([2, 2], float("nan"))), "NaN or infinite"),
+    "infinite eig": (lambda: la.eig(gr.asarray([[1.0, np.inf], [0.0, 1.0]])).eigenvectors, "NaN or infinite"),
     "nan eigh": (lambda: la.eigvalsh(gr.full([2, 2], float("nan"))), "converge"),
 }  # fmt: skip
 
@@ -300,6 +378,7 @@ MISUSE = {
     "not square": (lambda: la.inv(gr.ones(2, 3)), gr.ShapeError, "2 by 3"),
     "rows": (lambda: la.solve(gr.ones(2, 2), gr.ones(3, 1)), gr.ShapeError, "rows"),
     "batch": (lambda: la.solve(gr.ones(2, 2, 2), gr.ones(3, 2, 1)), gr.ShapeError, "solve"),
+    "eig": (lambda: la.eig(gr.ones(2, 3)), gr.ShapeError, "2 by 3"),
     "power": (lambda: la.matrix_power(gr.ones(2, 3), 2), gr.ShapeError, "2 by 3"),
     "order": (lambda: la.matrix_norm(gr.ones(2, 2), ord=3), gr.InvalidArgumentError, "3"),
     "norm's name": (lambda: la.matrix_norm(gr.ones(2, 2), ord="max"), gr.InvalidArgumentError, "max"),
@@ -352,11 +431,21 @@ def projectors(q):
     return columns @ columns.mT.conj()
 
 
+def poles(values, vectors=None):
+    """Sums over eigenvalues that do not depend on their order, nor on the phases of vectors."""
+    weights = (gr.asarray([[0.5], [2.5j], [-7.0]]) - values).reciprocal()
+    if vectors is None:
+        return weights.sum(-1)
+    return (projectors(vectors) * weights[..., None, None]).sum(1)
+
+
 DERIVATIVES = {
     "cholesky": lambda x: weighted(la.cholesky(x @ x.mT.conj())),
     "eigvalsh": lambda x: weighted(la.eigvalsh(x + x.mT.conj())),
     "eigenvectors": lambda x: weighted(projectors(la.eigh(x + x.mT.conj()).eigenvectors)),
     "eigenvectors of the upper triangle": lambda x: weighted(projectors(la.eigh(x, UPLO="U").eigenvectors)),
+    "eigvals": lambda x: weighted(poles(la.eigvals(x))),
+    "eigenvectors of any matrix": lambda x: weighted(poles(*la.eig(x))),
     "left vectors": lambda x: weighted(projectors(la.svd(x[:, :3], full_matrices=False).U)),
     "right vectors": lambda x: weighted(projectors(la.svd(x[:3], full_matrices=False).Vh.mT)),
     "pairs of vectors": lambda x: weighted(la.svd(x).U @ la.svd(x).Vh),

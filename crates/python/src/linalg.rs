@@ -84,6 +84,20 @@ fn linalg_eigvalsh(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
     out(linalg::eigvalsh(&x.0, upper))
 }
 
+/// Eigenvalues and eigenvectors. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+fn linalg_eig(py: Python<'_>, x: TensorArg) -> Pair {
+    location::enter(py);
+    pair(linalg::eig(&x.0))
+}
+
+/// Eigenvalues.
+#[pyfunction]
+fn linalg_eigvals(py: Python<'_>, x: TensorArg) -> Out {
+    location::enter(py);
+    out(linalg::eigvals(&x.0))
+}
+
 /// Singular vectors and values. Returns: tuple[Tensor, Tensor, Tensor].
 #[pyfunction]
 fn linalg_svd(py: Python<'_>, x: TensorArg, full_matrices: bool) -> Triple {
@@ -207,7 +221,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         linalg_cholesky linalg_det linalg_slogdet linalg_inv linalg_solve linalg_solve_triangular
-        linalg_qr linalg_eigh linalg_eigvalsh linalg_svd linalg_svdvals linalg_pinv
+        linalg_qr linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_svd linalg_svdvals linalg_pinv
         linalg_matrix_rank linalg_lstsq linalg_matrix_power linalg_diagonal
         linalg_trace linalg_outer linalg_cross linalg_vector_norm
         linalg_matrix_norm

@@ -9,6 +9,7 @@ pub use norms::{MatrixNorm, matrix_norm, vector_norm};
 use crate::{DType, Error, Operand, Result, Tensor, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode, Shape};
+use smallvec::SmallVec;
 
 /// A tensor in a dtype that the routines take, and the dtype of the result.
 #[track_caller]
@@ -17,14 +18,29 @@ pub(super) fn widened(x: &Tensor) -> Result<(Tensor, DType)> {
     Ok((x.astype(dtype.widened())?, dtype))
 }
 
+/// The first results of a call of a routine.
+#[track_caller]
+fn calls<const N: usize>(code: OpCode, flag: bool, x: &Tensor) -> Result<[Tensor; N]> {
+    let (wide, dtype) = widened(x)?;
+    let mut results = SmallVec::<[Tensor; N]>::new();
+    for result in 0..N as u8 {
+        let op = Op::new(code, Attrs::routine(flag)).with_result(result);
+        results.push(Tensor::record(op, &[&wide])?);
+    }
+    // What is real of complex matrices, or complex of real ones, is of the same precision.
+    for out in results.iter_mut().filter(|out| out.dtype() == wide.dtype()) {
+        *out = out.astype(dtype)?;
+    }
+    Ok(results.into_inner().unwrap_or_else(|_| unreachable!("one was pushed per result")))
+}
+
+/// One result of a call of a routine.
 #[track_caller]
 fn call(code: OpCode, result: u8, flag: bool, x: &Tensor) -> Result<Tensor> {
-    let (x, dtype) = widened(x)?;
+    let (wide, dtype) = widened(x)?;
     let op = Op::new(code, Attrs::routine(flag)).with_result(result);
-    let out = Tensor::record(op, &[&x])?;
-    // Some results of complex matrices are real.
-    let dtype = if out.dtype() == x.dtype() { dtype } else { dtype.real() };
-    out.astype(dtype)
+    let out = Tensor::record(op, &[&wide])?;
+    if out.dtype() == wide.dtype() { out.astype(dtype) } else { Ok(out) }
 }
 
 fn bad_shape(op: &'static str, shape: Shape, reason: impl Into<String>) -> Error {
@@ -72,7 +88,7 @@ pub fn det(x: &Tensor) -> Result<Tensor> {
 /// logarithm of its absolute value, which is real.
 #[track_caller]
 pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
-    Ok((call(OpCode::Slogdet, 0, false, x)?, call(OpCode::Slogdet, 1, false, x)?))
+    calls::<2>(OpCode::Slogdet, false, x).map(Into::into)
 }
 
 /// The inverse.
@@ -126,14 +142,14 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, lower: bool, unit: bool) -> Resu
 /// smaller side, or with `complete` as many as rows.
 #[track_caller]
 pub fn qr(x: &Tensor, complete: bool) -> Result<(Tensor, Tensor)> {
-    Ok((call(OpCode::Qr, 0, complete, x)?, call(OpCode::Qr, 1, complete, x)?))
+    calls::<2>(OpCode::Qr, complete, x).map(Into::into)
 }
 
 /// Ascending eigenvalues, which are real, and eigenvectors as columns, of Hermitian matrices; the
 /// lower triangle is read, or the upper.
 #[track_caller]
 pub fn eigh(x: &Tensor, upper: bool) -> Result<(Tensor, Tensor)> {
-    Ok((call(OpCode::Eigh, 0, upper, x)?, call(OpCode::Eigh, 1, upper, x)?))
+    calls::<2>(OpCode::Eigh, upper, x).map(Into::into)
 }
 
 /// Ascending eigenvalues of Hermitian matrices; see [`eigh`].
@@ -142,12 +158,30 @@ pub fn eigvalsh(x: &Tensor, upper: bool) -> Result<Tensor> {
     call(OpCode::Eigh, 0, upper, x)
 }
 
+/// Eigenvalues, and eigenvectors as columns of length one, of any square matrices: always complex,
+/// and in no particular order. Those of real matrices that are not real come in conjugate pairs,
+/// side by side; an eigenvector of a real eigenvalue of a real matrix is real.
+///
+/// The gradient of eigenvectors takes them to keep their length and phase: it is of use for what
+/// does not depend on these. It is not finite where eigenvalues are equal.
+///
+/// Errors: when computed, for NaN and infinities.
+#[track_caller]
+pub fn eig(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    calls::<2>(OpCode::Eig, false, x).map(Into::into)
+}
+
+/// Eigenvalues of any square matrices; see [`eig`].
+#[track_caller]
+pub fn eigvals(x: &Tensor) -> Result<Tensor> {
+    call(OpCode::Eig, 0, false, x)
+}
+
 /// `u`, `s`, `vh` with `x = u diag(s) vh`, orthonormal columns in `u`, rows in `vh`, and descending
 /// `s`; with `full_matrices`, `u` and `vh` are square.
 #[track_caller]
 pub fn svd(x: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
-    let part = |result| call(OpCode::Svd, result, full_matrices, x);
-    Ok((part(0)?, part(1)?, part(2)?))
+    calls::<3>(OpCode::Svd, full_matrices, x).map(Into::into)
 }
 
 /// Descending singular values.

@@ -1,18 +1,20 @@
 //! From an op to its routine: the one place that says which function computes which op.
 
 use super::{
-    Failure, Qr, Scalar, Svd, cholesky, cofactors, det, eigh, inv, qr, slogdet, solve,
+    Eig, Failure, Qr, Scalar, Svd, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve,
     solve_triangular, svd,
 };
 use crate::{Op, OpCode};
 use smallvec::{SmallVec, smallvec};
 
-/// A result: of the operands' numbers, or of their absolute values'.
+/// A result: of the operands' numbers, or of the real or complex ones of their precision.
 pub enum Part<T: Scalar> {
     /// The operands' numbers.
     Same(Vec<T>),
     /// Real numbers.
     Real(Vec<T::Real>),
+    /// Complex numbers.
+    Complex(Vec<T::Complex>),
 }
 
 /// An operand: a matrix with its rows and columns.
@@ -54,6 +56,10 @@ pub fn call<T: Scalar>(
         OpCode::Eigh => {
             let (values, vectors) = eigh(a, n, flag, needs(1))?;
             smallvec![Part::Real(values), Part::Same(vectors)]
+        }
+        OpCode::Eig => {
+            let Eig { values, vectors } = eig(a, n, needs(1))?;
+            smallvec![Part::Complex(values), Part::Complex(vectors)]
         }
         OpCode::Svd => {
             let Svd { u, s, vh } = svd(a, m, n, flag, needs(0) || needs(2))?;

@@ -5,13 +5,16 @@
 //! Real and complex numbers share the code. Sums run in an order fixed by the sizes, without fused
 //! multiply-adds, so that the bits are the same everywhere.
 
+mod balance;
 mod call;
+mod eig;
 mod eigh;
 mod factor;
 mod scalar;
 mod svd;
 
 pub use call::{Matrix, Part, call};
+pub use eig::{Eig, eig};
 pub use eigh::eigh;
 pub use factor::{Qr, cholesky, cofactors, det, inv, qr, slogdet, solve, solve_triangular};
 pub use scalar::{Real, Scalar};
@@ -26,6 +29,9 @@ pub enum Failure {
     /// A leading minor that is not positive.
     #[error("the matrix is not positive definite: its leading minor of order {0} is not positive")]
     NotPositiveDefinite(usize),
+    /// NaN or an infinity.
+    #[error("the matrix has NaN or infinite elements")]
+    NotFinite,
     /// An iteration that goes on for too long, as it does for NaN.
     #[error(
         "the iteration for eigenvalues or singular values does not converge; look for NaN and infinities"

@@ -1,5 +1,6 @@
 //! The numbers that matrices are made of.
 
+use super::eig::{double_start, settle_pair, single_start};
 use num_complex::Complex;
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -18,13 +19,19 @@ pub trait Scalar:
     + 'static
 {
     /// The dtype of its absolute value.
-    type Real: Real;
+    type Real: Real<Complex = Self::Complex>;
+    /// The complex numbers of that precision.
+    type Complex: Scalar<Real = Self::Real, Complex = Self::Complex>;
     /// One.
     const ONE: Self;
+    /// True for complex numbers.
+    const COMPLEX: bool;
     /// A real number.
     fn real(value: Self::Real) -> Self;
     /// The real part.
     fn re(self) -> Self::Real;
+    /// The imaginary part.
+    fn im(self) -> Self::Real;
     /// The complex conjugate.
     fn conj(self) -> Self;
     /// The absolute value, without overflow.
@@ -34,7 +41,14 @@ pub trait Scalar:
     /// The quotient, without overflow on the way.
     fn over(self, by: Self) -> Self;
     /// As a complex number.
-    fn complex(self) -> Complex<Self::Real>;
+    fn complex(self) -> Self::Complex;
+    /// The first column of a step of the QR algorithm on the rows `first..=last` of a Hessenberg
+    /// matrix of `n` columns, at least three of real numbers and two of complex ones.
+    fn start(h: &[Self], n: usize, first: usize, last: usize, exceptional: bool) -> Vec<Self>;
+    /// The eigenvalues of two rows of a Hessenberg matrix that stand alone, made triangular if they
+    /// can be. Never called for complex numbers, of which rows are brought to stand alone.
+    fn settle(h: &mut [Self], z: &mut [Self], n: usize, i: usize)
+    -> (Self::Complex, Self::Complex);
 }
 
 /// A real number.
@@ -53,13 +67,19 @@ pub trait Real: Scalar<Real = Self> + PartialOrd {
     fn hypot(self, other: Self) -> Self;
     /// The absolute value with another's sign.
     fn with_sign(self, of: Self) -> Self;
+    /// The complex number with that imaginary part.
+    fn with_imag(self, im: Self) -> Self::Complex;
+    /// The number nearest to one in double precision.
+    fn of(value: f64) -> Self;
 }
 
 macro_rules! reals {
     ($($ty:ident $hypot:path, $log:path;)*) => {
         $(impl Scalar for $ty {
             type Real = $ty;
+            type Complex = Complex<$ty>;
             const ONE: $ty = 1.0;
+            const COMPLEX: bool = false;
 
             #[inline(always)]
             fn real(value: $ty) -> $ty {
@@ -69,6 +89,11 @@ macro_rules! reals {
             #[inline(always)]
             fn re(self) -> $ty {
                 self
+            }
+
+            #[inline(always)]
+            fn im(self) -> $ty {
+                0.0
             }
 
             #[inline(always)]
@@ -94,6 +119,19 @@ macro_rules! reals {
             #[inline(always)]
             fn complex(self) -> Complex<$ty> {
                 Complex::new(self, 0.0)
+            }
+
+            fn start(h: &[$ty], n: usize, first: usize, last: usize, odd: bool) -> Vec<$ty> {
+                double_start(h, n, first, last, odd)
+            }
+
+            fn settle(
+                h: &mut [$ty],
+                z: &mut [$ty],
+                n: usize,
+                i: usize,
+            ) -> (Complex<$ty>, Complex<$ty>) {
+                settle_pair(h, z, n, i)
             }
         }
 
@@ -123,11 +161,21 @@ macro_rules! reals {
             fn with_sign(self, of: $ty) -> $ty {
                 self.abs().copysign(of)
             }
+
+            fn with_imag(self, im: $ty) -> Complex<$ty> {
+                Complex::new(self, im)
+            }
+
+            fn of(value: f64) -> $ty {
+                value as $ty
+            }
         }
 
         impl Scalar for Complex<$ty> {
             type Real = $ty;
+            type Complex = Complex<$ty>;
             const ONE: Complex<$ty> = Complex::new(1.0, 0.0);
+            const COMPLEX: bool = true;
 
             #[inline(always)]
             fn real(value: $ty) -> Complex<$ty> {
@@ -137,6 +185,11 @@ macro_rules! reals {
             #[inline(always)]
             fn re(self) -> $ty {
                 self.re
+            }
+
+            #[inline(always)]
+            fn im(self) -> $ty {
+                self.im
             }
 
             #[inline(always)]
@@ -175,6 +228,25 @@ macro_rules! reals {
             #[inline(always)]
             fn complex(self) -> Complex<$ty> {
                 self
+            }
+
+            fn start(
+                h: &[Complex<$ty>],
+                n: usize,
+                first: usize,
+                last: usize,
+                odd: bool,
+            ) -> Vec<Complex<$ty>> {
+                single_start(h, n, first, last, odd)
+            }
+
+            fn settle(
+                h: &mut [Complex<$ty>],
+                _: &mut [Complex<$ty>],
+                n: usize,
+                i: usize,
+            ) -> (Complex<$ty>, Complex<$ty>) {
+                (h[i * n + i], h[(i + 1) * n + i + 1])
             }
         })*
     };

@@ -24,7 +24,7 @@ pub fn svd<T: Scalar>(
     full: bool,
     with_vectors: bool,
 ) -> Result<Svd<T>, Failure> {
-    let Some(scale) = scale(a) else { return oriented(a, m, n, full, with_vectors) };
+    let Some(scale) = extreme(a) else { return oriented(a, m, n, full, with_vectors) };
     let scaled: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
     let mut out = oriented(&scaled, m, n, full, with_vectors)?;
     out.s.iter_mut().for_each(|s| *s = *s * scale);
@@ -32,7 +32,7 @@ pub fn svd<T: Scalar>(
 }
 
 /// The largest absolute value, if squares of the elements overflow or vanish.
-fn scale<T: Scalar>(a: &[T]) -> Option<T::Real> {
+pub(super) fn extreme<T: Scalar>(a: &[T]) -> Option<T::Real> {
     let zero = T::Real::default();
     let largest = a.iter().map(|x| x.modulus()).fold(zero, |m, x| if x > m { x } else { m });
     let square = largest * largest;

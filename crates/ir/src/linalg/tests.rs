@@ -145,3 +145,109 @@ fn what_cannot_be_done_is_a_failure() {
     assert!(svd(&nan, 2, 2, false, true).is_err());
     assert!(eigh(&nan, 2, false, true).is_err());
 }
+
+/// What defines eigenvectors, for a matrix whose elements are about one.
+#[track_caller]
+fn check_eig<T: Scalar<Real = f64>>(a: &[T], n: usize) -> Vec<T::Complex> {
+    let Eig { values, vectors } = eig(a, n, true).unwrap();
+    let wide: Vec<T::Complex> = a.iter().map(|x| x.complex()).collect();
+    let product = times(&wide, &vectors, n, n, n);
+    let scaled: Vec<T::Complex> =
+        vectors.iter().enumerate().map(|(at, &v)| v * values[at % n]).collect();
+    same(&product, &scaled);
+    for j in 0..n {
+        let column: Vec<T::Complex> = (0..n).map(|i| vectors[i * n + j]).collect();
+        assert!((norm(&column) - 1.0).abs() < 1e-12);
+    }
+    assert_eq!(eig(a, n, false).unwrap().values, values);
+    values
+}
+
+fn check_eigs<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
+    for n in [0, 1, 2, 3, 4, 7, 20, 33] {
+        let a = make(n, n);
+        let values = check_eig(&a, n);
+        let sum = values.iter().fold(T::Complex::default(), |sum, &v| sum + v);
+        let trace = (0..n).fold(T::default(), |sum, i| sum + a[i * n + i]).complex();
+        assert!((sum - trace).modulus() < 1e-11);
+        // Triangles have their eigenvalues on the diagonal, to the bit.
+        for lower in [false, true] {
+            let kept = |at: usize| (at / n >= at % n) == lower || at / n == at % n;
+            let triangle: Vec<T> =
+                (0..n * n).map(|at| if kept(at) { a[at] } else { T::default() }).collect();
+            let mut found = check_eig(&triangle, n);
+            for i in 0..n {
+                let diagonal = a[i * n + i].complex();
+                let at = found.iter().position(|&v| v == diagonal).expect("of the diagonal");
+                found.swap_remove(at);
+            }
+        }
+    }
+}
+
+#[test]
+fn eigenvectors_of_any_matrix_keep_their_direction() {
+    check_eigs(real);
+    check_eigs(complex);
+}
+
+#[test]
+fn eigenvalues_of_defective_repeated_and_rotating_matrices_are_found() {
+    let shift = |n: usize, below: bool, corner: f64| {
+        let mut a = vec![0.0; n * n];
+        (1..n).for_each(|i| a[if below { i * n + i - 1 } else { (i - 1) * n + i }] = 1.0);
+        a[if below { n - 1 } else { n * n - n }] = corner;
+        a
+    };
+    for n in [2, 3, 5, 8] {
+        for below in [false, true] {
+            assert_eq!(check_eig(&shift(n, below, 0.0), n), vec![C::new(0.0, 0.0); n]);
+            // Roots of one, which unshifted steps would never tell apart.
+            let roots = check_eig(&shift(n, below, 1.0), n);
+            assert!(roots.iter().all(|r| (r.powu(n as u32) - 1.0).norm() < 1e-12), "{roots:?}");
+        }
+    }
+    // Conjugate pairs are exactly so, that with the positive part first, and repeated here.
+    let (n, mut turns) = (6, vec![0.0; 36]);
+    for i in 0..3 {
+        (turns[i * n + i + 3], turns[(i + 3) * n + i]) = (2.0, -2.0);
+    }
+    let pairs = check_eig(&turns, n);
+    for pair in pairs.chunks(2) {
+        assert_eq!(pair, [C::new(0.0, 2.0), C::new(0.0, -2.0)]);
+    }
+    assert_eq!(check_eig(&eye::<f64>(4, 4), 4), vec![C::new(1.0, 0.0); 4]);
+    assert_eq!(check_eig(&[C::default(); 9], 3), vec![C::default(); 3]);
+    let a = real(5, 5);
+    for scale in [1e300, 1e-300] {
+        let scaled: Vec<f64> = a.iter().map(|x| x * scale).collect();
+        let values = eig(&scaled, 5, false).unwrap().values;
+        let expected = eig(&a, 5, false).unwrap().values;
+        same(&values.iter().map(|v| v / scale).collect::<Vec<_>>(), &expected);
+    }
+    assert_eq!(eig(&[f64::INFINITY, 1.0, 1.0, 1.0], 2, true), Err(Failure::NotFinite));
+    assert_eq!(eig(&[C::new(0.0, f64::NAN)], 1, false), Err(Failure::NotFinite));
+}
+
+#[test]
+fn cofactors_are_there_for_matrices_of_any_rank() {
+    let a = real(4, 4);
+    let inverse = inv(&a, 4, false).unwrap();
+    let scaled: Vec<f64> = transpose(&inverse, 4, 4).iter().map(|x| x * det(&a, 4)).collect();
+    same(&cofactors(&a, 4), &scaled);
+    same(&cofactors(&[1.0, 2.0, 2.0, 4.0], 2), &[4.0, -2.0, -2.0, 1.0]);
+    same(&cofactors(&[C::I, C::ONE, C::ZERO, C::ZERO], 2), &[C::ZERO, C::ZERO, -C::ONE, C::I]);
+    same(&cofactors(&[0.0, 1.0, 0.0, 0.0], 2), &[0.0, 0.0, -1.0, 0.0]);
+    same(&cofactors(&[1.0; 9], 3), &[0.0; 9]);
+    assert_eq!(cofactors(&[0.0], 1), [1.0]);
+    assert!(cofactors(&[f64::NAN; 4], 2).iter().all(|x| x.is_nan()));
+    assert!(inv(&[1.0, 2.0, 2.0, 4.0], 2, true).unwrap().iter().all(|x| !x.is_finite()));
+}
+
+#[test]
+fn quotients_of_complex_numbers_do_not_overflow() {
+    let (x, y) = (Complex::new(3e30f32, -4e30), Complex::new(1e30f32, 2e30));
+    assert!((x.over(y) - Complex::new(-1.0, -2.0)).modulus() < 1e-6);
+    assert!((y.over(x) - Complex::new(-0.2, 0.4)).modulus() < 1e-6);
+    assert_eq!(C::new(1.0, -2.0).over(C::new(0.0, 0.0)), C::new(f64::INFINITY, f64::NEG_INFINITY));
+}

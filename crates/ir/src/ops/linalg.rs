@@ -92,6 +92,14 @@ fn eigh(call: OpCall<'_>) -> Result<TensorSpec> {
     if result == 0 { real_like(call.inputs[0], &[n]) } else { like(call.inputs[0], &[n, n]) }
 }
 
+fn eig(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, ..) = settings(call, 2)?;
+    let n = square(call, call.inputs[0])?;
+    let sizes = [n, n];
+    let shape = batch_of(call.inputs[0], &sizes[..1 + result as usize]);
+    Ok(TensorSpec { shape, dtype: call.inputs[0].dtype.complex() })
+}
+
 fn svd(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, full, _) = settings(call, 3)?;
     let (m, n) = matrix(call, call.inputs[0])?;
@@ -199,6 +207,18 @@ pub static EIGH: OpDef = OpDef {
     infer: eigh,
     derivative: Derivative::Rule(vjp::eigh),
     python: Python::Named("linalg.eigh"),
+    ..MATRIX
+};
+/// Eigenvalues (result 0) and eigenvectors as columns (result 1), always complex, of any square
+/// matrices.
+pub static EIG: OpDef = OpDef {
+    name: "eig",
+    doc: "Eigenvalues and eigenvectors of square matrices.",
+    item_rank: ItemRank::Matrix(&[1, 2]),
+    infer: eig,
+    derivative: Derivative::Rule(vjp::eig),
+    samples: samples::eigen,
+    python: Python::Named("linalg.eig"),
     ..MATRIX
 };
 /// Left singular vectors as columns (result 0), descending singular values (1), right singular

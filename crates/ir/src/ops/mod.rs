@@ -359,6 +359,7 @@ registry! {
     Slogdet = linalg::SLOGDET,
     Qr = linalg::QR,
     Eigh = linalg::EIGH,
+    Eig = linalg::EIG,
     Svd = linalg::SVD,
     Fft = fft::FFT,
     Rfft = fft::RFFT,

@@ -266,6 +266,17 @@ pub(super) fn matrices(code: OpCode) -> Vec<Sample> {
     settings.flat_map(|setting| -> Vec<Sample> { row(setting) }).collect()
 }
 
+/// Matrices of two rows, whose eigenvalues keep their order and real vectors their sign when an
+/// element changes a little.
+pub(super) fn eigen(code: OpCode) -> Vec<Sample> {
+    let items = [2.0, 0.7, 0.4, -1.0, 1.0, -0.5, 0.3, 3.0];
+    let real = Array::from_f64([2, 2, 2], DType::F64, &items);
+    let turned = complex(&[2, 2], DType::C128, &items[..4], &[1.0, 0.5, -0.3, -2.0]);
+    let row =
+        |result, x| Sample::new(Op::new(code, Attrs::routine(false)).with_result(result), [x]);
+    vec![row(0, real.clone()), row(1, real), row(0, turned)]
+}
+
 /// Rows, with and without the flag.
 pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     let row = |flag| {

@@ -152,10 +152,12 @@ fn matrices<T: Scalar<Real: Into<f64>>>(
             false => Literal::from_f64(dtype, re).into(),
         };
         match &parts[result] {
-            Part::Same(values) => out.extend(values.iter().map(|v| {
-                let v = v.complex();
-                number(v.re.into(), v.im.into())
-            })),
+            Part::Same(values) => {
+                out.extend(values.iter().map(|v| number(v.re().into(), v.im().into())))
+            }
+            Part::Complex(values) => {
+                out.extend(values.iter().map(|v| number(v.re().into(), v.im().into())))
+            }
             Part::Real(values) => out.extend(values.iter().map(|&v| number(v.into(), 0.0))),
         }
     }

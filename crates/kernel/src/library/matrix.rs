@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 /// Errors: [`ExecError::Linalg`].
 pub(super) fn run<T>(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError>
 where
-    T: Element + Scalar<Real: Element>,
+    T: Element + Scalar<Real: Element, Complex: Element>,
 {
     let operand = |i: usize| {
         let (data, dims) = &args.operands[i];
@@ -29,6 +29,7 @@ where
     for (i, part) in parts.into_iter().enumerate() {
         match part {
             Part::Same(values) => copy(args.result::<T>(i), &values),
+            Part::Complex(values) => copy(args.result::<T::Complex>(i), &values),
             Part::Real(values) => copy(args.result::<T::Real>(i), &values),
         }
     }

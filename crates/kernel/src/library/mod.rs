@@ -162,7 +162,8 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
         _ => {
             let side = dims[0].iter().copied().max().unwrap_or(0);
             let work = numel.saturating_mul(side);
-            let each = if matches!(code, OpCode::Eigh | OpCode::Svd) { 10_000 } else { 800 };
+            let each =
+                if matches!(code, OpCode::Eigh | OpCode::Eig | OpCode::Svd) { 10_000 } else { 800 };
             200_000 + work.saturating_mul(each)
         }
     }

@@ -345,6 +345,43 @@ pub(super) fn eigh(v: &mut Vjp<'_>) -> Result<Cotangents> {
     })
 }
 
+/// For values `W^T ct V^T` with `W = V^-1`. For vectors, each of length one and of a phase that
+/// stays, `W^H (F* o (V^H ct - V^H V real(diag(V^H ct)))) V^H`, with `F` one over the gaps of the
+/// values. Infinite or NaN where there are no two eigenvectors for two equal values.
+pub(super) fn eig(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let result = v.op.attrs.library().0;
+    let vectors = v.b.emit(v.op.with_result(1), v.inputs)?;
+    let inverse = v.b.emit(Op::new(OpCode::Inv, Attrs::routine(true)), &[vectors])?;
+    let values = match result {
+        0 => None,
+        _ => Some(v.b.emit(v.op.with_result(0), v.inputs)?),
+    };
+    by_gradient(v, |v, ct| {
+        let core = match values {
+            None => {
+                let ct = broadcastable(v.b, ct, true)?;
+                let adjoint = adjoint(v.b, vectors)?;
+                v.b.mul(ct, adjoint)?
+            }
+            Some(values) => {
+                let inner = adjoint_by(v.b, vectors, ct)?;
+                let along = part(v.b, inner, OpCode::Eq)?;
+                let along = real_part(v.b, along)?;
+                let overlap = adjoint_by(v.b, vectors, vectors)?;
+                let along = v.b.matmul(overlap, along)?;
+                let across = v.b.sub(inner, along)?;
+                let gaps = gaps(v.b, values)?;
+                let gaps = conj(v.b, gaps)?;
+                let across = v.b.mul(gaps, across)?;
+                by_adjoint(v.b, across, vectors)?
+            }
+        };
+        let gradient = adjoint_by(v.b, inverse, core)?;
+        let real = !v.b.dtype(v.inputs[0]).is_complex();
+        if real { v.b.real(gradient) } else { Ok(gradient) }
+    })
+}
+
 pub(super) fn svd(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (result, full, _) = v.op.attrs.library();
     let (m, n) = size(v.b, v.inputs[0]);
