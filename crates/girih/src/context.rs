@@ -94,6 +94,20 @@ impl Graph {
         text
     }
 
+    /// Live nodes recorded shortly before or after the node of that number.
+    pub(crate) fn around(&self, id: u32) -> Vec<Arc<Node>> {
+        /// Numbers between the results of one call, and entries looked at where many died.
+        const REACH: u32 = 8;
+        const MOST: usize = 4096;
+        let registry = self.registry();
+        // Swept or not, a node has no more entries behind it than were recorded since.
+        let since = registry.next.wrapping_sub(id) as usize;
+        let first = registry.nodes.len().saturating_sub(since.saturating_add(REACH as usize));
+        let live = registry.nodes[first..].iter().take(MOST).filter_map(Weak::upgrade);
+        let live = live.take_while(|node| node.id() <= id.saturating_add(REACH));
+        live.filter(|node| node.id().abs_diff(id) <= REACH).collect()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         // Each critical section leaves the registry whole, also when it unwinds.
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)

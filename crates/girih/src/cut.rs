@@ -1,8 +1,9 @@
 //! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
 
 use crate::node::{Node, State, drop_state};
-use crate::{Error, Result, Tensor};
+use crate::{Context, Error, Result, Tensor};
 use girih_ir::graph::Node as GraphNode;
+use girih_ir::ops::ItemRank;
 use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
 use girih_runtime::{Argument, Completion, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -103,6 +104,9 @@ pub(crate) fn cut(targets: &[&Tensor], keep: bool) -> Result<Cut> {
             return Ok(Cut::Blocked(blocked));
         }
     }
+    if keep {
+        walk.add_siblings();
+    }
     walk.choose_outputs(targets, keep);
     Ok(Cut::Ready(walk.cut))
 }
@@ -172,6 +176,34 @@ impl Walk {
         self.uses.push(0);
     }
 
+    /// Adds what somebody holds of the other results of a routine that is called here: they come
+    /// out of the same call, and would need another one later. Found by their numbers, so that
+    /// recording pays nothing for it.
+    fn add_siblings(&mut self) {
+        let several = |id: &NodeId| {
+            let op = &self.cut.graph.node(*id).op;
+            let single = matches!(op.def().item_rank, ItemRank::Matrix([_]));
+            op.class() == Class::Library && !single
+        };
+        let calls: Vec<NodeId> = self.cut.graph.ids().filter(several).collect();
+        if calls.is_empty() {
+            return;
+        }
+        let recording = Context::current().graph();
+        for id in calls {
+            let node = self.cut.nodes[id.index()].clone();
+            for other in recording.around(node.id()) {
+                if self.ids.contains_key(&Arc::as_ptr(&other)) || !is_sibling(&node, &other) {
+                    continue;
+                }
+                let inputs = self.cut.graph.node(id).inputs.clone();
+                inputs.iter().for_each(|i| self.uses[i.index()] += 1);
+                let sibling = self.cut.graph.push_unchecked(other.op(), &inputs, other.spec());
+                self.add(other, sibling);
+            }
+        }
+    }
+
     fn choose_outputs(&mut self, targets: &[&Tensor], keep: bool) {
         let cut = &mut self.cut;
         let mut is_output = vec![false; cut.nodes.len()];
@@ -191,6 +223,23 @@ impl Walk {
         cut.outputs = outputs;
         cut.graph.set_outputs(cut.outputs.iter().copied());
     }
+}
+
+/// True for another result of the same call, not computed yet.
+fn is_sibling(node: &Node, other: &Node) -> bool {
+    let Attrs::Library { result, .. } = *other.attrs() else { return false };
+    if node.code() != other.code() || node.op().with_result(result) != other.op() {
+        return false;
+    }
+    let operands = |node: &Node| {
+        let mut operands: SmallVec<[*const Node; 2]> = SmallVec::new();
+        if let state @ (State::Unary(..) | State::Binary(..)) = &*node.state() {
+            state.for_each_input(|input| operands.push(Arc::as_ptr(input)));
+        }
+        operands
+    };
+    let found = operands(other);
+    !found.is_empty() && found == operands(node)
 }
 
 /// False for values that are there or scheduled already.
