@@ -2,7 +2,9 @@
 //! then the implicit QL algorithm. Source: Golub and Van Loan, Matrix Computations, 8.3; EISPACK's
 //! imtql2.
 
-use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, product, rotate, transpose};
+use super::{
+    Failure, MAX_STEPS, Real, Reflector, Scalar, dot, product, rotate, subtract, transpose,
+};
 
 /// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
 /// one triangle of `a` is read.
@@ -18,9 +20,9 @@ pub fn eigh<T: Scalar>(
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
         let column = (k + 1..n).map(|i| a[i * n + k]).collect();
-        let (reflector, _) = Reflector::new(column);
-        reflector.left(reflector.tau.conj(), &mut a, n, k + 1, 0);
-        reflector.right(&mut a, n, k + 1, 0);
+        let (reflector, beta) = Reflector::new(column);
+        a[(k + 1) * n + k] = T::real(beta);
+        both_sides(&reflector, &mut a[(k + 1) * n..], n, k + 1);
         reflectors.push(reflector);
     }
     let mut values: Vec<T::Real> = (0..n).map(|i| a[i * n + i].re()).collect();
@@ -40,6 +42,24 @@ pub fn eigh<T: Scalar>(
     }
     let column = |at: usize| vectors[order[at % n] * n + at / n];
     Ok((sorted, (0..n * n).map(column).collect()))
+}
+
+/// `H^H A H` for the Hermitian matrix in rows of `n` from column `first` on: `A - w v^H - v w^H`.
+fn both_sides<T: Scalar>(reflector: &Reflector<T>, a: &mut [T], n: usize, first: usize) {
+    let (v, tau) = (&reflector.v, reflector.tau);
+    if tau == T::default() {
+        return;
+    }
+    let mut w: Vec<T> = a.chunks_exact(n).map(|row| tau * dot(&row[first..], v)).collect();
+    let over_v: Vec<T> = v.iter().map(|v| v.conj()).collect();
+    let half = (tau.conj() * dot(&over_v, &w)).re() * T::Real::of(0.5);
+    subtract(&mut w, T::real(half), v);
+    let over_w: Vec<T> = w.iter().map(|w| w.conj()).collect();
+    for ((row, &w), &v) in a.chunks_exact_mut(n).zip(&w).zip(v) {
+        for ((a, &over_v), &over_w) in row[first..].iter_mut().zip(&over_v).zip(&over_w) {
+            *a = *a - w * over_v - v * over_w;
+        }
+    }
 }
 
 /// The whole matrix from one of its triangles.

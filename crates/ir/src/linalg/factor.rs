@@ -1,7 +1,7 @@
 //! Triangular factors, what is solved with them, and orthogonal factors.
 
 use super::{
-    Failure, Real, Reflector, Scalar, Svd, adjoint, eye, product, subtract, svd, transpose,
+    Failure, Real, Reflector, Scalar, Svd, adjoint, dot, eye, product, subtract, svd, transpose,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -10,12 +10,14 @@ use super::{
 /// Errors: [`Failure::NotPositiveDefinite`].
 pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
     let mut l = if upper { adjoint(a, n, n) } else { a.to_vec() };
+    let mut conjugate = vec![T::default(); n];
     for i in 0..n {
         let (above, row) = l.split_at_mut(i * n);
         let row = &mut row[..n];
         for j in 0..i {
-            let other = &above[j * n..j * n + j];
-            let sum = row.iter().zip(other).fold(row[j], |sum, (&a, b)| sum - a * b.conj());
+            // The sum of products with conjugates is the conjugate of that of the conjugates.
+            let sum = row[j] - dot(&above[j * n..j * n + j], &conjugate[..j]).conj();
+            conjugate[j] = sum.conj().scale(T::Real::ONE / above[j * n + j].re());
             row[j] = sum.scale(T::Real::ONE / above[j * n + j].re());
         }
         let square = |x: &T| x.modulus() * x.modulus();
