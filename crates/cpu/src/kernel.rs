@@ -1,14 +1,18 @@
 //! A kernel made ready for the CPU: the portable executor or a matrix product, run on the pool.
 
+use crate::jit;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared};
 use std::cell::Cell;
 
 /// A kernel made ready to run, shared freely between threads.
-pub struct LoadedKernel {
-    prepared: Prepared,
-    matmul: Option<Matmul>,
+pub struct LoadedKernel(Form);
+
+enum Form {
+    Generated(Box<jit::Map>),
+    Portable(Box<Prepared>),
+    Matmul(Box<(Matmul, Prepared)>),
 }
 
 /// 64 bytes at a cache line's alignment.
@@ -45,11 +49,18 @@ impl LoadedKernel {
     ///
     /// Panics: if the kernel is not well formed.
     pub fn new(kernel: &Kernel) -> LoadedKernel {
+        if let Some(map) = jit::Map::new(kernel) {
+            return LoadedKernel(Form::Generated(Box::new(map)));
+        }
+        let prepared = Prepared::new(kernel);
         let matmul = match &kernel.core {
             Core::Matmul { lhs, rhs } => Matmul::new(kernel, lhs, rhs),
             _ => None,
         };
-        LoadedKernel { prepared: Prepared::new(kernel), matmul }
+        LoadedKernel(match matmul {
+            Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
+            None => Form::Portable(Box::new(prepared)),
+        })
     }
 
     /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
@@ -60,23 +71,42 @@ impl LoadedKernel {
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract but for the workspace.
     pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
-        if let Some(matmul) = &self.matmul {
+        match &self.0 {
             // SAFETY: the caller's promise; the matmul was made from the same kernel.
-            return unsafe { matmul.run(&self.prepared, bindings, pool) };
-        }
-        let cost = self.prepared.cost_ns();
-        with_memory(&WORKSPACE, self.prepared.workspace_bytes(), |workspace| {
-            let bindings = Shared(Bindings { workspace, ..*bindings });
-            for phase in 0..self.prepared.phases() {
-                let chunks = self.prepared.chunks(phase);
-                // SAFETY: the caller's promise; phases run in order, each chunk once.
-                pool.run(chunks, cost, &|chunk, scratch| unsafe {
-                    self.prepared.run_chunk(phase, chunk, bindings.get(), scratch)
-                })?;
+            Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
+            Form::Generated(map) => {
+                let bindings = Shared(*bindings);
+                pool.run(map.chunks(), map.cost_ns(), &|chunk, _| {
+                    // SAFETY: the caller's promise; each chunk once.
+                    unsafe { map.run_chunk(chunk, bindings.get()) };
+                    Ok(())
+                })
             }
-            Ok(())
-        })
+            // SAFETY: the caller's promise.
+            Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
+        }
     }
+}
+
+/// # Safety
+/// As [`LoadedKernel::run`].
+unsafe fn run_portable(
+    prepared: &Prepared,
+    bindings: &Bindings<'_>,
+    pool: &Pool,
+) -> Result<(), ExecError> {
+    let cost = prepared.cost_ns();
+    with_memory(&WORKSPACE, prepared.workspace_bytes(), |workspace| {
+        let bindings = Shared(Bindings { workspace, ..*bindings });
+        for phase in 0..prepared.phases() {
+            let chunks = prepared.chunks(phase);
+            // SAFETY: the caller's promise; phases run in order, each chunk once.
+            pool.run(chunks, cost, &|chunk, scratch| unsafe {
+                prepared.run_chunk(phase, chunk, bindings.get(), scratch)
+            })?;
+        }
+        Ok(())
+    })
 }
 
 /// Bindings used by several threads at once.

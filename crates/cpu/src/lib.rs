@@ -12,6 +12,7 @@ mod cache_directory;
 mod device;
 mod explain;
 mod file;
+mod jit;
 mod kernel;
 mod matmul;
 pub mod pool;

@@ -28,6 +28,7 @@ mod scatter;
 mod walk;
 
 pub use isa::Isa;
+pub use ops::exact_on_halves;
 
 use crate::ir::{Core, Kernel};
 use thiserror::Error;

@@ -521,7 +521,7 @@ pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
 }
 
 /// True if the op's result on values of a half is a value of that half, with nothing to round.
-pub(crate) fn exact_on_halves(code: OpCode) -> bool {
+pub fn exact_on_halves(code: OpCode) -> bool {
     use OpCode::*;
     matches!(
         code,

@@ -1,37 +1,45 @@
 //! Logarithms and the power function.
 
 use super::double;
+use super::lanes::{Bits, Float, horner};
 
 /// Natural logarithm, within 1 ulp. Coefficients: Cephes `logf` (Moshier).
 #[inline(always)]
-pub fn log(x: f32) -> f32 {
+pub fn log<F: Float>(x: F) -> F {
     const SQRT_HALF: i32 = 0x3f35_04f3;
-    let tiny = x < f32::MIN_POSITIVE;
-    let scaled = if tiny { x * 8_388_608.0 } else { x };
-    let shifted = (scaled.to_bits() as i32).wrapping_sub(SQRT_HALF);
-    let e = (shifted >> 23) as f32 - if tiny { 23.0 } else { 0.0 };
-    let f = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(SQRT_HALF) as u32) - 1.0;
+    let (c, bits) = (F::of, F::Bits::of);
+    let tiny = x.less(c(f32::MIN_POSITIVE));
+    let scaled = F::select(tiny, x * c(8_388_608.0), x);
+    let shifted = scaled.to_bits().minus(bits(SQRT_HALF));
+    let e = shifted.right(23).to_float() - F::select(tiny, c(23.0), c(0.0));
+    let f = shifted.and(bits(0x007f_ffff)).plus(bits(SQRT_HALF)).as_float() - c(1.0);
     let z = f * f;
-    let mut p = 7.037_683_6e-2;
-    p = p * f - 1.151_461e-1;
-    p = p * f + 1.167_699_9e-1;
-    p = p * f - 1.242_014_1e-1;
-    p = p * f + 1.424_932_3e-1;
-    p = p * f - 1.666_805_8e-1;
-    p = p * f + 2.000_071_5e-1;
-    p = p * f - 2.499_999_4e-1;
-    p = p * f + 3.333_333_1e-1;
-    let y = (p * f) * z + e * -2.121_944_4e-4 - 0.5 * z;
-    let y = (f + y) + e * 0.693_359_375;
+    let p = horner(
+        f,
+        [
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_9e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_8e-1,
+            2.000_071_5e-1,
+            -2.499_999_4e-1,
+            3.333_333_1e-1,
+        ],
+    );
+    let y = (p * f) * z + e * c(-2.121_944_4e-4) - c(0.5) * z;
+    let y = (f + y) + e * c(0.693_359_375);
     edges(x, y)
 }
 
 /// `y`, but for the arguments whose logarithm is infinite or none.
 #[inline(always)]
-fn edges(x: f32, y: f32) -> f32 {
-    let y = if x > 0.0 { y } else { f32::NAN };
-    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
-    if x == f32::INFINITY { x } else { y }
+fn edges<F: Float>(x: F, y: F) -> F {
+    let c = F::of;
+    let y = F::select(c(0.0).less(x), y, c(f32::NAN));
+    let y = F::select(x.equal(c(0.0)), c(f32::NEG_INFINITY), y);
+    F::select(x.equal(c(f32::INFINITY)), x, y)
 }
 
 /// Binary logarithm; exact for powers of two.

@@ -2,6 +2,7 @@
 
 use super::double::poly;
 use super::exponential::exp;
+use super::lanes::{Float, horner};
 
 /// `1 / sqrt(x)`.
 #[inline(always)]
@@ -12,26 +13,32 @@ pub fn rsqrt(x: f32) -> f32 {
 /// Error function: an odd polynomial near zero, `1 - e^p(|x|)` beyond. Coefficients: minimax, as
 /// published by N. Juffa ("erff", 2015).
 #[inline(always)]
-pub fn erf(x: f32) -> f32 {
+pub fn erf<F: Float>(x: F) -> F {
+    let c = F::of;
     let t = x.abs();
     // From 4 on the result is 1; the clamp keeps the polynomial's exponent in range.
-    let t = if t > 4.0 { 4.0 } else { t };
+    let t = F::select(c(4.0).less(t), c(4.0), t);
     let s = t * t;
-    let mut far = -1.728_534_7e-5 * t + 3.831_972_6e-4;
-    far = far * s + (-3.883_964_4e-3 * t + 2.425_462_2e-2);
-    far = far * t - 1.067_778_8e-1;
-    far = far * t - 6.348_468_7e-1;
-    far = far * t - 1.287_175_1e-1;
-    far = far * t - t;
-    let far = (1.0 - exp(far)).copysign(x);
-    let mut near = -5.967_617e-4;
-    near = near * s + 4.991_194e-3;
-    near = near * s - 2.676_813_5e-2;
-    near = near * s + 1.128_199_3e-1;
-    near = near * s - 3.761_253_4e-1;
-    near = near * s + 1.283_791_7e-1;
+    let far = c(-1.728_534_7e-5) * t + c(3.831_972_6e-4);
+    let far = far * s + (c(-3.883_964_4e-3) * t + c(2.425_462_2e-2));
+    let far = far * t - c(1.067_778_8e-1);
+    let far = far * t - c(6.348_468_7e-1);
+    let far = far * t - c(1.287_175_1e-1);
+    let far = far * t - t;
+    let far = (c(1.0) - exp(far)).copysign(x);
+    let near = horner(
+        s,
+        [
+            -5.967_617e-4,
+            4.991_194e-3,
+            -2.676_813_5e-2,
+            1.128_199_3e-1,
+            -3.761_253_4e-1,
+            1.283_791_7e-1,
+        ],
+    );
     let near = near * x + x;
-    if t > 0.927_734_375 { far } else { near }
+    F::select(c(0.927_734_375).less(t), far, near)
 }
 
 /// Error function in f64. Rational approximations as published with fdlibm's `s_erf.c` (Sun

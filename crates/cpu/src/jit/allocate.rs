@@ -1,0 +1,320 @@
+//! Registers for the values of a program: one pass over the straight line, in which the value
+//! needed latest gives way (Belady 1966).
+//!
+//! Constants are taken from memory by the instructions that use them, or sit in registers that
+//! nothing else needs. What is the same in all iterations is set up before the loop. Masks have
+//! six registers and nowhere else to go: a program that needs more is refused.
+
+use super::ir::{Inst, Lane, Program, Value};
+
+/// Vector registers that values may have; the last one is the encoder's.
+const VECTORS: u8 = 31;
+/// Mask registers that values may have: 0 means no mask, 1 is the loop's.
+const MASKS: std::ops::Range<u8> = 2..8;
+/// Most vector registers for what is the same in all iterations; the rest is in memory.
+const INVARIANTS: usize = 12;
+
+/// Where an operand is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    /// In a register: vector or mask, as the value is.
+    Reg(u8),
+    /// In the stack frame, at that many vectors from its start.
+    Slot(u16),
+    /// Among the constants.
+    Constant(u16),
+}
+
+/// One step of the allocated program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    /// An instruction of the program with its operands' places and its result's register.
+    Inst { at: u32, out: u8, operands: [Place; 3] },
+    /// Saves a register.
+    Spill { reg: u8, slot: u16 },
+    /// Takes a value back.
+    Reload { reg: u8, slot: u16 },
+    /// Puts a constant into a register.
+    Constant { reg: u8, number: u16 },
+}
+
+/// A program with registers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Allocated {
+    /// Before the loop.
+    pub setup: Vec<Step>,
+    /// Each iteration.
+    pub body: Vec<Step>,
+    /// Words that instructions take from memory.
+    pub constants: Vec<u32>,
+    /// Vectors in the stack frame.
+    pub slots: u16,
+}
+
+/// No register.
+const NONE: u8 = u8::MAX;
+
+/// Allocates registers; none if there are not enough for the masks.
+pub(super) fn allocate(program: &Program) -> Option<Allocated> {
+    let constants = Constants::of(program);
+    let mut first = Allocator::new(program, &constants, 0);
+    first.run()?;
+    let free = VECTORS as usize - first.most_used;
+    if first.out.slots > 0 || free == 0 || constants.words.is_empty() {
+        return Some(first.finish(&constants));
+    }
+    // Registers that stay free all the time hold the constants used most.
+    let mut second = Allocator::new(program, &constants, free.min(constants.words.len()));
+    second.run()?;
+    Some(second.finish(&constants))
+}
+
+/// The distinct words of a program, those used most first.
+struct Constants {
+    words: Vec<u32>,
+    /// By value: the number of its word.
+    of: Vec<Option<u16>>,
+}
+
+impl Constants {
+    fn of(program: &Program) -> Constants {
+        let mut uses = vec![0u32; program.insts.len()];
+        program.insts.iter().flat_map(Inst::uses).for_each(|v| uses[v.0 as usize] += 1);
+        let mut found: Vec<(u32, usize, u32)> = Vec::new();
+        for (i, inst) in program.insts.iter().enumerate() {
+            if let Inst::Const(word) = inst {
+                found.push((uses[i], i, *word));
+            }
+        }
+        found.sort_by_key(|&(uses, i, _)| (std::cmp::Reverse(uses), i));
+        let mut of = vec![None; program.insts.len()];
+        for (number, &(_, i, _)) in found.iter().enumerate() {
+            of[i] = u16::try_from(number).ok();
+        }
+        Constants { words: found.into_iter().map(|f| f.2).collect(), of }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Home {
+    reg: u8,
+    slot: Option<u16>,
+}
+
+struct Allocator<'a> {
+    program: &'a Program,
+    constants: &'a Constants,
+    /// Constants that have registers, from `pins` on.
+    pinned: usize,
+    pins: u8,
+    homes: Vec<Home>,
+    /// By value: positions of its uses, the next one last.
+    uses: Vec<Vec<u32>>,
+    /// Who is in each vector register; [`NONE`]'s value stands for nobody.
+    vectors: Vec<Option<Value>>,
+    masks: Vec<Option<Value>>,
+    most_used: usize,
+    out: Allocated,
+}
+
+impl<'a> Allocator<'a> {
+    fn new(program: &'a Program, constants: &'a Constants, pinned: usize) -> Allocator<'a> {
+        let mut uses = vec![Vec::new(); program.insts.len()];
+        for (i, inst) in program.insts.iter().enumerate().rev() {
+            inst.uses().for_each(|v| uses[v.0 as usize].push(i as u32));
+        }
+        let pins = VECTORS - pinned as u8;
+        let mut allocator = Allocator {
+            program,
+            constants,
+            pinned,
+            pins,
+            homes: vec![Home { reg: NONE, slot: None }; program.insts.len()],
+            uses,
+            vectors: vec![None; pins as usize],
+            masks: vec![None; MASKS.end as usize],
+            most_used: 0,
+            out: Allocated::default(),
+        };
+        for number in 0..pinned as u16 {
+            let step = Step::Constant { reg: pins + number as u8, number };
+            allocator.out.setup.push(step);
+        }
+        allocator
+    }
+
+    fn finish(self, constants: &Constants) -> Allocated {
+        Allocated { constants: constants.words.clone(), ..self.out }
+    }
+
+    fn run(&mut self) -> Option<()> {
+        let mut invariants = 0;
+        for (i, inst) in self.program.insts.iter().enumerate() {
+            if matches!(inst, Inst::Splat(..)) {
+                self.invariant(Value(i as u32), &mut invariants)?;
+            }
+        }
+        for (i, inst) in self.program.insts.iter().enumerate() {
+            if !matches!(inst, Inst::Const(_) | Inst::Splat(..)) {
+                self.inst(i, inst)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Sets up what is the same in all iterations. Its last use never comes.
+    fn invariant(&mut self, value: Value, count: &mut usize) -> Option<()> {
+        self.uses[value.0 as usize].insert(0, u32::MAX);
+        let at = value.0;
+        let operands = [Place::Reg(NONE); 3];
+        let out = self.take(value, &[])?;
+        self.out.setup.push(Step::Inst { at, out, operands });
+        let words = self.lane(value) == Lane::Word;
+        *count += words as usize;
+        if words && *count > INVARIANTS {
+            let slot = self.new_slot();
+            self.out.setup.push(Step::Spill { reg: out, slot });
+            self.vectors[out as usize] = None;
+            self.homes[at as usize] = Home { reg: NONE, slot: Some(slot) };
+        }
+        Some(())
+    }
+
+    fn lane(&self, value: Value) -> Lane {
+        self.program.insts[value.0 as usize].lane().expect("stores define nothing")
+    }
+
+    fn new_slot(&mut self) -> u16 {
+        self.out.slots += 1;
+        self.out.slots - 1
+    }
+
+    fn inst(&mut self, i: usize, inst: &Inst) -> Option<()> {
+        let operands: smallvec::SmallVec<[Value; 3]> = inst.uses().collect();
+        // The last operand of these may be in memory.
+        let in_memory = match inst {
+            Inst::Binary(..) | Inst::Compare(..) => Some(1),
+            Inst::Select { .. } => Some(1),
+            _ => None,
+        };
+        let mut places = [Place::Reg(NONE); 3];
+        let mut temporaries: smallvec::SmallVec<[u8; 2]> = smallvec::SmallVec::new();
+        for (k, &value) in operands.iter().enumerate() {
+            places[k] = match self.place(value) {
+                place @ Place::Reg(_) => place,
+                place if Some(k) == in_memory => place,
+                Place::Slot(slot) => {
+                    let reg = self.take(value, &operands)?;
+                    self.out.body.push(Step::Reload { reg, slot });
+                    Place::Reg(reg)
+                }
+                Place::Constant(number) => {
+                    let reg = self.vector(&operands)?;
+                    self.vectors[reg as usize] = Some(value);
+                    temporaries.push(reg);
+                    self.out.body.push(Step::Constant { reg, number });
+                    Place::Reg(reg)
+                }
+            };
+        }
+        temporaries.iter().for_each(|&reg| self.vectors[reg as usize] = None);
+        for &value in &operands {
+            self.used(value, i as u32);
+        }
+        let out = match inst.lane() {
+            // Operands still needed must not give way to the result's register: they are read.
+            Some(_) => self.take(Value(i as u32), &operands)?,
+            None => NONE,
+        };
+        self.out.body.push(Step::Inst { at: i as u32, out, operands: places });
+        if inst.lane().is_some() && self.uses[i].is_empty() {
+            self.release(Value(i as u32));
+        }
+        Some(())
+    }
+
+    fn place(&self, value: Value) -> Place {
+        if let Some(number) = self.constants.of[value.0 as usize] {
+            return match (number as usize) < self.pinned {
+                true => Place::Reg(self.pins + number as u8),
+                false => Place::Constant(number),
+            };
+        }
+        match self.homes[value.0 as usize] {
+            Home { reg: NONE, slot: Some(slot) } => Place::Slot(slot),
+            Home { reg, .. } => Place::Reg(reg),
+        }
+    }
+
+    /// Counts a use; gives the register back after the last.
+    fn used(&mut self, value: Value, at: u32) {
+        let uses = &mut self.uses[value.0 as usize];
+        while uses.last() == Some(&at) {
+            uses.pop();
+        }
+        if uses.is_empty() && self.constants.of[value.0 as usize].is_none() {
+            self.release(value);
+        }
+    }
+
+    fn release(&mut self, value: Value) {
+        let reg = std::mem::replace(&mut self.homes[value.0 as usize].reg, NONE);
+        if reg != NONE {
+            let all =
+                if self.lane(value) == Lane::Word { &mut self.vectors } else { &mut self.masks };
+            all[reg as usize] = None;
+        }
+    }
+
+    /// A register for a value, which is its home from then on.
+    fn take(&mut self, value: Value, keep: &[Value]) -> Option<u8> {
+        let reg = match self.lane(value) {
+            Lane::Mask => {
+                let free = MASKS.clone().find(|&k| self.masks[k as usize].is_none())?;
+                self.masks[free as usize] = Some(value);
+                free
+            }
+            Lane::Word => {
+                let reg = self.vector(keep)?;
+                self.vectors[reg as usize] = Some(value);
+                reg
+            }
+        };
+        self.homes[value.0 as usize].reg = reg;
+        Some(reg)
+    }
+
+    /// A free vector register, made so if need be; not one of the values to be kept.
+    fn vector(&mut self, keep: &[Value]) -> Option<u8> {
+        if let Some(free) = self.vectors.iter().position(Option::is_none) {
+            let used = self.vectors.iter().filter(|v| v.is_some()).count();
+            self.most_used = self.most_used.max(used + 1).max(free + 1);
+            return Some(free as u8);
+        }
+        self.most_used = self.vectors.len();
+        let next_use = |v: &Value| self.uses[v.0 as usize].last().copied().unwrap_or(u32::MAX);
+        let evictable = |(reg, holder): (usize, &Option<Value>)| {
+            let value = (*holder)?;
+            let constant = self.constants.of[value.0 as usize].is_some();
+            // The next iteration finds what the loop does not change where this one did.
+            let splat = matches!(self.program.insts[value.0 as usize], Inst::Splat(..));
+            let fixed = splat && self.homes[value.0 as usize].slot.is_none();
+            (!constant && !fixed && !keep.contains(&value)).then_some((
+                next_use(&value),
+                reg,
+                value,
+            ))
+        };
+        let (_, reg, victim) =
+            self.vectors.iter().enumerate().filter_map(evictable).max_by_key(|e| e.0)?;
+        let home = self.homes[victim.0 as usize];
+        if home.slot.is_none() {
+            let slot = self.new_slot();
+            self.out.body.push(Step::Spill { reg: reg as u8, slot });
+            self.homes[victim.0 as usize].slot = Some(slot);
+        }
+        self.homes[victim.0 as usize].reg = NONE;
+        self.vectors[reg] = None;
+        Some(reg as u8)
+    }
+}

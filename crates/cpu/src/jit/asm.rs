@@ -1,0 +1,331 @@
+//! Machine code of x86-64, as far as generated kernels need it: a few instructions on pointers and
+//! counts, and vector instructions in EVEX form (Intel SDM volume 2, 2.7: registers 0 to 31, masks,
+//! broadcasts from memory).
+//!
+//! Bytes are appended as they are asked for; jumps and references to constants are filled in once
+//! their targets are known.
+
+/// A general register by its number: `rax` 0, `rcx` 1, `rdx` 2, `rbx` 3, `rsp` 4, `rbp` 5, `rsi` 6,
+/// `rdi` 7, then `r8` to `r15`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gpr(pub u8);
+
+/// An operand in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mem {
+    /// `[base + index * scale]` of a scale 1, 2, 4 or 8.
+    Indexed { base: Gpr, index: Gpr, scale: u8 },
+    /// `[base + displacement]`.
+    Offset { base: Gpr, displacement: i32 },
+    /// The constant of that number, in all lanes.
+    Constant(u16),
+    /// The constant of that number, once: for instructions that broadcast it themselves.
+    Single(u16),
+}
+
+/// The last source of a vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Source {
+    /// A vector register.
+    Reg(u8),
+    /// Memory.
+    Mem(Mem),
+}
+
+/// Opcode map of a vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Map {
+    M0F = 1,
+    M0F38 = 2,
+    M0F3A = 3,
+}
+
+/// Implied prefix of a vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prefix {
+    None = 0,
+    P66 = 1,
+    PF3 = 2,
+}
+
+/// What an EVEX instruction is, but for its operands: 512 bits wide and, where the name does not
+/// say otherwise, with W 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Evex {
+    pub map: Map,
+    pub prefix: Prefix,
+    pub opcode: u8,
+}
+
+/// Masking of a vector instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Masking {
+    /// The mask register; 0 for none.
+    pub mask: u8,
+    /// Lanes that are off become zero; else they stay.
+    pub zero: bool,
+}
+
+/// A place in the code that jumps go to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Label(usize);
+
+/// Conditions of jumps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Condition {
+    Below = 2,
+    Equal = 4,
+    BelowOrEqual = 6,
+}
+
+/// Code being written.
+#[derive(Default)]
+pub(super) struct Assembler {
+    code: Vec<u8>,
+    /// Targets of the labels, once bound.
+    labels: Vec<Option<usize>>,
+    /// Where 32-bit distances to labels are to be filled in.
+    jumps: Vec<(usize, Label)>,
+    /// Where 32-bit distances to constants are, and where the instruction ends that they count
+    /// from.
+    references: Vec<(usize, usize, u16)>,
+}
+
+impl Assembler {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.code.extend_from_slice(bytes);
+    }
+
+    /// A label to be bound.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Binds a label to this place.
+    pub fn bind(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// Jumps if the condition holds.
+    pub fn jump_if(&mut self, condition: Condition, label: Label) {
+        self.bytes(&[0x0f, 0x80 | condition as u8]);
+        self.jumps.push((self.code.len(), label));
+        self.bytes(&[0; 4]);
+    }
+
+    /// Pads with no-operations, as few as can be, to a multiple of that many bytes.
+    pub fn align(&mut self, to: usize) {
+        // Forms of one to nine bytes (Intel SDM volume 2B, NOP).
+        const FORMS: [&[u8]; 9] = [
+            &[0x90],
+            &[0x66, 0x90],
+            &[0x0f, 0x1f, 0],
+            &[0x0f, 0x1f, 0x40, 0],
+            &[0x0f, 0x1f, 0x44, 0, 0],
+            &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+            &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+            &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+            &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+        ];
+        let mut missing = self.code.len().next_multiple_of(to) - self.code.len();
+        while missing > 0 {
+            let bytes = missing.min(FORMS.len());
+            self.bytes(FORMS[bytes - 1]);
+            missing -= bytes;
+        }
+    }
+
+    // General registers.
+
+    fn rex(reg: u8, rm: u8) -> u8 {
+        0x48 | (reg >> 3) << 2 | rm >> 3
+    }
+
+    /// `op reg, rm` on 64 bits.
+    fn op_rr(&mut self, opcode: u8, rm: Gpr, reg: Gpr) {
+        self.bytes(&[Self::rex(reg.0, rm.0), opcode, 0xc0 | (reg.0 & 7) << 3 | rm.0 & 7]);
+    }
+
+    /// `op rm, value` on 64 bits.
+    fn op_imm(&mut self, extension: u8, rm: Gpr, value: i32) {
+        let operand = 0xc0 | extension << 3 | rm.0 & 7;
+        match i8::try_from(value) {
+            Ok(short) => self.bytes(&[Self::rex(0, rm.0), 0x83, operand, short as u8]),
+            Err(_) => {
+                self.bytes(&[Self::rex(0, rm.0), 0x81, operand]);
+                self.bytes(&value.to_le_bytes());
+            }
+        }
+    }
+
+    /// `to += value`.
+    pub fn add(&mut self, to: Gpr, value: i32) {
+        self.op_imm(0, to, value);
+    }
+
+    /// `to -= value`; below if that was more.
+    pub fn sub(&mut self, to: Gpr, value: i32) {
+        self.op_imm(5, to, value);
+    }
+
+    /// `to -= by`; equal if nothing is left.
+    pub fn sub_reg(&mut self, to: Gpr, by: Gpr) {
+        self.op_rr(0x29, to, by);
+    }
+
+    /// Compares: below if `a < b`, unsigned.
+    pub fn compare(&mut self, a: Gpr, b: Gpr) {
+        self.op_rr(0x39, a, b);
+    }
+
+    /// `to = 0`.
+    pub fn zero(&mut self, to: Gpr) {
+        self.op_rr(0x31, to, to);
+    }
+
+    /// `to = [base + displacement]`.
+    pub fn load(&mut self, to: Gpr, base: Gpr, displacement: i32) {
+        self.bytes(&[Self::rex(to.0, base.0), 0x8b]);
+        self.address(to.0, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// The `n` lowest bits of the mask register set; `n` is lost.
+    pub fn low_bits(&mut self, mask: u8, n: Gpr, scratch: Gpr) {
+        // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovw mask, scratch
+        self.bytes(&[Self::rex(0, scratch.0), 0xc7, 0xc0 | scratch.0 & 7, 0xff, 0xff, 0xff, 0xff]);
+        let rxb = 0xe2 & !((scratch.0 >> 3) << 7) & !((scratch.0 >> 3) << 5);
+        let operand = !n.0 & 15;
+        self.bytes(&[0xc4, rxb, operand << 3, 0xf5, 0xc0 | (scratch.0 & 7) << 3 | scratch.0 & 7]);
+        let b = if scratch.0 > 7 { 0xc1 } else { 0xe1 };
+        self.bytes(&[0xc4, b, 0x78, 0x92, 0xc0 | mask << 3 | scratch.0 & 7]);
+    }
+
+    /// Saves a register on the stack.
+    pub fn push(&mut self, reg: Gpr) {
+        if reg.0 > 7 {
+            self.bytes(&[0x41]);
+        }
+        self.bytes(&[0x50 | reg.0 & 7]);
+    }
+
+    /// Takes a register back from the stack.
+    pub fn pop(&mut self, reg: Gpr) {
+        if reg.0 > 7 {
+            self.bytes(&[0x41]);
+        }
+        self.bytes(&[0x58 | reg.0 & 7]);
+    }
+
+    /// `rbp = rsp`, and room of that many bytes below, aligned to 64.
+    pub fn enter_frame(&mut self, bytes: i32) {
+        self.bytes(&[0x48, 0x89, 0xe5]);
+        self.op_imm(5, Gpr(4), bytes);
+        // and rsp, -64
+        self.bytes(&[0x48, 0x83, 0xe4, 0xc0]);
+    }
+
+    /// `rsp = rbp`.
+    pub fn leave_frame(&mut self) {
+        self.bytes(&[0x48, 0x89, 0xec]);
+    }
+
+    /// Clears the upper halves of vector registers and returns.
+    pub fn leave(&mut self) {
+        self.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
+    }
+
+    // Vectors.
+
+    /// `dst = op(a, b)`; `dst` or `a` may be extensions of the opcode where the instruction says
+    /// so, and `a` is 0 where it has none.
+    pub fn evex(&mut self, op: Evex, dst: u8, a: u8, b: Source, masking: Masking, imm: Option<u8>) {
+        let (x, low, broadcast) = match b {
+            Source::Reg(reg) => (reg >> 4 & 1, reg >> 3 & 1, false),
+            Source::Mem(Mem::Indexed { base, index, .. }) => (index.0 >> 3, base.0 >> 3, false),
+            Source::Mem(Mem::Offset { base, .. }) => (0, base.0 >> 3, false),
+            Source::Mem(Mem::Constant(_)) => (0, 0, true),
+            Source::Mem(Mem::Single(_)) => (0, 0, false),
+        };
+        let p0 = (!dst >> 3 & 1) << 7
+            | (!x & 1) << 6
+            | (!low & 1) << 5
+            | (!dst >> 4 & 1) << 4
+            | op.map as u8;
+        let p1 = (!a & 15) << 3 | 1 << 2 | op.prefix as u8;
+        let p2 = (masking.zero as u8) << 7
+            | 2 << 5
+            | (broadcast as u8) << 4
+            | (!a >> 4 & 1) << 3
+            | masking.mask;
+        self.bytes(&[0x62, p0, p1, p2, op.opcode]);
+        match b {
+            Source::Reg(reg) => self.bytes(&[0xc0 | (dst & 7) << 3 | reg & 7]),
+            Source::Mem(mem) => self.address(dst & 7, mem, imm.is_some() as usize),
+        }
+        self.code.extend(imm);
+    }
+
+    /// ModRM, SIB and displacement of an operand in memory; `after` bytes of the instruction follow.
+    fn address(&mut self, reg: u8, mem: Mem, after: usize) {
+        let reg = (reg & 7) << 3;
+        match mem {
+            Mem::Indexed { base, index, scale } => {
+                let scale = scale.trailing_zeros() as u8;
+                let sib = scale << 6 | (index.0 & 7) << 3 | base.0 & 7;
+                // A base of the number 5 has no form without displacement.
+                if base.0 & 7 == 5 {
+                    self.bytes(&[0x80 | reg | 4, sib, 0, 0, 0, 0]);
+                } else {
+                    self.bytes(&[reg | 4, sib]);
+                }
+            }
+            Mem::Offset { base, displacement } => {
+                self.bytes(&[0x80 | reg | base.0 & 7]);
+                if base.0 & 7 == 4 {
+                    self.bytes(&[0x24]);
+                }
+                self.bytes(&displacement.to_le_bytes());
+            }
+            Mem::Constant(number) | Mem::Single(number) => {
+                self.bytes(&[reg | 5]);
+                let at = self.code.len();
+                self.references.push((at, at + 4 + after, number));
+                self.bytes(&[0; 4]);
+            }
+        }
+    }
+
+    /// `to = op(a, b)` on masks of 16 lanes.
+    pub fn mask_op(&mut self, opcode: u8, to: u8, a: u8, b: u8) {
+        self.bytes(&[0xc5, (!a & 15) << 3 | 0x84, opcode, 0xc0 | to << 3 | b]);
+    }
+
+    /// `to = !a` on masks of 16 lanes.
+    pub fn mask_not(&mut self, to: u8, a: u8) {
+        self.bytes(&[0xc5, 0xf8, 0x44, 0xc0 | to << 3 | a]);
+    }
+
+    /// The code, followed by the constants.
+    ///
+    /// Panics: if a label that is jumped to was not bound.
+    pub fn finish(mut self, constants: &[u32]) -> Vec<u8> {
+        self.align(4);
+        let pool = self.code.len();
+        for (at, end, number) in std::mem::take(&mut self.references) {
+            self.patch(at, end, pool + 4 * number as usize);
+        }
+        for (at, label) in std::mem::take(&mut self.jumps) {
+            let target = self.labels[label.0].expect("every label is bound");
+            self.patch(at, at + 4, target);
+        }
+        constants.iter().for_each(|c| self.code.extend_from_slice(&c.to_le_bytes()));
+        self.code
+    }
+
+    fn patch(&mut self, at: usize, from: usize, to: usize) {
+        let distance = to as i64 - from as i64;
+        let distance = i32::try_from(distance).expect("code is far shorter than 2 GiB");
+        self.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+    }
+}

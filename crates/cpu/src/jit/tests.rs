@@ -1,0 +1,518 @@
+//! Generated code against the portable executor, to the bit; its form by a disassembler.
+
+use super::Map;
+use girih_ir::{DType, Literal, OpCode};
+use girih_kernel::{
+    Access, AccessId, Bindings, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Prepared,
+    Program, Scratch, Store, Val,
+};
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const WORDS: [DType; 2] = [DType::I32, DType::U32];
+
+/// A kernel being made, over `[rows, row]` points.
+struct Maker {
+    kernel: Kernel,
+    /// Elements of each buffer.
+    buffers: Vec<(DType, usize)>,
+    dtypes: Vec<DType>,
+}
+
+/// How a load walks the space.
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    Dense,
+    /// One row for all.
+    Row,
+    /// One element per row.
+    Column,
+    /// One element.
+    Point,
+}
+
+impl Maker {
+    fn new(rows: usize, row: usize) -> Maker {
+        let kernel = Kernel {
+            name: "test".into(),
+            extents: SmallVec::from_slice(&[rows, row]),
+            parallel: 2,
+            accesses: vec![],
+            core: Core::Map,
+            body: Block::default(),
+            stores: vec![],
+        };
+        Maker { kernel, buffers: vec![], dtypes: vec![] }
+    }
+
+    fn access(&mut self, dtype: DType, walk: Walk, offset: usize) -> Access {
+        let (rows, row) = (self.kernel.extents[0], self.kernel.extents[1] as isize);
+        let (strides, numel) = match walk {
+            Walk::Dense => ([row, 1], rows * row as usize),
+            Walk::Row => ([0, 1], row as usize),
+            Walk::Column => ([1, 0], rows),
+            Walk::Point => ([0, 0], 1),
+        };
+        self.buffers.push((dtype, numel + offset));
+        Access {
+            buffer: BufferId(self.buffers.len() as u32 - 1),
+            dtype,
+            offset: offset as isize,
+            strides: SmallVec::from_slice(&strides),
+        }
+    }
+
+    fn push(&mut self, inst: Inst, dtype: DType) -> Val {
+        self.dtypes.push(dtype);
+        self.kernel.body.push(inst)
+    }
+
+    fn load(&mut self, dtype: DType, walk: Walk, offset: usize) -> Val {
+        let access = self.access(dtype, walk, offset);
+        self.kernel.accesses.push(access);
+        self.push(Inst::Load(AccessId(self.kernel.accesses.len() as u32 - 1)), dtype)
+    }
+
+    fn op(&mut self, code: OpCode, args: &[Val], dtype: DType) -> Val {
+        self.push(Inst::Op { code, args: SmallVec::from_slice(args), dtype }, dtype)
+    }
+
+    fn store(&mut self, value: Val) {
+        let dtype = self.dtypes[value.0 as usize];
+        let access = self.access(dtype, Walk::Dense, 0);
+        self.kernel.stores.push(Store { access, value });
+    }
+}
+
+impl Maker {
+    /// The kernel as a program, for the verifier.
+    fn program(&self) -> Program {
+        let stored: Vec<u32> = self.kernel.stores.iter().map(|s| s.access.buffer.0).collect();
+        let buffer = |(b, &(dtype, numel)): (usize, &(DType, usize))| Buffer {
+            dtype,
+            numel,
+            kind: match stored.contains(&(b as u32)) {
+                true => BufferKind::Computed,
+                false => BufferKind::Argument(b),
+            },
+        };
+        Program {
+            buffers: self.buffers.iter().enumerate().map(buffer).collect(),
+            kernels: vec![self.kernel.clone()],
+            outputs: stored.into_iter().map(BufferId).collect(),
+        }
+    }
+}
+
+/// Elements that ops find hard, then pseudo-random ones.
+fn element(dtype: DType, i: usize, seed: u64) -> u64 {
+    let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.rotate_left(17);
+    let word = (word ^ word >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.0,
+        88.7,
+        89.5,
+        -104.0,
+        -87.5,
+        1e-40,
+        -1e-40,
+        3.4e38,
+        0.625,
+        0.93,
+        4.1,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        1e-8,
+        65504.0,
+        65520.0,
+        6e-8,
+    ];
+    let float = match word % 3 {
+        0 => special[(word >> 8) as usize % special.len()],
+        1 => (word >> 40) as f64 / (1 << 22) as f64 - 2.0,
+        _ => f32::from_bits((word >> 20) as u32) as f64,
+    };
+    let integers = [0, 1, u32::MAX, i32::MIN as u32, i32::MAX as u32, 7];
+    match dtype {
+        DType::Bool => word >> 13 & 1,
+        d if d.is_float() => Literal::from_f64(d, float).bits,
+        _ if word.is_multiple_of(3) => integers[(word >> 8) as usize % 6] as u64,
+        _ => word >> 32,
+    }
+}
+
+/// Runs a kernel and gives the bytes of what it stores, NaNs made one.
+fn outputs(
+    kernel: &Kernel,
+    buffers: &[(DType, usize)],
+    seed: u64,
+    run: impl Fn(&Bindings<'_>),
+) -> Vec<Vec<u64>> {
+    let mut memory: Vec<Vec<u8>> = Vec::new();
+    for (b, &(dtype, numel)) in buffers.iter().enumerate() {
+        let bytes = |i| element(dtype, i, seed ^ (b as u64) << 7).to_le_bytes();
+        memory.push((0..numel).flat_map(|i| bytes(i)[..dtype.size()].to_vec()).collect());
+    }
+    let pointers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr()).collect();
+    let arguments = [[element(DType::F32, 5, seed), 0]];
+    run(&Bindings { buffers: &pointers, arguments: &arguments, workspace: std::ptr::null_mut() });
+    let stored = kernel.stores.iter().map(|s| (s.access.buffer.0 as usize, s.access.dtype));
+    stored
+        .map(|(b, dtype)| {
+            let word = |bytes: &[u8]| {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                let literal = Literal { dtype, bits: u64::from_le_bytes(word) };
+                if dtype.is_float() && literal.as_f64().is_nan() { u64::MAX } else { literal.bits }
+            };
+            memory[b].chunks_exact(dtype.size()).map(word).collect()
+        })
+        .collect()
+}
+
+/// Checks that a kernel is generated and gives the portable executor's bits.
+fn check(maker: &Maker, seed: u64) {
+    girih_kernel::verify::verify(&maker.program()).unwrap();
+    let map = Map::new(&maker.kernel).expect("the generator knows the kernel");
+    let prepared = Prepared::new(&maker.kernel);
+    let expected = outputs(&maker.kernel, &maker.buffers, seed, |bindings| {
+        // SAFETY: the buffers have the sizes the kernel was made with.
+        unsafe { prepared.run(bindings, &mut Scratch::new()).unwrap() };
+    });
+    let found = outputs(&maker.kernel, &maker.buffers, seed, |bindings| {
+        for chunk in (0..map.chunks()).rev() {
+            // SAFETY: as above.
+            unsafe { map.run_chunk(chunk, bindings) };
+        }
+    });
+    for (store, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(f, e, "store {store}, element {i} of\n{}", maker.kernel);
+        }
+    }
+}
+
+fn available() -> bool {
+    eprintln!("enabled {}", super::enabled());
+    super::enabled()
+}
+
+/// Ops by operands: codes, dtypes of the operands, dtype of the result if it is another.
+fn known() -> Vec<(OpCode, Vec<DType>, DType)> {
+    use OpCode::*;
+    let mut all = vec![];
+    for d in FLOATS {
+        for code in [Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Sqrt, Rsqrt, Exp, Log, Tanh, Erf] {
+            all.push((code, vec![d], d));
+        }
+        for code in [IsNan, IsInf, IsFinite, Signbit] {
+            all.push((code, vec![d], DType::Bool));
+        }
+        for code in [Add, Sub, Mul, Div, Maximum, Minimum, Copysign] {
+            all.push((code, vec![d, d], d));
+        }
+        for to in FLOATS {
+            all.push((Cast, vec![d], to));
+        }
+        all.push((Cast, vec![DType::Bool], d));
+    }
+    for d in WORDS {
+        for code in [Neg, Not, Abs] {
+            all.push((code, vec![d], d));
+        }
+        for code in [Add, Sub, Mul, And, Or, Xor, Maximum, Minimum] {
+            all.push((code, vec![d, d], d));
+        }
+        all.push((Cast, vec![DType::Bool], d));
+    }
+    all.push((Cast, vec![DType::I32], DType::F32));
+    for d in FLOATS.into_iter().chain(WORDS) {
+        for code in [Eq, Ne, Lt, Le, Gt, Ge] {
+            all.push((code, vec![d, d], DType::Bool));
+        }
+        all.push((Cast, vec![d], DType::Bool));
+        all.push((Where, vec![DType::Bool, d, d], d));
+    }
+    for code in [And, Or, Xor, Eq, Ne] {
+        all.push((code, vec![DType::Bool; 2], DType::Bool));
+    }
+    all.push((Not, vec![DType::Bool], DType::Bool));
+    all.push((Where, vec![DType::Bool; 3], DType::Bool));
+    all
+}
+
+#[test]
+fn every_op_gives_the_portable_executors_bits() {
+    if !available() {
+        return;
+    }
+    for (code, operands, to) in known() {
+        for seed in 0..2 {
+            let mut maker = Maker::new(1, 5000 + seed as usize);
+            let args: Vec<Val> = operands.iter().map(|&d| maker.load(d, Walk::Dense, 0)).collect();
+            let y = maker.op(code, &args, to);
+            maker.store(y);
+            check(&maker, seed);
+        }
+    }
+}
+
+#[test]
+fn every_length_and_alignment_writes_what_it_should_and_no_more() {
+    if !available() {
+        return;
+    }
+    for row in 0..70 {
+        for offset in [0, 1, 3] {
+            let row = row.max(1);
+            let mut maker = Maker::new(1, row);
+            let x = maker.load(DType::F32, Walk::Dense, offset);
+            let h = maker.load(DType::F16, Walk::Dense, offset);
+            let b = maker.load(DType::Bool, Walk::Dense, offset);
+            let e = maker.op(OpCode::Exp, &[x], DType::F32);
+            let h2 = maker.op(OpCode::Add, &[h, h], DType::F16);
+            let n = maker.op(OpCode::Not, &[b], DType::Bool);
+            [e, h2, n].into_iter().for_each(|v| maker.store(v));
+            check(&maker, offset as u64);
+        }
+    }
+}
+
+#[test]
+fn chunks_and_rows_meet() {
+    if !available() {
+        return;
+    }
+    let mut maker = Maker::new(331, 1001);
+    let x = maker.load(DType::F32, Walk::Dense, 0);
+    let row = maker.load(DType::F32, Walk::Row, 2);
+    let column = maker.load(DType::F16, Walk::Column, 1);
+    let column = maker.op(OpCode::Cast, &[column], DType::F32);
+    let point = maker.load(DType::F32, Walk::Point, 3);
+    let scalar = maker.push(Inst::Scalar { argument: 0, dtype: DType::F32 }, DType::F32);
+    let mut y = maker.op(OpCode::Mul, &[x, row], DType::F32);
+    for v in [column, point, scalar] {
+        y = maker.op(OpCode::Add, &[y, v], DType::F32);
+    }
+    let y = maker.op(OpCode::Tanh, &[y], DType::F32);
+    maker.store(y);
+    assert!(Map::new(&maker.kernel).unwrap().chunks() > 3);
+    check(&maker, 1);
+}
+
+#[test]
+fn more_values_than_registers_are_kept_in_memory() {
+    if !available() {
+        return;
+    }
+    let mut maker = Maker::new(3, 100);
+    let x: Vec<Val> = (0..7).map(|i| maker.load(DType::F32, Walk::Dense, i)).collect();
+    let points: Vec<Val> = (0..15).map(|_| maker.load(DType::F32, Walk::Column, 0)).collect();
+    let mut values = vec![];
+    for (i, &p) in points.iter().enumerate() {
+        for &x in &x {
+            let code = [OpCode::Mul, OpCode::Add, OpCode::Sub][i % 3];
+            values.push(maker.op(code, &[x, p], DType::F32));
+        }
+    }
+    // Used in another order than made, so that all are alive at once.
+    let mut sum = values[0];
+    for i in 0..values.len() {
+        sum = maker.op(OpCode::Add, &[sum, values[i * 37 % values.len()]], DType::F32);
+    }
+    maker.store(sum);
+    check(&maker, 9);
+}
+
+#[test]
+fn what_the_generator_does_not_know_is_left() {
+    let unknown = |make: &dyn Fn(&mut Maker)| {
+        let mut maker = Maker::new(2, 64);
+        make(&mut maker);
+        Map::new(&maker.kernel).is_none()
+    };
+    assert!(unknown(&|m| {
+        let x = m.load(DType::F64, Walk::Dense, 0);
+        m.store(x);
+    }));
+    assert!(unknown(&|m| {
+        let x = m.load(DType::F32, Walk::Dense, 0);
+        let y = m.op(OpCode::Sin, &[x], DType::F32);
+        m.store(y);
+    }));
+    assert!(unknown(&|m| {
+        let x = m.load(DType::F32, Walk::Dense, 0);
+        m.kernel.accesses[0].strides = SmallVec::from_slice(&[1, 2]);
+        m.store(x);
+    }));
+}
+
+/// Programs of random ops on what is there.
+fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
+    let mut maker = Maker::new(rows, row);
+    let walks = [Walk::Dense, Walk::Row, Walk::Column, Walk::Point, Walk::Dense];
+    let dtypes = [DType::F32, DType::I32, DType::Bool, DType::F16, DType::BF16, DType::U32];
+    let known = known();
+    for (i, &(op, a, b, c)) in choices.iter().enumerate() {
+        let (code, operands, to) = &known[op as usize * 7 % known.len()];
+        let mut args = vec![];
+        for (&d, pick) in operands.iter().zip([a, b, c]) {
+            let found: Vec<u32> =
+                (0..maker.dtypes.len() as u32).filter(|&v| maker.dtypes[v as usize] == d).collect();
+            let value = match found.get(pick as usize % (found.len() + 1)) {
+                Some(&v) => Val(v),
+                None if maker.buffers.len() < 6 => {
+                    let walk = walks[(pick as usize + i) % 5];
+                    maker.load(d, walk, pick as usize % 3)
+                }
+                None => match found.first() {
+                    Some(&v) => Val(v),
+                    None => {
+                        let literal = Literal::from_i64(d, 1);
+                        maker.push(Inst::Literal(literal), d)
+                    }
+                },
+            };
+            args.push(value);
+        }
+        maker.op(*code, &args, *to);
+    }
+    for d in dtypes {
+        let last = (0..maker.dtypes.len()).rev().find(|&v| maker.dtypes[v] == d);
+        if let (Some(v), true) = (last, maker.kernel.stores.len() < 3) {
+            maker.store(Val(v as u32));
+        }
+    }
+    maker
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_kernels_give_the_portable_executors_bits(
+        choices in prop::collection::vec(any::<(u8, u8, u8, u8)>(), 1..40),
+        rows in 1usize..4,
+        row in prop::sample::select(vec![1usize, 16, 17, 31, 33, 48, 100]),
+        seed in any::<u64>(),
+    ) {
+        let maker = random(&choices, rows, row);
+        // Masks that live at once may be too many.
+        if available() && Map::new(&maker.kernel).is_some() {
+            check(&maker, seed);
+        }
+    }
+}
+
+#[test]
+fn most_random_kernels_are_generated() {
+    if !available() {
+        return;
+    }
+    let choices = |s: usize| -> Vec<(u8, u8, u8, u8)> {
+        (0..20)
+            .map(|i| (s * 31 + i * 17, s + i, i * 5, s ^ i))
+            .map(|(a, b, c, d)| (a as u8, b as u8, c as u8, d as u8))
+            .collect()
+    };
+    let generated = (0..100).filter(|&s| Map::new(&random(&choices(s), 2, 40).kernel).is_some());
+    assert!(generated.count() > 80);
+}
+
+/// The instructions up to the return, one a line.
+fn disassembly(code: &[u8]) -> String {
+    use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter, Mnemonic};
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let mut formatter = IntelFormatter::new();
+    let mut text = String::new();
+    for inst in &mut decoder {
+        assert!(!inst.is_invalid(), "at {:#x} after\n{text}", inst.ip());
+        let mut line = String::new();
+        formatter.format(&inst, &mut line);
+        text += &format!("{:>3x} {line}\n", inst.ip());
+        if inst.mnemonic() == Mnemonic::Ret {
+            return text;
+        }
+    }
+    panic!("no return in\n{text}");
+}
+
+#[test]
+fn the_loop_of_a_sum_with_a_constant_under_a_bound() {
+    if !available() {
+        return;
+    }
+    let mut maker = Maker::new(1, 64);
+    let x = maker.load(DType::F32, Walk::Dense, 0);
+    let y = maker.load(DType::F16, Walk::Dense, 0);
+    let y = maker.op(OpCode::Cast, &[y], DType::F32);
+    let half = maker.push(Inst::Literal(Literal::from_f64(DType::F32, 0.5)), DType::F32);
+    let sum = maker.op(OpCode::Add, &[x, y], DType::F32);
+    let scaled = maker.op(OpCode::Mul, &[sum, half], DType::F32);
+    let positive = maker.op(OpCode::Gt, &[scaled, half], DType::Bool);
+    let out = maker.op(OpCode::Where, &[positive, scaled, half], DType::F32);
+    maker.store(out);
+    let map = Map::new(&maker.kernel).unwrap();
+    insta::assert_snapshot!(disassembly(map.code()), @r"
+     0 mov rdx,[rdi]
+     7 mov rcx,[rdi+8]
+     e mov r8,[rdi+10h]
+    15 vbroadcastss zmm30,[0CCh]
+    1f xor rax,rax
+    22 sub rsi,10h
+    26 jb 000000000000007Bh
+    2c nop [rax+rax]
+    35 nop [rax+rax]
+    3e xchg ax,ax
+    40 vmovups zmm0,[rdx+rax*4]
+    47 vcvtph2ps zmm1,[rcx+rax*2]
+    4e vaddps zmm0,zmm0,zmm1
+    54 vmulps zmm0,zmm0,zmm30
+    5a vcmplt_oqps k2,zmm30,zmm0
+    61 vblendmps zmm0{k2},zmm30,zmm0
+    67 vmovups [r8+rax*4],zmm0
+    6e add rax,10h
+    72 cmp rax,rsi
+    75 jbe 0000000000000040h
+    7b add rsi,10h
+    7f sub rsi,rax
+    82 je 00000000000000C7h
+    88 mov rdi,0FFFFFFFFFFFFFFFFh
+    8f bzhi edi,edi,esi
+    94 kmovw k1,edi
+    99 vmovups zmm0{k1}{z},[rdx+rax*4]
+    a0 vcvtph2ps zmm1{k1}{z},[rcx+rax*2]
+    a7 vaddps zmm0,zmm0,zmm1
+    ad vmulps zmm0,zmm0,zmm30
+    b3 vcmplt_oqps k2,zmm30,zmm0
+    ba vblendmps zmm0{k2},zmm30,zmm0
+    c0 vmovups [r8+rax*4]{k1},zmm0
+    c7 vzeroupper
+    ca ret
+    ");
+}
+
+#[test]
+fn every_instruction_of_every_op_decodes() {
+    if !available() {
+        return;
+    }
+    for (code, operands, to) in known() {
+        let mut maker = Maker::new(2, 64);
+        let walks = [Walk::Dense, Walk::Column, Walk::Row];
+        let args = operands.iter().zip(walks).map(|(&d, walk)| maker.load(d, walk, 0));
+        let args: Vec<Val> = args.collect();
+        let y = maker.op(code, &args, to);
+        maker.store(y);
+        let text = disassembly(Map::new(&maker.kernel).unwrap().code());
+        // The caller's registers come back, and slow transitions to SSE code are avoided.
+        assert!(text.contains("vzeroupper"), "{text}");
+    }
+}
