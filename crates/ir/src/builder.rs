@@ -1,8 +1,10 @@
 //! Builds closed graphs op by op, with each op's checks. What rules, decompositions and passes
 //! write through.
 
-use crate::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use crate::{DType, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use crate::ops::{Attrs, AxisSet, OfSize, PadDim, SliceDim};
+use crate::{
+    DType, Dim, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec,
+};
 use std::sync::Arc;
 
 /// A graph under construction.
@@ -109,6 +111,17 @@ impl GraphBuilder {
     /// A scalar constant of `like`'s dtype.
     pub fn scalar_like(&mut self, like: NodeId, value: f64) -> NodeId {
         self.scalar(self.dtype(like), value)
+    }
+
+    /// A scalar constant that follows from a size.
+    pub fn scalar_of_size(&mut self, dtype: DType, of: OfSize) -> NodeId {
+        match of.size.known() {
+            Some(size) => self.scalar(dtype, of.value(size)),
+            None => {
+                let op = Op::new(OpCode::Constant, Attrs::OfSize(Arc::new(of)));
+                self.leaf(op, TensorSpec::scalar(dtype))
+            }
+        }
     }
 
     /// Zeros of `like`'s spec.
@@ -246,21 +259,29 @@ impl GraphBuilder {
         self.leaf(Op::new(OpCode::Iota, Attrs::Axis(axis)), TensorSpec::new(shape, dtype))
     }
 
+    /// A part of each axis, of the shape `result`: symbolic sizes are the shape's, and what the
+    /// bounds say of them counts for the sizes traced.
+    pub fn slice_of(&mut self, x: NodeId, dims: Vec<SliceDim>, result: &Shape) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::Slice, Attrs::slice(dims, result)), &[x])
+    }
+
     /// Part of one axis and all of the others; `x` itself if that is all of it.
     pub fn slice_axis(
         &mut self,
         x: NodeId,
         axis: usize,
-        start: usize,
-        size: usize,
+        start: impl Into<Dim>,
+        size: impl Into<Dim>,
     ) -> Result<NodeId> {
-        let whole = |&size: &usize| SliceDim { start: 0, size, step: 1 };
-        let mut dims: Vec<SliceDim> = self.shape(x).iter().map(whole).collect();
-        if dims[axis].size == size {
+        let (shape, size) = (self.shape(x), size.into());
+        if shape.dim(axis) == size {
             return Ok(x);
         }
-        dims[axis] = SliceDim { start, size, step: 1 };
-        self.slice(x, dims)
+        let whole = |&size: &usize| SliceDim { start: 0, size, step: 1 };
+        let mut dims: Vec<SliceDim> = shape.hints().iter().map(whole).collect();
+        dims[axis] = SliceDim { start: start.into().get(), size: size.hint(), step: 1 };
+        let result = shape.with_dim(axis, size);
+        self.slice_of(x, dims, &result)
     }
 
     /// A border around, and gaps between, the elements.
@@ -275,7 +296,8 @@ impl GraphBuilder {
             return Ok(x);
         }
         let lead = from.rank() - shape.rank();
-        let stretched = |&i: &usize| i < lead || (shape[i - lead] == 1 && from[i] != 1);
+        let one = Dim::from(1);
+        let stretched = |&i: &usize| i < lead || (shape.dim(i - lead) == one && from.dim(i) != one);
         let axes: AxisSet = (0..from.rank()).filter(stretched).collect();
         let summed = self.sum(x, axes, false)?;
         self.reshape(summed, shape.clone())

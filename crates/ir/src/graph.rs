@@ -1,10 +1,11 @@
 //! Closed graphs: compact, topologically ordered arenas cut out for one purpose, with their
 //! canonical encoding and verifier.
 
+use crate::dim::Sizes;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
-use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
+use crate::{DType, Dim, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,6 +46,13 @@ pub struct Node {
     pub inputs: Operands,
     /// What is known of the result.
     pub spec: TensorSpec,
+}
+
+impl Node {
+    /// True if a size of the node is symbolic.
+    pub fn is_symbolic(&self) -> bool {
+        self.spec.shape.is_symbolic() || matches!(self.op.attrs, Attrs::OfSize(_))
+    }
 }
 
 /// What people and tools note on a node, by key; the note called `name` is its name. Notes decide
@@ -211,6 +219,26 @@ impl Graph {
         }
     }
 
+    /// True if a size of the graph is symbolic.
+    pub fn is_symbolic(&self) -> bool {
+        self.nodes.iter().any(Node::is_symbolic)
+    }
+
+    /// The graph with symbols replaced by sizes. It must be that every guard under which the graph
+    /// was made holds at these.
+    ///
+    /// Errors: [`Error::SizeOverflow`] of a tensor too large; [`Error::InvalidShape`] if a symbol has
+    /// no size.
+    pub fn bind(&self, sizes: &Sizes) -> Result<Graph> {
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            let name = node.op.name();
+            node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, sizes)?;
+            node.op.attrs = node.op.attrs.bind(name, &node.spec, sizes)?;
+        }
+        Ok(graph)
+    }
+
     /// How many operands and outputs refer to each node.
     pub fn use_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.nodes.len()];
@@ -265,7 +293,7 @@ impl Graph {
             let specs: SmallVec<[&TensorSpec; 3]> =
                 node.inputs.iter().map(|&i| self.spec(i)).collect();
             let spec = node.op.infer(&specs).map_err(|e| invalid(e.to_string()))?;
-            if spec != node.spec {
+            if !spec.equals(&node.spec) {
                 return Err(invalid(format!("its spec is {}, inferred {spec}", node.spec)));
             }
         }
@@ -281,7 +309,7 @@ impl Graph {
 
 pub(crate) fn verify_leaf(node: &Node) -> Result<(), String> {
     let ok = match (node.op.code, &node.op.attrs) {
-        (OpCode::Constant, Attrs::Value(_) | Attrs::None) => true,
+        (OpCode::Constant, Attrs::Value(_) | Attrs::None | Attrs::OfSize(_)) => true,
         (OpCode::Iota, Attrs::Axis(axis)) => (*axis as usize) < node.spec.shape.rank(),
         (OpCode::RandomUniform | OpCode::RandomNormal, Attrs::None) => node.spec.dtype.is_float(),
         (OpCode::RandomBits, Attrs::None) => node.spec.dtype == DType::I64,
@@ -305,9 +333,19 @@ fn encode_node(node: &Node, out: &mut Vec<u8>) {
     if node.inputs.len() >= 255 {
         out.extend_from_slice(&(node.inputs.len() as u32).to_le_bytes());
     }
-    node.spec.shape.iter().for_each(|d| out.extend_from_slice(&(*d as u64).to_le_bytes()));
+    node.spec.shape.dims().for_each(|d| encode_dim(d, out));
     node.inputs.iter().for_each(|i| out.extend_from_slice(&i.0.to_le_bytes()));
     encode_attrs(&node.op.attrs, out);
+}
+
+/// Numbers in eight bytes; no size has the highest bit, which tells expressions.
+fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
+    let Some(expr) = dim.expr() else {
+        return out.extend_from_slice(&(dim.hint() as u64).to_le_bytes());
+    };
+    let text = format!("{expr:?}");
+    out.extend_from_slice(&(text.len() as u64 | 1 << 63).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
 }
 
 fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
@@ -325,8 +363,19 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(5);
             word(*bits);
         }
-        // The target shape is the node's own, encoded already.
+        // The target shape is the node's own, encoded already; so are a slice's symbolic sizes.
         Attrs::Shape(_) => word(6),
+        Attrs::SliceOf(of) => {
+            word(18);
+            of.0.iter()
+                .for_each(|d| [d.start, d.size, d.step].iter().for_each(|v| word(*v as u64)));
+        }
+        Attrs::OfSize(of) => {
+            word(19 | (of.numerator.is_some() as u64) << 8);
+            word(of.correction.get().to_bits());
+            word(of.numerator.map_or(0, |n| n.get().to_bits()));
+            encode_dim(of.size, out);
+        }
         Attrs::Perm(perm) => {
             word(7);
             perm.iter().for_each(|p| word(*p as u64));

@@ -11,6 +11,7 @@ pub mod agreement;
 pub mod builder;
 pub mod canonical;
 pub mod complex;
+pub mod dim;
 pub mod dot;
 pub mod dtype;
 pub mod error;
@@ -29,6 +30,7 @@ pub mod text;
 
 pub use builder::GraphBuilder;
 pub use canonical::Canonical;
+pub use dim::Dim;
 pub use dtype::{DType, Literal};
 pub use error::{Error, Result};
 pub use graph::{Graph, Node, NodeId};

@@ -1,22 +1,41 @@
 //! Shapes and tensor specs: sizes, strides, broadcasting, and overflow-checked counts.
 
-use crate::{DType, Error, Result};
+use crate::dim::Sizes;
+use crate::{DType, Dim, Error, Result};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Deref;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, Index};
+use std::slice::SliceIndex;
+use std::sync::Arc;
 
 /// Most dimensions a tensor may have: axis sets are 32-bit masks.
 pub const MAX_RANK: usize = 32;
 
 /// Sizes of a tensor's dimensions, outermost first. Up to rank 4 it is stored inline.
-#[derive(PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Shape(SmallVec<[usize; 4]>);
+///
+/// While a function is traced for many sizes, some may be symbolic ([`Dim`]). Reading them as numbers,
+/// by dereferencing or indexing, fixes them to the sizes traced, with a guard; [`Shape::dim`] and
+/// what is made of it does not. `==` says whether two shapes are the same whatever the sizes,
+/// [`Shape::equals`] whether they are at the sizes traced.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Shape {
+    sizes: SmallVec<[usize; 4]>,
+    /// All dimensions, if any is symbolic. Graphs that are kept have none.
+    #[serde(skip)]
+    dims: Option<Arc<Vec<Dim>>>,
+}
 
 impl Shape {
     /// The shape of a scalar, `[]`.
     pub fn scalar() -> Self {
         Shape::default()
+    }
+
+    const fn of(sizes: SmallVec<[usize; 4]>) -> Self {
+        Shape { sizes, dims: None }
     }
 
     /// From signed sizes, as front ends give them.
@@ -28,7 +47,7 @@ impl Shape {
         for (index, &size) in sizes.iter().enumerate() {
             let size =
                 usize::try_from(size).map_err(|_| Error::NegativeSize { op, size, index })?;
-            shape.0.push(size);
+            shape.sizes.push(size);
         }
         shape.check(op, DType::F64)?;
         Ok(shape)
@@ -37,26 +56,135 @@ impl Shape {
     /// The first `rank` (at most 4) of four sizes: the cheapest way to make a small shape.
     #[inline]
     pub fn inline(sizes: [usize; 4], rank: usize) -> Self {
-        Shape(SmallVec::from_buf_and_len(sizes, rank))
+        Shape::of(SmallVec::from_buf_and_len(sizes, rank))
+    }
+
+    /// From sizes that may be symbolic.
+    pub fn of_dims(dims: impl IntoIterator<Item = Dim>) -> Self {
+        dims.into_iter().collect()
     }
 
     /// Number of dimensions.
+    #[inline]
     pub fn rank(&self) -> usize {
-        self.0.len()
+        self.sizes.len()
+    }
+
+    /// Number of dimensions.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.rank()
+    }
+
+    /// True of a scalar's.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// True if a size is symbolic.
+    #[inline]
+    pub fn is_symbolic(&self) -> bool {
+        self.dims.is_some()
+    }
+
+    /// The size of an axis, symbolic or not.
+    ///
+    /// Panics if there is no such axis.
+    #[inline]
+    pub fn dim(&self, axis: usize) -> Dim {
+        match &self.dims {
+            None => self.sizes[axis].into(),
+            Some(dims) => dims[axis],
+        }
+    }
+
+    /// All sizes, symbolic or not.
+    pub fn dims(&self) -> impl DoubleEndedIterator<Item = Dim> + ExactSizeIterator + Clone + '_ {
+        (0..self.rank()).map(|axis| self.dim(axis))
+    }
+
+    /// The sizes traced, without a guard: for messages and estimates. Nothing that depends on them
+    /// may become part of a program.
+    #[inline]
+    pub fn hints(&self) -> &[usize] {
+        &self.sizes
     }
 
     /// Number of elements; 1 for a scalar. Cannot overflow for a checked shape.
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        match self.dims {
+            None => self.sizes.iter().product(),
+            Some(_) => self.count().get(),
+        }
+    }
+
+    /// Number of elements, symbolic or not.
+    pub fn count(&self) -> Dim {
+        self.dims().product()
+    }
+
+    /// Some axes' sizes.
+    ///
+    /// Panics if there are no such axes.
+    pub fn part(
+        &self,
+        axes: impl SliceIndex<[usize], Output = [usize]> + SliceIndex<[Dim], Output = [Dim]>,
+    ) -> Shape {
+        match &self.dims {
+            None => self.sizes[axes].into(),
+            Some(dims) => dims[axes].iter().copied().collect(),
+        }
+    }
+
+    /// True if there are no elements; guarded.
+    pub fn has_no_elements(&self) -> bool {
+        self.dims().any(|dim| dim.equals(0))
+    }
+
+    /// Whether the shapes are equal at the sizes traced; a guard unless that is so, or not so, for
+    /// all sizes.
+    pub fn equals(&self, other: &Shape) -> bool {
+        if self == other {
+            return true;
+        }
+        if self.rank() != other.rank() {
+            return false;
+        }
+        if !self.is_symbolic() && !other.is_symbolic() {
+            return false;
+        }
+        // What differs whatever the sizes needs no guard.
+        let pairs = || self.dims().zip(other.dims());
+        let static_pair =
+            |(a, b): (Dim, Dim)| a.known().zip(b.known()).is_some_and(|(a, b)| a != b);
+        !pairs().any(static_pair) && pairs().all(|(a, b)| a.equals(b))
+    }
+
+    /// The shape at those sizes.
+    ///
+    /// Errors: [`Error::SizeOverflow`] of what is too large; [`Error::InvalidShape`] where a size
+    /// would be negative or a symbol has none.
+    pub fn bind(&self, op: &'static str, dtype: DType, sizes: &Sizes) -> Result<Shape> {
+        let Some(dims) = &self.dims else { return Ok(self.clone()) };
+        let bound: Option<SmallVec<[usize; 4]>> =
+            dims.iter().map(|dim| dim.evaluate(sizes)).collect();
+        let bound = bound.map(Shape::of).ok_or_else(|| Error::InvalidShape {
+            op,
+            shape: self.clone(),
+            reason: "it has no value at the sizes given".into(),
+        })?;
+        bound.check(op, dtype)?;
+        Ok(bound)
     }
 
     /// Fails when the rank or the bytes of a tensor of this shape are out of range. A zero
-    /// dimension does not excuse the others: strides are computed from their product too.
+    /// dimension does not excuse the others: strides are computed from their product too. Of symbolic
+    /// shapes it checks the sizes traced; [`Shape::bind`] those it is bound to.
     pub fn check(&self, op: &'static str, dtype: DType) -> Result<()> {
         if self.rank() > MAX_RANK {
             return Err(Error::RankTooLarge { op, rank: self.rank() });
         }
-        self.0
+        self.sizes
             .iter()
             .try_fold(dtype.size(), |bytes, &d| bytes.checked_mul(d.max(1)))
             .filter(|&bytes| bytes <= isize::MAX as usize)
@@ -68,7 +196,7 @@ impl Shape {
     pub fn strides(&self) -> SmallVec<[isize; 4]> {
         let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, self.rank());
         let mut step = 1isize;
-        for (stride, &size) in strides.iter_mut().zip(&self.0).rev() {
+        for (stride, &size) in strides.iter_mut().zip(self.iter()).rev() {
             *stride = step;
             step *= size.max(1) as isize;
         }
@@ -82,8 +210,11 @@ impl Shape {
         if self == other {
             return Ok(self.clone());
         }
+        if self.is_symbolic() || other.is_symbolic() {
+            return self.broadcast_symbolic(other, op);
+        }
         let rank = self.rank().max(other.rank());
-        let at = |s: &Shape, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |i| s[i]);
+        let at = |s: &Shape, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |i| s.sizes[i]);
         let mut out = SmallVec::with_capacity(rank);
         for i in 0..rank {
             match (at(self, i), at(other, i)) {
@@ -91,46 +222,99 @@ impl Shape {
                 (1, b) => out.push(b),
                 (a, 1) => out.push(a),
                 (a, b) => {
-                    return Err(Error::ShapeMismatch {
-                        op,
-                        lhs: self.clone(),
-                        rhs: other.clone(),
-                        reason: format!(
-                            "axis {} has sizes {a} and {b}; they must be equal, or one of them 1",
-                            i as isize - rank as isize
-                        ),
-                    });
+                    return Err(self.no_broadcast(other, op, i as isize - rank as isize, a, b));
                 }
             }
         }
-        Ok(Shape(out))
+        Ok(Shape::of(out))
     }
 
-    /// True if a tensor of this shape broadcasts to `to` without changing it.
+    fn broadcast_symbolic(&self, other: &Shape, op: &'static str) -> Result<Shape> {
+        let rank = self.rank().max(other.rank());
+        let one = Dim::from(1);
+        let at = |s: &Shape, i: usize| (i + s.rank()).checked_sub(rank).map_or(one, |i| s.dim(i));
+        let stretches = |a: Dim, b: Dim| a.hint() == 1 && b.hint() != 1 && a.equals(1);
+        let joined = |i: usize| {
+            let (a, b) = (at(self, i), at(other, i));
+            // What needs no guard first: a size is as good as one if the other is 1 anyway.
+            if a == b || b == one {
+                Ok(a)
+            } else if a == one || stretches(a, b) {
+                Ok(b)
+            } else if stretches(b, a) {
+                Ok(a)
+            } else if a.equals(b) {
+                Ok(if a.known().is_some() { a } else { b })
+            } else {
+                Err(self.no_broadcast(other, op, i as isize - rank as isize, a, b))
+            }
+        };
+        (0..rank).map(joined).collect()
+    }
+
+    fn no_broadcast(
+        &self,
+        other: &Shape,
+        op: &'static str,
+        axis: isize,
+        a: impl fmt::Display,
+        b: impl fmt::Display,
+    ) -> Error {
+        Error::ShapeMismatch {
+            op,
+            lhs: self.clone(),
+            rhs: other.clone(),
+            reason: format!(
+                "axis {axis} has sizes {a} and {b}; they must be equal, or one of them 1"
+            ),
+        }
+    }
+
+    /// True if a tensor of this shape broadcasts to `to` without changing it; guarded.
     pub fn broadcasts_to(&self, to: &Shape) -> bool {
-        self.rank() <= to.rank()
-            && self.iter().rev().zip(to.iter().rev()).all(|(&a, &b)| a == b || a == 1)
+        let fits = |(a, b): (Dim, Dim)| a == b || a == Dim::from(1) || a.equals(b) || a.equals(1);
+        self.rank() <= to.rank() && self.dims().rev().zip(to.dims().rev()).all(fits)
     }
 
     /// The shape without the given axes, or with size 1 there when `keepdims`.
     pub fn reduced(&self, axes: crate::AxisSet, keepdims: bool) -> Shape {
-        let kept = self.0.iter().enumerate().filter_map(|(i, &d)| match axes.contains(i) {
+        if self.is_symbolic() {
+            let kept = self.dims().enumerate().filter_map(|(i, d)| match axes.contains(i) {
+                false => Some(d),
+                true => keepdims.then_some(1.into()),
+            });
+            return kept.collect();
+        }
+        let kept = self.sizes.iter().enumerate().filter_map(|(i, &d)| match axes.contains(i) {
             false => Some(d),
             true => keepdims.then_some(1),
         });
-        Shape(kept.collect())
+        Shape::of(kept.collect())
     }
 
     /// A copy with `size` at `axis`.
-    pub fn with_dim(&self, axis: usize, size: usize) -> Shape {
+    pub fn with_dim(&self, axis: usize, size: impl Into<Dim>) -> Shape {
+        let size = size.into();
+        if self.is_symbolic() || size.known().is_none() {
+            return self
+                .dims()
+                .enumerate()
+                .map(|(i, d)| if i == axis { size } else { d })
+                .collect();
+        }
         let mut shape = self.clone();
-        shape.0[axis] = size;
+        shape.sizes[axis] = size.hint();
         shape
     }
 
     /// Appends a dimension.
-    pub fn push(&mut self, size: usize) {
-        self.0.push(size);
+    pub fn push(&mut self, size: impl Into<Dim>) {
+        let size = size.into();
+        if self.is_symbolic() || size.known().is_none() {
+            *self = self.dims().chain([size]).collect();
+        } else {
+            self.sizes.push(size.hint());
+        }
     }
 }
 
@@ -138,45 +322,135 @@ impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
         // A copy of the memory, where the derived clone goes element by element.
-        Shape(SmallVec::from_slice(&self.0))
+        Shape { sizes: SmallVec::from_slice(&self.sizes), dims: self.dims.clone() }
     }
 }
 
+impl PartialEq for Shape {
+    #[inline]
+    fn eq(&self, other: &Shape) -> bool {
+        self.sizes == other.sizes
+            && match (&self.dims, &other.dims) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a == b,
+                _ => false,
+            }
+    }
+}
+
+impl Eq for Shape {}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sizes.hash(state);
+    }
+}
+
+impl PartialOrd for Shape {
+    fn partial_cmp(&self, other: &Shape) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Shape {
+    fn cmp(&self, other: &Shape) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// The sizes as numbers; fixes symbolic ones to those traced.
 impl Deref for Shape {
     type Target = [usize];
+
+    #[inline]
     fn deref(&self) -> &[usize] {
-        &self.0
+        if let Some(dims) = &self.dims {
+            fix(dims);
+        }
+        &self.sizes
+    }
+}
+
+#[cold]
+fn fix(dims: &[Dim]) {
+    dims.iter().for_each(|dim| {
+        dim.get();
+    });
+}
+
+/// Sizes as numbers; fixes symbolic ones among them to those traced.
+impl<I: SliceIndex<[usize]> + SliceIndex<[Dim]> + Clone> Index<I> for Shape
+where
+    <I as SliceIndex<[Dim]>>::Output: Fixed,
+{
+    type Output = <I as SliceIndex<[usize]>>::Output;
+
+    #[inline]
+    fn index(&self, index: I) -> &Self::Output {
+        if let Some(dims) = &self.dims {
+            dims[index.clone()].fix();
+        }
+        &self.sizes[index]
+    }
+}
+
+/// What indexing gives of dimensions.
+pub trait Fixed {
+    /// Fixes them to the sizes traced.
+    fn fix(&self);
+}
+
+impl Fixed for Dim {
+    fn fix(&self) {
+        self.get();
+    }
+}
+
+impl Fixed for [Dim] {
+    fn fix(&self) {
+        fix(self);
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(sizes: &[usize]) -> Self {
-        Shape(SmallVec::from_slice(sizes))
+        Shape::of(SmallVec::from_slice(sizes))
     }
 }
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(sizes: [usize; N]) -> Self {
-        Shape(SmallVec::from_slice(&sizes))
+        Shape::of(SmallVec::from_slice(&sizes))
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(sizes: Vec<usize>) -> Self {
-        Shape(SmallVec::from_vec(sizes))
+        Shape::of(SmallVec::from_vec(sizes))
     }
 }
 
 impl FromIterator<usize> for Shape {
     fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
-        Shape(iter.into_iter().collect())
+        Shape::of(iter.into_iter().collect())
+    }
+}
+
+impl FromIterator<Dim> for Shape {
+    fn from_iter<I: IntoIterator<Item = Dim>>(iter: I) -> Self {
+        let dims: SmallVec<[Dim; 4]> = iter.into_iter().collect();
+        let symbolic = dims.iter().any(|dim| dim.known().is_none());
+        Shape {
+            sizes: dims.iter().map(|dim| dim.hint()).collect(),
+            dims: symbolic.then(|| Arc::new(dims.to_vec())),
+        }
     }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
-        for (i, d) in self.0.iter().enumerate() {
+        for (i, d) in self.dims().enumerate() {
             write!(f, "{}{d}", if i == 0 { "" } else { ", " })?;
         }
         f.write_str("]")
@@ -214,9 +488,14 @@ impl TensorSpec {
         self.shape.numel()
     }
 
-    /// Bytes of a dense tensor of this spec.
+    /// Whether the specs are equal at the sizes traced: see [`Shape::equals`].
+    pub fn equals(&self, other: &TensorSpec) -> bool {
+        self.dtype == other.dtype && self.shape.equals(&other.shape)
+    }
+
+    /// Bytes of a dense tensor of this spec; of a symbolic one, at the sizes traced.
     pub fn size_bytes(&self) -> usize {
-        self.numel() * self.dtype.size()
+        self.shape.hints().iter().product::<usize>() * self.dtype.size()
     }
 }
 

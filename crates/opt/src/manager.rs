@@ -128,7 +128,6 @@ fn failed(pass: &'static str, source: girih_ir::Error) -> Error {
 }
 
 /// What a program is seen from outside.
-#[derive(PartialEq)]
 struct Interface {
     arguments: Vec<(Op, TensorSpec)>,
     outputs: Vec<TensorSpec>,
@@ -151,7 +150,10 @@ impl Interface {
             graph.verify().map_err(|e| failed(pass, e))?;
         }
         let found = Interface::of(graph);
-        if found == *self {
+        // Symbolic sizes that a guard makes equal may come to be written in another way.
+        let outputs = || self.outputs.iter().zip(&found.outputs).all(|(a, b)| a.equals(b));
+        let count = self.outputs.len() == found.outputs.len();
+        if found.arguments == self.arguments && count && outputs() {
             return Ok(());
         }
         let specs = |i: &Interface| {

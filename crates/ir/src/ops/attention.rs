@@ -2,7 +2,7 @@
 //! backend can compute it without the matrix of scores.
 
 use super::*;
-use crate::{GraphBuilder, NodeId, Shape};
+use crate::{Dim, GraphBuilder, NodeId, Shape};
 
 /// How the heads of queries and of keys meet.
 struct Heads {
@@ -24,17 +24,22 @@ fn mismatch(call: OpCall<'_>, i: usize, j: usize, reason: &str) -> Error {
 /// Heads are the third axis from the end. Fewer heads of keys than of queries are each shared by a
 /// run of queries' heads.
 fn heads(q: &Shape, k: &Shape, v: &Shape, op: &'static str) -> Result<Heads> {
-    let split = |s: &Shape| Shape::from(&s[..s.rank() - 2]);
+    let split = |s: &Shape| s.part(..s.rank() - 2);
     let (q, k, v) = (split(q), split(k), split(v));
     let keys = k.broadcast(&v, op)?;
-    let (Some(&of_q), Some(&of_k)) = (q.last(), keys.last()) else {
+    let last = |s: &Shape| s.rank().checked_sub(1).map(|axis| s.dim(axis));
+    let (Some(of_q), Some(of_k)) = (last(&q), last(&keys)) else {
         return Ok(Heads { group: None, batch: q.broadcast(&keys, op)? });
     };
-    if of_q == of_k || of_q <= 1 || of_k <= 1 || !of_q.is_multiple_of(of_k) {
+    if of_q == of_k {
         return Ok(Heads { group: None, batch: q.broadcast(&keys, op)? });
     }
-    let (outer_q, outer_k) = (&q[..q.rank() - 1], &keys[..keys.rank() - 1]);
-    let mut batch = Shape::from(outer_q).broadcast(&Shape::from(outer_k), op)?;
+    let (of_q, of_k) = (of_q.get(), of_k.get());
+    if of_q <= 1 || of_k <= 1 || !of_q.is_multiple_of(of_k) {
+        return Ok(Heads { group: None, batch: q.broadcast(&keys, op)? });
+    }
+    let (outer_q, outer_k) = (q.part(..q.rank() - 1), keys.part(..keys.rank() - 1));
+    let mut batch = outer_q.broadcast(&outer_k, op)?;
     batch.push(of_q);
     Ok(Heads { group: Some(of_q / of_k), batch })
 }
@@ -53,13 +58,13 @@ fn attention(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: "queries, keys and values need at least two axes, [length, features]".into(),
         });
     }
-    let last = |s: &Shape| (s[s.rank() - 2], s[s.rank() - 1]);
+    let last = |s: &Shape| (s.dim(s.rank() - 2), s.dim(s.rank() - 1));
     let ((rows, of_q), (columns, of_k), (of_v, features)) =
         (last(&q.shape), last(&k.shape), last(&v.shape));
-    if of_q != of_k {
+    if !of_q.equals(of_k) {
         return Err(mismatch(call, 0, 1, "queries and keys must have equally many features"));
     }
-    if columns != of_v {
+    if !columns.equals(of_v) {
         return Err(mismatch(call, 1, 2, "there must be as many keys as values"));
     }
     let heads = heads(&q.shape, &k.shape, &v.shape, call.name()).map_err(|_| {
@@ -75,7 +80,7 @@ fn attention(call: OpCall<'_>) -> Result<TensorSpec> {
         if mask.dtype != DType::Bool && mask.dtype != dtype {
             return Err(Error::DTypeMismatch { op: call.name(), lhs: dtype, rhs: mask.dtype });
         }
-        let scores: Shape = heads.batch.iter().copied().chain([rows, columns]).collect();
+        let scores: Shape = heads.batch.dims().chain([rows, columns]).collect();
         if !mask.shape.broadcasts_to(&scores) {
             return Err(Error::ShapeMismatch {
                 op: call.name(),
@@ -85,7 +90,7 @@ fn attention(call: OpCall<'_>) -> Result<TensorSpec> {
             });
         }
     }
-    let shape = heads.batch.iter().copied().chain([rows, features]).collect();
+    let shape = heads.batch.dims().chain([rows, features]).collect();
     Ok(TensorSpec { shape, dtype })
 }
 
@@ -99,7 +104,8 @@ fn split_heads(b: &mut GraphBuilder, x: NodeId, group: usize, shared: bool) -> R
         (false, 1) => [1, 1],
         (false, n) => [n / group, group],
     };
-    let split = shape[..at].iter().chain(&parts).chain(&shape[at + 1..]).copied();
+    let parts = parts.map(Dim::from);
+    let split = shape.dims().take(at).chain(parts).chain(shape.dims().skip(at + 1));
     b.reshape(x, split.collect::<Shape>())
 }
 
@@ -125,8 +131,8 @@ fn masked(
         return Ok(scores);
     }
     let shape = d.b.shape(scores);
-    let square = [shape[shape.rank() - 2], shape[shape.rank() - 1]];
-    let (row, column) = (d.b.iota(square, DType::I64, 0), d.b.iota(square, DType::I64, 1));
+    let square = shape.part(shape.rank() - 2..);
+    let (row, column) = (d.b.iota(square.clone(), DType::I64, 0), d.b.iota(square, DType::I64, 1));
     let seen = d.b.ge(row, column)?;
     d.b.select(seen, scores, minus_infinity)
 }
@@ -134,7 +140,7 @@ fn masked(
 /// Softmax over the keys; a query that may see none gets zeros, not NaN.
 fn weights(b: &mut GraphBuilder, scores: NodeId, may_be_blind: bool) -> Result<NodeId> {
     let keys = b.shape(scores).rank() - 1;
-    if !may_be_blind || b.shape(scores)[keys] == 0 {
+    if !may_be_blind || b.shape(scores).dim(keys).equals(0) {
         return b.softmax(scores, keys as u8);
     }
     let best = b.max(scores, AxisSet::one(keys), true)?;
@@ -168,8 +174,8 @@ fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let scores = masked(d, scores, mask, causal)?;
     let p = weights(d.b, scores, mask.is_some())?;
     let y = d.b.matmul(p, v)?;
-    let tail = [shapes[0][shapes[0].rank() - 2], shapes[2][shapes[2].rank() - 1]];
-    let y = d.b.reshape(y, heads.batch.iter().copied().chain(tail).collect::<Shape>())?;
+    let tail = [shapes[0].dim(shapes[0].rank() - 2), shapes[2].dim(shapes[2].rank() - 1)];
+    let y = d.b.reshape(y, heads.batch.dims().chain(tail).collect::<Shape>())?;
     d.narrow(y)
 }
 

@@ -3,7 +3,8 @@
 use super::conv::Conv;
 use super::pool::Pool;
 use super::window::WindowDim;
-use crate::{DType, Shape};
+use crate::dim::Sizes;
+use crate::{DType, Dim, Literal, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl fmt::Debug for AxisSet {
 }
 
 /// A float attribute, compared by bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Real(u64);
 
 impl From<f64> for Real {
@@ -116,6 +117,26 @@ pub struct PadDim {
     pub high: usize,
     /// Elements between two neighbours.
     pub interior: usize,
+}
+
+/// A number that follows from a size: the size less a correction, but not below 0; or a number
+/// over that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OfSize {
+    /// The size.
+    pub size: Dim,
+    /// What is subtracted from it.
+    pub correction: Real,
+    /// What is divided by the difference; the difference itself for none.
+    pub numerator: Option<Real>,
+}
+
+impl OfSize {
+    /// The number at a size.
+    pub fn value(&self, size: usize) -> f64 {
+        let difference = (size as f64 - self.correction.get()).max(0.0);
+        self.numerator.map_or(difference, |numerator| numerator.get() / difference)
+    }
 }
 
 /// How an update meets the element it falls on.
@@ -196,6 +217,13 @@ pub enum Attrs {
     Perm(Arc<SmallVec<[u8; 8]>>),
     /// Per-axis slices.
     Slice(Arc<Vec<SliceDim>>),
+    /// Per-axis slices whose result has symbolic sizes: the bounds at the sizes traced, and the
+    /// result's shape. Bound to sizes it is a `Slice`.
+    #[serde(skip)]
+    SliceOf(Arc<(Vec<SliceDim>, Shape)>),
+    /// The value of a constant that follows from a symbolic size. Bound to sizes it is a `Value`.
+    #[serde(skip)]
+    OfSize(Arc<OfSize>),
     /// Per-axis padding and the bits of the padding value.
     Pad(Arc<(Vec<PadDim>, u64)>),
     /// A scatter's axis and that axis' size in the result.
@@ -276,6 +304,34 @@ impl Attrs {
     /// A permutation.
     pub fn perm(perm: impl IntoIterator<Item = usize>) -> Attrs {
         Attrs::Perm(Arc::new(perm.into_iter().map(|a| a as u8).collect()))
+    }
+
+    /// Slices, of which symbolic sizes are the result's.
+    pub fn slice(dims: Vec<SliceDim>, result: &Shape) -> Attrs {
+        match result.is_symbolic() {
+            false => Attrs::Slice(Arc::new(dims)),
+            true => Attrs::SliceOf(Arc::new((dims, result.clone()))),
+        }
+    }
+
+    /// The attributes with symbols replaced by sizes; `spec` is the node's, so bound.
+    ///
+    /// Errors: as [`Shape::bind`].
+    pub fn bind(&self, op: &'static str, spec: &TensorSpec, sizes: &Sizes) -> Result<Attrs> {
+        Ok(match self {
+            Attrs::Shape(_) => Attrs::shape(spec.shape.clone()),
+            Attrs::SliceOf(of) => {
+                let result = of.1.bind(op, spec.dtype, sizes)?;
+                let bound = of.0.iter().zip(result.iter());
+                let dims = bound.map(|(d, &size)| SliceDim { size, ..*d }).collect();
+                Attrs::Slice(Arc::new(dims))
+            }
+            Attrs::OfSize(of) => {
+                let size = Shape::of_dims([of.size]).bind(op, spec.dtype, sizes)?[0];
+                Attrs::Value(Literal::from_f64(spec.dtype, of.value(size)).bits)
+            }
+            other => other.clone(),
+        })
     }
 
     /// A target shape.

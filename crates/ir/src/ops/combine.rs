@@ -2,6 +2,7 @@
 
 use super::rules::only;
 use super::*;
+use crate::Dim;
 
 fn concat(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = same_dtype(call)?;
@@ -13,9 +14,10 @@ fn concat(call: OpCall<'_>) -> Result<TensorSpec> {
         let (axis, rank) = (axis as i64, first.rank());
         return Err(Error::AxisOutOfRange { op: call.name(), axis, rank });
     }
-    let mut size = 0usize;
+    let mut size = Dim::from(0);
     for s in call.inputs {
-        if s.shape.rank() != first.rank() || s.shape.with_dim(axis, first[axis]) != *first {
+        if s.shape.rank() != first.rank() || !s.shape.with_dim(axis, first.dim(axis)).equals(first)
+        {
             return Err(Error::ShapeMismatch {
                 op: call.name(),
                 lhs: first.clone(),
@@ -23,7 +25,7 @@ fn concat(call: OpCall<'_>) -> Result<TensorSpec> {
                 reason: format!("all axes but axis {axis} must be equal"),
             });
         }
-        size = size.saturating_add(s.shape[axis]);
+        size = size + s.shape.dim(axis);
     }
     let shape = first.with_dim(axis, size);
     shape.check(call.name(), dtype)?;
@@ -42,12 +44,11 @@ fn pad(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("{} axes are padded", pad.0.len()),
         });
     }
-    let padded = |(d, &n): (&PadDim, &usize)| {
-        n.saturating_add(n.saturating_sub(1).saturating_mul(d.interior))
-            .saturating_add(d.low)
-            .saturating_add(d.high)
+    let padded = |(d, n): (&PadDim, Dim)| {
+        let gaps = if d.interior == 0 { Dim::from(0) } else { (n - 1usize) * d.interior };
+        n + gaps + d.low + d.high
     };
-    let shape: crate::Shape = pad.0.iter().zip(spec.shape.iter()).map(padded).collect();
+    let shape: crate::Shape = pad.0.iter().zip(spec.shape.dims()).map(padded).collect();
     shape.check(call.name(), spec.dtype)?;
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
@@ -56,13 +57,13 @@ fn pad(call: OpCall<'_>) -> Result<TensorSpec> {
 fn concat_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let Attrs::Axis(axis) = v.op.attrs else { unreachable!("concat carries an axis") };
     let axis = axis as usize;
-    let mut start = 0;
+    let mut start = Dim::from(0);
     let mut cotangents = Cotangents::with_capacity(v.inputs.len());
     for (&input, &wanted) in v.inputs.iter().zip(v.wanted) {
-        let size = v.b.shape(input)[axis];
+        let size = v.b.shape(input).dim(axis);
         let part = if wanted { Some(v.b.slice_axis(v.ct, axis, start, size)?) } else { None };
         cotangents.push(part);
-        start += size;
+        start = start + size;
     }
     Ok(cotangents)
 }
@@ -70,19 +71,20 @@ fn concat_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// The part of the cotangent at the places of the operand's elements.
 fn pad_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let Attrs::Pad(pad) = &v.op.attrs else { unreachable!("pad carries widths") };
-    let taken = |(d, &size): (&PadDim, &usize)| SliceDim {
-        start: if size == 0 { 0 } else { d.low },
-        size,
+    let shape = v.b.shape(v.inputs[0]).clone();
+    let taken = |(d, size): (&PadDim, Dim)| SliceDim {
+        start: if d.low == 0 || size.equals(0) { 0 } else { d.low },
+        size: size.hint(),
         step: d.interior + 1,
     };
-    let dims = pad.0.iter().zip(v.b.shape(v.inputs[0]).iter()).map(taken).collect();
-    only(v.b.slice(v.ct, dims)?)
+    let dims = pad.0.iter().zip(shape.dims()).map(taken).collect();
+    only(v.b.slice_of(v.ct, dims, &shape)?)
 }
 
 fn update_slice(call: OpCall<'_>) -> Result<TensorSpec> {
     same_dtype(call)?;
     let (part, updates) = (super::view::slice(call)?, call.inputs[1]);
-    if part.shape != updates.shape {
+    if !part.shape.equals(&updates.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: part.shape,
@@ -95,14 +97,14 @@ fn update_slice(call: OpCall<'_>) -> Result<TensorSpec> {
 
 /// The tensor gets the cotangent but for the part that was replaced, which the update gets.
 fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    let Attrs::Slice(dims) = &v.op.attrs else { unreachable!("update_slice carries bounds") };
     let mut cotangents = Cotangents::from_slice(&[None, None]);
     if v.wanted[0] {
         let zeros = v.b.zeros_like(v.inputs[1]);
         cotangents[0] = Some(v.b.emit(v.op.clone(), &[v.ct, zeros])?);
     }
     if v.wanted[1] {
-        cotangents[1] = Some(v.b.slice(v.ct, dims.to_vec())?);
+        let slice = Op::new(OpCode::Slice, v.op.attrs.clone());
+        cotangents[1] = Some(v.b.emit(slice, &[v.ct])?);
     }
     Ok(cotangents)
 }

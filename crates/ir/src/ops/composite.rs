@@ -93,7 +93,7 @@ pub(super) fn layer_norm(call: OpCall<'_>) -> Result<TensorSpec> {
         });
     }
     for affine in &call.inputs[1..] {
-        if *affine.shape != shape[shape.rank() - ndims..] {
+        if !affine.shape.equals(&shape.part(shape.rank() - ndims..)) {
             return Err(Error::ShapeMismatch {
                 op: call.name(),
                 lhs: shape.clone(),
@@ -110,7 +110,7 @@ fn cross_entropy(call: OpCall<'_>) -> Result<TensorSpec> {
     require_dtype(call, logits.dtype, logits.dtype.is_float(), "floating-point logits")?;
     require_dtype(call, labels.dtype, labels.dtype.is_int(), "integer class labels")?;
     let rank = logits.shape.rank();
-    if rank == 0 || logits.shape[..rank - 1] != *labels.shape {
+    if rank == 0 || !logits.shape.part(..rank - 1).equals(&labels.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: logits.shape.clone(),

@@ -1,7 +1,6 @@
 //! Matrix product, `… m k, … k n -> … m n`, batch axes broadcast.
 
 use super::*;
-use crate::Shape;
 use crate::index_map::matmul_iteration;
 
 const NUMBERS: &str = "an integer, floating-point or complex dtype";
@@ -16,19 +15,19 @@ fn matmul(call: OpCall<'_>) -> Result<TensorSpec> {
         rhs: b.clone(),
         reason,
     };
-    let (&[ref batch_a @ .., m, ka], &[ref batch_b @ .., kb, n]) = (&**a, &**b) else {
+    let (Some(of_a), Some(of_b)) = (a.rank().checked_sub(2), b.rank().checked_sub(2)) else {
         return Err(mismatch("both operands need at least two axes here".into()));
     };
-    if ka != kb {
+    let (m, ka, kb, n) = (a.dim(of_a), a.dim(of_a + 1), b.dim(of_b), b.dim(of_b + 1));
+    if !ka.equals(kb) {
         return Err(mismatch(format!(
             "the first's last axis ({ka}) must equal the second's second-last axis ({kb})"
         )));
     }
-    let batch =
-        Shape::from(batch_a).broadcast(&Shape::from(batch_b), call.name()).map_err(|_| {
-            mismatch("the leading (batch) axes must be equal or 1, aligned at the right".into())
-        })?;
-    Ok(TensorSpec { shape: batch.iter().copied().chain([m, n]).collect(), dtype })
+    let batch = a.part(..of_a).broadcast(&b.part(..of_b), call.name()).map_err(|_| {
+        mismatch("the leading (batch) axes must be equal or 1, aligned at the right".into())
+    })?;
+    Ok(TensorSpec { shape: batch.dims().chain([m, n]).collect(), dtype })
 }
 
 /// `ct b^T` and `a^T ct`, summed over the batch axes along which an operand was broadcast.

@@ -3,7 +3,7 @@
 
 use super::window::WindowDim;
 use super::*;
-use crate::{GraphBuilder, NodeId, Shape};
+use crate::{Dim, GraphBuilder, NodeId, Shape};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn conv(call: OpCall<'_>) -> Result<TensorSpec> {
         ));
     }
     check_bias(call, w[0])?;
-    let mut shape = Shape::from([x[0], w[0]]);
+    let mut shape = Shape::of_dims([x.dim(0), w.dim(0)]);
     for (i, d) in conv.dims.iter().enumerate() {
         let window = d.window(d.padded(x[2 + i]), w[2 + i]);
         if window.reach() > window.extent {
@@ -157,7 +157,7 @@ fn conv_transpose(call: OpCall<'_>) -> Result<TensorSpec> {
     }
     let channels = w[1].saturating_mul(conv.groups);
     check_bias(call, channels)?;
-    let mut shape = Shape::from([x[0], channels]);
+    let mut shape = Shape::of_dims([x.dim(0), channels.into()]);
     for (i, d) in conv.dims.iter().enumerate() {
         let size = match x[2 + i] {
             0 => 0,
@@ -192,6 +192,11 @@ fn patches(b: &mut GraphBuilder, x: NodeId, conv: &Conv, kernel: &[usize]) -> Re
     b.windows(padded, dims)
 }
 
+/// The batch axis of a shape, and axes of other sizes.
+fn with_batch(of: &Shape, axes: impl IntoIterator<Item = usize>) -> Shape {
+    std::iter::once(of.dim(0)).chain(axes.into_iter().map(Dim::from)).collect()
+}
+
 fn product(sizes: &[usize]) -> usize {
     sizes.iter().product()
 }
@@ -207,10 +212,11 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let order: Vec<usize> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
     let columns = d.b.permute(patches, &order)?;
     let shared = ws[1] * product(&ws[2..]);
-    let columns = d.b.reshape(columns, [xs[0], conv.groups, shared, product(&positions)])?;
+    let columns =
+        d.b.reshape(columns, with_batch(&xs, [conv.groups, shared, product(&positions)]))?;
     let kernel = d.b.reshape(w, [conv.groups, ws[0] / conv.groups, shared])?;
     let y = d.b.matmul(kernel, columns)?;
-    let shape: Shape = [xs[0], ws[0]].into_iter().chain(positions).collect();
+    let shape = with_batch(&xs, std::iter::once(ws[0]).chain(positions));
     let y = d.b.reshape(y, shape)?;
     with_bias(d, y)
 }
@@ -277,11 +283,11 @@ fn by_folding(
     let (out, shared) = (ws[0] / groups, ws[1] * product(&ws[2..]));
     let kernel = b.reshape(w, [groups, out, shared])?;
     let kernel = b.transpose(kernel)?;
-    let rows = b.reshape(y, [ys[0], groups, out, product(&ys[2..])])?;
+    let rows = b.reshape(y, with_batch(&ys, [groups, out, product(&ys[2..])]))?;
     let patches = b.matmul(kernel, rows)?;
     let channels = groups * ws[1];
-    let axes = [ys[0], channels].into_iter().chain(ws[2..].iter().copied());
-    let patches = b.reshape(patches, axes.chain(ys[2..].iter().copied()).collect::<Shape>())?;
+    let axes = [channels].into_iter().chain(ws[2..].iter().copied());
+    let patches = b.reshape(patches, with_batch(&ys, axes.chain(ys[2..].iter().copied())))?;
     let order: Vec<usize> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
     let patches = b.permute(patches, &order)?;
     let window = |i: usize| {
@@ -313,20 +319,19 @@ fn kernel_cotangent(v: &mut Vjp<'_>, conv: &Conv) -> Result<NodeId> {
     let (x, ct) = (v.inputs[0], v.ct);
     let (cs, ws) = (v.b.shape(ct).clone(), v.b.shape(v.inputs[1]).clone());
     let (n, groups) = (conv.dims.len(), conv.groups);
-    let (batch, positions, kernel) = (cs[0], &cs[2..], &ws[2..]);
+    let (positions, kernel) = (&cs[2..], &ws[2..]);
     let patches = patches(v.b, x, conv, kernel)?;
-    let axes = |lead: &[usize], tail: &[&[usize]]| -> Shape {
-        lead.iter().chain(tail.iter().flat_map(|t| t.iter())).copied().collect()
-    };
-    let patches = v.b.reshape(patches, axes(&[batch, groups, ws[1]], &[positions, kernel]))?;
+    let lead = [groups, ws[1]];
+    let axes = lead.iter().chain(positions).chain(kernel).copied();
+    let patches = v.b.reshape(patches, with_batch(&cs, axes))?;
     // [groups, batch, positions…, channels, kernel…]
     let order = [1, 0].into_iter().chain(3..3 + n).chain([2]).chain(3 + n..3 + 2 * n);
     let patches = v.b.permute(patches, &order.collect::<Vec<_>>())?;
-    let (points, shared) = (batch * product(positions), ws[1] * product(kernel));
-    let patches = v.b.reshape(patches, [groups, points, shared])?;
-    let ct = v.b.reshape(ct, [batch, groups, ws[0] / groups, product(positions)])?;
+    let (points, shared) = (cs.dim(0) * product(positions), ws[1] * product(kernel));
+    let patches = v.b.reshape(patches, Shape::of_dims([groups.into(), points, shared.into()]))?;
+    let ct = v.b.reshape(ct, with_batch(&cs, [groups, ws[0] / groups, product(positions)]))?;
     let ct = v.b.permute(ct, &[1, 2, 0, 3])?;
-    let ct = v.b.reshape(ct, [groups, ws[0] / groups, points])?;
+    let ct = v.b.reshape(ct, Shape::of_dims([groups.into(), (ws[0] / groups).into(), points]))?;
     let w = v.b.matmul(ct, patches)?;
     v.b.reshape(w, ws)
 }

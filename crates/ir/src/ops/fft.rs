@@ -21,7 +21,7 @@ fn bad_rows(call: OpCall<'_>, reason: String) -> Error {
 
 /// Fails for rows without elements; gives their length.
 fn filled(call: OpCall<'_>) -> Result<usize> {
-    match row_len(call, call.inputs[0])? {
+    match row_len(call, call.inputs[0])?.get() {
         0 => Err(bad_rows(call, "rows of at least one element are needed".into())),
         n => Ok(n),
     }

@@ -3,9 +3,10 @@
 
 use super::conv::{Conv, ConvDim};
 use super::pool::{Pool, PoolDim};
+use super::symbolic_fields::Bounds;
 use super::window::WindowDim;
-use super::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
-use crate::{DType, Literal, MAX_RANK, OpCode, Shape};
+use super::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
+use crate::{DType, Dim, Literal, MAX_RANK, OpCode, Shape};
 use smallvec::SmallVec;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -98,6 +99,19 @@ impl Attrs {
             Attrs::Shape(shape) => each("shape", Arc::<Shape>::make_mut(shape)),
             Attrs::Perm(perm) => each("perm", Arc::<SmallVec<_>>::make_mut(perm)),
             Attrs::Slice(dims) => each("bounds", Arc::<Vec<_>>::make_mut(dims)),
+            Attrs::SliceOf(of) => {
+                let (dims, result) = Arc::make_mut(of);
+                each("bounds", &mut Bounds { dims, result })
+            }
+            Attrs::OfSize(of) => {
+                let OfSize { size, correction, numerator } = Arc::make_mut(of);
+                let mut over = numerator.unwrap_or(Real::from(0.0));
+                each("size", size)?;
+                each("correction", correction)?;
+                each("numerator", &mut over)?;
+                *numerator = Some(over).filter(|over| over.get() != 0.0);
+                Ok(())
+            }
             Attrs::Pad(pad) => {
                 let (widths, bits) = Arc::make_mut(pad);
                 each("widths", widths)?;
@@ -399,12 +413,12 @@ impl Field for Shape {
     }
 
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        let size = |item: &str| item.parse().map_err(|_| "a shape such as [2, 3]".to_string());
-        let sizes = list(text)?.into_iter().map(size).collect::<Result<Vec<usize>, _>>()?;
+        let size = |item: &str| Dim::parse(item).ok_or("a shape such as [2, 3]".to_string());
+        let sizes = list(text)?.into_iter().map(size).collect::<Result<Vec<Dim>, _>>()?;
         if sizes.len() > MAX_RANK {
             return Err(format!("at most {MAX_RANK} dimensions, found {}", sizes.len()));
         }
-        *self = sizes.into();
+        *self = sizes.into_iter().collect();
         Ok(())
     }
 
@@ -617,7 +631,7 @@ fn decode_list<T: Field + Default>(
 }
 
 /// The items of a bracketed list without lists inside.
-fn list(text: &str) -> Result<Vec<&str>, Expected> {
+pub(super) fn list(text: &str) -> Result<Vec<&str>, Expected> {
     let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
     let inner = inner.ok_or("a list in brackets")?.trim();
     Ok(if inner.is_empty() { Vec::new() } else { inner.split(',').map(str::trim).collect() })

@@ -2,7 +2,7 @@
 //! end; an index outside the axis is an error when the program runs.
 
 use super::*;
-use crate::{Literal, NodeId};
+use crate::{Dim, Literal, NodeId, Shape};
 use smallvec::smallvec;
 
 fn indexed_axis(call: OpCall<'_>, spec: &TensorSpec, axis: u8) -> Result<usize> {
@@ -22,12 +22,13 @@ fn require_elements(
     call: OpCall<'_>,
     indices: &TensorSpec,
     axis: usize,
-    size: usize,
+    size: impl std::convert::Into<Dim>,
 ) -> Result<()> {
-    match (size, indices.numel()) {
-        (0, count @ 1..) => Err(Error::EmptyAxis { op: call.name(), axis, count }),
-        _ => Ok(()),
+    if size.into().equals(0) && !indices.shape.has_no_elements() {
+        let count = indices.shape.hints().iter().product();
+        return Err(Error::EmptyAxis { op: call.name(), axis, count });
     }
+    Ok(())
 }
 
 fn take(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -37,9 +38,10 @@ fn take(call: OpCall<'_>) -> Result<TensorSpec> {
     };
     require_index(call, indices)?;
     let axis = indexed_axis(call, x, axis)?;
-    require_elements(call, indices, axis, x.shape[axis])?;
-    let dims = x.shape[..axis].iter().chain(indices.shape.iter()).chain(&x.shape[axis + 1..]);
-    let shape: crate::Shape = dims.copied().collect();
+    require_elements(call, indices, axis, x.shape.dim(axis))?;
+    let dims =
+        x.shape.dims().take(axis).chain(indices.shape.dims()).chain(x.shape.dims().skip(axis + 1));
+    let shape: crate::Shape = dims.collect();
     shape.check(call.name(), x.dtype)?;
     Ok(TensorSpec { shape, dtype: x.dtype })
 }
@@ -52,7 +54,7 @@ fn take_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     require_index(call, indices)?;
     let axis = indexed_axis(call, x, axis)?;
     if indices.shape.rank() != x.shape.rank()
-        || indices.shape.with_dim(axis, x.shape[axis]) != x.shape
+        || !indices.shape.with_dim(axis, x.shape.dim(axis)).equals(&x.shape)
     {
         return Err(Error::ShapeMismatch {
             op: call.name(),
@@ -61,7 +63,7 @@ fn take_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("the indices must have the tensor's shape but for axis {axis}"),
         });
     }
-    require_elements(call, indices, axis, x.shape[axis])?;
+    require_elements(call, indices, axis, x.shape.dim(axis))?;
     Ok(TensorSpec { shape: indices.shape.clone(), dtype: x.dtype })
 }
 
@@ -82,7 +84,7 @@ fn scatter_parts<'a>(call: OpCall<'a>) -> Result<(&'a TensorSpec, &'a TensorSpec
 fn scatter_add(call: OpCall<'_>) -> Result<TensorSpec> {
     let (indices, updates, axis, size) = scatter_parts(call)?;
     let (k, u) = (indices.shape.rank(), &updates.shape);
-    if axis + k > u.rank() || u[axis..axis + k] != *indices.shape {
+    if axis + k > u.rank() || !u.part(axis..axis + k).equals(&indices.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: indices.shape.clone(),
@@ -90,13 +92,13 @@ fn scatter_add(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("the updates must hold the indices' shape from axis {axis} on"),
         });
     }
-    let dims = u[..axis].iter().chain([&size]).chain(&u[axis + k..]);
-    Ok(TensorSpec { shape: dims.copied().collect(), dtype: updates.dtype })
+    let dims = u.dims().take(axis).chain([size.into()]).chain(u.dims().skip(axis + k));
+    Ok(TensorSpec { shape: dims.collect(), dtype: updates.dtype })
 }
 
 fn scatter_add_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     let (indices, updates, axis, size) = scatter_parts(call)?;
-    if indices.shape != updates.shape || axis >= updates.shape.rank() {
+    if !indices.shape.equals(&updates.shape) || axis >= updates.shape.rank() {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: indices.shape.clone(),
@@ -124,16 +126,17 @@ fn into_parts(call: OpCall<'_>) -> Result<(usize, ScatterMode)> {
     let ordered = !matches!(mode, ScatterMode::Min | ScatterMode::Max) || !x.dtype.is_complex();
     require_dtype(call, x.dtype, ordered, "a real dtype: complex numbers are in no order")?;
     let axis = indexed_axis(call, x, axis)?;
-    require_elements(call, indices, axis, x.shape[axis])?;
+    require_elements(call, indices, axis, x.shape.dim(axis))?;
     Ok((axis, mode))
 }
 
 fn scatter(call: OpCall<'_>) -> Result<TensorSpec> {
     let (axis, _) = into_parts(call)?;
     let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
-    let dims = x.shape[..axis].iter().chain(indices.shape.iter()).chain(&x.shape[axis + 1..]);
-    let expected: crate::Shape = dims.copied().collect();
-    if updates.shape != expected {
+    let dims =
+        x.shape.dims().take(axis).chain(indices.shape.dims()).chain(x.shape.dims().skip(axis + 1));
+    let expected: crate::Shape = dims.collect();
+    if !updates.shape.equals(&expected) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: x.shape.clone(),
@@ -148,8 +151,8 @@ fn scatter_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     let (axis, _) = into_parts(call)?;
     let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
     let lanes = indices.shape.rank() == x.shape.rank()
-        && indices.shape.with_dim(axis, x.shape[axis]) == x.shape;
-    if !lanes || indices.shape != updates.shape {
+        && indices.shape.with_dim(axis, x.shape.dim(axis)).equals(&x.shape);
+    if !lanes || !indices.shape.equals(&updates.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: x.shape.clone(),
@@ -248,14 +251,14 @@ impl Into {
             return v.b.eq(back, numbers);
         }
         let from = v.b.shape(indices).clone();
-        let numbers = v.b.iota([from.numel()], DType::I64, 0);
+        let numbers = v.b.iota(Shape::of_dims([from.count()]), DType::I64, 0);
         let numbers = v.b.reshape(numbers, from.clone())?;
-        let blank = v.b.constant(zero, [shape[axis]]);
+        let blank = v.b.constant(zero, Shape::of_dims([shape.dim(axis)]));
         let slots = v.b.emit(Op::new(self.scatter, set(0)), &[blank, indices, numbers])?;
         let back = v.b.emit(Op::new(OpCode::Take, Attrs::Axis(0)), &[slots, indices])?;
         let stayed = v.b.eq(back, numbers)?;
-        let trailing = std::iter::repeat_n(1, shape.rank() - axis - 1);
-        let aligned: crate::Shape = from.iter().copied().chain(trailing).collect();
+        let trailing = std::iter::repeat_n(1.into(), shape.rank() - axis - 1);
+        let aligned: crate::Shape = from.dims().chain(trailing).collect();
         v.b.reshape(stayed, aligned)
     }
 }

@@ -25,11 +25,12 @@ pub mod reduce;
 pub mod rules;
 pub mod samples;
 pub mod sort;
+mod symbolic_fields;
 mod table;
 pub mod view;
 pub mod window;
 
-pub use attrs::{Attrs, AxisSet, PadDim, Real, ScatterMode, SliceDim};
+pub use attrs::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 

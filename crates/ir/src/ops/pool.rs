@@ -59,7 +59,7 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
     let Some(lead) = spec.shape.rank().checked_sub(pool.dims.len()) else {
         return Err(invalid(format!("{} axes are pooled", pool.dims.len())));
     };
-    let mut shape = Shape::from(&spec.shape[..lead]);
+    let mut shape = spec.shape.part(..lead);
     for (i, (d, &size)) in pool.dims.iter().zip(&spec.shape[lead..]).enumerate() {
         if d.size == 0 || d.stride == 0 || d.dilation == 0 {
             return Err(invalid(format!(

@@ -4,7 +4,7 @@ use super::rules::only;
 use super::*;
 use crate::index_map::reduce_iteration;
 use crate::shape::normalize_axis;
-use crate::{GraphBuilder, Literal, NodeId, Shape};
+use crate::{Dim, GraphBuilder, Literal, NodeId, Shape};
 
 const fn reduction(
     name: &'static str,
@@ -58,7 +58,7 @@ fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
     ordered(call)?;
     let spec = reduced_spec(call)?;
     let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("reduced_spec checks") };
-    if spec.numel() > 0 {
+    if !spec.shape.has_no_elements() {
         nonempty(call, axes)?;
     }
     Ok(spec)
@@ -66,7 +66,7 @@ fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn nonempty(call: OpCall<'_>, axes: AxisSet) -> Result<()> {
     let shape = &call.inputs[0].shape;
-    if axes.iter().any(|a| shape[a] == 0) {
+    if axes.iter().any(|a| shape.dim(a).equals(0)) {
         return Err(Error::InvalidShape {
             op: call.name(),
             shape: shape.clone(),
@@ -92,7 +92,7 @@ fn arg(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("takes exactly one axis, got {}", axes.len()),
         });
     }
-    if spec.numel() > 0 {
+    if !spec.shape.has_no_elements() {
         nonempty(call, axes)?;
     }
     Ok(TensorSpec { dtype: DType::I64, ..spec })
@@ -132,7 +132,7 @@ fn extremum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// the second derivative.
 fn prod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (axes, shape) = (reduced_axes(&v.op), v.b.shape(v.inputs[0]).clone());
-    if axes.iter().any(|axis| shape[axis] == 0) {
+    if axes.iter().any(|axis| shape.dim(axis).equals(0)) {
         return Ok(smallvec::smallvec![None]);
     }
     // Reduced axes last, as one.
@@ -141,11 +141,11 @@ fn prod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let moved = v.b.permute(v.inputs[0], &perm)?;
     let moved_shape = v.b.shape(moved).clone();
     let rows = shape.reduced(axes, false);
-    let width = axes.iter().map(|axis| shape[axis]).product();
-    let with_last = |size| rows.iter().copied().chain([size]).collect::<Shape>();
+    let width = axes.iter().map(|axis| shape.dim(axis)).product();
+    let with_last = |size: Dim| rows.dims().chain([size]).collect::<Shape>();
     let flat = v.b.reshape(moved, with_last(width))?;
 
-    let ct = v.b.reshape(v.ct, with_last(1))?;
+    let ct = v.b.reshape(v.ct, with_last(1.into()))?;
     let ct = tree_product_vjp(v.b, flat, ct)?;
     let ct = v.b.reshape(ct, moved_shape)?;
     let mut inverse = vec![0; perm.len()];

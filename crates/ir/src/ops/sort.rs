@@ -3,6 +3,7 @@
 
 use super::rules::only;
 use super::*;
+use crate::Dim;
 
 /// Result, flag and size of a library call with at most `results` results.
 pub(super) fn settings(call: OpCall<'_>, results: u8) -> Result<(u8, bool, u32)> {
@@ -19,8 +20,9 @@ pub(super) fn settings(call: OpCall<'_>, results: u8) -> Result<(u8, bool, u32)>
 }
 
 /// Fails for scalars; gives the size of the last axis.
-pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
-    spec.shape.last().copied().ok_or_else(|| Error::InvalidShape {
+pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<Dim> {
+    let last = spec.shape.rank().checked_sub(1);
+    last.map(|axis| spec.shape.dim(axis)).ok_or_else(|| Error::InvalidShape {
         op: call.name(),
         shape: spec.shape.clone(),
         reason: "a tensor of at least one axis is needed".into(),
@@ -50,7 +52,7 @@ fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
     let [sorted, values] = call.inputs else { unreachable!("arity is checked") };
     row_len(call, sorted)?;
     let len = row_len(call, values)?;
-    if sorted.shape.with_dim(sorted.shape.rank() - 1, len) != values.shape {
+    if !sorted.shape.with_dim(sorted.shape.rank() - 1, len).equals(&values.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: sorted.shape.clone(),

@@ -3,7 +3,7 @@
 use super::rules::only;
 use super::*;
 use crate::index_map::{broadcast_iteration, flip_iteration, permute_iteration, slice_iteration};
-use crate::{Literal, Shape};
+use crate::{Dim, Literal, Shape};
 
 const fn view(
     name: &'static str,
@@ -26,15 +26,15 @@ fn target<'a>(call: OpCall<'a>) -> Result<&'a Shape> {
 fn reshape(call: OpCall<'_>) -> Result<TensorSpec> {
     let (from, to) = (&call.inputs[0].shape, target(call)?);
     to.check(call.name(), call.inputs[0].dtype)?;
-    if from.numel() != to.numel() {
+    if !from.count().equals(to.count()) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: from.clone(),
             rhs: to.clone(),
             reason: format!(
                 "they hold {} and {} elements; a reshape keeps the count",
-                from.numel(),
-                to.numel()
+                from.count(),
+                to.count()
             ),
         });
     }
@@ -57,7 +57,7 @@ fn permute(call: OpCall<'_>) -> Result<TensorSpec> {
         });
     }
     Ok(TensorSpec {
-        shape: perm.iter().map(|&a| shape[a as usize]).collect(),
+        shape: perm.iter().map(|&a| shape.dim(a as usize)).collect(),
         dtype: call.inputs[0].dtype,
     })
 }
@@ -78,11 +78,26 @@ fn broadcast_to(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: to.clone(), dtype: call.inputs[0].dtype })
 }
 
+/// Whether `taken` elements from a start with a step lie within an axis of that size.
+fn lies_within(d: &SliceDim, taken: Dim, size: Dim) -> bool {
+    if d.step == 1 {
+        return size.at_least(taken + d.start);
+    }
+    if taken.equals(0) {
+        return size.at_least(d.start);
+    }
+    size.at_least((taken - 1usize) * d.step + d.start + 1usize)
+}
+
 /// The sub-grid that a call's bounds name of its first operand.
 pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
     let shape = &call.inputs[0].shape;
-    let Attrs::Slice(dims) = &call.op.attrs else {
-        return Err(Error::InvalidArgument { op: call.name(), reason: "needs bounds".into() });
+    let (dims, result) = match &call.op.attrs {
+        Attrs::Slice(dims) => (&**dims, None),
+        Attrs::SliceOf(of) => (&of.0, Some(&of.1)),
+        _ => {
+            return Err(Error::InvalidArgument { op: call.name(), reason: "needs bounds".into() });
+        }
     };
     if dims.len() != shape.rank() {
         return Err(Error::InvalidShape {
@@ -91,14 +106,22 @@ pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
             reason: format!("{} axes are sliced", dims.len()),
         });
     }
-    for (axis, (d, &size)) in dims.iter().zip(shape.iter()).enumerate() {
-        let last = d.size.checked_sub(1).map(|n| d.start.saturating_add(n.saturating_mul(d.step)));
-        if d.step == 0 || d.start > size || last.is_some_and(|last| last >= size) {
+    for (axis, (d, size)) in dims.iter().zip(shape.dims()).enumerate() {
+        let taken = result.map_or(d.size.into(), |result| result.dim(axis));
+        if d.step == 0 || !lies_within(d, taken, size) {
+            let last =
+                d.size.checked_sub(1).map(|n| d.start.saturating_add(n.saturating_mul(d.step)));
             let index = last.unwrap_or(d.start).min(i64::MAX as usize) as i64;
-            return Err(Error::IndexOutOfBounds { op: call.name(), index, axis, size });
+            return Err(Error::IndexOutOfBounds {
+                op: call.name(),
+                index,
+                axis,
+                size: size.hint(),
+            });
         }
     }
-    Ok(TensorSpec { shape: dims.iter().map(|d| d.size).collect(), dtype: call.inputs[0].dtype })
+    let shape = result.cloned().unwrap_or_else(|| dims.iter().map(|d| d.size).collect());
+    Ok(TensorSpec { shape, dtype: call.inputs[0].dtype })
 }
 
 fn flip(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -132,16 +155,27 @@ fn broadcast_to_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 
 /// Zeros before, after and between the elements the slice took.
 fn slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    let Attrs::Slice(dims) = &v.op.attrs else { unreachable!("slice carries bounds") };
-    let width = |(d, &size): (&SliceDim, &usize)| match d.size {
-        0 => PadDim { low: 0, high: size, interior: 0 },
-        n => PadDim {
-            low: d.start,
-            high: size - (d.start + (n - 1) * d.step + 1),
-            interior: d.step - 1,
-        },
+    let dims = match &v.op.attrs {
+        Attrs::Slice(dims) => &**dims,
+        Attrs::SliceOf(of) => &of.0,
+        _ => unreachable!("slice carries bounds"),
     };
-    let widths = dims.iter().zip(v.b.shape(v.inputs[0]).iter()).map(width).collect();
+    let (from, taken) = (v.b.shape(v.inputs[0]), v.b.shape(v.ct));
+    let width = |(axis, d): (usize, &SliceDim)| {
+        let (size, n) = (from.dim(axis), taken.dim(axis));
+        if n == size {
+            return PadDim::default();
+        }
+        if d.step == 1 {
+            return PadDim { low: d.start, high: (size - (n + d.start)).get(), interior: 0 };
+        }
+        if n.equals(0) {
+            return PadDim { low: 0, high: size.get(), interior: 0 };
+        }
+        let end = (n - 1usize) * d.step + d.start + 1usize;
+        PadDim { low: d.start, high: (size - end).get(), interior: d.step - 1 }
+    };
+    let widths = dims.iter().enumerate().map(width).collect();
     let zero = Literal::from_i64(v.b.dtype(v.ct), 0);
     only(v.b.pad(v.ct, widths, zero)?)
 }

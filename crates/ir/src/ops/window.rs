@@ -4,7 +4,7 @@
 use super::rules::only;
 use super::*;
 use crate::index_map::windows_iteration;
-use crate::{GraphBuilder, Literal, NodeId, Shape};
+use crate::{Dim, GraphBuilder, Literal, NodeId, Shape};
 use std::sync::Arc;
 
 /// The windows along one axis: window `i` holds the elements `i * step + k * dilation` for `k` in
@@ -78,7 +78,7 @@ fn windows(call: OpCall<'_>) -> Result<TensorSpec> {
     };
     let counts = dims.iter().map(WindowDim::count);
     let sizes = dims.iter().map(|d| d.size);
-    let shape = spec.shape[..lead].iter().copied().chain(counts).chain(sizes).collect();
+    let shape = spec.shape.dims().take(lead).chain(counts.chain(sizes).map(Dim::from)).collect();
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
@@ -98,7 +98,7 @@ fn fold(call: OpCall<'_>) -> Result<TensorSpec> {
         });
     };
     let extents = dims.iter().map(|d| d.extent);
-    let shape = spec.shape[..lead].iter().copied().chain(extents).collect();
+    let shape = spec.shape.dims().take(lead).chain(extents.map(Dim::from)).collect();
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
@@ -179,9 +179,9 @@ fn fold_apart(
     let gap = PadDim { high: dim.step - dim.size, ..PadDim::default() };
     let x = b.pad_axis(x, count + 1, gap)?;
     let shape = b.shape(x);
-    let joined = shape[count] * shape[count + 1];
+    let joined = shape.dim(count) * shape.dim(count + 1);
     let joined: Shape =
-        shape[..count].iter().chain([&joined]).chain(&shape[count + 2..]).copied().collect();
+        shape.dims().take(count).chain([joined]).chain(shape.dims().skip(count + 2)).collect();
     let x = b.reshape(x, joined)?;
     b.fit_axis(x, count, 0, dim.extent)
 }
@@ -203,9 +203,10 @@ fn fold_overlapping(
     let spread = PadDim { low: 0, high: dim.extent + dim.dilation - used, interior: dim.step - 1 };
     let x = b.pad_axis(x, count + 1, spread)?;
     let shape = b.shape(x).clone();
-    let (outer, inner) = (&shape[..count], &shape[count + 2..]);
-    let with =
-        |axes: &[usize]| -> Shape { outer.iter().chain(axes).chain(inner).copied().collect() };
+    let with = |axes: &[usize]| -> Shape {
+        let axes = axes.iter().map(Dim::from);
+        shape.dims().take(count).chain(axes).chain(shape.dims().skip(count + 2)).collect()
+    };
     let flat = b.reshape(x, with(&[dim.size * (dim.extent + dim.dilation)]))?;
     let cut = b.slice_axis(flat, count, 0, dim.size * dim.extent)?;
     let rows = b.reshape(cut, with(&[dim.size, dim.extent]))?;

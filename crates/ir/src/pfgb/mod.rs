@@ -71,8 +71,18 @@ impl File {
     /// The file as bytes.
     ///
     /// Errors: [`Error::Invalid`] for a graph that does not verify, data of another length than the
-    /// argument's, or a name that the format has no room for.
+    /// argument's, or a name or symbolic sizes that the format has no room for.
     pub fn encode(&self) -> Result<Vec<u8>> {
+        if let Some((id, node)) = self.graph.nodes().find(|(_, node)| node.is_symbolic()) {
+            return Err(Error::Invalid {
+                at: format!("{id} = {}", node.op.name()),
+                reason: format!(
+                    "its shape {} is symbolic, for which the format has no room; bind the graph to \
+                     sizes first",
+                    node.spec.shape
+                ),
+            });
+        }
         self.graph.verify()?;
         for (&id, data) in &self.data {
             self.check_data(id, data)?;

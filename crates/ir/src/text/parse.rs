@@ -167,7 +167,15 @@ impl<'a> Parser<'a> {
         call: &Call<'a>,
         cx: Context<'_>,
     ) -> Result<Attrs> {
-        let mut attrs = code.blank_attrs();
+        let mut attrs = match code.blank_attrs() {
+            Attrs::Slice(_) if cx.result.is_some_and(Shape::is_symbolic) => {
+                Attrs::SliceOf(Default::default())
+            }
+            Attrs::Value(_) if call.named.iter().any(|(key, _)| key.text == "size") => {
+                Attrs::OfSize(Default::default())
+            }
+            blank => blank,
+        };
         let mut plain = plain.iter();
         let mut used = 0;
         let mut known = Vec::new();

@@ -115,8 +115,9 @@ pub(super) fn logaddexp(d: &mut Decomposition<'_>) -> Definition {
 }
 
 /// How many elements of `x` a reduction over `axes` combines.
-pub(super) fn count(b: &GraphBuilder, x: NodeId, axes: AxisSet) -> f64 {
-    axes.iter().map(|axis| b.shape(x)[axis] as f64).product()
+pub(super) fn count(b: &GraphBuilder, x: NodeId, axes: AxisSet) -> OfSize {
+    let size = axes.iter().map(|axis| b.shape(x).dim(axis)).product();
+    OfSize { size, correction: Real::from(0.0), numerator: None }
 }
 
 fn keepdims(op: &Op) -> bool {
@@ -131,17 +132,18 @@ pub(super) fn mean(d: &mut Decomposition<'_>) -> Definition {
     let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
     let x = d.wide()?;
     let sum = d.b.sum(x, axes, keepdims)?;
-    let count = d.b.scalar_like(sum, count(d.b, x, axes));
+    let count = count(d.b, x, axes);
+    let count = d.b.scalar_of_size(d.b.dtype(sum), count);
     let y = d.b.div(sum, count)?;
     d.narrow(y)
 }
 
 /// Divisor of a variance: never negative, so that too few elements give NaN or infinity.
-pub(super) fn degrees(b: &GraphBuilder, op: &Op, x: NodeId) -> f64 {
+pub(super) fn degrees(b: &GraphBuilder, op: &Op, x: NodeId) -> OfSize {
     let Attrs::Moments { axes, correction, .. } = op.attrs else {
         unreachable!("the shape rule checks it")
     };
-    (count(b, x, axes) - correction.get()).max(0.0)
+    OfSize { correction, ..count(b, x, axes) }
 }
 
 /// `x` less its mean over axes.
@@ -158,7 +160,7 @@ pub(super) fn var(d: &mut Decomposition<'_>) -> Definition {
     let squares = d.b.mul(centred, centred)?;
     let sum = d.b.sum(squares, axes, keepdims)?;
     let degrees = degrees(d.b, d.op, x);
-    let divisor = d.b.scalar_like(sum, degrees);
+    let divisor = d.b.scalar_of_size(d.b.dtype(sum), degrees);
     let y = d.b.div(sum, divisor)?;
     d.narrow(y)
 }
@@ -170,7 +172,7 @@ pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
     let x = d.wide()?;
     let shape = d.b.shape(x).clone();
     let result = shape.reduced(axes, keepdims);
-    if shape.numel() == 0 {
+    if shape.has_no_elements() {
         let minus_infinity = d.b.scalar_like(d.inputs[0], f64::NEG_INFINITY);
         return d.b.broadcast_to(minus_infinity, result);
     }
@@ -195,7 +197,7 @@ fn shifted(b: &mut GraphBuilder, x: NodeId, axis: u8) -> Result<NodeId> {
 
 pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
     let (x, axis) = (d.wide()?, d.axis());
-    if d.b.shape(x).numel() == 0 {
+    if d.b.shape(x).has_no_elements() {
         return Ok(d.inputs[0]);
     }
     let shifted = shifted(d.b, x, axis)?;
@@ -207,7 +209,7 @@ pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
 
 pub(super) fn log_softmax(d: &mut Decomposition<'_>) -> Definition {
     let (x, axis) = (d.wide()?, d.axis());
-    if d.b.shape(x).numel() == 0 {
+    if d.b.shape(x).has_no_elements() {
         return Ok(d.inputs[0]);
     }
     let shifted = shifted(d.b, x, axis)?;
@@ -266,7 +268,7 @@ pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
     let rows = d.b.shape(labels).clone();
     let classes = rows.rank() as u8;
     let log_p = d.b.log_softmax(logits, classes)?;
-    let column: Shape = rows.iter().copied().chain([1]).collect();
+    let column: Shape = rows.dims().chain([1.into()]).collect();
     let indices = d.b.reshape(labels, column)?;
     let picked = d.b.take_along_axis(log_p, indices, classes)?;
     let picked = d.b.reshape(picked, rows)?;

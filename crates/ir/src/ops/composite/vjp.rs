@@ -61,7 +61,8 @@ pub(super) fn var(v: &mut Vjp<'_>) -> Rule {
     let shape = v.b.shape(x).clone();
     let ct = v.b.widen(v.ct)?;
     let centred = centred(v.b, x, axes)?;
-    let factor = v.b.scalar_like(x, 2.0 / degrees(v.b, &v.op, x));
+    let factor = OfSize { numerator: Some(Real::from(2.0)), ..degrees(v.b, &v.op, x) };
+    let factor = v.b.scalar_of_size(v.b.dtype(x), factor);
     let ct = v.b.mul(ct, factor)?;
     let ct = v.b.expand_reduced(ct, axes, &shape)?;
     let ct = v.b.mul(ct, centred)?;
@@ -154,11 +155,11 @@ pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let (x, labels) = (v.b.widen(v.inputs[0])?, v.inputs[1]);
     let shape = v.b.shape(x).clone();
     let classes = shape.rank() - 1;
-    let column: Shape = shape.with_dim(classes, 1);
+    let column: Shape = shape.with_dim(classes, 1usize);
 
     let labels = v.b.cast(labels, DType::I64)?;
-    let (zero, size) =
-        (v.b.scalar_like(labels, 0.0), v.b.scalar_like(labels, shape[classes] as f64));
+    let size = OfSize { size: shape.dim(classes), correction: Real::from(0.0), numerator: None };
+    let (zero, size) = (v.b.scalar_like(labels, 0.0), v.b.scalar_of_size(v.b.dtype(labels), size));
     let negative = v.b.lt(labels, zero)?;
     let wrapped = v.b.add(labels, size)?;
     let labels = v.b.select(negative, wrapped, labels)?;

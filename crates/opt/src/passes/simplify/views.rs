@@ -2,7 +2,7 @@
 
 use super::Rule;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use girih_ir::{Class, GraphBuilder, Node, NodeId, Op, OpCode, Result, Shape};
+use girih_ir::{Class, Dim, GraphBuilder, Node, NodeId, Op, OpCode, Result, Shape};
 
 type Found = Result<Option<NodeId>>;
 
@@ -103,7 +103,8 @@ fn last_of_two(b: &mut GraphBuilder, node: &Node) -> Found {
 /// True if `to` is `from` with axes of size one in front.
 fn adds_leading_ones(from: &Shape, to: &Shape) -> bool {
     let added = to.rank().checked_sub(from.rank());
-    added.is_some_and(|n| to[n..] == **from && to[..n].iter().all(|&d| d == 1))
+    let one = Dim::from(1);
+    added.is_some_and(|n| to.dims().skip(n).eq(from.dims()) && to.dims().take(n).all(|d| d == one))
 }
 
 fn broadcast_of_leading_ones(b: &mut GraphBuilder, node: &Node) -> Found {
@@ -140,9 +141,14 @@ fn slice_of_slice(b: &mut GraphBuilder, node: &Node) -> Found {
     b.slice(x, dims).map(Some)
 }
 
+fn reverses_nothing(node: &Node, axis: usize) -> bool {
+    let size = node.spec.shape.dim(axis);
+    size.is(0) || size.is(1)
+}
+
 fn shorter_flip(b: &mut GraphBuilder, node: &Node) -> Found {
     let Attrs::Axes { axes, .. } = node.op.attrs else { return Ok(None) };
-    let long: AxisSet = axes.iter().filter(|&axis| node.spec.shape[axis] > 1).collect();
+    let long: AxisSet = axes.iter().filter(|&axis| !reverses_nothing(node, axis)).collect();
     let (x, wanted) = match below(b, node, OpCode::Flip) {
         Some(Node { op: Op { attrs: Attrs::Axes { axes, .. }, .. }, inputs, .. }) => {
             (inputs[0], AxisSet(long.0 ^ axes.0))
@@ -191,7 +197,7 @@ fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Found {
 fn trivial_reduction(b: &mut GraphBuilder, node: &Node) -> Found {
     let Attrs::Axes { axes, .. } = node.op.attrs else { return Ok(None) };
     let x = node.inputs[0];
-    match axes.iter().all(|axis| b.shape(x)[axis] == 1) {
+    match axes.iter().all(|axis| b.shape(x).dim(axis).is(1)) {
         true => b.reshape(x, node.spec.shape.clone()).map(Some),
         false => Ok(None),
     }

@@ -1,0 +1,78 @@
+//! The fields of attributes that hold symbolic sizes, in text. In bytes they have no form: programs
+//! are bound to sizes before they are kept.
+
+use super::SliceDim;
+use super::fields::{Bytes, Context, Expected, Field};
+use crate::{Dim, Shape};
+
+const NO_BYTES: &str = "static sizes";
+
+/// Bounds of a slice whose sizes may be symbolic: as those of others, `start:end:step`.
+pub(super) struct Bounds<'a> {
+    pub dims: &'a mut Vec<SliceDim>,
+    pub result: &'a mut Shape,
+}
+
+impl Field for Bounds<'_> {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        let bound = |(d, taken): (&SliceDim, Dim)| {
+            let end = match taken.known() {
+                Some(0) => d.start.into(),
+                _ => (taken - 1usize) * d.step + 1usize + d.start,
+            };
+            format!("{}:{end}:{}", d.start, d.step)
+        };
+        let bounds: Vec<String> = self.dims.iter().zip(self.result.dims()).map(bound).collect();
+        out.push_str(&format!("[{}]", bounds.join(", ")));
+    }
+
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        let expected = || "bounds such as [0:batch:1, 1:8:2] (start:end:step)".to_string();
+        let result = cx.result.ok_or_else(expected)?;
+        let bound = |(text, taken): (&str, Dim)| {
+            let mut parts = text.split(':');
+            let start = parts.next()?.trim().parse().ok()?;
+            let end = Dim::parse(parts.next()?.trim())?;
+            let step = parts.next()?.trim().parse().ok().filter(|&step: &usize| step > 0)?;
+            let size = end.hint().checked_sub(start)?.div_ceil(step);
+            let agrees = parts.next().is_none() && size == taken.hint();
+            agrees.then_some(SliceDim { start, size, step })
+        };
+        let bounds = super::fields::list(text)?;
+        let count = bounds.len();
+        let dims: Option<Vec<SliceDim>> =
+            bounds.into_iter().zip(result.dims()).map(bound).collect();
+        *self.dims = dims.filter(|_| count == result.rank()).ok_or_else(expected)?;
+        *self.result = result.clone();
+        Ok(())
+    }
+
+    fn encode(&self, _: &mut Vec<u8>) {}
+
+    fn decode(&mut self, _: &mut Bytes<'_>) -> Result<(), Expected> {
+        Err(NO_BYTES.into())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
+}
+
+/// One size, in brackets as shapes are.
+impl Field for Dim {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(&format!("[{self}]"));
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        *self = inside.and_then(Dim::parse).ok_or("a size such as [batch*4]")?;
+        Ok(())
+    }
+
+    fn encode(&self, _: &mut Vec<u8>) {}
+
+    fn decode(&mut self, _: &mut Bytes<'_>) -> Result<(), Expected> {
+        Err(NO_BYTES.into())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
+}
