@@ -10,7 +10,7 @@ use girih_opt::{OptOptions, Optimized, PassFlag, optimize};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentSpec, Backend, Binary, CompileOptions, CompileTimes, Error, ExecutionPlan, Operation,
-    OutputSpec, Placement, Result, allocator,
+    OutputSpec, Placement, Prepared, Result, allocator,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,22 @@ pub struct HostBackend;
 impl Backend for HostBackend {
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
         Ok(compile(graph, options)?.0)
+    }
+
+    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
+        let Optimized { graph, kept_arguments, .. } =
+            optimize(graph, passes(options)).map_err(compile_error)?;
+        Ok(Prepared { graph, kept_arguments })
+    }
+
+    fn lower(
+        &self,
+        original: &Graph,
+        prepared: &Graph,
+        kept_arguments: &[usize],
+        options: CompileOptions,
+    ) -> Result<ExecutionPlan> {
+        Ok(lowered(original, prepared, kept_arguments, options)?.0)
     }
 
     fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
@@ -40,19 +56,32 @@ fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Gra
     let Optimized { graph: optimized, kept_arguments, .. } =
         optimize(graph, passes(options)).map_err(compile_error)?;
     let optimize = start.elapsed();
-    let fusion = FusionOptions::from_bits(options.fusion);
-    let mut program = lower(&optimized, fusion).map_err(compile_error)?;
-    renumber_arguments(&mut program, &kept_arguments);
-    let codegen = start.elapsed() - optimize;
-    let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
-    let stored = Stored { program, arguments: arguments(graph), outputs };
-    let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
-    let compile = start.elapsed() - optimize - codegen;
-    plan.times = CompileTimes { optimize, codegen, compile };
+    let (mut plan, stored) = lowered(graph, &optimized, &kept_arguments, options)?;
+    plan.times.optimize = optimize;
     let stored = Arc::new(stored);
     let artifact = stored.clone();
     plan.artifact = Some(Box::new(move || artifact.to_bytes()));
     Ok((plan, optimized, stored))
+}
+
+/// Compiles what the passes made of a graph.
+fn lowered(
+    graph: &Graph,
+    optimized: &Graph,
+    kept_arguments: &[usize],
+    options: CompileOptions,
+) -> Result<(ExecutionPlan, Stored)> {
+    let start = Instant::now();
+    let fusion = FusionOptions::from_bits(options.fusion);
+    let mut program = lower(optimized, fusion).map_err(compile_error)?;
+    renumber_arguments(&mut program, kept_arguments);
+    let codegen = start.elapsed();
+    let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
+    let stored = Stored { program, arguments: arguments(graph), outputs };
+    let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
+    let compile = start.elapsed() - codegen;
+    plan.times = CompileTimes { codegen, compile, ..CompileTimes::default() };
+    Ok((plan, stored))
 }
 
 /// Kernels are made of primitives, so composites are decomposed whatever else is switched off.

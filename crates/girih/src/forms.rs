@@ -116,6 +116,35 @@ impl Program {
         id
     }
 
+    /// The tensor that the program holds for an argument.
+    pub(crate) fn held(&self, id: NodeId) -> Option<&Tensor> {
+        match self.values.get(&id) {
+            Some(Held::Tensor(tensor)) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// Draws anew whenever it is called, in place of what was drawn from a place in the sequence on.
+    pub(crate) fn forget_draws_from(&mut self, (key, offset): (u64, u64)) {
+        self.values.retain(|_, held| match *held {
+            Held::Random { key: drawn, offset: at } => drawn != key || at < offset,
+            _ => true,
+        });
+    }
+
+    /// The place in the sequence of a random leaf that does not draw anew.
+    pub(crate) fn drawn(&self, id: NodeId) -> Option<(u64, u64)> {
+        match self.values.get(&id) {
+            Some(&Held::Random { key, offset }) => Some((key, offset)),
+            _ => None,
+        }
+    }
+
+    /// The same with another graph, of the same nodes.
+    pub(crate) fn with_graph(&self, graph: Graph) -> Program {
+        Program { graph, values: self.values.clone(), layouts: self.layouts.clone() }
+    }
+
     /// A program that holds no values.
     pub fn of_graph(graph: Graph) -> Program {
         Program { graph, values: BTreeMap::new(), layouts: BTreeMap::new() }

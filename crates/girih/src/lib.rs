@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod compiled;
 mod context;
 mod cut;
 mod data;
@@ -39,6 +40,7 @@ mod tensor;
 mod transform;
 
 pub use background::Compilation;
+pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use cut::graph_of;
 pub use data::Element;
@@ -54,16 +56,16 @@ pub use girih_runtime as runtime;
 pub use num_complex::{Complex32, Complex64};
 
 pub use girih_cpu::CacheState;
-pub use girih_ir::{DType, Literal, Shape, TensorSpec};
+pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_transform::Error as TransformError;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
     Bins, ContractionPath, ConvOptions, Index, Interpolation, Operand, Optimize, PadMode, Padding,
-    PathStep, PoolOptions, Unique, Update, array_split, binary, broadcast_arrays, broadcast_shapes,
-    column_stack, concat, default_int, dstack, einsum, einsum_path, hstack, indices, kept_dtype,
-    meshgrid, searchsorted, split, stack, unstack, vstack, where_,
+    PathStep, PoolOptions, Size, Unique, Update, array_split, binary, broadcast_arrays,
+    broadcast_shapes, column_stack, concat, default_int, dstack, einsum, einsum_path, hstack,
+    indices, kept_dtype, meshgrid, searchsorted, shape_of, split, stack, unstack, vstack, where_,
 };
 pub use program::{
     CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph, options,

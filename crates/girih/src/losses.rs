@@ -49,7 +49,7 @@ impl Default for ClassOptions<'_> {
 }
 
 fn same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
-    if a.shape() == b.shape() {
+    if a.shape().equals(&b.shape()) {
         return Ok(());
     }
     let (lhs, rhs, reason) =
@@ -200,7 +200,7 @@ fn check_labels(op: &'static str, x: &Tensor, labels: &Tensor) -> Result<()> {
         let (dtype, expected) = (labels.dtype(), "integer class labels");
         return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
     }
-    if shape.rank() == 0 || shape[..shape.rank() - 1] != *labels.shape() {
+    if shape.rank() == 0 || !shape.part(..shape.rank() - 1).equals(&labels.shape()) {
         let (lhs, rhs) = (shape, labels.shape());
         let reason = "labels must have the predictions' shape without the axis of classes".into();
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
@@ -208,10 +208,15 @@ fn check_labels(op: &'static str, x: &Tensor, labels: &Tensor) -> Result<()> {
     Ok(())
 }
 
+/// The size of the last axis.
+fn last(x: &Tensor) -> girih_ir::Dim {
+    x.shape().dim(x.rank() - 1)
+}
+
 fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result<()> {
-    let classes = x.shape().last().copied().unwrap_or(0);
     match weight {
-        Some(w) if *w.shape() != [classes] => {
+        Some(w) if w.rank() != 1 || x.rank() == 0 || !w.shape().dim(0).equals(last(x)) => {
+            let classes = if x.rank() == 0 { 0.into() } else { last(x) };
             let (lhs, rhs) = (x.shape(), w.shape());
             let reason = format!("expected one weight per class, [{classes}]");
             Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
@@ -236,7 +241,7 @@ fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Re
             None => log_p.neg()?,
             Some(w) => log_p.neg()?.mul(&w.astype(log_p.dtype())?)?,
         };
-        let classes = log_p.shape().last().copied().unwrap_or(1).max(1);
+        let classes = last(log_p).get().max(1);
         each.sum(Some(&[-1]), false)?.mul(smoothing / classes as f64)
     });
     if let Some(w) = options.weight {
@@ -323,7 +328,7 @@ fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> 
     let mut p = p.astype(logits.dtype())?;
     let smoothing = options.label_smoothing;
     if smoothing > 0.0 {
-        let classes = logits.shape().last().copied().unwrap_or(1).max(1);
+        let classes = last(logits).get().max(1);
         p = p.mul(1.0 - smoothing)?.add(smoothing / classes as f64)?;
     }
     let each = weighted(logits.log_softmax(-1)?.mul(&p)?, options.weight)?;
@@ -493,8 +498,9 @@ pub fn gaussian_nll_loss(
     let op = "gaussian_nll_loss";
     let (x, y, dtype) = operands(op, x, y)?;
     let shape = x.shape();
-    let shared = shape.rank() > 0 && variance.shape() == shape.with_dim(shape.rank() - 1, 1);
-    if variance.shape() != shape && !shared {
+    let shared =
+        shape.rank() > 0 && variance.shape().equals(&shape.with_dim(shape.rank() - 1, 1usize));
+    if !shared && !variance.shape().equals(&shape) {
         let (lhs, rhs) = (shape, variance.shape());
         let reason = "variances must have the means' shape, or 1 on the last axis".into();
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());

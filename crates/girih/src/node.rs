@@ -22,10 +22,45 @@ pub(crate) struct Node {
     state: Mutex<State>,
 }
 
-/// Sizes up to rank 4 below 2^32 inline; others interned, with the id in the first word.
+/// Sizes up to rank 4 below 2^32 inline; others interned, with the id in the first word. Symbolic
+/// shapes, which only functions being traced have, are kept as long as their node.
 type CompactShape = [u32; 4];
 
 const SPILLED: u8 = u8::MAX;
+const SYMBOLIC: u8 = u8::MAX - 1;
+
+static SYMBOLIC_SHAPES: Mutex<SymbolicShapes> =
+    Mutex::new(SymbolicShapes { shapes: Vec::new(), free: Vec::new() });
+
+/// Symbolic shapes of live nodes.
+struct SymbolicShapes {
+    shapes: Vec<Shape>,
+    free: Vec<u32>,
+}
+
+impl SymbolicShapes {
+    fn lock() -> MutexGuard<'static, SymbolicShapes> {
+        SYMBOLIC_SHAPES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&mut self, shape: &Shape) -> u32 {
+        match self.free.pop() {
+            Some(id) => {
+                self.shapes[id as usize] = shape.clone();
+                id
+            }
+            None => {
+                self.shapes.push(shape.clone());
+                self.shapes.len() as u32 - 1
+            }
+        }
+    }
+
+    fn release(&mut self, id: u32) {
+        self.shapes[id as usize] = Shape::default();
+        self.free.push(id);
+    }
+}
 
 /// Where a node's value stands.
 pub(crate) enum State {
@@ -79,6 +114,10 @@ fn intern(shape: &Shape) -> u32 {
 
 fn compact(shape: &Shape) -> (CompactShape, u8) {
     let mut dims = [0; 4];
+    if shape.is_symbolic() {
+        dims[0] = SymbolicShapes::lock().keep(shape);
+        return (dims, SYMBOLIC);
+    }
     let fits = shape.rank() <= 4 && shape.iter().all(|&d| u32::try_from(d).is_ok());
     if !fits {
         dims[0] = intern(shape);
@@ -123,6 +162,9 @@ impl Node {
     }
 
     pub fn shape(&self) -> Shape {
+        if self.rank == SYMBOLIC {
+            return SymbolicShapes::lock().shapes[self.shape[0] as usize].clone();
+        }
         if self.rank == SPILLED {
             let table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
             let table = table.as_ref().expect("the shape was interned when the node was made");
@@ -202,6 +244,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop_state(std::mem::replace(state, State::Leaf));
+        if self.rank == SYMBOLIC {
+            SymbolicShapes::lock().release(self.shape[0]);
+        }
     }
 }
 

@@ -83,8 +83,10 @@ pub struct Stats {
     pub misses: u64,
     /// Lookups that found a program an earlier process left on disk.
     pub disk_hits: u64,
-    /// Programs compiled.
+    /// Programs compiled: runs of the passes.
     pub compiles: u64,
+    /// Programs for many sizes bound to sizes they had not run at: lowered, without the passes.
+    pub bindings: u64,
     /// Kernels of the programs now cached.
     pub cached_kernels: usize,
     /// Bytes of cached programs.
@@ -108,6 +110,7 @@ impl Stats {
             misses: cache.misses,
             disk_hits: cache.disk_hits,
             compiles: counters.compiles,
+            bindings: counters.bindings,
             cached_kernels: cache.cached_kernels,
             cache_size_bytes: cache.cache_size_bytes,
             runs: counters.runs,

@@ -24,13 +24,25 @@ pub fn manual_seed(seed: u64) {
 
 pub(crate) fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Tensor> {
     shape.check(op, dtype)?;
-    let blocks = girih_kernel::philox::blocks(code, dtype, shape.numel());
+    // A function traced for many sizes draws anew whenever its program runs.
+    let (key, offset) = place(code, dtype, shape.hints().iter().product());
+    Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
+}
+
+/// The place in the sequence where the next draws begin.
+pub(crate) fn position() -> (u64, u64) {
+    place(OpCode::RandomBits, DType::I64, 0)
+}
+
+/// The place in the sequence of the next draws, so many.
+pub(crate) fn place(code: OpCode, dtype: DType, count: usize) -> (u64, u64) {
+    let blocks = girih_kernel::philox::blocks(code, dtype, count);
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let generator = generator
         .get_or_insert_with(|| Generator { key: RandomState::new().hash_one(0), offset: 0 });
     let (key, offset) = (generator.key, generator.offset);
     generator.offset = offset.wrapping_add(blocks);
-    Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
+    (key, offset)
 }
 
 fn floating(op: &'static str, dtype: DType) -> Result<()> {

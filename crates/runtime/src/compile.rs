@@ -13,8 +13,14 @@ use std::time::Instant;
 impl Executor {
     /// The key of a graph under options: all that decides what its plan is.
     pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
-        let mut key = Vec::with_capacity(graph.len() * 40 + 64);
-        graph.encode(&mut key);
+        let mut encoded = Vec::with_capacity(graph.len() * 40 + 64);
+        graph.encode(&mut encoded);
+        self.key_of(encoded, options)
+    }
+
+    /// The key of an encoded graph under options.
+    pub(crate) fn key_of(&self, encoded: Vec<u8>, options: CompileOptions) -> Vec<u8> {
+        let mut key = encoded;
         key.extend_from_slice(&options.passes.to_le_bytes());
         key.extend_from_slice(&options.fusion.to_le_bytes());
         key.extend_from_slice(self.device.properties().target.as_bytes());
@@ -134,11 +140,19 @@ impl Executor {
         Ok(plan)
     }
 
+    /// What `make` makes; an error if it panics.
+    pub(crate) fn unwinding<T>(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(make))
+            .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))
+    }
+
     /// Checks and loads what `make` makes. A broken invariant in a pass must not take the caller's
     /// tensors with it.
-    fn guarded(&self, make: impl FnOnce() -> Result<ExecutionPlan>) -> Result<ExecutionPlan> {
-        let mut plan = catch_unwind(AssertUnwindSafe(make))
-            .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))?;
+    pub(crate) fn guarded(
+        &self,
+        make: impl FnOnce() -> Result<ExecutionPlan>,
+    ) -> Result<ExecutionPlan> {
+        let mut plan = self.unwinding(make)?;
         if let Err(defects) = plan.validate() {
             return Err(Error::Compile(defects.join("; ")));
         }

@@ -3,6 +3,7 @@
 
 use crate::difference::{Lookup, nearest};
 use crate::plan::Source;
+use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DiskCache, Error,
     ExecutionPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
@@ -33,6 +34,30 @@ pub trait Backend: Send + Sync {
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan>;
+
+    /// The first half of [`Backend::compile`]: the passes. The graph may have symbolic sizes.
+    ///
+    /// Errors: [`Error::Compile`] or [`Error::Graph`].
+    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
+        let _ = options;
+        let kept_arguments = (0..graph.arguments().count()).collect();
+        Ok(Prepared { graph: graph.clone(), kept_arguments })
+    }
+
+    /// The second half: makes the plan of `original`, whose sizes are numbers, from what the passes
+    /// made of it and which of its arguments that still has.
+    ///
+    /// Errors: [`Error::Compile`] or [`Error::Graph`].
+    fn lower(
+        &self,
+        original: &Graph,
+        prepared: &Graph,
+        kept_arguments: &[usize],
+        options: CompileOptions,
+    ) -> Result<ExecutionPlan> {
+        let _ = (prepared, kept_arguments);
+        self.compile(original, options)
+    }
 
     /// Makes a plan again from what its artefact wrote. The bytes are those once written, but
     /// perhaps by a back end of another [`Backend::fingerprint`]'s.
@@ -68,8 +93,10 @@ pub enum Argument {
 /// What an executor has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Plans compiled.
+    /// Graphs compiled: runs of the passes.
     pub compiles: u64,
+    /// Graphs with symbolic sizes bound to others than before, without the passes.
+    pub bindings: u64,
     /// Plans run.
     pub runs: u64,
     /// Kernels launched.
@@ -88,6 +115,8 @@ pub struct Executor {
     options: Mutex<CompileOptions>,
     cancellations: Arc<AtomicU64>,
     pub(crate) compiles: AtomicU64,
+    pub(crate) bindings: AtomicU64,
+    pub(crate) executables: Mutex<Executables>,
     runs: AtomicU64,
     launches: AtomicU64,
 }
@@ -129,6 +158,8 @@ impl Executor {
             options: Mutex::default(),
             cancellations: Arc::default(),
             compiles: AtomicU64::new(0),
+            bindings: AtomicU64::new(0),
+            executables: Mutex::default(),
             runs: AtomicU64::new(0),
             launches: AtomicU64::new(0),
         }
@@ -296,6 +327,7 @@ impl Executor {
     /// Forgets all compiled plans.
     pub fn clear_cache(&self) {
         self.lock_cache().clear();
+        self.executables.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Counts of the program cache.
@@ -307,6 +339,7 @@ impl Executor {
     pub fn counters(&self) -> Counters {
         Counters {
             compiles: self.compiles.load(Ordering::Relaxed),
+            bindings: self.bindings.load(Ordering::Relaxed),
             runs: self.runs.load(Ordering::Relaxed),
             launches: self.launches.load(Ordering::Relaxed),
         }

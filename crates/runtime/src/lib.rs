@@ -23,6 +23,7 @@ pub mod plan;
 pub mod queue;
 pub mod scheduler;
 pub mod stream;
+pub mod symbolic;
 #[cfg(test)]
 mod testing;
 
@@ -41,3 +42,4 @@ pub use plan::{
 pub use queue::{Completion, ControlBlock, DeviceQueue, Event};
 pub use scheduler::Scheduler;
 pub use stream::Stream;
+pub use symbolic::{Prepared, SymbolicGraph};

@@ -27,7 +27,7 @@ impl Tensor {
         let out = wide.astype(dtype)?;
         let Some(initial) = initial else { return Ok(out) };
         let at = normalize_axis(code.def().name, axis, self.rank())?;
-        let first = Tensor::full(initial, self.shape().with_dim(at, 1), dtype)?;
+        let first = Tensor::full(initial, self.shape().with_dim(at, 1usize), dtype)?;
         concat(&[&first, &out], axis)
     }
 

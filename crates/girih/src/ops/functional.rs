@@ -19,10 +19,12 @@ impl Tensor {
         let (a_shape, b_shape) = (a.shape(), b.shape());
         let scalar = a_shape.rank() == 0 || b_shape.rank() == 0;
         let (k_a, k_b) = match scalar {
-            true => (0, 1),
-            false => (a_shape[a_shape.rank() - 1], b_shape[b_shape.rank().saturating_sub(2)]),
+            true => (0.into(), 1.into()),
+            false => {
+                (a_shape.dim(a_shape.rank() - 1), b_shape.dim(b_shape.rank().saturating_sub(2)))
+            }
         };
-        if k_a != k_b {
+        if !k_a.equals(k_b) {
             let reason = match scalar {
                 true => "neither may be a scalar; use * for that".to_string(),
                 false => format!("the inner sizes {k_a} and {k_b} must be equal"),

@@ -28,7 +28,7 @@ pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, where_};
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
 pub use resample::Interpolation;
-pub use shape::{concat, split, stack};
+pub use shape::{Size, concat, shape_of, split, stack};
 pub use sort::searchsorted;
 
 use girih_ir::DType;

@@ -19,7 +19,7 @@ impl Tensor {
     /// One number per channel, shaped to meet `[batch, channels, …]`.
     fn per_channel(&self, op: &'static str, x: &Tensor) -> Result<Tensor> {
         let channels = x.shape()[1];
-        if *self.shape() != [channels] {
+        if self.rank() != 1 || !self.shape().dim(0).equals(channels) {
             let reason = format!("expected one element per channel, [{channels}]");
             return Err(girih_ir::Error::InvalidShape { op, shape: self.shape(), reason }.into());
         }
@@ -117,8 +117,9 @@ impl Tensor {
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
         let (x, dtype) = wide(self)?;
-        let inner = shape[2..].iter().product::<usize>() * (shape[1] / groups);
-        let grouped = x.reshape_to(girih_ir::Shape::from([shape[0], groups, inner]))?;
+        let inner = shape.part(2..).count() * (shape[1] / groups);
+        let grouped = [shape.dim(0), groups.into(), inner];
+        let grouped = x.reshape_to(girih_ir::Shape::of_dims(grouped))?;
         let y = grouped.standardize(&[-1], eps)?.reshape_to(shape)?;
         y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
     }
@@ -176,7 +177,9 @@ impl Tensor {
     ) -> Result<Tensor> {
         let dtype = self.dtype().promote(keys.dtype())?.promote(values.dtype())?.to_float();
         let (q, k, v) = (self.astype(dtype)?, keys.astype(dtype)?, values.astype(dtype)?);
-        let features = self.shape().last().copied().unwrap_or(1).max(1);
+        let shape = self.shape();
+        let last = shape.rank().checked_sub(1).map(|axis| shape[axis]);
+        let features = last.unwrap_or(1).max(1);
         let scale = Real::from(scale.unwrap_or(1.0 / (features as f64).sqrt()));
         let op = Op::new(OpCode::Attention, Attrs::Attention { causal, scale });
         match mask {

@@ -4,7 +4,7 @@ use super::Operand;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::{PadDim, SliceDim};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, AxisSet, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, AxisSet, Dim, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 impl Tensor {
@@ -20,8 +20,14 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
     }
 
+    /// The same elements in the same order under a shape, whose sizes may be symbolic.
+    ///
+    /// Errors: as [`Tensor::reshape`].
     #[track_caller]
-    pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+    pub fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+        if shape == self.shape() {
+            return Ok(self.clone());
+        }
         Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
     }
 
@@ -39,9 +45,9 @@ impl Tensor {
                 "flatten: the first axis ({start}) must not come after the last ({end})"
             )));
         }
-        let merged = shape[start..=end].iter().product();
-        let sizes = shape[..start].iter().chain([&merged]).chain(&shape[end + 1..]);
-        self.reshape_to(sizes.copied().collect())
+        let merged = shape.part(start..end + 1).count();
+        let sizes = shape.dims().take(start).chain([merged]).chain(shape.dims().skip(end + 1));
+        self.reshape_to(sizes.collect())
     }
 
     /// Result axis `i` is this tensor's axis `axes[i]`.
@@ -96,12 +102,12 @@ impl Tensor {
     pub fn squeeze(&self, axes: Option<&[i64]>) -> Result<Tensor> {
         let shape = self.shape();
         let set = match axes {
-            None => (0..shape.rank()).filter(|&i| shape[i] == 1).collect(),
+            None => (0..shape.rank()).filter(|&i| shape.dim(i).equals(1)).collect(),
             Some(axes) => girih_ir::ops::reduce::axis_set("squeeze", Some(axes), shape.rank())?,
         };
-        if let Some(axis) = set.iter().find(|&a| shape[a] != 1) {
-            let reason =
-                format!("axis {axis} has size {}, only size 1 can be removed", shape[axis]);
+        if let Some(axis) = set.iter().find(|&a| !shape.dim(a).equals(1)) {
+            let size = shape.dim(axis);
+            let reason = format!("axis {axis} has size {size}, only size 1 can be removed");
             return Err(girih_ir::Error::InvalidShape { op: "squeeze", shape, reason }.into());
         }
         match set.is_empty() {
@@ -115,8 +121,8 @@ impl Tensor {
     pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
         let shape = self.shape();
         let axis = normalize_axis("unsqueeze", axis, shape.rank() + 1)?;
-        let sizes = shape[..axis].iter().chain([&1]).chain(&shape[axis..]);
-        self.reshape_to(sizes.copied().collect())
+        let sizes = shape.dims().take(axis).chain([1.into()]).chain(shape.dims().skip(axis));
+        self.reshape_to(sizes.collect())
     }
 
     /// Parts along each axis.
@@ -125,15 +131,21 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[self])
     }
 
+    /// Parts along each axis, of which symbolic sizes are those of `result`.
+    #[track_caller]
+    pub(crate) fn slice_of(&self, dims: Vec<SliceDim>, result: &Shape) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::Slice, Attrs::slice(dims, result)), &[self])
+    }
+
     /// `length` elements from `start` along an axis.
     #[track_caller]
     pub fn narrow(&self, axis: i64, start: usize, length: usize) -> Result<Tensor> {
         let shape = self.shape();
         let axis = normalize_axis("narrow", axis, shape.rank())?;
-        let mut dims: Vec<SliceDim> =
-            shape.iter().map(|&size| SliceDim { start: 0, size, step: 1 }).collect();
+        let whole = |&size: &usize| SliceDim { start: 0, size, step: 1 };
+        let mut dims: Vec<SliceDim> = shape.hints().iter().map(whole).collect();
         dims[axis] = SliceDim { start, size: length, step: 1 };
-        self.slice_dims(dims)
+        self.slice_of(dims, &shape.with_dim(axis, length))
     }
 
     /// A border of `value`: `widths[i]` elements before and after along axis `i`.
@@ -177,6 +189,9 @@ fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
     let Some(unknown) = sizes.iter().position(|&s| s == -1) else {
         return Ok(Shape::from_signed("reshape", sizes)?);
     };
+    if from.is_symbolic() {
+        return resolve_symbolic(from, sizes.iter().map(|&s| Size::Known(s)).collect());
+    }
     let mut known: Vec<i64> = sizes.to_vec();
     known[unknown] = 1;
     let invalid = |reason: String| {
@@ -193,6 +208,77 @@ fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
         )));
     }
     Ok(shape.with_dim(unknown, have / want))
+}
+
+/// A size as front ends give it: a number, of which -1 may have a meaning, or symbolic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// A number.
+    Known(i64),
+    /// A size of a tensor in a function being traced for many, or what is computed of such.
+    Symbolic(Dim),
+}
+
+impl Size {
+    /// The number, which a symbolic size is fixed to.
+    pub fn get(self) -> i64 {
+        match self {
+            Size::Known(size) => size,
+            Size::Symbolic(dim) => dim.get() as i64,
+        }
+    }
+}
+
+/// A shape of sizes that may be symbolic.
+///
+/// Errors: as [`Shape::from_signed`].
+pub fn shape_of(op: &'static str, sizes: &[Size]) -> Result<Shape> {
+    let numbers: Vec<i64> = sizes
+        .iter()
+        .map(|size| match size {
+            Size::Known(size) => *size,
+            Size::Symbolic(dim) => dim.hint() as i64,
+        })
+        .collect();
+    let shape = Shape::from_signed(op, &numbers)?;
+    let dims = shape.dims().zip(sizes).map(|(dim, size)| match size {
+        Size::Known(_) => dim,
+        Size::Symbolic(dim) => *dim,
+    });
+    Ok(dims.collect())
+}
+
+impl Tensor {
+    /// Like [`Tensor::reshape`], of sizes that may be symbolic.
+    ///
+    /// Errors: as [`Tensor::reshape`].
+    #[track_caller]
+    pub fn reshape_sizes(&self, sizes: &[Size]) -> Result<Tensor> {
+        match sizes.contains(&Size::Known(-1)) {
+            true => self.reshape_to(resolve_symbolic(&self.shape(), sizes.to_vec())?),
+            false => self.reshape_to(shape_of("reshape", sizes)?),
+        }
+    }
+}
+
+/// Like [`resolve`], of sizes of which one is -1.
+fn resolve_symbolic(from: &Shape, mut sizes: Vec<Size>) -> Result<Shape> {
+    let invalid = |reason: String| {
+        Error::from(girih_ir::Error::InvalidShape { op: "reshape", shape: from.clone(), reason })
+    };
+    let unknown = sizes.iter().position(|s| *s == Size::Known(-1)).unwrap_or(0);
+    sizes[unknown] = Size::Known(1);
+    if sizes.contains(&Size::Known(-1)) {
+        return Err(invalid("at most one size may be -1".into()));
+    }
+    let shape = shape_of("reshape", &sizes)?;
+    let (have, want) = (from.count(), shape.count());
+    if want.equals(0) || !have.remainder(want).equals(0) {
+        return Err(invalid(format!(
+            "{have} elements do not fill it: they are no multiple of {want}"
+        )));
+    }
+    Ok(shape.with_dim(unknown, have.floor_div(want)))
 }
 
 /// The dtype some tensors meet in, and the tensors in it.
@@ -220,7 +306,7 @@ pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
     let Some(first) = tensors.first().map(|t| t.shape()) else {
         return Err(Error::InvalidArgument("stack: at least one tensor is needed".into()));
     };
-    if let Some(other) = tensors.iter().map(|t| t.shape()).find(|s| *s != first) {
+    if let Some(other) = tensors.iter().map(|t| t.shape()).find(|s| !s.equals(&first)) {
         let reason = "all shapes must be equal".to_string();
         let (op, lhs, rhs) = ("stack", first, other);
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
@@ -238,8 +324,8 @@ pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
     let shape = x.shape();
     let at = normalize_axis("split", axis, shape.rank())?;
     let total = sizes.iter().fold(0usize, |sum, &s| sum.saturating_add(s));
-    if total != shape[at] {
-        let reason = format!("parts {sizes:?} add up to {total}, axis {at} has {}", shape[at]);
+    if !shape.dim(at).equals(total) {
+        let reason = format!("parts {sizes:?} add up to {total}, axis {at} has {}", shape.dim(at));
         return Err(girih_ir::Error::InvalidShape { op: "split", shape, reason }.into());
     }
     let mut start = 0;

@@ -4,6 +4,7 @@
 mod counts;
 mod plan;
 mod search;
+mod symbolic;
 mod update;
 
 pub use counts::Bins;
@@ -88,6 +89,11 @@ impl Tensor {
     /// [`crate::Error::InvalidArgument`] for a step of zero.
     #[track_caller]
     pub fn index(&self, entries: &[Index]) -> Result<Tensor> {
+        if self.shape().is_symbolic()
+            && let Some(out) = self.index_symbolic(entries)?
+        {
+            return Ok(out);
+        }
         let plan = Plan::new("index", &self.shape(), entries)?;
         let x = self.under(&plan.from)?;
         let range = plan.range();
@@ -201,9 +207,9 @@ impl Tensor {
             let (lhs, rhs) = (shape, by);
             return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
         }
-        let common = shape.with_dim(axis, 1).broadcast(&by.with_dim(axis, 1), op)?;
-        let x = self.broadcast_to(common.with_dim(axis, shape[axis]))?;
-        Ok((x, indices.broadcast_to(common.with_dim(axis, by[axis]))?))
+        let common = shape.with_dim(axis, 1usize).broadcast(&by.with_dim(axis, 1usize), op)?;
+        let x = self.broadcast_to(common.with_dim(axis, shape.dim(axis)))?;
+        Ok((x, indices.broadcast_to(common.with_dim(axis, by.dim(axis)))?))
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Plan {
 }
 
 /// What one axis comes to: the positive-step part, and whether to run through it backwards.
-fn resolve_slice(
+pub(super) fn resolve_slice(
     start: Option<i64>,
     stop: Option<i64>,
     step: i64,
@@ -95,7 +95,7 @@ fn taken_axes(entry: &Index) -> usize {
 }
 
 /// Checks how many axes the entries take up; gives how many an ellipsis, or the end, stands for.
-fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Result<usize> {
+pub(super) fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Result<usize> {
     let given: usize = entries.iter().map(taken_axes).sum();
     if given > rank {
         return Err(girih_ir::Error::TooManyIndices { op, given, rank }.into());

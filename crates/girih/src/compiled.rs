@@ -1,0 +1,382 @@
+//! Functions compiled once: traced on placeholders, then run as a program without calling the
+//! function again. Axes declared dynamic are symbolic while tracing, so that one program serves all
+//! sizes at which what was decided about them holds.
+
+use crate::cut::ancestors;
+use crate::eval::{placeholder, value};
+use crate::{Context, Error, Program, Result, Tensor, TensorState, random};
+use girih_ir::dim::{Guard, Guards, Symbol, is_name};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{Dim, OpCode, Shape, TensorSpec};
+use girih_runtime::{Argument, Completion, SymbolicGraph};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An axis whose size may differ from call to call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DynamicDim {
+    /// The axis; negative ones count from the end.
+    pub axis: i64,
+    /// Its name. Axes of one name have one size.
+    pub name: String,
+    /// The sizes it may have, if the user has said so: at least the first, at most the second. Else
+    /// any; an axis without elements gets a program of its own.
+    pub range: Option<(usize, Option<usize>)>,
+}
+
+impl DynamicDim {
+    /// An axis of any size.
+    pub fn new(axis: i64, name: &str) -> DynamicDim {
+        DynamicDim { axis, name: name.into(), range: None }
+    }
+}
+
+/// A function as traced: a program of its arguments and of the tensors it refers to.
+pub struct TracedProgram {
+    program: Program,
+    /// The arguments, symbolic where they are dynamic.
+    parameters: Vec<TensorSpec>,
+    /// Specs of the tensors outside that each call gives anew.
+    captures: Vec<TensorSpec>,
+    symbols: Vec<&'static Symbol>,
+    guards: Vec<Guard>,
+    symbolic: SymbolicGraph,
+}
+
+fn invalid(shape: &Shape, reason: String) -> Error {
+    girih_ir::Error::InvalidShape { op: "compile", shape: shape.clone(), reason }.into()
+}
+
+/// The spec of an argument, its dynamic axes symbolic.
+fn symbolic_spec(
+    spec: &TensorSpec,
+    dims: &[DynamicDim],
+    named: &mut Vec<Dim>,
+) -> Result<TensorSpec> {
+    let mut shape = spec.shape.clone();
+    for dynamic in dims {
+        let DynamicDim { axis, name, range } = dynamic;
+        if !is_name(name) {
+            return Err(Error::InvalidArgument(format!(
+                "compile: '{name}' is no name of a dimension; use letters, digits and underscores, \
+                 as in 'batch'"
+            )));
+        }
+        let axis = normalize_axis("compile", *axis, shape.rank())?;
+        let size = spec.shape[axis];
+        let (min, max) = range.unwrap_or((1, None));
+        if size < min || max.is_some_and(|max| size > max) {
+            if range.is_none() {
+                continue;
+            }
+            let max = max.map_or("any number".to_string(), |max| max.to_string());
+            return Err(invalid(
+                &spec.shape,
+                format!("axis {axis} ('{name}') has size {size}; expected {min} to {max}"),
+            ));
+        }
+        let dim = Dim::symbol(name, size, min, max);
+        let known = named.iter().find(|d| d.as_symbol().is_some_and(|s| s.name() == name));
+        match known {
+            Some(known) if *known != dim => {
+                let reason = format!(
+                    "axis {axis} ('{name}') has size {size} where another axis of that name has {}; \
+                     axes of one name have one size and one range",
+                    known.hint()
+                );
+                return Err(invalid(&spec.shape, reason));
+            }
+            Some(_) => {}
+            None => named.push(dim),
+        }
+        shape = shape.with_dim(axis, dim);
+    }
+    Ok(TensorSpec { shape, dtype: spec.dtype })
+}
+
+impl TracedProgram {
+    /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes of the
+    /// same position in `dims`. It gives the function's outputs, and tensors outside that every call
+    /// is to name anew; others that the outputs need are part of the program, with the values they
+    /// have now.
+    ///
+    /// Gives the program and which of those tensors it needs, by position.
+    ///
+    /// Errors: the function's; a shape error for sizes out of range, and for axes of one name with
+    /// different sizes.
+    pub fn trace<E: From<Error>>(
+        arguments: &[TensorSpec],
+        dims: &[Vec<DynamicDim>],
+        f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>), E>,
+    ) -> Result<(TracedProgram, Vec<usize>), E> {
+        let mut named = Vec::new();
+        let parameters = arguments
+            .iter()
+            .enumerate()
+            .map(|(i, spec)| {
+                symbolic_spec(spec, dims.get(i).map_or(&[], Vec::as_slice), &mut named)
+            })
+            .collect::<Result<Vec<TensorSpec>>>()?;
+        let placeholders: Vec<Tensor> = parameters.iter().map(placeholder).collect();
+        let guards = Guards::new();
+        let entered = guards.enter();
+        let drawn = random::position();
+        let (outputs, outside) = f(&placeholders)?;
+        let (mut program, used) = close(&outputs, &placeholders, &outside)?;
+        program.forget_draws_from(drawn);
+        drop(entered);
+        let symbols: Vec<&'static Symbol> = named.iter().filter_map(|d| d.as_symbol()).collect();
+        // Guards of other functions, traced meanwhile by other threads, are none of this one's.
+        let own = |guard: &Guard| {
+            guard.symbols().iter().all(|s| symbols.iter().any(|own| std::ptr::eq(*own, *s)))
+        };
+        let guards = guards.collected().into_iter().filter(own).collect();
+        let captures = used.iter().map(|&i| outside[i].spec()).collect();
+        let symbolic = SymbolicGraph::new(program.graph().clone());
+        let traced = TracedProgram { program, parameters, captures, symbols, guards, symbolic };
+        Ok((traced, used))
+    }
+
+    /// What the sizes of arguments must be for the program to be right, beside those of static axes.
+    pub fn guards(&self) -> Vec<String> {
+        self.guards.iter().map(Guard::to_string).collect()
+    }
+
+    /// The graph as traced.
+    pub fn graph(&self) -> &girih_ir::Graph {
+        self.program.graph()
+    }
+
+    /// Why the program does not serve arguments of these specs; None if it does.
+    pub fn refuses(&self, arguments: &[TensorSpec]) -> Option<String> {
+        match self.sizes(arguments) {
+            Err(reason) => Some(reason),
+            Ok(sizes) => self.guards.iter().find(|guard| !guard.holds(&sizes)).map(|guard| {
+                let sizes = sizes.iter().map(|(s, size)| format!("{} = {size}", s.name()));
+                format!("{guard} does not hold for {}", sizes.collect::<Vec<_>>().join(", "))
+            }),
+        }
+    }
+
+    /// The sizes of the symbols; else what of the specs does not fit.
+    fn sizes(&self, arguments: &[TensorSpec]) -> Result<Vec<(&'static Symbol, usize)>, String> {
+        let mut sizes: Vec<(&'static Symbol, usize)> = Vec::with_capacity(self.symbols.len());
+        if arguments.len() != self.parameters.len() {
+            return Err(format!("{} arguments, not {}", self.parameters.len(), arguments.len()));
+        }
+        for (i, (parameter, argument)) in self.parameters.iter().zip(arguments).enumerate() {
+            let other = || format!("argument {i} was {parameter} and is {argument}");
+            if parameter.dtype != argument.dtype || parameter.shape.rank() != argument.shape.rank()
+            {
+                return Err(other());
+            }
+            for (dim, &size) in parameter.shape.dims().zip(argument.shape.iter()) {
+                let Some(symbol) = dim.as_symbol() else {
+                    if dim.known() != Some(size) {
+                        return Err(other());
+                    }
+                    continue;
+                };
+                match sizes.iter().find(|(s, _)| std::ptr::eq(*s, symbol)) {
+                    Some(&(_, known)) if known != size => return Err(other()),
+                    Some(_) => {}
+                    None => {
+                        if size < symbol.min() || symbol.max().is_some_and(|max| size > max) {
+                            return Err(other());
+                        }
+                        sizes.push((symbol, size));
+                    }
+                }
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// The outputs at these arguments, with these values of the tensors outside.
+    ///
+    /// Runs the program at once and gives tensors that are there. Only where an argument depends on
+    /// one of a function being traced is the program recorded instead, and its outputs are lazy: so
+    /// compiled functions may be differentiated.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for arguments that the program does not serve;
+    /// [`Error::Evaluation`].
+    #[track_caller]
+    pub fn call(&self, arguments: &[&Tensor], captures: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
+        if let Some(reason) = self.refuses(&specs) {
+            return Err(Error::InvalidArgument(format!(
+                "the program does not serve this: {reason}"
+            )));
+        }
+        let found: Vec<TensorSpec> = captures.iter().map(|t| t.spec()).collect();
+        if found != self.captures {
+            return Err(Error::InvalidArgument(format!(
+                "the function refers to tensors {:?} where it was traced with {:?}",
+                found, self.captures
+            )));
+        }
+        let sizes = self.sizes(&specs).map_err(Error::InvalidArgument)?;
+        let given: Vec<&Tensor> = arguments.iter().chain(captures).copied().collect();
+        match crate::eval(given.iter().copied()) {
+            Ok(()) => self.run(&given, &sizes),
+            Err(Error::TracedValue { .. }) => {
+                let graph = self.program.graph().bind(&sizes)?;
+                self.program.with_graph(graph).call(&given)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn run(&self, given: &[&Tensor], sizes: &[(&'static Symbol, usize)]) -> Result<Vec<Tensor>> {
+        let executor = Context::current().executor()?;
+        let runtime = executor.runtime();
+        let plan = runtime.plan_at(&self.symbolic, sizes, runtime.options())?;
+        let arguments = self.arguments(given, sizes)?;
+        let control = runtime.control(executor.limit(), false);
+        let (block, values) = runtime.bind(&plan, &arguments, control)?;
+        let completion = Completion::pending();
+        runtime.start(&plan.plan, &block, SmallVec::new(), completion, true)?;
+        let graph = self.program.graph();
+        let output = |(id, value): (&girih_ir::NodeId, girih_runtime::Value)| {
+            let spec = graph.spec(*id);
+            let shape = spec.shape.bind("compile", spec.dtype, sizes)?;
+            let spec = TensorSpec { shape, dtype: spec.dtype };
+            Ok(Tensor::available(OpCode::Input, &spec, value))
+        };
+        graph.outputs().iter().zip(values).map(output).collect()
+    }
+
+    /// What a run takes, in the graph's order.
+    fn arguments(
+        &self,
+        given: &[&Tensor],
+        sizes: &[(&'static Symbol, usize)],
+    ) -> Result<Vec<Argument>> {
+        let graph = self.program.graph();
+        let mut given = given.iter();
+        let argument = |id| {
+            let node = graph.node(id);
+            if node.op.is_random() {
+                let shape = node.spec.shape.bind(node.op.name(), node.spec.dtype, sizes)?;
+                let (key, offset) = match self.program.drawn(id) {
+                    Some(drawn) => drawn,
+                    None => random::place(node.op.code, node.spec.dtype, shape.numel()),
+                };
+                return Ok(Argument::RandomKey { key, offset });
+            }
+            let tensor = match self.program.held(id) {
+                Some(tensor) => tensor,
+                None => given.next().copied().expect("inputs are counted when the call begins"),
+            };
+            Ok(Argument::Tensor(value(tensor, "a compiled function")?, tensor.spec()))
+        };
+        graph.arguments().map(argument).collect()
+    }
+}
+
+/// The program of some outputs, and which of the tensors outside it needs.
+fn close(
+    outputs: &[Tensor],
+    placeholders: &[Tensor],
+    outside: &[Tensor],
+) -> Result<(Program, Vec<usize>)> {
+    let roots: Vec<&Tensor> = outputs.iter().collect();
+    let stops = |node: &Arc<crate::node::Node>| outside.iter().any(|t| Arc::ptr_eq(t.node(), node));
+    let reached = ancestors(&roots, stops);
+    let mut used: Vec<usize> = Vec::new();
+    for (i, tensor) in outside.iter().enumerate() {
+        let again = used.iter().any(|&j| outside[j].is_same(tensor));
+        let is_placeholder = placeholders.iter().any(|p| p.is_same(tensor));
+        if !again && !is_placeholder && reached.iter().any(|n| Arc::ptr_eq(n, tensor.node())) {
+            used.push(i);
+        }
+    }
+    let inputs: Vec<&Tensor> =
+        placeholders.iter().chain(used.iter().map(|&i| &outside[i])).collect();
+    // What is on its way becomes data, rather than a part of the program.
+    let scheduled = |node: &&Arc<crate::node::Node>| {
+        Tensor::from_node((*node).clone()).state() == TensorState::Scheduled
+    };
+    for node in reached.iter().filter(scheduled) {
+        crate::eval::settle(node);
+    }
+    let program = Program::capture(&roots, &inputs)?;
+    let free = program.inputs();
+    if let Some(foreign) = free.get(inputs.len()) {
+        return Err(Error::TracedValue {
+            what: "a compiled function",
+            shape: foreign.spec.shape.to_string(),
+            at: Vec::new(),
+        });
+    }
+    Ok((program, used))
+}
+
+/// A function that is traced at its first call, and again only for arguments that no program made so
+/// far serves: of other dtypes, ranks or static sizes, or of dynamic sizes that something was
+/// decided by.
+pub struct Compiled<F> {
+    f: F,
+    dims: Vec<Vec<DynamicDim>>,
+    programs: Mutex<Vec<Arc<TracedProgram>>>,
+}
+
+/// A function compiled once per signature. `dims` names, per argument, the axes whose sizes may
+/// differ from call to call; all else is compiled anew for other shapes. The results are there when
+/// a call returns; see [`TracedProgram::call`]. Tensors that the function refers to beside its
+/// arguments keep the values they have when it is traced.
+///
+/// ```
+/// use girih::{DynamicDim, Tensor, compile};
+///
+/// let mean = compile(
+///     |x| Ok(vec![x[0].mean(None, false)?]),
+///     vec![vec![DynamicDim::new(0, "batch")]],
+/// );
+/// let of = |data: &[f32]| mean.call(&[&Tensor::from_slice(data, [data.len()])?])?[0].item::<f32>();
+/// assert_eq!(of(&[1.0, 2.0])?, 1.5);
+/// assert_eq!(of(&[1.0, 2.0, 6.0])?, 3.0);
+/// assert_eq!(mean.num_programs(), 1);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn compile<F>(f: F, dims: Vec<Vec<DynamicDim>>) -> Compiled<F>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    Compiled { f, dims, programs: Mutex::default() }
+}
+
+impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
+    /// The function's value.
+    ///
+    /// Errors: the function's; as [`TracedProgram::trace`] and [`TracedProgram::call`].
+    #[track_caller]
+    pub fn call(&self, arguments: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if arguments.iter().any(|t| t.shape().is_symbolic()) {
+            // Part of another function being compiled.
+            let arguments: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
+            return (self.f)(&arguments);
+        }
+        let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
+        let found = self.lock().iter().find(|p| p.refuses(&specs).is_none()).cloned();
+        let program = match found {
+            Some(program) => program,
+            None => {
+                let traced = |x: &[Tensor]| Ok::<_, Error>(((self.f)(x)?, Vec::new()));
+                let program = Arc::new(TracedProgram::trace(&specs, &self.dims, traced)?.0);
+                self.lock().push(program.clone());
+                program
+            }
+        };
+        program.call(arguments, &[])
+    }
+
+    /// How many times the function has been traced.
+    pub fn num_programs(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<TracedProgram>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

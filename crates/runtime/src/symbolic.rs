@@ -1,0 +1,120 @@
+//! Programs for many sizes: a graph with symbolic sizes is optimised once and then *bound* to the
+//! sizes of each call. Binding replaces symbols by numbers, lowers the graph to kernels and places
+//! buffers; it runs no pass. What it gives is kept like any compiled program.
+
+use crate::cache::CachedPlan;
+use crate::{CompileOptions, Executor, Result};
+use girih_ir::Graph;
+use girih_ir::dim::{Guard, Guards, Sizes};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// A graph after the passes, to be lowered.
+pub struct Prepared {
+    /// The graph.
+    pub graph: Graph,
+    /// Which of the original graph's arguments it still has, ascending.
+    pub kept_arguments: Vec<usize>,
+}
+
+/// A graph with symbolic sizes.
+pub struct SymbolicGraph {
+    graph: Graph,
+    encoded: Vec<u8>,
+}
+
+impl SymbolicGraph {
+    /// From a graph, whatever sizes it has.
+    pub fn new(graph: Graph) -> SymbolicGraph {
+        let mut encoded = Vec::with_capacity(graph.len() * 40);
+        graph.encode(&mut encoded);
+        SymbolicGraph { graph, encoded }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+}
+
+/// What the passes made of a symbolic graph, and where that is right.
+pub(crate) struct Executable {
+    prepared: Prepared,
+    guards: Vec<Guard>,
+}
+
+/// Executables by the key of their graph.
+pub(crate) type Executables = FxHashMap<Box<[u8]>, Arc<Executable>>;
+
+/// Executables held at most; all are forgotten when there are more.
+const MOST_EXECUTABLES: usize = 256;
+
+impl Executor {
+    /// The plan of a symbolic graph at some sizes: one in memory, or the graph as the passes left it
+    /// bound to them, or compiled. Every guard under which the graph was made must hold at the sizes.
+    ///
+    /// Counts a compilation when the passes run, a binding when their result is bound. Where the
+    /// passes relied on a size that is another now, the graph is bound before them: a compilation
+    /// for these sizes alone.
+    ///
+    /// Errors: as [`crate::Backend::compile`]; [`crate::Error::Graph`] for sizes too large.
+    pub fn plan_at(
+        &self,
+        program: &SymbolicGraph,
+        sizes: &Sizes,
+        options: CompileOptions,
+    ) -> Result<CachedPlan> {
+        let key = self.key_of(program.encoded.clone(), options);
+        let mut exact = key.clone();
+        sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
+        if self.use_cache
+            && let Some(plan) = self.lock_cache().get(&exact)
+        {
+            return Ok(plan);
+        }
+        let executable = self.executable(key, program, options)?;
+        if !executable.guards.iter().all(|guard| guard.holds(sizes)) {
+            let bound = program.graph.bind(sizes)?;
+            return self.plan(&bound, options);
+        }
+        let bound = executable.prepared.graph.bind(sizes)?;
+        let arguments = program.graph.bind(sizes)?;
+        let kept = &executable.prepared.kept_arguments;
+        let plan = self.guarded(|| self.backend.lower(&arguments, &bound, kept, options))?;
+        self.bindings.fetch_add(1, Ordering::Relaxed);
+        let plan = CachedPlan::from(Arc::new(plan));
+        if self.use_cache {
+            self.lock_cache().insert(exact.into_boxed_slice(), plan.clone());
+        }
+        Ok(plan)
+    }
+
+    /// The graph after the passes, from memory or made.
+    fn executable(
+        &self,
+        key: Vec<u8>,
+        program: &SymbolicGraph,
+        options: CompileOptions,
+    ) -> Result<Arc<Executable>> {
+        let lock = || self.executables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(&*key) {
+            return Ok(found.clone());
+        }
+        self.lock_cache().count_miss();
+        let guards = Guards::new();
+        let entered = guards.enter();
+        let prepared = self.unwinding(|| self.backend.prepare(&program.graph, options))?;
+        drop(entered);
+        self.compiles.fetch_add(1, Ordering::Relaxed);
+        let executable = Arc::new(Executable { prepared, guards: guards.collected() });
+        if self.use_cache {
+            let mut executables = lock();
+            if executables.len() >= MOST_EXECUTABLES {
+                executables.clear();
+            }
+            executables.insert(key.into_boxed_slice(), executable.clone());
+        }
+        Ok(executable)
+    }
+}
