@@ -80,6 +80,9 @@ PARAMETERS = {
     "names": "Sequence[str]",
     "reduction": "Literal['mean', 'sum', 'none']",
     "side": "Literal['left', 'right']",
+    "dynamic": "Sequence[Sequence[tuple[int, str, tuple[int, int | None] | None]]]",
+    "outside": "Sequence[Tensor]",
+    "traced": "Callable[[list[Tensor]], list[Tensor]]",
     "series": "Sequence[tuple[str, Sequence[tuple[float, float]]]]",
     "tensors": "Sequence[_TensorLike]",
     **dict.fromkeys(["shift", "repetitions", "source", "destination", "shapes"], SIZES),
@@ -215,7 +218,7 @@ def method(cls: type, name: str, thing: object) -> str:
         body = function(name, ["self"], required(owner, result), doc, "    ")
         return f"    @property\n{body}"
     if name in ("__pow__", "__rpow__"):
-        return f"    def {name}(self, value: Any, mod: None = None, /) -> Tensor: ...\n"
+        return f"    def {name}(self, value: Any, mod: None = None, /) -> {cls.__name__}: ...\n"
     if name.startswith("__"):
         fallback = "bool" if name in BOOLEAN and cls.__name__ != "Tensor" else cls.__name__
         if name in ("__eq__", "__ne__"):
@@ -257,7 +260,8 @@ def class_stub(cls: type) -> str:
     comparisons = {"__lt__", "__le__", "__gt__", "__ge__"}
     for name, value in sorted(vars(cls).items()):
         # Classes that compare for equality only have the other slots, too, and refuse.
-        unordered = name in comparisons and cls.__name__ != "Tensor"
+        ordered = cls.__name__ in ("Tensor", "SymbolicDim")
+        unordered = name in comparisons and not ordered
         if name in INHERITED or unordered:
             continue
         thing = value if inspect.isgetsetdescriptor(value) else getattr(cls, name)

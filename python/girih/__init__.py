@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
+from .compiled import CompiledFunction, Dim, compile
 from .dtypes import (
     __array_namespace_info__,
     astype,
@@ -119,6 +120,8 @@ __all__ = [
     "EvaluationCancelledError",
     "Context",
     "AxisError",
+    "CompiledFunction",
+    "Dim",
     "DTypeError",
     "DeviceError",
     "EvaluationError",
@@ -139,6 +142,7 @@ __all__ = [
     "cache_stats",
     "can_cast",
     "clear_cache",
+    "compile",
     "compile_graph",
     "create_graph",
     "current_graph",

@@ -19,6 +19,7 @@ __all__ = [
     "DType",
     "Graph",
     "Program",
+    "SymbolicDim",
     "Tensor",
     "__version__",
     "abs",
@@ -535,6 +536,41 @@ class Program:
         """The graph as a page of HTML to be moved, zoomed and searched."""
     def to_svg(self) -> str:
         """The graph as a drawing."""
+
+@final
+class SymbolicDim:
+    """A size that differs from call to call of a function being compiled. Arithmetic keeps it so,
+    and functions that take sizes take it. Where it is used as a number (``int``, ``range``, an
+    index) the compiled program is for that size alone; a comparison makes it one for the sizes on
+    that side.
+    """
+
+    def __add__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __bool__(self) -> bool: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __float__(self) -> float: ...
+    def __floordiv__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __ge__(self, value: _TensorLike, /) -> bool: ...
+    def __gt__(self, value: _TensorLike, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __le__(self, value: _TensorLike, /) -> bool: ...
+    def __lt__(self, value: _TensorLike, /) -> bool: ...
+    def __mod__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __mul__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __neg__(self) -> SymbolicDim: ...
+    def __pow__(self, value: Any, mod: None = None, /) -> SymbolicDim: ...
+    def __radd__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __rfloordiv__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __rmod__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __rmul__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __rpow__(self, value: Any, mod: None = None, /) -> SymbolicDim: ...
+    def __rsub__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __rtruediv__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __sub__(self, value: _TensorLike, /) -> SymbolicDim: ...
+    def __truediv__(self, value: _TensorLike, /) -> SymbolicDim: ...
 
 @final
 class Tensor:
@@ -1128,6 +1164,23 @@ class Trace:
         """Records the traced function and its gradients at `args`: the value, one gradient per
         tensor of `wrt`, and the auxiliary outputs.
         """
+
+@final
+class TracedFunction:
+    """A function as traced."""
+
+    def call(self, /, args: Sequence[Tensor], outside: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs at these arguments, with these values of the tensors outside that the program
+        needs.
+        """
+    @property
+    def guards(self) -> list[str]:
+        """What has to hold of the sizes for the program to serve them."""
+    def refuses(self, /, args: Sequence[Tensor]) -> str | None:
+        """Why the program does not serve these arguments; None if it does."""
+    @property
+    def text(self) -> str:
+        """The graph as traced."""
 
 def abs(x: _TensorLike, /) -> Tensor:
     """The absolute value, real for complex numbers; integers wrap at their smallest."""
@@ -2677,6 +2730,15 @@ def trace(
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
     """The sum along two axes' diagonal. Integers are summed in int64."""
+def trace_function(
+    args: Sequence[Tensor],
+    dynamic: Sequence[Sequence[tuple[int, str, tuple[int, int | None] | None]]],
+    outside: Sequence[Tensor],
+    traced: Callable[[list[Tensor]], list[Tensor]],
+) -> tuple[TracedFunction, list[int]]:
+    """Traces a function, called with a tensor per argument, that gives a list of tensors. Gives the
+    program and which of the tensors outside it needs, by position.
+    """
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
 def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:

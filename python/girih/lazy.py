@@ -234,7 +234,8 @@ def cache_stats() -> dict[str, int]:
 
     Returns:
         ``hits``, ``misses`` and ``compiles`` of the program cache, ``disk_hits`` (programs an
-        earlier process had compiled), ``cached_kernels`` and
+        earlier process had compiled), ``bindings`` (programs of :func:`compile` bound to sizes they
+        had not run at), ``cached_kernels`` and
         ``cache_size_bytes`` in it now, ``kernels_launched``, ``nodes_recorded``, ``runs``
         (programs executed) and ``peak_memory_bytes``.
     """

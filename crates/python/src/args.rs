@@ -1,9 +1,10 @@
 //! Arguments as users write them: tensors or what becomes one, scalars, axes, shapes.
 
+use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
 use crate::tensor::PyTensor;
-use girih::{Complex64, Operand, Shape, Tensor};
+use girih::{Complex64, Operand, Shape, Size, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -57,6 +58,9 @@ impl OperandArg {
         }
         if object.is_instance_of::<PyInt>() {
             return wide_integer(object).map(|v| Some(OperandArg::Int(v)));
+        }
+        if let Ok(dim) = object.cast::<PyDim>() {
+            return Ok(Some(OperandArg::Int(dim.get().0.get() as i128)));
         }
         if object.is_exact_instance_of::<PyComplex>() {
             return complex(object).map(|v| Some(OperandArg::Complex(v)));
@@ -194,7 +198,7 @@ pub fn keep(keepdims: Option<bool>, keepdim: Option<bool>) -> PyResult<bool> {
 }
 
 /// Sizes given as one integer, one sequence, or several integers.
-pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<Size>> {
     if args.len() == 1 {
         let only = args.get_item(0)?;
         if !only.is_instance_of::<PyInt>() && only.hasattr("__iter__")? {
@@ -204,12 +208,17 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     sequence(args.as_any())
 }
 
+/// Axes given as [`sizes`] takes sizes.
+pub fn axis_list(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+    Ok(sizes(args)?.into_iter().map(Size::get).collect())
+}
+
 /// A shape given as [`sizes`] takes it, or by its name.
 pub fn shape_or_sizes(
     op: &str,
     args: &Bound<'_, PyTuple>,
     shape: Option<ShapeArg>,
-) -> PyResult<Vec<i64>> {
+) -> PyResult<Vec<Size>> {
     match shape {
         None => sizes(args),
         Some(shape) if args.is_empty() => Ok(shape.0),
@@ -217,10 +226,13 @@ pub fn shape_or_sizes(
     }
 }
 
-fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
     let size = |item: PyResult<Bound<'_, PyAny>>| {
         let item = item?;
-        item.extract::<i64>().map_err(|_| {
+        if let Ok(dim) = item.cast::<PyDim>() {
+            return Ok(Size::Symbolic(dim.get().0));
+        }
+        item.extract::<i64>().map(Size::Known).map_err(|_| {
             let what = item.repr().map(|r| r.to_string()).unwrap_or_default();
             invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
         })
@@ -229,12 +241,17 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
 }
 
 /// A shape: one integer or a sequence of integers.
-pub struct ShapeArg(pub Vec<i64>);
+pub struct ShapeArg(pub Vec<Size>);
 
 impl ShapeArg {
+    /// As numbers, which symbolic sizes are fixed to.
+    pub fn numbers(&self) -> Vec<i64> {
+        self.0.iter().map(|size| size.get()).collect()
+    }
+
     /// Checked.
     pub fn shape(&self, op: &'static str) -> PyResult<Shape> {
-        Shape::from_signed(op, &self.0).map_err(|e| crate::errors::raise(e.into()))
+        girih::shape_of(op, &self.0).map_err(crate::errors::raise)
     }
 }
 
@@ -243,7 +260,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ShapeArg {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyInt>() {
-            return Ok(ShapeArg(vec![integer(&object)?]));
+            return Ok(ShapeArg(vec![Size::Known(integer(&object)?)]));
+        }
+        if let Ok(dim) = object.cast::<PyDim>() {
+            return Ok(ShapeArg(vec![Size::Symbolic(dim.get().0)]));
         }
         sequence(&object).map(ShapeArg)
     }
@@ -264,7 +284,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SizesArg {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let ShapeArg(sizes) = object.extract()?;
-        let size = |&s: &i64| {
+        let size = |s: &Size| {
+            let s = s.get();
             usize::try_from(s).map_err(|_| invalid(format!("sizes must not be negative, got {s}")))
         };
         sizes.iter().map(size).collect::<PyResult<_>>().map(SizesArg)

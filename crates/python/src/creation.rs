@@ -1,6 +1,7 @@
 //! Functions that make tensors from nothing but numbers: constants, ranges, random draws.
 
 use crate::args::{IntArg, OperandArg, ShapeArg, TensorArg, shape_or_sizes};
+use crate::compiled::PyDim;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -44,18 +45,22 @@ fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
 #[pyfunction]
 #[pyo3(signature = (start, stop=None, step=OperandArg::Int(1), *, dtype=None, device=None))]
 fn arange(
-    py: Python<'_>,
-    start: OperandArg,
-    stop: Option<OperandArg>,
+    start: &Bound<'_, PyAny>,
+    stop: Option<&Bound<'_, PyAny>>,
     step: OperandArg,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
+    let py = start.py();
     location::enter(py);
+    if let (None, Ok(dim), OperandArg::Int(1)) = (stop, start.cast::<PyDim>(), &step) {
+        let shape = Shape::of_dims([dim.get().0]);
+        return out(Tensor::iota(shape, 0, dtype.map_or(girih::default_int(), |d| d.0)));
+    }
     let (start, stop) = match stop {
-        Some(stop) => (start, stop),
-        None => (OperandArg::Int(0), start),
+        Some(stop) => (start.extract()?, stop.extract()?),
+        None => (OperandArg::Int(0), start.extract()?),
     };
     let value = |v| number(py, "arange", v);
     let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
@@ -173,7 +178,7 @@ fn shape_of(
     sizes: &Bound<'_, PyTuple>,
     shape: Option<ShapeArg>,
 ) -> PyResult<Shape> {
-    Shape::from_signed(op, &shape_or_sizes(op, sizes, shape)?).py()
+    girih::shape_of(op, &shape_or_sizes(op, sizes, shape)?).py()
 }
 
 macro_rules! filled_shapes {

@@ -61,7 +61,8 @@ macro_rules! along_several {
             location::enter(py);
             let norm = norm_of(stringify!($function), norm)?;
             let axes = axes.unwrap_or_default();
-            out(fft::$function(&x.0, s.as_ref().map(|s| &s.0[..]), axes.as_slice(), norm))
+            let s = s.map(|s| s.numbers());
+            out(fft::$function(&x.0, s.as_deref(), axes.as_slice(), norm))
         })*
     };
 }

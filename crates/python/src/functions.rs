@@ -1,6 +1,6 @@
 //! The module's functions, and the methods of the same names: one declaration makes both.
 
-use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg, axes, axis, keep, sizes};
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
@@ -411,7 +411,7 @@ fn reshape(
 #[pyo3(signature = (x, *axes))]
 fn permute(py: Python<'_>, x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
     location::enter(py);
-    out(x.0.permute(&sizes(axes)?))
+    out(x.0.permute(&axis_list(axes)?))
 }
 
 /// Axes in the given order; two ints exchange those axes; none reverses all.
@@ -466,6 +466,12 @@ fn one_hot(
     out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
 
+/// Whether a shape has some last axes of these sizes.
+pub fn ends_with(shape: &Shape, sizes: &Shape) -> bool {
+    let lead = shape.rank().checked_sub(sizes.rank()).filter(|_| sizes.rank() > 0);
+    lead.is_some_and(|lead| shape.part(lead..).equals(sizes))
+}
+
 /// Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
 /// shifts.
 #[pyfunction]
@@ -480,7 +486,7 @@ fn layer_norm(
 ) -> Out {
     location::enter(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("layer_norm")?);
-    if !shape.ends_with(&sizes) || sizes.rank() == 0 {
+    if !ends_with(&shape, &sizes) {
         let reason = "the last axes of the first must have the normalized sizes".to_string();
         let (op, lhs, rhs) = ("layer_norm", shape, sizes);
         return Err(crate::errors::raise(

@@ -203,6 +203,7 @@ pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, Py
     dict.set_item("hits", stats.hits)?;
     dict.set_item("misses", stats.misses)?;
     dict.set_item("disk_hits", stats.disk_hits)?;
+    dict.set_item("bindings", stats.bindings)?;
     dict.set_item("compiles", stats.compiles)?;
     dict.set_item("cached_kernels", stats.cached_kernels)?;
     dict.set_item("cache_size_bytes", stats.cache_size_bytes)?;

@@ -4,6 +4,7 @@
 mod args;
 mod arrange;
 mod assign;
+mod compiled;
 mod contexts;
 mod contract;
 mod creation;
@@ -34,6 +35,7 @@ const INTERNAL: &[&str] = &[
     "Indexed",
     "Memory",
     "Trace",
+    "TracedFunction",
     "ExecutorHandle",
     "Frame",
     "_registry",
@@ -73,6 +75,7 @@ const INTERNAL: &[&str] = &[
     "set_graph",
     "set_source_lines",
     "set_verify_shapes",
+    "trace_function",
 ];
 
 /// Fills the module.
@@ -98,6 +101,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dlpack::register(m)?;
     lazy::register(m)?;
     transform::register(m)?;
+    compiled::register(m)?;
     contexts::register(m)?;
     location::register();
     let names = m.index()?;

@@ -450,7 +450,7 @@ fn rms_norm(
 ) -> Out {
     location::enter(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("rms_norm")?);
-    if !shape.ends_with(&sizes) || sizes.rank() == 0 {
+    if !crate::functions::ends_with(&shape, &sizes) {
         let reason = "the last axes of the first must have the normalized sizes".to_string();
         let (op, lhs, rhs) = ("rms_norm", shape, sizes);
         return Err(crate::errors::raise(

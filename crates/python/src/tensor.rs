@@ -1,13 +1,13 @@
 //! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
 //! `functions`.
 
-use crate::args::{IntArg, OperandArg, ShapeArg, shape_or_sizes, sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, axis_list, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::{dlpack, indexing, location};
 use girih::ir::OpCode;
-use girih::{Operand, Tensor};
+use girih::{Operand, Size, Tensor};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -305,7 +305,7 @@ impl PyTensor {
     /// Sizes of the axes. Returns: tuple[int, ...].
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.0.shape().iter())
+        crate::compiled::shape_object(py, &self.0.shape())
     }
 
     /// Element type. Returns: DType.
@@ -322,8 +322,8 @@ impl PyTensor {
 
     /// Number of elements. Returns: int.
     #[getter]
-    fn size(&self) -> usize {
-        self.0.numel()
+    fn size<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        crate::compiled::dim_object(py, self.0.shape().count())
     }
 
     /// Bytes of all elements. Returns: int.
@@ -380,14 +380,14 @@ impl PyTensor {
         shape: Option<ShapeArg>,
     ) -> PyResult<PyTensor> {
         location::enter(sizes.py());
-        self.0.reshape(&shape_or_sizes("reshape", sizes, shape)?).map(PyTensor).py()
+        self.0.reshape_sizes(&shape_or_sizes("reshape", sizes, shape)?).map(PyTensor).py()
     }
 
     /// Axes in the given order.
     #[pyo3(signature = (*axes))]
     fn permute(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         location::enter(axes.py());
-        self.0.permute(&sizes(axes)?).map(PyTensor).py()
+        self.0.permute(&axis_list(axes)?).map(PyTensor).py()
     }
 
     /// Axes in the given order; two ints exchange those axes; none reverses all.
@@ -397,7 +397,7 @@ impl PyTensor {
         if axes.is_empty() {
             return self.0.t().map(PyTensor).py();
         }
-        let order = sizes(axes)?;
+        let order = axis_list(axes)?;
         match (axes.len(), order.as_slice()) {
             // Two integers of a matrix say the same either way.
             (2, &[a, b]) => self.0.swapaxes(a, b),
@@ -422,7 +422,7 @@ impl PyTensor {
     ) -> PyResult<PyTensor> {
         location::enter(sizes.py());
         let sizes = shape_or_sizes("broadcast_to", sizes, shape)?;
-        let shape = girih::Shape::from_signed("broadcast_to", &sizes).py()?;
+        let shape = girih::shape_of("broadcast_to", &sizes).py()?;
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
 
@@ -432,12 +432,12 @@ impl PyTensor {
         location::enter(shape.py());
         let mut shape = sizes(shape)?;
         let own = self.0.shape();
-        for (size, &own) in shape.iter_mut().rev().zip(own.iter().rev()) {
-            if *size == -1 {
-                *size = own as i64;
+        for (size, own) in shape.iter_mut().rev().zip(own.dims().rev()) {
+            if *size == Size::Known(-1) {
+                *size = Size::Symbolic(own);
             }
         }
-        let shape = girih::Shape::from_signed("expand", &shape).py()?;
+        let shape = girih::shape_of("expand", &shape).py()?;
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
 

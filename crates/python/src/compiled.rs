@@ -1,0 +1,361 @@
+//! Symbolic sizes as Python numbers, and functions traced for `girih.compile`.
+
+use crate::errors::{IntoPy, invalid, raise};
+use crate::tensor::PyTensor;
+use girih::{Dim, DynamicDim, Shape, Tensor, TensorSpec, TracedProgram};
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
+use pyo3::prelude::*;
+use pyo3::types::{PyFloat, PyInt, PyTuple};
+
+/// A size that differs from call to call of a function being compiled. Arithmetic keeps it so, and
+/// functions that take sizes take it. Where it is used as a number (``int``, ``range``, an index)
+/// the compiled program is for that size alone; a comparison makes it one for the sizes on that
+/// side.
+#[pyclass(name = "SymbolicDim", module = "girih", frozen)]
+pub struct PyDim(pub Dim);
+
+/// The other operand of an operator.
+enum Other {
+    Dim(Dim),
+    Int(i64),
+    Float(f64),
+}
+
+impl Other {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Other>> {
+        if let Ok(dim) = object.cast::<PyDim>() {
+            return Ok(Some(Other::Dim(dim.get().0)));
+        }
+        if object.is_instance_of::<PyInt>() {
+            return crate::args::integer(object).map(|v| Some(Other::Int(v)));
+        }
+        if object.is_instance_of::<PyFloat>() {
+            return object.extract().map(|v| Some(Other::Float(v)));
+        }
+        Ok(None)
+    }
+
+    /// As a size, if it is one.
+    fn dim(&self) -> Option<Dim> {
+        match *self {
+            Other::Dim(dim) => Some(dim),
+            Other::Int(v) => usize::try_from(v).ok().map(Dim::from),
+            Other::Float(_) => None,
+        }
+    }
+
+    /// As a Python number, which a size is fixed to.
+    fn number<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match *self {
+            Other::Dim(dim) => (dim.get() as i64).into_pyobject(py)?.into_any(),
+            Other::Int(v) => v.into_pyobject(py)?.into_any(),
+            Other::Float(v) => v.into_pyobject(py)?.into_any(),
+        })
+    }
+}
+
+type Result<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// A size as Python has it: an int, or symbolic.
+pub fn dim_object<'py>(py: Python<'py>, dim: Dim) -> Result<'py> {
+    match dim.known() {
+        Some(size) => Ok(size.into_pyobject(py)?.into_any()),
+        None => Ok(Bound::new(py, PyDim(dim))?.into_any()),
+    }
+}
+
+/// A shape as Python has it.
+pub fn shape_object<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, PyTuple>> {
+    if !shape.is_symbolic() {
+        return PyTuple::new(py, shape.iter());
+    }
+    let dims: Vec<Bound<'py, PyAny>> =
+        shape.dims().map(|dim| dim_object(py, dim)).collect::<PyResult<_>>()?;
+    PyTuple::new(py, dims)
+}
+
+/// An operator: of sizes where both are and the result is one, else of the numbers.
+fn operator<'py>(
+    py: Python<'py>,
+    name: &str,
+    a: Other,
+    b: Option<Other>,
+    of_dims: impl FnOnce(Dim, Dim) -> Option<Dim>,
+) -> Result<'py> {
+    let Some(b) = b else { return Ok(py.NotImplemented().into_bound(py)) };
+    if let (Some(x), Some(y)) = (a.dim(), b.dim())
+        && let Some(dim) = of_dims(x, y)
+    {
+        return dim_object(py, dim);
+    }
+    a.number(py)?.call_method1(name, (b.number(py)?,))
+}
+
+fn difference(a: Dim, b: Dim) -> Option<Dim> {
+    a.at_least(b).then(|| a - b)
+}
+
+fn divided(a: Dim, b: Dim) -> PyResult<Option<Dim>> {
+    match b.equals(0) {
+        true => Err(PyZeroDivisionError::new_err("integer division or modulo by zero")),
+        false => Ok(Some(a.floor_div(b))),
+    }
+}
+
+#[pymethods]
+impl PyDim {
+    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        if let Some(Other::Int(v @ ..0)) = b {
+            let of = difference(self.0, (v.unsigned_abs() as usize).into());
+            return match of {
+                Some(dim) => dim_object(other.py(), dim),
+                None => Other::Int(self.0.get() as i64 + v).number(other.py()),
+            };
+        }
+        operator(other.py(), "__add__", Other::Dim(self.0), b, |a, b| Some(a + b))
+    }
+
+    fn __radd__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.__add__(other)
+    }
+
+    fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        operator(other.py(), "__sub__", Other::Dim(self.0), b, difference)
+    }
+
+    fn __rsub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let Some(a) = Other::of(other)? else {
+            return Ok(other.py().NotImplemented().into_bound(other.py()));
+        };
+        operator(other.py(), "__sub__", a, Some(Other::Dim(self.0)), difference)
+    }
+
+    fn __mul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        operator(other.py(), "__mul__", Other::Dim(self.0), b, |a, b| Some(a * b))
+    }
+
+    fn __rmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.__mul__(other)
+    }
+
+    fn __floordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        if let Some(by) = b.as_ref().and_then(Other::dim) {
+            divided(self.0, by)?;
+        }
+        operator(other.py(), "__floordiv__", Other::Dim(self.0), b, |a, b| Some(a.floor_div(b)))
+    }
+
+    fn __rfloordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let Some(a) = Other::of(other)? else {
+            return Ok(other.py().NotImplemented().into_bound(other.py()));
+        };
+        divided(1.into(), self.0)?;
+        let b = Some(Other::Dim(self.0));
+        operator(other.py(), "__floordiv__", a, b, |a, b| Some(a.floor_div(b)))
+    }
+
+    fn __mod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        if let Some(by) = b.as_ref().and_then(Other::dim) {
+            divided(self.0, by)?;
+        }
+        operator(other.py(), "__mod__", Other::Dim(self.0), b, |a, b| Some(a.remainder(b)))
+    }
+
+    fn __rmod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let Some(a) = Other::of(other)? else {
+            return Ok(other.py().NotImplemented().into_bound(other.py()));
+        };
+        operator(other.py(), "__mod__", a, Some(Other::Dim(self.0)), |_, _| None)
+    }
+
+    fn __truediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let b = Other::of(other)?;
+        operator(other.py(), "__truediv__", Other::Dim(self.0), b, |_, _| None)
+    }
+
+    fn __rtruediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        let Some(a) = Other::of(other)? else {
+            return Ok(other.py().NotImplemented().into_bound(other.py()));
+        };
+        operator(other.py(), "__truediv__", a, Some(Other::Dim(self.0)), |_, _| None)
+    }
+
+    fn __pow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<'py> {
+        if modulo.is_some() {
+            return Err(PyNotImplementedError::new_err("pow of a size with a modulus"));
+        }
+        let b = Other::of(other)?;
+        operator(other.py(), "__pow__", Other::Dim(self.0), b, |a, b| {
+            let exponent = b.known().filter(|&n| n <= 8)?;
+            Some(std::iter::repeat_n(a, exponent).product())
+        })
+    }
+
+    fn __neg__(&self) -> i64 {
+        -(self.0.get() as i64)
+    }
+
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> Result<'py> {
+        let py = other.py();
+        let Some(b) = Other::of(other)? else { return Ok(py.NotImplemented().into_bound(py)) };
+        let Some(of) = b.dim() else {
+            return Other::Dim(self.0).number(py)?.rich_compare(b.number(py)?, op);
+        };
+        let answer = match op {
+            CompareOp::Eq => self.0.equals(of),
+            CompareOp::Ne => !self.0.equals(of),
+            CompareOp::Ge => self.0.at_least(of),
+            CompareOp::Lt => !self.0.at_least(of),
+            CompareOp::Gt => !of.at_least(self.0),
+            CompareOp::Le => of.at_least(self.0),
+        };
+        Ok(answer.into_pyobject(py)?.to_owned().into_any())
+    }
+
+    fn __hash__(&self) -> usize {
+        self.0.get()
+    }
+
+    fn __bool__(&self) -> bool {
+        !self.0.equals(0)
+    }
+
+    fn __index__(&self) -> usize {
+        self.0.get()
+    }
+
+    fn __int__(&self) -> usize {
+        self.0.get()
+    }
+
+    fn __float__(&self) -> f64 {
+        self.0.get() as f64
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Axes of one argument as Python gives them: axis, name, and the range if there is one.
+type Axes = Vec<(i64, String, Option<(usize, Option<usize>)>)>;
+
+/// A function as traced.
+#[pyclass(name = "TracedFunction", module = "girih._girih", frozen)]
+struct PyTraced(TracedProgram);
+
+fn tensors(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<Tensor> {
+    list.iter().map(|t| t.borrow(py).0.clone()).collect()
+}
+
+fn specs(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<TensorSpec> {
+    list.iter().map(|t| t.borrow(py).0.spec()).collect()
+}
+
+/// What tracing fails with: the function's exception, or the library's error.
+struct Failure(PyErr);
+
+impl From<girih::Error> for Failure {
+    fn from(error: girih::Error) -> Failure {
+        Failure(raise(error))
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Failure {
+        Failure(error)
+    }
+}
+
+/// Traces a function, called with a tensor per argument, that gives a list of tensors. Gives the
+/// program and which of the tensors outside it needs, by position.
+/// Returns: tuple[TracedFunction, list[int]].
+#[pyfunction]
+fn trace_function(
+    py: Python<'_>,
+    args: Vec<Py<PyTensor>>,
+    dynamic: Vec<Axes>,
+    outside: Vec<Py<PyTensor>>,
+    traced: Bound<'_, PyAny>,
+) -> PyResult<(PyTraced, Vec<usize>)> {
+    crate::location::enter(py);
+    let named = |(axis, name, range)| DynamicDim { axis, name, range };
+    let dims: Vec<Vec<DynamicDim>> =
+        dynamic.into_iter().map(|axes| axes.into_iter().map(named).collect()).collect();
+    let before = tensors(py, &outside);
+    let run = |placeholders: &[Tensor]| -> std::result::Result<_, Failure> {
+        let placeholders: Vec<PyTensor> = placeholders.iter().cloned().map(PyTensor).collect();
+        let outputs = traced.call1((placeholders,));
+        // What the function has assigned to must not keep what has no value.
+        let mut changed = false;
+        for (handle, before) in outside.iter().zip(&before) {
+            changed |= !handle.borrow(py).0.is_same(before);
+            handle.borrow_mut(py).0 = before.clone();
+        }
+        let outputs: Vec<Py<PyTensor>> = outputs?.extract()?;
+        if changed {
+            return Err(Failure(invalid(
+                "compile: the function assigns to a part of a tensor outside; return the new value \
+                 instead, and assign it where the function is called",
+            )));
+        }
+        Ok((tensors(py, &outputs), before.clone()))
+    };
+    let found = TracedProgram::trace(&specs(py, &args), &dims, run);
+    found.map(|(program, used)| (PyTraced(program), used)).map_err(|Failure(error)| error)
+}
+
+#[pymethods]
+impl PyTraced {
+    /// Why the program does not serve these arguments; None if it does. Returns: str | None.
+    fn refuses(&self, py: Python<'_>, args: Vec<Py<PyTensor>>) -> Option<String> {
+        self.0.refuses(&specs(py, &args))
+    }
+
+    /// The outputs at these arguments, with these values of the tensors outside that the program
+    /// needs. Returns: list[Tensor].
+    fn call(
+        &self,
+        py: Python<'_>,
+        args: Vec<Py<PyTensor>>,
+        outside: Vec<Py<PyTensor>>,
+    ) -> PyResult<Vec<PyTensor>> {
+        crate::location::enter(py);
+        let (args, outside) = (tensors(py, &args), tensors(py, &outside));
+        let run = || {
+            let refs: (Vec<&Tensor>, Vec<&Tensor>) =
+                (args.iter().collect(), outside.iter().collect());
+            self.0.call(&refs.0, &refs.1)
+        };
+        Ok(py.detach(run).py()?.into_iter().map(PyTensor).collect())
+    }
+
+    /// What has to hold of the sizes for the program to serve them. Returns: list[str].
+    #[getter]
+    fn guards(&self) -> Vec<String> {
+        self.0.guards()
+    }
+
+    /// The graph as traced. Returns: str.
+    #[getter]
+    fn text(&self) -> String {
+        self.0.graph().to_string()
+    }
+}
+
+/// Adds this file's classes and functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyDim>()?;
+    m.add_class::<PyTraced>()?;
+    m.add_function(wrap_pyfunction!(trace_function, m)?)
+}

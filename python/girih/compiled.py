@@ -1,0 +1,423 @@
+"""``compile``: functions traced once and run as programs.
+
+The function is called with tensors that have no value; what it does to them is recorded,
+compiled, and run from then on without calling it. Axes declared dynamic have symbolic sizes
+meanwhile, so that one program serves many.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from ._girih import TracedFunction
+
+    #: Axis and name of each dynamic axis of an argument.
+    _Axes: TypeAlias = Mapping[int, "str | Dim"]
+    _Dynamic: TypeAlias = list[tuple[int, str, "tuple[int, int | None] | None"]]
+
+__all__ = ["CompiledFunction", "Dim", "compile"]
+
+
+class Dim:
+    """A dynamic dimension with a range, for ``dynamic_dims``.
+
+    Args:
+        name: Letters, digits and underscores. Axes of one name have one size.
+        min: The smallest size it may have.
+        max: The largest size it may have; any for None.
+    """
+
+    __slots__ = ("max", "min", "name")
+
+    def __init__(self, name: str, min: int = 1, max: int | None = None) -> None:
+        self.name = name
+        self.min = min
+        self.max = max
+
+    def __repr__(self) -> str:
+        return f"Dim({self.name!r}, min={self.min}, max={self.max})"
+
+
+class _Place:
+    """Where something that the function refers to is held. Calls look there for tensors."""
+
+    __slots__ = ("container", "key", "path")
+
+    def __init__(self, container: Any, key: Any, path: str) -> None:
+        self.container = container
+        self.key = key
+        self.path = path
+
+    def read(self) -> Any:
+        if isinstance(self.container, types.CellType):
+            return self.container.cell_contents
+        return self.container[self.key]
+
+    def write(self, value: Any) -> None:
+        if isinstance(self.container, types.CellType):
+            self.container.cell_contents = value
+        else:
+            self.container[self.key] = value
+
+
+_OPAQUE: tuple[Any, ...] = (
+    type, types.ModuleType, types.BuiltinFunctionType, str, bytes, int, float, complex,
+)  # fmt: skip
+
+
+def _items(value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+    """What a value holds: container, key and path of each."""
+    if isinstance(value, dict):
+        yield from ((value, key, f"{path}[{key!r}]") for key in value)
+    elif isinstance(value, (list, tuple)):
+        yield from ((value, i, f"{path}[{i}]") for i in range(len(value)))
+    elif isinstance(value, functools.partial):
+        held = {"func": value.func, "args": value.args, "keywords": value.keywords}
+        yield from ((held, key, f"{path}.{key}") for key in held)
+    elif isinstance(value, types.MethodType):
+        held = {"self": value.__self__, "func": value.__func__}
+        yield from ((held, key, path) for key in held)
+    elif isinstance(value, types.FunctionType):
+        names = value.__code__.co_freevars
+        for name, cell in zip(names, value.__closure__ or (), strict=True):
+            yield cell, None, name
+        # What this package's functions use of their modules is no user's state.
+        if (value.__module__ or "").split(".")[0] == __package__:
+            return
+        used = {name for name in value.__code__.co_names if name in value.__globals__}
+        yield from ((value.__globals__, name, name) for name in sorted(used))
+        for code in value.__code__.co_consts:
+            if isinstance(code, types.CodeType):
+                inner = {name for name in code.co_names if name in value.__globals__} - used
+                yield from ((value.__globals__, name, name) for name in sorted(inner))
+        yield from _items(value.__defaults__ or (), f"{path}.defaults")
+        yield from _items(value.__kwdefaults__ or {}, f"{path}.defaults")
+    elif not isinstance(value, _OPAQUE):
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            yield from ((attributes, name, f"{path}.{name}") for name in attributes)
+
+
+def _places(root: Any, name: str) -> list[_Place]:
+    """Everything that a function refers to, by where it is held."""
+    found: list[_Place] = []
+    seen: set[int] = set()
+    pending: list[tuple[Any, str]] = [(root, name)]
+    while pending:
+        value, path = pending.pop()
+        if id(value) in seen or isinstance(value, Tensor):
+            continue
+        seen.add(id(value))
+        for container, key, inner in _items(value, path):
+            place = _Place(container, key, inner)
+            try:
+                held = place.read()
+            except (ValueError, LookupError):
+                continue  # An empty cell.
+            found.append(place)
+            pending.append((held, inner))
+    return found
+
+
+def _holds_tensors(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in tree.leaves(value))
+
+
+class _Program:
+    """A traced function with what it takes and gives beside tensors."""
+
+    __slots__ = ("changed", "outside", "static", "traced", "treedef", "where")
+
+    def __init__(
+        self,
+        traced: TracedFunction,
+        outside: list[_Place],
+        changed: list[_Place],
+        leaves: list[Any],
+        treedef: tree.TreeDef,
+    ) -> None:
+        self.traced = traced
+        self.outside = outside
+        self.changed = changed
+        self.treedef = treedef
+        self.where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self.static = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        outputs = self.traced.call(tensors, [place.read() for place in self.outside])
+        leaves = list(self.static)
+        for i, tensor in zip(self.where, outputs, strict=False):
+            leaves[i] = tensor
+        for place, tensor in zip(self.changed, outputs[len(self.where) :], strict=True):
+            place.write(tensor)
+        return tree.unflatten(self.treedef, leaves)
+
+
+class CompiledFunction:
+    """What :func:`compile` gives: called like the function."""
+
+    def __init__(
+        self, fun: Callable[..., Any], dynamic_dims: Mapping[int | str, _Axes] | None
+    ) -> None:
+        functools.update_wrapper(self, fun)
+        self._fun = fun
+        self._name = getattr(fun, "__name__", type(fun).__name__)
+        self._dims = _checked(fun, self._name, dynamic_dims or {})
+        self._programs: dict[Any, list[_Program]] = {}
+        self._reasons: list[str] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's value, by a program made before if one serves the arguments."""
+        tensors, dynamic, key, rebuild = self._taken_apart(args, kwargs)
+        if any(isinstance(size, _girih.SymbolicDim) for t in tensors for size in t.shape):
+            return self._fun(*args, **kwargs)  # Part of another function being compiled.
+        programs = self._programs.setdefault(key, [])
+        refusals = []
+        for program in programs:
+            refused = program.traced.refuses(tensors)
+            if refused is None:
+                return program(tensors)
+            refusals.append(refused)
+        program = self._trace(tensors, dynamic, rebuild)
+        if refusals:
+            self._reasons.append(refusals[-1])
+        programs.append(program)
+        return program(tensors)
+
+    @property
+    def num_programs(self) -> int:
+        """How many times the function has been traced."""
+        return sum(len(programs) for programs in self._programs.values())
+
+    @property
+    def guards(self) -> list[list[str]]:
+        """Per program, what has to hold of the symbolic sizes for it to be used."""
+        return [p.traced.guards for programs in self._programs.values() for p in programs]
+
+    @property
+    def retraced(self) -> list[str]:
+        """Why the last program there was did not serve, for each time that one was made anew."""
+        return list(self._reasons)
+
+    @property
+    def graphs(self) -> list[str]:
+        """The programs as traced, as text."""
+        return [p.traced.text for programs in self._programs.values() for p in programs]
+
+    def clear(self) -> None:
+        """Forgets all programs: the next call traces the function again."""
+        self._programs.clear()
+        self._reasons.clear()
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._name}, {self.num_programs} programs>"
+
+    def _taken_apart(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Tensor], list[_Dynamic], Any, Callable[[list[Tensor]], Any]]:
+        """Tensors, their dynamic axes, what else makes a program another, and the way back."""
+        from .nn.module import Module
+
+        names: list[int | str] = [*range(len(args)), *kwargs]
+        tensors: list[Tensor] = []
+        dynamic: list[_Dynamic] = []
+        parts: list[tuple[list[Any], list[int], tree.TreeDef]] = []
+        statics: list[Any] = []
+        for name, value in zip(names, [*args, *kwargs.values()], strict=True):
+            leaves, treedef = tree.flatten(value, lambda node: isinstance(node, Module))
+            axes = self._dims.get(name, [])
+            where = []
+            for i, leaf in enumerate(leaves):
+                if not isinstance(leaf, Tensor):
+                    if not (hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")):
+                        statics.append((type(leaf), leaf))
+                        continue
+                    leaf = _girih.asarray(leaf)
+                where.append(i)
+                leaves[i] = None
+                tensors.append(leaf)
+                dynamic.append(axes)
+            parts.append((leaves, where, treedef))
+            statics.append((name, treedef, tuple(where)))
+        key = tuple(statics)
+        try:
+            hash(key)
+        except TypeError as error:
+            raise InvalidArgumentError(
+                f"compile: what is not a tensor among the arguments of {self._name} must be "
+                f"hashable, for a program is made per value: {error}"
+            ) from None
+
+        def rebuild(placeholders: list[Tensor]) -> Any:
+            rest = iter(placeholders)
+            values = []
+            for leaves, where, treedef in parts:
+                filled = list(leaves)
+                for i in where:
+                    # A handle of its own: the function may assign to its arguments.
+                    filled[i] = +next(rest)
+                values.append(tree.unflatten(treedef, filled))
+            call = dict(zip(kwargs, values[len(args) :], strict=True))
+            return self._fun(*values[: len(args)], **call)
+
+        rebuild.statics = [leaf for leaves, _, _ in parts for leaf in leaves]  # type: ignore[attr-defined]
+        return tensors, dynamic, key, rebuild
+
+    def _trace(
+        self, tensors: list[Tensor], dynamic: list[_Dynamic], rebuild: Callable[..., Any]
+    ) -> _Program:
+        places = _places(self._fun, self._name)
+        places += _places(rebuild.statics, "argument ")  # type: ignore[attr-defined]
+        before = [place.read() for place in places]
+        outside = [
+            (place, value)
+            for place, value in zip(places, before, strict=True)
+            if isinstance(value, Tensor)
+        ]
+        leaves: list[Any] = []
+        changed: list[_Place] = []
+        treedef: tree.TreeDef | None = None
+
+        def traced(placeholders: list[Tensor]) -> list[Tensor]:
+            nonlocal leaves, treedef
+            try:
+                leaves, treedef = tree.flatten(rebuild(placeholders))
+                changed.extend(_changes(places, before, self._name))
+                new = [place.read() for place in changed]
+            finally:
+                for place, value in zip(places, before, strict=True):
+                    if isinstance(value, Tensor) and place.read() is not value:
+                        place.write(value)
+            return [leaf for leaf in leaves if isinstance(leaf, Tensor)] + new
+
+        held = [value for _, value in outside]
+        program, used = _girih.trace_function(tensors, dynamic, held, traced)
+        assert treedef is not None
+        return _Program(program, [outside[i][0] for i in used], changed, leaves, treedef)
+
+
+def _changes(places: list[_Place], before: list[Any], name: str) -> list[_Place]:
+    """Where the function has put other tensors than there were."""
+    changed = []
+    for place, value in zip(places, before, strict=True):
+        new = place.read()
+        if new is value:
+            continue
+        if isinstance(value, Tensor) and isinstance(new, Tensor):
+            changed.append(place)
+        elif _holds_tensors(new):
+            place.write(value)
+            raise InvalidArgumentError(
+                f"compile: {name} puts tensors into {place.path} while it is traced, where there "
+                "was something else before; return them, and put them there where it is called"
+            )
+    return changed
+
+
+def _checked(
+    fun: Callable[..., Any], name: str, dynamic_dims: Mapping[int | str, _Axes]
+) -> dict[int | str, _Dynamic]:
+    """The dynamic axes by position and by name of the argument."""
+    import inspect
+
+    try:
+        parameters = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    out: dict[int | str, _Dynamic] = {}
+    for argument, axes in dynamic_dims.items():
+        if isinstance(argument, int) and argument < 0:
+            argument += len(parameters)
+        if isinstance(argument, str) and parameters and argument not in parameters:
+            raise InvalidArgumentError(
+                f"compile: {name} has no argument {argument!r}; it has {', '.join(parameters)}"
+            )
+        if not isinstance(axes, Mapping):
+            raise InvalidArgumentError(
+                f"compile: dynamic_dims is {{argument: {{axis: name}}}}, as in "
+                f"{{0: {{0: 'batch'}}}}; got {axes!r} for argument {argument!r}"
+            )
+        dims: _Dynamic = []
+        for axis, dim in axes.items():
+            if isinstance(dim, Dim):
+                dims.append((int(axis), dim.name, (dim.min, dim.max)))
+            elif isinstance(dim, str):
+                dims.append((int(axis), dim, None))
+            else:
+                raise InvalidArgumentError(
+                    f"compile: axis {axis} of argument {argument!r} needs a name or a girih.Dim, "
+                    f"got {dim!r}"
+                )
+        out[argument] = dims
+        if isinstance(argument, int) and argument < len(parameters):
+            out[parameters[argument]] = dims
+        elif argument in parameters:
+            out[parameters.index(str(argument))] = dims
+    return out
+
+
+def compile(
+    fun: Callable[..., Any] | None = None,
+    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+) -> Any:
+    """A function that is traced once and from then on run as a compiled program.
+
+    The first call traces ``fun``, as :func:`grad` does; later ones run its program and no Python
+    of the function. A program serves arguments of the same structure, dtypes, shapes, and values
+    of what is no tensor. Axes named in ``dynamic_dims`` may have other sizes: what the function
+    does with such a size stays symbolic, and where it decides by one (``if x.shape[0] > 8``,
+    ``range(n)``) the program is for the sizes for which the decision is the same, and others are
+    traced anew.
+
+    The first call at new sizes lowers the optimised program to kernels for them (``bindings`` in
+    :func:`cache_stats`), which takes a part of the time of compiling; it is kept.
+
+    Tensors that the function refers to (parameters of a module it uses, variables of functions
+    around it, globals) are arguments of the program: a call takes what is held in the same place
+    then. Where the function puts another tensor in such a place (the running statistics of a batch
+    norm), so does each call. Numbers it refers to are those of tracing; so pass what varies, such
+    as a learning rate, as a tensor. Random numbers are drawn anew at each call.
+
+    Args:
+        fun: Of pytrees of tensors and of hashable values, to a pytree. Without it ``compile`` is a
+            decorator with options.
+        dynamic_dims: Per argument, by position or name, the axes that are dynamic with their names:
+            ``{0: {0: "batch"}}``. Axes of one name have one size. A :class:`Dim` in place of a name
+            gives a range. Of an argument that is a pytree, all tensors have these axes.
+
+    Returns:
+        A :class:`CompiledFunction`. Its results are there when a call returns, as it runs the
+        program at once; only where an argument depends on one of a function being traced, as under
+        :func:`grad`, is the program recorded there instead.
+
+    Raises:
+        ShapeError: Axes of one name differ in size, or a size is out of its range.
+        AxisError: An argument has no such axis.
+        InvalidArgumentError: ``dynamic_dims`` names no argument, or a value is not hashable.
+
+    Example:
+        >>> import girih as gr
+        >>> @gr.compile(dynamic_dims={0: {0: "batch"}})
+        ... def total(x):
+        ...     print("traced for", x.shape)
+        ...     return x.sum() / 2
+        >>> total(gr.ones([2, 3])).item()
+        traced for (batch, 3)
+        3.0
+        >>> total(gr.ones([5, 3])).item()
+        7.5
+    """
+    if fun is None:
+        return functools.partial(compile, dynamic_dims=dynamic_dims)
+    return CompiledFunction(fun, dynamic_dims)
