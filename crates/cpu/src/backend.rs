@@ -5,14 +5,13 @@ use crate::LoadedKernel;
 use crate::artifact::Stored;
 use crate::device::HostProgram;
 use girih_ir::{Graph, OpCode, TensorSpec};
-use girih_kernel::{BufferKind, FusionOptions, Inst, Isa, Program, lower};
+use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Program, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, optimize};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentSpec, Backend, Binary, CompileOptions, CompileTimes, Error, ExecutionPlan, Operation,
     OutputSpec, Placement, Prepared, Result, allocator,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -95,22 +94,7 @@ pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
 
 /// The passes drop arguments that nothing needs; the plan takes the original ones all the same.
 pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
-    for buffer in &mut program.buffers {
-        if let BufferKind::Argument(i) = &mut buffer.kind {
-            *i = kept[*i];
-        }
-    }
-    for kernel in &mut program.kernels {
-        let prologue = match &mut kernel.core {
-            girih_kernel::Core::Reduce { prologue, .. } => Some(prologue),
-            _ => None,
-        };
-        for inst in prologue.into_iter().chain([&mut kernel.body]).flat_map(|b| &mut b.insts) {
-            if let Inst::Scalar { argument, .. } | Inst::Random { argument, .. } = inst {
-                *argument = kept[*argument];
-            }
-        }
-    }
+    program.renumber_arguments(&|i| kept[i], &|i| kept[i]);
 }
 
 fn arguments(graph: &Graph) -> Vec<ArgumentSpec> {
@@ -157,94 +141,22 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
     }
 }
 
-/// Gives each buffer its memory. Temporaries live from the kernel that first writes them to the
-/// last that reads them, and share the lowest space free for that long (first fit in order of
-/// birth).
+/// Gives each buffer its memory; temporaries share one block by liveness.
 fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
-    let count = program.buffers.len();
-    let mut last_use = vec![None; count];
-    for (at, kernel) in program.kernels.iter().enumerate() {
-        kernel.reads().chain(kernel.writes()).for_each(|b| last_use[b.0 as usize] = Some(at));
-    }
-    let mut placed: Vec<PlannedBuffer> = program
-        .buffers
-        .iter()
-        .map(|b| PlannedBuffer { placement: Placement::Unused, size_bytes: b.size_bytes() })
-        .collect();
-    for (buffer, planned) in program.buffers.iter().zip(&mut placed) {
-        if let BufferKind::Argument(i) = buffer.kind {
-            planned.placement = Placement::Argument(i);
-        }
-    }
-    for output in &program.outputs {
-        let i = output.0 as usize;
-        if program.buffers[i].kind == BufferKind::Computed {
-            placed[i].placement = Placement::Output;
-        }
-    }
-    let mut space = Space::default();
-    let mut dying: Vec<Vec<(usize, usize)>> = vec![Vec::new(); program.kernels.len()];
-    for (at, kernel) in program.kernels.iter().enumerate() {
-        for buffer in kernel.writes() {
-            let i = buffer.0 as usize;
-            let (true, Some(last)) = (placed[i].placement == Placement::Unused, last_use[i]) else {
-                continue;
-            };
-            let size = placed[i].size_bytes.next_multiple_of(allocator::ALIGNMENT);
-            let offset = space.take(size);
-            placed[i].placement = Placement::Temporary(offset);
-            dying[last].push((offset, size));
-        }
-        for (offset, size) in std::mem::take(&mut dying[at]) {
-            space.give(offset, size);
-        }
-    }
-    (placed, space.end)
-}
-
-/// Free intervals of a growing block.
-#[derive(Default)]
-struct Space {
-    free: BTreeMap<usize, usize>,
-    end: usize,
-}
-
-impl Space {
-    fn take(&mut self, size: usize) -> usize {
-        if let Some((&offset, &len)) = self.free.iter().find(|(_, len)| **len >= size) {
-            self.free.remove(&offset);
-            if len > size {
-                self.free.insert(offset + size, len - size);
-            }
-            return offset;
-        }
-        // Grow from the last free interval, if it touches the end.
-        let offset = match self.free.last_key_value() {
-            Some((&offset, &len)) if offset + len == self.end => {
-                self.free.remove(&offset);
-                offset
-            }
-            _ => self.end,
+    let is_output = |b: BufferId| program.outputs.contains(&b);
+    const { assert!(girih_kernel::place::ALIGNMENT == allocator::ALIGNMENT) };
+    let temporaries = girih_kernel::place::place(program, is_output);
+    let planned = |(i, buffer): (usize, &girih_kernel::Buffer)| {
+        let placement = match (buffer.kind, temporaries.offsets[i]) {
+            (BufferKind::Argument(argument), _) => Placement::Argument(argument),
+            _ if is_output(BufferId(i as u32)) => Placement::Output,
+            (_, Some(offset)) => Placement::Temporary(offset),
+            (_, None) => Placement::Unused,
         };
-        self.end = offset + size;
-        offset
-    }
-
-    fn give(&mut self, mut offset: usize, mut size: usize) {
-        if size == 0 {
-            return;
-        }
-        if let Some((&before, &len)) = self.free.range(..offset).next_back()
-            && before + len == offset
-        {
-            self.free.remove(&before);
-            (offset, size) = (before, size + len);
-        }
-        if let Some(len) = self.free.remove(&(offset + size)) {
-            size += len;
-        }
-        self.free.insert(offset, size);
-    }
+        PlannedBuffer { placement, size_bytes: buffer.size_bytes() }
+    };
+    let buffers = program.buffers.iter().enumerate().map(planned).collect();
+    (buffers, temporaries.bytes)
 }
 
 /// What compilation makes of a graph, for people.
@@ -274,21 +186,4 @@ pub fn explain(graph: &Graph, options: CompileOptions) -> Result<Explanation> {
     let fusion = FusionOptions::from_bits(options.fusion);
     let kernels = lower(&optimized, fusion).map_err(compile_error)?.to_string();
     Ok(Explanation { optimized, kernels })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn space_is_reused_by_liveness_and_grows_at_the_end_only() {
-        let mut space = Space::default();
-        let (a, b) = (space.take(256), space.take(128));
-        assert_eq!((a, b), (0, 256));
-        space.give(a, 256);
-        assert_eq!(space.take(128), 0);
-        space.give(b, 128);
-        assert_eq!(space.take(512), 128, "the free tail grows instead of a gap being left");
-        assert_eq!(space.end, 640);
-    }
 }

@@ -1,18 +1,25 @@
-//! A kernel made ready for the CPU: the portable executor or a matrix product, run on the pool.
+//! A kernel made ready for the CPU: generated code, the portable executor, a matrix product, or a
+//! branch or loop over kernels, run on the pool.
 
 use crate::jit;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
-use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared};
+use girih_kernel::exec::{Driver, Hooks};
+use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Program};
 use std::cell::Cell;
 
 /// A kernel made ready to run, shared freely between threads.
 pub struct LoadedKernel(Form);
 
+/// Iterations of a loop between two looks at the clock. Kernels that take long look themselves.
+const CLOCK_ITERATIONS: u32 = 32;
+
 enum Form {
     Generated(Box<jit::Map>),
     Portable(Box<Prepared>),
     Matmul(Box<(Matmul, Prepared)>),
+    /// With the kernels of each of its programs.
+    Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
 
 /// 64 bytes at a cache line's alignment.
@@ -49,6 +56,11 @@ impl LoadedKernel {
     ///
     /// Panics: if the kernel is not well formed.
     pub fn new(kernel: &Kernel) -> LoadedKernel {
+        if let Core::Control(control) = &kernel.core {
+            let load = |p: &Program| p.kernels.iter().map(LoadedKernel::new).collect();
+            let kernels = control.programs.iter().map(load).collect();
+            return LoadedKernel(Form::Control(Box::new((Driver::new(control), kernels))));
+        }
         if let Some(map) = jit::Map::new(kernel) {
             return LoadedKernel(Form::Generated(Box::new(map)));
         }
@@ -66,7 +78,8 @@ impl LoadedKernel {
     /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
     ///
     /// Errors: [`ExecError::IndexOutOfBounds`]; of several, the one of the first chunk.
-    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs.
+    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, but
+    /// for library routines and the tables of branches and loops.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract but for the workspace.
@@ -84,6 +97,21 @@ impl LoadedKernel {
             }
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
+            Form::Control(form) => {
+                let (driver, kernels) = &**form;
+                let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
+                    // SAFETY: the driver binds the kernel's buffers as its contract asks.
+                    unsafe { kernels[program][kernel].run(bindings, pool) }
+                };
+                let mut iterations = 0u32;
+                let mut proceed = || {
+                    iterations = iterations.wrapping_add(1);
+                    crate::pool::proceed(iterations.is_multiple_of(CLOCK_ITERATIONS))
+                };
+                let hooks = Hooks { run: &mut run, proceed: &mut proceed };
+                // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
+                unsafe { driver.run(bindings, hooks) }
+            }
         }
     }
 }

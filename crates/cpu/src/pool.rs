@@ -226,6 +226,20 @@ pub(crate) fn watched<R>(control: &RunControl, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Fails if what this thread runs is to end; looks at the clock if asked to.
+pub(crate) fn proceed(clock: bool) -> Result<(), ExecError> {
+    let control = CONTROL.get();
+    if control.is_null() {
+        return Ok(());
+    }
+    // SAFETY: `watched` set it on this thread and is still on the stack below.
+    let control = unsafe { &*control };
+    match control.stopped() || clock && control.check() {
+        true => Err(ExecError::Stopped),
+        false => Ok(()),
+    }
+}
+
 thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::new(Scratch::new());
 }

@@ -1,7 +1,7 @@
 //! Builds closed graphs op by op, with each op's checks. What rules, decompositions and passes
 //! write through.
 
-use crate::ops::{Attrs, AxisSet, OfSize, PadDim, SliceDim};
+use crate::ops::{Attrs, AxisSet, Class, OfSize, PadDim, SliceDim};
 use crate::{
     DType, Dim, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec,
 };
@@ -75,6 +75,30 @@ impl GraphBuilder {
     /// Records an op without attributes.
     pub fn op(&mut self, code: OpCode, inputs: &[NodeId]) -> Result<NodeId> {
         self.emit(code.into(), inputs)
+    }
+
+    /// Records a closed graph's nodes with `arguments` in place of its arguments, in order, and gives
+    /// what its outputs are here.
+    ///
+    /// Errors: [`Error::InvalidArgument`](crate::Error::InvalidArgument) for another number of
+    /// arguments; those of the ops, if arguments have other specs.
+    pub fn inline(&mut self, graph: &Graph, arguments: &[NodeId]) -> Result<Vec<NodeId>> {
+        let (given, wanted) = (arguments.len(), graph.arguments().count());
+        if given != wanted {
+            let reason = format!("takes {wanted} arguments, got {given}");
+            return Err(Error::InvalidArgument { op: "inline", reason });
+        }
+        let mut arguments = arguments.iter();
+        let mut map: Vec<NodeId> = Vec::with_capacity(graph.len());
+        for (_, node) in graph.nodes() {
+            let inputs: Vec<NodeId> = node.inputs.iter().map(|i| map[i.index()]).collect();
+            map.push(match node.op.class() {
+                _ if node.op.takes_argument() => *arguments.next().expect("they are counted"),
+                Class::Leaf => self.leaf(node.op.clone(), node.spec.clone()),
+                _ => self.emit(node.op.clone(), &inputs)?,
+            });
+        }
+        Ok(graph.outputs().iter().map(|o| map[o.index()]).collect())
     }
 
     /// What is recorded from here on was made for that node; see [`Graph::track_origins`].

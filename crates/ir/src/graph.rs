@@ -2,6 +2,7 @@
 //! canonical encoding and verifier.
 
 use crate::dim::Sizes;
+use crate::ops::control::Control;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
@@ -9,10 +10,13 @@ use crate::{DType, Dim, Error, Iteration, Literal, Op, OpCode, Result, TensorSpe
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Position of a node in its graph.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
@@ -38,7 +42,7 @@ impl fmt::Debug for NodeId {
 pub type Operands = SmallVec<[NodeId; 3]>;
 
 /// One value: an op, its operands, its spec.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Node {
     /// What is computed.
     pub op: Op,
@@ -61,10 +65,11 @@ pub type Hints = BTreeMap<String, String>;
 
 /// A closed graph. Nodes are in topological order: operands precede their users. Outputs may
 /// repeat. The nodes whose op takes an argument are the graph's arguments, in node order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Graph {
     nodes: Vec<Node>,
     outputs: Vec<NodeId>,
+    #[serde(skip)]
     pub(crate) origins: Origins,
     /// Of the nodes that have any.
     hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
@@ -73,6 +78,14 @@ pub struct Graph {
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
         self.nodes == other.nodes && self.outputs == other.outputs && self.hints == other.hints
+    }
+}
+
+impl Eq for Graph {}
+
+impl Hash for Graph {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.nodes, &self.outputs).hash(state);
     }
 }
 
@@ -267,16 +280,18 @@ impl Graph {
     /// Appends the canonical encoding: everything that decides what is computed, nothing else.
     /// Equal encodings mean equal programs.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        self.nodes.iter().for_each(|n| encode_node(n, out));
+        let mut controls = Vec::new();
+        self.nodes.iter().for_each(|n| encode_node(n, &mut controls, out));
         out.push(u8::MAX);
         self.outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
     }
 
     /// Checks every invariant: operands precede users, arities, specs as inferred, attributes of
-    /// leaves, sizes that fit, outputs that exist.
+    /// leaves, sizes that fit, outputs that exist; and the same of regions.
     ///
     /// Errors: [`Error::Invalid`] naming the first node that breaks one.
     pub fn verify(&self) -> Result<()> {
+        let mut last: *const Control = std::ptr::null();
         for (id, node) in self.nodes() {
             let invalid = |reason: String| Error::Invalid {
                 at: format!("{id} = {}", node.op.name()),
@@ -286,6 +301,13 @@ impl Graph {
                 return Err(invalid(format!("operand {late} does not precede it")));
             }
             node.spec.shape.check(node.op.name(), node.spec.dtype)?;
+            if let Some((_, control)) = node.op.as_control()
+                && std::mem::replace(&mut last, Arc::as_ptr(control)) != Arc::as_ptr(control)
+            {
+                // Results of one call stand together and share their regions.
+                let checked = control.regions.iter().try_for_each(Graph::verify);
+                checked.map_err(|error| invalid(format!("in a region: {error}")))?;
+            }
             if node.op.class() == Class::Leaf {
                 verify_leaf(node).map_err(invalid)?;
                 continue;
@@ -323,7 +345,7 @@ pub(crate) fn verify_leaf(node: &Node) -> Result<(), String> {
     }
 }
 
-fn encode_node(node: &Node, out: &mut Vec<u8>) {
+fn encode_node<'a>(node: &'a Node, controls: &mut Vec<&'a Control>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[
         node.op.code as u8,
         node.spec.dtype as u8,
@@ -335,7 +357,37 @@ fn encode_node(node: &Node, out: &mut Vec<u8>) {
     }
     node.spec.shape.dims().for_each(|d| encode_dim(d, out));
     node.inputs.iter().for_each(|i| out.extend_from_slice(&i.0.to_le_bytes()));
-    encode_attrs(&node.op.attrs, out);
+    match &node.op.attrs {
+        Attrs::Control { result, control } => encode_control(*result, control, controls, out),
+        attrs => encode_attrs(attrs, out),
+    }
+}
+
+/// What is run in full where it occurs first, then by its position among those.
+fn encode_control<'a>(
+    result: u32,
+    control: &'a Control,
+    controls: &mut Vec<&'a Control>,
+    out: &mut Vec<u8>,
+) {
+    let known = controls.iter().position(|c| std::ptr::eq(*c, control) || *c == control);
+    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
+    word(18 | (known.is_some() as u64) << 8 | (result as u64) << 32);
+    if let Some(position) = known {
+        return word(position as u64);
+    }
+    controls.push(control);
+    let count = control.regions.len() as u64;
+    word(control.carries as u64 | (control.slices as u64) << 32);
+    word(control.length as u64);
+    word(control.reverse as u64 | count << 8);
+    for region in control.regions.iter() {
+        let start = out.len();
+        out.extend_from_slice(&[0; 8]);
+        region.encode(out);
+        let len = (out.len() - start - 8) as u64;
+        out[start..start + 8].copy_from_slice(&len.to_le_bytes());
+    }
 }
 
 /// Numbers in eight bytes; no size has the highest bit, which tells expressions.
@@ -437,6 +489,7 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(17 | (*causal as u64) << 8);
             word(scale.get().to_bits());
         }
+        Attrs::Control { .. } => unreachable!("regions are encoded with the graph around them"),
     }
 }
 

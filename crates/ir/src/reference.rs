@@ -6,6 +6,7 @@
 //! is computed in f32, integers wrap. It is slow and not meant to run programs.
 
 mod array;
+mod control;
 mod element;
 mod fourier;
 mod library;
@@ -81,6 +82,7 @@ fn compute(node: &Node, operands: &[&Array]) -> Result<Array> {
         Class::Combine => Ok(structure::combine(node, operands)),
         Class::Index => structure::index(node, operands),
         Class::Library => library::routine(node, operands),
+        Class::Control => control::run(node, operands),
         Class::Composite => unreachable!("composites are replaced by their definitions before"),
     }
 }

@@ -34,6 +34,7 @@ const CATEGORIES: &[Category] = &[
     Category::Broadcast,
     Category::Index,
     Category::Library,
+    Category::Control,
     Category::Composite,
 ];
 
@@ -134,7 +135,12 @@ fn section(code: OpCode, out: &mut String) -> std::fmt::Result {
     };
     writeln!(out, "\n### {}\n\n{}\n\n* Python: {python}", def.name, def.doc)?;
     let Some(sample) = samples.first() else { return Ok(()) };
-    writeln!(out, "* Dtypes: {}\n* Example: {}", names(&dtypes(&samples)), example(sample))?;
+    // Regions take what they were recorded for, which may be anything.
+    let dtypes = match def.class {
+        Class::Control => DType::ALL.to_vec(),
+        _ => dtypes(&samples),
+    };
+    writeln!(out, "* Dtypes: {}\n* Example: {}", names(&dtypes), example(sample))?;
     let (b, result) = call(sample, &specs(sample)).expect("the op takes its sample");
     if let Some(nest) = b.graph().iteration(result) {
         writeln!(out, "* Indices: `{}`", indices(&nest))?;
@@ -142,6 +148,8 @@ fn section(code: OpCode, out: &mut String) -> std::fmt::Result {
     let derivative = match def.derivative {
         Derivative::Rule(_) => "by a rule of its own".to_string(),
         Derivative::Decompose => "that of its definition".to_string(),
+        Derivative::Regions => "by those of its regions".to_string(),
+        Derivative::Refused(why) => format!("none: {why}"),
         Derivative::Zero(why) => format!("none: {why}"),
     };
     writeln!(out, "* Derivative: {derivative}")?;

@@ -1,6 +1,7 @@
 //! What a kernel moves and computes, counted from its definition: for explanations. Not a time.
 
-use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel};
+use crate::control::{Control, Flow};
+use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program};
 use girih_ir::{DType, OpCode};
 
 /// Bytes and operations of one run of a kernel.
@@ -94,12 +95,16 @@ impl Kernel {
                 reads.add(index.buffer, reach(self, index));
                 flops = flops.saturating_add(points);
             }
+            Core::Control(_) => {}
             Core::Library(routine) => {
                 routine.operands.iter().for_each(|i| reads.add(i.buffer, u64::MAX));
                 // One step per element of a row.
                 let elements = routine.operands.iter().map(|i| product(i.dims.iter().copied()));
                 flops = elements.fold(0, u64::saturating_add).saturating_mul(points);
             }
+        }
+        if let Core::Control(control) = &self.core {
+            return control.traffic();
         }
         let bytes_read = reads.bytes();
         let mut writes = Reads { buffers, elements: Vec::new() };
@@ -128,6 +133,33 @@ impl Kernel {
                 Inst::Gather { access, .. } => reads.add(self.access(*access).buffer, points),
                 _ => {}
             }
+        }
+    }
+}
+
+impl Control {
+    /// What its programs move and compute: once for each iteration where their number is known,
+    /// else once; of branches the most.
+    fn traffic(&self) -> Traffic {
+        let of = |program: &Program| {
+            let kernels = program.kernels.iter().map(|k| k.traffic(&program.buffers));
+            kernels.fold(Traffic::default(), |sum, traffic| sum + traffic)
+        };
+        let all: Vec<Traffic> = self.programs.iter().map(of).collect();
+        if let Flow::Cond { .. } = self.flow {
+            let most = |field: fn(&Traffic) -> u64| all.iter().map(field).max().unwrap_or(0);
+            return Traffic {
+                bytes_read: most(|t| t.bytes_read),
+                bytes_written: most(|t| t.bytes_written),
+                flops: most(|t| t.flops),
+            };
+        }
+        let once = all.into_iter().fold(Traffic::default(), |sum, traffic| sum + traffic);
+        let times = |n: u64| n.saturating_mul(self.trips().unwrap_or(1) as u64);
+        Traffic {
+            bytes_read: times(once.bytes_read),
+            bytes_written: times(once.bytes_written),
+            flops: times(once.flops),
         }
     }
 }

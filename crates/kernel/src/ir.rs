@@ -7,6 +7,7 @@
 //! stores write those. A value computed at a point depends on nothing but that point, so kernels
 //! may be split along parallel dimensions at will.
 
+use crate::control::{Control, Feed, Splat};
 use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, Op, OpCode};
 use serde::{Deserialize, Serialize};
@@ -150,6 +151,9 @@ pub enum Core {
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
     Library(Box<Routine>),
+    /// A branch or a loop over programs of its own. The space is one point; there is no body, and
+    /// the programs store the results.
+    Control(Box<Control>),
 }
 
 /// A dense, row-major operand or result of a routine: one item after the other.
@@ -323,9 +327,32 @@ impl Kernel {
                 let items = routine.results.iter_mut().flatten().chain(&mut routine.operands);
                 core.extend(items.map(|i| &mut i.buffer));
             }
+            Core::Control(control) => core.extend(control.buffers_mut()),
         }
         let stores = self.stores.iter_mut().map(|s| &mut s.access.buffer);
         stores.chain(self.accesses.iter_mut().map(|a| &mut a.buffer)).chain(core)
+    }
+
+    /// Numbers anew the arguments of scalars and random leaves, those of programs inside included.
+    pub(crate) fn renumber_scalars(&mut self, scalar: &dyn Fn(usize) -> usize) {
+        let prologue = match &mut self.core {
+            Core::Reduce { prologue, .. } => Some(prologue),
+            _ => None,
+        };
+        for inst in prologue.into_iter().chain([&mut self.body]).flat_map(|b| &mut b.insts) {
+            if let Inst::Scalar { argument, .. } | Inst::Random { argument, .. } = inst {
+                *argument = scalar(*argument);
+            }
+        }
+        let Core::Control(control) = &mut self.core else { return };
+        for feed in &mut control.operands {
+            if let Feed::Splat { value: Splat::Scalar { argument, .. }, .. } = feed {
+                *argument = scalar(*argument);
+            }
+        }
+        for kernel in control.programs.iter_mut().flat_map(|p| &mut p.kernels) {
+            kernel.renumber_scalars(scalar);
+        }
     }
 
     /// Number of parallel points.
@@ -350,17 +377,18 @@ impl Kernel {
             Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
             Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
             Core::Library(routine) => routine.operands.iter().map(|i| i.buffer).collect(),
+            Core::Control(control) => control.reads().collect(),
         };
         self.accesses.iter().map(|a| a.buffer).chain(core)
     }
 
     /// Buffers the kernel writes, repeats included.
     pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
-        let results = match &self.core {
-            Core::Library(routine) => routine.results.as_slice(),
-            _ => &[],
+        let results: SmallVec<[BufferId; 4]> = match &self.core {
+            Core::Library(routine) => routine.results.iter().flatten().map(|i| i.buffer).collect(),
+            Core::Control(control) => control.writes().collect(),
+            _ => SmallVec::new(),
         };
-        let results = results.iter().flatten().map(|i| i.buffer);
         self.stores.iter().map(|s| s.access.buffer).chain(results)
     }
 

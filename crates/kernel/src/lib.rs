@@ -5,6 +5,7 @@
 //! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
 //! executor is handed their addresses.
 
+pub mod control;
 mod estimate;
 pub mod exec;
 pub mod fuse;
@@ -12,9 +13,11 @@ pub mod ir;
 mod library;
 pub mod math;
 pub mod philox;
+pub mod place;
 pub mod text;
 pub mod verify;
 
+pub use control::Control;
 pub use estimate::Traffic;
 pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};

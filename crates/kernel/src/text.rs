@@ -13,6 +13,7 @@
 //! outputs: [b1]
 //! ```
 
+use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{
     Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp,
     Routine, Val,
@@ -99,6 +100,52 @@ impl fmt::Display for Routine {
             write!(f, "{}{operand}", if i == 0 { "" } else { ", " })?;
         }
         f.write_str(")")
+    }
+}
+
+/// `b3, _ = scan of 4 parts(b0, 1.5, b1) in b5`, then what is run; an operand that the programs
+/// hold themselves, or a result that is not needed, is `_`.
+impl fmt::Display for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("  ")?;
+        for (i, result) in self.results.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match result {
+                Some(id) => write!(f, "{id}")?,
+                None => f.write_str("_")?,
+            }
+        }
+        match self.flow {
+            Flow::Cond { index, .. } => write!(f, " = cond on {index}(")?,
+            Flow::While => write!(f, " = while of {} carries(", self.carries)?,
+            Flow::Scan { length, reverse } => {
+                let (carries, order) = (self.carries, if reverse { " in reverse" } else { "" });
+                write!(f, " = scan of {length} parts{order} with {carries} carries(")?;
+            }
+        }
+        for (i, operand) in self.operands.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match operand {
+                Feed::Buffer(id) => write!(f, "{id}")?,
+                Feed::Splat { value: Splat::Literal(literal), .. } => write!(f, "{literal:?}")?,
+                Feed::Splat { value: Splat::Scalar { argument, .. }, .. } => {
+                    write!(f, "argument {argument}")?;
+                }
+                Feed::Nothing => f.write_str("_")?,
+            }
+        }
+        f.write_str(")")?;
+        if let Some(workspace) = self.workspace {
+            write!(f, " in {workspace}")?;
+        }
+        for program in &self.programs {
+            f.write_str(" {")?;
+            for line in program.to_string().lines() {
+                write!(f, "\n    {line}")?;
+            }
+            f.write_str("\n  }")?;
+        }
+        Ok(())
     }
 }
 
@@ -194,7 +241,7 @@ impl fmt::Display for Kernel {
         }
         writeln!(f, "]")?;
         match &self.core {
-            Core::Map | Core::Library(_) => {}
+            Core::Map | Core::Library(_) | Core::Control(_) => {}
             Core::Reduce { prologue, value, op } => {
                 writeln!(f, "  prologue:")?;
                 self.block_text(f, prologue, "    ")?;
@@ -212,6 +259,9 @@ impl fmt::Display for Kernel {
         }
         if let Core::Library(routine) = &self.core {
             writeln!(f, "  {routine}")?;
+        }
+        if let Core::Control(control) = &self.core {
+            writeln!(f, "{control}")?;
         }
         self.block_text(f, &self.body, "  ")?;
         for store in &self.stores {

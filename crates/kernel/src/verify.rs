@@ -15,7 +15,12 @@
 //! * V8 a computed buffer is written in full (as many elements as it has, or more where a filling
 //!   is written over) before it is read or given out, and not after;
 //! * V9 a routine runs over one batch dimension and has no body; its items fill their buffers and
-//!   have the dtypes and sizes that the op's rule gives.
+//!   have the dtypes and sizes that the op's rule gives;
+//! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
+//!   carries and results are as large as what they are to the programs, its workspace is large
+//!   enough, and it reads nothing that it writes.
+
+mod control;
 
 use crate::ir::{
     Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp, Routine, Val,
@@ -96,6 +101,8 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
             Core::Scatter { .. } => buffer.numel,
             // A routine's items fill their buffer (V9).
             Core::Library(_) => buffer.numel,
+            // So do the results of programs (V10), and a workspace is never read.
+            Core::Control(_) => buffer.numel,
             _ => kernel.points(),
         };
     }
@@ -107,6 +114,9 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     require(kernel.parallel <= kernel.extents.len(), || "V1: too many parallel dims".into())?;
     if let Core::Library(routine) = &kernel.core {
         return check_routine(program, kernel, routine);
+    }
+    if let Core::Control(control) = &kernel.core {
+        return control::check(program, kernel, control);
     }
     let all = kernel.extents.len();
     let at = |access: &Access, dims| check_access(program, kernel, access, dims, None);
@@ -132,10 +142,10 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
             require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
         }
-        Core::Library(_) => unreachable!("checked above"),
+        Core::Library(_) | Core::Control(_) => unreachable!("checked above"),
     }
     let core = match &kernel.core {
-        Core::Map | Core::Scatter { .. } | Core::Library(_) => None,
+        Core::Map | Core::Scatter { .. } | Core::Library(_) | Core::Control(_) => None,
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
         Core::Matmul { lhs, .. } => Some(lhs.dtype),

@@ -1,11 +1,17 @@
 //! Runs passes to a fixed point and checks them: after each pass the outputs' specs and the
 //! arguments must be as before, and in debug builds the whole graph must verify.
 //!
+//! What branches and loops run is optimised in the same way, by the same passes, at the end of each
+//! round; regions keep their arguments and results.
+//!
 //! Passes keep every argument, used or not, in order. The manager drops the unused ones at the end
 //! and says which stay, so a caller need not move data that the program does not read.
 
 use crate::{Error, OptOptions, PassFlag, Result, passes};
+use girih_ir::ops::control::Control;
 use girih_ir::{Graph, Op, TensorSpec};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Rounds after which the manager stops though passes still change the graph.
 pub const MAX_ITERATIONS: usize = 10;
@@ -89,31 +95,96 @@ impl PassManager {
     ///
     /// Errors: as [`optimize`].
     pub fn run(&self, graph: &Graph) -> Result<Optimized> {
+        let mut stages = Vec::new();
+        self.stage(&mut stages, "input", 0, graph);
+        let mut regions = Regions::default();
+        let mut observe = |pass, iteration, graph: &Graph| {
+            self.stage(&mut stages, pass, iteration, graph);
+        };
+        let (current, iterations) = self.fixed_point(graph, &mut regions, &mut observe)?;
+        let (graph, kept_arguments) = passes::drop_unused_arguments(&current);
+        Ok(Optimized { graph, kept_arguments, iterations, stages })
+    }
+
+    /// The graph when no pass has anything to change, and the number of rounds.
+    fn fixed_point(
+        &self,
+        graph: &Graph,
+        regions: &mut Regions,
+        observe: &mut dyn FnMut(&'static str, usize, &Graph),
+    ) -> Result<(Graph, usize)> {
         let interface = Interface::of(graph);
         let mut current = graph.clone();
-        let mut stages = Vec::new();
-        self.stage(&mut stages, "input", 0, &current);
         let mut iterations = 0;
         // Passes in a row that changed nothing: all of them means a fixed point, wherever in the
-        // list the last change was.
-        let mut quiet = 0;
-        while iterations < MAX_ITERATIONS && quiet < self.passes.len() {
-            for pass in &self.passes {
-                if quiet == self.passes.len() {
+        // list the last change was. The regions count as one pass, the last.
+        let (mut quiet, steps) = (0, self.passes.len() + 1);
+        while iterations < MAX_ITERATIONS && quiet < steps && !self.passes.is_empty() {
+            for step in 0..steps {
+                if quiet == steps {
                     break;
                 }
                 quiet += 1;
-                let name = pass.name();
-                let Some(next) = pass.run(&current).map_err(|e| failed(name, e))? else { continue };
+                let (name, next) = match self.passes.get(step) {
+                    Some(pass) => {
+                        (pass.name(), pass.run(&current).map_err(|e| failed(pass.name(), e))?)
+                    }
+                    None => (REGIONS, self.regions(&current, regions)?),
+                };
+                let Some(next) = next else { continue };
                 interface.check(name, &next)?;
                 current = next;
                 quiet = 0;
-                self.stage(&mut stages, name, iterations, &current);
+                observe(name, iterations, &current);
             }
             iterations += 1;
         }
-        let (graph, kept_arguments) = passes::drop_unused_arguments(&current);
-        Ok(Optimized { graph, kept_arguments, iterations, stages })
+        Ok((current, iterations))
+    }
+
+    /// The graph with what its branches and loops run optimised; `None` if nothing changes.
+    fn regions(&self, graph: &Graph, known: &mut Regions) -> Result<Option<Graph>> {
+        if self.passes.is_empty() || graph.nodes().all(|(_, n)| n.op.as_control().is_none()) {
+            return Ok(None);
+        }
+        let mut outcome = Ok(());
+        let rewritten = graph.rewrite(|b, node| {
+            let Some((result, control)) = node.op.as_control() else { return Ok(None) };
+            let better = match self.better(control, known) {
+                Ok(better) => better,
+                Err(error) => {
+                    outcome = Err(error);
+                    return Ok(None);
+                }
+            };
+            if Arc::ptr_eq(&better, control) {
+                return Ok(None);
+            }
+            let op = Op::control(node.op.code, better, result);
+            b.emit(op, &node.inputs).map(Some)
+        });
+        outcome?;
+        rewritten.map_err(|e| failed(REGIONS, e))
+    }
+
+    /// The same with its regions at their fixed point; itself if they are.
+    fn better(&self, control: &Arc<Control>, known: &mut Regions) -> Result<Arc<Control>> {
+        if let Some((_, better)) = known.0.get(&Arc::as_ptr(control)) {
+            return Ok(better.clone());
+        }
+        let mut graphs = Vec::with_capacity(control.regions.len());
+        for region in control.regions.iter() {
+            graphs.push(self.fixed_point(region, known, &mut |_, _, _| {})?.0);
+        }
+        let same = graphs.iter().eq(control.regions.iter());
+        let better = match same {
+            true => control.clone(),
+            false => Arc::new(control.with_regions(graphs)),
+        };
+        for key in [control, &better] {
+            known.0.insert(Arc::as_ptr(key), (key.clone(), better.clone()));
+        }
+        Ok(better)
     }
 
     fn stage(&self, stages: &mut Vec<Stage>, pass: &'static str, iteration: usize, graph: &Graph) {
@@ -122,6 +193,14 @@ impl PassManager {
         }
     }
 }
+
+/// What optimising regions is called.
+const REGIONS: &str = "regions";
+
+/// What branches and loops run, and what it became. The first is kept so that its address is not
+/// another's.
+#[derive(Default)]
+struct Regions(FxHashMap<*const Control, (Arc<Control>, Arc<Control>)>);
 
 fn failed(pass: &'static str, source: girih_ir::Error) -> Error {
     Error::Pass { pass, source: Box::new(source) }

@@ -67,6 +67,10 @@ pipeline! {
     Decompose = 4, "decompose", true, Law::Exact;
     /// After everything that makes ops alike.
     Cse = 5, "cse", true, Law::Exact;
+    /// After folding, which makes literals.
+    Branch = 7, "branch", true, Law::Exact;
+    /// After what shows that results are one, or not needed.
+    Prune = 8, "prune", true, Law::Exact;
     /// Last: what others use is no part of a chain, and merging has shown what is.
     MatmulChain = 6, "matmul_chain", false,
         Law::Changes("products of floats round in another order; of integers no bit changes");
@@ -140,10 +144,10 @@ mod tests {
 
     #[test]
     fn passes_are_switched_by_name_and_the_encoding_is_stable() {
-        assert_eq!(OptOptions::default().bits(), 0b0111111);
+        assert_eq!(OptOptions::default().bits(), 0b110111111);
         let off = OptOptions::default().without(PassFlag::parse("cse").unwrap());
         assert!(!off.contains(PassFlag::Cse) && off.contains(PassFlag::Fold));
-        assert_eq!(off.bits(), 0b0011111);
+        assert_eq!(off.bits(), 0b110011111);
         assert_eq!(off.with(PassFlag::Cse), OptOptions::default());
         let error = PassFlag::parse("fuze").unwrap_err().to_string();
         assert!(error.contains("fuze") && error.contains("dead_code, fold"), "{error}");

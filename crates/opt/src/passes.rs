@@ -1,17 +1,21 @@
 //! The passes, one module each.
 
+mod branch;
 mod cse;
 mod dead_code;
 mod decompose;
 mod fold;
 mod log_softmax;
 mod matmul_chain;
+mod prune;
 mod simplify;
 
+pub use branch::Branch;
 pub use cse::Cse;
 pub use dead_code::{DeadCode, drop_unused_arguments};
 pub use decompose::Decompose;
 pub use fold::Fold;
 pub use log_softmax::LogSoftmax;
 pub use matmul_chain::MatmulChain;
+pub use prune::Prune;
 pub use simplify::{Rule, Simplify};

@@ -68,7 +68,12 @@ fn differences(from: &Source, to: &Source) -> Vec<String> {
         }
         if x.op.attrs != y.op.attrs && x.spec == y.spec {
             let (x, y) = (attributes(a, id), attributes(b, id));
-            found.push(format!("attributes of {subject} ({}): {x} -> {y}", b.node(id).op.name()));
+            let name = b.node(id).op.name();
+            found.push(match x == y {
+                // What a branch or loop runs is not in the text of its attributes.
+                true => format!("regions of {subject} ({name})"),
+                false => format!("attributes of {subject} ({name}): {x} -> {y}"),
+            });
         }
         // What an op gives follows from what it takes, unless its attributes say it.
         let caused = !y.inputs.is_empty() && x.op.attrs == y.op.attrs;

@@ -63,6 +63,14 @@ pub enum Error {
         /// Nodes of the graph.
         len: usize,
     },
+    /// The derivative of an op that has none.
+    #[error("{reason}")]
+    NoDerivative {
+        /// Name of the op.
+        op: &'static str,
+        /// Why, and what to use instead.
+        reason: &'static str,
+    },
     /// A rule recorded an ill-formed op, or the result would be too large.
     #[error(transparent)]
     Graph(#[from] girih_ir::Error),

@@ -4,6 +4,7 @@
 //! front ends. What they write is as lazy as what they read, so they nest to any depth.
 #![forbid(unsafe_code)]
 
+mod control;
 mod error;
 mod reverse;
 

@@ -10,6 +10,7 @@
 //! way; the arguments of the graph do not change; an input that an output does not depend on gets
 //! zeros.
 
+use crate::control::{self, Call, Calls};
 use crate::{Error, Result};
 use girih_ir::ops::{Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
@@ -82,6 +83,16 @@ pub fn vjp(
             return Err(Error::CotangentMismatch { output, expected, found });
         }
     }
+    self::cotangents(graph, outputs, cotangents, wrt)
+}
+
+/// As [`vjp`], of nodes that fit.
+pub(crate) fn cotangents(
+    graph: &Graph,
+    outputs: &[NodeId],
+    cotangents: &[NodeId],
+    wrt: &[NodeId],
+) -> Result<Graph> {
     let mut reverse = Reverse::new(graph, wrt);
     for (&output, &ct) in outputs.iter().zip(cotangents) {
         reverse.add_cotangent(output, ct)?;
@@ -89,6 +100,13 @@ pub fn vjp(
     reverse.walk(graph.len())?;
     let found: Vec<NodeId> = wrt.iter().map(|&id| reverse.cotangent_or_zeros(id)).collect();
     Ok(reverse.b.finish(graph.outputs().iter().copied().chain(found)))
+}
+
+/// Which outputs are floating-point or complex and depend on the arguments marked.
+pub(crate) fn depends(graph: &Graph, marked: &[bool]) -> Vec<bool> {
+    let wrt = graph.arguments().zip(marked).filter(|(_, m)| **m).map(|(id, _)| id);
+    let reverse = Reverse::new(graph, &wrt.collect::<Vec<_>>());
+    graph.outputs().iter().map(|o| reverse.active[o.index()]).collect()
 }
 
 fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result<()> {
@@ -105,6 +123,8 @@ struct Reverse {
     active: Vec<bool>,
     /// By node: the sum of the cotangents that reached it so far.
     cotangents: Vec<Option<NodeId>>,
+    /// Results of branches and loops, which are differentiated together.
+    calls: Calls,
 }
 
 impl Reverse {
@@ -112,7 +132,8 @@ impl Reverse {
         let mut active = vec![false; graph.len()];
         wrt.iter().for_each(|id| active[id.index()] = true);
         let b = GraphBuilder::from_graph(graph.clone());
-        let mut reverse = Reverse { b, active, cotangents: vec![None; graph.len()] };
+        let mut reverse =
+            Reverse { b, active, cotangents: vec![None; graph.len()], calls: Calls::of(graph) };
         reverse.activate(0);
         reverse
     }
@@ -160,12 +181,19 @@ impl Reverse {
                 continue;
             };
             let id = NodeId(next as u32);
+            if let Derivative::Regions = self.b.graph().node(id).op.def().derivative {
+                self.control(id)?;
+                continue;
+            }
             let Some(ct) = self.cotangents[next] else { continue };
             if !self.b.graph().node(id).inputs.iter().any(|i| self.active[i.index()]) {
                 continue;
             }
             match self.b.graph().node(id).op.def().derivative {
-                Derivative::Zero(_) => {}
+                Derivative::Zero(_) | Derivative::Regions => {}
+                Derivative::Refused(reason) => {
+                    return Err(control::refused(self.b.graph().node(id).op.name(), reason));
+                }
                 Derivative::Rule(rule) => self.apply(id, ct, rule)?,
                 Derivative::Decompose => {
                     outer.push(std::mem::replace(&mut range, self.decompose(id, ct)?));
@@ -201,6 +229,31 @@ impl Reverse {
                 self.b.spec(input)
             );
             self.add_cotangent(input, ct)?;
+        }
+        Ok(())
+    }
+
+    /// Differentiates a branch or a loop, when the walk comes to the first of its results in the
+    /// graph: users of the others come later, so their cotangents are complete.
+    fn control(&mut self, id: NodeId) -> Result<()> {
+        let node = self.b.graph().node(id).clone();
+        let mut cotangents: Vec<(usize, NodeId)> = Vec::new();
+        for &result in self.calls.results(id) {
+            let number = self.b.graph().node(result).op.as_control().map(|(number, _)| number);
+            let (Some(number), Some(ct)) = (number, self.cotangents[result.index()]) else {
+                continue;
+            };
+            match cotangents.iter_mut().find(|(n, _)| *n == number) {
+                Some((_, sum)) => *sum = self.b.add(*sum, ct)?,
+                None => cotangents.push((number, ct)),
+            }
+        }
+        let wanted: Vec<bool> = node.inputs.iter().map(|i| self.active[i.index()]).collect();
+        if cotangents.is_empty() || !wanted.contains(&true) {
+            return Ok(());
+        }
+        for (operand, ct) in control::vjp(&mut self.b, &Call { node, cotangents, wanted })? {
+            self.add_cotangent(operand, ct)?;
         }
         Ok(())
     }

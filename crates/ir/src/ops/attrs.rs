@@ -1,5 +1,6 @@
 //! Attributes of ops: small ones inline in 16 bytes, large ones shared.
 
+use super::control::Control;
 use super::conv::Conv;
 use super::pool::Pool;
 use super::window::WindowDim;
@@ -279,6 +280,13 @@ pub enum Attrs {
         causal: bool,
         /// What the products of queries and keys are multiplied by.
         scale: Real,
+    },
+    /// A branch or a loop.
+    Control {
+        /// Which of its results the node is.
+        result: u32,
+        /// What is run.
+        control: Arc<Control>,
     },
 }
 

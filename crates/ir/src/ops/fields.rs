@@ -1,6 +1,10 @@
 //! The fields of attributes: each kind of attributes names its fields once, in
 //! [`Attrs::fields`]; text, binary form and generated samples all follow from that one list.
 
+mod control;
+
+use self::control::Count;
+use super::control::Control;
 use super::conv::{Conv, ConvDim};
 use super::pool::{Pool, PoolDim};
 use super::symbolic_fields::Bounds;
@@ -157,6 +161,15 @@ impl Attrs {
                 each("causal", causal)?;
                 each("scale", scale)
             }
+            Attrs::Control { result, control } => {
+                let Control { regions, carries, slices, length, reverse } = Arc::make_mut(control);
+                each("result", result)?;
+                each("carries", &mut Count(carries))?;
+                each("slices", &mut Count(slices))?;
+                each("length", &mut Count(length))?;
+                each("reverse", reverse)?;
+                each(REGIONS, regions)
+            }
         }
     }
 
@@ -177,9 +190,12 @@ impl Attrs {
     }
 }
 
-/// Bytes being read.
+/// The field of the regions, which text has between braces behind the other attributes.
+pub(crate) const REGIONS: &str = "regions";
+
+/// Bytes being read, and how many graphs they are inside of.
 #[derive(Clone, Copy, Debug)]
-pub struct Bytes<'a>(pub &'a [u8]);
+pub struct Bytes<'a>(pub &'a [u8], pub usize);
 
 impl<'a> Bytes<'a> {
     /// The next `n` bytes.

@@ -11,6 +11,7 @@ mod attrs;
 pub mod combine;
 pub mod composite;
 pub mod contract;
+pub mod control;
 pub mod conv;
 pub mod cumulative;
 pub mod elementwise;
@@ -34,7 +35,7 @@ pub use attrs::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 
-use crate::{DType, Error, Iteration, NodeId, Result, TensorSpec};
+use crate::{DType, Error, Graph, Iteration, Node, NodeId, Result, TensorSpec};
 use std::fmt;
 
 /// What kind of relation an op is between its operands and its result.
@@ -60,6 +61,9 @@ pub enum Class {
     /// the axes before are a batch. Such an op may have several results: each is a node of its own,
     /// told apart by [`Attrs::Library`], and one kernel computes those that are needed.
     Library,
+    /// Runs closed graphs of its own, chosen or repeated. Such an op may have several results: see
+    /// [`control`].
+    Control,
     /// Defined by a decomposition into the other classes.
     Composite,
 }
@@ -179,6 +183,8 @@ pub enum Category {
     Index,
     /// Routines on whole rows or matrices.
     Library,
+    /// Branches and loops.
+    Control,
     /// Defined by other ops.
     Composite,
 }
@@ -198,6 +204,7 @@ impl Category {
             Category::Broadcast => "OP_BROADCAST",
             Category::Index => "OP_INDEX",
             Category::Library => "OP_LIBRARY",
+            Category::Control => "OP_CONTROL",
             Category::Composite => "OP_COMPOSITE",
         }
     }
@@ -243,6 +250,7 @@ impl OpDef {
             Class::Combine => Category::Concat,
             Class::Index => Category::Index,
             Class::Library => Category::Library,
+            Class::Control => Category::Control,
             Class::Composite => Category::Composite,
         })
     }
@@ -365,6 +373,10 @@ registry! {
     Fft = fft::FFT,
     Rfft = fft::RFFT,
     Irfft = fft::IRFFT,
+    // Control flow.
+    Cond = control::COND,
+    WhileLoop = control::WHILE_LOOP,
+    Scan = control::SCAN,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,
@@ -430,6 +442,9 @@ impl Op {
 
     /// The same op giving another of its results.
     pub fn with_result(&self, result: u8) -> Op {
+        if let Some((_, control)) = self.as_control() {
+            return Op::control(self.code, control.clone(), result as usize);
+        }
         let (_, flag, size) = self.attrs.library();
         Op::new(self.code, Attrs::Library { result, flag, size })
     }
@@ -510,9 +525,13 @@ mod tests {
                 Class::Elementwise | Class::Reduction | Class::Contraction | Class::View => {
                     assert!(def.iteration.is_some(), "{}: no index maps", def.name)
                 }
-                Class::Reshape | Class::Combine | Class::Index | Class::Library => {}
+                Class::Reshape
+                | Class::Combine
+                | Class::Index
+                | Class::Library
+                | Class::Control => {}
             }
-            if let Derivative::Zero(reason) = def.derivative {
+            if let Derivative::Zero(reason) | Derivative::Refused(reason) = def.derivative {
                 assert!(!reason.is_empty(), "{}", def.name);
             }
             if let Err(reason) = code.python() {

@@ -13,6 +13,10 @@ pub enum Derivative {
     Rule(fn(&mut Vjp<'_>) -> Result<Cotangents>),
     /// Through the op's decomposition.
     Decompose,
+    /// By differentiating the regions that the op runs, which is reverse mode's own business.
+    Regions,
+    /// There is none, and asking for it is an error: this sentence.
+    Refused(&'static str),
     /// No gradient flows: operands get zeros. The reason is for documentation.
     Zero(&'static str),
 }

@@ -1,6 +1,7 @@
 //! Sample operands of each op, away from the points where it has no derivative. Tests walk the
 //! registry by them, and the documentation takes its examples of shapes from them.
 
+pub(super) mod control;
 pub(super) mod networks;
 
 use super::*;
@@ -35,7 +36,8 @@ impl Sample {
             true => Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64()),
             false => x.clone(),
         };
-        Sample { op: self.op.clone(), inputs: self.inputs.iter().map(convert).collect() }
+        let op = control::with_dtype(&self.op, dtype);
+        Sample { op, inputs: self.inputs.iter().map(convert).collect() }
     }
 }
 

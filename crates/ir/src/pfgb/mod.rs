@@ -23,7 +23,8 @@
 //!
 //! The attribute section is a byte that is 1 if the op has attributes, their fields in the order of
 //! [`crate::Attrs::fields`], then a count u32 of hints and each one's key and value, u32 lengths
-//! first. The name of a node is the hint called `name`. Without the section, attributes have the
+//! first. A region of a branch or loop is a file of its own behind its length u32, after a count
+//! u32 of regions. The name of a node is the hint called `name`. Without the section, attributes have the
 //! values that the text form leaves out; an op for which there are none is an error.
 //!
 //! A constant's data are all of its elements, or with flag 0 one element and the value in the
@@ -38,6 +39,7 @@ mod tests;
 
 pub use codes::{EXTENDED, Layout, OPS, dtype_code, dtype_of, op_code};
 pub use read::decode;
+pub(crate) use read::decode_region;
 
 use crate::ops::Class;
 use crate::ops::fields::Field;
@@ -87,18 +89,24 @@ impl File {
         for (&id, data) in &self.data {
             self.check_data(id, data)?;
         }
+        fits(&self.graph)?;
+        Ok(self.bytes())
+    }
+
+    /// The file of a graph that verifies and fits.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let flags = self.flags();
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         [VERSION, flags, self.graph.len() as u32].iter().for_each(|v| v.encode(&mut out));
         for (id, node) in self.graph.nodes() {
-            self.record(id, node, flags, &mut out)?;
+            self.record(id, node, flags, &mut out);
         }
         (self.graph.outputs().len() as u32).encode(&mut out);
         self.graph.outputs().iter().for_each(|o| o.index().encode(&mut out));
         let crc = crc32(&out);
         crc.encode(&mut out);
-        Ok(out)
+        out
     }
 
     fn check_data(&self, id: NodeId, data: &[u8]) -> Result<()> {
@@ -131,11 +139,7 @@ impl File {
         (ATTRIBUTES * attributes as u32) | (DATA * data as u32)
     }
 
-    fn record(&self, id: NodeId, node: &Node, flags: u32, out: &mut Vec<u8>) -> Result<()> {
-        let too_long = |what: &str, len: usize| Error::Invalid {
-            at: id.to_string(),
-            reason: format!("{what} of length {len}; the format has room for {}", u16::MAX),
-        };
+    fn record(&self, id: NodeId, node: &Node, flags: u32, out: &mut Vec<u8>) {
         id.index().encode(out);
         let kind = node_type(&node.op);
         out.push(kind);
@@ -143,16 +147,13 @@ impl File {
             encode_op(&node.op, out);
         }
         let name = self.graph.name(id).unwrap_or_default();
-        let len = u16::try_from(name.len()).map_err(|_| too_long("a name", name.len()))?;
-        out.extend_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&(name.len() as u16).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
         out.push(node.spec.shape.rank() as u8);
         node.spec.shape.iter().for_each(|d| d.encode(out));
         node.spec.dtype.encode(out);
         self.layouts.get(&id).unwrap_or(&Layout::SinglePe).encode(out);
-        let count = node.inputs.len();
-        let count = u16::try_from(count).map_err(|_| too_long("operands", count))?;
-        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&(node.inputs.len() as u16).to_le_bytes());
         node.inputs.iter().for_each(|i| i.index().encode(out));
         if flags & ATTRIBUTES != 0 {
             self.attributes(id, node, out);
@@ -160,7 +161,6 @@ impl File {
         if kind == CONSTANT || (flags & DATA != 0 && node.op.class() == Class::Leaf) {
             self.argument(id, node, flags, out);
         }
-        Ok(())
     }
 
     fn attributes(&self, id: NodeId, node: &Node, out: &mut Vec<u8>) {
@@ -198,6 +198,24 @@ impl File {
         out.extend_from_slice(&len.to_le_bytes());
         out.extend(data.unwrap_or_default());
     }
+}
+
+/// Fails for names, or numbers of operands, that the format has no room for.
+fn fits(graph: &Graph) -> Result<()> {
+    for (id, node) in graph.nodes() {
+        let name = graph.name(id).map_or(0, str::len);
+        for (what, len) in [("a name", name), ("operands", node.inputs.len())] {
+            if len > u16::MAX as usize {
+                let reason =
+                    format!("{what} of length {len}; the format has room for {}", u16::MAX);
+                return Err(Error::Invalid { at: id.to_string(), reason });
+            }
+        }
+        if let Some((_, control)) = node.op.as_control() {
+            control.regions.iter().try_for_each(fits)?;
+        }
+    }
+    Ok(())
 }
 
 /// Largest constant whose elements are all written out.

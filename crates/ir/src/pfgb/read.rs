@@ -7,6 +7,7 @@ use super::codes::{
 };
 use super::{ABSENT, ATTRIBUTES, DATA, File, HEADER, MAGIC, VERSION, crc32, data_size};
 use crate::ops::Class;
+use crate::ops::control::MAX_DEPTH;
 use crate::ops::fields::{Bytes, Context, Expected, Field};
 use crate::{Attrs, DType, Error, Literal, Node, NodeId, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
@@ -19,12 +20,22 @@ const MIN_RECORD: usize = 16;
 ///
 /// Errors: [`Error::Format`] with the position and what was expected there.
 pub fn decode(bytes: &[u8]) -> Result<File> {
+    decode_region(bytes, 0)
+}
+
+/// The file in these bytes, which is inside of that many others.
+///
+/// Errors: as [`decode`].
+pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
+    if depth > MAX_DEPTH {
+        return Err(format_error(0, format!("regions nest deeper than {MAX_DEPTH}")));
+    }
     let body = check(bytes)?;
     let mut reader = Reader {
         file: File::default(),
         ids: HashMap::new(),
         flags: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
-        bytes: Bytes(&body[HEADER..]),
+        bytes: Bytes(&body[HEADER..], depth),
     };
     let count = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
     reader.read(count as usize).map_err(|expected| {
@@ -208,7 +219,7 @@ impl Reader<'_> {
             return Ok((attrs, Vec::new()));
         }
         let len = self.bytes.count(1)?;
-        let mut section = Bytes(self.bytes.take(len)?);
+        let mut section = Bytes(self.bytes.take(len)?, self.bytes.1);
         let mut present = false;
         present.decode(&mut section)?;
         match present {
@@ -260,7 +271,15 @@ impl Reader<'_> {
         }
         let len = self.u64()?;
         if len == ABSENT {
-            return Ok(node);
+            // Without data nothing else holds the value against the dtype.
+            let fits = |bits: u64| match node.spec.dtype.size() {
+                size @ 0..8 => bits >> (8 * size) == 0,
+                _ => true,
+            };
+            return match node.op.attrs {
+                Attrs::Value(bits) if !fits(bits) => Err("a value that the dtype holds".into()),
+                _ => Ok(node),
+            };
         }
         let len = usize::try_from(len).map_err(|_| format!("data, found a length of {len}"))?;
         let data = self.bytes.take(len)?;

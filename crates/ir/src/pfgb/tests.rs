@@ -1,8 +1,10 @@
 //! PFGB files to the byte, round trips over all ops, and refusals of everything else.
 
 use super::{File, Layout, OPS, crc32, decode, dtype_code, dtype_of, op_code};
+use crate::ops::control::Control;
 use crate::testing::{Rng, mutate, mutations, pool, push_random, random_graph};
-use crate::{DType, Error, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use crate::{DType, Error, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
+use std::sync::Arc;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -272,6 +274,31 @@ fn files_that_lie_are_refused() {
         &with(&format!("{id} 00 0000 01 0200000000000000 05 00 0000 ffffffffffffff7f 00")),
         "more bytes",
     );
+}
+
+#[test]
+fn regions_are_files_inside_of_files_and_nest_only_so_deep() {
+    let file = |depth: usize| {
+        let mut graph = Graph::new();
+        let x = graph.leaf(OpCode::Input.into(), TensorSpec::new([2], DType::F32));
+        graph.set_outputs([x]);
+        for _ in 0..depth {
+            let mut outer = Graph::new();
+            let x = outer.leaf(OpCode::Input.into(), TensorSpec::new([2], DType::F32));
+            let control = Control { carries: 1, length: 2, ..Control::default() };
+            let control = Arc::new(control.with_regions(vec![graph]));
+            let op = Op::control(OpCode::Scan, control, 0);
+            // Unchecked: one of them is deeper than a graph may be.
+            let y = outer.push_unchecked(op, &[x], TensorSpec::new([2], DType::F32));
+            outer.set_outputs([y]);
+            graph = outer;
+        }
+        File { graph, ..File::default() }
+    };
+    let nested = file(16);
+    assert_eq!(decode(&nested.encode().unwrap()).unwrap(), nested);
+    let error = file(17).encode().unwrap_err().to_string();
+    assert!(error.contains("nest"), "{error}");
 }
 
 #[test]

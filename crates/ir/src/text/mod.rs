@@ -10,13 +10,28 @@
 //!
 //! Text says all that a graph says: `parse(print(g)) == g`. A constant without a value is zero; one
 //! whose value comes with the program's arguments says `runtime`. Reductions without `dim` go over
-//! all axes. Values that a decimal number cannot give are their bits in hexadecimal. Between braces
+//! all axes. What a branch or loop runs stands between braces, once for all of its results:
+//!
+//! ```text
+//!   %2 = cond(%0, %1, result=0) {
+//!     %0 = input([], f32)
+//!     outputs: [%0, %0]
+//!   } {
+//!     %0 = input([], f32)
+//!     %1 = neg(%0) -> []
+//!     outputs: [%1, %0]
+//!   } -> []
+//!   %3 = cond(%0, %1, result=1) as %2 -> []
+//! ```
+//!
+//! Values that a decimal number cannot give are their bits in hexadecimal. Between braces
 //! stand a node's hints. A `#` begins a comment.
 
 mod parse;
 #[cfg(test)]
 mod tests;
 
+use crate::ops::control::Control;
 use crate::ops::{Attrs, Class};
 use crate::{Graph, Node, NodeId, OpCode};
 use std::fmt::{self, Write};
@@ -39,13 +54,43 @@ fn leaf(f: &mut fmt::Formatter<'_>, node: &Node, attrs: String) -> fmt::Result {
     f.write_str(")")
 }
 
-fn op(f: &mut fmt::Formatter<'_>, node: &Node, attrs: String) -> fmt::Result {
+fn op(
+    f: &mut fmt::Formatter<'_>,
+    node: &Node,
+    attrs: String,
+    regions: impl FnOnce(&mut fmt::Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
     write!(f, "{}(", node.op.name())?;
     for (i, operand) in node.inputs.iter().enumerate() {
         write!(f, "{}{operand}", if i == 0 { "" } else { ", " })?;
     }
     let separator = if attrs.is_empty() || node.inputs.is_empty() { "" } else { ", " };
-    write!(f, "{separator}{attrs}) -> {}", node.spec.shape)
+    write!(f, "{separator}{attrs})")?;
+    regions(f)?;
+    write!(f, " -> {}", node.spec.shape)
+}
+
+/// What a control op runs; of an earlier node's, that it is that.
+fn regions<'a>(
+    f: &mut fmt::Formatter<'_>,
+    id: NodeId,
+    node: &'a Node,
+    indent: &str,
+    known: &mut Vec<(NodeId, &'a Control)>,
+) -> fmt::Result {
+    let Some((_, control)) = node.op.as_control() else { return Ok(()) };
+    let same = |c: &Control| std::ptr::eq(c, &**control) || c.regions == control.regions;
+    if let Some((first, _)) = known.iter().find(|(_, c)| same(c)) {
+        return write!(f, " as {first}");
+    }
+    known.push((id, control));
+    let inner = format!("{indent}  ");
+    for region in control.regions.iter() {
+        f.write_str(" {\n")?;
+        region.body(f, &inner)?;
+        write!(f, "\n{indent}}}")?;
+    }
+    Ok(())
 }
 
 /// A string between quotes, its quotes, backslashes and control characters escaped.
@@ -71,12 +116,20 @@ fn is_word(key: &str) -> bool {
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Graph:")?;
+        self.body(f, "  ")
+    }
+}
+
+impl Graph {
+    /// Nodes and outputs, each line behind `indent`.
+    fn body(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
+        let mut controls: Vec<(NodeId, &Control)> = Vec::new();
         for (id, node) in self.nodes() {
-            write!(f, "  {id} = ")?;
+            write!(f, "{indent}{id} = ")?;
             let attrs = node.op.attrs.text(self.context(id));
             match node.op.class() {
                 Class::Leaf => leaf(f, node, attrs)?,
-                _ => op(f, node, attrs)?,
+                _ => op(f, node, attrs, |f| regions(f, id, node, indent, &mut controls))?,
             }
             for (i, (key, value)) in self.hints(id).iter().enumerate() {
                 f.write_str(if i == 0 { " {" } else { ", " })?;
@@ -88,7 +141,7 @@ impl fmt::Display for Graph {
             }
             f.write_str(if self.hints(id).is_empty() { "\n" } else { "}\n" })?;
         }
-        f.write_str("  outputs: [")?;
+        write!(f, "{indent}outputs: [")?;
         for (i, output) in self.outputs().iter().enumerate() {
             write!(f, "{}{output}", if i == 0 { "" } else { ", " })?;
         }

@@ -2,12 +2,14 @@
 //! op's kind of attributes, so no op is named here but the leaves' constant.
 
 use super::RUNTIME;
-use crate::ops::fields::Context;
+use crate::ops::control::{MAX_DEPTH, Regions};
+use crate::ops::fields::{Context, REGIONS};
 use crate::ops::{Attrs, Class};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 impl Graph {
     /// The graph that a text describes; the inverse of printing. Nodes may be numbered as the
@@ -15,7 +17,7 @@ impl Graph {
     ///
     /// Errors: [`Error::Parse`] with line, column and what was expected.
     pub fn parse(text: &str) -> Result<Graph> {
-        Parser { text, at: 0, graph: Graph::new(), ids: HashMap::new() }.graph()
+        Parser { text, at: 0, depth: 0, graph: Graph::new(), ids: HashMap::new() }.graph()
     }
 }
 
@@ -38,6 +40,8 @@ struct Parser<'a> {
     text: &'a str,
     /// Position in bytes.
     at: usize,
+    /// How many regions the position is inside of.
+    depth: usize,
     graph: Graph,
     /// Nodes by the number the text gives them.
     ids: HashMap<u32, NodeId>,
@@ -57,6 +61,16 @@ struct Call<'a> {
 impl<'a> Parser<'a> {
     fn graph(mut self) -> Result<Graph> {
         self.keyword("Graph:")?;
+        self.body()?;
+        self.space();
+        if !self.rest().is_empty() {
+            return Err(self.expected("the end of the text"));
+        }
+        Ok(self.graph)
+    }
+
+    /// Nodes, then outputs.
+    fn body(&mut self) -> Result<()> {
         loop {
             self.space();
             if self.rest().starts_with("outputs") {
@@ -78,11 +92,40 @@ impl<'a> Parser<'a> {
             outputs.push(self.lookup(piece)?);
         }
         self.graph.set_outputs(outputs);
+        Ok(())
+    }
+
+    /// What a control op runs: regions between braces, or those of a node above.
+    fn regions(&mut self) -> Result<Regions> {
         self.space();
-        if !self.rest().is_empty() {
-            return Err(self.expected("the end of the text"));
+        if self.rest().starts_with("as") {
+            self.symbol("as")?;
+            let label = self.label()?;
+            let above = self.lookup(label)?;
+            let Some((_, control)) = self.graph.node(above).op.as_control() else {
+                return Err(self.error(label, format!("{} has no regions", label.text)));
+            };
+            return Ok(control.regions.clone());
         }
-        Ok(self.graph)
+        let mut graphs = Vec::new();
+        loop {
+            let brace = Piece { at: self.at, text: "{" };
+            if !self.accept("{") {
+                return Ok(Regions::new(graphs));
+            }
+            if self.depth >= MAX_DEPTH {
+                return Err(self.error(brace, format!("regions nest deeper than {MAX_DEPTH}")));
+            }
+            let graph = std::mem::take(&mut self.graph);
+            let ids = std::mem::take(&mut self.ids);
+            self.depth += 1;
+            self.body()?;
+            self.symbol("}")?;
+            self.depth -= 1;
+            graphs.push(std::mem::replace(&mut self.graph, graph));
+            self.ids = ids;
+            self.space();
+        }
     }
 
     /// `%3 = op(…) -> […] {…}`
@@ -138,6 +181,10 @@ impl<'a> Parser<'a> {
         for &operand in &call.plain[..count] {
             inputs.push(self.lookup(operand)?);
         }
+        let regions = match code.def().class {
+            Class::Control => Some(self.regions()?),
+            _ => None,
+        };
         self.symbol("->")?;
         self.space();
         let printed = self.bracketed()?;
@@ -149,7 +196,11 @@ impl<'a> Parser<'a> {
             dtype: first.map(|spec| spec.dtype),
             result: Some(&shape),
         };
-        let op = Op::new(code, self.attributes(code, &call.plain[count..], call, cx)?);
+        let mut attrs = self.attributes(code, &call.plain[count..], call, cx)?;
+        if let (Attrs::Control { control, .. }, Some(regions)) = (&mut attrs, regions) {
+            Arc::make_mut(control).regions = regions;
+        }
+        let op = Op::new(code, attrs);
         let specs: SmallVec<[&TensorSpec; 3]> =
             inputs.iter().map(|&i| self.graph.spec(i)).collect();
         let spec = op.infer(&specs).map_err(|e| self.error(call.name, e.to_string()))?;
@@ -186,6 +237,10 @@ impl<'a> Parser<'a> {
                     call.named.iter().find(|(key, _)| key.text == name).map(|&(_, value)| value)
                 }
             };
+            if name == REGIONS {
+                field.set_default(cx);
+                return Ok(());
+            }
             known.push(name);
             match found {
                 Some(value) => {

@@ -172,6 +172,52 @@ fn what_is_no_graph_is_refused_with_its_place() {
 }
 
 #[test]
+fn regions_are_written_once_and_read_back() {
+    let text = "\
+Graph:
+  %0 = input([], bool)
+  %1 = input([2], f32)
+  %2 = cond(%0, %1, result=0) {
+    %0 = input([2], f32)
+    outputs: [%0, %0]
+  } {
+    %0 = input([2], f32)
+    %1 = neg(%0) -> [2]
+    outputs: [%1, %0]
+  } -> [2] {name=\"y\"}
+  %3 = cond(%0, %1, result=1) as %2 -> [2]
+  outputs: [%2, %3]";
+    let graph = Graph::parse(text).unwrap();
+    assert_eq!(graph.to_string(), text);
+    graph.verify().unwrap();
+    let with = |part: &str, other: &str| text.replacen(part, other, 1);
+    refused(&with("as %2", "as %1"), 12, 34, "%1 has no regions");
+    refused(&with("as %2 ", ""), 12, 8, "needs at least one regions");
+    refused(&with("neg(%0)", "neg(%1)"), 9, 14, "%1 is not defined above");
+    refused(&with("outputs: [%1, %0]", "outputs: [%1]"), 4, 8, "branch 1 gives 1 values");
+    refused(&with("} -> [2]", "-> [2]"), 11, 3, "expected '}'");
+}
+
+#[test]
+fn regions_nest_as_deep_as_is_allowed_and_no_deeper() {
+    let nested = |depth: usize| {
+        let mut text = String::from("%0 = input([2], f32) outputs: [%0]");
+        for _ in 0..depth {
+            text = format!(
+                "%0 = input([2], f32) %1 = scan(%0, result=0, carries=1, length=2) {{ {text} }} -> \
+                 [2] outputs: [%1]"
+            );
+        }
+        format!("Graph: {text}")
+    };
+    round_trip(&Graph::parse(&nested(16)).unwrap());
+    for depth in [17, 5000] {
+        let error = Graph::parse(&nested(depth)).unwrap_err().to_string();
+        assert!(error.contains("deeper than 16"), "{error}");
+    }
+}
+
+#[test]
 fn the_message_shows_line_and_caret() {
     let text = "Graph:\n  %0 = input([2], f32)\n  %1 = softmx(%0) -> [2]\n  outputs: [%1]";
     assert_eq!(

@@ -16,6 +16,7 @@
 mod cast;
 mod code;
 mod complex;
+mod control;
 mod fold;
 mod isa;
 mod library;
@@ -27,6 +28,7 @@ mod reduce;
 mod scatter;
 mod walk;
 
+pub use control::{Driver, Hooks};
 pub use isa::Isa;
 pub use ops::exact_on_halves;
 
@@ -125,6 +127,7 @@ enum Form {
     Matmul(Box<matmul::Matmul>),
     Scatter(Box<scatter::Scatter>),
     Library(Box<library::Library>),
+    Control(Box<control::Portable>),
 }
 
 /// A kernel made ready to run; see the module's description.
@@ -171,6 +174,9 @@ impl Prepared {
                 let chunks = [library.chunks(), 0];
                 (Form::Library(Box::new(library)), chunks)
             }
+            Core::Control(control) => {
+                (Form::Control(Box::new(control::Portable::new(control, isa))), [1, 0])
+            }
         };
         Prepared { form, chunks }
     }
@@ -191,6 +197,7 @@ impl Prepared {
     pub fn workspace_bytes(&self) -> usize {
         match &self.form {
             Form::Reduce(r) => r.workspace_bytes(),
+            Form::Control(c) => c.workspace_bytes(),
             _ => 0,
         }
     }
@@ -203,6 +210,7 @@ impl Prepared {
             Form::Matmul(m) => m.cost_ps(),
             Form::Scatter(s) => s.cost_ps(),
             Form::Library(l) => l.cost_ps(),
+            Form::Control(c) => c.cost_ps(),
         };
         ps as u64 / 1000
     }
@@ -232,6 +240,7 @@ impl Prepared {
                 Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
                 Form::Library(l) => l.run_chunk(chunk, bindings),
+                Form::Control(c) => c.run(bindings, scratch),
             }
         }
     }

@@ -4,9 +4,9 @@
 use super::kernel::{Builder, Redo};
 use super::memo::Memo;
 use super::plan::{self, Group, Plan, Role};
-use super::{Refusals, kernel};
+use super::{Refusals, control, kernel};
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
-use girih_ir::{Class, Graph, NodeId, OpCode};
+use girih_ir::{Class, DType, Graph, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 
 /// A program and how it came about.
@@ -24,6 +24,7 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     let mut memo = Memo::new(graph.len());
     let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
     let mut nodes: Vec<Vec<NodeId>> = Vec::with_capacity(plan.groups.len());
+    let mut workspaces: Vec<usize> = Vec::new();
     let mut push = |(kernel, computed): (Kernel, Vec<NodeId>), kernels: &mut Vec<Kernel>| {
         kernels.push(kernel);
         nodes.push(computed);
@@ -39,14 +40,27 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
             if group.role == Role::Library {
-                push((library(graph, &group), group.stores.to_vec()), &mut kernels);
+                let kernel = match plan.programs.remove(&id) {
+                    None => library(graph, &group),
+                    Some(programs) => {
+                        let next = BufferId((graph.len() + workspaces.len()) as u32);
+                        let kernel = control::kernel(graph, &group, programs, next);
+                        if let Core::Control(control) = &kernel.core
+                            && control.workspace.is_some()
+                        {
+                            workspaces.push(control.layout().bytes);
+                        }
+                        kernel
+                    }
+                };
+                push((kernel, group.stores.to_vec()), &mut kernels);
                 continue;
             }
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
             push(build(&mut builder, &mut memo, &group), &mut kernels);
         }
         // Results of a routine but the first are computed by its kernel.
-        if !planned && graph.node(id).op.class() != Class::Library {
+        if !planned && !matches!(graph.node(id).op.class(), Class::Library | Class::Control) {
             // It may be that a kernel built before stores it on the way: once is enough.
             for kernel in &mut kernels {
                 kernel.stores.retain(|s| s.access.buffer.0 != id.0);
@@ -58,7 +72,7 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     }
     kernels.reverse();
     nodes.reverse();
-    let program = assign_buffers(graph, &arguments, kernels);
+    let program = assign_buffers(graph, &arguments, kernels, &workspaces);
     Built { program, nodes, refusals: plan.refusals }
 }
 
@@ -108,7 +122,7 @@ fn library(graph: &Graph, group: &Group) -> Kernel {
 }
 
 /// The position of each node among the graph's arguments; meaningless for others.
-fn argument_positions(graph: &Graph) -> Vec<u32> {
+pub(super) fn argument_positions(graph: &Graph) -> Vec<u32> {
     let mut next = 0;
     let position = |(_, node): (NodeId, &girih_ir::Node)| {
         next += node.op.takes_argument() as u32;
@@ -123,11 +137,22 @@ fn is_argument(graph: &Graph, id: NodeId) -> bool {
 
 /// Buffers are numbered as they first occur: arguments, then results in the order of writing.
 /// Until here a buffer was known by the node it holds.
-fn assign_buffers(graph: &Graph, arguments: &[u32], mut kernels: Vec<Kernel>) -> Program {
+/// Those behind the nodes are workspaces of so many bytes.
+fn assign_buffers(
+    graph: &Graph,
+    arguments: &[u32],
+    mut kernels: Vec<Kernel>,
+    workspaces: &[usize],
+) -> Program {
     let mut buffers = Vec::new();
-    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len()];
+    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len() + workspaces.len()];
     let mut number = |node: NodeId, numbers: &mut Vec<Option<BufferId>>| {
         *numbers[node.index()].get_or_insert_with(|| {
+            if node.index() >= graph.len() {
+                let numel = workspaces[node.index() - graph.len()];
+                buffers.push(Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed });
+                return BufferId(buffers.len() as u32 - 1);
+            }
             let spec = graph.spec(node);
             let kind = match is_argument(graph, node) {
                 true => BufferKind::Argument(arguments[node.index()] as usize),

@@ -56,7 +56,11 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
         let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
         let kept = matches!(
             class,
-            Class::Reduction | Class::Contraction | Class::Combine | Class::Library
+            Class::Reduction
+                | Class::Contraction
+                | Class::Combine
+                | Class::Library
+                | Class::Control
         ) || (uses[input.index()] > 1 && chain.cost > CHEAP);
         let full = graph.spec(input).numel() >= numel;
         let core = matches!(class, Class::Reduction | Class::Contraction);

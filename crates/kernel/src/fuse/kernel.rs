@@ -538,7 +538,9 @@ impl<'b, 'a> Builder<'b, 'a> {
                 right = Some(strides.len() - 1);
             }
             Core::Scatter { index, .. } => strides.push(&mut index.strides),
-            Core::Library(_) => unreachable!("routines are not built from loops"),
+            Core::Library(_) | Core::Control(_) => {
+                unreachable!("routines and control are not built from loops")
+            }
         }
         for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
             if let Inst::Iota { strides: s, .. } | Inst::Random { strides: s, .. } = inst {

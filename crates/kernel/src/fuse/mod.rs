@@ -7,6 +7,7 @@
 //! but never wrong. Fusing changes no bit of any result.
 
 mod build;
+mod control;
 mod cost;
 mod kernel;
 mod map;

@@ -9,7 +9,8 @@
 //! cycles to look for, and the first consumer is the one of the smallest root.
 
 use super::cost::{self, Chain};
-use super::{FusionOptions, LowerError, Refusal, Refusals};
+use super::{FusionOptions, LowerError, Refusal, Refusals, control};
+use crate::ir::Program;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -36,7 +37,8 @@ pub(super) enum Role {
     Fill,
     /// A scatter's updates, added into the root.
     Scatter,
-    /// The results of a library routine, of which the root is the first in the graph.
+    /// The results of a library routine, a branch or a loop, of which the root is the first in the
+    /// graph.
     Library,
 }
 
@@ -187,6 +189,8 @@ pub(super) struct Plan {
     /// The root of the kernel that stores a node's value on its way. Kernels of later roots find
     /// it in memory.
     pub stored: Vec<Option<NodeId>>,
+    /// What the kernels of branches and loops run, by their roots.
+    pub programs: FxHashMap<NodeId, Vec<Program>>,
     /// Where refusals are recorded, if asked for.
     pub refusals: Refusals,
 }
@@ -209,7 +213,8 @@ impl Plan {
         let demands = vec![Demand::default(); graph.len()];
         let memory = vec![false; graph.len()];
         let stored = vec![None; graph.len()];
-        let plan = Plan { options, groups: Vec::new(), memory, stored, refusals };
+        let programs = FxHashMap::default();
+        let plan = Plan { options, groups: Vec::new(), memory, stored, programs, refusals };
         let leaders = library_leaders(graph);
         let mut planner = Planner { graph, chains, demands, plan, leaders, results: vec![] };
         for output in graph.outputs() {
@@ -248,8 +253,7 @@ impl Planner<'_> {
             self.plan.memory[id.index()] = true;
         }
         if self.leaders.contains_key(&id) {
-            self.library(id, node, demand);
-            return Ok(());
+            return self.library(id, node, demand);
         }
         if !demand.wanted || self.plan.memory[id.index()] {
             return Ok(());
@@ -268,7 +272,9 @@ impl Planner<'_> {
             Class::Combine => self.combine(id, node, demand),
             Class::Index if is_scatter(node) => self.scatter(id, node, demand),
             Class::Elementwise | Class::Index => self.elementwise(id, node, demand),
-            Class::Library => unreachable!("live results that have elements have leaders"),
+            Class::Library | Class::Control => {
+                unreachable!("live results that have elements have leaders")
+            }
         }
         Ok(())
     }
@@ -500,27 +506,40 @@ impl Planner<'_> {
         }
     }
 
-    /// Nothing is fused with a routine: it takes and gives dense memory. All results of one call
+    /// Nothing is fused with a routine, a branch or a loop: it takes and gives dense memory. All results of one call
     /// that anything asks for are computed by one kernel, which runs in the place of the first.
-    fn library(&mut self, id: NodeId, node: &Node, demand: Demand) {
+    ///
+    /// Errors: [`LowerError::Composite`] in a region.
+    fn library(&mut self, id: NodeId, node: &Node, demand: Demand) -> Result<(), LowerError> {
         self.plan.memory[id.index()] = true;
         if demand.wanted {
-            self.refuse(id, demand, Refusal::Library);
+            let reason = match node.op.class() {
+                Class::Control => Refusal::Control,
+                _ => Refusal::Library,
+            };
+            self.refuse(id, demand, reason);
             self.results.push(id);
         }
         if self.leaders[&id] != id {
-            return;
+            return Ok(());
         }
         let own = |result: &NodeId| self.leaders[result] == id;
         let stores: SmallVec<[NodeId; 1]> = self.results.iter().copied().filter(own).collect();
         if stores.is_empty() {
-            return;
+            return Ok(());
         }
         let home = self.root(id, Role::Library);
         self.plan.groups[home as usize].stores = stores;
-        for input in &node.inputs {
-            self.demands[input.index()].merge(Demand::dense(home));
+        let dense = Demand::dense(home);
+        if node.op.class() == Class::Control {
+            let programs = control::programs(self.graph, node, self.plan.options)?;
+            self.plan.programs.insert(id, programs);
+            let needed = control::in_memory(self.graph, node);
+            needed.for_each(|input| self.demands[input.index()].merge(dense));
+            return Ok(());
         }
+        node.inputs.iter().for_each(|input| self.demands[input.index()].merge(dense));
+        Ok(())
     }
 
     fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
@@ -543,19 +562,28 @@ impl Planner<'_> {
     }
 }
 
-/// For each live result of a library routine that has elements, the first such result of the same
+/// For each live result of a library routine, a branch or a loop that has elements, the first such result of the same
 /// call: of the same op, settings and operands.
 fn library_leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
     let mut leaders = FxHashMap::default();
-    let mut calls: FxHashMap<(Op, &[NodeId]), NodeId> = FxHashMap::default();
-    if graph.nodes().all(|(_, n)| n.op.class() != Class::Library) {
+    // The first result of the last call of that op, and its results so far.
+    type Results<'a> = (NodeId, SmallVec<[&'a Op; 4]>);
+    let mut calls: FxHashMap<(Op, &[NodeId]), Results<'_>> = FxHashMap::default();
+    let several = |node: &Node| matches!(node.op.class(), Class::Library | Class::Control);
+    if !graph.nodes().any(|(_, n)| several(n)) {
         return leaders;
     }
     let live = graph.live();
     for (id, node) in graph.nodes() {
-        let routine = node.op.class() == Class::Library && node.spec.numel() > 0;
+        let routine = several(node) && node.spec.numel() > 0;
         if routine && live[id.index()] {
-            let leader = calls.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
+            let key = (node.op.with_result(0), node.inputs.as_slice());
+            let (leader, results) = calls.entry(key).or_insert_with(|| (id, SmallVec::new()));
+            if results.contains(&&node.op) {
+                // The same once more, which nothing has merged: another call.
+                (*leader, *results) = (id, SmallVec::new());
+            }
+            results.push(&node.op);
             leaders.insert(id, *leader);
         }
     }

@@ -11,7 +11,7 @@ pub enum Refusal {
     /// It is an output that other kernels, or a kernel over another space, consume too.
     Output,
     /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
-    /// indices, a library routine's operand.
+    /// indices, the operand of a library routine, a branch or a loop.
     Memory,
     /// It is made in parts, by several kernels or with sums in between: a concat, a pad, a scatter.
     Parts,
@@ -27,6 +27,8 @@ pub enum Refusal {
     CoreTaken,
     /// A library routine computes it, which gives dense memory.
     Library,
+    /// A branch or a loop computes it.
+    Control,
     /// A reshape between it and its consumer has no affine index map.
     Reshape,
     /// The epilogue splits the columns of a matrix product.
@@ -37,7 +39,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Refusal; 13] = [
+    pub const ALL: [Refusal; 14] = [
         Refusal::Disabled,
         Refusal::Output,
         Refusal::Memory,
@@ -48,6 +50,7 @@ impl Refusal {
         Refusal::Space,
         Refusal::CoreTaken,
         Refusal::Library,
+        Refusal::Control,
         Refusal::Reshape,
         Refusal::Columns,
         Refusal::KernelSize,
@@ -66,6 +69,7 @@ impl Refusal {
             Refusal::Space => "space",
             Refusal::CoreTaken => "core_taken",
             Refusal::Library => "library",
+            Refusal::Control => "control",
             Refusal::Reshape => "reshape",
             Refusal::Columns => "columns",
             Refusal::KernelSize => "kernel_size",
@@ -108,6 +112,10 @@ impl Refusal {
             }
             Refusal::Library => {
                 "{value} comes from a library routine, which writes whole rows or matrices to \
+                 memory, where {user} reads it"
+            }
+            Refusal::Control => {
+                "{value} comes from a branch or a loop, which runs kernels of its own and writes to \
                  memory, where {user} reads it"
             }
             Refusal::Reshape => {

@@ -334,7 +334,9 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
     let whole = |r: &Vec<usize>| [point, r.as_slice()].concat();
     match &k.core {
         Core::Map | Core::Scatter { .. } => Ok(None),
-        Core::Library(_) => unreachable!("routines are tested against the reference"),
+        Core::Library(_) | Core::Control(_) => {
+            unreachable!("routines and control are tested against the reference")
+        }
         Core::Reduce { prologue, value, op } => {
             let values: Result<Vec<Literal>, ExecError> = inner
                 .iter()

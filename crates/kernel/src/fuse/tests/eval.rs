@@ -123,7 +123,7 @@ impl Run<'_> {
         let full = reduced.iter().map(|r| [point, r].concat());
         match &self.kernel.core {
             Core::Map | Core::Scatter { .. } => f64::NAN,
-            Core::Library(_) => unreachable!("routines are no loops"),
+            Core::Library(_) | Core::Control(_) => unreachable!("their loops are their own"),
             Core::Reduce { prologue, value, op } => {
                 let one = |p: Vec<usize>| self.block(prologue, &p, f64::NAN)[value.0 as usize];
                 reduce(*op, &full.map(one).collect::<Data>())

@@ -1,6 +1,7 @@
 //! Tests of lowering: what becomes one kernel, what is refused and why, how programs read, and that
 //! no fusion changes a result.
 
+mod control;
 mod eval;
 mod executed;
 mod fourier;

@@ -1,0 +1,297 @@
+//! Control flow: a choice between branches, and loops. What is chosen or repeated is a closed graph,
+//! a *region*, whose inputs are the op's operands in order; it refers to nothing outside. A node is
+//! one of the results; the others are nodes of the same operands and the same [`Control`].
+
+use super::*;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// How deep regions may nest.
+pub const MAX_DEPTH: usize = 16;
+
+/// Regions, with how deep they nest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Regions {
+    graphs: Vec<Graph>,
+    depth: usize,
+}
+
+impl Regions {
+    /// Of these graphs.
+    pub fn new(graphs: Vec<Graph>) -> Regions {
+        let inner = |(_, node): (NodeId, &Node)| match &node.op.attrs {
+            Attrs::Control { control, .. } => control.regions.depth,
+            _ => 0,
+        };
+        let depth = graphs.iter().flat_map(|g| g.nodes().map(inner)).max();
+        Regions { graphs, depth: 1 + depth.unwrap_or(0) }
+    }
+
+    /// One more than that of the regions' own regions.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+impl Deref for Regions {
+    type Target = [Graph];
+
+    fn deref(&self) -> &[Graph] {
+        &self.graphs
+    }
+}
+
+/// What a control op runs, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Control {
+    /// The branches of a `cond`; condition and body of a `while_loop`; the body of a `scan`.
+    pub regions: Regions,
+    /// Leading operands of a loop that each iteration replaces by the body's leading results.
+    pub carries: u32,
+    /// Operands of a scan, after the carries, of which iteration `t` takes the part at index `t`
+    /// of the leading axis.
+    pub slices: u32,
+    /// Iterations of a scan.
+    pub length: usize,
+    /// True if a scan goes through the parts from the last to the first.
+    pub reverse: bool,
+}
+
+impl Control {
+    /// Results of an op of that code that runs this.
+    pub fn num_results(&self, code: OpCode) -> usize {
+        let given = self.regions.last().map_or(0, |region| region.outputs().len());
+        match code {
+            OpCode::Scan => given + self.carries as usize,
+            _ => given,
+        }
+    }
+
+    /// The same with other regions.
+    pub fn with_regions(&self, graphs: Vec<Graph>) -> Control {
+        Control { regions: Regions::new(graphs), ..self.clone() }
+    }
+
+    /// Which part of its sliced operands iteration `t` of a scan takes and gives.
+    pub fn position(&self, t: usize) -> usize {
+        if self.reverse { self.length - 1 - t } else { t }
+    }
+}
+
+impl Op {
+    /// A result of a control op.
+    pub fn control(code: OpCode, control: Arc<Control>, result: usize) -> Op {
+        Op::new(code, Attrs::Control { result: result as u32, control })
+    }
+
+    /// Which result of what, if it is a control op.
+    pub fn as_control(&self) -> Option<(usize, &Arc<Control>)> {
+        match &self.attrs {
+            Attrs::Control { result, control } => Some((*result as usize, control)),
+            _ => None,
+        }
+    }
+}
+
+fn invalid<T>(call: OpCall<'_>, reason: String) -> Result<T> {
+    Err(Error::InvalidArgument { op: call.name(), reason })
+}
+
+/// The result's number and what is run, with as many regions as given.
+fn parts<'a>(call: OpCall<'a>, regions: Option<usize>) -> Result<(usize, &'a Control)> {
+    let Some((result, control)) = call.op.as_control() else {
+        return invalid(call, format!("needs regions to run, got {:?}", call.op.attrs));
+    };
+    let (count, depth) = (control.regions.len(), control.regions.depth());
+    if count == 0 || regions.is_some_and(|wanted| wanted != count) {
+        let wanted = regions.map_or("at least one".into(), |n| n.to_string());
+        return invalid(call, format!("needs {wanted} regions to run, got {count}"));
+    }
+    if depth > MAX_DEPTH {
+        return invalid(
+            call,
+            format!("regions nest {depth} deep; at most {MAX_DEPTH} are allowed"),
+        );
+    }
+    let results = control.num_results(call.op.code);
+    if result >= results {
+        return invalid(call, format!("has {results} results; there is no result {result}"));
+    }
+    let operands = call.inputs.len();
+    let named = control.carries as usize + control.slices as usize;
+    if named > operands {
+        return invalid(call, format!("has {operands} operands, of which {named} should vary"));
+    }
+    Ok((result, control))
+}
+
+/// Fails unless a region takes exactly values of these specs.
+fn takes(call: OpCall<'_>, what: &str, region: &Graph, specs: &[&TensorSpec]) -> Result<()> {
+    let mut arguments = region.arguments();
+    for (i, expected) in specs.iter().enumerate() {
+        let Some(id) = arguments.next() else {
+            let reason = format!("{what} takes {i} operands, but is given {}", specs.len());
+            return invalid(call, reason);
+        };
+        let node = region.node(id);
+        if node.op.code != OpCode::Input {
+            let reason = format!("{what} contains {}; it may have inputs only", node.op.name());
+            return invalid(call, reason);
+        }
+        if node.spec != **expected {
+            let reason = format!("{what} takes {} as operand {i}, but it is {expected}", node.spec);
+            return invalid(call, reason);
+        }
+    }
+    match arguments.next() {
+        None => Ok(()),
+        Some(_) => {
+            let count = region.arguments().count();
+            invalid(call, format!("{what} takes {count} operands, but is given {}", specs.len()))
+        }
+    }
+}
+
+/// Specs of a region's results.
+fn gives(region: &Graph) -> impl ExactSizeIterator<Item = &TensorSpec> {
+    region.outputs().iter().map(|&o| region.spec(o))
+}
+
+/// Fails unless the body gives each carry back as it takes it.
+fn carried(call: OpCall<'_>, control: &Control, body: &Graph) -> Result<()> {
+    let carries = control.carries as usize;
+    if body.outputs().len() < carries {
+        let given = body.outputs().len();
+        return invalid(call, format!("the body gives {given} values for {carries} carries"));
+    }
+    for (i, (taken, given)) in call.inputs.iter().zip(gives(body)).take(carries).enumerate() {
+        if *taken != given {
+            let reason = format!(
+                "carry {i} is {taken} before an iteration and {given} after it; a carry keeps its \
+                 shape and dtype"
+            );
+            return invalid(call, reason);
+        }
+    }
+    Ok(())
+}
+
+fn cond(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, control) = parts(call, None)?;
+    if *control != (Control { regions: control.regions.clone(), ..Control::default() }) {
+        return invalid(call, "a branch is taken once and carries nothing".into());
+    }
+    let [index, operands @ ..] = call.inputs else { unreachable!("arity is checked") };
+    let branches = &control.regions;
+    let chooses = index.dtype.is_int() || (index.dtype == DType::Bool && branches.len() == 2);
+    if !chooses || index.shape.rank() != 0 {
+        let expected = "a scalar, bool for two branches or an integer";
+        return invalid(call, format!("the predicate is {index}; expected {expected}"));
+    }
+    for (i, branch) in branches.iter().enumerate() {
+        takes(call, &format!("branch {i}"), branch, operands)?;
+        let (given, first) = (branch.outputs().len(), branches[0].outputs().len());
+        if given != first {
+            return invalid(call, format!("branch {i} gives {given} values, branch 0 {first}"));
+        }
+        for (j, (given, first)) in gives(branch).zip(gives(&branches[0])).enumerate() {
+            if given != first {
+                let reason = format!("branch {i} gives {given} as result {j}, branch 0 {first}");
+                return invalid(call, reason);
+            }
+        }
+    }
+    Ok(gives(&branches[0]).nth(result).expect("the result exists").clone())
+}
+
+fn while_loop(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, control) = parts(call, Some(2))?;
+    if control.slices != 0 || control.length != 0 || control.reverse {
+        return invalid(call, "takes no slices and no number of iterations".into());
+    }
+    let [condition, body] = &control.regions[..] else { unreachable!("there are two") };
+    takes(call, "the condition", condition, call.inputs)?;
+    takes(call, "the body", body, call.inputs)?;
+    let predicate: Vec<&TensorSpec> = gives(condition).collect();
+    if predicate != [&TensorSpec::scalar(DType::Bool)] {
+        let found: Vec<String> = predicate.iter().map(|s| s.to_string()).collect();
+        let reason = format!("the condition gives ({}); expected one bool", found.join(", "));
+        return invalid(call, reason);
+    }
+    carried(call, control, body)?;
+    if body.outputs().len() != control.carries as usize {
+        let (given, carries) = (body.outputs().len(), control.carries);
+        return invalid(call, format!("the body gives {given} values for {carries} carries"));
+    }
+    Ok(call.inputs[result].clone())
+}
+
+/// A spec with a leading axis of that length.
+pub fn stacked(length: usize, spec: &TensorSpec) -> TensorSpec {
+    let shape = std::iter::once(length).chain(spec.shape.iter().copied()).collect();
+    TensorSpec { shape, dtype: spec.dtype }
+}
+
+fn scan(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, control) = parts(call, Some(1))?;
+    let (carries, slices) = (control.carries as usize, control.slices as usize);
+    let mut specs: Vec<TensorSpec> = call.inputs.iter().map(|s| (*s).clone()).collect();
+    for (i, spec) in specs.iter_mut().enumerate().skip(carries).take(slices) {
+        if spec.shape.first() != Some(&control.length) {
+            let length = control.length;
+            let reason = format!("operand {i} is {spec}; its leading axis should have {length}");
+            return invalid(call, reason);
+        }
+        spec.shape = spec.shape[1..].iter().copied().collect();
+    }
+    let body = &control.regions[0];
+    takes(call, "the body", body, &specs.iter().collect::<Vec<_>>())?;
+    carried(call, control, body)?;
+    let given = body.outputs().len();
+    let spec = match result {
+        r if r < carries => call.inputs[r].clone(),
+        r if r < given => stacked(control.length, body.spec(body.outputs()[r])),
+        r => stacked(control.length, call.inputs[r - given]),
+    };
+    Ok(spec)
+}
+
+const CONTROL: OpDef = OpDef {
+    class: Class::Control,
+    arity: (1, usize::MAX),
+    derivative: Derivative::Regions,
+    samples: samples::control::samples,
+    ..OpDef::BLANK
+};
+
+/// `cond(index, operands…)`: the results of the branch that the first operand chooses. A bool takes
+/// branch 0 if it is false and branch 1 if it is true; an integer the branch of its number, or the
+/// nearest there is.
+pub static COND: OpDef = OpDef {
+    name: "cond",
+    doc: "The results of one of several branches, which a scalar chooses; only that one is run.",
+    infer: cond,
+    ..CONTROL
+};
+
+/// `while_loop(carries…, captured…)`: the carries after as many iterations as the condition,
+/// asked before each, is true.
+pub static WHILE_LOOP: OpDef = OpDef {
+    name: "while_loop",
+    doc: "What a body makes of its carries, repeated while a condition on them holds.",
+    infer: while_loop,
+    derivative: Derivative::Refused(
+        "while_loop has no reverse-mode derivative, because the number of its iterations is not \
+         known before it runs; use scan, or fori_loop with int bounds",
+    ),
+    ..CONTROL
+};
+
+/// `scan(carries…, slices…, captured…)`: the carries after the last iteration, then what the body
+/// gives beside them, stacked, then each carry as it was before each iteration, stacked.
+pub static SCAN: OpDef = OpDef {
+    name: "scan",
+    doc: "What a body makes of its carries and of each part of an axis in turn, and what it gives.",
+    infer: scan,
+    ..CONTROL
+};

@@ -1,0 +1,87 @@
+//! The fields of branches and loops: numbers that are mostly zero, and regions.
+
+use super::{Bytes, Context, Expected, Field};
+use crate::ops::control::Regions;
+use crate::pfgb::{self, File};
+
+/// A number that the text leaves out if it is zero.
+pub(super) struct Count<'a, T>(pub &'a mut T);
+
+impl<T: Field + Default + PartialEq> Field for Count<'_, T> {
+    fn print(&self, cx: Context<'_>, out: &mut String) {
+        self.0.print(cx, out);
+    }
+
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        self.0.parse(cx, text)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        self.0.decode(bytes)
+    }
+
+    fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        self.0.arbitrary(cx, below);
+    }
+
+    fn set_default(&mut self, _: Context<'_>) -> bool {
+        *self.0 = T::default();
+        true
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        *self.0 == T::default()
+    }
+}
+
+/// In bytes, each region is a file of its own. In text they stand elsewhere: the parser puts them
+/// here.
+impl Field for Regions {
+    fn print(&self, _: Context<'_>, _: &mut String) {}
+
+    fn parse(&mut self, _: Context<'_>, _: &str) -> Result<(), Expected> {
+        Err("regions between braces, behind the other attributes".into())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).encode(out);
+        for graph in self.iter() {
+            let file = File { graph: graph.clone(), ..File::default() };
+            // Whoever writes a graph has seen to it that its regions can be written.
+            let bytes = file.bytes();
+            (bytes.len() as u32).encode(out);
+            out.extend(bytes);
+        }
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let mut graphs = Vec::new();
+        for _ in 0..bytes.count(4)? {
+            let len = bytes.count(1)?;
+            let inner = bytes.take(len)?;
+            let file = pfgb::decode_region(inner, bytes.1 + 1)
+                .map_err(|error| format!("a region, found {error}"))?;
+            if !file.data.is_empty() || !file.layouts.is_empty() {
+                return Err("a region without data and layouts".into());
+            }
+            graphs.push(file.graph);
+        }
+        *self = Regions::new(graphs);
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
+
+    fn set_default(&mut self, _: Context<'_>) -> bool {
+        *self = Regions::default();
+        true
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        true
+    }
+}

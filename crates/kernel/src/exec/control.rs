@@ -1,0 +1,335 @@
+//! Runs control kernels: binds the buffers of their programs, iteration by iteration, and leaves
+//! running the programs' kernels to whoever knows threads.
+
+use super::{Bindings, ExecError, Prepared, Scratch};
+use crate::control::{Bound, Control, Feed, Flow, Layout, Splat, Table};
+use crate::ir::{BufferId, Kernel};
+use girih_ir::DType;
+
+/// A control kernel made ready, but for the kernels of its programs.
+pub struct Driver {
+    control: Control,
+    layout: Layout,
+    /// Bytes of each operand's element of one iteration.
+    taken: Vec<usize>,
+}
+
+/// What a driver has others do.
+pub struct Hooks<'a> {
+    /// Runs a kernel: of which program, and which of it.
+    pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
+    /// Asked before each iteration; an error ends the loop.
+    pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
+}
+
+/// Addresses while a control kernel runs.
+struct Run<'a, 'h> {
+    driver: &'a Driver,
+    bindings: &'a Bindings<'a>,
+    hooks: &'a mut Hooks<'h>,
+    workspace: *mut u8,
+    /// By operand.
+    operands: Vec<*mut u8>,
+    /// By result of the body; null for what has no place.
+    results: Vec<*mut u8>,
+    /// By buffer of the program that runs.
+    table: Vec<*mut u8>,
+}
+
+impl Driver {
+    /// Makes a verified kernel's control ready.
+    pub fn new(control: &Control) -> Driver {
+        let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
+        Driver { layout: control.layout(), control: control.clone(), taken }
+    }
+
+    /// Number of iterations, where it is known.
+    pub fn trips(&self) -> Option<usize> {
+        self.control.trips()
+    }
+
+    /// Runs all of it.
+    ///
+    /// Errors: those of the hooks.
+    /// Cost: three small allocations, however many iterations.
+    ///
+    /// # Safety
+    /// The bindings fulfil [`Bindings`]' contract, and `hooks.run` does nothing but run the kernel
+    /// it is asked to run on the bindings it is given.
+    pub unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        mut hooks: Hooks<'_>,
+    ) -> Result<(), ExecError> {
+        let address = |id: &BufferId| bindings.buffers[id.0 as usize];
+        let operand = |feed: &Feed| match feed {
+            Feed::Buffer(id) => address(id),
+            _ => std::ptr::null_mut(),
+        };
+        let longest = self.control.programs.iter().map(|p| p.buffers.len()).max().unwrap_or(0);
+        let mut run = Run {
+            driver: self,
+            bindings,
+            hooks: &mut hooks,
+            workspace: self.control.workspace.as_ref().map_or(std::ptr::null_mut(), address),
+            operands: self.control.operands.iter().map(operand).collect(),
+            results: vec![std::ptr::null_mut(); self.control.body().outputs.len()],
+            table: Vec::with_capacity(longest),
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.control.flow {
+                Flow::Cond { index, dtype } => run.branch(address(&index), dtype),
+                Flow::While => run.repeat(),
+                Flow::Scan { length, reverse } => run.scan(length, reverse),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Both are valid for that many bytes, if it is any, and do not overlap.
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes > 0 && from != to {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+}
+
+/// The integer at an address, within the range of an i64.
+///
+/// # Safety
+/// The address is valid for an element of the dtype and aligned to it.
+unsafe fn integer(at: *const u8, dtype: DType) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Bool | DType::U8 => *at as i64,
+            DType::I8 => *at.cast::<i8>() as i64,
+            DType::U16 => *at.cast::<u16>() as i64,
+            DType::I16 => *at.cast::<i16>() as i64,
+            DType::U32 => *at.cast::<u32>() as i64,
+            DType::I32 => *at.cast::<i32>() as i64,
+            DType::U64 => (*at.cast::<u64>()).min(i64::MAX as u64) as i64,
+            _ => *at.cast::<i64>(),
+        }
+    }
+}
+
+/// All of these functions are unsafe for one reason: they run on addresses, which the bindings'
+/// contract, the verifier's rules and the layout make valid, aligned and apart.
+impl Run<'_, '_> {
+    /// The place of a result; null if it is not needed.
+    fn result(&self, number: usize) -> *mut u8 {
+        let id = self.driver.control.results.get(number).copied().flatten();
+        id.map_or(std::ptr::null_mut(), |id| self.bindings.buffers[id.0 as usize])
+    }
+
+    /// Runs a program on the present operands into the present results.
+    unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
+        let driver = self.driver;
+        let Table { bound, copies, result_bytes, .. } = &driver.layout.programs[number];
+        self.table.clear();
+        for bound in bound {
+            self.table.push(match *bound {
+                Bound::Operand(i) => self.operands[i],
+                Bound::Result(i) => self.results[i],
+                Bound::Workspace(offset) => self.workspace.wrapping_add(offset),
+                Bound::Nothing => std::ptr::null_mut(),
+            });
+        }
+        let bindings = Bindings { buffers: &self.table, ..*self.bindings };
+        for kernel in 0..driver.control.programs[number].kernels.len() {
+            (self.hooks.run)(number, kernel, &bindings)?;
+        }
+        for &(result, from) in copies {
+            // SAFETY: results have places apart from operands and temporaries, as large as they.
+            unsafe {
+                copy(self.table[from.0 as usize], self.results[result], result_bytes[result]);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn branch(&mut self, index: *const u8, dtype: DType) -> Result<(), ExecError> {
+        let last = self.driver.control.programs.len() as i64 - 1;
+        // SAFETY: the index is a scalar of the dtype.
+        let chosen = unsafe { integer(index, dtype) }.clamp(0, last) as usize;
+        for number in 0..self.results.len() {
+            self.results[number] = self.result(number);
+        }
+        // SAFETY: see above.
+        unsafe { self.program(chosen) }
+    }
+
+    /// One of the two places of a carry.
+    fn slot(&self, carry: usize, second: bool) -> *mut u8 {
+        match self.driver.layout.slots[carry][second as usize] {
+            Some(offset) => self.workspace.wrapping_add(offset),
+            None => self.result(carry),
+        }
+    }
+
+    /// Has the carries that are one value everywhere start in a place that iteration 0 does not
+    /// write.
+    unsafe fn start(&mut self, first_is_second: bool) {
+        for carry in 0..self.driver.control.carries {
+            let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
+                continue;
+            };
+            let fixed = self.driver.control.is_fixed(carry);
+            let at = self.slot(carry, fixed || !first_is_second);
+            let bits = match value {
+                Splat::Literal(literal) => literal.bits,
+                Splat::Scalar { argument, .. } => self.bindings.arguments[argument][0],
+            };
+            // Of a complex number the bits are those of its real part.
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&bits.to_le_bytes());
+            let size = value.dtype().size();
+            for i in 0..numel {
+                // SAFETY: the place is as large as the carry.
+                unsafe { copy(bytes.as_ptr(), at.wrapping_add(i * size), size) };
+            }
+            self.operands[carry] = at;
+        }
+    }
+
+    /// The carries of the next iteration are what this one gave.
+    fn advance(&mut self) {
+        for carry in 0..self.driver.control.carries {
+            if !self.driver.control.is_fixed(carry) {
+                self.operands[carry] = self.results[carry];
+            }
+        }
+    }
+
+    /// Puts carries where they are asked for.
+    unsafe fn finish(&self) {
+        for carry in 0..self.driver.control.carries {
+            let to = self.result(carry);
+            if !to.is_null() {
+                // SAFETY: the carry's present place is the result's, or apart from it.
+                unsafe { copy(self.operands[carry], to, self.driver.taken[carry]) };
+            }
+        }
+    }
+
+    unsafe fn repeat(&mut self) -> Result<(), ExecError> {
+        let carries = self.driver.control.carries;
+        let condition = &self.driver.control.programs[0];
+        let predicate = condition.outputs[0].0 as usize;
+        let mut second = false;
+        // SAFETY: see above.
+        unsafe {
+            self.start(second);
+            loop {
+                (self.hooks.proceed)()?;
+                self.program(0)?;
+                if *self.table[predicate] == 0 {
+                    break;
+                }
+                for carry in 0..carries {
+                    self.results[carry] = self.slot(carry, second);
+                }
+                self.program(1)?;
+                self.advance();
+                second = !second;
+            }
+            self.finish();
+        }
+        Ok(())
+    }
+
+    unsafe fn scan(&mut self, length: usize, reverse: bool) -> Result<(), ExecError> {
+        let (driver, bindings) = (self.driver, self.bindings);
+        let control = &driver.control;
+        let (carries, slices) = (control.carries, control.slices);
+        let position = |t: usize| if reverse { length - 1 - t } else { t };
+        let origins = self.operands[carries..carries + slices].to_vec();
+        let stacks: Vec<*mut u8> = (0..self.results.len()).map(|r| self.result(r)).collect();
+        let history = |c: usize| control.history(c).map(|b| bindings.buffers[b.0 as usize]);
+        let histories: Vec<Option<*mut u8>> = (0..carries).map(history).collect();
+        // The last iteration writes the result's own place.
+        let second = |t: usize| (length - 1 - t) % 2 == 1;
+        let sizes = &driver.layout.programs[0].result_bytes;
+        // SAFETY: see above; parts lie within operands and stacks, as the verifier has checked.
+        unsafe {
+            self.start(length > 0 && second(0));
+            for t in 0..length {
+                (self.hooks.proceed)()?;
+                let at = position(t);
+                for (i, origin) in origins.iter().enumerate() {
+                    let bytes = self.driver.taken[carries + i];
+                    self.operands[carries + i] = origin.wrapping_add(at * bytes);
+                }
+                for (carry, history) in histories.iter().enumerate() {
+                    let bytes = self.driver.taken[carry];
+                    if let (Some(history), 0) = (history, t) {
+                        let first = history.wrapping_add(at * bytes);
+                        copy(self.operands[carry], first, bytes);
+                        self.operands[carry] = first;
+                    }
+                    self.results[carry] = match history {
+                        Some(history) if t + 1 < length => {
+                            history.wrapping_add(position(t + 1) * bytes)
+                        }
+                        _ => self.slot(carry, second(t)),
+                    };
+                }
+                for result in carries..self.results.len() {
+                    let stack = stacks[result];
+                    self.results[result] = match stack.is_null() {
+                        true => stack,
+                        false => stack.wrapping_add(at * sizes[result]),
+                    };
+                }
+                self.program(0)?;
+                self.advance();
+            }
+            self.finish();
+        }
+        Ok(())
+    }
+}
+
+/// A control kernel that runs on the thread it is called on.
+pub(super) struct Portable {
+    driver: Driver,
+    kernels: Vec<Vec<Prepared>>,
+}
+
+impl Portable {
+    pub fn new(control: &Control, isa: super::Isa) -> Portable {
+        let prepare = |kernel: &Kernel| Prepared::with_isa(kernel, isa);
+        let kernels = control.programs.iter().map(|p| p.kernels.iter().map(prepare).collect());
+        Portable { driver: Driver::new(control), kernels: kernels.collect() }
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        let all = self.kernels.iter().flatten().map(|k| k.cost_ns() as usize);
+        let trips = self.driver.trips().unwrap_or(1);
+        all.fold(0, usize::saturating_add).saturating_mul(trips).saturating_mul(1000)
+    }
+
+    pub fn workspace_bytes(&self) -> usize {
+        self.kernels.iter().flatten().map(Prepared::workspace_bytes).max().unwrap_or(0)
+    }
+
+    /// # Safety
+    /// As [`Prepared::run_chunk`].
+    pub unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
+            // SAFETY: the driver's bindings are the kernel's; the workspace is large enough for any
+            // of the kernels.
+            unsafe { self.kernels[program][kernel].run(bindings, scratch) }
+        };
+        let hooks = Hooks { run: &mut run, proceed: &mut || Ok(()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.run(bindings, hooks) }
+    }
+}

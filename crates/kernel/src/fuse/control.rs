@@ -1,0 +1,134 @@
+//! Lowers branches and loops: their regions become programs inside one kernel.
+//!
+//! An operand that is one constant everywhere is that constant inside the regions, be it a literal
+//! or a run-time scalar, so that it takes no memory; a carry starts from it.
+
+use super::build::{argument_positions, base};
+use super::plan::Group;
+use super::{FusionOptions, LowerError};
+use crate::control::{Control, Feed, Flow, Splat};
+use crate::ir::{BufferId, Core, Kernel, Program};
+use girih_ir::{Graph, Node, NodeId, OpCode};
+use smallvec::smallvec;
+
+/// Operands of the regions: of a branch, the index is none.
+fn operands(node: &Node) -> &[NodeId] {
+    match node.op.code {
+        OpCode::Cond => &node.inputs[1..],
+        _ => &node.inputs,
+    }
+}
+
+/// True for values that need no memory to be an operand.
+pub(super) fn is_constant(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).op.code == OpCode::Constant
+}
+
+/// What must be in memory for a control op.
+pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = NodeId> + 'a {
+    let index = (node.op.code == OpCode::Cond).then(|| node.inputs[0]);
+    let rest = operands(node).iter().copied().filter(|&id| !is_constant(graph, id));
+    index.into_iter().chain(rest)
+}
+
+/// The programs of an op's regions. Their buffers' arguments are numbered as the operands, their
+/// scalars' as the graph's arguments.
+///
+/// Errors: [`LowerError::Composite`], if a region has one.
+pub(super) fn programs(
+    graph: &Graph,
+    node: &Node,
+    options: FusionOptions,
+) -> Result<Vec<Program>, LowerError> {
+    let (_, control) = node.op.as_control().expect("the op is one of control");
+    let positions = argument_positions(graph);
+    let operands = operands(node);
+    let constant = |i: usize| i >= control.carries as usize && is_constant(graph, operands[i]);
+    let program = |region: &Graph| {
+        let mut inner = Graph::with_capacity(region.len());
+        let (mut next, mut kept) = (0, Vec::new());
+        for (_, n) in region.nodes() {
+            if !n.op.takes_argument() {
+                inner.append(n.clone());
+                continue;
+            }
+            let op =
+                if constant(next) { graph.node(operands[next]).op.clone() } else { n.op.clone() };
+            if op.takes_argument() {
+                kept.push(next);
+            }
+            inner.append(Node { op, ..n.clone() });
+            next += 1;
+        }
+        inner.set_outputs(region.outputs().iter().copied());
+        let mut program = super::run(&inner, options, None)?.program;
+        let scalar = |k: usize| positions[operands[kept[k]].index()] as usize;
+        program.renumber_arguments(&scalar, &|k| kept[k]);
+        Ok(program)
+    };
+    control.regions.iter().map(program).collect()
+}
+
+/// What a carry or captured value is fed from.
+fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32]) -> Feed {
+    let spec = graph.spec(id);
+    let value = match graph.literal(id) {
+        Some(literal) => Splat::Literal(literal),
+        None if is_constant(graph, id) => {
+            Splat::Scalar { argument: positions[id.index()] as usize, dtype: spec.dtype }
+        }
+        None => return Feed::Buffer(BufferId(base(graph, id).0)),
+    };
+    match carry {
+        true => Feed::Splat { value, numel: spec.numel() },
+        false => Feed::Nothing,
+    }
+}
+
+/// The kernel that computes the results of a control op that are asked for. `workspace` stands for
+/// its workspace until buffers are numbered.
+pub(super) fn kernel(
+    graph: &Graph,
+    group: &Group,
+    programs: Vec<Program>,
+    workspace: BufferId,
+) -> Kernel {
+    let root = graph.node(group.root);
+    let (_, control) = root.op.as_control().expect("the op is one of control");
+    let carries = control.carries as usize;
+    let positions = argument_positions(graph);
+    let mut results = Vec::new();
+    for &id in &group.stores {
+        let (number, _) = graph.node(id).op.as_control().expect("results are of one op");
+        if results.len() <= number {
+            results.resize(number + 1, None);
+        }
+        results[number] = Some(BufferId(id.0));
+    }
+    let flow = match root.op.code {
+        OpCode::Cond => {
+            let index = root.inputs[0];
+            let dtype = graph.spec(index).dtype;
+            Flow::Cond { index: BufferId(base(graph, index).0), dtype }
+        }
+        OpCode::WhileLoop => Flow::While,
+        _ => Flow::Scan { length: control.length, reverse: control.reverse },
+    };
+    let feeds = operands(root).iter().enumerate();
+    let operands = feeds.map(|(i, &id)| feed(graph, id, i < carries, &positions)).collect();
+    let slices = control.slices as usize;
+    let mut control =
+        Control { flow, carries, slices, operands, results, workspace: None, programs };
+    if control.layout().bytes > 0 {
+        control.workspace = Some(workspace);
+    }
+    Kernel {
+        name: root.op.name().into(),
+        extents: smallvec![1],
+        parallel: 1,
+        accesses: Vec::new(),
+        core: Core::Control(Box::new(control)),
+        body: Default::default(),
+        stores: Vec::new(),
+    }
+}

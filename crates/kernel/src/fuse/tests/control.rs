@@ -1,0 +1,293 @@
+//! Branches and loops: what becomes of their operands, results and constants, that they compute what
+//! the reference says, and that the verifier sees what is wrong with them.
+
+use super::eval::Data;
+use super::executed::run;
+use super::*;
+use crate::control::{Control, Feed, Flow};
+use crate::ir::Core;
+use crate::verify::verify;
+use girih_ir::Literal;
+use girih_ir::ops::control::Control as Regions;
+use girih_ir::reference::{Array, evaluate};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn spec() -> TensorSpec {
+    TensorSpec::new([2], DType::F64)
+}
+
+fn several(record: impl FnOnce(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> Graph {
+    let mut b = GraphBuilder::default();
+    let outputs = record(&mut b).unwrap();
+    b.finish(outputs)
+}
+
+fn region(
+    specs: &[TensorSpec],
+    record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Result<Vec<NodeId>>,
+) -> Graph {
+    let mut b = GraphBuilder::default();
+    let inputs: Vec<NodeId> = specs.iter().map(|s| b.input(s.clone())).collect();
+    let outputs = record(&mut b, &inputs).unwrap();
+    b.finish(outputs)
+}
+
+/// `(c * k, y = c + x)`.
+fn scanned(length: usize, reverse: bool) -> Arc<Regions> {
+    let body =
+        region(&[spec(), spec(), spec()], |b, x| Ok(vec![b.mul(x[0], x[2])?, b.add(x[0], x[1])?]));
+    let control = Regions { carries: 1, slices: 1, length, reverse, ..Regions::default() };
+    Arc::new(control.with_regions(vec![body]))
+}
+
+fn control_of(program: &Program) -> &Control {
+    let found = program.kernels.iter().find_map(|k| match &k.core {
+        Core::Control(control) => Some(&**control),
+        _ => None,
+    });
+    found.expect("there is a control kernel")
+}
+
+#[test]
+fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
+    let g = graph(|b| {
+        let (c, x, k) =
+            (b.input(spec()), b.input(TensorSpec::new([3, 2], DType::F64)), b.input(spec()));
+        let control = scanned(3, false);
+        let result = |b: &mut GraphBuilder, n| {
+            b.emit(Op::control(OpCode::Scan, control.clone(), n), &[c, x, k])
+        };
+        let (stack, last) = (result(b, 1)?, result(b, 0)?);
+        result(b, 2)?;
+        Ok([last, stack])
+    });
+    assert_eq!(names(&g), ["scan"]);
+    let program = lower(&g, FusionOptions::ALL).unwrap();
+    let control = control_of(&program);
+    assert_eq!(control.flow, Flow::Scan { length: 3, reverse: false });
+    assert!(control.results.len() == 2 && control.results.iter().all(Option::is_some));
+    // Of the carry's two places one is the result's.
+    assert_eq!(control.layout().bytes, 128, "{program}");
+    let text = program.to_string();
+    assert!(text.contains("= scan of 3 parts with 1 carries(b0, b1, b2) in b"), "{text}");
+    assert!(text.contains("    b0 = argument 0: f64[2]"), "{text}");
+    let traffic = program.kernels[0].traffic(&program.buffers);
+    assert_eq!(traffic.flops, 3 * 4);
+}
+
+#[test]
+fn constants_are_no_operands_and_a_carry_starts_from_one() {
+    let g = graph(|b| {
+        let start = b.leaf(OpCode::Constant.into(), spec());
+        let k = b.leaf(OpCode::Constant.into(), spec());
+        let zero = b.constant(Literal::from_f64(DType::F64, 0.5), [4, 2]);
+        let op = Op::control(OpCode::Scan, scanned(4, false), 0);
+        let last = b.emit(op, &[start, zero, k])?;
+        let op = Op::control(OpCode::Scan, scanned(4, false), 1);
+        Ok([last, b.emit(op, &[start, zero, k])?])
+    });
+    let program = lower(&g, FusionOptions::ALL).unwrap();
+    assert_eq!(program.kernels.len(), 1, "{program}");
+    let feeds = &control_of(&program).operands;
+    assert!(matches!(feeds[..], [Feed::Splat { numel: 2, .. }, Feed::Nothing, Feed::Nothing]));
+    // The scalars are those of the graph's arguments.
+    let found = run(&program, &[vec![3.0], vec![2.0]]);
+    let values: Vec<f64> = found.concat().into_iter().map(f64::from_bits).collect();
+    let stack = [3.5, 3.5, 6.5, 6.5, 12.5, 12.5, 24.5, 24.5];
+    assert_eq!(values, [&[48.0, 48.0][..], &stack].concat());
+}
+
+#[test]
+fn what_a_loop_reads_and_gives_is_in_memory() {
+    let g = graph(|b| {
+        let x = b.input(TensorSpec::new([2, 3], DType::F64));
+        let (c, k) = (b.input(spec()), b.input(spec()));
+        let t = b.transpose(x)?;
+        let last = b.emit(Op::control(OpCode::Scan, scanned(3, false), 0), &[c, t, k])?;
+        Ok([b.neg(last)?])
+    });
+    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    let named = explained.refusals.iter().map(|r| (g.node(r.node).op.name(), r.reason));
+    let expected = [("permute", Refusal::Memory), ("scan", Refusal::Control)];
+    assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
+}
+
+#[test]
+fn a_composite_in_a_region_is_refused() {
+    let g = graph(|b| {
+        let p = b.input(TensorSpec::scalar(DType::Bool));
+        let x = b.input(spec());
+        let branch = region(&[spec()], |b, x| Ok(vec![b.op(OpCode::Silu, x)?]));
+        let control = Regions::default().with_regions(vec![branch.clone(), branch]);
+        Ok([b.emit(Op::control(OpCode::Cond, Arc::new(control), 0), &[p, x])?])
+    });
+    assert!(matches!(lower(&g, FusionOptions::ALL), Err(LowerError::Composite { op: "silu", .. })));
+}
+
+#[track_caller]
+fn damaged(part: &str, damage: impl FnOnce(&mut Program)) {
+    let g = graph(|b| {
+        let (c, x, k) =
+            (b.input(spec()), b.input(TensorSpec::new([3, 2], DType::F64)), b.input(spec()));
+        let control = scanned(3, false);
+        let op = |n| Op::control(OpCode::Scan, control.clone(), n);
+        let last = b.emit(op(0), &[c, x, k])?;
+        Ok([last, b.emit(op(1), &[c, x, k])?, b.emit(op(2), &[c, x, k])?])
+    });
+    let mut program = lower(&g, FusionOptions::ALL).unwrap();
+    verify(&program).unwrap();
+    damage(&mut program);
+    let error = verify(&program).unwrap_err();
+    assert!(error.reason.contains(part), "{error}\n{program}");
+}
+
+fn inner(program: &mut Program) -> &mut Control {
+    match &mut program.kernels[0].core {
+        Core::Control(control) => control,
+        core => unreachable!("{core:?}"),
+    }
+}
+
+#[test]
+fn the_verifier_sees_what_is_wrong_with_a_loop() {
+    damaged("another form", |p| inner(p).programs.clear());
+    damaged("another form", |p| inner(p).flow = Flow::While);
+    damaged("another form", |p| inner(p).carries = 9);
+    damaged("in a program: kernel 0", |p| inner(p).programs[0].kernels[0].extents[0] = 0);
+    damaged("operand 1 holds (6, F64), not (8, F64)", |p| {
+        inner(p).flow = Flow::Scan { length: 4, reverse: false };
+    });
+    damaged("operand 2 is not in memory", |p| inner(p).operands[2] = Feed::Nothing);
+    damaged("result 0 is", |p| inner(p).results.swap(0, 1));
+    damaged("there is no result 3", |p| {
+        let result = inner(p).results[0];
+        inner(p).results.push(result);
+    });
+    damaged("stored twice", |p| inner(p).results[2] = inner(p).results[1]);
+    damaged("does not exist", |p| inner(p).programs[0].outputs[0] = crate::BufferId(99));
+}
+
+#[test]
+fn too_small_a_workspace_is_refused() {
+    damaged("bytes of workspace are needed", |p| inner(p).workspace = None);
+    damaged("bytes of workspace are needed", |p| {
+        let id = inner(p).workspace.unwrap().0 as usize;
+        p.buffers[id].numel -= 1;
+    });
+}
+
+/// A body drawn from `choices`: each of three carries and two stacks is a value that is an input or
+/// an op on earlier values.
+fn random_body(choices: &[(u8, u8, u8)], outputs: &[u8]) -> Graph {
+    region(&vec![spec(); 6], |b, inputs| {
+        let mut values = inputs.to_vec();
+        for &(op, x, y) in choices {
+            let (x, y) = (values[x as usize % values.len()], values[y as usize % values.len()]);
+            values.push(match op % 5 {
+                0 => b.add(x, y)?,
+                1 => b.sub(x, y)?,
+                2 => b.maximum(x, y)?,
+                3 => b.neg(x)?,
+                _ => {
+                    let sum = b.sum(x, AxisSet::all(1), true)?;
+                    b.sub(y, sum)?
+                }
+            });
+        }
+        Ok(outputs.iter().map(|&o| values[o as usize % values.len()]).collect())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn loops_compute_what_the_reference_says(
+        choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..6),
+        outputs in prop::collection::vec(any::<u8>(), 5),
+        length in 0usize..5,
+        reverse: bool,
+        asked in prop::collection::vec(0usize..8, 1..6),
+        constants in 0u8..8,
+    ) {
+        // Three carries, one slice, two captured values; some of them constants.
+        let body = random_body(&choices, &outputs);
+        let control = Regions { carries: 3, slices: 1, length, reverse, ..Regions::default() };
+        let control = Arc::new(control.with_regions(vec![body]));
+        let g = several(|b| {
+            let mut operands = Vec::new();
+            for i in 0..6 {
+                let spec = if i == 3 { TensorSpec::new([length, 2], DType::F64) } else { spec() };
+                let literal = Literal::from_f64(DType::F64, 0.5 * i as f64);
+                operands.push(match constants >> (i / 2) & 1 == 1 && i % 2 == 0 {
+                    true => b.constant(literal, spec.shape),
+                    false => b.input(spec),
+                });
+            }
+            let result = |&n: &usize| {
+                b.emit(Op::control(OpCode::Scan, control.clone(), n), &operands)
+            };
+            asked.iter().map(result).collect::<Result<Vec<_>>>()
+        });
+        let value = |(i, id): (usize, NodeId)| {
+            let spec = g.spec(id).clone();
+            let count = spec.numel();
+            Array::from_f64(spec.shape, DType::F64, &(0..count).map(|j| (i * 7 + j * 3) as f64 - 4.0).collect::<Vec<_>>())
+        };
+        let arguments: Vec<Array> = g.arguments().enumerate().map(value).collect();
+        let want = evaluate(&g, &arguments).unwrap();
+        let program = lower(&g, FusionOptions::ALL).unwrap();
+        let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
+        for (got, want) in run(&program, &data).iter().zip(&want) {
+            let got: Vec<f64> = got.iter().take(want.spec().numel()).map(|&w| f64::from_bits(w)).collect();
+            prop_assert_eq!(got, want.to_f64(), "{}\n{}", g, program);
+        }
+    }
+
+    #[test]
+    fn conditional_loops_compute_what_the_reference_says(
+        choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..6),
+        outputs in prop::collection::vec(any::<u8>(), 5),
+        limit in 0i64..5,
+        swap: bool,
+    ) {
+        // A counter, and five carries of the random body; in pairs they may change places.
+        let inner = random_body(&choices, &outputs);
+        let mut specs = vec![spec(); 6];
+        specs.insert(0, TensorSpec::scalar(DType::I64));
+        let condition = region(&specs, |b, x| {
+            let limit = b.scalar(DType::I64, limit as f64);
+            Ok(vec![b.lt(x[0], limit)?])
+        });
+        let body = region(&specs, |b, x| {
+            let one = b.scalar(DType::I64, 1.0);
+            let mut out = vec![b.add(x[0], one)?];
+            out.extend(b.inline(&inner, &x[1..])?);
+            if swap {
+                out[1] = x[2];
+                out[2] = x[1];
+            }
+            Ok(out)
+        });
+        let control = Regions { carries: 6, ..Regions::default() }.with_regions(vec![condition, body]);
+        let control = Arc::new(control);
+        let g = several(|b| {
+            let operands: Vec<NodeId> = specs.iter().map(|s| b.input(s.clone())).collect();
+            let result = |n| b.emit(Op::control(OpCode::WhileLoop, control.clone(), n), &operands);
+            [1, 2, 5].map(result).into_iter().collect::<Result<Vec<_>>>()
+        });
+        let value = |(i, id): (usize, NodeId)| match i {
+            0 => Array::from_f64([], DType::I64, &[0.0]),
+            _ => Array::from_f64(g.spec(id).shape.clone(), DType::F64, &[i as f64 - 3.0, 2.0 * i as f64]),
+        };
+        let arguments: Vec<Array> = g.arguments().enumerate().map(value).collect();
+        let want = evaluate(&g, &arguments).unwrap();
+        let program = lower(&g, FusionOptions::ALL).unwrap();
+        let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
+        for (got, want) in run(&program, &data).iter().zip(&want) {
+            let got: Vec<f64> = got.iter().map(|&w| f64::from_bits(w)).collect();
+            prop_assert_eq!(got, want.to_f64(), "{}\n{}", g, program);
+        }
+    }
+}

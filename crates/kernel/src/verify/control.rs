@@ -1,0 +1,143 @@
+//! Rule V10: control kernels and the programs inside of them.
+
+use super::{Check, require, verify};
+use crate::control::{Control, Feed, Flow};
+use crate::ir::{BufferId, BufferKind, Kernel, Program};
+use girih_ir::DType;
+
+/// Number of elements and their dtype.
+type Size = (usize, DType);
+
+fn size(program: &Program, id: BufferId) -> Result<Size, String> {
+    let buffer = program.buffers.get(id.0 as usize);
+    buffer.map(|b| (b.numel, b.dtype)).ok_or_else(|| format!("V10: {id} is unknown"))
+}
+
+pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Check {
+    let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
+    let form = bare && kernel.accesses.is_empty() && kernel.points() == 1;
+    require(form && kernel.reduced() == 1, || "V10: not one point without a body".into())?;
+    let count = control.programs.len();
+    let expected = match control.flow {
+        Flow::Cond { .. } => count > 0 && control.carries + control.slices == 0,
+        Flow::While => count == 2 && control.slices == 0,
+        Flow::Scan { .. } => count == 1,
+    };
+    let named = control.carries + control.slices <= control.operands.len();
+    require(expected && named, || format!("V10: {count} programs of another form"))?;
+    for inner in &control.programs {
+        verify(inner).map_err(|e| format!("V10: in a program: {e}"))?;
+        check_operands(program, control, inner)?;
+    }
+    check_outputs(control)?;
+    check_carries(program, control)?;
+    check_results(program, control)?;
+    if let Flow::Cond { index, dtype } = control.flow {
+        let scalar = size(program, index)? == (1, dtype);
+        let chooses = dtype == DType::Bool || dtype.is_int();
+        require(scalar && chooses, || format!("V10: {index} is no number of a branch"))?;
+    }
+    let bytes = control.layout().bytes;
+    let workspace = match control.workspace {
+        Some(id) => size(program, id)?,
+        None => (0, DType::U8),
+    };
+    require(workspace.0 >= bytes && workspace.1 == DType::U8, || {
+        format!("V10: {bytes} bytes of workspace are needed, {} are there", workspace.0)
+    })?;
+    let writes: Vec<BufferId> = control.writes().collect();
+    for (i, id) in writes.iter().enumerate() {
+        require(!writes[..i].contains(id), || format!("V6: {id} is stored twice"))?;
+        require(control.reads().all(|r| r != *id), || format!("V7: {id} is read and written"))?;
+    }
+    Ok(())
+}
+
+/// How often a slice's part fits in its operand.
+fn parts(control: &Control, operand: usize) -> usize {
+    let slices = control.carries..control.carries + control.slices;
+    match control.flow {
+        Flow::Scan { length, .. } if slices.contains(&operand) => length,
+        _ => 1,
+    }
+}
+
+fn check_operands(program: &Program, control: &Control, inner: &Program) -> Check {
+    for buffer in &inner.buffers {
+        let BufferKind::Argument(i) = buffer.kind else { continue };
+        let held = match control.operands.get(i) {
+            Some(Feed::Buffer(id)) => size(program, *id)?,
+            Some(Feed::Splat { value, numel }) if i < control.carries => (*numel, value.dtype()),
+            _ => return Err(format!("V10: operand {i} is not in memory")),
+        };
+        let taken = (buffer.numel.saturating_mul(parts(control, i)), buffer.dtype);
+        require(held == taken, || format!("V10: operand {i} holds {held:?}, not {taken:?}"))?;
+    }
+    Ok(())
+}
+
+/// The programs give what their flow asks for.
+fn check_outputs(control: &Control) -> Check {
+    let body = control.body();
+    let given = body.outputs.len();
+    match control.flow {
+        Flow::Cond { .. } => {
+            for inner in &control.programs {
+                require(inner.outputs.len() == given, || "V10: branches differ".into())?;
+                for (a, b) in inner.outputs.iter().zip(&body.outputs) {
+                    let same = size(inner, *a)? == size(body, *b)?;
+                    require(same, || "V10: branches give different results".into())?;
+                }
+            }
+        }
+        Flow::While => {
+            let condition = &control.programs[0];
+            let predicate = condition.outputs.iter().map(|&o| size(condition, o));
+            let predicate: Vec<Size> = predicate.collect::<Result<_, _>>()?;
+            let one = predicate == [(1, DType::Bool)] && given == control.carries;
+            require(one, || "V10: the condition is not one bool, or carries are missing".into())?;
+        }
+        Flow::Scan { .. } => {
+            require(given >= control.carries, || "V10: the body gives no carries".into())?;
+        }
+    }
+    Ok(())
+}
+
+fn check_carries(program: &Program, control: &Control) -> Check {
+    for carry in 0..control.carries {
+        let held = match control.operands[carry] {
+            Feed::Buffer(id) => size(program, id)?,
+            Feed::Splat { value, numel } => (numel, value.dtype()),
+            Feed::Nothing => return Err(format!("V10: carry {carry} starts from nothing")),
+        };
+        let given = size(control.body(), control.body().outputs[carry])?;
+        require(held == given, || format!("V10: carry {carry} is {held:?}, then {given:?}"))?;
+    }
+    Ok(())
+}
+
+fn check_results(program: &Program, control: &Control) -> Check {
+    let body = control.body();
+    let given = body.outputs.len();
+    for (number, result) in control.results.iter().enumerate() {
+        let Some(id) = result else { continue };
+        let (output, times) = match control.flow {
+            Flow::Scan { length, .. } => match number {
+                n if n < control.carries => (n, 1),
+                n if n < given => (n, length),
+                n => (n - given, length),
+            },
+            _ => (number, 1),
+        };
+        let known = output < given && (number < given || output < control.carries);
+        require(known, || format!("V10: there is no result {number}"))?;
+        let (numel, dtype) = size(body, body.outputs[output])?;
+        let expected = (numel.saturating_mul(times), dtype);
+        let found = size(program, *id)?;
+        require(found == expected, || {
+            format!("V10: result {number} is {expected:?}, its buffer {found:?}")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Branches and loops whose course is known: a `cond` on a literal is the branch that it takes, a
+//! `while_loop` whose condition is the literal false gives its carries, and so does a `scan` of no
+//! parts.
+//!
+//! Laws. Never worse: what is inlined would have been run. Terminates: each change removes a control
+//! op, and regions are finite. Exact: the same ops on the same operands.
+
+use crate::Pass;
+use girih_ir::graph::Operands;
+use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, Result};
+use rustc_hash::FxHashMap;
+
+/// See the module.
+pub struct Branch;
+
+impl Pass for Branch {
+    fn name(&self) -> &'static str {
+        "branch"
+    }
+
+    fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+        // What a call has become, so that all of its results come of one copy.
+        let mut known: FxHashMap<(Op, Operands), Vec<NodeId>> = FxHashMap::default();
+        graph.rewrite(|b, node| {
+            let Some((result, control)) = node.op.as_control() else { return Ok(None) };
+            let (carries, given) = (control.carries as usize, control.regions[0].outputs().len());
+            match node.op.code {
+                OpCode::Cond => {
+                    let Some(literal) = b.graph().literal(node.inputs[0]) else { return Ok(None) };
+                    let chosen = integer(literal).clamp(0, control.regions.len() as i128 - 1);
+                    let key = (node.op.with_result(0), node.inputs.clone());
+                    if let Some(outputs) = known.get(&key) {
+                        return Ok(Some(outputs[result]));
+                    }
+                    let branch = &control.regions[chosen as usize];
+                    let outputs = b.inline(branch, &node.inputs[1..])?;
+                    let output = outputs[result];
+                    known.insert(key, outputs);
+                    Ok(Some(output))
+                }
+                OpCode::WhileLoop => {
+                    let condition = &control.regions[0];
+                    let predicate = condition.literal(condition.outputs()[0]);
+                    let never = predicate.is_some_and(|literal| integer(literal) == 0);
+                    Ok(never.then(|| node.inputs[result]))
+                }
+                _ if control.length > 0 => Ok(None),
+                _ if result < carries => Ok(Some(node.inputs[result])),
+                _ => {
+                    debug_assert!(result < given + carries);
+                    Ok(Some(nothing(b, node)))
+                }
+            }
+        })
+    }
+}
+
+/// A constant without elements.
+fn nothing(b: &mut GraphBuilder, node: &Node) -> NodeId {
+    b.constant(Literal::from_i64(node.spec.dtype, 0), node.spec.shape.clone())
+}
+
+fn integer(literal: Literal) -> i128 {
+    girih_ir::reference::Element::from(literal).as_int()
+}

@@ -1,0 +1,267 @@
+//! Takes from branches and loops what nothing needs: results that nobody uses, carries that only
+//! make themselves, operands that no region reads. A carry that every iteration gives back as it is
+//! becomes a captured value, and a captured literal a constant of the regions.
+//!
+//! Laws. Never worse: regions only lose nodes and operands. Terminates: each change takes away a
+//! result, an operand or a carry. Exact: what is left computes what it did.
+
+use crate::Pass;
+use girih_ir::graph::Operands;
+use girih_ir::ops::Attrs;
+use girih_ir::ops::control::Control;
+use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, Result};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// See the module.
+pub struct Prune;
+
+impl Pass for Prune {
+    fn name(&self) -> &'static str {
+        "prune"
+    }
+
+    fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+        let mut calls: FxHashMap<(Op, Operands), BTreeSet<usize>> = FxHashMap::default();
+        let live = graph.live();
+        for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let Some((result, _)) = node.op.as_control() else { continue };
+            let key = (node.op.with_result(0), node.inputs.clone());
+            calls.entry(key).or_default().insert(result);
+        }
+        if calls.is_empty() {
+            return Ok(None);
+        }
+        let mut pruned: FxHashMap<(Op, Operands), Option<Pruned>> = FxHashMap::default();
+        for (key, results) in calls {
+            let found = prune(graph, &key.0, &key.1, &results)?;
+            pruned.insert(key, found);
+        }
+        graph.rewrite_nodes(|b, id, moved| {
+            let node = graph.node(id);
+            let Some((result, _)) = node.op.as_control() else { return Ok(None) };
+            let key = (node.op.with_result(0), node.inputs.clone());
+            match &pruned[&key] {
+                Some(pruned) => pruned.result(b, moved, result).map(Some),
+                None => Ok(None),
+            }
+        })
+    }
+}
+
+/// What a result has become.
+#[derive(Clone, Copy)]
+enum Became {
+    /// That result of the new call.
+    Result(usize),
+    /// That operand of the old call.
+    Operand(usize),
+    /// The history of a carry that is that operand all along.
+    Repeated(usize),
+}
+
+/// A call without what nothing needs.
+struct Pruned {
+    code: OpCode,
+    control: Arc<Control>,
+    /// Positions of its operands among the old ones.
+    operands: Vec<usize>,
+    results: FxHashMap<usize, Became>,
+}
+
+impl Pruned {
+    /// What stands for a result; `moved` is the old call in the new graph.
+    fn result(&self, b: &mut GraphBuilder, moved: &Node, result: usize) -> Result<NodeId> {
+        match self.results[&result] {
+            Became::Operand(at) => Ok(moved.inputs[at]),
+            Became::Repeated(at) => {
+                let attrs = Attrs::shape(moved.spec.shape.clone());
+                b.emit(Op::new(OpCode::BroadcastTo, attrs), &[moved.inputs[at]])
+            }
+            Became::Result(number) => {
+                let operands: Vec<NodeId> =
+                    self.operands.iter().map(|&i| moved.inputs[i]).collect();
+                b.emit(Op::control(self.code, self.control.clone(), number), &operands)
+            }
+        }
+    }
+}
+
+/// Which inputs some of a region's outputs depend on.
+fn needed_inputs(region: &Graph, outputs: impl IntoIterator<Item = usize>) -> Vec<bool> {
+    let mut live = vec![false; region.len()];
+    outputs.into_iter().for_each(|o| live[region.outputs()[o].index()] = true);
+    for (id, node) in region.nodes().rev() {
+        if live[id.index()] {
+            node.inputs.iter().for_each(|i| live[i.index()] = true);
+        }
+    }
+    region.arguments().map(|id| live[id.index()]).collect()
+}
+
+/// The call under scrutiny.
+struct Call<'a> {
+    code: OpCode,
+    control: &'a Control,
+    carries: usize,
+    /// Operands of the regions.
+    count: usize,
+    /// By carry: every iteration gives it back as it is.
+    fixed: Vec<bool>,
+    /// By operand: the literal that it is.
+    literals: Vec<Option<Literal>>,
+}
+
+impl Call<'_> {
+    fn body(&self) -> &Graph {
+        &self.control.regions[self.control.regions.len() - 1]
+    }
+
+    /// Which results of the body, and which operands, what is asked for needs.
+    fn needs(&self, results: &BTreeSet<usize>) -> (BTreeSet<usize>, Vec<bool>) {
+        let given = self.body().outputs().len();
+        let mut outputs: BTreeSet<usize> = BTreeSet::new();
+        for &result in results {
+            outputs.insert(if result < given { result } else { result - given });
+        }
+        let mut inputs = vec![false; self.count];
+        loop {
+            let mut next = vec![false; self.count];
+            let mut mark = |region: &Graph, outputs: &mut dyn Iterator<Item = usize>| {
+                for (mark, needed) in next.iter_mut().zip(needed_inputs(region, outputs)) {
+                    *mark |= needed;
+                }
+            };
+            match self.code {
+                OpCode::Cond => {
+                    for region in self.control.regions.iter() {
+                        mark(region, &mut outputs.iter().copied());
+                    }
+                }
+                OpCode::WhileLoop => {
+                    mark(&self.control.regions[0], &mut (0..1));
+                    mark(self.body(), &mut outputs.iter().copied());
+                }
+                _ => mark(self.body(), &mut outputs.iter().copied()),
+            }
+            // A carry that is asked for starts from its operand, whatever the body does.
+            (0..self.carries).filter(|c| outputs.contains(c)).for_each(|c| next[c] = true);
+            outputs.extend((0..self.carries).filter(|&c| next[c]));
+            if next == inputs {
+                return (outputs, inputs);
+            }
+            inputs = next;
+        }
+    }
+
+    /// A region with those operands in that order, literals put in for others.
+    fn region(&self, region: &Graph, operands: &[usize], outputs: &[usize]) -> Result<Graph> {
+        let arguments: Vec<NodeId> = region.arguments().collect();
+        let mut b = GraphBuilder::default();
+        let mut map: Vec<Option<NodeId>> = vec![None; region.len()];
+        for &i in operands {
+            let input = b.input(region.spec(arguments[i]).clone());
+            map[arguments[i].index()] = Some(input);
+        }
+        let mut live = vec![false; region.len()];
+        outputs.iter().for_each(|&o| live[region.outputs()[o].index()] = true);
+        for (id, node) in region.nodes().rev() {
+            if live[id.index()] {
+                node.inputs.iter().for_each(|i| live[i.index()] = true);
+            }
+        }
+        for (i, id) in arguments.iter().enumerate() {
+            if let (Some(literal), true, None) =
+                (self.literals[i], live[id.index()], map[id.index()])
+            {
+                map[id.index()] = Some(b.constant(literal, region.spec(*id).shape.clone()));
+            }
+        }
+        for (id, node) in region.nodes() {
+            if map[id.index()].is_some() || !live[id.index()] {
+                continue;
+            }
+            let operand = |i: &NodeId| map[i.index()].expect("operands of live nodes are live");
+            let inputs = node.inputs.iter().map(operand).collect();
+            map[id.index()] = Some(b.append(Node { inputs, ..node.clone() }));
+        }
+        let output = |&o: &usize| map[region.outputs()[o].index()].expect("outputs are live");
+        Ok(b.finish(outputs.iter().map(output).collect::<Vec<_>>()))
+    }
+}
+
+/// The call without what it does not need; `None` if it needs all it has.
+fn prune(
+    graph: &Graph,
+    op: &Op,
+    inputs: &Operands,
+    results: &BTreeSet<usize>,
+) -> Result<Option<Pruned>> {
+    let (_, control) = op.as_control().expect("calls are of control ops");
+    // The operands of the regions of a branch begin behind its index.
+    let skip = (op.code == OpCode::Cond) as usize;
+    let (carries, slices) = (control.carries as usize, control.slices as usize);
+    let body = &control.regions[control.regions.len() - 1];
+    let arguments: Vec<NodeId> = body.arguments().collect();
+    let count = inputs.len() - skip;
+    let fixed = (0..carries).map(|c| body.outputs()[c] == arguments[c]).collect();
+    let literals = (0..count).map(|i| graph.literal(inputs[i + skip]).filter(|_| i >= carries));
+    let literals = literals.collect();
+    let call = Call { code: op.code, control, carries, count, fixed, literals };
+    let (outputs, needed) = call.needs(results);
+    let stays = |i: usize| needed[i] && call.literals[i].is_none();
+    let kept_carries: Vec<usize> = (0..carries).filter(|&c| needed[c] && !call.fixed[c]).collect();
+    let mut kept_slices: Vec<usize> = (carries..carries + slices).filter(|&i| stays(i)).collect();
+    let moved = (0..carries).filter(|&c| needed[c] && call.fixed[c]);
+    let kept_rest = moved.chain((carries + slices..count).filter(|&i| stays(i)));
+    let mut operands: Vec<usize> =
+        kept_carries.iter().chain(&kept_slices).copied().chain(kept_rest).collect();
+    if operands.is_empty() && skip == 0 {
+        // There is no op without operands.
+        operands.push(count - 1);
+        kept_slices.extend((carries..carries + slices).contains(&(count - 1)).then_some(count - 1));
+    }
+    let is_output = |o: &usize| *o >= carries || kept_carries.contains(o);
+    let kept_outputs: Vec<usize> = outputs.iter().copied().filter(is_output).collect();
+    let given = body.outputs().len();
+    let same = operands.len() == count
+        && kept_outputs.len() == given
+        && kept_carries.len() == carries
+        && kept_slices.len() == slices;
+    if same {
+        return Ok(None);
+    }
+    let regions = control.regions.iter().enumerate().map(|(r, region)| {
+        match op.code == OpCode::WhileLoop && r == 0 {
+            true => call.region(region, &operands, &[0]),
+            false => call.region(region, &operands, &kept_outputs),
+        }
+    });
+    let new = Control {
+        carries: kept_carries.len() as u32,
+        slices: kept_slices.len() as u32,
+        length: control.length,
+        reverse: control.reverse,
+        ..Control::default()
+    };
+    let new = new.with_regions(regions.collect::<Result<_>>()?);
+    let position = |o: usize| kept_outputs.iter().position(|&k| k == o);
+    let became = |&result: &usize| {
+        let (output, history) =
+            if result < given { (result, false) } else { (result - given, true) };
+        let became = match (output < carries && call.fixed[output], history) {
+            (true, true) => Became::Repeated(output),
+            (true, false) => Became::Operand(output),
+            (false, false) => Became::Result(position(output).expect("what is asked for is kept")),
+            (false, true) => {
+                let carry = kept_carries.iter().position(|&c| c == output);
+                Became::Result(kept_outputs.len() + carry.expect("its carry is kept"))
+            }
+        };
+        (result, became)
+    };
+    let operands = (0..skip).chain(operands.iter().map(|&i| i + skip)).collect();
+    let results = results.iter().map(became).collect();
+    Ok(Some(Pruned { code: op.code, control: Arc::new(new), operands, results }))
+}

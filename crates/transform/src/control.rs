@@ -1,0 +1,229 @@
+//! Reverse mode through branches and loops.
+//!
+//! The derivative of a branch is a branch with the derivatives of its regions, on the same
+//! predicate. The derivative of a scan is a scan the other way: each iteration computes one step of
+//! the original again, from the carries that it began with (the *history*, which is another result
+//! of the scan, so that the forward loop runs once) and from its slices, and applies reverse mode to
+//! it. It carries the cotangents of the carries and the sums of those of captured values, and gives
+//! those of the slices. Either is an ordinary op, so it can be differentiated again.
+
+use crate::reverse::{cotangents, depends};
+use crate::{Error, Result};
+use girih_ir::ops::control::Control;
+use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Results of one call, by the first of them in the graph.
+#[derive(Default)]
+pub(crate) struct Calls(HashMap<NodeId, Vec<NodeId>>);
+
+impl Calls {
+    /// Those of a graph.
+    pub fn of(graph: &Graph) -> Calls {
+        let mut first: HashMap<(Op, &[NodeId]), NodeId> = HashMap::new();
+        let mut calls = Calls::default();
+        for (id, node) in graph.nodes().filter(|(_, n)| n.op.as_control().is_some()) {
+            let leader = *first.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
+            calls.0.entry(leader).or_default().push(id);
+        }
+        calls
+    }
+
+    /// The results of the call of which the node is the first result; none if it is another.
+    pub fn results(&self, leader: NodeId) -> &[NodeId] {
+        self.0.get(&leader).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// A call with the cotangents of its results.
+pub(crate) struct Call {
+    pub node: Node,
+    /// Results by number, with their cotangents.
+    pub cotangents: Vec<(usize, NodeId)>,
+    /// Which operands' cotangents are used.
+    pub wanted: Vec<bool>,
+}
+
+/// Appends what gives the cotangents of a call's operands; pairs of operand and cotangent.
+///
+/// Errors: those of the rules of what the regions do.
+pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
+    match call.node.op.code {
+        OpCode::Cond => branch(b, call),
+        _ => scan(b, call),
+    }
+}
+
+fn inputs(b: &mut GraphBuilder, specs: impl IntoIterator<Item = TensorSpec>) -> Vec<NodeId> {
+    specs.into_iter().map(|spec| b.input(spec)).collect()
+}
+
+/// What outputs need, and the inputs.
+fn trimmed(graph: &Graph) -> Graph {
+    let live = graph.live();
+    let mut map = vec![NodeId(0); graph.len()];
+    let mut new = Graph::new();
+    for (id, node) in graph.nodes().filter(|(id, n)| live[id.index()] || n.op.takes_argument()) {
+        let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
+        map[id.index()] = new.append(Node { inputs, ..node.clone() });
+    }
+    new.set_outputs(graph.outputs().iter().map(|o| map[o.index()]));
+    new
+}
+
+fn branch(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
+    let (_, control) = call.node.op.as_control().expect("the op is one of control");
+    let operands = &call.node.inputs[1..];
+    let spec = |b: &GraphBuilder, id: NodeId| b.spec(id).clone();
+    let mut regions = Vec::with_capacity(control.regions.len());
+    for region in control.regions.iter() {
+        let mut r = GraphBuilder::default();
+        let taken = inputs(&mut r, operands.iter().map(|&i| spec(b, i)));
+        let cts = inputs(&mut r, call.cotangents.iter().map(|&(_, ct)| spec(b, ct)));
+        let given = r.inline(region, &taken)?;
+        let outputs: Vec<NodeId> = call.cotangents.iter().map(|&(n, _)| given[n]).collect();
+        let wrt = chosen(&taken, &call.wanted[1..]);
+        regions.push(trimmed(&cotangents(&r.finish([]), &outputs, &cts, &wrt)?));
+    }
+    let derivative = Arc::new(control.with_regions(regions));
+    let all = call.node.inputs.iter().copied().chain(call.cotangents.iter().map(|c| c.1));
+    let all: Vec<NodeId> = all.collect();
+    let wanted = chosen(operands, &call.wanted[1..]);
+    let emit = |(result, operand): (usize, NodeId)| {
+        let op = Op::control(OpCode::Cond, derivative.clone(), result);
+        Ok((operand, b.emit(op, &all)?))
+    };
+    wanted.into_iter().enumerate().map(emit).collect()
+}
+
+/// Those for which the mark is set.
+fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
+    all.iter().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| *id).collect()
+}
+
+/// Which inputs of a scan's body carry activity: those that are active from outside, and the carries
+/// that become so on the way.
+fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
+    let body = &control.regions[0];
+    let mut active = wanted.to_vec();
+    loop {
+        let given = depends(body, &active);
+        let new = (0..control.carries as usize).find(|&c| given[c] && !active[c]);
+        match new {
+            Some(carry) => active[carry] = true,
+            None => return active,
+        }
+    }
+}
+
+/// A scan to be differentiated: its operands, by part.
+struct Parts<'a> {
+    control: &'a Control,
+    carries: &'a [NodeId],
+    slices: &'a [NodeId],
+    captured: &'a [NodeId],
+    /// By carry: it has a cotangent.
+    active: Vec<bool>,
+    wanted_slices: &'a [bool],
+    wanted_captured: &'a [bool],
+}
+
+fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
+    let (_, control) = call.node.op.as_control().expect("the op is one of control");
+    let (c, x) = (control.carries as usize, control.slices as usize);
+    let (carries, rest) = call.node.inputs.split_at(c);
+    let (slices, captured) = rest.split_at(x);
+    let mut active = active_inputs(control, &call.wanted);
+    active.truncate(c);
+    let (wanted_slices, wanted_captured) = call.wanted[c..].split_at(x);
+    let parts =
+        Parts { control, carries, slices, captured, active, wanted_slices, wanted_captured };
+    let given = control.regions[0].outputs().len();
+    let of = |number: usize| call.cotangents.iter().find(|(n, _)| *n == number).map(|(_, ct)| *ct);
+    let stacked = (c..given).filter_map(|n| Some((n, of(n)?))).collect::<Vec<_>>();
+    let histories: Vec<(usize, NodeId)> = (0..c)
+        .filter(|&carry| parts.active[carry])
+        .filter_map(|carry| Some((carry, of(given + carry)?)))
+        .collect();
+    let body = step(b, &parts, &stacked, &histories)?;
+    let active_carries = chosen(carries, &parts.active);
+    let wanted = chosen(captured, wanted_captured);
+    let mut operands: Vec<NodeId> = Vec::new();
+    for (carry, &id) in carries.iter().enumerate().filter(|(carry, _)| parts.active[*carry]) {
+        operands.push(of(carry).unwrap_or_else(|| b.zeros_like(id)));
+    }
+    operands.extend(wanted.iter().map(|&id| b.zeros_like(id)));
+    let count = operands.len();
+    for carry in 0..c {
+        let op = Op::control(OpCode::Scan, control.clone(), given + carry);
+        operands.push(b.emit(op, &call.node.inputs)?);
+    }
+    operands.extend(slices.iter().chain(stacked.iter().chain(&histories).map(|(_, ct)| ct)));
+    let slices_now = operands.len() - count;
+    operands.extend(captured);
+    let derivative = Control {
+        carries: count as u32,
+        slices: slices_now as u32,
+        length: control.length,
+        reverse: !control.reverse,
+        ..Control::default()
+    };
+    let derivative = Arc::new(derivative.with_regions(vec![body]));
+    // The carries' and captured values' cotangents are carries, the slices' are stacked.
+    let targets = active_carries.into_iter().chain(wanted).chain(chosen(slices, wanted_slices));
+    let mut found = Vec::new();
+    for (result, target) in targets.enumerate() {
+        let op = Op::control(OpCode::Scan, derivative.clone(), result);
+        found.push((target, b.emit(op, &operands)?));
+    }
+    Ok(found)
+}
+
+/// One iteration of the derivative: the step again, then its cotangents.
+fn step(
+    outer: &GraphBuilder,
+    parts: &Parts<'_>,
+    stacked: &[(usize, NodeId)],
+    histories: &[(usize, NodeId)],
+) -> Result<Graph> {
+    let mut r = GraphBuilder::default();
+    let whole = |id: &NodeId| outer.spec(*id).clone();
+    let part = |id: &NodeId| {
+        let spec = outer.spec(*id);
+        TensorSpec { shape: spec.shape[1..].iter().copied().collect(), dtype: spec.dtype }
+    };
+    let ct_carries = inputs(&mut r, chosen(parts.carries, &parts.active).iter().map(whole));
+    let sums = inputs(&mut r, chosen(parts.captured, parts.wanted_captured).iter().map(whole));
+    let carries = inputs(&mut r, parts.carries.iter().map(whole));
+    let slices = inputs(&mut r, parts.slices.iter().map(part));
+    let ct_stacked = inputs(&mut r, stacked.iter().map(|(_, ct)| part(ct)));
+    let ct_histories = inputs(&mut r, histories.iter().map(|(_, ct)| part(ct)));
+    let captured = inputs(&mut r, parts.captured.iter().map(whole));
+    let taken = [&carries[..], &slices, &captured].concat();
+    let given = r.inline(&parts.control.regions[0], &taken)?;
+    let mut outputs = chosen(&given[..parts.carries.len()], &parts.active);
+    outputs.extend(stacked.iter().map(|(number, _)| given[*number]));
+    let cts = [&ct_carries[..], &ct_stacked].concat();
+    let mut wrt = chosen(&carries, &parts.active);
+    let (first_sum, first_slice) = (wrt.len(), wrt.len() + sums.len());
+    wrt.extend(chosen(&captured, parts.wanted_captured));
+    wrt.extend(chosen(&slices, parts.wanted_slices));
+    let graph = cotangents(&r.finish([]), &outputs, &cts, &wrt)?;
+    let mut results = graph.outputs().to_vec();
+    let mut r = GraphBuilder::from_graph(graph);
+    for ((carry, _), ct) in histories.iter().zip(ct_histories) {
+        // An iteration's carries are what the history holds of it.
+        let at = parts.active[..*carry].iter().filter(|active| **active).count();
+        results[at] = r.add(results[at], ct)?;
+    }
+    for (sum, result) in sums.iter().zip(&mut results[first_sum..first_slice]) {
+        *result = r.add(*sum, *result)?;
+    }
+    Ok(trimmed(&r.finish(results)))
+}
+
+/// The error of an op that has no derivative though one is asked for.
+pub(crate) fn refused(op: &'static str, reason: &'static str) -> Error {
+    Error::NoDerivative { op, reason }
+}
