@@ -36,7 +36,7 @@ impl CutGraph {
     /// Whether a node may read at positions that another holds: composites do if they take integers.
     fn may_index(&self, node: &GraphNode) -> bool {
         match node.op.class() {
-            Class::Index => true,
+            Class::Index | Class::Control => true,
             Class::Composite => node.inputs.iter().any(|&i| self.graph.spec(i).dtype.is_int()),
             _ => false,
         }
@@ -183,7 +183,10 @@ impl Walk {
         let several = |id: &NodeId| {
             let op = &self.cut.graph.node(*id).op;
             let single = matches!(op.def().item_rank, ItemRank::Matrix([_]));
-            op.class() == Class::Library && !single
+            match op.as_control() {
+                Some((_, control)) => control.num_results(op.code) > 1,
+                None => op.class() == Class::Library && !single,
+            }
         };
         let calls: Vec<NodeId> = self.cut.graph.ids().filter(several).collect();
         if calls.is_empty() {
@@ -227,13 +230,17 @@ impl Walk {
 
 /// True for another result of the same call, not computed yet.
 fn is_sibling(node: &Node, other: &Node) -> bool {
-    let Attrs::Library { result, .. } = *other.attrs() else { return false };
-    if node.code() != other.code() || node.op().with_result(result) != other.op() {
+    let same = match (node.attrs(), other.attrs()) {
+        (Attrs::Control { control: a, .. }, Attrs::Control { control: b, .. }) => Arc::ptr_eq(a, b),
+        (_, &Attrs::Library { result, .. }) => node.op().with_result(result) == other.op(),
+        _ => false,
+    };
+    if node.code() != other.code() || !same {
         return false;
     }
     let operands = |node: &Node| {
         let mut operands: SmallVec<[*const Node; 2]> = SmallVec::new();
-        if let state @ (State::Unary(..) | State::Binary(..)) = &*node.state() {
+        if let state @ (State::Unary(..) | State::Binary(..) | State::Nary(..)) = &*node.state() {
             state.for_each_input(|input| operands.push(Arc::as_ptr(input)));
         }
         operands

@@ -27,9 +27,9 @@ pub enum Error {
     /// The value of a placeholder was asked for while a function is traced.
     #[error(
         "{what} needs a value{} that depends on an argument of a function being traced, of shape \
-         {shape}; it has no value while the function is traced. Use `where` to choose between \
-         values, keep the decision out of the traced function, or pass the value as a static \
-         argument", At(.at)
+         {shape}; it has no value while the function is traced. To decide by it within the \
+         graph use `cond`, `switch`, `while_loop`, `scan` or `where`; else keep the decision out \
+         of the traced function, or pass the value as a static argument", At(.at)
     )]
     TracedValue {
         /// What was attempted.

@@ -85,7 +85,12 @@ pub(crate) fn eval_on<'a>(
 
 /// Computes a tensor just recorded, if it does not depend on a function's argument.
 pub(crate) fn eagerly(tensor: &Tensor) -> Result<()> {
-    match host::outside(|| eval([tensor])) {
+    eagerly_all(std::slice::from_ref(tensor))
+}
+
+/// Computes tensors just recorded, if they do not depend on a function's argument.
+pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
+    match host::outside(|| eval(tensors)) {
         Err(Error::TracedValue { .. }) => Ok(()),
         outcome => outcome,
     }

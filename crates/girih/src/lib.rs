@@ -17,6 +17,7 @@
 mod background;
 mod compiled;
 mod context;
+mod control;
 mod cut;
 mod data;
 mod display;
@@ -42,6 +43,7 @@ mod transform;
 pub use background::Compilation;
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
+pub use control::{Body, Function, cond, fori_loop, scan, scan_length, switch, while_loop};
 pub use cut::graph_of;
 pub use data::Element;
 pub use error::{Error, Result};

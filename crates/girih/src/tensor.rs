@@ -85,6 +85,28 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// Records several results of one call after checking the operands; in eager mode they are
+    /// computed together.
+    #[track_caller]
+    pub(crate) fn record_results(
+        ops: impl IntoIterator<Item = Op>,
+        inputs: &[&Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let location = location::here();
+        let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
+        let specs: Vec<&TensorSpec> = specs.iter().collect();
+        let record = |op: Op| {
+            let spec = op.infer(&specs)?;
+            let nodes = inputs.iter().map(|t| t.node.clone()).collect();
+            Ok(Tensor { node: context::add_node(op, &spec, State::with_inputs(location, nodes)) })
+        };
+        let results = ops.into_iter().map(record).collect::<Result<Vec<_>>>()?;
+        if context::eager()? {
+            crate::eval::eagerly_all(&results)?;
+        }
+        Ok(results)
+    }
+
     /// Records an op whose spec was inferred before.
     pub(crate) fn with_state(op: Op, spec: &TensorSpec, state: State) -> Tensor {
         let computed = match &state {

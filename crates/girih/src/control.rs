@@ -1,0 +1,593 @@
+//! Control flow: branches and loops that stay in the graph. The functions of a branch or loop are
+//! run once each, on placeholders; what they record becomes a region of one op, so that evaluating it
+//! runs no function, compiles nothing and asks the host nothing between iterations.
+
+use crate::cut::ancestors;
+use crate::eval::placeholder;
+use crate::node::{Node, State};
+use crate::{Error, Result, Tensor, context, random};
+use girih_ir::ops::control::{Control, stacked};
+use girih_ir::{Attrs, DType, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A function of a branch or loop, while it is run on placeholders.
+///
+/// For front ends whose functions are not closures of Rust: make placeholders, run the function on
+/// them, and hand both to [`Body::cond`], [`Body::while_loop`] or [`Body::scan`].
+pub struct Body {
+    placeholders: Vec<Tensor>,
+    /// The number of the first node recorded since.
+    first: u32,
+    /// Where the generator of random numbers stood.
+    generator: (u64, u64),
+    outputs: Vec<Tensor>,
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        let first = context::current_graph().num_nodes() as u32;
+        Body { placeholders: vec![], first, generator: random::position(), outputs: vec![] }
+    }
+}
+
+/// Tensors from outside that regions refer to, each once, in the order they are met.
+#[derive(Default)]
+struct Captures {
+    nodes: Vec<Arc<Node>>,
+    known: FxHashMap<*const Node, usize>,
+}
+
+impl Captures {
+    fn add(&mut self, node: &Arc<Node>) {
+        self.known.entry(Arc::as_ptr(node)).or_insert_with(|| {
+            self.nodes.push(node.clone());
+            self.nodes.len() - 1
+        });
+    }
+}
+
+/// What a node is to a region.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// Computed in the region.
+    Inside,
+    /// A leaf that the region has a copy of.
+    Copied,
+    /// A random draw of the region's own.
+    Draw,
+    Outside,
+}
+
+/// The nodes that lead to a body's outputs, operands first, and what they are to its region.
+struct Walk {
+    nodes: Vec<(Arc<Node>, Place)>,
+}
+
+impl Body {
+    /// A function about to be run.
+    pub fn new() -> Body {
+        Body::default()
+    }
+
+    /// A new argument of the function. It has no value: ops on it record.
+    pub fn placeholder(&mut self, spec: &TensorSpec) -> Tensor {
+        let tensor = placeholder(spec);
+        self.placeholders.push(tensor.clone());
+        tensor
+    }
+
+    /// What the function returned.
+    pub fn set_outputs(&mut self, outputs: Vec<Tensor>) {
+        self.outputs = outputs;
+    }
+
+    /// What the function returned.
+    pub fn outputs(&self) -> &[Tensor] {
+        &self.outputs
+    }
+
+    fn is_new(&self, node: &Node) -> bool {
+        node.id().wrapping_sub(self.first) < u32::MAX / 2
+    }
+
+    /// True for what is drawn by the function itself.
+    fn draws(&self, node: &Node) -> bool {
+        match *node.state() {
+            State::Random { key, offset } => {
+                let (own, start) = self.generator;
+                self.is_new(node) && (key != own || offset >= start)
+            }
+            _ => false,
+        }
+    }
+
+    /// With `all`, everything that the function recorded is inside; else only what depends on its
+    /// arguments or its random draws, and the rest is computed once, outside.
+    fn walk(&self, all: bool) -> Walk {
+        let own: FxHashSet<*const Node> =
+            self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
+        let roots: Vec<&Tensor> = self.outputs.iter().collect();
+        let order = ancestors(&roots, |node| own.contains(&Arc::as_ptr(node)));
+        let mut inside: FxHashSet<*const Node> = own.clone();
+        let mut nodes = Vec::new();
+        for node in order {
+            let address = Arc::as_ptr(&node);
+            if own.contains(&address) {
+                continue;
+            }
+            let draws = self.draws(&node);
+            let (mut operands, mut depends) = (0, draws);
+            node.state().for_each_input(|i| {
+                operands += 1;
+                depends |= inside.contains(&Arc::as_ptr(i));
+            });
+            let lazy = operands > 0 && !matches!(*node.state(), State::Scheduled(_));
+            let place = match () {
+                _ if draws && !all => Place::Draw,
+                _ if lazy && (depends || (all && self.is_new(&node))) => Place::Inside,
+                _ if is_copied(&node) => Place::Copied,
+                _ => Place::Outside,
+            };
+            if matches!(place, Place::Inside | Place::Draw) {
+                inside.insert(address);
+            }
+            nodes.push((node, place));
+        }
+        Walk { nodes }
+    }
+}
+
+/// Leaves without an argument: literals and iotas.
+fn is_copied(node: &Node) -> bool {
+    match &*node.state() {
+        State::Literal => true,
+        State::Leaf if node.code() == OpCode::Constant => {
+            let &Attrs::Value(bits) = node.attrs() else { return false };
+            let value = Literal { dtype: node.dtype(), bits }.as_f64();
+            value == 0.0 || value == 1.0 || !value.is_finite()
+        }
+        State::Leaf => node.code() == OpCode::Iota,
+        _ => false,
+    }
+}
+
+impl Walk {
+    /// Adds what is outside and used inside, or returned.
+    fn capture(&self, body: &Body, captures: &mut Captures) {
+        let mut used: FxHashSet<*const Node> = FxHashSet::default();
+        for (node, place) in &self.nodes {
+            if *place == Place::Inside {
+                node.state().for_each_input(|i| {
+                    used.insert(Arc::as_ptr(i));
+                });
+            }
+        }
+        used.extend(body.outputs.iter().map(|t| Arc::as_ptr(t.node())));
+        for (node, place) in &self.nodes {
+            if *place == Place::Outside && used.contains(&Arc::as_ptr(node)) {
+                captures.add(node);
+            }
+        }
+    }
+
+    fn draws(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.iter().filter(|(_, place)| *place == Place::Draw).map(|(node, _)| node)
+    }
+
+    /// The region: inputs for the placeholders, the draws, and the captured values.
+    fn region(&self, body: &Body, captures: &Captures) -> Graph {
+        let mut graph = Graph::new();
+        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+        let placeholders = body.placeholders.iter().map(|p| p.node());
+        for node in placeholders.chain(self.draws()).chain(&captures.nodes) {
+            let id = graph.leaf(OpCode::Input.into(), node.spec());
+            ids.insert(Arc::as_ptr(node), id);
+        }
+        for (node, place) in &self.nodes {
+            let id = match place {
+                Place::Inside => {
+                    let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+                    node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
+                    graph.push_unchecked(node.op(), &inputs, node.spec())
+                }
+                Place::Copied => graph.leaf(node.op(), node.spec()),
+                Place::Draw | Place::Outside => continue,
+            };
+            ids.insert(Arc::as_ptr(node), id);
+        }
+        graph.set_outputs(body.outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
+        graph
+    }
+}
+
+/// The specs of the function's results, and who they are for messages.
+fn differ(what: &str, names: &[String], at: usize, found: &str, expected: &str) -> Error {
+    let name = names.get(at).filter(|n| !n.is_empty());
+    let leaf = name.map_or_else(|| format!("value {at}"), |name| format!("value {name}"));
+    Error::InvalidArgument(format!("{what}: {leaf} is {expected}, but {found}"))
+}
+
+/// Fails unless a loop's body gives each carry back with its shape and dtype.
+fn check_carries(op: &str, init: &[Tensor], outputs: &[Tensor], names: &[String]) -> Result<()> {
+    for (i, (before, after)) in init.iter().zip(outputs).enumerate() {
+        let (before, after) = (before.spec(), after.spec());
+        if before != after {
+            let hint = match before.shape == after.shape {
+                true => {
+                    format!("cast what it starts from with astype to {}", after.dtype)
+                }
+                false => "a loop carries tensors of one shape".into(),
+            };
+            let found = format!(
+                "after an iteration it is {after}; carries keep their shape and dtype ({hint})"
+            );
+            return Err(differ(op, names, i, &found, &format!("{before} before the loop")));
+        }
+    }
+    if init.len() != outputs.len() {
+        let (given, wanted) = (outputs.len(), init.len());
+        let reason = format!("{op}: the body returns {given} values for {wanted} carries");
+        return Err(Error::InvalidArgument(reason));
+    }
+    Ok(())
+}
+
+/// Records all results of a control op on these operands.
+#[track_caller]
+fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+    let given = match code {
+        OpCode::Scan => control.regions[0].outputs().len(),
+        _ => control.num_results(code),
+    };
+    let control = Arc::new(control);
+    let ops = (0..given).map(|result| Op::control(code, control.clone(), result));
+    Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())
+}
+
+fn with_captures(operands: impl Iterator<Item = Tensor>, captures: &Captures) -> Vec<Tensor> {
+    operands.chain(captures.nodes.iter().cloned().map(Tensor::from_node)).collect()
+}
+
+/// Operands of an op that has none of its own: there is no op without.
+fn at_least_one(operands: &[Tensor], captures: &mut Captures) {
+    if operands.is_empty() && captures.nodes.is_empty() {
+        let zero = Tensor::constant(Literal::from_i64(DType::Bool, 0), Default::default());
+        captures.add(zero.node());
+    }
+}
+
+impl Body {
+    /// The results of the branch that `index` chooses: of a bool the second if it is true, of an
+    /// integer that of its number, or the nearest there is. The bodies' placeholders are `operands`.
+    /// `names` say in errors which result is meant.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for branches whose results differ in number, shape or
+    /// dtype; [`Error::Record`] for an index that is no scalar, bool (of two branches) or integer.
+    #[track_caller]
+    pub fn cond(
+        op: &'static str,
+        index: &Tensor,
+        branches: &[Body],
+        operands: &[Tensor],
+        names: &[String],
+    ) -> Result<Vec<Tensor>> {
+        let Some(first) = branches.first() else {
+            return Err(Error::InvalidArgument(format!("{op}: needs at least one branch")));
+        };
+        for (number, branch) in branches.iter().enumerate() {
+            let (given, expected) = (branch.outputs.len(), first.outputs.len());
+            if given != expected {
+                return Err(Error::InvalidArgument(format!(
+                    "{op}: branch {number} returns {given} tensors, branch 0 {expected}"
+                )));
+            }
+            for (i, (given, expected)) in branch.outputs.iter().zip(&first.outputs).enumerate() {
+                let (given, expected) = (given.spec(), expected.spec());
+                if given != expected {
+                    let (found, expected) = match (op, number) {
+                        ("cond", _) => (
+                            format!("{given} of the true one; both must agree"),
+                            format!("{expected} of the false branch"),
+                        ),
+                        _ => (
+                            format!("{given} of branch {number}; all must agree"),
+                            format!("{expected} of branch 0"),
+                        ),
+                    };
+                    return Err(differ(op, names, i, &found, &expected));
+                }
+            }
+        }
+        let walks: Vec<Walk> = branches.iter().map(|b| b.walk(true)).collect();
+        let mut captures = Captures::default();
+        for (walk, branch) in walks.iter().zip(branches) {
+            walk.capture(branch, &mut captures);
+        }
+        let regions = walks.iter().zip(branches).map(|(w, b)| w.region(b, &captures)).collect();
+        let control = Control::default().with_regions(regions);
+        let all = std::iter::once(index).chain(operands).cloned();
+        record(OpCode::Cond, control, &with_captures(all, &captures))
+    }
+
+    /// What the second body makes of `init`, repeated while the first, asked before each iteration,
+    /// gives true. Both have placeholders for `init`.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a carry that changes its shape or dtype, a condition
+    /// that is not one bool scalar, and random draws.
+    #[track_caller]
+    pub fn while_loop(
+        condition: &Body,
+        body: &Body,
+        init: &[Tensor],
+        names: &[String],
+    ) -> Result<Vec<Tensor>> {
+        check_carries("while_loop", init, &body.outputs, names)?;
+        let specs: Vec<TensorSpec> = condition.outputs.iter().map(Tensor::spec).collect();
+        if specs != [TensorSpec::scalar(DType::Bool)] {
+            let found: Vec<String> = specs.iter().map(|s| s.to_string()).collect();
+            return Err(Error::InvalidArgument(format!(
+                "while_loop: the condition returns {}; expected one bool scalar, such as x < 3 or \
+                 (x < 3).any()",
+                found.join(", ")
+            )));
+        }
+        let walks = [(condition.walk(false), condition), (body.walk(false), body)];
+        let mut captures = Captures::default();
+        for (walk, body) in &walks {
+            if let Some(draw) = walk.draws().next() {
+                return Err(Error::InvalidArgument(format!(
+                    "while_loop: {} draws random numbers in a loop whose number of iterations is \
+                     not known; draw them outside, or use fori_loop or scan",
+                    draw.code().def().name
+                )));
+            }
+            walk.capture(body, &mut captures);
+        }
+        let regions = walks.iter().map(|(walk, body)| walk.region(body, &captures)).collect();
+        let carries = init.len() as u32;
+        let control = Control { carries, ..Control::default() }.with_regions(regions);
+        let operands = with_captures(init.iter().cloned(), &captures);
+        match init.is_empty() {
+            true => Ok(Vec::new()),
+            false => record(OpCode::WhileLoop, control, &operands),
+        }
+    }
+
+    /// What `body` makes of `init` and each of `length` parts of `xs` along their leading axis, in
+    /// order or in reverse: the carries in the end, then its other results, stacked. Its placeholders
+    /// are for `init`, then for parts of `xs`. What it draws at random is drawn anew in each
+    /// iteration.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a carry that changes its shape or dtype, or an operand
+    /// whose leading axis has another length.
+    #[track_caller]
+    pub fn scan(
+        op: &'static str,
+        body: &Body,
+        init: &[Tensor],
+        xs: &[Tensor],
+        length: usize,
+        reverse: bool,
+        names: &[String],
+    ) -> Result<Vec<Tensor>> {
+        let count = init.len().min(body.outputs.len());
+        check_carries(op, init, &body.outputs[..count], names)?;
+        for (i, x) in xs.iter().enumerate() {
+            if x.shape().first() != Some(&length) {
+                let (found, x) = (format!("its leading axis must have length {length}"), x.spec());
+                return Err(differ(
+                    op,
+                    &names[names.len().min(init.len())..],
+                    i,
+                    &found,
+                    &x.to_string(),
+                ));
+            }
+        }
+        let walk = body.walk(false);
+        let mut captures = Captures::default();
+        walk.capture(body, &mut captures);
+        let mut operands: Vec<Tensor> = init.iter().chain(xs).cloned().collect();
+        for draw in walk.draws() {
+            let spec = stacked(length, &draw.spec());
+            operands.push(random::leaf(op, draw.code(), spec.shape, spec.dtype)?);
+        }
+        at_least_one(&operands, &mut captures);
+        let control = Control {
+            carries: init.len() as u32,
+            slices: (operands.len() - init.len()) as u32,
+            length,
+            reverse,
+            ..Control::default()
+        };
+        let control = control.with_regions(vec![walk.region(body, &captures)]);
+        record(OpCode::Scan, control, &with_captures(operands.into_iter(), &captures))
+    }
+}
+
+fn specs(tensors: &[Tensor]) -> Vec<TensorSpec> {
+    tensors.iter().map(Tensor::spec).collect()
+}
+
+/// Runs a function on placeholders.
+fn traced(specs: &[TensorSpec], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<Body> {
+    let mut body = Body::new();
+    let arguments: Vec<Tensor> = specs.iter().map(|s| body.placeholder(s)).collect();
+    body.outputs = f(&arguments)?;
+    Ok(body)
+}
+
+/// The results of `if_true` where the scalar `predicate` is true, else those of `if_false`; both are
+/// functions of the operands, and may refer to other tensors. Only one of them is computed, when the
+/// results are: until then the predicate is not asked for.
+///
+/// Errors: [`Error::InvalidArgument`] unless both give tensors of the same shapes and dtypes;
+/// [`Error::Record`] unless the predicate is a bool scalar.
+///
+/// ```
+/// use girih::{Tensor, cond};
+///
+/// let x = Tensor::from_slice(&[3.0f32], [1])?;
+/// let positive = x.gt(0.0)?.all(None, false)?;
+/// let y = cond(&positive, |x| Ok(vec![x[0].sqrt()?]), |x| Ok(vec![x[0].neg()?]), &[x])?;
+/// assert_eq!(y[0].to_vec::<f32>()?, [3.0f32.sqrt()]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn cond(
+    predicate: &Tensor,
+    if_true: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    if_false: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(operands);
+    let branches = [traced(&specs, if_false)?, traced(&specs, if_true)?];
+    Body::cond("cond", predicate, &branches, operands, &[])
+}
+
+/// A function of tensors that a branch or loop runs.
+pub type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
+
+/// The results of the branch whose number the integer scalar `index` holds, or the nearest there is;
+/// as [`cond`].
+///
+/// Errors: as [`cond`].
+#[track_caller]
+pub fn switch(
+    index: &Tensor,
+    branches: &[Function<'_>],
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(operands);
+    let bodies: Result<Vec<Body>> = branches.iter().map(|f| traced(&specs, f)).collect();
+    Body::cond("switch", index, &bodies?, operands, &[])
+}
+
+/// What `body` makes of `init`, repeated while `condition` of it is true.
+///
+/// There is no reverse-mode derivative: see [`scan`] and [`fori_loop`].
+///
+/// Errors: [`Error::InvalidArgument`] if the body changes a shape or dtype, the condition gives no
+/// bool scalar, or either draws random numbers.
+///
+/// ```
+/// use girih::{Tensor, while_loop};
+///
+/// let init = Tensor::from_slice(&[1i64], [])?;
+/// let power = while_loop(|x| x[0].lt(1000), |x| Ok(vec![x[0].mul(2)?]), &[init])?;
+/// assert_eq!(power[0].item::<i64>()?, 1024);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn while_loop(
+    condition: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+    body: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    init: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(init);
+    let condition = traced(&specs, |x| Ok(vec![condition(x)?]))?;
+    let body = traced(&specs, body)?;
+    Body::while_loop(&condition, &body, init, &[])
+}
+
+/// Carries `init` through `f`, a function of the carries and of one part of each of `xs` along their
+/// leading axis; it returns the next carries and what is to be stacked. Gives the last carries and
+/// the stacks. `length` is needed if there are no `xs`.
+///
+/// Errors: [`Error::InvalidArgument`] if `xs` have different lengths, none is known, or `f` changes
+/// a carry's shape or dtype.
+///
+/// ```
+/// use girih::{Tensor, scan};
+///
+/// let xs = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
+/// let sum = |c: &[Tensor], x: &[Tensor]| {
+///     let next = c[0].add(&x[0])?;
+///     Ok((vec![next.clone()], vec![next]))
+/// };
+/// let (last, running) = scan(sum, &[Tensor::from_slice(&[0.0f32], [])?], &[xs], None, false)?;
+/// assert_eq!(last[0].item::<f32>()?, 6.0);
+/// assert_eq!(running[0].to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn scan(
+    f: impl FnOnce(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)>,
+    init: &[Tensor],
+    xs: &[Tensor],
+    length: Option<usize>,
+    reverse: bool,
+) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let length = scan_length(xs, length)?;
+    let mut all = specs(init);
+    for x in xs {
+        let shape = x.shape();
+        let part = shape.iter().skip(1).copied().collect();
+        all.push(TensorSpec { shape: part, dtype: x.dtype() });
+    }
+    let mut given = 0;
+    let body = traced(&all, |arguments| {
+        let (carries, parts) = arguments.split_at(init.len());
+        let (mut outputs, stacks) = f(carries, parts)?;
+        given = outputs.len();
+        outputs.extend(stacks);
+        Ok(outputs)
+    })?;
+    if given != init.len() {
+        let reason =
+            format!("scan: the function returns {given} values for {} carries", init.len());
+        return Err(Error::InvalidArgument(reason));
+    }
+    let mut results = Body::scan("scan", &body, init, xs, length, reverse, &[])?;
+    let stacks = results.split_off(init.len());
+    Ok((results, stacks))
+}
+
+/// The number of iterations: the length of the leading axes, which must agree with what is given.
+///
+/// Errors: [`Error::InvalidArgument`].
+pub fn scan_length(xs: &[Tensor], length: Option<usize>) -> Result<usize> {
+    let mut found = length;
+    for x in xs {
+        let shape = x.shape();
+        let Some(&size) = shape.first() else {
+            let reason = format!("scan: xs need a leading axis to go along, got {}", x.spec());
+            return Err(Error::InvalidArgument(reason));
+        };
+        let expected = *found.get_or_insert(size);
+        if expected != size {
+            return Err(Error::InvalidArgument(format!(
+                "scan: the leading axes of xs and length must be one number, got {expected} and \
+                 {size}"
+            )));
+        }
+    }
+    found.ok_or_else(|| {
+        Error::InvalidArgument("scan: without xs the number of iterations must be given".into())
+    })
+}
+
+/// What `body`, a function of the number of the iteration and the carries, makes of `init` for each
+/// number from `lower` up to `upper`, which is left out.
+///
+/// Errors: as [`scan`].
+#[track_caller]
+pub fn fori_loop(
+    lower: i64,
+    upper: i64,
+    body: impl FnOnce(&Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
+    init: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let length = usize::try_from(i128::from(upper) - i128::from(lower)).unwrap_or(0);
+    let start = Tensor::constant(Literal::from_i64(DType::I64, lower), Default::default());
+    let carries: Vec<Tensor> = std::iter::once(start).chain(init.iter().cloned()).collect();
+    let step = |carries: &[Tensor], _: &[Tensor]| {
+        let mut outputs = vec![carries[0].add(1)?];
+        outputs.extend(body(&carries[0], &carries[1..])?);
+        Ok((outputs, Vec::new()))
+    };
+    let (mut results, _) = scan(step, &carries, &[], Some(length), false)?;
+    Ok(results.split_off(1))
+}

@@ -1,0 +1,148 @@
+//! Branches and loops recorded by closures.
+
+use girih::{
+    DType, Error, Result, Tensor, TensorSpec, cond, fori_loop, grad, random, scan, switch,
+    while_loop,
+};
+
+fn data(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).unwrap()
+}
+
+fn number(value: f64) -> Tensor {
+    Tensor::from_slice(&[value], []).unwrap()
+}
+
+#[test]
+fn a_branch_refers_to_operands_and_to_what_is_outside() -> Result<()> {
+    let (x, y) = (data(&[1.0, 2.0]), data(&[10.0, 20.0]));
+    for (sign, expected) in [(1.0, [11.0, 22.0]), (-1.0, [-9.0, -18.0])] {
+        let positive = number(sign).gt(0.0)?;
+        let z = cond(
+            &positive,
+            |o| Ok(vec![o[0].add(&y)?, o[0].clone()]),
+            |o| Ok(vec![o[0].sub(&y)?, y.clone()]),
+            std::slice::from_ref(&x),
+        )?;
+        assert!(z[0].is_lazy() && positive.is_lazy());
+        assert_eq!(z[0].to_vec::<f64>()?, expected);
+        assert_eq!(z[1].to_vec::<f64>()?, if sign > 0.0 { [1.0, 2.0] } else { [10.0, 20.0] });
+    }
+    Ok(())
+}
+
+#[test]
+fn a_switch_takes_the_nearest_branch_there_is() -> Result<()> {
+    let x = data(&[2.0]);
+    for (index, expected) in [(-4i64, 3.0), (0, 3.0), (1, 20.0), (7, 20.0)] {
+        let index = Tensor::from_slice(&[index], [])?;
+        let y = switch(
+            &index,
+            &[&|o| Ok(vec![o[0].add(1.0)?]), &|o| Ok(vec![o[0].mul(10.0)?])],
+            std::slice::from_ref(&x),
+        )?;
+        assert_eq!(y[0].to_vec::<f64>()?, [expected]);
+    }
+    Ok(())
+}
+
+#[test]
+fn loops_run_as_often_as_they_are_told() -> Result<()> {
+    let limit = number(50.0);
+    let doubled = while_loop(|c| c[0].lt(&limit), |c| Ok(vec![c[0].add(&c[0])?]), &[number(1.5)])?;
+    assert_eq!(doubled[0].item::<f64>()?, 96.0);
+    let factorial =
+        fori_loop(1, 6, |i, c| Ok(vec![c[0].mul(&i.astype(DType::F64)?)?]), &[number(1.0)])?;
+    assert_eq!(factorial[0].item::<f64>()?, 120.0);
+    let (last, sums) = scan(
+        |c, x| {
+            let next = c[0].add(&x[0])?;
+            Ok((vec![next.clone()], vec![next]))
+        },
+        &[number(0.0)],
+        &[data(&[1.0, 2.0, 3.0])],
+        None,
+        true,
+    )?;
+    assert_eq!(last[0].item::<f64>()?, 6.0);
+    assert_eq!(sums[0].to_vec::<f64>()?, [6.0, 5.0, 3.0]);
+    Ok(())
+}
+
+#[test]
+fn loops_nest_and_are_differentiated() -> Result<()> {
+    // x ** 8, by three squarings in a loop within a branch.
+    let power = |x: &[Tensor]| {
+        let square = |c: &[Tensor]| Ok(vec![c[0].mul(&c[0])?]);
+        let positive = x[0].gt(0.0)?;
+        let y = cond(
+            &positive,
+            |o| fori_loop(0, 3, |_, c| square(c), o),
+            |o| Ok(vec![o[0].neg()?]),
+            &[x[0].clone()],
+        )?;
+        Ok(y[0].clone())
+    };
+    assert_eq!(grad(power)(&[number(2.0)])?[0].item::<f64>()?, 8.0 * 128.0);
+    assert_eq!(grad(power)(&[number(-2.0)])?[0].item::<f64>()?, -1.0);
+    let second = grad(|x: &[Tensor]| Ok(grad(power)(x)?.swap_remove(0)));
+    assert_eq!(second(&[number(2.0)])?[0].item::<f64>()?, 56.0 * 64.0);
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() -> Result<()> {
+    let message = |result: Result<Vec<Tensor>>| match result {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("nothing was refused"),
+    };
+    let x = data(&[1.0, 2.0]);
+    let yes = number(1.0).gt(0.0)?;
+    let found = message(cond(
+        &yes,
+        |o| Ok(vec![o[0].clone()]),
+        |o| Ok(vec![o[0].sum(None, false)?]),
+        std::slice::from_ref(&x),
+    ));
+    assert!(found.contains("f64[2]") && found.contains("f64[]"), "{found}");
+    let found = message(while_loop(|c| c[0].lt(3.0), |c| Ok(c.to_vec()), std::slice::from_ref(&x)));
+    assert!(found.contains("one bool scalar"), "{found}");
+    let found = message(fori_loop(
+        0,
+        2,
+        |_, c| Ok(vec![c[0].astype(DType::F32)?]),
+        std::slice::from_ref(&x),
+    ));
+    assert!(found.contains("f64[2]") && found.contains("f32[2]"), "{found}");
+    let draws = |c: &[Tensor]| Ok(vec![c[0].add(&Tensor::rand([2], DType::F64)?)?]);
+    let found =
+        message(while_loop(|c| c[0].sum(None, false)?.lt(9.0), draws, std::slice::from_ref(&x)));
+    assert!(found.contains("random_uniform") && found.contains("fori_loop"), "{found}");
+    let differentiated = grad(|x: &[Tensor]| {
+        Ok(while_loop(|c| c[0].lt(9.0), |c| Ok(vec![c[0].mul(&c[0])?]), x)?.swap_remove(0))
+    });
+    let found = match differentiated(&[number(2.0)]) {
+        Err(Error::Transform(error)) => error.to_string(),
+        other => panic!("{:?}", other.is_ok()),
+    };
+    assert!(found.contains("scan") && found.contains("fori_loop"), "{found}");
+    Ok(())
+}
+
+#[test]
+fn each_iteration_draws_numbers_of_its_own() -> Result<()> {
+    random::manual_seed(5);
+    let before = Tensor::rand([2], DType::F64)?;
+    let draw = |_: &[Tensor], _: &[Tensor]| {
+        Ok((vec![], vec![Tensor::rand([2], DType::F64)?, before.clone()]))
+    };
+    let (_, draws) = scan(draw, &[], &[], Some(3), false)?;
+    let drawn = draws[0].to_vec::<f64>()?;
+    assert_eq!(draws[0].spec(), TensorSpec::new([3, 2], DType::F64));
+    let mut distinct = drawn.clone();
+    distinct.sort_by(f64::total_cmp);
+    distinct.dedup();
+    assert_eq!(distinct.len(), 6, "{drawn:?}");
+    assert_eq!(draws[1].to_vec::<f64>()?, before.to_vec::<f64>()?.repeat(3));
+    Ok(())
+}
