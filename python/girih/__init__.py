@@ -14,6 +14,7 @@ from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
 from .compiled import CompiledFunction, Dim, compile
+from .control import cond, fori_loop, scan, switch, while_loop
 from .dtypes import (
     __array_namespace_info__,
     astype,
@@ -104,6 +105,11 @@ pow = power
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
+    "while_loop",
+    "switch",
+    "scan",
+    "fori_loop",
+    "cond",
     "verify_shapes",
     "use_executor",
     "set_source_lines",

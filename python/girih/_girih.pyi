@@ -334,6 +334,18 @@ class At:
     def __getitem__(self, key: Any, /) -> At: ...
 
 @final
+class Body:
+    """A function of a branch or loop, while it is run on placeholders."""
+
+    def __new__(cls) -> Body: ...
+    def part(self, /, like: Tensor) -> Tensor:
+        """An argument like a part of `like` along its leading axis, without a value."""
+    def placeholder(self, /, like: Tensor) -> Tensor:
+        """An argument of `like`'s shape and dtype, without a value."""
+    def set_outputs(self, /, tensors: Sequence[_TensorLike]) -> None:
+        """What the function returned."""
+
+@final
 class Compilation:
     """A program being compiled in the background."""
 
@@ -2466,6 +2478,30 @@ def real(x: _TensorLike, /) -> Tensor:
     """The real part; real numbers as they are."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
+def record_cond(
+    node: int,
+    bodies: Sequence[Body],
+    tensors: Sequence[_TensorLike],
+    names: Sequence[str],
+    on: bool,
+) -> list[Tensor]:
+    """The results of the branch that a scalar chooses."""
+def record_scan(
+    body: Body,
+    init: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    length: int,
+    reverse: bool,
+    names: Sequence[str],
+    on: bool,
+) -> list[Tensor]:
+    """The carries after a scan, then what is stacked."""
+def record_while_loop(
+    bodies: Sequence[Body],
+    tensors: Sequence[_TensorLike],
+    names: Sequence[str],
+) -> list[Tensor]:
+    """The carries after a loop that a condition ends."""
 def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
 def relu6(x: _TensorLike) -> Tensor:
@@ -2535,6 +2571,8 @@ def scaled_dot_product_attention(
     or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
     gets zeros. The scale is 1 / sqrt(e) unless given.
     """
+def scan_length(xs: Sequence[Tensor], length: int) -> int:
+    """The number of parts that all of `xs` have, which is `length` if that is given."""
 def searchsorted(
     sorted: _TensorLike,
     values: _TensorLike,

@@ -16,6 +16,8 @@ INDICES = [2, 0, 2]
 
 # Differentiable functions with tests of their own, or under another name in OPS.
 ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__", "Tensor.__setitem__"}
+# In test_control.py.
+ELSEWHERE |= {"cond", "scan"}
 # In test_dtypes.py, with respect to complex numbers.
 ELSEWHERE |= {"real", "imag", "conj", "complex", "sign"}
 # name: (function of tensors, shapes of its arguments, domain)

@@ -508,8 +508,9 @@ fn _registry(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         entry.set_item("category", def.category().name())?;
         entry.set_item("doc", def.doc)?;
         entry.set_item("operands", def.arity.1)?;
-        let zero = matches!(def.derivative, girih::ir::ops::Derivative::Zero(_));
-        entry.set_item("differentiable", !zero)?;
+        use girih::ir::ops::Derivative::{Refused, Zero};
+        let none = matches!(def.derivative, Zero(_) | Refused(_));
+        entry.set_item("differentiable", !none)?;
         entry.set_item("python", code.python().ok())?;
         entry.set_item("reason", code.python().err())?;
         Ok(entry)

@@ -7,6 +7,7 @@ mod assign;
 mod compiled;
 mod contexts;
 mod contract;
+mod control;
 mod creation;
 mod data;
 mod dlpack;
@@ -32,6 +33,7 @@ use pyo3::types::PyList;
 /// What only the package's own modules use. All else is public as `girih.…`.
 const INTERNAL: &[&str] = &[
     "At",
+    "Body",
     "Indexed",
     "Memory",
     "Trace",
@@ -68,8 +70,12 @@ const INTERNAL: &[&str] = &[
     "program_from_bytes",
     "program_from_file",
     "program_from_text",
+    "record_cond",
+    "record_scan",
+    "record_while_loop",
     "reset_peak_memory",
     "save_tensors",
+    "scan_length",
     "set_compile_options",
     "set_eager",
     "set_graph",
@@ -102,6 +108,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     lazy::register(m)?;
     transform::register(m)?;
     compiled::register(m)?;
+    control::register(m)?;
     contexts::register(m)?;
     location::register();
     let names = m.index()?;

@@ -1,0 +1,129 @@
+//! Branches and loops, for the functions of `girih.control`, which call the user's functions.
+
+use crate::args::TensorArg;
+use crate::errors::IntoPy;
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::{Body, Tensor, TensorSpec};
+use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
+
+/// A function of a branch or loop, while it is run on placeholders.
+#[pyclass(name = "Body", module = "girih._girih", frozen)]
+#[derive(Default)]
+struct PyBody(Mutex<Body>);
+
+type Tensors = PyResult<Vec<PyTensor>>;
+
+impl PyBody {
+    fn argument(&self, spec: &TensorSpec) -> PyTensor {
+        PyTensor(self.0.lock().unwrap_or_else(PoisonError::into_inner).placeholder(spec))
+    }
+
+    /// What was traced; another use of it finds nothing.
+    fn take(&self) -> Body {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl PyBody {
+    #[new]
+    fn new() -> PyBody {
+        PyBody::default()
+    }
+
+    /// An argument of `like`'s shape and dtype, without a value. Returns: Tensor.
+    fn placeholder(&self, like: &PyTensor) -> PyTensor {
+        self.argument(&like.0.spec())
+    }
+
+    /// An argument like a part of `like` along its leading axis, without a value. Returns: Tensor.
+    fn part(&self, like: &PyTensor) -> PyTensor {
+        let spec = like.0.spec();
+        let shape = spec.shape.iter().skip(1).copied().collect();
+        self.argument(&TensorSpec { shape, ..spec })
+    }
+
+    /// What the function returned. Returns: None.
+    fn set_outputs(&self, tensors: Vec<TensorArg>) {
+        let outputs = tensors.into_iter().map(|t| t.0).collect();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).set_outputs(outputs);
+    }
+}
+
+fn taken(py: Python<'_>, bodies: &[Py<PyBody>]) -> Vec<Body> {
+    bodies.iter().map(|b| b.borrow(py).take()).collect()
+}
+
+fn unwrapped(tensors: Vec<TensorArg>) -> Vec<Tensor> {
+    tensors.into_iter().map(|t| t.0).collect()
+}
+
+fn wrapped(results: girih::Result<Vec<Tensor>>) -> Tensors {
+    Ok(results.py()?.into_iter().map(PyTensor).collect())
+}
+
+/// The results of the branch that a scalar chooses. Returns: list[Tensor].
+#[pyfunction]
+fn record_cond(
+    py: Python<'_>,
+    node: &PyTensor,
+    bodies: Vec<Py<PyBody>>,
+    tensors: Vec<TensorArg>,
+    names: Vec<String>,
+    on: bool,
+) -> Tensors {
+    location::enter(py);
+    let op = if on { "switch" } else { "cond" };
+    let bodies = taken(py, &bodies);
+    wrapped(Body::cond(op, &node.0, &bodies, &unwrapped(tensors), &names))
+}
+
+/// The carries after a loop that a condition ends. Returns: list[Tensor].
+#[pyfunction]
+fn record_while_loop(
+    py: Python<'_>,
+    bodies: Vec<Py<PyBody>>,
+    tensors: Vec<TensorArg>,
+    names: Vec<String>,
+) -> Tensors {
+    location::enter(py);
+    let bodies = taken(py, &bodies);
+    let [condition, body] = bodies.as_slice() else { return Ok(Vec::new()) };
+    wrapped(Body::while_loop(condition, body, &unwrapped(tensors), &names))
+}
+
+/// The carries after a scan, then what is stacked. Returns: list[Tensor].
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "they are Python's")]
+fn record_scan(
+    py: Python<'_>,
+    body: Py<PyBody>,
+    init: Vec<TensorArg>,
+    xs: Vec<TensorArg>,
+    length: usize,
+    reverse: bool,
+    names: Vec<String>,
+    on: bool,
+) -> Tensors {
+    location::enter(py);
+    let (body, init, xs) = (body.borrow(py).take(), unwrapped(init), unwrapped(xs));
+    let op = if on { "fori_loop" } else { "scan" };
+    wrapped(Body::scan(op, &body, &init, &xs, length, reverse, &names))
+}
+
+/// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
+#[pyfunction]
+fn scan_length(xs: Vec<TensorArg>, length: Option<usize>) -> PyResult<usize> {
+    girih::scan_length(&unwrapped(xs), length).py()
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyBody>()?;
+    m.add_function(wrap_pyfunction!(record_cond, m)?)?;
+    m.add_function(wrap_pyfunction!(record_while_loop, m)?)?;
+    m.add_function(wrap_pyfunction!(record_scan, m)?)?;
+    m.add_function(wrap_pyfunction!(scan_length, m)?)
+}

@@ -1,0 +1,340 @@
+"""Control flow in the graph: ``cond``, ``switch``, ``while_loop``, ``scan``, ``fori_loop``.
+
+Each calls the user's functions once, with placeholders, and records one op that holds what they
+recorded. So a loop of any number of iterations is one node, compiled once and launched once, and
+nothing is computed until a value is asked for. The functions' signatures and meanings are JAX's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
+
+_Number = (bool, int, float, complex)
+
+
+class _Traced(NamedTuple):
+    """What a function returned for placeholders."""
+
+    body: _girih.Body
+    leaves: list[Any]
+    structure: tree.TreeDef
+    names: list[str]
+
+
+def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
+    return [leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf) for leaf in leaves]
+
+
+def _name(path: str, what: str) -> str:
+    return f"{what}{path}"
+
+
+def _trace(
+    fun: Callable[..., Any],
+    like: Sequence[Tensor],
+    parts: Sequence[Tensor],
+    arguments: Callable[[list[Tensor]], Sequence[Any]],
+    what: str,
+) -> _Traced:
+    """Calls ``fun(*arguments(placeholders))``."""
+    body = _girih.Body()
+    stand_ins = [body.placeholder(tensor) for tensor in like]
+    stand_ins += [body.part(tensor) for tensor in parts]
+    # The function may assign to its arguments: it gets handles of its own.
+    result = fun(*arguments([+s if s.dtype.name != "bool" else s for s in stand_ins]))
+    leaves, structure = tree.flatten(result)
+    names = [_name(path, what) for path, _ in tree.flatten_with_path(result)]
+    for leaf, name in zip(leaves, names, strict=True):
+        if not isinstance(leaf, (Tensor, *_Number)) and not hasattr(leaf, "__array__"):
+            raise InvalidArgumentError(
+                f"{name} of {_of(fun)} is a {type(leaf).__name__}; expected a tensor or a number"
+            )
+    return _Traced(body, leaves, structure, names)
+
+
+def _of(fun: Any) -> str:
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+def _like(leaf: Any, wanted: Tensor | None) -> Tensor:
+    """A leaf as a tensor; a number takes the dtype of what it stands for."""
+    if isinstance(leaf, Tensor):
+        return leaf
+    if wanted is not None and isinstance(leaf, _Number):
+        return _girih.asarray(leaf, dtype=wanted.dtype)
+    return _girih.asarray(leaf)
+
+
+def cond(
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+) -> Any:
+    """``true_fun(*operands)`` where ``pred`` is true, else ``false_fun(*operands)``.
+
+    Args:
+        pred: A bool scalar tensor. It is not asked for: what is returned is lazy.
+        true_fun: Returns a pytree of tensors. It may close over tensors.
+        false_fun: Returns a pytree of the same structure, shapes and dtypes. Both functions are
+            called, once each; when the result is computed only one of the branches is.
+        operands: Pytrees of tensors.
+
+    Raises:
+        InvalidArgumentError: The branches' results differ; the message names the leaf.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.asarray([4.0, 9.0])
+        >>> gr.cond((x > 0).all(), gr.sqrt, gr.negative, x).tolist()
+        [2.0, 3.0]
+    """
+    return _choose(_like(pred, None), [false_fun, true_fun], operands, "cond")
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """``branches[index](*operands)``, the index moved into range; see :func:`cond`.
+
+    Args:
+        index: An integer scalar tensor, or an int.
+        branches: Functions that return pytrees of the same structure, shapes and dtypes.
+        operands: Pytrees of tensors.
+
+    Raises:
+        InvalidArgumentError: There are no branches, or their results differ.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.switch(gr.asarray(7), [gr.sqrt, gr.negative], gr.asarray(4.0)).item()
+        -4.0
+    """
+    if not branches:
+        raise InvalidArgumentError("switch: needs at least one branch")
+    return _choose(_like(index, None), list(branches), operands, "switch")
+
+
+def _choose(
+    index: Any, branches: list[Callable[..., Any]], operands: tuple[Any, ...], op: str
+) -> Any:
+    leaves, structure = tree.flatten(operands)
+    like = _tensors(leaves)
+
+    def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
+        return tuple(tree.unflatten(structure, stand_ins))
+
+    traced = [_trace(fun, like, [], arguments, "result") for fun in branches]
+    first = traced[0]
+    for fun, branch in zip(branches[1:], traced[1:], strict=True):
+        if branch.structure != first.structure:
+            raise InvalidArgumentError(
+                f"{op}: the branches return different structures: {_of(branches[0])} "
+                f"{first.structure}, {_of(fun)} {branch.structure}"
+            )
+    # A number takes the dtype that a tensor has in another branch.
+    columns = list(zip(*(t.leaves for t in traced), strict=True))
+    known = [next((x for x in column if isinstance(x, Tensor)), None) for column in columns]
+    for branch in traced:
+        outputs = [_like(leaf, like) for leaf, like in zip(branch.leaves, known, strict=True)]
+        branch.body.set_outputs(outputs)
+    bodies = [t.body for t in traced]
+    results = _girih.record_cond(index, bodies, like, first.names, op == "switch")
+    return tree.unflatten(first.structure, results)
+
+
+class _Carry:
+    """The initial carries of a loop. Numbers take the dtype that the body gives them."""
+
+    def __init__(self, init: Any, op: str) -> None:
+        self.op = op
+        self.leaves, self.structure = tree.flatten(init)
+        self.names = [_name(path, "carry") for path, _ in tree.flatten_with_path(init)]
+        self.weak = [isinstance(leaf, _Number) for leaf in self.leaves]
+        self.tensors = _tensors(self.leaves)
+
+    def rebuild(self, tensors: Sequence[Tensor]) -> Any:
+        return tree.unflatten(self.structure, tensors)
+
+    def adapt(self, given: Sequence[Any]) -> bool:
+        """Gives numbers the dtypes of the body's results; true if that changes anything."""
+        changed = False
+        for i, result in enumerate(given):
+            if self.weak[i] and isinstance(result, Tensor):
+                if result.dtype != self.tensors[i].dtype and result.shape == ():
+                    self.tensors[i] = _girih.asarray(self.leaves[i]).astype(result.dtype)
+                    changed = True
+                self.weak[i] = False
+        return changed
+
+    def check(self, structure: tree.TreeDef, fun: Any) -> None:
+        if structure != self.structure:
+            raise InvalidArgumentError(
+                f"{self.op}: {_of(fun)} must return carries of the structure that it takes, "
+                f"{self.structure}; it returns {structure}"
+            )
+
+    def outputs(self, given: Sequence[Any]) -> list[Tensor]:
+        return [_like(leaf, own) for leaf, own in zip(given, self.tensors, strict=True)]
+
+
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """``val = init_val``, then ``val = body_fun(val)`` as long as ``cond_fun(val)`` is true.
+
+    There is no reverse-mode derivative; :func:`scan` and :func:`fori_loop` have one.
+
+    Args:
+        cond_fun: Returns a bool scalar tensor.
+        body_fun: Returns a pytree with the structure, shapes and dtypes of what it takes.
+        init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
+
+    Raises:
+        InvalidArgumentError: The body changes a structure, shape or dtype; the message names the
+            leaf. The condition gives no bool scalar, or a function draws random numbers.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.while_loop(lambda x: x < 1000, lambda x: x * 2, 1).item()
+        1024
+    """
+    carry = _Carry(init_val, "while_loop")
+
+    def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
+        return (carry.rebuild(stand_ins),)
+
+    body = _trace(body_fun, carry.tensors, [], arguments, "")
+    carry.check(body.structure, body_fun)
+    if carry.adapt(body.leaves):
+        body = _trace(body_fun, carry.tensors, [], arguments, "")
+    condition = _trace(cond_fun, carry.tensors, [], arguments, "the condition")
+    condition.body.set_outputs([_like(leaf, None) for leaf in condition.leaves])
+    body.body.set_outputs(carry.outputs(body.leaves))
+    bodies = [condition.body, body.body]
+    return carry.rebuild(_girih.record_while_loop(bodies, carry.tensors, carry.names))
+
+
+def scan(
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """Carries a value along the leading axis of ``xs``::
+
+        carry = init
+        ys = []
+        for x in xs:
+            carry, y = f(carry, x)
+            ys.append(y)
+        return carry, stack(ys)
+
+    It can be differentiated, any number of times. Random numbers drawn by ``f`` are new in each
+    iteration.
+
+    Args:
+        f: Takes the carry and one part of ``xs``; returns the next carry, of the same structure,
+            shapes and dtypes, and a pytree to be stacked (or ``None``).
+        init: A pytree of tensors. A number becomes a tensor of the dtype that ``f`` gives.
+        xs: A pytree of tensors of one leading length; ``None`` with ``length`` alone.
+        length: The number of iterations; needed if there are no ``xs``.
+        reverse: Goes from the last part to the first; stacks keep the order of ``xs``.
+
+    Returns:
+        The last carry and the stacked results.
+
+    Raises:
+        InvalidArgumentError: ``f`` changes the carry's structure, a shape or dtype, the lengths of
+            ``xs`` differ, or no length is known.
+
+    Example:
+        >>> import girih as gr
+        >>> last, sums = gr.scan(lambda c, x: (c + x, c + x), 0.0, gr.asarray([1.0, 2.0, 3.0]))
+        >>> last.item(), sums.tolist()
+        (6.0, [1.0, 3.0, 6.0])
+    """
+    carry = _Carry(init, "scan")
+    leaves, structure = tree.flatten(xs)
+    parts = _tensors(leaves)
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int)):
+        raise InvalidArgumentError(f"scan: length must be an int, got {length!r}")
+    if length is not None and length < 0:
+        raise InvalidArgumentError(f"scan: length must not be negative, got {length}")
+    given: Any = length
+    count = _girih.scan_length(parts, given)
+
+    def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
+        at = len(carry.tensors)
+        return carry.rebuild(stand_ins[:at]), tree.unflatten(structure, stand_ins[at:])
+
+    def step(*args: Any) -> Any:
+        result = f(*args)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InvalidArgumentError(
+                f"scan: {_of(f)} must return a pair (carry, y), got {type(result).__name__}"
+                + (f" of {len(result)}" if isinstance(result, tuple) else "")
+            )
+        carry.check(tree.structure(result[0]), f)
+        return result
+
+    names = carry.names + [f"xs{path}" for path, _ in tree.flatten_with_path(xs)]
+    traced = _trace(step, carry.tensors, parts, arguments, "")
+    carried = len(carry.tensors)
+    if carry.adapt(traced.leaves[:carried]):
+        traced = _trace(step, carry.tensors, parts, arguments, "")
+    outputs = carry.outputs(traced.leaves[:carried])
+    outputs += [_like(leaf, None) for leaf in traced.leaves[carried:]]
+    traced.body.set_outputs(outputs)
+    results = _girih.record_scan(traced.body, carry.tensors, parts, count, reverse, names, False)
+    last, stacks = tree.unflatten(traced.structure, results)
+    return last, stacks
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """``val = init_val``, then ``val = body_fun(i, val)`` for ``i`` from ``lower`` below ``upper``.
+
+    With int bounds it is a :func:`scan`, and can be differentiated; with tensors a
+    :func:`while_loop`.
+
+    Args:
+        lower: The first number: an int or an integer scalar tensor.
+        upper: The number before which the loop ends.
+        body_fun: Takes the number, a tensor, and the value; returns the next value, a pytree of the
+            same structure, shapes and dtypes.
+        init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
+
+    Raises:
+        InvalidArgumentError: The body changes a structure, shape or dtype.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.fori_loop(0, 10, lambda i, total: total + i, 0).item()
+        45
+    """
+    if isinstance(lower, Tensor) or isinstance(upper, Tensor):
+        start, end = _like(lower, upper), _like(upper, lower)
+        looped = while_loop(
+            lambda pair: pair[0] < end,
+            lambda pair: (pair[0] + 1, body_fun(pair[0], pair[1])),
+            (start, init_val),
+        )
+        return looped[1]
+    for bound in (lower, upper):
+        if isinstance(bound, bool) or not isinstance(bound, int):
+            raise InvalidArgumentError(f"fori_loop: expected int bounds, got {bound!r}")
+
+    def step(pair: Any, _: Any) -> Any:
+        i, value = pair
+        return (i + 1, body_fun(i, value)), None
+
+    (_, last), _ = scan(step, (_girih.asarray(lower), init_val), length=max(0, upper - lower))
+    return last
