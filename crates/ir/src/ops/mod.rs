@@ -26,7 +26,6 @@ pub mod reduce;
 pub mod rules;
 pub mod samples;
 pub mod sort;
-mod symbolic_fields;
 mod table;
 pub mod view;
 pub mod window;

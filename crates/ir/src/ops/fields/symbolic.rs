@@ -1,8 +1,8 @@
 //! The fields of attributes that hold symbolic sizes, in text. In bytes they have no form: programs
 //! are bound to sizes before they are kept.
 
-use super::SliceDim;
-use super::fields::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field};
+use crate::ops::SliceDim;
 use crate::{Dim, Shape};
 
 const NO_BYTES: &str = "static sizes";
@@ -38,7 +38,7 @@ impl Field for Bounds<'_> {
             let agrees = parts.next().is_none() && size == taken.hint();
             agrees.then_some(SliceDim { start, size, step })
         };
-        let bounds = super::fields::list(text)?;
+        let bounds = super::lists::list(text)?;
         let count = bounds.len();
         let dims: Option<Vec<SliceDim>> =
             bounds.into_iter().zip(result.dims()).map(bound).collect();

@@ -1,0 +1,280 @@
+//! Fields of one value: numbers, truths, names, literals.
+
+use super::{Bytes, Context, Expected, Field};
+use crate::ops::{Real, ScatterMode};
+use crate::{DType, Literal};
+use std::fmt::Write;
+
+macro_rules! integer_fields {
+    ($($ty:ty as $wide:ty, $max:expr;)*) => {
+        $(impl Field for $ty {
+            fn print(&self, _: Context<'_>, out: &mut String) {
+                let _ = write!(out, "{self}");
+            }
+
+            fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+                let parsed = text.parse();
+                *self = parsed.map_err(|_| {
+                    format!("an integer from {} to {}", <$ty>::MIN, <$ty>::MAX)
+                })?;
+                Ok(())
+            }
+
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&(*self as $wide).to_le_bytes());
+            }
+
+            fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+                let wide = <$wide>::from_le_bytes(bytes.array()?);
+                *self = wide.try_into().map_err(|_| format!("at most {}", <$ty>::MAX))?;
+                Ok(())
+            }
+
+            fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+                *self = below($max) as $ty;
+            }
+        })*
+    };
+}
+
+integer_fields! {
+    u8 as u8, 4;
+    u32 as u32, 5;
+    usize as u64, 5;
+    i64 as i64, 5;
+}
+
+impl Field for bool {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        let _ = write!(out, "{self}");
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        *self = text.parse().map_err(|_| "true or false".to_string())?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        *self = match bytes.array()? {
+            [0] => false,
+            [1] => true,
+            [other] => return Err(format!("0 or 1, found {other}")),
+        };
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        *self = below(2) == 1;
+    }
+
+    fn set_default(&mut self, _: Context<'_>) -> bool {
+        *self = false;
+        true
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        !*self
+    }
+}
+
+impl Field for DType {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.short());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let names = || DType::ALL.map(DType::short).join(", ");
+        *self = DType::parse(text).map_err(|_| format!("a dtype: one of {}", names()))?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(crate::pfgb::dtype_code(*self));
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let [code] = bytes.array()?;
+        *self = crate::pfgb::dtype_of(code).ok_or(format!("a dtype's code, found {code}"))?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        *self = DType::ALL[below(DType::ALL.len())];
+    }
+}
+
+impl Field for ScatterMode {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.name());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let names = || ScatterMode::ALL.map(ScatterMode::name).join(", ");
+        let found = ScatterMode::ALL.into_iter().find(|mode| mode.name() == text);
+        *self = found.ok_or_else(|| format!("one of {}", names()))?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let [code] = bytes.array()?;
+        let mode = ScatterMode::ALL.get(code as usize);
+        *self = *mode.ok_or_else(|| format!("a mode from 0 to 4, found {code}"))?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        *self = ScatterMode::ALL[below(ScatterMode::ALL.len())];
+    }
+}
+
+impl Field for Real {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        let literal = Literal { dtype: DType::F64, bits: self.get().to_bits() };
+        out.push_str(&literal_text(literal));
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let bits = literal_bits(DType::F64, text).ok_or("a number")?;
+        *self = f64::from_bits(bits).into();
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.get().to_bits().to_le_bytes());
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        *self = f64::from_bits(u64::from_le_bytes(bytes.array()?)).into();
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        let values = [0.0, 1.0, 1e-5, 0.1, -0.0, f64::INFINITY, f64::NAN, -f64::NAN];
+        *self = values[below(values.len())].into();
+    }
+}
+
+/// A literal's bits, of the dtype that the context says.
+pub(super) struct Bits<'a> {
+    pub bits: &'a mut u64,
+    /// Zero prints nothing.
+    pub zero_is_default: bool,
+}
+
+impl Field for Bits<'_> {
+    fn print(&self, cx: Context<'_>, out: &mut String) {
+        match cx.dtype {
+            Some(dtype) => out.push_str(&literal_text(Literal { dtype, bits: *self.bits })),
+            None => drop(write!(out, "{:#x}", self.bits)),
+        }
+    }
+
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        let dtype = cx.dtype.ok_or("no value here")?;
+        *self.bits = literal_bits(dtype, text)
+            .ok_or_else(|| format!("a value of dtype {}", dtype.short()))?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bits.to_le_bytes());
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        *self.bits = u64::from_le_bytes(bytes.array()?);
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        let values = [0.0, 1.0, -1.0, 0.1, 1e30, -0.0, f64::INFINITY, f64::NAN];
+        *self.bits = match (cx.dtype, below(values.len() + 1)) {
+            (Some(dtype), n) if n < values.len() => Literal::from_f64(dtype, values[n]).bits,
+            // Not a number, with something in it.
+            (Some(DType::F32), _) => 0xffc0_1234,
+            _ => 0,
+        };
+    }
+
+    fn set_default(&mut self, _: Context<'_>) -> bool {
+        if self.zero_is_default {
+            *self.bits = 0;
+        }
+        self.zero_is_default
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        self.zero_is_default && *self.bits == 0
+    }
+}
+
+/// One of two names.
+pub(super) struct Choice<'a> {
+    pub value: &'a mut bool,
+    pub names: [&'static str; 2],
+}
+
+impl Field for Choice<'_> {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.names[*self.value as usize]);
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let found = self.names.iter().position(|name| *name == text);
+        *self.value = found.ok_or_else(|| self.names.join(" or "))? == 1;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.value.encode(out);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        self.value.decode(bytes)
+    }
+
+    fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        self.value.arbitrary(cx, below);
+    }
+}
+
+/// A literal as text that gives back its bits: as it is shown if that does, else the bits.
+fn literal_text(literal: Literal) -> String {
+    let shown = literal.to_string();
+    match literal_bits(literal.dtype, &shown) {
+        Some(bits) if bits == literal.bits => shown,
+        _ => format!("{:#x}", literal.bits),
+    }
+}
+
+/// The bits of a value written as text: `true`, a number, or the bits themselves as `0x…`. `None`
+/// if the dtype does not hold it.
+fn literal_bits(dtype: DType, text: &str) -> Option<u64> {
+    if let Some(hex) = text.strip_prefix("0x") {
+        let bits = u64::from_str_radix(hex, 16).ok()?;
+        let fits = dtype.size() >= 8 || bits >> (8 * dtype.size()) == 0;
+        return (fits && (dtype != DType::Bool || bits <= 1)).then_some(bits);
+    }
+    if dtype == DType::Bool {
+        return text.parse::<bool>().ok().map(u64::from);
+    }
+    if let (Ok(value), true) = (text.parse::<i64>(), dtype.is_int()) {
+        let literal = Literal::from_i64(dtype, value);
+        return (literal.to_string() == value.to_string()).then_some(literal.bits);
+    }
+    if let (Ok(value), true) = (text.parse::<u64>(), dtype.is_int()) {
+        let literal = Literal { dtype, bits: value };
+        return (literal.to_string() == value.to_string()).then_some(value);
+    }
+    if dtype.is_int() {
+        return None;
+    }
+    text.parse().ok().map(|value| Literal::from_f64(dtype, value).bits)
+}
