@@ -80,7 +80,7 @@ impl GraphBuilder {
     /// Records a closed graph's nodes with `arguments` in place of its arguments, in order, and gives
     /// what its outputs are here.
     ///
-    /// Errors: [`Error::InvalidArgument`](crate::Error::InvalidArgument) for another number of
+    /// Errors: [`Error::InvalidArgument`] for another number of
     /// arguments; those of the ops, if arguments have other specs.
     pub fn inline(&mut self, graph: &Graph, arguments: &[NodeId]) -> Result<Vec<NodeId>> {
         let (given, wanted) = (arguments.len(), graph.arguments().count());
