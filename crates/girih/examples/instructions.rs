@@ -1,0 +1,98 @@
+//! One scenario, run a number of times: what `make bench-instructions` counts the instructions of,
+//! by the difference between two numbers of times. `instructions SCENARIO TIMES`; without arguments
+//! it names the scenarios.
+
+use girih::optim::{Adam, Optimizer};
+use girih::{Result, Tensor, clear_cache, eval, value_and_grad};
+use std::hint::black_box;
+
+type Once = Box<dyn FnMut() -> Result<()>>;
+
+/// Makes what a scenario needs and gives its repeated part.
+type Scenario = (&'static str, fn() -> Result<Once>);
+
+const SCENARIOS: [Scenario; 5] = [
+    ("record-100-ops", record),
+    ("cached-three-kernels", cached),
+    ("compile-three-kernels", compile),
+    ("cached-training-step", cached_step),
+    ("compile-training-step", compile_step),
+];
+
+fn matrix(rows: usize, columns: usize) -> Result<Tensor> {
+    let values: Vec<f32> = (0..rows * columns).map(|i| (i % 7) as f32 * 0.1 - 0.3).collect();
+    Tensor::from_slice(&values, [rows, columns])
+}
+
+fn record() -> Result<Once> {
+    let (x, y) = (matrix(8, 8)?, matrix(8, 8)?);
+    Ok(Box::new(move || {
+        let mut t = x.clone();
+        for _ in 0..100 {
+            t = t.add(&y)?;
+        }
+        black_box(t);
+        Ok(())
+    }))
+}
+
+/// A product, a reduction that needs all of it, and what follows from both.
+fn three_kernels(x: &Tensor, y: &Tensor) -> Result<()> {
+    let h = x.matmul(y)?;
+    h.sub(&h.sum(None, false)?)?.eval()?;
+    Ok(())
+}
+
+fn cached() -> Result<Once> {
+    let (x, y) = (matrix(8, 8)?, matrix(8, 8)?);
+    Ok(Box::new(move || three_kernels(&x, &y)))
+}
+
+fn compile() -> Result<Once> {
+    let mut evaluate = cached()?;
+    Ok(Box::new(move || {
+        clear_cache()?;
+        evaluate()
+    }))
+}
+
+/// A step of Adam of a perceptron with three layers.
+fn cached_step() -> Result<Once> {
+    let (x, target) = (matrix(8, 16)?, matrix(8, 4)?);
+    let mut parameters = vec![matrix(16, 16)?, matrix(16, 16)?, matrix(16, 4)?];
+    let mut optimizer = Adam::new(1e-3);
+    optimizer.init(&parameters)?;
+    let loss_and_grads = value_and_grad(move |p: &[Tensor]| {
+        let hidden = x.matmul(&p[0])?.relu()?.matmul(&p[1])?.relu()?;
+        let difference = hidden.matmul(&p[2])?.sub(&target)?;
+        difference.mul(&difference)?.mean(None, false)
+    });
+    Ok(Box::new(move || {
+        let (loss, grads) = loss_and_grads(&parameters)?;
+        parameters = optimizer.update(&parameters, &grads)?;
+        eval(parameters.iter().chain(optimizer.state()).chain([&loss]))?;
+        Ok(())
+    }))
+}
+
+fn compile_step() -> Result<Once> {
+    let mut step = cached_step()?;
+    Ok(Box::new(move || {
+        clear_cache()?;
+        step()
+    }))
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chosen = match arguments.as_slice() {
+        [name, times] => SCENARIOS.iter().find(|s| s.0 == name).zip(times.parse::<usize>().ok()),
+        _ => None,
+    };
+    let Some((scenario, times)) = chosen else {
+        SCENARIOS.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
+    };
+    let mut once = scenario.1()?;
+    (0..times).try_for_each(|_| once())
+}
