@@ -1,7 +1,10 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks
 # make check   the quick part of it
-# make bench   recording overhead and latency, beside other libraries where installed
+# make bench   workloads beside other libraries where installed; writes docs/benchmarks
+#              (ARGS="--quick", ARGS="--only softmax")
+# make bench-peers         installs those libraries in .venv-bench, which make bench then uses
+# make bench-instructions  counts instructions and compares them with the table
 # make stubs   writes python/girih/_girih.pyi
 # make docs    writes docs/ops.md
 
@@ -13,8 +16,10 @@ CARGO ?= cargo
 # The extension is PyO3's and links no libpython when built as a module, so its tests are Python's.
 EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
 SMOKE := $(VENV)/smoke
+BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
+TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test check bench stubs docs develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test check bench bench-peers bench-instructions stubs docs develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -70,9 +75,20 @@ check: rust-check python-check
 test: rust-test python-test smoke
 	@echo "All checks passed."
 
-bench: develop
-	@$(BIN)/python benches/overhead.py
+bench: $(VENV)/.dev
+	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
+	@$(BENCH)/bin/python -m benches $(ARGS)
 	@$(CARGO) bench --quiet -p girih --bench overhead
+
+# PyTorch without CUDA, a tenth of the size, where its index can be reached.
+bench-peers: requirements-bench.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet "$$(grep ^torch $<)" --index-url $(TORCH_CPU) || true
+	.venv-bench/bin/python -m pip install --quiet -r $<
+	@touch .venv-bench/.peers
+
+bench-instructions:
+	@$(PYTHON) -m benches.instructions $(ARGS)
 
 stubs: develop
 	$(BIN)/python scripts/stubs.py
@@ -81,5 +97,5 @@ docs:
 	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
 
 clean:
-	rm -rf $(VENV) demo-out bench-out
+	rm -rf $(VENV) .venv-bench demo-out bench-out
 	$(CARGO) clean

@@ -96,7 +96,7 @@ def set_source_lines(on: bool) -> None:
     """Has ops keep the line that recorded them, which errors of evaluation name, or not.
 
     On by default, for the whole process; ``GIRIH_SOURCE_LINES=0`` switches it off. Without,
-    recording an op is quicker by what ``benches/overhead.py`` shows.
+    recording an op is quicker by what ``make bench`` shows.
     """
     _girih.set_source_lines(on)
 

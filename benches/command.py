@@ -1,0 +1,123 @@
+"""Rows chosen, measured one after the other, and reported as they come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import dense, elementwise, machine, measure, overhead, peers, products, report, training
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+GROUPS = {
+    "Elementwise and reductions": elementwise.WORKLOADS,
+    "Products": products.WORKLOADS,
+    "Overhead": overhead.WORKLOADS,
+    "Training": training.WORKLOADS,
+    "Linear algebra and transforms": dense.WORKLOADS,
+}
+
+Chosen = list[tuple[str, measure.Workload]]
+
+
+def choose(quick: bool, only: Sequence[str]) -> Chosen:
+    """The rows to measure, with their groups."""
+    rows = [(group, w) for group, members in GROUPS.items() for w in members]
+    if quick:
+        rows = [(g, w) for g, w in rows if w.quick]
+    if only:
+        wanted = [name.casefold() for name in only]
+        rows = [(g, w) for g, w in rows if any(n in f"{g}: {w.name}".casefold() for n in wanted)]
+    return rows
+
+
+def peak_of(row: str, name: str) -> int | None:
+    """Bytes held at most in calls of a row, less those held before the first; None where the system
+    does not say.
+    """
+    workload = next(w for _, w in choose(False, []) if w.name == row)
+    libraries, _ = peers.installed([name])
+    arrays = workload.inputs(np.random.default_rng(0))
+    call = workload.build(libraries[0], arrays)
+    before = machine.resident_bytes()
+    for _ in range(2):
+        call()
+    if before is None or not machine.forget_peak():
+        return None
+    for _ in range(3):
+        call()
+    after = machine.resident_bytes()
+    return None if after is None else max(0, after[1] - before[0])
+
+
+def measure_peaks(result: measure.Result, threads: int) -> None:
+    """Peak memory of a row, each library in a process of its own."""
+    for name, figure in result.figures.items():
+        ran = subprocess.run(
+            [sys.executable, "-m", "benches", "--threads", str(threads), "--peak-of",
+             result.workload.name, name],
+            cwd=machine.ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if ran.returncode == 0:
+            figure.peak_bytes = json.loads(ran.stdout.splitlines()[-1])
+
+
+def line(result: measure.Result) -> str:
+    """A row as it is shown while the others are measured."""
+    times = "  ".join(f"{n} {report.seconds(f.median)}" for n, f in result.figures.items())
+    ratio = result.ratio()
+    return f"{result.workload.name:<48}{'' if ratio is None else f'{ratio:6.2f}':>8}  {times}"
+
+
+def measure_rows(
+    chosen: Chosen,
+    options: argparse.Namespace,
+    libraries: Sequence[peers.Library],
+    results: list[measure.Result],
+    wrong: list[str],
+) -> None:
+    """Adds the rows' results, and what was wrong with their values."""
+    for group, workload in chosen:
+        try:
+            result = measure.run(workload, group, libraries, options.budget)
+        except measure.WrongValueError as error:
+            wrong.append(str(error))
+            print(f"WRONG: {error}", flush=True)
+            continue
+        if workload.memory and not options.no_memory:
+            measure_peaks(result, options.threads)
+        results.append(result)
+        print(line(result), flush=True)
+
+
+def run(chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str, Any]) -> int:
+    """Measures and writes, what there is if interrupted; 1 if a value was wrong."""
+    libraries, missing = peers.installed(options.libraries)
+    about["threads"] = options.threads
+    about["versions"] = {lib.name: lib.version for lib in libraries if lib.name in peers.ALL}
+    about["missing"] = {name: why for name, why in missing.items() if name in peers.ALL}
+    limits = None if options.no_limits else machine.limits(options.threads)
+    print(f"{about['processor']}, {options.threads} threads, load {about['load_before']}")
+    print(", ".join(f"{name} {version}" for name, version in about["versions"].items()), flush=True)
+    results: list[measure.Result] = []
+    wrong: list[str] = []
+    try:
+        measure_rows(chosen, options, libraries, results, wrong)
+    except KeyboardInterrupt:
+        about["missing"]["the other rows"] = "interrupted"
+        print("interrupted")
+    if limits is not None:
+        limits = machine.best_of(limits, machine.limits(options.threads))
+    about["limits"] = limits
+    about["load_after"] = machine.load()
+    about["wrong"] = wrong
+    report.write(out, about, results)
+    print(f"written to {out}")
+    return 1 if wrong else 0

@@ -1,0 +1,113 @@
+"""Elementwise kernels and reductions: limited by memory, or by how well code is generated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .measure import Workload, compute, gradient
+from .peers import HINTED, Library
+
+SIZES = {"64 KB": 1 << 14, "4 MB": 1 << 20, "64 MB": 1 << 24}
+ROWS, WIDTH = 4096, 1024
+
+
+def arrays(*shapes: tuple[int, ...]) -> Any:
+    return lambda rng: [rng.standard_normal(s, np.float32) for s in shapes]
+
+
+def gelu(lib: Library, x: Any, a: Any, b: Any) -> Any:
+    return lib.gelu(x * a + b)
+
+
+def chain(lib: Library, x: Any) -> Any:
+    """Ten cheap operations."""
+    t = abs(x * 1.1 + 0.5)
+    t = lib.relu((t - 0.25) * x)
+    return (-t + x) * 0.5 - 1.0
+
+
+def softmax_loss(lib: Library, x: Any, weight: Any) -> Any:
+    return (lib.softmax(x) * weight).sum()
+
+
+def norm(lib: Library, x: Any, weight: Any, bias: Any) -> Any:
+    return lib.layer_norm(x, weight, bias)
+
+
+def norm_loss(lib: Library, x: Any, weight: Any, bias: Any, cotangent: Any) -> Any:
+    return (lib.layer_norm(x, weight, bias) * cotangent).sum()
+
+
+def build_add(lib: Library, operands: Any) -> Any:
+    """Addition; the hinted ones write to a buffer that they are given."""
+    if lib.name not in HINTED:
+        return compute(lambda _, x, y: x + y)(lib, operands)
+    x, y = (lib.tensor(a) for a in operands)
+    out = lib.tensor(np.empty_like(operands[0]))
+    return lambda: lib.add(x, y, out)  # type: ignore[attr-defined]
+
+
+def sized() -> list[Workload]:
+    rows = []
+    for label, n in SIZES.items():
+        small, large = n == SIZES["64 KB"], n == SIZES["64 MB"]
+        rows.append(
+            Workload(
+                f"x + y, {label}", arrays((n,), (n,)), build_add, bytes=12 * n, quick=small,
+                libraries=("girih", "numpy", "torch", "torch.compile", "jax", "mlx", *HINTED),
+            )
+        )  # fmt: skip
+        if not large:
+            exp = compute(lambda lib, x: lib.exp(x))
+            rows.append(Workload(f"exp(x), {label}", arrays((n,)), exp, bytes=8 * n))
+            ten = compute(chain)
+            name = f"ten cheap operations, {label}"
+            rows.append(Workload(name, arrays((n,)), ten, bytes=8 * n, quick=small))
+        rows.append(
+            Workload(
+                f"gelu(x*a + b), {label}", arrays((n,), (), ()), compute(gelu), bytes=8 * n,
+                quick=small, memory=large,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def on_rows() -> list[Workload]:
+    n, size = ROWS * WIDTH, f"[{ROWS}, {WIDTH}]"
+    x, vector = (ROWS, WIDTH), (WIDTH,)
+    no_numpy = ("girih", "torch", "torch.compile", "jax", "mlx")
+    return [
+        Workload(
+            f"softmax {size}", arrays(x), compute(lambda lib, x: lib.softmax(x)), bytes=8 * n,
+            quick=True,
+        ),
+        Workload(
+            f"softmax {size}, gradient", arrays(x, x), gradient(softmax_loss), no_numpy,
+            bytes=12 * n,
+        ),
+        Workload(f"layer norm {size}", arrays(x, vector, vector), compute(norm), bytes=8 * n),
+        Workload(
+            f"layer norm {size}, gradient", arrays(x, vector, vector, x), gradient(norm_loss),
+            no_numpy, bytes=12 * n,
+        ),
+    ]  # fmt: skip
+
+
+def on_squares() -> list[Workload]:
+    side = 4096
+    square, n = arrays((side, side)), side * side
+    rows = [
+        Workload(
+            f"sum of [{side}, {side}] along axis {axis}", square,
+            compute(lambda lib, x, axis=axis: lib.sum(x, axis)), bytes=4 * n, tolerance=1e-3,
+        )
+        for axis in (0, 1)
+    ]  # fmt: skip
+    transposed = compute(lambda lib, x, y: lib.permute(x, (1, 0)) + y)
+    both = arrays((side, side), (side, side))
+    return [*rows, Workload(f"x.T + y, [{side}, {side}]", both, transposed, bytes=12 * n)]
+
+
+WORKLOADS = [*sized(), *on_rows(), *on_squares()]

@@ -1,0 +1,271 @@
+"""How everything is measured: libraries alternate sample by sample; values are compared first.
+
+A figure is the median of its samples; if enough of them ran without being preempted, of those.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import peers
+
+Call = Callable[[], Any]
+Build = Callable[[peers.Library, Sequence[np.ndarray]], Call]
+
+MAX_SAMPLES = 31
+MIN_SAMPLES = 5
+# Undisturbed samples that are enough to leave out the others.
+ENOUGH = 7
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One row.
+
+    Attributes:
+        name: What the row is called; unique.
+        inputs: Makes its operands from a generator.
+        build: Makes the call that is timed, which ends when its result is there.
+        libraries: Names of those that can run it; `girih` among them.
+        flops: Floating-point operations that it takes at least, 0 if other things limit it.
+        bytes: Bytes that must be read and written at least, each once.
+        dtype: That of the multiplications; the peak differs.
+        tolerance: The largest difference from the reference, of the largest value (and of 1).
+        first: Whether the first call is timed: everything compiled is forgotten before each.
+        memory: Whether peak memory is measured too, in a process of its own per library.
+        quick: Whether it is part of `--quick`.
+        calls: The call whose value is compared: a later one where each changes what the next does.
+        compared: What of the value is: all of it, unless some of it is not unique.
+    """
+
+    name: str
+    inputs: Callable[[np.random.Generator], Sequence[np.ndarray]]
+    build: Build
+    libraries: tuple[str, ...] = peers.ALL
+    flops: float = 0.0
+    bytes: float = 0.0
+    dtype: str = "f32"
+    tolerance: float = 1e-4
+    first: bool = False
+    memory: bool = False
+    quick: bool = False
+    calls: int = 1
+    compared: Callable[[Any], Any] = lambda value: value
+
+
+@dataclass
+class Figure:
+    """What one library took, in seconds."""
+
+    median: float
+    spread: float
+    first: float
+    samples: int
+    peak_bytes: int | None = None
+
+
+@dataclass
+class Result:
+    """A row that was measured: figures by library, and why a library has none."""
+
+    workload: Workload
+    group: str
+    figures: dict[str, Figure] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def best_peer(self) -> tuple[str, Figure] | None:
+        """The fastest of the others that start from the same: not into a buffer given to them."""
+        others = [item for item in self.figures.items() if item[0] not in ("girih", *peers.HINTED)]
+        return min(others, key=lambda item: item[1].median, default=None)
+
+    def ratio(self) -> float | None:
+        """How many times as long as the best peer girih takes; below one is ahead."""
+        best = self.best_peer()
+        if best is None or "girih" not in self.figures:
+            return None
+        return self.figures["girih"].median / best[1].median
+
+
+class WrongValueError(AssertionError):
+    """Two libraries disagree about what a workload computes."""
+
+
+def compute(body: Callable[..., Any]) -> Build:
+    """A call of `body(library, *tensors)`, compiled where the library compiles."""
+
+    def build(library: peers.Library, arrays: Sequence[np.ndarray]) -> Call:
+        tensors = [library.tensor(a) for a in arrays]
+        function = library.compiled(lambda *t: body(library, *t))
+        return lambda: library.finish(function(*tensors))
+
+    return build
+
+
+def gradient(loss: Callable[..., Any]) -> Build:
+    """A call of the gradient of `loss(library, x, *rest)` by x."""
+
+    def build(library: peers.Library, arrays: Sequence[np.ndarray]) -> Call:
+        tensors = [library.tensor(a) for a in arrays]
+        function = library.gradient(lambda *t: loss(library, *t))
+        return lambda: library.finish(function(*tensors))
+
+    return build
+
+
+def largest_difference(found: Any, expected: Any) -> float:
+    """The largest difference of two values or lists of such, relative to the largest one or 1."""
+    if not isinstance(expected, list):
+        found, expected = [found], [expected]
+    worst = 0.0
+    for a, b in zip(found, expected, strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if a.shape != b.shape:
+            raise WrongValueError(f"shapes {a.shape} and {b.shape}")
+        if a.size and not (np.isfinite(a).all() and np.isfinite(b).all()):
+            raise WrongValueError("a value is not finite")
+        scale = max(1.0, float(np.abs(b).max(initial=0.0)))
+        worst = max(worst, float(np.abs(a - b).max(initial=0.0)) / scale)
+    return worst
+
+
+class _Sampler:
+    """One library's side of a row."""
+
+    def __init__(self, library: peers.Library, workload: Workload, arrays: Sequence[Any]) -> None:
+        self.library, self.workload = library, workload
+        if workload.first:
+            library.forget()
+        self.call = workload.build(library, arrays)
+        start = time.perf_counter()
+        self.value = self.call()
+        self.first = time.perf_counter() - start
+        for _ in range(workload.calls - 1):
+            self.value = self.call()
+        self.make = lambda: workload.build(library, arrays)
+        self.count = 1
+        self.samples: list[tuple[float, bool]] = []
+
+    def calibrate(self, sample_s: float) -> float:
+        """Chooses how many calls a sample has; the time that one takes."""
+        if self.workload.first:
+            self.samples.append((self.first, False))
+            return self.first
+        while True:
+            seconds = self._timed(self.count)[0]
+            if seconds >= sample_s / 2:
+                return seconds
+            self.count = max(self.count + 1, min(self.count * 16, self._wanted(sample_s, seconds)))
+
+    def _wanted(self, sample_s: float, seconds: float) -> int:
+        return int(self.count * sample_s / max(seconds, 1e-9))
+
+    def sample(self) -> None:
+        """Takes a sample: after a call that brings its code and data back to the caches."""
+        if self.workload.first:
+            self.library.forget()
+            call = self.make()
+            seconds, quiet = self._time(call, 1)
+        else:
+            self.call()
+            seconds, quiet = self._timed(self.count)
+        self.samples.append((seconds / self.count, quiet))
+
+    def _timed(self, count: int) -> tuple[float, bool]:
+        return self._time(self.call, count)
+
+    @staticmethod
+    def _time(call: Call, count: int) -> tuple[float, bool]:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        seconds = time.perf_counter() - start
+        return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == before
+
+    def figure(self) -> Figure:
+        quiet = [seconds for seconds, undisturbed in self.samples if undisturbed]
+        times = quiet if len(quiet) >= ENOUGH else [seconds for seconds, _ in self.samples]
+        low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+        return Figure(median, high - low, self.first, len(times))
+
+
+def run(
+    workload: Workload,
+    group: str,
+    libraries: Sequence[peers.Library],
+    budget_s: float,
+    sample_s: float = 0.008,
+) -> Result:
+    """Measures a row with the libraries that can run it, within about the given time.
+
+    Raises:
+        WrongValueError: A library's value is not the reference's. That is the value of the first
+            library but girih, or girih's own if it is alone.
+    """
+    result = Result(workload, group)
+    samplers = []
+    arrays = workload.inputs(np.random.default_rng(0))
+    for library in libraries:
+        if library.name not in workload.libraries:
+            continue
+        try:
+            samplers.append(_Sampler(library, workload, arrays))
+        except peers.UnsupportedError as error:
+            result.missing[library.name] = str(error)
+    _check(workload, samplers)
+    gc.collect()
+    gc.disable()
+    try:
+        _interleave(samplers, budget_s, sample_s)
+    finally:
+        gc.enable()
+    result.figures = {s.library.name: s.figure() for s in samplers}
+    return result
+
+
+def _check(workload: Workload, samplers: list[_Sampler]) -> None:
+    compared = workload.compared
+    values = [(s.library.name, s.library.numpy(compared(s.value))) for s in samplers]
+    for s in samplers:
+        s.value = None
+    reference = next((v for v in values if v[0] != "girih"), values[0] if values else None)
+    for name, value in values:
+        assert reference is not None
+        try:
+            difference = largest_difference(value, reference[1])
+        except WrongValueError as error:
+            raise WrongValueError(f"{workload.name}: {name}, {reference[0]}: {error}") from None
+        if not difference <= workload.tolerance:
+            raise WrongValueError(
+                f"{workload.name}: {name} differs from {reference[0]} by {difference:.2g}, "
+                f"more than {workload.tolerance:.2g}"
+            )
+
+
+def _interleave(samplers: list[_Sampler], budget_s: float, sample_s: float) -> None:
+    """Sample by sample, each round beginning with another library.
+
+    A call that alone takes the whole budget keeps its first sample.
+    """
+    round_s = {id(s): s.calibrate(sample_s) for s in samplers}
+    patient = [s for s in samplers if round_s[id(s)] < budget_s]
+    for s in samplers:
+        if s not in patient and not s.samples:
+            s.samples.append((round_s[id(s)] / s.count, False))
+    deadline = time.perf_counter() + budget_s
+    for number in range(MAX_SAMPLES):
+        if number >= MIN_SAMPLES and time.perf_counter() > deadline:
+            break
+        for k in range(len(patient)):
+            s = patient[(number + k) % len(patient)]
+            # Other libraries' threads spin for a while after their work.
+            time.sleep(0.002)
+            s.sample()

@@ -1,0 +1,486 @@
+"""The libraries: how each makes tensors, computes, compiles, differentiates and trains.
+
+Workloads ask a `Library` for what differs between them; operators they write themselves. What a
+library lacks raises `UnsupportedError`, and the row says so.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+#: Every library that there is an adapter for. Those with `out=` write to a buffer given them.
+ALL = ("girih", "numpy", "torch", "torch.compile", "jax", "mlx")
+HINTED = ("torch out=", "numpy out=")
+EVERY = (*ALL, "torch nhwc", *HINTED)
+COMPILERS = ("girih", "torch.compile", "jax", "mlx")
+
+Function = Callable[..., Any]
+
+
+class UnsupportedError(Exception):
+    """The library has no such operation."""
+
+
+class Library:
+    """One library. The operations below are NumPy's until it says otherwise."""
+
+    name = "numpy"
+    module = "numpy"
+
+    def __init__(self) -> None:
+        self.xp: Any = import_module(self.module)
+
+    @property
+    def version(self) -> str:
+        """The library's version."""
+        return str(self.xp.__version__)
+
+    def tensor(self, array: np.ndarray) -> Any:
+        """The array as the library's tensor."""
+        return array
+
+    def low(self, array: np.ndarray) -> Any:
+        """The array as a tensor of bfloat16."""
+        raise UnsupportedError("no bfloat16")
+
+    def numpy(self, value: Any) -> Any:
+        """A result as arrays: one, or a list for several."""
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        return np.asarray(value)
+
+    def compiled(self, function: Function) -> Function:
+        """The function as the library runs it best."""
+        return function
+
+    def finish(self, value: Any) -> Any:
+        """The value, computed."""
+        return value
+
+    def forget(self) -> None:
+        """Drops everything compiled."""
+
+    def gradient(self, function: Function) -> Function:
+        """The gradient of a scalar function by its first argument."""
+        raise UnsupportedError("no gradients")
+
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        """A step of Adam: a function of the batch's tensors that gives the loss, with all done."""
+        raise UnsupportedError("no gradients")
+
+    def exp(self, x: Any) -> Any:
+        return self.xp.exp(x)
+
+    def relu(self, x: Any) -> Any:
+        return self.xp.maximum(x, 0)
+
+    def gelu(self, x: Any) -> Any:
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+        return 0.5 * x * (1 + self.xp.tanh(inner))
+
+    def softmax(self, x: Any) -> Any:
+        e = self.xp.exp(x - x.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        mean = x.mean(axis=-1, keepdims=True)
+        centred = x - mean
+        variance = (centred * centred).mean(axis=-1, keepdims=True)
+        return centred / (variance + 1e-5) ** 0.5 * weight + bias
+
+    def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        """By the batch's own moments; channels are axis 1."""
+        mean = x.mean(axis=(0, 2, 3), keepdims=True)
+        centred = x - mean
+        variance = (centred * centred).mean(axis=(0, 2, 3), keepdims=True)
+        shape = (1, -1, 1, 1)
+        scaled = centred / (variance + 1e-5) ** 0.5
+        return scaled * weight.reshape(shape) + bias.reshape(shape)
+
+    def sum(self, x: Any, axis: int) -> Any:
+        return self.xp.sum(x, axis=axis)
+
+    def permute(self, x: Any, axes: Sequence[int]) -> Any:
+        return self.xp.transpose(x, axes)
+
+    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+        """Two-dimensional, NCHW."""
+        raise UnsupportedError("no convolutions")
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        """Softmax attention over `[batch, heads, tokens, width]`."""
+        scores = q @ self.permute(k, (0, 1, 3, 2)) * (1 / math.sqrt(q.shape[-1]))
+        return self.softmax(scores) @ v
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        """The mean over rows; labels are one-hot."""
+        peak = logits.max(axis=-1, keepdims=True)
+        shifted = logits - peak
+        logs = self.xp.log(self.xp.exp(shifted).sum(axis=-1, keepdims=True))
+        return -((shifted - logs) * labels).sum() / logits.shape[0]
+
+
+class NumpyOut(Library):
+    """NumPy into a buffer there already."""
+
+    name = "numpy out="
+
+    def add(self, x: Any, y: Any, out: Any) -> Any:
+        return self.xp.add(x, y, out=out)
+
+
+class Girih(Library):
+    """Ourselves. Each call records its graph anew: that is part of the time."""
+
+    name = "girih"
+    module = "girih"
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array).eval()
+
+    def low(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array).astype(self.xp.bfloat16).eval()
+
+    def numpy(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        if value.dtype == self.xp.bfloat16:
+            value = value.astype(self.xp.float32)
+        return value.numpy()
+
+    def finish(self, value: Any) -> Any:
+        self.xp.eval(value)
+        return value
+
+    def forget(self) -> None:
+        self.xp.clear_cache()
+
+    def gradient(self, function: Function) -> Function:
+        return self.xp.grad(function)  # type: ignore[no-any-return]
+
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        held = [self.tensor(p) for p in parameters]
+        optimizer = self.xp.optim.Adam(rate)
+        optimizer.init(held)
+        loss_and_grads = self.xp.value_and_grad(loss)
+
+        def step(*batch: Any) -> Any:
+            nonlocal held
+            value, grads = loss_and_grads(held, *batch)
+            held = optimizer.update(held, grads)
+            self.xp.eval(value, held, optimizer.state)
+            return value
+
+        return step
+
+    def relu(self, x: Any) -> Any:
+        return self.xp.relu(x)
+
+    def gelu(self, x: Any) -> Any:
+        return self.xp.gelu(x, approximate="tanh")
+
+    def softmax(self, x: Any) -> Any:
+        return self.xp.softmax(x, axis=-1)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.xp.nn.functional.layer_norm(x, x.shape[-1], weight, bias)
+
+    def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.xp.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def permute(self, x: Any, axes: Sequence[int]) -> Any:
+        return self.xp.permute_dims(x, tuple(axes))
+
+    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+        return self.xp.nn.functional.conv2d(x, weight, stride=stride, padding=padding)
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.xp.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return -(self.xp.nn.functional.log_softmax(logits, axis=-1) * labels).sum() / len(logits)
+
+
+class Torch(Library):
+    """PyTorch, each op at once."""
+
+    name = "torch"
+    module = "torch"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.functional: Any = import_module("torch.nn.functional")
+        self.xp.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.xp.from_numpy(array.copy())
+
+    def low(self, array: np.ndarray) -> Any:
+        return self.tensor(array).to(self.xp.bfloat16)
+
+    def numpy(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        return value.detach().to(self.xp.promote_types(value.dtype, self.xp.float32)).numpy()
+
+    def gradient(self, function: Function) -> Function:
+        function = self.compiled(function)
+
+        def grad(x: Any, *rest: Any) -> Any:
+            x = x.detach().requires_grad_()
+            return self.xp.autograd.grad(function(x, *rest), x)[0]
+
+        return grad
+
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        held = [self.tensor(p).requires_grad_() for p in parameters]
+        optimizer = self.xp.optim.Adam(held, lr=rate, fused=True)
+        function = self.compiled(lambda *batch: loss(held, *batch))
+
+        def step(*batch: Any) -> Any:
+            optimizer.zero_grad(set_to_none=True)
+            value = function(*batch)
+            value.backward()
+            optimizer.step()
+            return value.detach()
+
+        return step
+
+    def relu(self, x: Any) -> Any:
+        return self.functional.relu(x)
+
+    def gelu(self, x: Any) -> Any:
+        return self.functional.gelu(x, approximate="tanh")
+
+    def softmax(self, x: Any) -> Any:
+        return self.xp.softmax(x, -1)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+    def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def permute(self, x: Any, axes: Sequence[int]) -> Any:
+        return x.permute(*axes)
+
+    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+        return self.functional.conv2d(x, weight, stride=stride, padding=padding)
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.functional.scaled_dot_product_attention(q, k, v)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return self.functional.cross_entropy(logits, labels)
+
+
+class TorchOut(Torch):
+    """PyTorch into a buffer there already."""
+
+    name = "torch out="
+
+    def add(self, x: Any, y: Any, out: Any) -> Any:
+        return self.xp.add(x, y, out=out)
+
+
+class TorchLast(Torch):
+    """PyTorch with images in its channels-last layout, as it is quickest for convolutions."""
+
+    name = "torch nhwc"
+
+    def tensor(self, array: np.ndarray) -> Any:
+        tensor = super().tensor(array)
+        if tensor.ndim == 4:
+            return tensor.contiguous(memory_format=self.xp.channels_last)
+        return tensor
+
+
+class TorchCompiled(Torch):
+    """PyTorch through `torch.compile`, the optimiser's step apart."""
+
+    name = "torch.compile"
+
+    def __init__(self) -> None:
+        super().__init__()
+        # What is imported once is not counted as the first program's compilation.
+        self.compiled(lambda x: x + 1)(self.xp.ones(2))
+
+    def compiled(self, function: Function) -> Function:
+        return self.xp.compile(function, dynamic=False)  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        import_module("torch._dynamo").reset()
+
+
+class _Functional(Library):
+    """What JAX and MLX have in common: functions from arrays to arrays."""
+
+    def value_and_grad(self, function: Function) -> Function:
+        """The function's value and gradients by its first argument."""
+        raise NotImplementedError
+
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        loss_and_grads = self.value_and_grad(loss)
+
+        def update(state: Any, *batch: Any) -> Any:
+            held, first, second, count = state
+            value, grads = loss_and_grads(held, *batch)
+            count = count + 1
+            first = [0.9 * m + 0.1 * g for m, g in zip(first, grads, strict=True)]
+            second = [0.999 * v + 0.001 * (g * g) for v, g in zip(second, grads, strict=True)]
+            scale, root = 1 - 0.9**count, (1 - 0.999**count) ** 0.5
+            held = [
+                p - rate / scale * m / (v**0.5 / root + 1e-8)
+                for p, m, v in zip(held, first, second, strict=True)
+            ]
+            return value, (held, first, second, count)
+
+        compiled = self.stepping(update)
+        zeros = lambda: [self.tensor(np.zeros_like(p)) for p in parameters]
+        held = [self.tensor(p) for p in parameters]
+        state = (held, zeros(), zeros(), self.tensor(np.zeros((), np.float32)))
+
+        def step(*batch: Any) -> Any:
+            nonlocal state
+            value, state = self.finish(compiled(state, *batch))
+            return value
+
+        return step
+
+    def stepping(self, function: Function) -> Function:
+        """The function compiled; its first argument may be overwritten."""
+        return self.compiled(function)
+
+    def gradient(self, function: Function) -> Function:
+        with_value = self.value_and_grad(function)
+        return self.compiled(lambda *a: with_value(*a)[1])
+
+
+class Jax(_Functional):
+    """JAX through `jax.jit`."""
+
+    name = "jax"
+    module = "jax.numpy"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jax: Any = import_module("jax")
+
+    @property
+    def version(self) -> str:
+        return str(self.jax.__version__)
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.xp.array(array)
+
+    def low(self, array: np.ndarray) -> Any:
+        return self.xp.array(array, dtype=self.xp.bfloat16)
+
+    def numpy(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        return np.asarray(value.astype("float32") if value.dtype == "bfloat16" else value)
+
+    def compiled(self, function: Function) -> Function:
+        return self.jax.jit(function)  # type: ignore[no-any-return]
+
+    def stepping(self, function: Function) -> Function:
+        return self.jax.jit(function, donate_argnums=0)  # type: ignore[no-any-return]
+
+    def finish(self, value: Any) -> Any:
+        return self.jax.block_until_ready(value)
+
+    def forget(self) -> None:
+        self.jax.clear_caches()
+
+    def value_and_grad(self, function: Function) -> Function:
+        return self.jax.value_and_grad(function)  # type: ignore[no-any-return]
+
+    def relu(self, x: Any) -> Any:
+        return self.jax.nn.relu(x)
+
+    def gelu(self, x: Any) -> Any:
+        return self.jax.nn.gelu(x, approximate=True)
+
+    def softmax(self, x: Any) -> Any:
+        return self.jax.nn.softmax(x, axis=-1)
+
+    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+        pads = [(padding, padding)] * 2
+        return self.jax.lax.conv_general_dilated(x, weight, (stride, stride), pads)
+
+
+class Mlx(_Functional):
+    """MLX, on its CPU device, through `mx.compile`."""
+
+    name = "mlx"
+    module = "mlx.core"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.xp.set_default_device(self.xp.cpu)
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.xp.array(array)
+
+    def low(self, array: np.ndarray) -> Any:
+        return self.xp.array(array).astype(self.xp.bfloat16)
+
+    def numpy(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        low = value.dtype == self.xp.bfloat16
+        return np.array(value.astype(self.xp.float32) if low else value)
+
+    def compiled(self, function: Function) -> Function:
+        return self.xp.compile(function)  # type: ignore[no-any-return]
+
+    def finish(self, value: Any) -> Any:
+        self.xp.eval(value)
+        return value
+
+    def value_and_grad(self, function: Function) -> Function:
+        return self.xp.value_and_grad(function)  # type: ignore[no-any-return]
+
+    def softmax(self, x: Any) -> Any:
+        return self.xp.softmax(x, axis=-1)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.xp.fast.layer_norm(x, weight, bias, 1e-5)
+
+
+ADAPTERS = (Girih, Library, Torch, TorchCompiled, Jax, Mlx, TorchLast, TorchOut, NumpyOut)
+
+
+def installed(wanted: Sequence[str] | None = None) -> tuple[list[Library], dict[str, str]]:
+    """The libraries that are there, girih first, and for the others why not."""
+    libraries, missing = [], {}
+    for adapter in ADAPTERS:
+        if wanted is not None and adapter.name not in wanted:
+            continue
+        try:
+            libraries.append(adapter())
+        except ImportError as error:
+            if adapter is Girih:
+                raise
+            missing[adapter.name] = re.sub(r"\s+", " ", str(error))
+    return libraries, missing
+
+
+def limit_threads(threads: int) -> None:
+    """Has every library use so many threads; before any is imported."""
+    for name in ("OMP", "OPENBLAS", "MKL", "GIRIH"):
+        os.environ[f"{name}_NUM_THREADS"] = str(threads)
+    os.environ["GIRIH_CACHE"] = "0"
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    if hasattr(os, "sched_setaffinity"):
+        # XLA's threads are as many as the CPUs that the process may use.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -1,0 +1,123 @@
+"""Matrix products, convolutions and small networks of them: limited by multiply-adds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .measure import Workload, compute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .peers import Library
+
+SIDE = 1024
+
+
+def scaled(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[np.ndarray]]:
+    """Operands whose products stay near one: matrices divided by the root of their rows."""
+
+    def make(rng: np.random.Generator) -> list[np.ndarray]:
+        draws = [rng.standard_normal(s, np.float32) for s in shapes]
+        return [
+            (d / np.sqrt(d[0].size if d.ndim == 4 else d.shape[0])).astype(np.float32)
+            if i and d.ndim > 1
+            else d
+            for i, d in enumerate(draws)
+        ]
+
+    return make
+
+
+def linear_gelu(lib: Library, x: Any, w: Any, b: Any) -> Any:
+    return lib.gelu(x @ w + b)
+
+
+def low_product(lib: Library, operands: Sequence[np.ndarray]) -> Any:
+    x, w = (lib.low(a) for a in operands)
+    function = lib.compiled(lambda x, w: x @ w)
+    return lambda: lib.finish(function(x, w))
+
+
+def mlp(lib: Library, x: Any, w1: Any, w2: Any) -> Any:
+    return lib.relu(x @ w1) @ w2
+
+
+def products() -> list[Workload]:
+    rows = []
+    for m in (1, 4, 8, 16, 32, 128, 1024):
+        shapes = ((m, SIDE), (SIDE, SIDE), (SIDE,))
+        traffic = 4 * (2 * m * SIDE + SIDE * SIDE)
+        rows.append(
+            Workload(
+                f"x @ w, M = {m}", scaled(*shapes[:2]), compute(lambda _, x, w: x @ w),
+                flops=2 * m * SIDE * SIDE, bytes=traffic, quick=m in (1, 128),
+                memory=m == 1024,
+            )
+        )  # fmt: skip
+        rows.append(
+            Workload(
+                f"gelu(x @ w + b), M = {m}", scaled(*shapes), compute(linear_gelu),
+                flops=2 * m * SIDE * SIDE, bytes=traffic,
+            )
+        )  # fmt: skip
+    rows += [
+        Workload(
+            f"x @ w in bfloat16, M = {m}", scaled((m, SIDE), (SIDE, SIDE)), low_product,
+            ("girih", "torch", "torch.compile", "jax", "mlx"), flops=2 * m * SIDE * SIDE,
+            bytes=2 * (2 * m * SIDE + SIDE * SIDE), dtype="bf16", tolerance=0.02,
+        )
+        for m in (8, 32, 128)
+    ]  # fmt: skip
+    return rows
+
+
+def convolution(
+    batch: int, channels: int, side: int, out: int, kernel: int, stride: int, quick: bool = False
+) -> Workload:
+    padding = kernel // 2
+    small = (side + 2 * padding - kernel) // stride + 1
+    name = f"convolution {kernel}x{kernel}"
+    if stride > 1:
+        name += f" by {stride}"
+    moved = batch * (channels * side**2 + out * small**2) + out * channels * kernel**2
+    return Workload(
+        f"{name}, {batch}x{channels}x{side}x{side} to {out}",
+        scaled((batch, channels, side, side), (out, channels, kernel, kernel)),
+        compute(lambda lib, x, w: lib.conv(x, w, stride, padding)),
+        ("girih", "torch", "torch nhwc", "jax"),
+        flops=2 * batch * out * small**2 * channels * kernel**2,
+        bytes=4 * moved,
+        quick=quick,
+    )
+
+
+def networks() -> list[Workload]:
+    return [
+        Workload(
+            f"relu(x @ w1) @ w2, batch {batch}",
+            scaled((batch, 128), (128, 256), (256, 10)),
+            compute(mlp),
+            flops=2 * batch * 256 * (128 + 10),
+            bytes=4 * (batch * 138 + 256 * 138),
+            quick=batch == 32,
+        )
+        for batch in (32, 1)
+    ]
+
+
+WORKLOADS = [
+    *products(),
+    convolution(8, 64, 56, 64, 3, 1),
+    # ResNet-18, an image at a time.
+    convolution(1, 3, 224, 64, 7, 2),
+    convolution(1, 64, 56, 64, 3, 1),
+    convolution(1, 64, 56, 128, 3, 2),
+    convolution(1, 64, 56, 128, 1, 2),
+    convolution(1, 128, 28, 128, 3, 1),
+    convolution(1, 256, 14, 256, 3, 1),
+    convolution(1, 512, 7, 512, 3, 1, quick=True),
+    *networks(),
+]

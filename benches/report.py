@@ -1,0 +1,206 @@
+"""What a run gives: a table in Markdown, a picture in SVG, and the figures in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from . import machine, peers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from .measure import Result
+
+Run = dict[str, Any]
+
+INTRODUCTION = """\
+Medians of calls that end when the value is there; libraries alternate sample by sample in one
+process, and each value is compared before it is timed. *Ratio* is Girih's time over the best
+peer's: below 1.00 is ahead. *Limit* is the least time that the row's multiply-adds and bytes take
+on this machine (measured in the same run) over Girih's time. Peers that are given a buffer to write
+to (`out=`) are shown and not counted as best. Girih records its graph anew in each call.
+"""
+
+
+def seconds(value: float) -> str:
+    """A time with three digits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return (
+                f"{value / scale:.3g} {unit}"
+                if value < 999 * scale
+                else f"{value / scale:.0f} {unit}"
+            )
+    return f"{value * 1e9:.0f} ns"
+
+
+def size(value: float) -> str:
+    """Bytes in MB."""
+    return f"{value / 2**20:.1f} MB"
+
+
+def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
+    """The cells of a row: by library, and the ratios."""
+    cells = {name: seconds(f.median) for name, f in result.figures.items()}
+    ratio, best = result.ratio(), result.best_peer()
+    cells["ratio"] = (
+        f"**{ratio:.2f}**"
+        if ratio is not None and ratio > 1
+        else ""
+        if ratio is None
+        else f"{ratio:.2f}"
+    )
+    cells["best peer"] = best[0] if best else ""
+    least = None
+    if limits is not None and "girih" in result.figures:
+        w = result.workload
+        least = machine.least_time(limits, w.flops, w.bytes, w.dtype)
+    cells["limit"] = f"{least / result.figures['girih'].median:.0%}" if least else ""
+    return cells
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; all columns but the first to the right."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
+    """A table per group, with a column for each library that has a figure in it."""
+    out = []
+    for group in dict.fromkeys(r.group for r in results):
+        members = [r for r in results if r.group == group]
+        present = {name for r in members for name in r.figures}
+        columns = [name for name in peers.EVERY if name in present]
+        heads = [*columns, "ratio", "best peer", "limit"]
+        cells = [(r.workload.name, row(r, limits)) for r in members]
+        lines = [[name, *(c.get(h, "") for h in heads)] for name, c in cells]
+        out.append(f"## {group}\n\n{table(['', *heads], lines)}")
+    return "\n".join(out)
+
+
+def memory(results: Sequence[Result]) -> str:
+    """Peak memory, of the rows that it was measured of."""
+    measured = [r for r in results if any(f.peak_bytes is not None for f in r.figures.values())]
+    if not measured:
+        return ""
+    present = {n for r in measured for n, f in r.figures.items() if f.peak_bytes is not None}
+    columns = [name for name in peers.EVERY if name in present]
+    rows = []
+    for r in measured:
+        peaks = {n: f.peak_bytes for n, f in r.figures.items() if f.peak_bytes is not None}
+        rows.append([r.workload.name, *(size(peaks[n]) if n in peaks else "" for n in columns)])
+    return (
+        "## Peak memory\n\nIn a process of its own: the most that is held during later calls, less "
+        f"what was held before the first, operands there.\n\n{table(['', *columns], rows)}"
+    )
+
+
+def behind(results: Sequence[Result]) -> str:
+    """The rows in which a peer is faster, worst first."""
+    rows = [(r.ratio() or 0.0, r) for r in results]
+    slower = sorted((item for item in rows if item[0] > 1), key=lambda item: -item[0])
+    if not slower:
+        return ""
+    lines = [[r.workload.name, f"{ratio:.2f}", r.best_peer()[0]] for ratio, r in slower]  # type: ignore[index]
+    return f"## Behind\n\n{table(['', 'ratio', 'best peer'], lines)}"
+
+
+def limits_text(limits: dict[str, Any] | None) -> str:
+    """What the machine was found to do at most."""
+    if limits is None:
+        return "Limits were not measured.\n"
+    widths = [
+        [name, *(f"{b[key]:.0f} GB/s" for key in ("add_one", "add", "read"))]
+        for name, b in limits["bandwidth"].items()
+    ]
+    peaks = ", ".join(
+        f"{d} {limits[d]['gflops_one']:.0f} GFLOP/s on one thread, {limits[d]['gflops']:.0f} on all"
+        for d in ("f32", "bf16")
+        if limits[d]["gflops"]
+    )
+    heads = ["working set", "x + y, one thread", "x + y", "read"]
+    return f"## Limits\n\nMultiply-adds in registers: {peaks}.\n\n{table(heads, widths)}"
+
+
+def markdown(run: Run, results: Sequence[Result]) -> str:
+    """The whole report."""
+    versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
+    absent = "; ".join(f"{n}: {why}" for n, why in run["missing"].items())
+    facts = [
+        f"- {run['date']}, commit {run['commit']}",
+        f"- {run['processor']}, {run['cpus']} CPUs, {run['threads']} threads used, {run['system']}",
+        f"- load average {run['load_before']} before, {run['load_after']} after",
+        f"- {versions}",
+        *([f"- not here: {absent}"] if absent else []),
+    ]
+    parts = [
+        "# Girih and its peers on the CPU\n",
+        INTRODUCTION,
+        "\n".join(facts) + "\n",
+        "![Girih's time over the best peer's](cpu.svg)\n",
+        groups(results, run["limits"]),
+        memory(results),
+        behind(results),
+        limits_text(run["limits"]),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def picture(results: Sequence[Result]) -> str:
+    """Bars of the ratios on a logarithmic axis, best first."""
+    rows = [(ratio, r.workload.name) for r in results if (ratio := r.ratio()) is not None]
+    rows.sort()
+    low = min([0.1, *(ratio for ratio, _ in rows)])
+    high = max([10.0, *(ratio for ratio, _ in rows)])
+    left, width, step, top = 330, 430, 16, 46
+    height = top + step * len(rows) + 12
+    at = lambda ratio: left + width * math.log(ratio / low) / math.log(high / low)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}" height="{height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="{left}" y="16" font-size="13">Girih\'s time over the best peer\'s</text>',
+    ]
+    for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
+        x = at(10.0**power)
+        out.append(
+            f'<path d="M{x:.1f} {top - 8}V{height - 8}" stroke="#ddd"/>'
+            f'<text x="{x:.1f}" y="{top - 14}" text-anchor="middle">{10.0**power:g}</text>'
+        )
+    for i, (ratio, name) in enumerate(rows):
+        y = top + step * i
+        start, end = sorted((at(1.0), at(ratio)))
+        colour = "#009e73" if ratio <= 1 else "#d55e00"
+        out.append(
+            f'<text x="{left - 8}" y="{y + 9}" text-anchor="end">{escape(name)}</text>'
+            f'<rect x="{start:.1f}" y="{y}" width="{end - start:.1f}" height="11" fill="{colour}"/>'
+            f'<text x="{end + 4:.1f}" y="{y + 9}">{ratio:.2f}</text>'
+        )
+    return "\n".join([*out, "</svg>\n"])
+
+
+def record(run: Run, results: Sequence[Result]) -> str:
+    """Everything measured, as JSON."""
+    rows = [
+        {
+            "group": r.group,
+            "name": r.workload.name,
+            "figures": {name: vars(f) for name, f in r.figures.items()},
+            "missing": r.missing,
+        }
+        for r in results
+    ]
+    return json.dumps({**run, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
+
+
+def write(folder: Path, run: Run, results: Sequence[Result]) -> None:
+    """Writes all three."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.md").write_text(markdown(run, results))
+    (folder / "cpu.svg").write_text(picture(results))
+    (folder / "cpu.json").write_text(record(run, results))

@@ -1,0 +1,175 @@
+"""Training steps with Adam, parameters and state updated; and what their compilation takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .measure import Build, Call, Workload, compute
+from .overhead import SMALL, three_kernels
+from .peers import COMPILERS, Library
+
+RATE = 1e-3
+LIBRARIES = ("girih", "torch", "torch.compile", "jax", "mlx")
+NO_MLX = ("girih", "torch", "torch.compile", "jax")
+
+Loss = Callable[..., Any]
+
+
+def training(loss: Loss, batch: int) -> Build:
+    """A step; of the operands the first `batch` are data, the others parameters."""
+
+    def build(lib: Library, operands: Sequence[np.ndarray]) -> Call:
+        data = [lib.tensor(a) for a in operands[:batch]]
+        step = lib.trainer(lambda p, *b: loss(lib, p, *b), list(operands[batch:]), RATE)
+        return lambda: step(*data)
+
+    return build
+
+
+def one_hot(rng: np.random.Generator, rows: int, classes: int) -> np.ndarray:
+    return np.eye(classes, dtype=np.float32)[rng.integers(0, classes, rows)]
+
+
+def weight(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """A parameter; as many inputs as its first axis, or as its last three if it has four."""
+    inputs = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
+    return (rng.standard_normal(shape) / np.sqrt(inputs)).astype(np.float32)
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+# Multilayer perceptron 784-512-512-10.
+
+
+def mlp_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    sizes = (784, 512, 512, 10)
+    layers = [p for a, b in itertools.pairwise(sizes) for p in (weight(rng, a, b), zeros(b))]
+    return [rng.standard_normal((128, 784), np.float32), one_hot(rng, 128, 10), *layers]
+
+
+def mlp_loss(lib: Library, p: Any, x: Any, labels: Any) -> Any:
+    x = lib.relu(x @ p[0] + p[1])
+    x = lib.relu(x @ p[2] + p[3])
+    return lib.cross_entropy(x @ p[4] + p[5], labels)
+
+
+# Transformer: blocks that normalise first, four heads.
+
+BLOCKS, BATCH, TOKENS, WIDTH, HEADS = 2, 4, 128, 256, 4
+PER_BLOCK = 12
+
+
+def transformer_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    w = WIDTH
+    block = lambda: [
+        ones(w), zeros(w), weight(rng, w, 3 * w), zeros(3 * w), weight(rng, w, w), zeros(w),
+        ones(w), zeros(w), weight(rng, w, 4 * w), zeros(4 * w), weight(rng, 4 * w, w), zeros(w),
+    ]  # fmt: skip
+    data = [rng.standard_normal((BATCH, TOKENS, w), np.float32) for _ in range(2)]
+    return [*data, *(p for _ in range(BLOCKS) for p in block())]
+
+
+def attention(lib: Library, x: Any, p: Sequence[Any]) -> Any:
+    split = lib.permute(
+        (x @ p[0] + p[1]).reshape((BATCH, TOKENS, 3, HEADS, WIDTH // HEADS)), (2, 0, 3, 1, 4)
+    )
+    mixed = lib.permute(lib.attention(split[0], split[1], split[2]), (0, 2, 1, 3))
+    return mixed.reshape((BATCH, TOKENS, WIDTH)) @ p[2] + p[3]
+
+
+def transformer_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
+    for at in range(0, BLOCKS * PER_BLOCK, PER_BLOCK):
+        q = p[at : at + PER_BLOCK]
+        x = x + attention(lib, lib.layer_norm(x, q[0], q[1]), q[2:6])
+        hidden = lib.gelu(lib.layer_norm(x, q[6], q[7]) @ q[8] + q[9])
+        x = x + hidden @ q[10] + q[11]
+    difference = x - target
+    return (difference * difference).mean()
+
+
+# A residual block: convolution, batch norm, relu, twice, and the shortcut.
+
+
+def block_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    data = [rng.standard_normal((8, 64, 28, 28), np.float32) for _ in range(2)]
+    layer = lambda: [weight(rng, 64, 64, 3, 3), ones(64), zeros(64)]
+    return [*data, *layer(), *layer()]
+
+
+def block_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
+    h = lib.relu(lib.batch_norm(lib.conv(x, p[0], 1, 1), p[1], p[2]))
+    h = lib.batch_norm(lib.conv(h, p[3], 1, 1), p[4], p[5])
+    difference = lib.relu(x + h) - target
+    return (difference * difference).mean()
+
+
+def tiny_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    data = [rng.standard_normal((8, 8), np.float32) for _ in range(2)]
+    return [*data, weight(rng, 8, 8), zeros(8), weight(rng, 8, 8), zeros(8)]
+
+
+def tiny_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
+    difference = lib.relu(x @ p[0] + p[1]) @ p[2] + p[3] - target
+    return (difference * difference).mean()
+
+
+def flops() -> dict[str, float]:
+    """Of the products: forward, and twice that for the gradients but for those of the data."""
+    layers = 784 * 512 + 512 * 512 + 512 * 10
+    tokens = BATCH * TOKENS
+    matrices = 12 * WIDTH * WIDTH
+    scores = 2 * TOKENS * WIDTH
+    pixels = 8 * 28 * 28
+    return {
+        "mlp": 2 * 128 * (3 * layers - 784 * 512),
+        "transformer": 2 * tokens * BLOCKS * 3 * (matrices + scores),
+        "block": 2 * pixels * 64 * 64 * 9 * (3 + 2),
+    }
+
+
+STEPS = [
+    Workload(
+        "training step, MLP 8-8-8", tiny_inputs, training(tiny_loss, 2), LIBRARIES, calls=3,
+        quick=True,
+    ),
+    Workload(
+        "training step, MLP 784-512-512-10, batch 128", mlp_inputs, training(mlp_loss, 2),
+        LIBRARIES, flops=flops()["mlp"], tolerance=1e-3, memory=True, calls=3,
+    ),
+    Workload(
+        "training step, transformer of two blocks", transformer_inputs,
+        training(transformer_loss, 2), LIBRARIES, flops=flops()["transformer"], tolerance=1e-3,
+        memory=True, calls=3,
+    ),
+    Workload(
+        "training step, residual block 8x64x28x28", block_inputs, training(block_loss, 2), NO_MLX,
+        flops=flops()["block"], tolerance=1e-3, memory=True, calls=3,
+    ),
+]  # fmt: skip
+
+
+def compilation(of: Workload, name: str) -> Workload:
+    libraries = tuple(n for n in of.libraries if n in COMPILERS)
+    return replace(
+        of, name=name, libraries=libraries, first=True, flops=0.0, bytes=0.0, memory=False,
+        quick=False, calls=1,
+    )  # fmt: skip
+
+
+THREE = Workload("three kernels", SMALL, compute(three_kernels), tolerance=1e-3)
+WORKLOADS = [
+    *STEPS,
+    compilation(THREE, "compile three kernels"),
+    *(compilation(step, step.name.replace("training step", "compile")) for step in STEPS[1:]),
+]

@@ -1,0 +1,138 @@
+"""The benchmarks run, compare values before they time them, and report what they found. No time is
+asserted.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benches import command, instructions, machine, measure, peers, report  # noqa: E402
+
+
+def workload(name="doubled", body=lambda lib, x: x + x, **fields):
+    inputs = lambda rng: [rng.standard_normal(5, np.float32)]
+    return measure.Workload(name, inputs, measure.compute(body), **fields)
+
+
+def girih_and_numpy():
+    return peers.installed(["girih", "numpy"])[0]
+
+
+def test_two_rows_of_the_command_give_a_table_a_picture_and_figures(tmp_path):
+    rows = ("x*2 + 1 on four elements", "record one op")
+    chosen = [argument for row in rows for argument in ("--only", row)]
+    options = ["--peers", "numpy", "--threads", "1", "--budget", "0.02", "--no-limits"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "benches", *chosen, *options, "--out", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    table = (tmp_path / "cpu.md").read_text()
+    assert all(f"| {row} |" in table for row in rows)
+    assert "load average" in table
+    assert "not measured" in table
+    assert rows[0] in (tmp_path / "cpu.svg").read_text()
+    run = json.loads((tmp_path / "cpu.json").read_text())
+    figures = {row["name"]: row["figures"] for row in run["rows"]}
+    assert set(figures[rows[0]]) == {"girih", "numpy"}
+    assert set(figures[rows[1]]) == {"girih"}
+    assert all(f["median"] > 0 and f["first"] > 0 for f in figures[rows[0]].values())
+
+
+def test_a_wrong_value_is_no_figure():
+    body = lambda lib, x: x + (1.0 if lib.name == "girih" else 1.5)
+    with pytest.raises(
+        measure.WrongValueError, match=r"doubled: girih differs from numpy by 0\.\d"
+    ):
+        measure.run(workload(body=body), "group", girih_and_numpy(), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [(np.ones(2), "shapes"), (np.array([1.0, np.nan, 1.0]), "not finite")],
+    ids=["shape", "nan"],
+)
+def test_values_that_cannot_be_compared_are_wrong(found, message):
+    with pytest.raises(measure.WrongValueError, match=message):
+        measure.largest_difference(found, np.ones(3))
+
+
+def test_differences_are_relative_to_the_largest_value():
+    assert measure.largest_difference([np.array([999.0])], [np.array([1000.0])]) == 1e-3
+    assert measure.largest_difference(np.array([0.0]), np.array([0.5])) == 0.5
+    assert measure.largest_difference(np.empty(0), np.empty(0)) == 0
+
+
+def test_an_operation_that_a_library_lacks_leaves_its_figure_out():
+    def body(lib, x):
+        if lib.name == "numpy":
+            raise peers.UnsupportedError("no such thing")
+        return x + x
+
+    result = measure.run(workload(body=body), "group", girih_and_numpy(), 0.01)
+    assert set(result.figures) == {"girih"}
+    assert result.missing == {"numpy": "no such thing"}
+    assert result.ratio() is None
+
+
+def test_a_first_call_compiles_each_time():
+    import girih as gr
+
+    before = gr.cache_stats()["compiles"]
+    result = measure.run(workload(first=True), "group", girih_and_numpy(), 0.01)
+    compiled = gr.cache_stats()["compiles"] - before
+    assert compiled >= result.figures["girih"].samples >= measure.MIN_SAMPLES
+
+
+def test_the_ratio_is_to_the_best_peer_that_starts_from_the_same():
+    figures = {"girih": 2.0, "numpy": 4.0, "jax": 1.0, "torch out=": 0.1}
+    result = measure.Result(workload(), "group")
+    result.figures = {n: measure.Figure(t, 0.0, t, 1) for n, t in figures.items()}
+    assert result.ratio() == 2.0
+    assert report.row(result, None)["best peer"] == "jax"
+    assert "| doubled | 2.00 | jax |" in report.behind([result])
+
+
+def test_the_least_time_is_of_what_takes_longest():
+    bandwidth = {"a": {"bytes": 1 << 20, "add": 10.0, "read": 5.0}}
+    limits = {"f32": {"gflops": 100.0}, "bf16": {"gflops": 200.0}, "bandwidth": bandwidth}
+    assert machine.least_time(limits, 1e9, 0, "f32") == pytest.approx(0.01)
+    assert machine.least_time(limits, 1e9, 0, "bf16") == pytest.approx(0.005)
+    assert machine.least_time(limits, 1e6, 1e9, "f32") == pytest.approx(0.1)
+    assert machine.least_time(limits, 0, 0, "f32") is None
+    assert machine.best_of(limits, {**limits, "f32": {"gflops": 300.0}})["f32"]["gflops"] == 300
+
+
+def test_every_row_has_a_name_of_its_own_and_libraries_that_there_are():
+    rows = [w for _, w in command.choose(False, [])]
+    assert len({w.name for w in rows}) == len(rows)
+    assert all("girih" in w.libraries and set(w.libraries) <= set(peers.EVERY) for w in rows)
+    groups = {group for group, _ in command.choose(True, [])}
+    assert groups == set(command.GROUPS)
+
+
+def test_counts_beyond_the_table_and_unknown_scenarios_are_wrong():
+    assert instructions.compare({"a": 102, "b": 50}, {"a": 100, "b": 100}) == []
+    assert instructions.compare({"a": 104}, {"a": 100}) == ["a: 104 instructions, 100 in the table"]
+    wrong = instructions.compare({"a": 1}, {"b": 1})
+    assert wrong == ["a: not in the table", "b: in the table, but there is no such scenario"]
+
+
+@pytest.mark.parametrize("bad", [["--threads", "0"], ["--budget", "-1"], ["--peers", "nonesuch"]])
+def test_bad_options_are_refused(bad):
+    ran = subprocess.run(
+        [sys.executable, "-m", "benches", *bad],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "expected" in ran.stderr or "there are" in ran.stderr
