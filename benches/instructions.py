@@ -90,6 +90,9 @@ def main() -> int:
     if options.update:
         TABLE.write_text(json.dumps(found, indent=1) + "\n")
         return 0
+    if not expected:
+        print("There is no table yet; --update writes it.")
+        return 0
     wrong = compare(found, expected)
     print("\n".join(wrong) if wrong else f"None grew by more than {TOLERANCE:.0%}.")
     return 1 if wrong else 0

@@ -313,6 +313,8 @@ class TorchCompiled(Torch):
         self.compiled(lambda x: x + 1)(self.xp.ones(2))
 
     def compiled(self, function: Function) -> Function:
+        # Rows' functions share their code, and what has that was compiled too often runs eagerly.
+        self.forget()
         return self.xp.compile(function, dynamic=False)  # type: ignore[no-any-return]
 
     def forget(self) -> None:
