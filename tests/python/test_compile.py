@@ -390,3 +390,38 @@ def test_random_programs_are_right_at_all_sizes(steps, unary, sizes):
     w = data(3, 3, seed=3)
     for size in sizes:
         same(compiled(data(size, 3), w), f(data(size, 3), w))
+
+
+def test_loops_and_branches_over_a_symbolic_axis():
+    w, u = gr.eval(data(3, 4, seed=1) * 0.3, data(4, 4, seed=2) * 0.3)
+
+    def recurrent(x, steps):
+        def step(h, part):
+            h = gr.tanh(part @ w + h @ u)
+            return h, h.sum(axis=-1)
+
+        last, sums = gr.scan(step, gr.zeros([x.shape[0], 4]), gr.permute_dims(x, [1, 0, 2]))
+        last = gr.cond(sums.sum() > 0, lambda a: a * 2, lambda a: a - 1, last)
+        _, grown = gr.while_loop(
+            lambda state: state[0] < steps,
+            lambda state: (state[0] + 1, state[1] * 1.5),
+            (gr.asarray(0), last),
+        )
+        return grown, sums
+
+    check(recurrent, lambda n: (data(n, 6, 3, seed=n), gr.asarray(3)))
+
+
+def test_the_gradient_of_a_loop_over_a_symbolic_axis():
+    u = data(4, 4, seed=2) * 0.3
+
+    def loss(u, x):
+        def step(h, _):
+            return gr.tanh(h @ u + x), None
+
+        return gr.scan(step, x, None, length=5)[0].mean()
+
+    def gradients(u, x):
+        return gr.value_and_grad(loss)(u, x)
+
+    check(gradients, lambda n: (u, data(n, 4, seed=n)), dims={1: {0: "batch"}})

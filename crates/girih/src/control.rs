@@ -375,7 +375,7 @@ impl Body {
         let count = init.len().min(body.outputs.len());
         check_carries(op, init, &body.outputs[..count], names)?;
         for (i, x) in xs.iter().enumerate() {
-            if x.shape().first() != Some(&length) {
+            if x.shape().dims().next().is_none_or(|dim| !dim.equals(length)) {
                 let (found, x) = (format!("its leading axis must have length {length}"), x.spec());
                 return Err(differ(
                     op,
@@ -524,7 +524,7 @@ pub fn scan(
     let mut all = specs(init);
     for x in xs {
         let shape = x.shape();
-        let part = shape.iter().skip(1).copied().collect();
+        let part = shape.part(shape.rank().min(1)..);
         all.push(TensorSpec { shape: part, dtype: x.dtype() });
     }
     let mut given = 0;
@@ -552,10 +552,12 @@ pub fn scan_length(xs: &[Tensor], length: Option<usize>) -> Result<usize> {
     let mut found = length;
     for x in xs {
         let shape = x.shape();
-        let Some(&size) = shape.first() else {
+        let Some(size) = shape.dims().next() else {
             let reason = format!("scan: xs need a leading axis to go along, got {}", x.spec());
             return Err(Error::InvalidArgument(reason));
         };
+        // Of a symbolic length, one program is for one length.
+        let size = size.get();
         let expected = *found.get_or_insert(size);
         if expected != size {
             return Err(Error::InvalidArgument(format!(

@@ -55,7 +55,9 @@ pub struct Node {
 impl Node {
     /// True if a size of the node is symbolic.
     pub fn is_symbolic(&self) -> bool {
-        self.spec.shape.is_symbolic() || matches!(self.op.attrs, Attrs::OfSize(_))
+        let attrs = &self.op.attrs;
+        let symbolic = matches!(attrs, Attrs::OfSize(_)) || attrs.has_symbolic_regions();
+        symbolic || self.spec.shape.is_symbolic()
     }
 }
 

@@ -41,7 +41,8 @@ impl PyBody {
     /// An argument like a part of `like` along its leading axis, without a value. Returns: Tensor.
     fn part(&self, like: &PyTensor) -> PyTensor {
         let spec = like.0.spec();
-        let shape = spec.shape.iter().skip(1).copied().collect();
+        let rank = spec.shape.rank();
+        let shape = spec.shape.part(rank.min(1)..);
         self.argument(&TensorSpec { shape, ..spec })
     }
 

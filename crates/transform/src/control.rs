@@ -191,7 +191,7 @@ fn step(
     let whole = |id: &NodeId| outer.spec(*id).clone();
     let part = |id: &NodeId| {
         let spec = outer.spec(*id);
-        TensorSpec { shape: spec.shape[1..].iter().copied().collect(), dtype: spec.dtype }
+        TensorSpec { shape: spec.shape.part(1..), dtype: spec.dtype }
     };
     let ct_carries = inputs(&mut r, chosen(parts.carries, &parts.active).iter().map(whole));
     let sums = inputs(&mut r, chosen(parts.captured, parts.wanted_captured).iter().map(whole));

@@ -5,7 +5,7 @@ use super::conv::Conv;
 use super::pool::Pool;
 use super::window::WindowDim;
 use crate::dim::Sizes;
-use crate::{DType, Dim, Literal, Result, Shape, TensorSpec};
+use crate::{DType, Dim, Graph, Literal, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -338,8 +338,21 @@ impl Attrs {
                 let size = Shape::of_dims([of.size]).bind(op, spec.dtype, sizes)?[0];
                 Attrs::Value(Literal::from_f64(spec.dtype, of.value(size)).bits)
             }
+            Attrs::Control { result, control } if self.has_symbolic_regions() => {
+                let regions = control.regions.iter().map(|region| region.bind(sizes));
+                let control = control.with_regions(regions.collect::<Result<_>>()?);
+                Attrs::Control { result: *result, control: Arc::new(control) }
+            }
             other => other.clone(),
         })
+    }
+
+    /// True if a size in a region is symbolic.
+    pub(crate) fn has_symbolic_regions(&self) -> bool {
+        match self {
+            Attrs::Control { control, .. } => control.regions.iter().any(Graph::is_symbolic),
+            _ => false,
+        }
     }
 
     /// A target shape.

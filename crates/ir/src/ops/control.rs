@@ -228,7 +228,7 @@ fn while_loop(call: OpCall<'_>) -> Result<TensorSpec> {
 
 /// A spec with a leading axis of that length.
 pub fn stacked(length: usize, spec: &TensorSpec) -> TensorSpec {
-    let shape = std::iter::once(length).chain(spec.shape.iter().copied()).collect();
+    let shape = std::iter::once(length.into()).chain(spec.shape.dims()).collect();
     TensorSpec { shape, dtype: spec.dtype }
 }
 
@@ -237,12 +237,12 @@ fn scan(call: OpCall<'_>) -> Result<TensorSpec> {
     let (carries, slices) = (control.carries as usize, control.slices as usize);
     let mut specs: Vec<TensorSpec> = call.inputs.iter().map(|s| (*s).clone()).collect();
     for (i, spec) in specs.iter_mut().enumerate().skip(carries).take(slices) {
-        if spec.shape.first() != Some(&control.length) {
+        if spec.shape.dims().next().is_none_or(|dim| !dim.equals(control.length)) {
             let length = control.length;
             let reason = format!("operand {i} is {spec}; its leading axis should have {length}");
             return invalid(call, reason);
         }
-        spec.shape = spec.shape[1..].iter().copied().collect();
+        spec.shape = spec.shape.part(1..);
     }
     let body = &control.regions[0];
     takes(call, "the body", body, &specs.iter().collect::<Vec<_>>())?;
