@@ -109,7 +109,7 @@ impl Scope {
 /// let x = Tensor::from_slice(&[1.0f32, -1.0], [2])?;
 /// let y = named_scope("net", || named_scope("relu", || x.relu()))?;
 /// let program = girih::Program::capture(&[&y], &[&x])?;
-/// assert!(program.to_dot().contains("net.relu"));
+/// assert!(program.to_text().contains("net.relu"));
 /// # Ok::<(), girih::Error>(())
 /// ```
 pub fn named_scope<T>(name: &str, f: impl FnOnce() -> T) -> T {

@@ -8,7 +8,7 @@ use super::plan::Group;
 use super::{FusionOptions, LowerError};
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{BufferId, Core, Kernel, Program};
-use girih_ir::{Graph, Node, NodeId, OpCode};
+use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
 
 /// Operands of the regions: of a branch, the index is none.
@@ -34,13 +34,19 @@ pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<I
 /// The programs of an op's regions. Their buffers' arguments are numbered as the operands, their
 /// scalars' as the graph's arguments.
 ///
-/// Errors: [`LowerError::Composite`], if a region has one.
+/// Errors: [`LowerError::Composite`], if a region has one; [`LowerError::Region`] where operands and
+/// regions do not fit.
 pub(super) fn programs(
     graph: &Graph,
-    node: &Node,
+    id: NodeId,
     options: FusionOptions,
 ) -> Result<Vec<Program>, LowerError> {
+    let node = graph.node(id);
     let (_, control) = node.op.as_control().expect("the op is one of control");
+    // The kernel goes by the regions' sizes and writes to memory of the graph's.
+    let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
+    let fits = node.op.infer(&specs).map(drop);
+    fits.map_err(|source| LowerError::Region { node: id, source: Box::new(source) })?;
     let positions = argument_positions(graph);
     let operands = operands(node);
     let constant = |i: usize| i >= control.carries as usize && is_constant(graph, operands[i]);

@@ -102,6 +102,14 @@ pub enum LowerError {
         /// Its op.
         op: &'static str,
     },
+    /// A branch or loop whose regions do not take what it has.
+    #[error("{node}: {source}")]
+    Region {
+        /// The node.
+        node: NodeId,
+        /// What is wrong.
+        source: Box<girih_ir::Error>,
+    },
 }
 
 /// A program and what was not fused on the way to it.

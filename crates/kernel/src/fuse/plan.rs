@@ -532,7 +532,7 @@ impl Planner<'_> {
         self.plan.groups[home as usize].stores = stores;
         let dense = Demand::dense(home);
         if node.op.class() == Class::Control {
-            let programs = control::programs(self.graph, node, self.plan.options)?;
+            let programs = control::programs(self.graph, id, self.plan.options)?;
             self.plan.programs.insert(id, programs);
             let needed = control::in_memory(self.graph, node);
             needed.for_each(|input| self.demands[input.index()].merge(dense));
