@@ -1,3 +1,5 @@
+//! Special values, branch cuts, inverses, and quotients and powers at the ends of the range.
+
 use super::*;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 

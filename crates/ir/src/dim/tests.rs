@@ -1,3 +1,5 @@
+//! Expressions in their one form, what ranges decide, and the guards that hints leave.
+
 use super::*;
 
 fn symbol(name: &str, hint: usize) -> Dim {
