@@ -34,7 +34,7 @@ PARAMETERS = {
     ),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "outer"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
-    **dict.fromkeys(["copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
+    **dict.fromkeys(["asm", "copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["descending", "include_initial", "largest", "stable"], "bool"),
     **dict.fromkeys(["complete", "full_matrices", "lower", "unit_diagonal", "upper"], "bool"),
@@ -88,6 +88,12 @@ PARAMETERS = {
     "side": "Literal['left', 'right']",
     "dynamic": "Sequence[Sequence[tuple[int, str, tuple[int, int | None] | None]]]",
     "outside": "Sequence[Tensor]",
+    **dict.fromkeys(["places", "changed"], "Sequence[tuple[Any, Any]]"),
+    "way": "tuple[Any, Any]",
+    "kwargs": "Any",
+    "donated": "Sequence[int]",
+    "program": "TracedFunction",
+    "result": "Any",
     "traced": "Callable[[list[Tensor]], list[Tensor]]",
     "series": "Sequence[tuple[str, Sequence[tuple[float, float]]]]",
     "tensors": "Sequence[_TensorLike]",
@@ -140,6 +146,8 @@ import builtins
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
+
+from typing_extensions import disjoint_base
 
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 
@@ -256,7 +264,7 @@ def required(owner: str, result: str | None) -> str:
 def class_stub(cls: type) -> str:
     """A class with its constructor, properties and methods, by name."""
     doc, _ = documentation(cls)
-    final = "" if cls.__flags__ & BASETYPE else "@final\n"
+    final = "@disjoint_base\n" if cls.__flags__ & BASETYPE else "@final\n"
     bases = [b.__name__ for b in cls.__bases__ if b is not object]
     out = [f"{final}class {cls.__name__}{'(' + ', '.join(bases) + ')' if bases else ''}:\n"]
     out.append(docstring(doc, "    ") + "\n")

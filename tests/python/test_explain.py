@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import platform
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -20,6 +24,7 @@ FUSIONS = [
     "reduction_prologue",
     "reduction_epilogue",
     "matmul_epilogue",
+    "rows",
 ]
 
 
@@ -138,3 +143,42 @@ def test_explaining_changes_nothing():
     assert {k: after[k] for k in ("compiles", "hits", "misses", "runs")} == {
         k: before[k] for k in ("compiles", "hits", "misses", "runs")
     }
+
+
+def test_machine_code_is_shown_when_asked_for():
+    x = gr.ones([64]).eval()
+    y = gr.exp(x * 2.5)
+    plain = gr.explain(y)
+    assert "machine code" not in str(plain)
+    assert "assembly" not in plain.kernels[0]
+    shown = gr.explain(y, asm=True)
+    [kernel] = shown.kernels
+    assert "machine code" in str(shown)
+    if platform.machine() == "x86_64" and "avx2" in Path("/proc/cpuinfo").read_text():
+        [code] = kernel["assembly"]
+        # What rounds within the exponential.
+        assert re.search(r"v\w+ .*; 12582912$", code, re.M), code
+        assert " ret\n" in code
+    else:
+        assert kernel["assembly"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="perf is Linux's")
+def test_generated_functions_have_names_in_a_map_for_perf():
+    code = """
+import os
+import girih as gr
+gr.eval(gr.exp(gr.ones([64]).eval() * 2.5))
+print(os.getpid(), bool(gr.explain(gr.exp(gr.ones([64]).eval()), asm=True).kernels[0]["assembly"]))
+"""
+    env = {**os.environ, "GIRIH_PERF_MAP": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    pid, generated = done.stdout.split()
+    path = Path(f"/tmp/perf-{pid}.map")
+    if generated == "False":
+        assert not path.exists()
+        return
+    lines = path.read_text().splitlines()
+    path.unlink()
+    assert all(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ girih:\w+", line) for line in lines), lines
+    assert any("exp" in line for line in lines)

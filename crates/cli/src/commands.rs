@@ -81,8 +81,9 @@ fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
 }
 
 /// What the compiler makes of the graph: each pass, the kernels, what was not fused, memory.
-pub fn explain(path: &Path) -> Result<Answer> {
-    let explanation = girih::explain_graph(program(path)?.graph())?;
+pub fn explain(path: &Path, asm: bool) -> Result<Answer> {
+    let mut explanation = girih::explain_graph(program(path)?.graph())?;
+    explanation.asm = asm;
     let json = serde_json::from_str(&explanation.to_json());
     let json = json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;
     Ok(Answer { text: explanation.to_string(), json })

@@ -56,6 +56,9 @@ enum Command {
     Explain {
         /// A graph file.
         file: PathBuf,
+        /// Also the machine code generated for each kernel.
+        #[arg(long)]
+        asm: bool,
     },
     /// Run a graph on inputs from a file.
     #[command(
@@ -130,7 +133,7 @@ pub fn run(
         Command::Info => info::info(),
         Command::Show { file, stats } => commands::show(&file, stats),
         Command::Convert { input, output } => commands::convert(&input, &output),
-        Command::Explain { file } => commands::explain(&file),
+        Command::Explain { file, asm } => commands::explain(&file, asm),
         Command::Run { file, inputs, outputs } => {
             commands::run(&file, inputs.as_deref(), outputs.as_deref())
         }

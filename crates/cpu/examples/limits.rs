@@ -76,6 +76,7 @@ type Loop = (&'static str, usize, fn(f32) -> f32);
 /// The loops that this machine has instructions for; the last of a kind is the widest.
 fn loops() -> Vec<Loop> {
     let flops = |lanes: usize| 2 * lanes * CHAINS * ROUNDS;
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
     let mut out: Vec<Loop> = vec![("f32", flops(4), fma_portable)];
     #[cfg(target_arch = "x86_64")]
     {

@@ -60,7 +60,7 @@ fn reduce(
         extents: SmallVec::from_slice(extents),
         parallel,
         accesses: vec![access(0, strides)],
-        core: Core::Reduce { prologue, value, op },
+        core: Core::Reduce { prologue, value, op, stores: vec![] },
         body,
         stores: vec![Store { access: access(2, &out), value: core }],
     }

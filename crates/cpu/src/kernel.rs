@@ -1,11 +1,13 @@
-//! A kernel made ready for the CPU: generated code, the portable executor, a matrix product, or a
-//! branch or loop over kernels, run on the pool.
+//! A kernel made ready for the CPU: loops, generated where they can be, a matrix product, or a branch
+//! or loop over kernels, run on the pool.
 
 use crate::jit;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
+#[cfg(target_arch = "x86_64")]
+use crate::product::Product;
 use girih_kernel::exec::{Driver, Hooks};
-use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Program};
+use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Prepared, Program};
 use std::cell::Cell;
 
 /// A kernel made ready to run, shared freely between threads.
@@ -15,9 +17,10 @@ pub struct LoadedKernel(Form);
 const CLOCK_ITERATIONS: u32 = 32;
 
 enum Form {
-    Generated(Box<jit::Map>),
     Portable(Box<Prepared>),
     Matmul(Box<(Matmul, Prepared)>),
+    #[cfg(target_arch = "x86_64")]
+    Product(Box<(Product, Prepared)>),
     /// With the kernels of each of its programs.
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
@@ -61,18 +64,39 @@ impl LoadedKernel {
             let kernels = control.programs.iter().map(load).collect();
             return LoadedKernel(Form::Control(Box::new((Driver::new(control), kernels))));
         }
-        if let Some(map) = jit::Map::new(kernel) {
-            return LoadedKernel(Form::Generated(Box::new(map)));
+        let prepared = Prepared::compiled(kernel, &jit::Generator);
+        #[cfg(target_arch = "x86_64")]
+        if let Core::Matmul { lhs, rhs } = &kernel.core
+            && let Some(product) = Product::new(kernel, lhs, rhs)
+        {
+            return LoadedKernel(Form::Product(Box::new((product, prepared))));
         }
-        let prepared = Prepared::new(kernel);
         let matmul = match &kernel.core {
-            Core::Matmul { lhs, rhs } => Matmul::new(kernel, lhs, rhs),
+            // The library looks for itself what the machine has, and knows of no limit.
+            Core::Matmul { lhs, rhs } if Isa::best() == Isa::machine() => {
+                Matmul::new(kernel, lhs, rhs)
+            }
             _ => None,
         };
         LoadedKernel(match matmul {
             Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
             None => Form::Portable(Box::new(prepared)),
         })
+    }
+
+    /// The machine code generated for it, function by function, constants included; of branches and
+    /// loops, that of all their kernels.
+    pub fn code(&self) -> Vec<Vec<u8>> {
+        let of = |prepared: &Prepared| {
+            prepared.functions().iter().map(|f| f.code().to_vec()).collect::<Vec<_>>()
+        };
+        match &self.0 {
+            Form::Portable(prepared) => of(prepared),
+            Form::Matmul(form) => of(&form.1),
+            #[cfg(target_arch = "x86_64")]
+            Form::Product(form) => [form.0.code(), of(&form.1)].concat(),
+            Form::Control(form) => form.1.iter().flatten().flat_map(LoadedKernel::code).collect(),
+        }
     }
 
     /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
@@ -87,14 +111,9 @@ impl LoadedKernel {
         match &self.0 {
             // SAFETY: the caller's promise; the matmul was made from the same kernel.
             Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
-            Form::Generated(map) => {
-                let bindings = Shared(*bindings);
-                pool.run(map.chunks(), map.cost_ns(), &|chunk, _| {
-                    // SAFETY: the caller's promise; each chunk once.
-                    unsafe { map.run_chunk(chunk, bindings.get()) };
-                    Ok(())
-                })
-            }
+            // SAFETY: as for the matmul.
+            #[cfg(target_arch = "x86_64")]
+            Form::Product(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             Form::Control(form) => {

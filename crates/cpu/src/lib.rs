@@ -2,29 +2,35 @@
 //!
 //! [`HostBackend`] turns a closed graph into a plan of kernels; [`HostDevice`] runs them.
 //! [`LoadedKernel`] is one kernel made ready: maps, reductions and scatters go through the portable
-//! executor, floating-point matrix products through the `gemm` crate with the kernel's body applied
-//! to each panel while it is in cache. Work is cut by shape alone, so results do not depend on the
+//! executor, matrix products of f32 and halves through generated inner loops (on machines without
+//! AVX-512, and for other floats, through the `gemm` crate) with the kernel's body applied to each
+//! part while it is in cache. Work is cut by shape alone, so results do not depend on the
 //! number of threads of the [`Pool`].
 
 mod artifact;
 mod backend;
 mod cache_directory;
 mod device;
+mod disassembly;
 mod explain;
 mod file;
 mod jit;
 mod kernel;
 mod matmul;
 pub mod pool;
+#[cfg(target_arch = "x86_64")]
+mod product;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
 pub use cache_directory::CacheState;
 pub use device::HostDevice;
+pub use disassembly::disassemble;
 pub use explain::{Anatomy, anatomy};
 pub use file::MappedFile;
 pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
 
+use girih_kernel::Isa;
 use girih_runtime::{Error, Executor, Result};
 use std::sync::{Arc, OnceLock};
 
@@ -32,6 +38,12 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
 pub fn executor() -> Result<Executor> {
+    jit::check_environment()?;
+    Isa::from_env().map_err(|value| Error::Configuration {
+        variable: Isa::VARIABLE,
+        value,
+        expected: Isa::EXPECTED,
+    })?;
     let disk = cache_directory::open(&HostBackend)?;
     Ok(Executor::new(Arc::new(HostDevice::new(pool()?)?), Arc::new(HostBackend), disk))
 }

@@ -2,13 +2,14 @@
 //! function again. Axes declared dynamic are symbolic while tracing, so that one program serves all
 //! sizes at which what was decided about them holds.
 
+use crate::bound::BoundProgram;
 use crate::cut::ancestors;
-use crate::eval::{placeholder, value};
-use crate::{Context, Error, Program, Result, Tensor, TensorState, random};
+use crate::eval::placeholder;
+use crate::{Error, Program, Result, Tensor, TensorState, random};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Dim, OpCode, Shape, TensorSpec};
-use girih_runtime::{Argument, Completion, SymbolicGraph};
+use girih_ir::{Dim, Shape, TensorSpec};
+use girih_runtime::SymbolicGraph;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -159,7 +160,10 @@ impl TracedProgram {
     }
 
     /// The sizes of the symbols; else what of the specs does not fit.
-    fn sizes(&self, arguments: &[TensorSpec]) -> Result<Vec<(&'static Symbol, usize)>, String> {
+    pub(crate) fn sizes(
+        &self,
+        arguments: &[TensorSpec],
+    ) -> Result<Vec<(&'static Symbol, usize)>, String> {
         let mut sizes: Vec<(&'static Symbol, usize)> = Vec::with_capacity(self.symbols.len());
         if arguments.len() != self.parameters.len() {
             return Err(format!("{} arguments, not {}", self.parameters.len(), arguments.len()));
@@ -201,13 +205,13 @@ impl TracedProgram {
     /// Errors: [`Error::InvalidArgument`] for arguments that the program does not serve;
     /// [`Error::Evaluation`].
     #[track_caller]
-    pub fn call(&self, arguments: &[&Tensor], captures: &[&Tensor]) -> Result<Vec<Tensor>> {
+    pub fn call(
+        self: &Arc<Self>,
+        arguments: &[&Tensor],
+        captures: &[&Tensor],
+    ) -> Result<Vec<Tensor>> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
-        if let Some(reason) = self.refuses(&specs) {
-            return Err(Error::InvalidArgument(format!(
-                "the program does not serve this: {reason}"
-            )));
-        }
+        let bound = BoundProgram::new(self.clone(), &specs)?;
         let found: Vec<TensorSpec> = captures.iter().map(|t| t.spec()).collect();
         if found != self.captures {
             return Err(Error::InvalidArgument(format!(
@@ -215,62 +219,44 @@ impl TracedProgram {
                 found, self.captures
             )));
         }
-        let sizes = self.sizes(&specs).map_err(Error::InvalidArgument)?;
-        let given: Vec<&Tensor> = arguments.iter().chain(captures).copied().collect();
-        match crate::eval(given.iter().copied()) {
-            Ok(()) => self.run(&given, &sizes),
-            Err(Error::TracedValue { .. }) => {
-                let graph = self.program.graph().bind(&sizes)?;
-                self.program.with_graph(graph).call(&given)
+        let given: Vec<Tensor> = arguments.iter().chain(captures).map(|&t| t.clone()).collect();
+        bound.call(&given)
+    }
+
+    /// The graph as traced, with what it holds.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(crate) fn symbolic(&self) -> &SymbolicGraph {
+        &self.symbolic
+    }
+
+    /// Specs of the tensors outside that each call gives anew.
+    pub fn captures(&self) -> &[TensorSpec] {
+        &self.captures
+    }
+
+    /// Fails for arguments that the program does not serve.
+    pub(crate) fn check(&self, arguments: &[TensorSpec]) -> Result<()> {
+        match self.refuses(arguments) {
+            None => Ok(()),
+            Some(reason) => {
+                let reason = format!("the program does not serve this: {reason}");
+                Err(Error::InvalidArgument(reason))
             }
-            Err(error) => Err(error),
         }
     }
 
-    fn run(&self, given: &[&Tensor], sizes: &[(&'static Symbol, usize)]) -> Result<Vec<Tensor>> {
-        let executor = Context::current().executor()?;
-        let runtime = executor.runtime();
-        let plan = runtime.plan_at(&self.symbolic, sizes, runtime.options())?;
-        let arguments = self.arguments(given, sizes)?;
-        let control = runtime.control(executor.limit(), false);
-        let (block, values) = runtime.bind(&plan, &arguments, control)?;
-        let completion = Completion::pending();
-        runtime.start(&plan.plan, &block, SmallVec::new(), completion, true)?;
-        let graph = self.program.graph();
-        let output = |(id, value): (&girih_ir::NodeId, girih_runtime::Value)| {
-            let spec = graph.spec(*id);
-            let shape = spec.shape.bind("compile", spec.dtype, sizes)?;
-            let spec = TensorSpec { shape, dtype: spec.dtype };
-            Ok(Tensor::available(OpCode::Input, &spec, value))
-        };
-        graph.outputs().iter().zip(values).map(output).collect()
-    }
-
-    /// What a run takes, in the graph's order.
-    fn arguments(
+    /// The outputs at arguments that have no values, recorded.
+    #[track_caller]
+    pub(crate) fn record(
         &self,
         given: &[&Tensor],
         sizes: &[(&'static Symbol, usize)],
-    ) -> Result<Vec<Argument>> {
-        let graph = self.program.graph();
-        let mut given = given.iter();
-        let argument = |id| {
-            let node = graph.node(id);
-            if node.op.is_random() {
-                let shape = node.spec.shape.bind(node.op.name(), node.spec.dtype, sizes)?;
-                let (key, offset) = match self.program.drawn(id) {
-                    Some(drawn) => drawn,
-                    None => random::place(node.op.code, node.spec.dtype, shape.numel()),
-                };
-                return Ok(Argument::RandomKey { key, offset });
-            }
-            let tensor = match self.program.held(id) {
-                Some(tensor) => tensor,
-                None => given.next().copied().expect("inputs are counted when the call begins"),
-            };
-            Ok(Argument::Tensor(value(tensor, "a compiled function")?, tensor.spec()))
-        };
-        graph.arguments().map(argument).collect()
+    ) -> Result<Vec<Tensor>> {
+        let graph = self.program.graph().bind(sizes)?;
+        self.program.with_graph(graph).call(given)
     }
 }
 
@@ -318,8 +304,19 @@ fn close(
 pub struct Compiled<F> {
     f: F,
     dims: Vec<Vec<DynamicDim>>,
-    programs: Mutex<Vec<Arc<TracedProgram>>>,
+    programs: Mutex<Programs>,
 }
+
+/// Programs of a function, and those of them bound to arguments that it was called with.
+#[derive(Default)]
+struct Programs {
+    traced: Vec<Arc<TracedProgram>>,
+    /// Those made last at the end.
+    bound: Vec<Arc<BoundProgram>>,
+}
+
+/// Bound programs kept per function; the one made first makes room.
+const MOST_BOUND: usize = 16;
 
 /// A function compiled once per signature. `dims` names, per argument, the axes whose sizes may
 /// differ from call to call; all else is compiled anew for other shapes. The results are there when
@@ -357,26 +354,42 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             let arguments: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
             return (self.f)(&arguments);
         }
+        let given: SmallVec<[Tensor; 8]> = arguments.iter().map(|&t| t.clone()).collect();
+        let known = self.lock().bound.iter().rfind(|bound| bound.serves(&given)).cloned();
+        match known {
+            Some(bound) => bound.call(&given),
+            None => self.bind(arguments)?.call(&given),
+        }
+    }
+
+    /// The program for these arguments, found among those made before or traced.
+    fn bind(&self, arguments: &[&Tensor]) -> Result<Arc<BoundProgram>> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
-        let found = self.lock().iter().find(|p| p.refuses(&specs).is_none()).cloned();
+        let found = self.lock().traced.iter().find(|p| p.refuses(&specs).is_none()).cloned();
         let program = match found {
             Some(program) => program,
             None => {
                 let traced = |x: &[Tensor]| Ok::<_, Error>(((self.f)(x)?, Vec::new()));
                 let program = Arc::new(TracedProgram::trace(&specs, &self.dims, traced)?.0);
-                self.lock().push(program.clone());
+                self.lock().traced.push(program.clone());
                 program
             }
         };
-        program.call(arguments, &[])
+        let bound = Arc::new(BoundProgram::new(program, &specs)?);
+        let mut programs = self.lock();
+        if programs.bound.len() >= MOST_BOUND {
+            programs.bound.remove(0);
+        }
+        programs.bound.push(bound.clone());
+        Ok(bound)
     }
 
     /// How many times the function has been traced.
     pub fn num_programs(&self) -> usize {
-        self.lock().len()
+        self.lock().traced.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<TracedProgram>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Programs> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@
 //! knows the live ones through weak references; it keeps nothing alive.
 
 use crate::executor::{self, Executor};
-use crate::node::{Node, State};
+use crate::node::{CompactSpec, Node, State};
 use crate::{Result, Tensor, TensorState};
 use girih_ir::{Class, Op, TensorSpec};
 use girih_runtime::env;
@@ -113,11 +113,11 @@ impl Graph {
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
+    pub(crate) fn add(&self, make: impl FnOnce(u32) -> Node) -> Arc<Node> {
         let mut registry = self.registry();
         let id = registry.next;
         registry.next = id.wrapping_add(1);
-        let node = Arc::new(Node::new(op, spec, state, id));
+        let node = Arc::new(make(id));
         registry.nodes.push(Arc::downgrade(&node));
         if registry.nodes.len() >= registry.sweep_at {
             registry.nodes.retain(|n| n.strong_count() > 0);
@@ -298,7 +298,12 @@ pub fn current_graph() -> Graph {
 
 /// Records to this thread's graph.
 pub(crate) fn add_node(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
-    CURRENT.with_borrow(|frame| frame.graph.add(op, spec, state))
+    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::new(op, spec, state, id)))
+}
+
+/// Like [`add_node`], of a spec as nodes hold it.
+pub(crate) fn add_compact(op: Op, spec: CompactSpec, state: State) -> Arc<Node> {
+    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::of_compact(op, spec, state, id)))
 }
 
 /// Makes `graph` the thread's current one and gives the previous. For front ends whose scopes do

@@ -136,6 +136,9 @@ impl Walk {
                         self.add(node, id);
                     }
                     Leaf::Blocked => return Ok(Some(node)),
+                    Leaf::Donated => {
+                        return Err(Error::Donated { shape: node.shape().to_string() });
+                    }
                     Leaf::Placeholder => {
                         let at = Some(target.node().location()).filter(|l| l.is_known());
                         return Err(Error::TracedValue {
@@ -274,6 +277,8 @@ enum Leaf {
     Is(Op),
     /// An argument of a function being traced.
     Placeholder,
+    /// A tensor that a compiled function was given to overwrite.
+    Donated,
     Blocked,
     No,
 }
@@ -300,6 +305,7 @@ fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Leaf {
         }
         State::Leaf if node.code() == OpCode::Input => return Leaf::Placeholder,
         State::Leaf | State::Literal => return Leaf::Is(node.op()),
+        State::Donated => return Leaf::Donated,
         State::Unary(_, input) => match view_of_data(node, input) {
             None => return Leaf::No,
             Some(value) => {

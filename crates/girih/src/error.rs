@@ -39,6 +39,16 @@ pub enum Error {
         /// The line that recorded what was asked for, if known.
         at: Vec<String>,
     },
+    /// The value of a tensor was asked for that a compiled function was given to overwrite.
+    #[error(
+        "a tensor of shape {shape} was donated to a compiled function, which may have written its \
+         results over it; go on with the function's results instead, or do not name the argument in \
+         `donate`"
+    )]
+    Donated {
+        /// The tensor's shape.
+        shape: String,
+    },
     /// Data of another length than the shape says.
     #[error("{found} elements do not fill a tensor of shape {shape}, which holds {expected}")]
     DataLength {

@@ -42,6 +42,8 @@ pub struct Explanation {
     pub memory: MemoryPlan,
     /// Whether the program is cached.
     pub cache: Lookup,
+    /// Show the kernels' machine code, in the text and in JSON (`assembly`). Off at first.
+    pub asm: bool,
 }
 
 /// The graph after a pass.
@@ -70,6 +72,16 @@ pub struct KernelInfo {
     pub lines: Vec<String>,
     /// The kernel, as text.
     pub text: String,
+    /// Machine code generated for it, function by function; none where loops compiled ahead run.
+    pub code: Vec<Vec<u8>>,
+}
+
+impl KernelInfo {
+    /// Its machine code as text, function by function: instructions if the feature `asm` is on, else
+    /// bytes.
+    pub fn assembly(&self) -> Vec<String> {
+        self.code.iter().map(|code| girih_cpu::disassemble(code)).collect()
+    }
 }
 
 /// An op that a kernel computes.
@@ -185,6 +197,7 @@ fn explained(
         operations: operations(&anatomy),
         memory: memory(&anatomy),
         cache,
+        asm: false,
         optimized: anatomy.optimized,
         graph,
         lines,
@@ -245,6 +258,7 @@ fn kernels(anatomy: &Anatomy, context: &Context<'_>) -> Vec<KernelInfo> {
             traffic: kernel.traffic(&program.buffers),
             lines,
             text: kernel.to_string(),
+            code: girih_cpu::LoadedKernel::new(kernel).code(),
         }
     };
     program.kernels.iter().zip(&anatomy.lowered.nodes).map(info).collect()

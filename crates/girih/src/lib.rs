@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod bound;
 mod compiled;
 mod context;
 mod control;
@@ -41,6 +42,7 @@ mod tensor;
 mod transform;
 
 pub use background::Compilation;
+pub use bound::BoundProgram;
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{Body, Function, cond, fori_loop, scan, scan_length, switch, while_loop};

@@ -26,6 +26,44 @@ pub(crate) struct Node {
 /// shapes, which only functions being traced have, are kept as long as their node.
 type CompactShape = [u32; 4];
 
+/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; symbolic shapes equal
+/// nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompactSpec {
+    shape: CompactShape,
+    rank: u8,
+    dtype: DType,
+}
+
+impl PartialEq for CompactSpec {
+    #[inline]
+    fn eq(&self, other: &CompactSpec) -> bool {
+        self.shape == other.shape
+            && self.rank == other.rank
+            && self.dtype == other.dtype
+            && self.rank != SYMBOLIC
+    }
+}
+
+impl CompactSpec {
+    /// Where a table of so many entries (a power of two) looks for what is known of it.
+    #[inline]
+    pub fn slot(&self, entries: usize) -> usize {
+        let [a, b, c, d] = self.shape;
+        let mixed = a ^ b.rotate_left(7) ^ c.rotate_left(13) ^ d.rotate_left(19);
+        (mixed.wrapping_mul(0x9e37_79b9) >> 20) as usize & (entries - 1)
+    }
+
+    /// Of a spec without symbolic sizes; None for others.
+    pub fn of(spec: &TensorSpec) -> Option<CompactSpec> {
+        let compact = || {
+            let (shape, rank) = compact(&spec.shape);
+            CompactSpec { shape, rank, dtype: spec.dtype }
+        };
+        (!spec.shape.is_symbolic()).then(compact)
+    }
+}
+
 const SPILLED: u8 = u8::MAX;
 const SYMBOLIC: u8 = u8::MAX - 1;
 
@@ -79,6 +117,8 @@ pub(crate) enum State {
     /// Claimed by an evaluation; keeps what is needed to be lazy again if that fails.
     Scheduled(Box<Scheduled>),
     Available(Value),
+    /// Its memory was given to a compiled function.
+    Donated,
 }
 
 /// A claimed node.
@@ -138,6 +178,17 @@ impl Node {
 
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    #[inline]
+    pub fn compact_spec(&self) -> CompactSpec {
+        CompactSpec { shape: self.shape, rank: self.rank, dtype: self.dtype }
+    }
+
+    /// A node of a spec as nodes hold it; cheaper than [`Node::new`].
+    pub fn of_compact(op: Op, spec: CompactSpec, state: State, id: u32) -> Node {
+        let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
+        Node { attrs, shape, rank, dtype, code, id, state: Mutex::new(state) }
     }
 
     pub fn op(&self) -> Op {
@@ -214,7 +265,11 @@ impl State {
             }
             State::Nary(_, inputs) => inputs.iter().for_each(f),
             State::Scheduled(s) => s.lazy.for_each_input(f),
-            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {}
+            State::Leaf
+            | State::Literal
+            | State::Random { .. }
+            | State::Available(_)
+            | State::Donated => {}
         }
     }
 
@@ -222,9 +277,11 @@ impl State {
         match self {
             State::Unary(at, _) | State::Binary(at, ..) | State::Nary(at, _) => *at,
             State::Scheduled(s) => s.lazy.location(),
-            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {
-                Location::default()
-            }
+            State::Leaf
+            | State::Literal
+            | State::Random { .. }
+            | State::Available(_)
+            | State::Donated => Location::default(),
         }
     }
 
@@ -234,7 +291,11 @@ impl State {
             State::Binary(_, a, b) => stack.extend([a, b]),
             State::Nary(_, inputs) => stack.extend(inputs),
             State::Scheduled(s) => s.lazy.release(stack),
-            State::Leaf | State::Literal | State::Random { .. } | State::Available(_) => {}
+            State::Leaf
+            | State::Literal
+            | State::Random { .. }
+            | State::Available(_)
+            | State::Donated => {}
         }
     }
 }
@@ -243,7 +304,9 @@ impl Drop for Node {
     /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop_state(std::mem::replace(state, State::Leaf));
+        if !matches!(state, State::Available(_) | State::Leaf | State::Literal) {
+            drop_state(std::mem::replace(state, State::Leaf));
+        }
         if self.rank == SYMBOLIC {
             SymbolicShapes::lock().release(self.shape[0]);
         }

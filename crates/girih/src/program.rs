@@ -145,9 +145,15 @@ pub fn reset_peak_memory() -> Result<()> {
     Ok(())
 }
 
-/// Sets how many threads kernels may use, the calling one included (at least 1). Results do not
-/// depend on it.
+/// Sets how many threads kernels may use, the calling one included. Results do not depend on it.
+///
+/// Errors: [`crate::Error::InvalidArgument`] unless it is 1 to 1024.
 pub fn set_num_threads(threads: usize) -> Result<()> {
+    if !(1..=1024).contains(&threads) {
+        return Err(crate::Error::InvalidArgument(format!(
+            "set_num_threads: expected 1 to 1024 threads, the calling one included, got {threads}"
+        )));
+    }
     Ok(girih_cpu::set_num_threads(threads)?)
 }
 

@@ -1,12 +1,56 @@
 //! The tensor handle: what is known of a value, and recording.
 
 use crate::location;
-use crate::node::{Node, State};
+use crate::node::{CompactSpec, Node, State};
 use crate::{Result, context};
 use girih_ir::ops::Category;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::Value;
+use std::cell::RefCell;
 use std::sync::Arc;
+
+/// What an op without attributes gave for operands of certain specs.
+#[derive(Clone, Copy)]
+struct Inferred {
+    code: OpCode,
+    operands: usize,
+    specs: [CompactSpec; 2],
+    result: CompactSpec,
+}
+
+/// Entries of the table of what was inferred lately; a power of two.
+const INFERRED: usize = 64;
+
+thread_local! {
+    /// Programs repeat themselves, and asking an op's rules again costs more than all else that
+    /// recording does.
+    static LATELY: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
+}
+
+/// Records an op of one or two operands.
+fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> Result<Arc<Node>> {
+    let (specs, code) = ([a.node.compact_spec(), b.node.compact_spec()], op.code);
+    let plain = matches!(op.attrs, Attrs::None);
+    let slot = (specs[0].slot(INFERRED) + specs[1].slot(INFERRED) + code as usize) % INFERRED;
+    let same = |known: &Inferred| {
+        known.code == code && known.operands == inputs.len() && known.specs == specs
+    };
+    let known = LATELY.with_borrow(|table| table[slot].filter(same).map(|known| known.result));
+    if let Some(result) = known.filter(|_| plain) {
+        return Ok(context::add_compact(op, result, state));
+    }
+    let spec = match inputs {
+        [a] => op.infer(&[&a.spec()])?,
+        _ => op.infer(&[&a.spec(), &b.spec()])?,
+    };
+    let result = CompactSpec::of(&spec);
+    if let (true, Some(result)) = (plain, result) {
+        let operands = inputs.len();
+        let entry = Inferred { code, operands, specs, result };
+        LATELY.with_borrow_mut(|table| table[slot] = Some(entry));
+    }
+    Ok(context::add_node(op, &spec, state))
+}
 
 /// A tensor: a counted handle of a recorded node. Copying the handle copies no data; metadata is
 /// known without computing; the value is computed when first needed.
@@ -65,20 +109,23 @@ impl Tensor {
     pub(crate) fn record(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
         // Most ops have one or two operands, and recording is what every op pays.
         let location = location::here();
-        let (spec, state) = match inputs {
-            [a] => (op.infer(&[&a.spec()])?, State::Unary(location, a.node.clone())),
-            [a, b] => (
-                op.infer(&[&a.spec(), &b.spec()])?,
-                State::Binary(location, a.node.clone(), b.node.clone()),
-            ),
+        let node = match inputs {
+            [a] => {
+                let state = State::Unary(location, a.node.clone());
+                recorded(op, [a, a], &[a], state)?
+            }
+            [a, b] => {
+                let state = State::Binary(location, a.node.clone(), b.node.clone());
+                recorded(op, [a, b], &[a, b], state)?
+            }
             _ => {
                 let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
                 let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
                 let nodes = inputs.iter().map(|t| t.node.clone()).collect();
-                (spec, State::with_inputs(location, nodes))
+                context::add_node(op, &spec, State::with_inputs(location, nodes))
             }
         };
-        let tensor = Tensor { node: context::add_node(op, &spec, state) };
+        let tensor = Tensor { node };
         if context::eager()? {
             crate::eval::eagerly(&tensor)?;
         }

@@ -320,3 +320,25 @@ fn forgetting_programs_compiles_again_and_traces_nothing() {
         assert_eq!(compiled.num_programs(), 1);
     });
 }
+
+#[test]
+fn donated_tensors_are_gone_and_shared_ones_stay() {
+    let double = |x: &[Tensor]| Ok::<_, Error>((vec![x[0].mul(2.0)?], vec![]));
+    let spec = data(&[5, 3], 1).spec();
+    let program = TracedProgram::trace(std::slice::from_ref(&spec), &[], double).unwrap().0;
+    let bound = girih::BoundProgram::new(std::sync::Arc::new(program), &[spec]).unwrap();
+    let x = data(&[5, 3], 1);
+    let expected: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|v| v * 2.0).collect();
+    let (other, given) = (x.clone(), [x.clone()]);
+    let found = bound.call_donating(&given, &[0]).unwrap();
+    assert_eq!(found[0].to_vec::<f32>().unwrap(), expected);
+    assert!(x.to_vec::<f32>().is_ok(), "another handle was there");
+    drop(other);
+    let found = bound.call_donating(&given, &[0]).unwrap();
+    assert_eq!(found[0].to_vec::<f32>().unwrap(), expected);
+    let error = x.to_vec::<f32>().unwrap_err();
+    assert!(matches!(&error, Error::Donated { shape } if shape == "[5, 3]"), "{error}");
+    assert_eq!(bound.call(&given).unwrap_err(), error);
+    assert_eq!(x.add(1.0).unwrap().eval().unwrap_err(), error);
+    assert_eq!(found[0].to_vec::<f32>().unwrap(), expected);
+}

@@ -1,7 +1,7 @@
 //! What a kernel moves and computes, counted from its definition: for explanations. Not a time.
 
 use crate::control::{Control, Flow};
-use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program};
+use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, Rows};
 use girih_ir::{DType, OpCode};
 
 /// Bytes and operations of one run of a kernel.
@@ -76,6 +76,9 @@ fn arithmetic(block: &Block) -> u64 {
 impl Kernel {
     /// What one run of it moves and computes, in a program with these buffers.
     pub fn traffic(&self, buffers: &[Buffer]) -> Traffic {
+        if let Core::Rows(rows) = &self.core {
+            return self.rows_traffic(rows, buffers);
+        }
         let points = product(self.extents[..self.parallel].iter().copied());
         let all = product(self.extents.iter().copied());
         let mut reads = Reads { buffers, elements: Vec::new() };
@@ -95,7 +98,7 @@ impl Kernel {
                 reads.add(index.buffer, reach(self, index));
                 flops = flops.saturating_add(points);
             }
-            Core::Control(_) => {}
+            Core::Control(_) | Core::Rows(_) => {}
             Core::Library(routine) => {
                 routine.operands.iter().for_each(|i| reads.add(i.buffer, u64::MAX));
                 // One step per element of a row.
@@ -108,7 +111,7 @@ impl Kernel {
         }
         let bytes_read = reads.bytes();
         let mut writes = Reads { buffers, elements: Vec::new() };
-        for store in &self.stores {
+        for store in self.all_stores() {
             let elements = match self.core {
                 // All of the buffer is set to zero first.
                 Core::Scatter { zeroed: true, .. } => u64::MAX,
@@ -121,6 +124,26 @@ impl Kernel {
             routine.results.iter().flatten().for_each(|i| writes.add(i.buffer, u64::MAX));
         }
         Traffic { bytes_read, bytes_written: writes.bytes(), flops }
+    }
+
+    /// What its parts move, but for what they hand to each other.
+    fn rows_traffic(&self, rows: &Rows, buffers: &[Buffer]) -> Traffic {
+        let parts = rows.parts.iter().map(|p| p.traffic(buffers));
+        let flops = parts.fold(0u64, |sum, t| sum.saturating_add(t.flops));
+        let (mut reads, mut writes) =
+            (Reads { buffers, elements: vec![] }, Reads { buffers, elements: vec![] });
+        for part in &rows.parts {
+            let outside = |id: BufferId| self.reads().any(|b| b == id);
+            for access in part.accesses.iter().filter(|a| outside(a.buffer)) {
+                reads.add(access.buffer, reach(part, access));
+            }
+            for store in part.all_stores() {
+                if self.writes().any(|b| b == store.access.buffer) {
+                    writes.add(store.access.buffer, reach(part, &store.access));
+                }
+            }
+        }
+        Traffic { bytes_read: reads.bytes(), bytes_written: writes.bytes(), flops }
     }
 
     fn block_reads(&self, reads: &mut Reads<'_>, block: &Block, points: u64) {

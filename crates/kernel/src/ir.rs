@@ -118,6 +118,8 @@ pub enum Core {
         value: Val,
         /// How it is combined.
         op: ReduceOp,
+        /// Values of the prologue that are kept, over the whole space.
+        stores: Vec<Store>,
     },
     /// A matrix product. The space is `[batch…, m, n | k]` with exactly one reduced dimension;
     /// strides of `lhs` are zero along `n` and those of `rhs` along `m`. Yields the operands'
@@ -148,12 +150,53 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
+    /// Maps and reductions that run on a row after another: each on a few rows, then the next one on
+    /// the same rows. The space is one parallel dimension, the rows; there is no body, and the parts
+    /// store their own results.
+    Rows(Box<Rows>),
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
     Library(Box<Routine>),
     /// A branch or a loop over programs of its own. The space is one point; there is no body, and
     /// the programs store the results.
     Control(Box<Control>),
+}
+
+/// The parts of a kernel over rows. The points of each part are those of the first row, then those
+/// of the next, equally many per row; a part reads of what others write only its own row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rows {
+    /// Maps and reductions, in order.
+    pub parts: Vec<Kernel>,
+    /// Buffers that only the parts use: they hold the rows being worked on, and have no memory
+    /// besides.
+    pub locals: Vec<Local>,
+}
+
+/// A buffer of a kernel over rows that exists row by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Local {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Bytes of a row of it.
+    pub row_bytes: usize,
+}
+
+impl Rows {
+    fn is_local(&self, id: BufferId) -> bool {
+        self.locals.iter().any(|l| l.buffer == id)
+    }
+
+    /// Buffers that come from outside, repeats included.
+    fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
+        let own = |id: &BufferId| self.parts.iter().any(|p| p.writes().any(|w| w == *id));
+        self.parts.iter().flat_map(Kernel::reads).filter(move |id| !own(id))
+    }
+
+    /// Buffers that are there afterwards, repeats included.
+    fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
+        self.parts.iter().flat_map(Kernel::writes).filter(|id| !self.is_local(*id))
+    }
 }
 
 /// A dense, row-major operand or result of a routine: one item after the other.
@@ -317,10 +360,13 @@ pub struct Kernel {
 
 impl Kernel {
     /// The buffers that the kernel names, to be numbered anew.
-    pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut BufferId> {
+    pub fn buffers_mut(&mut self) -> Box<dyn Iterator<Item = &mut BufferId> + '_> {
         let mut core: SmallVec<[&mut BufferId; 4]> = SmallVec::new();
         match &mut self.core {
-            Core::Map | Core::Reduce { .. } => {}
+            Core::Map => {}
+            Core::Reduce { stores, .. } => {
+                core.extend(stores.iter_mut().map(|s| &mut s.access.buffer));
+            }
             Core::Matmul { lhs, rhs } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
             Core::Scatter { index, .. } => core.push(&mut index.buffer),
             Core::Library(routine) => {
@@ -328,9 +374,14 @@ impl Kernel {
                 core.extend(items.map(|i| &mut i.buffer));
             }
             Core::Control(control) => core.extend(control.buffers_mut()),
+            Core::Rows(rows) => {
+                let locals = rows.locals.iter_mut().map(|l| &mut l.buffer);
+                let parts = rows.parts.iter_mut().flat_map(Kernel::buffers_mut);
+                return Box::new(parts.chain(locals));
+            }
         }
         let stores = self.stores.iter_mut().map(|s| &mut s.access.buffer);
-        stores.chain(self.accesses.iter_mut().map(|a| &mut a.buffer)).chain(core)
+        Box::new(stores.chain(self.accesses.iter_mut().map(|a| &mut a.buffer)).chain(core))
     }
 
     /// Numbers anew the arguments of scalars and random leaves, those of programs inside included.
@@ -343,6 +394,9 @@ impl Kernel {
             if let Inst::Scalar { argument, .. } | Inst::Random { argument, .. } = inst {
                 *argument = scalar(*argument);
             }
+        }
+        if let Core::Rows(rows) = &mut self.core {
+            rows.parts.iter_mut().for_each(|p| p.renumber_scalars(scalar));
         }
         let Core::Control(control) = &mut self.core else { return };
         for feed in &mut control.operands {
@@ -370,26 +424,38 @@ impl Kernel {
         &self.accesses[id.0 as usize]
     }
 
+    /// The stores of its blocks.
+    pub(crate) fn all_stores(&self) -> impl Iterator<Item = &Store> {
+        let prologue = match &self.core {
+            Core::Reduce { stores, .. } => &stores[..],
+            _ => &[],
+        };
+        prologue.iter().chain(&self.stores)
+    }
+
     /// Buffers the kernel reads, repeats included.
-    pub fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
+    pub fn reads(&self) -> Box<dyn Iterator<Item = BufferId> + '_> {
         let core: SmallVec<[BufferId; 2]> = match &self.core {
+            Core::Rows(rows) => return Box::new(rows.reads()),
             Core::Map | Core::Reduce { .. } => SmallVec::new(),
             Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
             Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
             Core::Library(routine) => routine.operands.iter().map(|i| i.buffer).collect(),
             Core::Control(control) => control.reads().collect(),
         };
-        self.accesses.iter().map(|a| a.buffer).chain(core)
+        Box::new(self.accesses.iter().map(|a| a.buffer).chain(core))
     }
 
     /// Buffers the kernel writes, repeats included.
-    pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
+    pub fn writes(&self) -> Box<dyn Iterator<Item = BufferId> + '_> {
         let results: SmallVec<[BufferId; 4]> = match &self.core {
+            Core::Rows(rows) => return Box::new(rows.writes()),
             Core::Library(routine) => routine.results.iter().flatten().map(|i| i.buffer).collect(),
             Core::Control(control) => control.writes().collect(),
+            Core::Reduce { stores, .. } => stores.iter().map(|s| s.access.buffer).collect(),
             _ => SmallVec::new(),
         };
-        self.stores.iter().map(|s| s.access.buffer).chain(results)
+        Box::new(self.stores.iter().map(|s| s.access.buffer).chain(results))
     }
 
     /// The dtype of a value of a block of this kernel.

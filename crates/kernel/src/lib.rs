@@ -22,6 +22,6 @@ pub use estimate::Traffic;
 pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Program,
-    ReduceOp, Routine, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local,
+    Program, ReduceOp, Routine, Rows, Store, Val,
 };

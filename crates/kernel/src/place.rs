@@ -1,12 +1,104 @@
 //! Places the temporaries of a program in one block: each lives from the kernel that first writes
-//! it to the last that reads it, and takes the lowest space free for that long (first fit in order
-//! of birth).
+//! it to the last that reads it, and takes the place of a large operand of its kernel that dies
+//! there if the kernel may overwrite it, else the lowest space free for that long (first fit in
+//! order of birth). And finds which results may take the memory of which arguments.
 
-use crate::ir::{BufferId, BufferKind, Program};
+use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
 /// Alignment of what is placed, in bytes.
 pub const ALIGNMENT: usize = 128;
+
+/// Smaller results are not written over operands: a kernel computes them where they are stored,
+/// which it cannot do there.
+const OVERWRITTEN_BYTES: usize = 64 << 10;
+
+/// Whether a kernel may write a result to the memory of an operand that nobody needs after it: every
+/// point reads the element that it overwrites and no other.
+pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bool {
+    match &kernel.core {
+        Core::Map => {}
+        Core::Rows(rows) => {
+            // The part that writes it; those before it read their rows only, those after it nothing.
+            let Some(writer) = rows.parts.iter().position(|p| p.writes().any(|b| b == result))
+            else {
+                return false;
+            };
+            let (before, rest) = rows.parts.split_at(writer);
+            return may_overwrite(&rows.parts[writer], operand, result)
+                && before.iter().all(|p| reads_by_row(p, operand, kernel.points()))
+                && rest[1..].iter().all(|p| p.reads().all(|b| b != operand))
+                && reads_by_row(&rows.parts[writer], operand, kernel.points());
+        }
+        // Its body runs once the product of a point is there.
+        Core::Matmul { lhs, rhs } if lhs.buffer != operand && rhs.buffer != operand => {}
+        _ => return false,
+    }
+    let mut stores = kernel.stores.iter().map(|s| &s.access).filter(|a| a.buffer == result);
+    let (Some(store), None) = (stores.next(), stores.next()) else { return false };
+    let same = |a: &Access| {
+        a.dtype.size() == store.dtype.size()
+            && a.offset == store.offset
+            && a.strides == store.strides
+    };
+    let gathered = |at: usize| {
+        let gathers = |inst: &Inst| match inst {
+            Inst::Gather { access, .. } => access.0 as usize == at,
+            _ => false,
+        };
+        kernel.body.insts.iter().any(gathers)
+    };
+    let fits = |(at, a): (usize, &Access)| a.buffer != operand || same(a) && !gathered(at);
+    kernel.stores.iter().all(|s| s.access.buffer != operand)
+        && kernel.accesses.iter().enumerate().all(fits)
+}
+
+/// Pairs of a result and an argument of its size whose memory it may take, if the argument is the
+/// program's to overwrite: nothing reads it after, or only the element that is overwritten while
+/// the result is written. Each result and each argument is in one pair at most.
+pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
+    let count = program.buffers.len();
+    let (mut last_read, mut first_write) = (vec![None; count], vec![None; count]);
+    let mut writers = vec![0u32; count];
+    for (at, kernel) in program.kernels.iter().enumerate() {
+        kernel.reads().for_each(|b| last_read[b.0 as usize] = Some(at));
+        kernel.writes().for_each(|b| {
+            first_write[b.0 as usize].get_or_insert(at);
+            writers[b.0 as usize] += 1;
+        });
+    }
+    let ids = || (0..count as u32).map(BufferId);
+    let size = |b: BufferId| program.buffers[b.0 as usize].size_bytes();
+    let is_output = |b: &BufferId| program.outputs.contains(b);
+    let is_argument = |b: &BufferId| {
+        matches!(program.buffers[b.0 as usize].kind, BufferKind::Argument(_)) && !is_output(b)
+    };
+    let mut arguments: Vec<BufferId> = ids().filter(is_argument).collect();
+    let results = ids().filter(|b| is_output(b) && writers[b.0 as usize] == 1);
+    let mut pairs = Vec::new();
+    for result in results {
+        let Some(written) = first_write[result.0 as usize] else { continue };
+        let overwrites = |a: BufferId| {
+            last_read[a.0 as usize] == Some(written)
+                && may_overwrite(&program.kernels[written], a, result)
+        };
+        let free = |a: BufferId| last_read[a.0 as usize].is_none_or(|last| last < written);
+        let fits = |a: &&BufferId| size(**a) == size(result);
+        // Where it reads the argument itself, its memory is at hand.
+        let found = arguments
+            .iter()
+            .filter(fits)
+            .find(|a| overwrites(**a))
+            .or_else(|| arguments.iter().filter(fits).find(|a| free(**a)))
+            .copied();
+        if let Some(argument) = found {
+            arguments.retain(|a| *a != argument);
+            pairs.push((result, argument));
+        }
+    }
+    pairs
+}
 
 /// Offsets of temporaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +132,22 @@ pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed 
                 continue;
             }
             let size = program.buffers[i].size_bytes().next_multiple_of(ALIGNMENT);
-            let offset = space.take(size);
+            let bytes = |b: BufferId| program.buffers[b.0 as usize].size_bytes();
+            // An operand that dies here and whose place nobody has taken yet.
+            let overwritten = kernel.reads().find(|&operand| {
+                let place = offsets[operand.0 as usize].map(|offset| (offset, size));
+                bytes(id) >= OVERWRITTEN_BYTES
+                    && bytes(operand) == bytes(id)
+                    && place.is_some_and(|place| dying[at].contains(&place))
+                    && may_overwrite(kernel, operand, id)
+            });
+            let offset = match overwritten.and_then(|operand| offsets[operand.0 as usize]) {
+                Some(offset) => {
+                    dying[at].retain(|place| *place != (offset, size));
+                    offset
+                }
+                None => space.take(size),
+            };
             offsets[i] = Some(offset);
             if !is_output(id) {
                 dying[last].push((offset, size));
@@ -101,6 +208,8 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FusionOptions, lower};
+    use girih_ir::{DType, GraphBuilder, NodeId, Result, TensorSpec};
 
     #[test]
     fn space_is_reused_by_liveness_and_grows_at_the_end_only() {
@@ -112,5 +221,100 @@ mod tests {
         space.give(b, 128);
         assert_eq!(space.take(512), 128, "the free tail grows instead of a gap being left");
         assert_eq!(space.end, 640);
+    }
+
+    fn program(record: impl Fn(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> Program {
+        let mut b = GraphBuilder::default();
+        let outputs = record(&mut b).unwrap();
+        lower(&b.finish(outputs), FusionOptions::ALL).unwrap()
+    }
+
+    fn input(b: &mut GraphBuilder, shape: &[usize]) -> NodeId {
+        b.input(TensorSpec::new(shape, DType::F32))
+    }
+
+    /// Number of the argument whose memory each result may take.
+    fn taken(program: &Program) -> Vec<Option<usize>> {
+        let pairs = takeovers(program);
+        let of = |result: &BufferId| {
+            let argument = pairs.iter().find(|pair| pair.0 == *result)?.1;
+            match program.buffers[argument.0 as usize].kind {
+                BufferKind::Argument(number) => Some(number),
+                _ => None,
+            }
+        };
+        program.outputs.iter().map(of).collect()
+    }
+
+    #[test]
+    fn results_take_the_memory_of_arguments_that_they_are_computed_from_point_by_point() {
+        let step = program(|b| {
+            let (p, m, g) = (input(b, &[8, 8]), input(b, &[8, 8]), input(b, &[8, 8]));
+            let m = b.mul(m, g)?;
+            Ok(vec![b.sub(p, m)?, m])
+        });
+        assert_eq!(taken(&step), [Some(0), Some(1)]);
+        let products = program(|b| {
+            let (x, w, y) = (input(b, &[8, 8]), input(b, &[8, 8]), input(b, &[8, 8]));
+            let product = b.matmul(x, w)?;
+            Ok(vec![b.add(product, y)?])
+        });
+        assert_eq!(taken(&products), [Some(2)], "what is added, and no factor");
+    }
+
+    #[test]
+    fn what_is_read_elsewhere_or_later_is_not_overwritten() {
+        for shape in [[8usize, 8], [4, 16]] {
+            let none = program(|b| {
+                let x = input(b, &shape);
+                let t = b.transpose(x)?;
+                Ok(vec![b.neg(t)?])
+            });
+            assert_eq!(taken(&none), [None], "read transposed");
+        }
+        let shifted = program(|b| {
+            let (x, i) = (input(b, &[8]), b.input(TensorSpec::new([8], DType::I64)));
+            let y = b.take_along_axis(x, i, 0)?;
+            Ok(vec![b.neg(y)?])
+        });
+        assert_eq!(taken(&shifted), [None], "gathered");
+        let later = program(|b| {
+            let (x, w) = (input(b, &[8, 8]), input(b, &[8, 8]));
+            let y = b.neg(x)?;
+            let product = b.matmul(y, w)?;
+            Ok(vec![y, b.matmul(product, x)?])
+        });
+        let pairs = taken(&later);
+        assert_eq!(pairs[0], None, "x is read later");
+        let result = program(|b| {
+            let x = input(b, &[8]);
+            Ok(vec![b.neg(x)?, x])
+        });
+        assert_eq!(taken(&result)[0], None, "x is a result itself");
+        let smaller = program(|b| {
+            let x = input(b, &[8]);
+            Ok(vec![b.cast(x, DType::F16)?])
+        });
+        assert_eq!(taken(&smaller), [None], "of another size");
+    }
+
+    #[test]
+    fn a_large_temporary_is_written_over_the_one_it_is_made_from() {
+        // Products keep the maps apart.
+        let chain = |n: usize| {
+            let program = program(|b| {
+                let x = input(b, &[n, n]);
+                let mut t = b.matmul(x, x)?;
+                for _ in 0..2 {
+                    let sum = b.sum(t, girih_ir::AxisSet::one(1), true)?;
+                    t = b.sub(t, sum)?;
+                }
+                Ok(vec![b.matmul(t, t)?])
+            });
+            let placed = place(&program, |b| program.outputs.contains(&b));
+            placed.bytes / (4 * n * n)
+        };
+        assert_eq!(chain(256), 1, "one matrix, and its sums");
+        assert_eq!(chain(32), 2, "small ones are not worth it");
     }
 }

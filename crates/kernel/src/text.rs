@@ -15,8 +15,8 @@
 
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{
-    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp,
-    Routine, Val,
+    Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local, Program,
+    ReduceOp, Routine, Rows, Val,
 };
 use std::fmt;
 
@@ -242,9 +242,13 @@ impl fmt::Display for Kernel {
         writeln!(f, "]")?;
         match &self.core {
             Core::Map | Core::Library(_) | Core::Control(_) => {}
-            Core::Reduce { prologue, value, op } => {
+            Core::Rows(rows) => return rows_text(f, rows),
+            Core::Reduce { prologue, value, op, stores } => {
                 writeln!(f, "  prologue:")?;
                 self.block_text(f, prologue, "    ")?;
+                for store in stores {
+                    writeln!(f, "    {} = {}", store.access, store.value)?;
+                }
                 writeln!(f, "  reduce {op} {value}")?;
             }
             Core::Matmul { lhs, rhs } => writeln!(f, "  matmul {lhs} by {rhs}")?,
@@ -269,6 +273,17 @@ impl fmt::Display for Kernel {
         }
         Ok(())
     }
+}
+
+/// The locals, then the parts.
+fn rows_text(f: &mut fmt::Formatter<'_>, rows: &Rows) -> fmt::Result {
+    for Local { buffer, row_bytes } in &rows.locals {
+        writeln!(f, "  local {buffer}: {row_bytes} bytes a row")?;
+    }
+    for part in &rows.parts {
+        part.to_string().lines().try_for_each(|line| writeln!(f, "  {line}"))?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Program {

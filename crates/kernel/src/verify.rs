@@ -18,12 +18,19 @@
 //!   have the dtypes and sizes that the op's rule gives;
 //! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
 //!   carries and results are as large as what they are to the programs, its workspace is large
-//!   enough, and it reads nothing that it writes.
+//!   enough, and it reads nothing that it writes;
+//! * V11 a kernel over rows has parts and no body; its parts are maps and reductions with equally
+//!   many points in each row, which reach only their row of what any of them writes, and nobody
+//!   else uses its locals.
 
 mod control;
+mod rows;
+
+pub(crate) use rows::{along_rows, confined, reads_by_row};
 
 use crate::ir::{
-    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp, Routine, Val,
+    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp, Routine,
+    Store, Val,
 };
 use girih_ir::{Class, DType, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
@@ -81,6 +88,12 @@ fn readable(program: &Program, state: &[Contents], id: BufferId) -> Check {
 }
 
 fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
+    if let Core::Rows(rows) = &kernel.core {
+        rows.parts.iter().try_for_each(|part| flow(program, part, state))?;
+        // Whoever else reads a local finds nothing written.
+        rows.locals.iter().for_each(|l| state[l.buffer.0 as usize] = Contents::default());
+        return Ok(());
+    }
     for id in kernel.reads() {
         readable(program, state, id)?;
         state[id.0 as usize].read = true;
@@ -103,6 +116,10 @@ fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
             Core::Library(_) => buffer.numel,
             // So do the results of programs (V10), and a workspace is never read.
             Core::Control(_) => buffer.numel,
+            Core::Reduce { ref stores, .. } => {
+                let whole = stores.iter().any(|s| s.access.buffer == id);
+                kernel.points() * if whole { kernel.reduced() } else { 1 }
+            }
             _ => kernel.points(),
         };
     }
@@ -118,12 +135,16 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     if let Core::Control(control) = &kernel.core {
         return control::check(program, kernel, control);
     }
+    if let Core::Rows(rows) = &kernel.core {
+        return rows::check(program, kernel, rows);
+    }
     let all = kernel.extents.len();
     let at = |access: &Access, dims| check_access(program, kernel, access, dims, None);
     match &kernel.core {
         Core::Map => require(kernel.parallel == all, || "V1: a map reduces nothing".into())?,
-        Core::Reduce { prologue, value, op } => {
+        Core::Reduce { prologue, value, op, stores } => {
             check_block(program, kernel, prologue, all, None)?;
+            check_stores(program, kernel, stores, prologue, all)?;
             check_reduce(kernel, prologue, *value, *op)?;
         }
         Core::Matmul { lhs, rhs } => {
@@ -142,16 +163,16 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
             require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
         }
-        Core::Library(_) | Core::Control(_) => unreachable!("checked above"),
+        Core::Library(_) | Core::Control(_) | Core::Rows(_) => unreachable!("checked above"),
     }
     let core = match &kernel.core {
-        Core::Map | Core::Scatter { .. } | Core::Library(_) | Core::Control(_) => None,
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
         Core::Matmul { lhs, .. } => Some(lhs.dtype),
+        _ => None,
     };
     check_block(program, kernel, &kernel.body, kernel.parallel, Some(core))?;
-    check_stores(program, kernel)
+    check_stores(program, kernel, &kernel.stores, &kernel.body, kernel.parallel)
 }
 
 fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check {
@@ -282,14 +303,21 @@ fn check_op(kernel: &Kernel, block: &Block, code: OpCode, args: &[Val], dtype: D
     require(result.dtype == dtype, || format!("V3: {} is {}", code.def().name, result.dtype))
 }
 
-fn check_stores(program: &Program, kernel: &Kernel) -> Check {
-    for (i, store) in kernel.stores.iter().enumerate() {
+/// The stores of a block over that many dimensions.
+fn check_stores(
+    program: &Program,
+    kernel: &Kernel,
+    stores: &[Store],
+    block: &Block,
+    dims: usize,
+) -> Check {
+    for store in stores {
         let access = &store.access;
-        let defined = (store.value.0 as usize) < kernel.body.insts.len();
+        let defined = (store.value.0 as usize) < block.insts.len();
         require(defined, || format!("V2: {} is undefined", store.value))?;
-        let dtype = kernel.dtype(&kernel.body, store.value);
+        let dtype = kernel.dtype(block, store.value);
         require(dtype == access.dtype, || format!("V6: {access} = {}", dtype.short()))?;
-        let apart = kernel.stores[..i].iter().all(|s| s.access.buffer != access.buffer);
+        let apart = kernel.writes().filter(|b| *b == access.buffer).count() == 1;
         require(apart, || format!("V6: {} is stored twice", access.buffer))?;
         let own = kernel.reads().all(|b| b != access.buffer);
         require(own, || format!("V7: {} is read and written", access.buffer))?;
@@ -297,9 +325,9 @@ fn check_stores(program: &Program, kernel: &Kernel) -> Check {
             Core::Scatter { stride, size, independent, .. } => {
                 (Some((*stride, *size)), independent.clone())
             }
-            _ => (None, (0..kernel.parallel).collect()),
+            _ => (None, (0..dims).collect()),
         };
-        check_access(program, kernel, access, kernel.parallel, index)?;
+        check_access(program, kernel, access, dims, index)?;
         injective(access, &kernel.extents, &distinct)?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyTuple};
+use std::sync::Arc;
 
 /// A size that differs from call to call of a function being compiled. Arithmetic keeps it so, and
 /// functions that take sizes take it. Where it is used as a number (``int``, ``range``, an index)
@@ -252,7 +253,7 @@ type Axes = Vec<(i64, String, Option<(usize, Option<usize>)>)>;
 
 /// A function as traced.
 #[pyclass(name = "TracedFunction", module = "girih._girih", frozen)]
-struct PyTraced(TracedProgram);
+pub struct PyTraced(pub Arc<TracedProgram>);
 
 fn tensors(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<Tensor> {
     list.iter().map(|t| t.borrow(py).0.clone()).collect()
@@ -312,7 +313,7 @@ fn trace_function(
         Ok((tensors(py, &outputs), before.clone()))
     };
     let found = TracedProgram::trace(&specs(py, &args), &dims, run);
-    found.map(|(program, used)| (PyTraced(program), used)).map_err(|Failure(error)| error)
+    found.map(|(program, used)| (PyTraced(Arc::new(program)), used)).map_err(|Failure(error)| error)
 }
 
 #[pymethods]

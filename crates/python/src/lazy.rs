@@ -119,11 +119,21 @@ fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
     Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
-/// What evaluating tensors would do, as text and as JSON. Returns: tuple[str, str].
+/// What evaluating tensors would do, as text and as JSON, with machine code if wanted. Returns:
+/// tuple[str, str].
 #[pyfunction]
-fn explain_tensors(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(String, String)> {
+fn explain_tensors(
+    py: Python<'_>,
+    tensors: Vec<Py<PyTensor>>,
+    asm: bool,
+) -> PyResult<(String, String)> {
     let tensors = values(py, &tensors);
-    py.detach(|| girih::explain(&tensors).map(|e| (e.to_string(), e.to_json()))).py()
+    let explain = || -> girih::Result<(String, String)> {
+        let mut explanation = girih::explain(&tensors)?;
+        explanation.asm = asm;
+        Ok((explanation.to_string(), explanation.to_json()))
+    };
+    py.detach(explain).py()
 }
 
 /// A recording graph.

@@ -4,6 +4,7 @@
 mod args;
 mod arrange;
 mod assign;
+mod call;
 mod compiled;
 mod contexts;
 mod contract;
@@ -34,6 +35,7 @@ use pyo3::types::PyList;
 const INTERNAL: &[&str] = &[
     "At",
     "Body",
+    "CompiledCall",
     "Indexed",
     "Memory",
     "Trace",
@@ -108,6 +110,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     lazy::register(m)?;
     transform::register(m)?;
     compiled::register(m)?;
+    call::register(m)?;
     control::register(m)?;
     contexts::register(m)?;
     location::register();

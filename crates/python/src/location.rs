@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Code objects seen, and the call sites in them.
 #[derive(Default)]
@@ -37,7 +37,20 @@ struct Cache {
     sites: FxHashMap<(u32, u32, Scope), Location>,
 }
 
+/// A call site found lately.
+#[derive(Clone, Copy)]
+struct Recent {
+    code: usize,
+    offset: u32,
+    scope: Scope,
+    location: Location,
+}
+
+/// Call sites kept at hand.
+const RECENT: usize = 16;
+
 thread_local! {
+    static LATELY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([None; RECENT]) };
     static CACHE: RefCell<Cache> = RefCell::default();
 }
 
@@ -82,8 +95,12 @@ fn current(py: Python<'_>) -> Option<Location> {
         let frame = ffi::PyEval_GetFrame();
         Bound::from_borrowed_ptr_or_opt(py, frame.cast())?
     };
+    if let Some(known) = lately(&frame) {
+        return Some(known);
+    }
     CACHE.with_borrow_mut(|cache| {
         let mut frame = frame;
+        let innermost = frame.clone();
         loop {
             let code = code_of(&frame);
             let known = match cache.codes.get(&(code.as_ptr() as usize)) {
@@ -95,14 +112,66 @@ fn current(py: Python<'_>) -> Option<Location> {
                 }
             };
             if !known.internal {
-                let offset: u32 = frame.getattr(intern!(py, "f_lasti")).ok()?.extract().ok()?;
+                let offset = offset_in(&frame)?;
                 let site = (known.id, offset, Scope::current());
                 let note = || note_site((known.id, offset));
-                return Some(*cache.sites.entry(site).or_insert_with(note));
+                let location = *cache.sites.entry(site).or_insert_with(note);
+                if frame.is(&innermost) {
+                    remember(code.as_ptr() as usize, offset, location);
+                }
+                return Some(location);
             }
             frame = frame.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none())?;
         }
     })
+}
+
+/// The call site that was found for this place in the code before, if that was not long ago.
+fn lately(frame: &Bound<'_, PyAny>) -> Option<Location> {
+    let code = code_of(frame).as_ptr() as usize;
+    let offset = offset_in(frame)?;
+    let known = LATELY.with(|sites| sites.borrow()[slot(code, offset)])?;
+    let same = (known.code, known.offset, known.scope) == (code, offset, Scope::current());
+    same.then_some(known.location)
+}
+
+/// Notes a call site whose code is the user's; that code is kept, so that its address stays its own.
+fn remember(code: usize, offset: u32, location: Location) {
+    let site = Recent { code, offset, scope: Scope::current(), location };
+    LATELY.with_borrow_mut(|sites| sites[slot(code, offset)] = Some(site));
+}
+
+fn slot(code: usize, offset: u32) -> usize {
+    (code / 64 + offset as usize / 2) % RECENT
+}
+
+/// The offset of the instruction that a frame runs.
+fn offset_in(frame: &Bound<'_, PyAny>) -> Option<u32> {
+    if let Some(offset) = lasti() {
+        // SAFETY: `frame` is a frame object.
+        return u32::try_from(unsafe { offset(frame.as_ptr()) }).ok();
+    }
+    frame.getattr(intern!(frame.py(), "f_lasti")).ok()?.extract().ok()
+}
+
+type Lasti = unsafe extern "C" fn(*mut ffi::PyObject) -> std::ffi::c_int;
+
+/// The interpreter's function that gives that offset, of Python 3.11 and later: not among those that
+/// every version has, so looked for by its name.
+fn lasti() -> Option<Lasti> {
+    #[cfg(unix)]
+    {
+        static FOUND: OnceLock<Option<Lasti>> = OnceLock::new();
+        *FOUND.get_or_init(|| {
+            // SAFETY: the name is a string of C's; a symbol of this name is CPython's function.
+            unsafe {
+                let found = libc::dlsym(libc::RTLD_DEFAULT, c"PyFrame_GetLasti".as_ptr());
+                std::mem::transmute::<*mut libc::c_void, Option<Lasti>>(found)
+            }
+        })
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {

@@ -1,6 +1,7 @@
 //! The allocator in region mode: 128-byte aligned blocks carved first-fit out of regions that the
-//! device reserved once. Freed blocks coalesce with their neighbours and are reused while warm;
-//! nothing goes back to the operating system.
+//! device reserved once. Freed blocks are reused while warm: small ones are kept by size for the
+//! next request of that size, larger ones, and small ones when there are many, coalesce with their
+//! neighbours. Nothing goes back to the operating system.
 
 use crate::{Device, DeviceHandle, Error, Result};
 use std::any::Any;
@@ -11,6 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Alignment and granularity of blocks, in bytes.
 pub const ALIGNMENT: usize = 128;
 
+/// The largest block, rounded up, that is kept by its size when it is freed.
+const LARGEST_KEPT: usize = 256 << 10;
+/// Most bytes kept by size.
+const MOST_KEPT: usize = 4 << 20;
+
 /// Hands out blocks of a device's memory.
 pub struct Allocator {
     device: String,
@@ -20,6 +26,10 @@ pub struct Allocator {
 #[derive(Default)]
 struct State {
     regions: Vec<Region>,
+    /// Freed blocks, region and offset, by their size in units of the granularity; the last freed is
+    /// the warmest. They are free, and not among their region's free intervals.
+    kept: Vec<Vec<(usize, usize)>>,
+    kept_bytes: usize,
     in_use: usize,
     peak: usize,
     blocks: usize,
@@ -74,22 +84,15 @@ impl Allocator {
     pub fn allocate(self: &Arc<Self>, size: usize) -> Result<Buffer> {
         let reserved = size.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         let mut state = self.lock();
-        let found = state.regions.iter().enumerate().find_map(|(id, region)| {
-            let fit = region.free.iter().find(|(_, len)| **len >= reserved);
-            fit.map(|(&offset, &len)| (id, offset, len))
-        });
-        let (id, offset) = match found {
-            Some((id, offset, len)) if reserved > 0 => {
-                let free = &mut state.regions[id].free;
-                free.remove(&offset);
-                if len > reserved {
-                    free.insert(offset + reserved, len - reserved);
-                }
-                (id, offset)
-            }
-            _ if reserved == 0 => (0, 0),
-            _ => return Err(self.out_of_memory(&state, size)),
+        let found = match reserved {
+            0 => Some((0, 0)),
+            _ => state.take_kept(reserved).or_else(|| state.carve(reserved)).or_else(|| {
+                // What is kept by size may be what is missing in one piece.
+                state.give_back();
+                state.carve(reserved)
+            }),
         };
+        let Some((id, offset)) = found else { return Err(self.out_of_memory(&state, size)) };
         state.in_use += reserved;
         state.peak = state.peak.max(state.in_use);
         state.blocks += 1;
@@ -116,10 +119,75 @@ impl Allocator {
         let mut state = self.lock();
         state.in_use -= reserved;
         state.blocks -= 1;
-        let Some((id, mut offset)) = handle.region_offset().filter(|_| reserved > 0) else {
+        let Some((id, offset)) = handle.region_offset().filter(|_| reserved > 0) else {
             return;
         };
-        let free = &mut state.regions[id].free;
+        if reserved > LARGEST_KEPT {
+            return state.coalesce(id, offset, reserved);
+        }
+        if state.kept_bytes + reserved > MOST_KEPT {
+            state.give_back();
+        }
+        let class = reserved / ALIGNMENT;
+        if state.kept.len() <= class {
+            state.kept.resize(class + 1, Vec::new());
+        }
+        state.kept[class].push((id, offset));
+        state.kept_bytes += reserved;
+    }
+
+    /// What is in use, what is free, how fragmented.
+    pub fn stats(&self) -> MemoryStats {
+        let mut state = self.lock();
+        state.give_back();
+        state.stats()
+    }
+
+    /// Starts a new measurement of the peak at what is in use now.
+    pub fn reset_peak(&self) {
+        let mut state = self.lock();
+        state.peak = state.in_use;
+    }
+}
+
+impl State {
+    /// A block kept of exactly that size.
+    fn take_kept(&mut self, reserved: usize) -> Option<(usize, usize)> {
+        let found = self.kept.get_mut(reserved / ALIGNMENT)?.pop()?;
+        self.kept_bytes -= reserved;
+        Some(found)
+    }
+
+    /// The first free interval that is large enough.
+    fn carve(&mut self, reserved: usize) -> Option<(usize, usize)> {
+        let (id, offset, len) = self.regions.iter().enumerate().find_map(|(id, region)| {
+            let fit = region.free.iter().find(|(_, len)| **len >= reserved);
+            fit.map(|(&offset, &len)| (id, offset, len))
+        })?;
+        let free = &mut self.regions[id].free;
+        free.remove(&offset);
+        if len > reserved {
+            free.insert(offset + reserved, len - reserved);
+        }
+        Some((id, offset))
+    }
+
+    /// Makes free intervals of all that is kept by size.
+    fn give_back(&mut self) {
+        if self.kept_bytes == 0 {
+            return;
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        for (class, blocks) in kept.iter_mut().enumerate() {
+            blocks.drain(..).for_each(|(id, at)| self.coalesce(id, at, class * ALIGNMENT));
+        }
+        // With its capacity.
+        self.kept = kept;
+        self.kept_bytes = 0;
+    }
+
+    fn coalesce(&mut self, id: usize, mut offset: usize, reserved: usize) {
+        let free = &mut self.regions[id].free;
         let mut len = reserved;
         if let Some((&before, &before_len)) = free.range(..offset).next_back()
             && before + before_len == offset
@@ -133,30 +201,20 @@ impl Allocator {
         free.insert(offset, len);
     }
 
-    /// What is in use, what is free, how fragmented.
-    pub fn stats(&self) -> MemoryStats {
-        let state = self.lock();
-        let free: usize = state.regions.iter().flat_map(|r| r.free.values()).sum();
-        let whole: usize = state.regions.iter().filter_map(|r| r.free.values().max()).sum();
+    fn stats(&self) -> MemoryStats {
+        let free: usize = self.regions.iter().flat_map(|r| r.free.values()).sum();
+        let whole: usize = self.regions.iter().filter_map(|r| r.free.values().max()).sum();
         MemoryStats {
-            capacity: state.regions.iter().map(|r| r.size).sum(),
-            in_use: state.in_use,
-            peak: state.peak,
-            blocks: state.blocks,
-            allocations: state.allocations,
-            largest_free: state.largest_free(),
+            capacity: self.regions.iter().map(|r| r.size).sum(),
+            in_use: self.in_use,
+            peak: self.peak,
+            blocks: self.blocks,
+            allocations: self.allocations,
+            largest_free: self.largest_free(),
             fragmentation: if free == 0 { 0.0 } else { 1.0 - whole as f64 / free as f64 },
         }
     }
 
-    /// Starts a new measurement of the peak at what is in use now.
-    pub fn reset_peak(&self) {
-        let mut state = self.lock();
-        state.peak = state.in_use;
-    }
-}
-
-impl State {
     fn largest_free(&self) -> usize {
         self.regions.iter().flat_map(|r| r.free.values()).copied().max().unwrap_or(0)
     }
@@ -247,6 +305,14 @@ impl Value {
         self.buffer.handle.offset(self.offset)
     }
 
+    /// True if the value is all of a block of the pool, of that many bytes, and nobody else has it.
+    pub(crate) fn is_alone(&self, size: usize) -> bool {
+        let whole = self.offset == 0 && self.buffer.size_bytes == size;
+        whole
+            && matches!(self.buffer.owner, Owner::Pool { .. })
+            && Arc::strong_count(&self.buffer) == 1
+    }
+
     /// Fails unless the buffer holds `size` bytes from the first element on: values lent by front
     /// ends are taken at their word for where they are, not for how long.
     pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
@@ -283,6 +349,8 @@ mod tests {
             })
             .collect();
         assert_eq!(reserved, [128, 128, 128, 256, 256, 384]);
+        // Telling what is free makes one piece of it.
+        assert_eq!(pool.stats().largest_free, 1024);
         let (a, b, c) = (pool.allocate(100), pool.allocate(100), pool.allocate(100));
         let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
         assert_eq!(offsets(&[&a, &b, &c]), [0, 128, 256]);
@@ -293,6 +361,20 @@ mod tests {
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.largest_free, stats.fragmentation), (0, 1024, 0.0));
         assert_eq!(stats.peak, 384);
+    }
+
+    #[test]
+    fn small_blocks_are_kept_by_size_until_they_are_missing() {
+        let pool = Allocator::new("test", &[1024]);
+        let (a, b) = (pool.allocate(100).unwrap(), pool.allocate(300).unwrap());
+        let (at_a, at_b) = (a.handle, b.handle);
+        drop((a, b));
+        // The same sizes, in another order: the same blocks.
+        let (b, a) = (pool.allocate(270).unwrap(), pool.allocate(1).unwrap());
+        assert_eq!((a.handle, b.handle), (at_a, at_b));
+        drop((a, b));
+        assert_eq!(offsets(&[&pool.allocate(1024).unwrap()]), [0], "they were free all the time");
+        assert_eq!(pool.stats().in_use, 0);
     }
 
     #[test]

@@ -159,6 +159,7 @@ impl Executor {
         let start = Instant::now();
         let load = |binary| self.device.load(binary);
         plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
+        plan.facts = plan.find_facts().map_err(Error::Compile)?;
         plan.times.compile += start.elapsed();
         Ok(plan)
     }

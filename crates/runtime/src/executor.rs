@@ -1,8 +1,9 @@
 //! The executor: from a closed graph and its arguments to values, through the program cache, the
 //! device's back end, and a stream.
 
+use crate::call::{Values, next_generation};
 use crate::difference::{Lookup, nearest};
-use crate::plan::Source;
+use crate::plan::{OutputSource, Source};
 use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DiskCache, Error,
@@ -68,6 +69,9 @@ pub trait Backend: Send + Sync {
         Err(Error::Compile("the back end keeps nothing on disk".into()))
     }
 
+    /// Forgets what it keeps between compilations to make them quicker.
+    fn forget(&self) {}
+
     /// What distinguishes this version of the back end: plans of another are compiled anew.
     fn fingerprint(&self) -> String {
         String::new()
@@ -79,6 +83,10 @@ pub trait Backend: Send + Sync {
 pub enum Argument {
     /// Data, and its spec for checking.
     Tensor(Value, TensorSpec),
+    /// Data of the spec that the plan takes: the caller has compared them.
+    Checked(Value),
+    /// The same, and nobody needs it after the run, which may write results over it.
+    Donated(Value),
     /// Bits of a scalar of the dtype the graph says.
     Scalar(u64),
     /// A random leaf's key and offset.
@@ -88,6 +96,19 @@ pub enum Argument {
         /// Where in the generator's sequence the leaf begins.
         offset: u64,
     },
+}
+
+impl Argument {
+    /// The data, if it is a tensor.
+    #[inline]
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Argument::Tensor(value, _) | Argument::Checked(value) | Argument::Donated(value) => {
+                Some(value)
+            }
+            Argument::Scalar(_) | Argument::RandomKey { .. } => None,
+        }
+    }
 }
 
 /// What an executor has done so far.
@@ -117,8 +138,12 @@ pub struct Executor {
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
     pub(crate) executables: Mutex<Executables>,
-    runs: AtomicU64,
-    launches: AtomicU64,
+    pub(crate) runs: AtomicU64,
+    pub(crate) launches: AtomicU64,
+    /// Hits of plans that their callers kept.
+    pub(crate) recalled: AtomicU64,
+    /// Another number whenever a plan found before might not be found now.
+    pub(crate) generation: AtomicU64,
 }
 
 impl Executor {
@@ -162,6 +187,8 @@ impl Executor {
             executables: Mutex::default(),
             runs: AtomicU64::new(0),
             launches: AtomicU64::new(0),
+            recalled: AtomicU64::new(0),
+            generation: AtomicU64::new(next_generation()),
         }
     }
 
@@ -183,6 +210,7 @@ impl Executor {
     /// Changes what compilation may do; cached plans of other options stay valid for those.
     pub fn set_options(&self, options: CompileOptions) {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
+        self.generation.store(next_generation(), Ordering::Relaxed);
     }
 
     /// Whether a graph's program is cached, and if not how it differs from the most similar one
@@ -229,7 +257,7 @@ impl Executor {
         program: &CachedPlan,
         arguments: &[Argument],
         control: RunControl,
-    ) -> Result<(Arc<ArgumentBlock>, SmallVec<[Value; 2]>)> {
+    ) -> Result<(Arc<ArgumentBlock>, Values)> {
         let Some(order) = &program.order else {
             return self.bind_plan(&program.plan, arguments, control);
         };
@@ -244,55 +272,71 @@ impl Executor {
         plan: &ExecutionPlan,
         arguments: &[Argument],
         control: RunControl,
-    ) -> Result<(Arc<ArgumentBlock>, SmallVec<[Value; 2]>)> {
-        check_arguments(plan, arguments)?;
-        let allocator = self.device.allocator();
+    ) -> Result<(Arc<ArgumentBlock>, Values)> {
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
-        block.words.extend(arguments.iter().map(|a| match a {
-            Argument::Tensor(..) => [0, 0],
-            Argument::Scalar(bits) => [*bits, 0],
-            Argument::RandomKey { key, offset } => [*key, *offset],
-        }));
+        let values = self.fill(plan, arguments, &mut block)?;
+        let given = arguments.iter().filter_map(Argument::value);
+        block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
+        Ok((Arc::new(block), values))
+    }
+
+    /// Binds a plan's buffers to memory; gives its results. The block holds the temporaries; what
+    /// else it points to is the caller's to keep until the run is done.
+    pub(crate) fn fill(
+        &self,
+        plan: &ExecutionPlan,
+        arguments: &[Argument],
+        block: &mut ArgumentBlock,
+    ) -> Result<Values> {
+        check_arguments(plan, arguments)?;
+        if arguments.iter().any(|a| a.value().is_none()) {
+            block.words.extend(arguments.iter().map(|a| match a {
+                Argument::Tensor(..) | Argument::Checked(_) | Argument::Donated(_) => [0, 0],
+                Argument::Scalar(bits) => [*bits, 0],
+                Argument::RandomKey { key, offset } => [*key, *offset],
+            }));
+        }
+        let allocator = self.device.allocator();
         let temporaries = match plan.temporary_bytes {
             0 => None,
             bytes => Some(Arc::new(allocator.allocate(bytes)?)),
         };
-        let mut results: SmallVec<[Option<Value>; 8]> = SmallVec::new();
-        for buffer in &plan.buffers {
-            let mut result = None;
+        block.addresses.resize(plan.buffers.len(), 0);
+        for (buffer, address) in plan.buffers.iter().zip(&mut block.addresses) {
             let handle = match buffer.placement {
-                Placement::Unused => None,
-                Placement::Argument(i) => match &arguments[i] {
-                    Argument::Tensor(value, _) => {
-                        block.buffers.push(value.buffer.clone());
-                        result = Some(value.clone());
-                        Some(value.handle())
-                    }
-                    _ => unreachable!("validated plans place buffers in tensor arguments only"),
-                },
+                Placement::Argument(i) => arguments[i].value().map(Value::handle),
                 Placement::Temporary(at) => temporaries.as_ref().map(|t| t.handle().offset(at)),
-                Placement::Output => {
-                    let value = Value::new(allocator.allocate(buffer.size_bytes)?);
-                    let handle = value.handle();
-                    block.buffers.push(value.buffer.clone());
-                    result = Some(value);
-                    Some(handle)
-                }
+                Placement::Output | Placement::Unused => None,
             };
-            let address = match handle {
-                Some(handle) => self.device.resolve(handle, buffer.size_bytes)?,
-                None => 0,
-            };
-            block.addresses.push(address);
-            results.push(result);
+            if let Some(handle) = handle {
+                *address = self.device.resolve(handle, buffer.size_bytes)?;
+            }
         }
-        block.buffers.extend(temporaries);
-        let outputs = plan.outputs.iter().map(|o| match &results[o.buffer] {
-            Some(value) => Ok(value.clone()),
-            None => Err(Error::Compile("an output was placed among the temporaries".into())),
-        });
-        let outputs = outputs.collect::<Result<_>>()?;
-        Ok((Arc::new(block), outputs))
+        block.temporaries = temporaries;
+        let mut values = Values::new();
+        for (output, source) in plan.outputs.iter().zip(&plan.facts.output_sources) {
+            values.push(match *source {
+                OutputSource::Argument(i) => match arguments[i].value() {
+                    Some(value) => value.clone(),
+                    None => unreachable!("validated plans place buffers in tensor arguments only"),
+                },
+                OutputSource::Output(earlier) => values[earlier].clone(),
+                OutputSource::New(taken) => {
+                    let size = plan.buffers[output.buffer].size_bytes;
+                    let donated = taken.and_then(|argument| match &arguments[argument] {
+                        Argument::Donated(value) if value.is_alone(size) => Some(value.clone()),
+                        _ => None,
+                    });
+                    let value = match donated {
+                        Some(value) => value,
+                        None => Value::new(allocator.allocate(size)?),
+                    };
+                    block.addresses[output.buffer] = self.device.resolve(value.handle(), size)?;
+                    value
+                }
+            });
+        }
+        Ok(values)
     }
 
     /// Starts a bound plan; with `wait`, returns when it is done. The outcome is in `completion`
@@ -305,8 +349,7 @@ impl Executor {
         completion: Arc<Completion>,
         wait: bool,
     ) -> Result<()> {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        self.launches.fetch_add(plan.launches() as u64, Ordering::Relaxed);
+        self.count_run(plan);
         self.stream.run(plan, block, after, completion, wait)
     }
 
@@ -328,11 +371,14 @@ impl Executor {
     pub fn clear_cache(&self) {
         self.lock_cache().clear();
         self.executables.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.backend.forget();
+        self.generation.store(next_generation(), Ordering::Relaxed);
     }
 
     /// Counts of the program cache.
     pub fn cache_stats(&self) -> CacheStats {
-        self.lock_cache().stats()
+        let stats = self.lock_cache().stats();
+        CacheStats { hits: stats.hits + self.recalled.load(Ordering::Relaxed), ..stats }
     }
 
     /// What was done so far.
@@ -357,6 +403,12 @@ fn check_arguments(plan: &ExecutionPlan, arguments: &[Argument]) -> Result<()> {
                 let bytes = value.buffer.size_bytes().saturating_sub(value.offset);
                 if spec != found || bytes < spec.size_bytes() {
                     return Err(Error::spec_mismatch(index, spec, found));
+                }
+            }
+            (ArgumentSpec::Tensor(spec), Argument::Checked(value) | Argument::Donated(value)) => {
+                let bytes = value.buffer.size_bytes().saturating_sub(value.offset);
+                if bytes < plan.facts.argument_bytes[index] {
+                    return Err(Error::spec_mismatch(index, spec, spec));
                 }
             }
             (ArgumentSpec::Scalar(_), Argument::Scalar(_))

@@ -9,6 +9,7 @@
 
 pub mod allocator;
 pub mod cache;
+mod call;
 mod compile;
 pub mod control;
 pub mod device;
@@ -29,6 +30,7 @@ mod testing;
 
 pub use allocator::{Allocator, Buffer, MemoryStats, Value};
 pub use cache::{CacheStats, CachedPlan, ProgramCache};
+pub use call::{FoundPlan, Values};
 pub use control::{InterruptHook, RunControl, set_interrupt_hook};
 pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
 pub use difference::Lookup;

@@ -3,6 +3,7 @@
 
 use crate::{Binary, CompileOptions, LoadedProgram};
 use girih_ir::{DType, Graph, TensorSpec};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,28 @@ pub struct OutputSpec {
     pub buffer: usize,
 }
 
+/// What a run would otherwise find out of its plan each time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Number of kernels launched by one run.
+    pub(crate) num_launches: usize,
+    /// Where each result's memory comes from.
+    pub(crate) output_sources: Vec<OutputSource>,
+    /// Bytes of each argument that is a tensor.
+    pub(crate) argument_bytes: Vec<usize>,
+}
+
+/// Where the memory of a result comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputSource {
+    /// A block of its own; or that of an argument, if that is donated.
+    New(Option<usize>),
+    /// The result of that position is the same buffer.
+    Output(usize),
+    /// The argument of that position.
+    Argument(usize),
+}
+
 /// A step before an operation's compute: one primitive of a device queue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -85,6 +108,13 @@ pub struct ExecutionPlan {
     pub programs: Vec<LoadedProgram>,
     /// All buffers.
     pub buffers: Vec<PlannedBuffer>,
+    /// Results that may be written over an argument that is donated: buffer of the result, number of
+    /// the argument.
+    pub takeovers: Vec<(usize, usize)>,
+    /// What every run needs to know, found when the plan is loaded.
+    pub facts: Facts,
+    /// About how long a run takes on one thread, in nanoseconds; 0 if nobody knows.
+    pub cost_ns: u64,
     /// Bytes of the block that holds the temporaries.
     pub temporary_bytes: usize,
     /// What the plan takes.
@@ -168,6 +198,33 @@ impl ExecutionPlan {
             }
         }
         if defects.is_empty() { Ok(()) } else { Err(defects) }
+    }
+
+    /// What every run needs to know of the plan, which is valid.
+    ///
+    /// Errors: an output without memory of its own.
+    pub(crate) fn find_facts(&self) -> Result<Facts, String> {
+        let bytes = |argument: &ArgumentSpec| match argument {
+            ArgumentSpec::Tensor(spec) => spec.size_bytes(),
+            ArgumentSpec::Scalar(_) | ArgumentSpec::RandomKey => 0,
+        };
+        let argument_bytes = self.arguments.iter().map(bytes).collect();
+        let mut output_sources = Vec::with_capacity(self.outputs.len());
+        let mut first: FxHashMap<usize, usize> = FxHashMap::default();
+        for (i, output) in self.outputs.iter().enumerate() {
+            let source = match (self.buffers[output.buffer].placement, first.get(&output.buffer)) {
+                (Placement::Argument(argument), _) => OutputSource::Argument(argument),
+                (Placement::Output, Some(&earlier)) => OutputSource::Output(earlier),
+                (Placement::Output, None) => {
+                    let taken = self.takeovers.iter().find(|pair| pair.0 == output.buffer);
+                    OutputSource::New(taken.map(|pair| pair.1))
+                }
+                _ => return Err(format!("output {i} was placed among the temporaries")),
+            };
+            first.insert(output.buffer, i);
+            output_sources.push(source);
+        }
+        Ok(Facts { num_launches: self.launches(), output_sources, argument_bytes })
     }
 
     /// Number of kernels launched by one run.

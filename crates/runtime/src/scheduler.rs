@@ -6,7 +6,7 @@
 //! needed.
 
 use crate::queue::Submission;
-use crate::{ControlBlock, Device, Error, Result, control, fork};
+use crate::{ArgumentBlock, ControlBlock, Device, Error, LoadedProgram, Result, control, fork};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ struct State {
     /// Submissions not yet begun, of all queues.
     pending: usize,
     worker: bool,
+    /// Threads in `synchronize`.
+    waiting: usize,
     closed: bool,
     /// Forks of the process that the state knows of.
     forks: u64,
@@ -127,6 +129,28 @@ impl Scheduler {
         outcome
     }
 
+    /// Runs `work` on this thread as if it were a submission of the queue, if nothing of the queue is
+    /// before it; None if something is.
+    pub(crate) fn run_idle(
+        &self,
+        index: usize,
+        work: impl FnOnce(&dyn Device) -> Result<()>,
+    ) -> Option<Result<()>> {
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        let queue = state.queue(index);
+        if queue.busy || !queue.pending.is_empty() {
+            return None;
+        }
+        queue.busy = true;
+        drop(state);
+        let outcome = control::asking(|| shared.guarded(|| work(&*shared.device)));
+        if shared.release(index, None) {
+            shared.changed.notify_all();
+        }
+        Some(outcome)
+    }
+
     /// Blocks until everything of the queue is done; gives its first failure since the last call.
     pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
         let mut state = self.shared.lock();
@@ -140,7 +164,9 @@ impl Scheduler {
         } else {
             while state.queue(index).busy {
                 let changed = &self.shared.changed;
+                state.waiting += 1;
                 state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting -= 1;
             }
         }
         state.queue(index).error.take().map_or(Ok(()), Err)
@@ -192,25 +218,34 @@ impl Shared {
         // Who waits for the work finds the memory it held free.
         let Submission { blocks, after, completion } = work;
         drop((blocks, after));
-        let mut state = self.lock();
-        let queue = state.queue(index);
-        queue.busy = false;
-        if let (Err(error), true) = (&outcome, keep_error) {
-            queue.error.get_or_insert_with(|| error.clone());
-        }
-        state.reap(index);
-        // With no worker nothing is ever pending, and nobody waits but `synchronize`.
-        let notify = state.worker || state.pending > 0;
-        drop(state);
+        let notify = self.release(index, outcome.as_ref().err().filter(|_| keep_error));
         completion.finish(outcome);
         if notify || keep_error {
             self.changed.notify_all();
         }
     }
 
-    /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
+    /// The queue is not busy any more; `error` is kept for its next synchronise. True if somebody may
+    /// be waiting for it.
+    fn release(&self, index: usize, error: Option<&Error>) -> bool {
+        let mut state = self.lock();
+        let queue = state.queue(index);
+        queue.busy = false;
+        if let Some(error) = error {
+            queue.error.get_or_insert_with(|| error.clone());
+        }
+        state.reap(index);
+        // With no worker nothing is ever pending.
+        state.worker || state.pending > 0 || state.waiting > 0
+    }
+
     fn run(&self, work: &Submission) -> Result<()> {
-        catch_unwind(AssertUnwindSafe(|| self.run_blocks(work))).unwrap_or_else(|panic| {
+        self.guarded(|| self.run_blocks(work))
+    }
+
+    /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
+    fn guarded(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             Err(Error::Launch {
                 operation: "a submission".into(),
                 device: self.device.properties().name.clone(),
@@ -234,12 +269,7 @@ impl Shared {
                     device.copy_from_device(*source, &mut target)?;
                 }
                 ControlBlock::Launch { program, arguments } => {
-                    let control = &arguments.control;
-                    // Long launches look at the clock themselves; many short ones need it too.
-                    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
-                        return Err(control.error(&format!("step {at}")));
-                    }
-                    control.timed(|| device.launch(program, arguments))?;
+                    launch(&**device, program, arguments, at)?;
                 }
                 ControlBlock::Record(record) => record.finish(Ok(())),
                 ControlBlock::Wait(record) => {
@@ -250,6 +280,21 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Launches step `at` of a run, unless the run is to end.
+pub(crate) fn launch(
+    device: &dyn Device,
+    program: &LoadedProgram,
+    arguments: &ArgumentBlock,
+    at: usize,
+) -> Result<()> {
+    let control = &arguments.control;
+    // Long launches look at the clock themselves; many short ones need it too.
+    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
+        return Err(control.error(&format!("step {at}")));
+    }
+    control.timed(|| device.launch(program, arguments))
 }
 
 impl State {
@@ -275,7 +320,7 @@ impl State {
 
     /// After a fork: the worker is gone, and with it what it ran.
     fn forget_the_parents_work(&mut self) -> Vec<Submission> {
-        (self.worker, self.pending) = (false, 0);
+        (self.worker, self.pending, self.waiting) = (false, 0, 0);
         let mut lost = Vec::new();
         for slot in &mut self.queues {
             if let Some(queue) = slot {
@@ -398,6 +443,28 @@ mod tests {
         completion.finish(Ok(()));
         completion.then(move |_| late.send("late").unwrap());
         assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
+    }
+
+    #[test]
+    fn synchronising_waits_for_what_another_thread_runs_itself() {
+        let device = MockDevice::new(Duration::from_millis(30));
+        let scheduler = Scheduler::new(device.clone());
+        let queue = DeviceQueue::new(&scheduler);
+        let (started, waits) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let outcome = scheduler.run_idle(queue.index(), |device| {
+                    started.send(()).unwrap();
+                    let program: crate::LoadedProgram = Arc::new(9u32);
+                    super::launch(device, &program, &ArgumentBlock::default(), 0)
+                });
+                assert_eq!(outcome, Some(Ok(())));
+            });
+            waits.recv().unwrap();
+            assert_eq!(scheduler.run_idle(queue.index(), |_| Ok(())), None, "it is busy");
+            queue.synchronize().unwrap();
+        });
+        assert_eq!(*device.log.lock().unwrap(), [9]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use crate::queue::Submission;
 use crate::{
-    ArgumentBlock, Buffer, Completion, ControlBlock, DeviceQueue, Error, ExecutionPlan, Operation,
-    Result, Scheduler, Step, Value,
+    ArgumentBlock, Buffer, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error,
+    ExecutionPlan, Operation, Result, Scheduler, Step, Value,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -71,6 +71,34 @@ impl Stream {
         }
     }
 
+    /// Runs every operation of a loaded plan at once on this thread, if nothing is queued or running
+    /// before it; None if something is.
+    ///
+    /// Errors: [`Error::NotLoaded`]; whatever the run fails with.
+    pub fn run_idle(&self, plan: &ExecutionPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
+        self.queue.scheduler().run_idle(self.queue.index(), |device| {
+            let mut at = 0;
+            let mut launch = |index: usize| {
+                at += 1;
+                let program = plan.programs.get(index).ok_or(Error::NotLoaded { index })?;
+                crate::scheduler::launch(device, program, arguments, at - 1)
+            };
+            for operation in &plan.operations {
+                for step in &operation.steps {
+                    match step {
+                        Step::Launch(program) => launch(*program)?,
+                        Step::CopyToDevice { source, buffer } => {
+                            let target = arguments.addresses[*buffer];
+                            device.copy_to_device(source, DeviceHandle::physical(target))?;
+                        }
+                    }
+                }
+                operation.compute.map_or(Ok(()), &mut launch)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Copies bytes to the start of a buffer, after what was submitted before, and waits.
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
@@ -122,7 +150,7 @@ fn lower(
             Step::Launch(program) => launch(*program)?,
             Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
                 source: source.clone(),
-                target: crate::DeviceHandle::physical(arguments.addresses[*buffer]),
+                target: DeviceHandle::physical(arguments.addresses[*buffer]),
                 buffer: None,
             },
         });

@@ -2,17 +2,20 @@
 //! needed latest gives way (Belady 1966).
 //!
 //! Constants are taken from memory by the instructions that use them, or sit in registers that
-//! nothing else needs. What is the same in all iterations is set up before the loop. Masks have
-//! six registers and nowhere else to go: a program that needs more is refused.
+//! nothing else needs. What is the same in all iterations is set up before the loop.
 
 use super::ir::{Inst, Lane, Program, Value};
 
-/// Vector registers that values may have; the last one is the encoder's.
-const VECTORS: u8 = 31;
-/// Mask registers that values may have: 0 means no mask, 1 is the loop's.
-const MASKS: std::ops::Range<u8> = 2..8;
-/// Most vector registers for what is the same in all iterations; the rest is in memory.
-const INVARIANTS: usize = 12;
+/// What registers there are.
+#[derive(Clone, Debug)]
+pub(super) struct Registers {
+    /// Vector registers that values may have, from 0 on.
+    pub vectors: u8,
+    /// Mask registers that values may have; none if masks are vectors.
+    pub masks: std::ops::Range<u8>,
+    /// Most of them for what is the same in all iterations; the rest is in memory.
+    pub invariants: usize,
+}
 
 /// Where an operand is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,15 +28,22 @@ pub(super) enum Place {
     Constant(u16),
 }
 
+/// A register that is saved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Reg {
+    Vector(u8),
+    Mask(u8),
+}
+
 /// One step of the allocated program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     /// An instruction of the program with its operands' places and its result's register.
     Inst { at: u32, out: u8, operands: [Place; 3] },
     /// Saves a register.
-    Spill { reg: u8, slot: u16 },
+    Spill { reg: Reg, slot: u16 },
     /// Takes a value back.
-    Reload { reg: u8, slot: u16 },
+    Reload { reg: Reg, slot: u16 },
     /// Puts a constant into a register.
     Constant { reg: u8, number: u16 },
 }
@@ -45,8 +55,8 @@ pub(super) struct Allocated {
     pub setup: Vec<Step>,
     /// Each iteration.
     pub body: Vec<Step>,
-    /// Words that instructions take from memory.
-    pub constants: Vec<u32>,
+    /// What instructions take from memory.
+    pub constants: Vec<(Lane, u64)>,
     /// Vectors in the stack frame.
     pub slots: u16,
 }
@@ -54,25 +64,26 @@ pub(super) struct Allocated {
 /// No register.
 const NONE: u8 = u8::MAX;
 
-/// Allocates registers; none if there are not enough for the masks.
-pub(super) fn allocate(program: &Program) -> Option<Allocated> {
+/// Allocates registers; none if there are not enough for what must have one.
+pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Allocated> {
     let constants = Constants::of(program);
-    let mut first = Allocator::new(program, &constants, 0);
+    let mut first = Allocator::new(program, registers, &constants, 0);
     first.run()?;
-    let free = VECTORS as usize - first.most_used;
+    let free = registers.vectors as usize - first.most_used;
     if first.out.slots > 0 || free == 0 || constants.words.is_empty() {
         return Some(first.finish(&constants));
     }
     // Registers that stay free all the time hold the constants used most.
-    let mut second = Allocator::new(program, &constants, free.min(constants.words.len()));
+    let pinned = free.min(constants.words.len());
+    let mut second = Allocator::new(program, registers, &constants, pinned);
     second.run()?;
     Some(second.finish(&constants))
 }
 
-/// The distinct words of a program, those used most first.
+/// The distinct constants of a program, those used most first.
 struct Constants {
-    words: Vec<u32>,
-    /// By value: the number of its word.
+    words: Vec<(Lane, u64)>,
+    /// By value: the number of its constant.
     of: Vec<Option<u16>>,
 }
 
@@ -80,10 +91,10 @@ impl Constants {
     fn of(program: &Program) -> Constants {
         let mut uses = vec![0u32; program.insts.len()];
         program.insts.iter().flat_map(Inst::uses).for_each(|v| uses[v.0 as usize] += 1);
-        let mut found: Vec<(u32, usize, u32)> = Vec::new();
+        let mut found: Vec<(u32, usize, (Lane, u64))> = Vec::new();
         for (i, inst) in program.insts.iter().enumerate() {
-            if let Inst::Const(word) = inst {
-                found.push((uses[i], i, *word));
+            if let Inst::Const(lane, bits) = *inst {
+                found.push((uses[i], i, (lane, bits)));
             }
         }
         found.sort_by_key(|&(uses, i, _)| (std::cmp::Reverse(uses), i));
@@ -103,6 +114,7 @@ struct Home {
 
 struct Allocator<'a> {
     program: &'a Program,
+    registers: &'a Registers,
     constants: &'a Constants,
     /// Constants that have registers, from `pins` on.
     pinned: usize,
@@ -110,7 +122,7 @@ struct Allocator<'a> {
     homes: Vec<Home>,
     /// By value: positions of its uses, the next one last.
     uses: Vec<Vec<u32>>,
-    /// Who is in each vector register; [`NONE`]'s value stands for nobody.
+    /// Who is in each register.
     vectors: Vec<Option<Value>>,
     masks: Vec<Option<Value>>,
     most_used: usize,
@@ -118,21 +130,27 @@ struct Allocator<'a> {
 }
 
 impl<'a> Allocator<'a> {
-    fn new(program: &'a Program, constants: &'a Constants, pinned: usize) -> Allocator<'a> {
+    fn new(
+        program: &'a Program,
+        registers: &'a Registers,
+        constants: &'a Constants,
+        pinned: usize,
+    ) -> Allocator<'a> {
         let mut uses = vec![Vec::new(); program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
             inst.uses().for_each(|v| uses[v.0 as usize].push(i as u32));
         }
-        let pins = VECTORS - pinned as u8;
+        let pins = registers.vectors - pinned as u8;
         let mut allocator = Allocator {
             program,
+            registers,
             constants,
             pinned,
             pins,
             homes: vec![Home { reg: NONE, slot: None }; program.insts.len()],
             uses,
             vectors: vec![None; pins as usize],
-            masks: vec![None; MASKS.end as usize],
+            masks: vec![None; registers.masks.len()],
             most_used: 0,
             out: Allocated::default(),
         };
@@ -155,7 +173,7 @@ impl<'a> Allocator<'a> {
             }
         }
         for (i, inst) in self.program.insts.iter().enumerate() {
-            if !matches!(inst, Inst::Const(_) | Inst::Splat(..)) {
+            if !matches!(inst, Inst::Const(..) | Inst::Splat(..)) {
                 self.inst(i, inst)?;
             }
         }
@@ -169,15 +187,20 @@ impl<'a> Allocator<'a> {
         let operands = [Place::Reg(NONE); 3];
         let out = self.take(value, &[])?;
         self.out.setup.push(Step::Inst { at, out, operands });
-        let words = self.lane(value) == Lane::Word;
-        *count += words as usize;
-        if words && *count > INVARIANTS {
+        let vector = !self.in_mask(value);
+        *count += vector as usize;
+        if vector && *count > self.registers.invariants {
             let slot = self.new_slot();
-            self.out.setup.push(Step::Spill { reg: out, slot });
+            self.out.setup.push(Step::Spill { reg: Reg::Vector(out), slot });
             self.vectors[out as usize] = None;
             self.homes[at as usize] = Home { reg: NONE, slot: Some(slot) };
         }
         Some(())
+    }
+
+    /// True if the value's register is one for masks.
+    fn in_mask(&self, value: Value) -> bool {
+        self.lane(value) == Lane::Mask && !self.masks.is_empty()
     }
 
     fn lane(&self, value: Value) -> Lane {
@@ -195,6 +218,7 @@ impl<'a> Allocator<'a> {
         let in_memory = match inst {
             Inst::Binary(..) | Inst::Compare(..) => Some(1),
             Inst::Select { .. } => Some(1),
+            Inst::Fma(..) => Some(2),
             _ => None,
         };
         let mut places = [Place::Reg(NONE); 3];
@@ -205,11 +229,12 @@ impl<'a> Allocator<'a> {
                 place if Some(k) == in_memory => place,
                 Place::Slot(slot) => {
                     let reg = self.take(value, &operands)?;
-                    self.out.body.push(Step::Reload { reg, slot });
+                    let saved = self.register(value, reg);
+                    self.out.body.push(Step::Reload { reg: saved, slot });
                     Place::Reg(reg)
                 }
                 Place::Constant(number) => {
-                    let reg = self.vector(&operands)?;
+                    let reg = self.free(false, &operands)?;
                     self.vectors[reg as usize] = Some(value);
                     temporaries.push(reg);
                     self.out.body.push(Step::Constant { reg, number });
@@ -218,13 +243,17 @@ impl<'a> Allocator<'a> {
             };
         }
         temporaries.iter().for_each(|&reg| self.vectors[reg as usize] = None);
+        // The operands of a call are read after its result is written.
+        let kept = matches!(inst, Inst::Repair { .. });
+        let early = if kept { Some(self.take(Value(i as u32), &operands)?) } else { None };
         for &value in &operands {
             self.used(value, i as u32);
         }
-        let out = match inst.lane() {
+        let out = match (early, inst.lane()) {
+            (Some(out), _) => out,
             // Operands still needed must not give way to the result's register: they are read.
-            Some(_) => self.take(Value(i as u32), &operands)?,
-            None => NONE,
+            (None, Some(_)) => self.take(Value(i as u32), &operands)?,
+            (None, None) => NONE,
         };
         self.out.body.push(Step::Inst { at: i as u32, out, operands: places });
         if inst.lane().is_some() && self.uses[i].is_empty() {
@@ -260,38 +289,44 @@ impl<'a> Allocator<'a> {
     fn release(&mut self, value: Value) {
         let reg = std::mem::replace(&mut self.homes[value.0 as usize].reg, NONE);
         if reg != NONE {
-            let all =
-                if self.lane(value) == Lane::Word { &mut self.vectors } else { &mut self.masks };
-            all[reg as usize] = None;
+            *self.holder(value, reg) = None;
         }
+    }
+
+    /// Who is in the register of that number, of the kind that the value needs.
+    fn holder(&mut self, value: Value, reg: u8) -> &mut Option<Value> {
+        match self.register(value, reg) {
+            Reg::Mask(reg) => &mut self.masks[(reg - self.registers.masks.start) as usize],
+            Reg::Vector(reg) => &mut self.vectors[reg as usize],
+        }
+    }
+
+    fn register(&self, value: Value, reg: u8) -> Reg {
+        if self.in_mask(value) { Reg::Mask(reg) } else { Reg::Vector(reg) }
     }
 
     /// A register for a value, which is its home from then on.
     fn take(&mut self, value: Value, keep: &[Value]) -> Option<u8> {
-        let reg = match self.lane(value) {
-            Lane::Mask => {
-                let free = MASKS.clone().find(|&k| self.masks[k as usize].is_none())?;
-                self.masks[free as usize] = Some(value);
-                free
-            }
-            Lane::Word => {
-                let reg = self.vector(keep)?;
-                self.vectors[reg as usize] = Some(value);
-                reg
-            }
-        };
+        let reg = self.free(self.in_mask(value), keep)?;
+        *self.holder(value, reg) = Some(value);
         self.homes[value.0 as usize].reg = reg;
         Some(reg)
     }
 
-    /// A free vector register, made so if need be; not one of the values to be kept.
-    fn vector(&mut self, keep: &[Value]) -> Option<u8> {
-        if let Some(free) = self.vectors.iter().position(Option::is_none) {
-            let used = self.vectors.iter().filter(|v| v.is_some()).count();
-            self.most_used = self.most_used.max(used + 1).max(free + 1);
-            return Some(free as u8);
+    /// A free register, made so if need be; not one of the values to be kept.
+    fn free(&mut self, mask: bool, keep: &[Value]) -> Option<u8> {
+        let all = if mask { &self.masks } else { &self.vectors };
+        let first = if mask { self.registers.masks.start } else { 0 };
+        if let Some(free) = all.iter().position(Option::is_none) {
+            if !mask {
+                let used = all.iter().filter(|v| v.is_some()).count();
+                self.most_used = self.most_used.max(used + 1).max(free + 1);
+            }
+            return Some(first + free as u8);
         }
-        self.most_used = self.vectors.len();
+        if !mask {
+            self.most_used = self.vectors.len();
+        }
         let next_use = |v: &Value| self.uses[v.0 as usize].last().copied().unwrap_or(u32::MAX);
         let evictable = |(reg, holder): (usize, &Option<Value>)| {
             let value = (*holder)?;
@@ -305,16 +340,16 @@ impl<'a> Allocator<'a> {
                 value,
             ))
         };
-        let (_, reg, victim) =
-            self.vectors.iter().enumerate().filter_map(evictable).max_by_key(|e| e.0)?;
+        let (_, at, victim) = all.iter().enumerate().filter_map(evictable).max_by_key(|e| e.0)?;
+        let reg = first + at as u8;
         let home = self.homes[victim.0 as usize];
         if home.slot.is_none() {
             let slot = self.new_slot();
-            self.out.body.push(Step::Spill { reg: reg as u8, slot });
+            self.out.body.push(Step::Spill { reg: self.register(victim, reg), slot });
             self.homes[victim.0 as usize].slot = Some(slot);
         }
         self.homes[victim.0 as usize].reg = NONE;
-        self.vectors[reg] = None;
-        Some(reg as u8)
+        *self.holder(victim, reg) = None;
+        Some(reg)
     }
 }

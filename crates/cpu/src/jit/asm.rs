@@ -1,6 +1,6 @@
 //! Machine code of x86-64, as far as generated kernels need it: a few instructions on pointers and
-//! counts, and vector instructions in EVEX form (Intel SDM volume 2, 2.7: registers 0 to 31, masks,
-//! broadcasts from memory).
+//! counts, and vector instructions in VEX form (Intel SDM volume 2, 2.3: registers 0 to 15) and in
+//! EVEX form (2.7: registers 0 to 31, masks, broadcasts from memory).
 //!
 //! Bytes are appended as they are asked for; jumps and references to constants are filled in once
 //! their targets are known.
@@ -17,6 +17,8 @@ pub(super) enum Mem {
     Indexed { base: Gpr, index: Gpr, scale: u8 },
     /// `[base + displacement]`.
     Offset { base: Gpr, displacement: i32 },
+    /// The word at `[base + displacement]`, in all lanes.
+    Broadcast { base: Gpr, displacement: i32 },
     /// The constant of that number, in all lanes.
     Constant(u16),
     /// The constant of that number, once: for instructions that broadcast it themselves.
@@ -46,15 +48,27 @@ pub(super) enum Prefix {
     None = 0,
     P66 = 1,
     PF3 = 2,
+    PF2 = 3,
 }
 
-/// What an EVEX instruction is, but for its operands: 512 bits wide and, where the name does not
-/// say otherwise, with W 0.
+/// Bits of vectors, with the numbers that prefixes have for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bits {
+    B128 = 0,
+    B256 = 1,
+    B512 = 2,
+}
+
+/// What a vector instruction is, but for its operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Evex {
+pub(super) struct VectorOp {
     pub map: Map,
     pub prefix: Prefix,
     pub opcode: u8,
+    /// The bit W: mostly, that lanes have 64 bits.
+    pub wide: bool,
+    /// How much of the registers it uses.
+    pub bits: Bits,
 }
 
 /// Masking of a vector instruction.
@@ -74,7 +88,9 @@ pub(super) struct Label(usize);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Condition {
     Below = 2,
+    NotBelow = 3,
     Equal = 4,
+    NotEqual = 5,
     BelowOrEqual = 6,
 }
 
@@ -169,6 +185,18 @@ impl Assembler {
         self.op_imm(5, to, value);
     }
 
+    /// `to += by`.
+    pub fn add_reg(&mut self, to: Gpr, by: Gpr) {
+        self.op_rr(0x01, to, by);
+    }
+
+    /// Brings the line at `[base + displacement]` nearer, wherever that is.
+    pub fn prefetch(&mut self, base: Gpr, displacement: i32) {
+        self.bytes(&[Self::rex(0, base.0), 0x0f, 0x18]);
+        // The hint's number, 1, is that of the nearest cache.
+        self.address(1, Mem::Offset { base, displacement }, 0);
+    }
+
     /// `to -= by`; equal if nothing is left.
     pub fn sub_reg(&mut self, to: Gpr, by: Gpr) {
         self.op_rr(0x29, to, by);
@@ -188,6 +216,102 @@ impl Assembler {
     pub fn load(&mut self, to: Gpr, base: Gpr, displacement: i32) {
         self.bytes(&[Self::rex(to.0, base.0), 0x8b]);
         self.address(to.0, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// `[base + displacement] = from`.
+    pub fn store(&mut self, base: Gpr, displacement: i32, from: Gpr) {
+        self.bytes(&[Self::rex(from.0, base.0), 0x89]);
+        self.address(from.0, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// `to = base + displacement`.
+    pub fn lea(&mut self, to: Gpr, base: Gpr, displacement: i32) {
+        self.bytes(&[Self::rex(to.0, base.0), 0x8d]);
+        self.address(to.0, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// Calls the function at that address; `rax` is lost.
+    pub fn call(&mut self, address: usize) {
+        self.bytes(&[0x48, 0xb8]);
+        self.bytes(&(address as u64).to_le_bytes());
+        self.bytes(&[0xff, 0xd0]);
+    }
+
+    /// Jumps.
+    pub fn jump(&mut self, label: Label) {
+        self.bytes(&[0xe9]);
+        self.jumps.push((self.code.len(), label));
+        self.bytes(&[0; 4]);
+    }
+
+    /// `to = ` the mask's 16 bits; `to` is one of the first eight.
+    pub fn mask_to(&mut self, to: Gpr, mask: u8) {
+        self.bytes(&[0xc5, 0xf8, 0x93, 0xc0 | to.0 << 3 | mask]);
+    }
+
+    /// Equal if none of the mask's 16 bits is set.
+    pub fn mask_test(&mut self, mask: u8) {
+        self.bytes(&[0xc5, 0xf8, 0x98, 0xc0 | mask << 3 | mask]);
+    }
+
+    /// `[base + displacement] = ` the mask's 16 bits.
+    pub fn mask_store(&mut self, mask: u8, base: Gpr, displacement: i32) {
+        self.bytes(&[0xc5, 0xf8, 0x91]);
+        self.address(mask, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// `mask = [base + displacement]`.
+    pub fn mask_load(&mut self, mask: u8, base: Gpr, displacement: i32) {
+        self.bytes(&[0xc5, 0xf8, 0x90]);
+        self.address(mask, Mem::Offset { base, displacement }, 0);
+    }
+
+    /// `to = from` on 64 bits.
+    pub fn copy(&mut self, to: Gpr, from: Gpr) {
+        self.op_rr(0x89, to, from);
+    }
+
+    /// `to = -to`.
+    pub fn negate(&mut self, to: Gpr) {
+        self.bytes(&[Self::rex(0, to.0), 0xf7, 0xd8 | to.0 & 7]);
+    }
+
+    /// Equal if the register is 0.
+    pub fn test(&mut self, reg: Gpr) {
+        self.op_rr(0x85, reg, reg);
+    }
+
+    /// `to = [base + index * bytes]` of that many bytes, 1, 2, 4 or 8; others of `to` stay or go.
+    pub fn load_element(&mut self, to: Gpr, base: Gpr, index: Gpr, bytes: u8) {
+        self.element(if bytes == 1 { 0x8a } else { 0x8b }, to, base, index, bytes);
+    }
+
+    /// `[base + index * bytes] = from`, of that many bytes.
+    pub fn store_element(&mut self, from: Gpr, base: Gpr, index: Gpr, bytes: u8) {
+        self.element(if bytes == 1 { 0x88 } else { 0x89 }, from, base, index, bytes);
+    }
+
+    fn element(&mut self, opcode: u8, reg: Gpr, base: Gpr, index: Gpr, bytes: u8) {
+        if bytes == 2 {
+            self.bytes(&[0x66]);
+        }
+        let wide = (bytes == 8) as u8;
+        let rex = 0x40 | wide << 3 | (reg.0 >> 3) << 2 | (index.0 >> 3) << 1 | base.0 >> 3;
+        self.bytes(&[rex, opcode]);
+        self.address(reg.0, Mem::Indexed { base, index, scale: bytes }, 0);
+    }
+
+    /// `to = base + index * scale + displacement`.
+    pub fn lea_indexed(&mut self, to: Gpr, base: Gpr, index: Gpr, scale: u8, displacement: i32) {
+        let rex = 0x48 | (to.0 >> 3) << 2 | (index.0 >> 3) << 1 | base.0 >> 3;
+        let sib = (scale.trailing_zeros() as u8) << 6 | (index.0 & 7) << 3 | base.0 & 7;
+        self.bytes(&[rex, 0x8d, 0x84 | (to.0 & 7) << 3, sib]);
+        self.bytes(&displacement.to_le_bytes());
+    }
+
+    /// Clears the upper halves of vector registers.
+    pub fn clear_upper(&mut self) {
+        self.bytes(&[0xc5, 0xf8, 0x77]);
     }
 
     /// The `n` lowest bits of the mask register set; `n` is lost.
@@ -237,13 +361,42 @@ impl Assembler {
 
     // Vectors.
 
+    /// As [`Assembler::evex`] in VEX form, of registers 0 to 15. A constant in memory is a whole
+    /// vector.
+    pub fn vex(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>) {
+        let (x, low) = match b {
+            Source::Reg(reg) => (0, reg >> 3),
+            Source::Mem(Mem::Indexed { base, index, .. }) => (index.0 >> 3, base.0 >> 3),
+            Source::Mem(Mem::Offset { base, .. }) => (0, base.0 >> 3),
+            Source::Mem(Mem::Constant(_) | Mem::Single(_)) => (0, 0),
+            Source::Mem(Mem::Broadcast { .. }) => unreachable!("VEX has no such operands"),
+        };
+        let first = (!dst >> 3 & 1) << 7 | (!x & 1) << 6 | (!low & 1) << 5 | op.map as u8;
+        let second = (op.wide as u8) << 7 | (!a & 15) << 3 | (op.bits as u8) << 2 | op.prefix as u8;
+        self.bytes(&[0xc4, first, second, op.opcode]);
+        match b {
+            Source::Reg(reg) => self.bytes(&[0xc0 | (dst & 7) << 3 | reg & 7]),
+            Source::Mem(mem) => self.address(dst & 7, mem, imm.is_some() as usize),
+        }
+        self.code.extend(imm);
+    }
+
     /// `dst = op(a, b)`; `dst` or `a` may be extensions of the opcode where the instruction says
     /// so, and `a` is 0 where it has none.
-    pub fn evex(&mut self, op: Evex, dst: u8, a: u8, b: Source, masking: Masking, imm: Option<u8>) {
+    pub fn evex(
+        &mut self,
+        op: VectorOp,
+        dst: u8,
+        a: u8,
+        b: Source,
+        masking: Masking,
+        imm: Option<u8>,
+    ) {
         let (x, low, broadcast) = match b {
             Source::Reg(reg) => (reg >> 4 & 1, reg >> 3 & 1, false),
             Source::Mem(Mem::Indexed { base, index, .. }) => (index.0 >> 3, base.0 >> 3, false),
             Source::Mem(Mem::Offset { base, .. }) => (0, base.0 >> 3, false),
+            Source::Mem(Mem::Broadcast { base, .. }) => (0, base.0 >> 3, true),
             Source::Mem(Mem::Constant(_)) => (0, 0, true),
             Source::Mem(Mem::Single(_)) => (0, 0, false),
         };
@@ -252,9 +405,9 @@ impl Assembler {
             | (!low & 1) << 5
             | (!dst >> 4 & 1) << 4
             | op.map as u8;
-        let p1 = (!a & 15) << 3 | 1 << 2 | op.prefix as u8;
+        let p1 = (op.wide as u8) << 7 | (!a & 15) << 3 | 1 << 2 | op.prefix as u8;
         let p2 = (masking.zero as u8) << 7
-            | 2 << 5
+            | (op.bits as u8) << 5
             | (broadcast as u8) << 4
             | (!a >> 4 & 1) << 3
             | masking.mask;
@@ -280,7 +433,7 @@ impl Assembler {
                     self.bytes(&[reg | 4, sib]);
                 }
             }
-            Mem::Offset { base, displacement } => {
+            Mem::Offset { base, displacement } | Mem::Broadcast { base, displacement } => {
                 self.bytes(&[0x80 | reg | base.0 & 7]);
                 if base.0 & 7 == 4 {
                     self.bytes(&[0x24]);
@@ -306,20 +459,31 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x44, 0xc0 | to << 3 | a]);
     }
 
-    /// The code, followed by the constants.
+    /// The code, followed by the constants: little-endian bytes, each aligned to their number.
     ///
     /// Panics: if a label that is jumped to was not bound.
-    pub fn finish(mut self, constants: &[u32]) -> Vec<u8> {
-        self.align(4);
-        let pool = self.code.len();
+    pub fn finish(mut self, constants: &[Vec<u8>]) -> Vec<u8> {
+        // The larger first, so that little is lost to alignment.
+        let mut order: Vec<usize> = (0..constants.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(constants[i].len()));
+        let mut places = vec![0; constants.len()];
+        let mut pool = self.code.len();
+        for &i in &order {
+            pool = pool.next_multiple_of(constants[i].len());
+            places[i] = pool;
+            pool += constants[i].len();
+        }
         for (at, end, number) in std::mem::take(&mut self.references) {
-            self.patch(at, end, pool + 4 * number as usize);
+            self.patch(at, end, places[number as usize]);
         }
         for (at, label) in std::mem::take(&mut self.jumps) {
             let target = self.labels[label.0].expect("every label is bound");
             self.patch(at, at + 4, target);
         }
-        constants.iter().for_each(|c| self.code.extend_from_slice(&c.to_le_bytes()));
+        for i in order {
+            self.code.resize(places[i], 0x90);
+            self.code.extend_from_slice(&constants[i]);
+        }
         self.code
     }
 

@@ -1,14 +1,17 @@
-//! Loops of 16 lanes for x86-64 with AVX-512 F, DQ, BW and VL, and BMI2.
+//! Loops for x86-64 with AVX-512 F, DQ, BW and VL, and BMI2: of 16 lanes, or of 8 if any value has
+//! 64 bits; words then take half of a register.
 //!
 //! The function walks whole vectors, then does the rest under a mask. It touches no memory beyond
 //! the elements it is given, calls nothing, and leaves the control registers as they are.
 
-use super::allocate::{Allocated, Place, Step};
-use super::asm::{Assembler, Condition, Evex, Gpr, Map, Masking, Mem, Prefix, Source};
-use super::ir::{Binary, Compare, Element, Inst, Logic, Program, Unary};
+use super::allocate::{Allocated, Place, Reg, Registers, Step};
+use super::asm::{
+    Assembler, Bits, Condition, Gpr, Label, Map, Masking, Mem, Prefix, Source, VectorOp,
+};
+use super::ir::{Binary, Compare, Element, Inst, Lane, Logic, Number, Program, Unary};
 
-/// Elements per iteration.
-const LANES: i32 = 16;
+/// Registers for values. Of masks, 0 means none and 1 is the loop's.
+pub(super) const REGISTERS: Registers = Registers { vectors: 31, masks: 2..8, invariants: 12 };
 /// The encoder's own vector register.
 const SCRATCH: u8 = 31;
 /// The mask of the last, partial iteration.
@@ -24,25 +27,31 @@ const POINTERS: [Gpr; 11] =
     [Gpr(2), Gpr(1), Gpr(8), Gpr(9), Gpr(10), Gpr(11), Gpr(3), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 const CALLER_SAVED: usize = 6;
 
-const fn op(map: Map, prefix: Prefix, opcode: u8) -> Evex {
-    Evex { map, prefix, opcode }
+/// An instruction on 512 bits, with W 0.
+const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
+    VectorOp { map, prefix, opcode, wide: false, bits: Bits::B512 }
 }
 
-const LOAD: Evex = op(Map::M0F, Prefix::None, 0x10);
-const STORE: Evex = op(Map::M0F, Prefix::None, 0x11);
-const FROM_HALF: Evex = op(Map::M0F38, Prefix::P66, 0x13);
-const TO_HALF: Evex = op(Map::M0F3A, Prefix::P66, 0x1d);
-const WIDEN_16: Evex = op(Map::M0F38, Prefix::P66, 0x33);
-const WIDEN_8: Evex = op(Map::M0F38, Prefix::P66, 0x31);
-const NARROW_16: Evex = op(Map::M0F38, Prefix::PF3, 0x33);
-const NARROW_8: Evex = op(Map::M0F38, Prefix::PF3, 0x31);
-const SPLAT_32: Evex = op(Map::M0F38, Prefix::P66, 0x18);
-const SPLAT_16: Evex = op(Map::M0F38, Prefix::P66, 0x79);
-const SPLAT_8: Evex = op(Map::M0F38, Prefix::P66, 0x78);
-const TEST: Evex = op(Map::M0F38, Prefix::P66, 0x27);
-const MASK_TO_WORDS: Evex = op(Map::M0F38, Prefix::PF3, 0x38);
-const BLEND: Evex = op(Map::M0F38, Prefix::P66, 0x65);
-const SHIFT: Evex = op(Map::M0F, Prefix::P66, 0x72);
+const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
+const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
+const LOAD_WIDE: VectorOp = VectorOp { wide: true, ..op(Map::M0F, Prefix::P66, 0x10) };
+const STORE_WIDE: VectorOp = VectorOp { wide: true, ..op(Map::M0F, Prefix::P66, 0x11) };
+const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
+const TO_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x1d);
+const NARROW_16: VectorOp = op(Map::M0F38, Prefix::PF3, 0x33);
+const NARROW_8: VectorOp = op(Map::M0F38, Prefix::PF3, 0x31);
+const SPLAT_64: VectorOp = VectorOp { wide: true, ..op(Map::M0F38, Prefix::P66, 0x19) };
+const SPLAT_32: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
+const SPLAT_16: VectorOp = op(Map::M0F38, Prefix::P66, 0x79);
+const SPLAT_8: VectorOp = op(Map::M0F38, Prefix::P66, 0x78);
+const TEST: VectorOp = op(Map::M0F38, Prefix::P66, 0x27);
+const MASK_TO_WORDS: VectorOp = op(Map::M0F38, Prefix::PF3, 0x38);
+const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
+
+/// From bytes or halves of words to words.
+const fn widen(bytes: usize, signed: bool) -> VectorOp {
+    op(Map::M0F38, Prefix::P66, (if signed { 0x20 } else { 0x30 }) | (bytes as u8 * 2 - 1))
+}
 
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
 /// pointers than registers.
@@ -62,9 +71,18 @@ pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> 
         .copied()
         .filter(|reg| bases.contains(&Some(*reg)))
         .collect();
-    let mut emitter = Emitter { asm: Assembler::default(), program, bases, mask: 0 };
+    let (words, lanes) = if program.is_wide() { (Bits::B256, 8) } else { (Bits::B512, 16) };
+    let constants = &allocated.constants;
+    let asm = Assembler::default();
+    let mut emitter =
+        Emitter { asm, program, bases, constants, words, lanes, mask: 0, calls: vec![] };
     emitter.function(allocated, &saved);
-    Some(emitter.asm.finish(&allocated.constants))
+    let bytes = |&(lane, bits): &(Lane, u64)| match lane {
+        Lane::Wide => bits.to_le_bytes().to_vec(),
+        _ => (bits as u32).to_le_bytes().to_vec(),
+    };
+    let constants: Vec<Vec<u8>> = constants.iter().map(bytes).collect();
+    Some(emitter.asm.finish(&constants))
 }
 
 struct Emitter<'a> {
@@ -72,8 +90,25 @@ struct Emitter<'a> {
     program: &'a Program,
     /// By pointer: the register that holds it.
     bases: Vec<Option<Gpr>>,
+    constants: &'a [(Lane, u64)],
+    /// How much of a register words take.
+    words: Bits,
+    /// Elements per iteration.
+    lanes: i32,
     /// The mask of memory accesses: none, or the tail's.
     mask: u8,
+    /// Calls to be written after the function.
+    calls: Vec<Call>,
+}
+
+/// A call out of the loop, for some lanes of a value.
+struct Call {
+    at: Label,
+    back: Label,
+    address: usize,
+    mask: u8,
+    out: u8,
+    of: u8,
 }
 
 impl Emitter<'_> {
@@ -92,16 +127,16 @@ impl Emitter<'_> {
         self.steps(&allocated.setup);
         let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.zero(INDEX);
-        self.asm.sub(COUNT, LANES);
+        self.asm.sub(COUNT, self.lanes);
         self.asm.jump_if(Condition::Below, tail);
         self.asm.align(32);
         self.asm.bind(main);
         self.steps(&allocated.body);
-        self.asm.add(INDEX, LANES);
+        self.asm.add(INDEX, self.lanes);
         self.asm.compare(INDEX, COUNT);
         self.asm.jump_if(Condition::BelowOrEqual, main);
         self.asm.bind(tail);
-        self.asm.add(COUNT, LANES);
+        self.asm.add(COUNT, self.lanes);
         self.asm.sub_reg(COUNT, INDEX);
         self.asm.jump_if(Condition::Equal, done);
         self.asm.low_bits(TAIL, COUNT, TABLE);
@@ -114,6 +149,9 @@ impl Emitter<'_> {
         }
         saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
         self.asm.leave();
+        for call in std::mem::take(&mut self.calls) {
+            self.call(call);
+        }
     }
 
     fn steps(&mut self, steps: &[Step]) {
@@ -123,17 +161,47 @@ impl Emitter<'_> {
                     let inst = self.program.insts[at as usize];
                     self.inst(inst, out, operands);
                 }
-                Step::Spill { reg, slot } => self.plain(STORE, reg, 0, slot_of(slot)),
-                Step::Reload { reg, slot } => self.plain(LOAD, reg, 0, slot_of(slot)),
+                Step::Spill { reg: Reg::Vector(reg), slot } => {
+                    self.plain(STORE, reg, 0, slot_of(slot));
+                }
+                Step::Reload { reg: Reg::Vector(reg), slot } => {
+                    self.plain(LOAD, reg, 0, slot_of(slot));
+                }
+                Step::Spill { reg: Reg::Mask(mask), slot } => {
+                    self.asm.mask_store(mask, RSP, 64 * slot as i32);
+                }
+                Step::Reload { reg: Reg::Mask(mask), slot } => {
+                    self.asm.mask_load(mask, RSP, 64 * slot as i32);
+                }
                 Step::Constant { reg, number } => {
-                    self.plain(SPLAT_32, reg, 0, Source::Mem(Mem::Single(number)));
+                    let splat = match self.constants[number as usize].0 {
+                        Lane::Wide => SPLAT_64,
+                        _ => SPLAT_32,
+                    };
+                    self.plain(splat, reg, 0, Source::Mem(Mem::Single(number)));
                 }
             }
         }
     }
 
+    /// An instruction on words: on as much of the registers as they take.
+    fn on_words(&self, op: VectorOp) -> VectorOp {
+        VectorOp { bits: self.words, ..op }
+    }
+
+    /// An instruction on values of a lane, given as the one on words.
+    fn on(&self, lane: Lane, op: VectorOp) -> VectorOp {
+        if lane == Lane::Wide { VectorOp { wide: true, ..op } } else { self.on_words(op) }
+    }
+
+    /// As [`Self::on`] an instruction on floats, whose implied prefix says their bits too.
+    fn on_floats(&self, lane: Lane, op: VectorOp) -> VectorOp {
+        let prefix = if lane == Lane::Wide { Prefix::P66 } else { op.prefix };
+        self.on(lane, VectorOp { prefix, ..op })
+    }
+
     /// An instruction without mask and immediate.
-    fn plain(&mut self, op: Evex, dst: u8, a: u8, b: Source) {
+    fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
         self.asm.evex(op, dst, a, b, Masking::default(), None);
     }
 
@@ -148,13 +216,15 @@ impl Emitter<'_> {
             Place::Constant(number) => Source::Mem(Mem::Constant(number)),
         };
         match inst {
-            Inst::Const(_) => unreachable!("constants are operands"),
+            Inst::Const(..) => unreachable!("constants are operands"),
             Inst::Load(pointer, element) => self.load(pointer, element, out),
             Inst::Splat(pointer, element) => self.splat(pointer, element, out),
-            Inst::Binary(op, ..) => self.plain(binary(op), out, reg(0), source(1)),
-            Inst::Unary(op, _) => self.unary(op, out, reg(0)),
-            Inst::Compare(op, ..) => {
-                let (evex, predicate) = compare(op);
+            Inst::Binary(op, lane, ..) => self.plain(self.binary(op, lane), out, reg(0), source(1)),
+            Inst::Unary(op, lane, _) => self.unary(op, lane, out, reg(0)),
+            Inst::Fma(lane, ..) => self.fma(lane, out, [reg(0), reg(1)], source(2)),
+            Inst::Convert(from, to, _) => self.convert(from, to, out, reg(0)),
+            Inst::Compare(op, lane, ..) => {
+                let (evex, predicate) = self.compare(op, lane);
                 let b = source(1);
                 self.asm.evex(evex, out, reg(0), b, Masking::default(), Some(predicate));
             }
@@ -167,12 +237,64 @@ impl Emitter<'_> {
                 self.asm.mask_op(opcode, out, reg(0), reg(1));
             }
             Inst::Not(_) => self.asm.mask_not(out, reg(0)),
-            Inst::Select { .. } => {
+            Inst::Select { lane, .. } => {
                 let masking = Masking { mask: reg(0), zero: false };
-                self.asm.evex(BLEND, out, reg(2), source(1), masking, None);
+                self.asm.evex(self.on(lane, BLEND), out, reg(2), source(1), masking, None);
+            }
+            Inst::Repair { function, lane, .. } => {
+                self.plain(LOAD, out, 0, Source::Reg(reg(1)));
+                let (at, back) = (self.asm.label(), self.asm.label());
+                self.asm.mask_test(reg(0));
+                self.asm.jump_if(Condition::NotEqual, at);
+                self.asm.bind(back);
+                let (address, mask, of) = (function.address(lane), reg(0), reg(2));
+                self.calls.push(Call { at, back, address, mask, out, of });
             }
             Inst::Store(pointer, element, _) => self.store(pointer, element, reg(0)),
         }
+    }
+
+    /// `out = a * b + c`; the instruction writes over one of its operands.
+    fn fma(&mut self, lane: Lane, out: u8, [a, b]: [u8; 2], c: Source) {
+        const TIMES: VectorOp = op(Map::M0F38, Prefix::P66, 0xa8);
+        const PLUS: VectorOp = op(Map::M0F38, Prefix::P66, 0xb8);
+        if matches!(c, Source::Reg(c) if c == out) {
+            return self.plain(self.on(lane, PLUS), out, a, Source::Reg(b));
+        }
+        let other = if out == b { a } else { b };
+        if out != a && out != b {
+            self.plain(LOAD, out, 0, Source::Reg(a));
+        }
+        self.plain(self.on(lane, TIMES), out, other, c);
+    }
+
+    /// Saves all that a function may change, calls it on a register in memory, and takes all back.
+    fn call(&mut self, call: Call) {
+        const RDX: Gpr = Gpr(2);
+        const RSI: Gpr = Gpr(6);
+        const RDI: Gpr = Gpr(7);
+        const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+        const MASKS: i32 = 32 * 64;
+        const OTHERS: i32 = MASKS + 64;
+        let vector = |reg: u8| Mem::Offset { base: RSP, displacement: 64 * reg as i32 };
+        let others = || CHANGED.iter().zip(0..).map(|(&reg, i)| (Gpr(reg), OTHERS + 8 * i));
+        self.asm.bind(call.at);
+        self.asm.push(RBP);
+        self.asm.enter_frame(OTHERS + 128);
+        others().for_each(|(reg, at)| self.asm.store(RSP, at, reg));
+        (1..8).for_each(|k| self.asm.mask_store(k, RSP, MASKS + 8 * k as i32));
+        (0..32).for_each(|reg| self.plain(STORE, reg, 0, Source::Mem(vector(reg))));
+        self.asm.lea(RDI, RSP, 64 * call.out as i32);
+        self.asm.lea(RSI, RSP, 64 * call.of as i32);
+        self.asm.mask_to(RDX, call.mask);
+        self.asm.clear_upper();
+        self.asm.call(call.address);
+        (0..32).for_each(|reg| self.plain(LOAD, reg, 0, Source::Mem(vector(reg))));
+        (1..8).for_each(|k| self.asm.mask_load(k, RSP, MASKS + 8 * k as i32));
+        others().for_each(|(reg, at)| self.asm.load(reg, RSP, at));
+        self.asm.leave_frame();
+        self.asm.pop(RBP);
+        self.asm.jump(call.back);
     }
 
     /// The elements at the loop's index.
@@ -184,18 +306,26 @@ impl Emitter<'_> {
     fn load(&mut self, pointer: u16, element: Element, out: u8) {
         let masking = Masking { mask: self.mask, zero: self.mask != 0 };
         let (op, to) = match element {
-            Element::Word => (LOAD, out),
-            Element::Half => (FROM_HALF, out),
-            Element::Brain => (WIDEN_16, out),
-            Element::Bool => (WIDEN_8, SCRATCH),
+            Element::Wide => (LOAD_WIDE, out),
+            Element::Word => (self.on_words(LOAD), out),
+            Element::Half => (self.on_words(FROM_HALF), out),
+            Element::Brain => (self.on_words(widen(2, false)), out),
+            Element::Short { signed } => (self.on_words(widen(2, signed)), out),
+            Element::Byte { signed } => (self.on_words(widen(1, signed)), out),
+            Element::Bool => (self.on_words(widen(1, false)), SCRATCH),
         };
         let from = self.element(pointer, element);
         self.asm.evex(op, to, 0, from, masking, None);
         match element {
-            Element::Brain => self.shift(6, out, out, 16),
-            Element::Bool => self.plain(TEST, out, SCRATCH, Source::Reg(SCRATCH)),
-            Element::Word | Element::Half => {}
+            Element::Brain => self.shift(Shift::Left, Lane::Word, out, out, 16),
+            Element::Bool => self.test_bytes(out),
+            _ => {}
         }
+    }
+
+    /// The mask of words in the scratch register that are not 0.
+    fn test_bytes(&mut self, out: u8) {
+        self.plain(self.on_words(TEST), out, SCRATCH, Source::Reg(SCRATCH));
     }
 
     fn splat(&mut self, pointer: u16, element: Element, out: u8) {
@@ -204,6 +334,7 @@ impl Emitter<'_> {
         self.asm.load(INDEX, TABLE, 8 * pointer as i32);
         let from = Source::Mem(Mem::Offset { base: INDEX, displacement: 0 });
         match element {
+            Element::Wide => self.plain(SPLAT_64, out, 0, from),
             Element::Word => self.plain(SPLAT_32, out, 0, from),
             Element::Half => {
                 self.plain(SPLAT_16, out, 0, from);
@@ -211,11 +342,19 @@ impl Emitter<'_> {
             }
             Element::Brain => {
                 self.plain(SPLAT_16, out, 0, from);
-                self.shift(6, out, out, 16);
+                self.shift(Shift::Left, Lane::Word, out, out, 16);
+            }
+            Element::Short { signed } | Element::Byte { signed } => {
+                let (splat, unused) =
+                    if element.size() == 2 { (SPLAT_16, 16) } else { (SPLAT_8, 24) };
+                self.plain(splat, out, 0, from);
+                self.shift(Shift::Left, Lane::Word, out, out, unused);
+                let back = if signed { Shift::RightSigned } else { Shift::Right };
+                self.shift(back, Lane::Word, out, out, unused);
             }
             Element::Bool => {
                 self.plain(SPLAT_8, SCRATCH, 0, from);
-                self.plain(TEST, out, SCRATCH, Source::Reg(SCRATCH));
+                self.test_bytes(out);
             }
         }
     }
@@ -223,81 +362,152 @@ impl Emitter<'_> {
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let masking = Masking { mask: self.mask, zero: false };
         let to = self.element(pointer, element);
-        match element {
-            Element::Word => self.asm.evex(STORE, value, 0, to, masking, None),
-            Element::Half => self.asm.evex(TO_HALF, value, 0, to, masking, Some(0)),
+        let (op, from, imm) = match element {
+            Element::Wide => (STORE_WIDE, value, None),
+            Element::Word => (self.on_words(STORE), value, None),
+            Element::Half => (self.on_words(TO_HALF), value, Some(0)),
+            Element::Short { .. } => (self.on_words(NARROW_16), value, None),
+            Element::Byte { .. } => (self.on_words(NARROW_8), value, None),
             Element::Brain => {
-                self.shift(2, SCRATCH, value, 16);
-                self.asm.evex(NARROW_16, SCRATCH, 0, to, masking, None);
+                self.shift(Shift::Right, Lane::Word, SCRATCH, value, 16);
+                (self.on_words(NARROW_16), SCRATCH, None)
             }
             Element::Bool => {
                 self.plain(MASK_TO_WORDS, SCRATCH, 0, Source::Reg(value));
-                self.shift(2, SCRATCH, SCRATCH, 31);
-                self.asm.evex(NARROW_8, SCRATCH, 0, to, masking, None);
+                self.shift(Shift::Right, Lane::Word, SCRATCH, SCRATCH, 31);
+                (self.on_words(NARROW_8), SCRATCH, None)
             }
-        }
+        };
+        self.asm.evex(op, from, 0, to, masking, imm);
     }
 
-    /// A shift by a constant: left 6, right 2, right with the sign 4.
-    fn shift(&mut self, kind: u8, out: u8, a: u8, by: u8) {
-        self.asm.evex(SHIFT, kind, out, Source::Reg(a), Masking::default(), Some(by));
+    /// A shift by a constant.
+    fn shift(&mut self, kind: Shift, lane: Lane, out: u8, a: u8, by: u8) {
+        let opcode = match (lane, kind) {
+            (Lane::Wide, Shift::Left | Shift::Right) => 0x73,
+            _ => 0x72,
+        };
+        let op = self.on(lane, op(Map::M0F, Prefix::P66, opcode));
+        self.asm.evex(op, kind as u8, out, Source::Reg(a), Masking::default(), Some(by));
     }
 
-    fn unary(&mut self, op: Unary, out: u8, a: u8) {
+    fn unary(&mut self, op: Unary, lane: Lane, out: u8, a: u8) {
         let from = Source::Reg(a);
         match op {
-            Unary::Sqrt => self.plain(self::op(Map::M0F, Prefix::None, 0x51), out, 0, from),
+            Unary::Sqrt => {
+                let sqrt = self.on_floats(lane, self::op(Map::M0F, Prefix::None, 0x51));
+                self.plain(sqrt, out, 0, from);
+            }
             Unary::Round(to) => {
                 // Bit 3: no exception for inexact results.
-                let round = self::op(Map::M0F3A, Prefix::P66, 0x08);
+                let opcode = if lane == Lane::Wide { 0x09 } else { 0x08 };
+                let round = self.on(lane, self::op(Map::M0F3A, Prefix::P66, opcode));
                 self.asm.evex(round, out, 0, from, Masking::default(), Some(8 | to as u8));
             }
-            Unary::ToFloat => self.plain(self::op(Map::M0F, Prefix::None, 0x5b), out, 0, from),
-            Unary::Left(by) => self.shift(6, out, a, by),
-            Unary::Right(by) => self.shift(2, out, a, by),
-            Unary::RightSigned(by) => self.shift(4, out, a, by),
+            Unary::Left(by) => self.shift(Shift::Left, lane, out, a, by),
+            Unary::Right(by) => self.shift(Shift::Right, lane, out, a, by),
+            Unary::RightSigned(by) => self.shift(Shift::RightSigned, lane, out, a, by),
             Unary::RoundHalf => {
                 let to = Source::Reg(SCRATCH);
-                self.asm.evex(TO_HALF, a, 0, to, Masking::default(), Some(0));
-                self.plain(FROM_HALF, out, 0, to);
+                self.asm.evex(self.on_words(TO_HALF), a, 0, to, Masking::default(), Some(0));
+                self.plain(self.on_words(FROM_HALF), out, 0, to);
             }
         }
     }
+
+    fn convert(&mut self, from: Number, to: Number, out: u8, a: u8) {
+        use Number::*;
+        let (prefix, opcode) = match (from, to) {
+            (F32, F64) => (Prefix::None, 0x5a),
+            (F64, F32) => (Prefix::P66, 0x5a),
+            (I32, F32) | (I64, F32) => (Prefix::None, 0x5b),
+            (U32, F32) | (U64, F32) => (Prefix::PF2, 0x7a),
+            (I32, F64) | (I64, F64) => (Prefix::PF3, 0xe6),
+            (U32, F64) | (U64, F64) => (Prefix::PF3, 0x7a),
+            (F32, I32) => (Prefix::PF3, 0x5b),
+            (F64, I32) => (Prefix::P66, 0xe6),
+            (F32, U32) | (F64, U32) => (Prefix::None, 0x78),
+            (F32, I64) | (F64, I64) => (Prefix::P66, 0x7a),
+            (F32, U64) | (F64, U64) => (Prefix::P66, 0x78),
+            _ => return self.resize(from, to, out, a),
+        };
+        // The wider of both says how much of the registers is used, the source W.
+        let wide = from.lane() == Lane::Wide;
+        let bits = if wide || to.lane() == Lane::Wide { Bits::B512 } else { self.words };
+        let op = VectorOp { map: Map::M0F, prefix, opcode, wide, bits };
+        self.plain(op, out, 0, Source::Reg(a));
+    }
+
+    /// Integers to more or fewer bits.
+    fn resize(&mut self, from: Number, to: Number, out: u8, a: u8) {
+        match (from.lane(), to.lane()) {
+            (Lane::Word, Lane::Wide) => {
+                let opcode = if from == Number::I32 { 0x25 } else { 0x35 };
+                self.plain(op(Map::M0F38, Prefix::P66, opcode), out, 0, Source::Reg(a));
+            }
+            (Lane::Wide, Lane::Word) => {
+                self.plain(op(Map::M0F38, Prefix::PF3, 0x35), a, 0, Source::Reg(out));
+            }
+            _ => unreachable!("{from:?} and {to:?} have the same bits"),
+        }
+    }
+
+    fn binary(&self, binary: Binary, lane: Lane) -> VectorOp {
+        let wide = lane == Lane::Wide;
+        let float = |opcode| self.on_floats(lane, op(Map::M0F, Prefix::None, opcode));
+        let integer = |word: u8, double: u8| {
+            self.on(lane, op(Map::M0F, Prefix::P66, if wide { double } else { word }))
+        };
+        let other = |opcode| self.on(lane, op(Map::M0F38, Prefix::P66, opcode));
+        match binary {
+            Binary::AddF => float(0x58),
+            Binary::SubF => float(0x5c),
+            Binary::MulF => float(0x59),
+            Binary::DivF => float(0x5e),
+            Binary::MinF => float(0x5d),
+            Binary::MaxF => float(0x5f),
+            Binary::ScaleF => other(0x2c),
+            Binary::AddI => integer(0xfe, 0xd4),
+            Binary::SubI => integer(0xfa, 0xfb),
+            Binary::MulI => other(0x40),
+            Binary::MulLow => integer(0xf4, 0xf4),
+            Binary::And => integer(0xdb, 0xdb),
+            Binary::Or => integer(0xeb, 0xeb),
+            Binary::Xor => integer(0xef, 0xef),
+            Binary::Left => other(0x47),
+            Binary::Right => other(0x45),
+            Binary::RightSigned => other(0x46),
+        }
+    }
+
+    /// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.
+    fn compare(&self, compare: Compare, lane: Lane) -> (VectorOp, u8) {
+        let float = self.on_floats(lane, op(Map::M0F, Prefix::None, 0xc2));
+        let signed = self.on(lane, op(Map::M0F3A, Prefix::P66, 0x1f));
+        let unsigned = self.on(lane, op(Map::M0F3A, Prefix::P66, 0x1e));
+        match compare {
+            Compare::EqF => (float, 0x00),
+            Compare::LtF => (float, 0x11),
+            Compare::LeF => (float, 0x12),
+            Compare::Unordered => (float, 0x03),
+            Compare::EqI => (signed, 0),
+            Compare::LtI => (signed, 1),
+            Compare::LeI => (signed, 2),
+            Compare::GtI => (signed, 6),
+            Compare::LtU => (unsigned, 1),
+            Compare::LeU => (unsigned, 2),
+        }
+    }
+}
+
+/// Shifts, with the extensions of their opcodes.
+#[derive(Clone, Copy)]
+enum Shift {
+    Right = 2,
+    RightSigned = 4,
+    Left = 6,
 }
 
 fn slot_of(slot: u16) -> Source {
     Source::Mem(Mem::Offset { base: RSP, displacement: 64 * slot as i32 })
-}
-
-fn binary(binary: Binary) -> Evex {
-    match binary {
-        Binary::AddF => op(Map::M0F, Prefix::None, 0x58),
-        Binary::SubF => op(Map::M0F, Prefix::None, 0x5c),
-        Binary::MulF => op(Map::M0F, Prefix::None, 0x59),
-        Binary::DivF => op(Map::M0F, Prefix::None, 0x5e),
-        Binary::AddI => op(Map::M0F, Prefix::P66, 0xfe),
-        Binary::SubI => op(Map::M0F, Prefix::P66, 0xfa),
-        Binary::MulI => op(Map::M0F38, Prefix::P66, 0x40),
-        Binary::And => op(Map::M0F, Prefix::P66, 0xdb),
-        Binary::Or => op(Map::M0F, Prefix::P66, 0xeb),
-        Binary::Xor => op(Map::M0F, Prefix::P66, 0xef),
-    }
-}
-
-/// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.
-fn compare(compare: Compare) -> (Evex, u8) {
-    let float = op(Map::M0F, Prefix::None, 0xc2);
-    let signed = op(Map::M0F3A, Prefix::P66, 0x1f);
-    let unsigned = op(Map::M0F3A, Prefix::P66, 0x1e);
-    match compare {
-        Compare::EqF => (float, 0x00),
-        Compare::LtF => (float, 0x11),
-        Compare::LeF => (float, 0x12),
-        Compare::Unordered => (float, 0x03),
-        Compare::EqI => (signed, 0),
-        Compare::LtI => (signed, 1),
-        Compare::LeI => (signed, 2),
-        Compare::LtU => (unsigned, 1),
-        Compare::LeU => (unsigned, 2),
-    }
 }

@@ -1,79 +1,83 @@
 //! Code generation at run time: loops over vectors, compiled in microseconds.
 //!
-//! A kernel's body becomes a straight-line program of the vector IR ([`ir`]); elementary functions
-//! write themselves into it ([`trace`]). A linear pass gives its values registers ([`allocate`]),
-//! an encoder ([`avx512`]) writes the loop around it, and the code goes to memory that is never
-//! writable and executable at once ([`arena`]).
+//! The executor of `girih-kernel` hands over chains of loops ([`Chain`]). Each becomes a
+//! straight-line program of the vector IR (`ir`); elementary functions write themselves into it
+//! (`trace`). A linear pass gives its values registers (`allocate`), an encoder (`avx512`, `avx2`)
+//! writes the loop around it, and the code goes to memory that is never writable and executable at
+//! once (`arena`).
 //!
-//! Generated code computes what the portable executor computes, to the bit (but for payloads of
+//! Generated code computes what the executor's own loops compute, to the bit (but for payloads of
 //! NaNs): the same operations in the same order, nothing contracted. What the generator does not
-//! know, and machines it does not know, are left to that executor. `GIRIH_JIT=0` leaves it all.
+//! know, and machines it does not know, are left to those. `GIRIH_JIT=0` leaves them all.
 
 #[cfg(target_arch = "x86_64")]
 mod allocate;
+#[cfg(target_arch = "x86_64")]
 mod arena;
 #[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod function;
+#[cfg(target_arch = "x86_64")]
 mod ir;
+#[cfg(target_arch = "x86_64")]
+mod legal;
+#[cfg(target_arch = "x86_64")]
 mod lower;
-mod map;
-#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod ops;
+#[cfg(target_arch = "x86_64")]
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod symbols;
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tile;
+#[cfg(target_arch = "x86_64")]
 mod trace;
 
-pub(crate) use map::Map;
+use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler};
+use girih_runtime::env::flag;
 
-use girih_kernel::Isa;
-use ir::Program;
-use std::sync::OnceLock;
+/// The compiler of this machine's code.
+pub(crate) struct Generator;
 
-/// A compiled loop.
-struct Function {
-    code: arena::Code,
-}
-
-impl Function {
-    /// Runs the loop over `n` points with these pointers, one per pointer of its program.
-    ///
-    /// # Safety
-    /// Each pointer is valid for the `n` elements that the program loads from or stores to there
-    /// (one for a splat); what is stored overlaps nothing that is loaded, but element for element.
-    unsafe fn call(&self, pointers: *const *const u8, n: usize) {
-        type Loop = unsafe extern "sysv64" fn(*const *const u8, usize);
-        // SAFETY: the address is that of a function the encoder wrote for this machine with this
-        // signature; it keeps the calling convention, and the code lives as long as `self`.
-        unsafe {
-            let run: Loop = std::mem::transmute(self.code.address());
-            run(pointers, n);
-        }
-    }
-}
-
-/// True if kernels are to be compiled on this machine.
-fn enabled() -> bool {
-    static ENABLED: OnceLock<bool> = OnceLock::new();
-    *ENABLED.get_or_init(|| {
-        // A value that says neither is as good as none: every way computes the same.
-        let wanted = girih_runtime::env::flag(&["GIRIH_JIT"]).ok().flatten().unwrap_or(true);
-        wanted && Isa::best() >= Isa::Avx512
-    })
-}
-
-/// Compiles a loop; none if the machine or the program is one that the encoder does not know.
 #[cfg(target_arch = "x86_64")]
-fn compile(program: &Program) -> Option<Function> {
-    if !enabled() {
-        return None;
+impl Compiler for Generator {
+    fn knows(&self, op: ChainOp) -> bool {
+        function::enabled() && lower::knows(op)
     }
-    let allocated = allocate::allocate(program)?;
-    let code = avx512::emit(program, &allocated)?;
-    Some(Function { code: arena::install(&code)? })
+
+    fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
+        Some(Box::new(function::of_chain(chain, name)?))
+    }
 }
 
+/// Other machines have no generator.
 #[cfg(not(target_arch = "x86_64"))]
-fn compile(_: &Program) -> Option<Function> {
-    let _ = enabled;
-    None
+impl Compiler for Generator {
+    fn knows(&self, _: ChainOp) -> bool {
+        false
+    }
+
+    fn compile(&self, _: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
+        None
+    }
+}
+
+/// Forgets the functions that are kept for chains that come again; those in use stay.
+pub(crate) fn forget() {
+    #[cfg(target_arch = "x86_64")]
+    function::forget();
+}
+
+/// Errors: [`girih_runtime::Error::Configuration`] if a variable that generated code heeds says
+/// nothing usable.
+pub(crate) fn check_environment() -> girih_runtime::Result<()> {
+    ["GIRIH_JIT", "GIRIH_PERF_MAP", "GIRIH_GDB"].iter().try_for_each(|&v| flag(&[v]).map(drop))
 }

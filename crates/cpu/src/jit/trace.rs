@@ -1,21 +1,21 @@
 //! Floats and integers that write a program as they are computed with: with these, the elementary
 //! functions of [`girih_kernel::math`] become vector code.
 
-use super::ir::{Binary, Builder, Compare, Unary, Value};
-use girih_kernel::math::{Bits, Float};
+use super::ir::{Binary, Builder, Compare, Lane, Logic, Number, Unary, Value};
+use girih_kernel::math::{self, Bits, Double, Float, Mask, Single};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A word of a program being written, or a constant that is not in it yet.
 #[derive(Clone, Copy)]
 pub(super) enum Word<'a> {
-    Constant(u32),
+    Constant(Lane, u64),
     Value(&'a Builder, Value),
 }
 
 impl<'a> Word<'a> {
     fn builder(self) -> Option<&'a Builder> {
         match self {
-            Word::Constant(_) => None,
+            Word::Constant(..) => None,
             Word::Value(builder, _) => Some(builder),
         }
     }
@@ -23,7 +23,7 @@ impl<'a> Word<'a> {
     /// The value in that program.
     pub fn value(self, builder: &Builder) -> Value {
         match self {
-            Word::Constant(bits) => builder.word(bits),
+            Word::Constant(lane, bits) => builder.constant(lane, bits),
             Word::Value(_, value) => value,
         }
     }
@@ -40,11 +40,26 @@ impl<'a> Word<'a> {
         Word::Value(builder, builder.binary(op, a, b))
     }
 
-    fn unary(self, op: Unary) -> Word<'a> {
+    fn with(self, f: impl Fn(&Builder, Value) -> Value) -> Word<'a> {
         match self {
-            Word::Value(builder, value) => Word::Value(builder, builder.unary(op, value)),
-            Word::Constant(_) => unreachable!("functions compute with their argument"),
+            Word::Value(builder, value) => Word::Value(builder, f(builder, value)),
+            Word::Constant(..) => unreachable!("functions compute with their argument"),
         }
+    }
+
+    fn unary(self, op: Unary) -> Word<'a> {
+        self.with(|builder, value| builder.unary(op, value))
+    }
+
+    fn convert(self, from: Number, to: Number) -> Word<'a> {
+        self.with(|builder, value| builder.convert(from, to, value))
+    }
+
+    fn fma(self, by: Word<'a>, plus: Word<'a>) -> Word<'a> {
+        let builder = self.builder().or(by.builder()).or(plus.builder());
+        let builder = builder.expect("functions compute with their argument");
+        let of = |word: Word<'a>| word.value(builder);
+        Word::Value(builder, builder.fma(of(self), of(by), of(plus)))
     }
 
     fn compare(self, op: Compare, other: Word<'a>) -> Truth<'a> {
@@ -55,104 +70,181 @@ impl<'a> Word<'a> {
 
 /// A mask of a program being written.
 #[derive(Clone, Copy)]
-pub(super) struct Truth<'a>(&'a Builder, Value);
+pub(super) struct Truth<'a>(pub &'a Builder, pub Value);
 
-/// A word that is a float.
-#[derive(Clone, Copy)]
-pub(super) struct F32<'a>(pub Word<'a>);
+impl Mask for Truth<'_> {
+    fn and(self, other: Self) -> Self {
+        Truth(self.0, self.0.logic(Logic::And, self.1, other.1))
+    }
 
-/// A word that is an integer.
-#[derive(Clone, Copy)]
-pub(super) struct I32<'a>(Word<'a>);
+    fn or(self, other: Self) -> Self {
+        Truth(self.0, self.0.logic(Logic::Or, self.1, other.1))
+    }
 
-macro_rules! operators {
-    ($($trait:ident $method:ident $op:ident),*) => { $(
-        impl<'a> $trait for F32<'a> {
-            type Output = F32<'a>;
-            fn $method(self, other: F32<'a>) -> F32<'a> {
-                F32(self.0.binary(Binary::$op, other.0))
+    fn not(self) -> Self {
+        Truth(self.0, self.0.not(self.1))
+    }
+}
+
+/// The float and the integer of a lane.
+macro_rules! traced {
+    ($float:ident $item:ident, $bits:ident $signed:ident, $lane:expr) => {
+        /// A word that is a float.
+        #[derive(Clone, Copy)]
+        pub(super) struct $float<'a>(pub Word<'a>);
+
+        /// A word that is an integer.
+        #[derive(Clone, Copy)]
+        pub(super) struct $bits<'a>(Word<'a>);
+
+        traced!(@operators $float Add add AddF, Sub sub SubF, Mul mul MulF, Div div DivF);
+
+        impl<'a> Neg for $float<'a> {
+            type Output = $float<'a>;
+            fn neg(self) -> $float<'a> {
+                $float(self.0.binary(Binary::Xor, Self::sign()))
+            }
+        }
+
+        impl<'a> $float<'a> {
+            fn sign() -> Word<'a> {
+                Word::Constant($lane, $item::to_bits(-0.0).into())
+            }
+        }
+
+        impl<'a> Float for $float<'a> {
+            type Item = $item;
+            type Bits = $bits<'a>;
+            type Mask = Truth<'a>;
+
+            fn of(x: $item) -> $float<'a> {
+                $float(Word::Constant($lane, x.to_bits().into()))
+            }
+
+            fn abs(self) -> $float<'a> {
+                let rest = $signed::MAX as u64;
+                $float(self.0.binary(Binary::And, Word::Constant($lane, rest)))
+            }
+
+            fn copysign(self, sign: $float<'a>) -> $float<'a> {
+                let sign = sign.0.binary(Binary::And, Self::sign());
+                $float(self.abs().0.binary(Binary::Or, sign))
+            }
+
+            fn sqrt(self) -> $float<'a> {
+                $float(self.0.unary(Unary::Sqrt))
+            }
+
+            fn fma(self, by: $float<'a>, plus: $float<'a>) -> $float<'a> {
+                $float(self.0.fma(by.0, plus.0))
+            }
+
+            fn less(self, other: $float<'a>) -> Truth<'a> {
+                self.0.compare(Compare::LtF, other.0)
+            }
+
+            fn equal(self, other: $float<'a>) -> Truth<'a> {
+                self.0.compare(Compare::EqF, other.0)
+            }
+
+            fn select(mask: Truth<'a>, then: $float<'a>, other: $float<'a>) -> $float<'a> {
+                let Truth(builder, mask) = mask;
+                let (then, other) = (then.0.value(builder), other.0.value(builder));
+                $float(Word::Value(builder, builder.select(mask, then, other)))
+            }
+
+            fn to_bits(self) -> $bits<'a> {
+                $bits(self.0)
+            }
+        }
+
+        impl<'a> Bits for $bits<'a> {
+            type Float = $float<'a>;
+            type Mask = Truth<'a>;
+            type Item = $signed;
+
+            fn of(x: $signed) -> $bits<'a> {
+                let mask = if $lane == Lane::Wide { u64::MAX } else { u32::MAX as u64 };
+                $bits(Word::Constant($lane, x as u64 & mask))
+            }
+
+            fn plus(self, other: $bits<'a>) -> $bits<'a> {
+                $bits(self.0.binary(Binary::AddI, other.0))
+            }
+
+            fn minus(self, other: $bits<'a>) -> $bits<'a> {
+                $bits(self.0.binary(Binary::SubI, other.0))
+            }
+
+            fn and(self, other: $bits<'a>) -> $bits<'a> {
+                $bits(self.0.binary(Binary::And, other.0))
+            }
+
+            fn or(self, other: $bits<'a>) -> $bits<'a> {
+                $bits(self.0.binary(Binary::Or, other.0))
+            }
+
+            fn left(self, by: u32) -> $bits<'a> {
+                $bits(self.0.unary(Unary::Left(by as u8)))
+            }
+
+            fn right(self, by: u32) -> $bits<'a> {
+                $bits(self.0.unary(Unary::RightSigned(by as u8)))
+            }
+
+            fn right_zeros(self, by: u32) -> $bits<'a> {
+                $bits(self.0.unary(Unary::Right(by as u8)))
+            }
+
+            fn is_zero(self) -> Truth<'a> {
+                self.0.compare(Compare::EqI, Word::Constant($lane, 0))
+            }
+
+            fn is_negative(self) -> Truth<'a> {
+                self.0.compare(Compare::LtI, Word::Constant($lane, 0))
+            }
+
+            fn as_float(self) -> $float<'a> {
+                $float(self.0)
+            }
+        }
+    };
+    (@operators $float:ident $($trait:ident $method:ident $op:ident),*) => { $(
+        impl<'a> $trait for $float<'a> {
+            type Output = $float<'a>;
+            fn $method(self, other: $float<'a>) -> $float<'a> {
+                $float(self.0.binary(Binary::$op, other.0))
             }
         }
     )* };
 }
-operators!(Add add AddF, Sub sub SubF, Mul mul MulF, Div div DivF);
+traced!(F32 f32, I32 i32, Lane::Word);
+traced!(F64 f64, I64 i64, Lane::Wide);
 
-const SIGN: u32 = 0x8000_0000;
+impl<'a> Single for F32<'a> {
+    type Wide = F64<'a>;
 
-impl<'a> Neg for F32<'a> {
-    type Output = F32<'a>;
-    fn neg(self) -> F32<'a> {
-        F32(self.0.binary(Binary::Xor, Word::Constant(SIGN)))
+    fn widen(self) -> F64<'a> {
+        F64(self.0.convert(Number::F32, Number::F64))
+    }
+
+    fn of_integers(x: I32<'a>) -> F32<'a> {
+        F32(x.0.convert(Number::I32, Number::F32))
+    }
+
+    fn scaled(self, round: F32<'a>) -> F32<'a> {
+        if self.0.builder().is_none_or(Builder::narrow) {
+            return math::scaled_by_parts(self, round);
+        }
+        let k = round - F32::of(math::ROUND);
+        F32(self.0.binary(Binary::ScaleF, k.0))
     }
 }
 
-impl<'a> Float for F32<'a> {
-    type Bits = I32<'a>;
-    type Mask = Truth<'a>;
+impl<'a> Double for F64<'a> {
+    type Narrow = F32<'a>;
 
-    fn of(x: f32) -> F32<'a> {
-        F32(Word::Constant(x.to_bits()))
-    }
-
-    fn abs(self) -> F32<'a> {
-        F32(self.0.binary(Binary::And, Word::Constant(!SIGN)))
-    }
-
-    fn copysign(self, sign: F32<'a>) -> F32<'a> {
-        let sign = sign.0.binary(Binary::And, Word::Constant(SIGN));
-        F32(self.abs().0.binary(Binary::Or, sign))
-    }
-
-    fn less(self, other: F32<'a>) -> Truth<'a> {
-        self.0.compare(Compare::LtF, other.0)
-    }
-
-    fn equal(self, other: F32<'a>) -> Truth<'a> {
-        self.0.compare(Compare::EqF, other.0)
-    }
-
-    fn select(Truth(builder, mask): Truth<'a>, then: F32<'a>, other: F32<'a>) -> F32<'a> {
-        let (then, other) = (then.0.value(builder), other.0.value(builder));
-        F32(Word::Value(builder, builder.select(mask, then, other)))
-    }
-
-    fn to_bits(self) -> I32<'a> {
-        I32(self.0)
-    }
-}
-
-impl<'a> Bits for I32<'a> {
-    type Float = F32<'a>;
-
-    fn of(x: i32) -> I32<'a> {
-        I32(Word::Constant(x as u32))
-    }
-
-    fn plus(self, other: I32<'a>) -> I32<'a> {
-        I32(self.0.binary(Binary::AddI, other.0))
-    }
-
-    fn minus(self, other: I32<'a>) -> I32<'a> {
-        I32(self.0.binary(Binary::SubI, other.0))
-    }
-
-    fn and(self, other: I32<'a>) -> I32<'a> {
-        I32(self.0.binary(Binary::And, other.0))
-    }
-
-    fn left(self, by: u32) -> I32<'a> {
-        I32(self.0.unary(Unary::Left(by as u8)))
-    }
-
-    fn right(self, by: u32) -> I32<'a> {
-        I32(self.0.unary(Unary::RightSigned(by as u8)))
-    }
-
-    fn to_float(self) -> F32<'a> {
-        F32(self.0.unary(Unary::ToFloat))
-    }
-
-    fn as_float(self) -> F32<'a> {
-        F32(self.0)
+    fn narrow(self) -> F32<'a> {
+        F32(self.0.convert(Number::F64, Number::F32))
     }
 }

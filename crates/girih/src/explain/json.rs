@@ -108,7 +108,7 @@ impl Explanation {
             ("iterations", self.iterations.into()),
             ("optimized", Json::Text(self.optimized.to_string())),
             ("unused_arguments", list(&self.unused_arguments, |&i| i)),
-            ("kernels", list(&self.kernels, kernel)),
+            ("kernels", list(&self.kernels, |k| kernel(k, self.asm))),
             ("traffic", traffic(self.traffic())),
             ("refusals", list(&self.refusals, refusal)),
             ("operations", list(&self.operations, operation)),
@@ -141,7 +141,7 @@ fn traffic(traffic: Traffic) -> Json {
     ])
 }
 
-fn kernel(kernel: &KernelInfo) -> Json {
+fn kernel(kernel: &KernelInfo, asm: bool) -> Json {
     let op = |op: &OpInfo| {
         Json::Object(vec![
             ("node", Json::Text(op.node.to_string())),
@@ -151,13 +151,17 @@ fn kernel(kernel: &KernelInfo) -> Json {
             ("line", Json::from(op.line.as_ref())),
         ])
     };
-    Json::Object(vec![
+    let mut fields = vec![
         ("name", (&kernel.name).into()),
         ("ops", list(&kernel.ops, op)),
         ("traffic", traffic(kernel.traffic)),
         ("lines", list(&kernel.lines, |l: &String| Json::from(l))),
         ("text", (&kernel.text).into()),
-    ])
+    ];
+    if asm {
+        fields.push(("assembly", list(&kernel.assembly(), |code: &String| Json::from(code))));
+    }
+    Json::Object(fields)
 }
 
 fn refusal(refusal: &RefusalInfo) -> Json {

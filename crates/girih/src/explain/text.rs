@@ -96,6 +96,20 @@ impl Explanation {
                 writeln!(f, "    from {}", kernel.lines.join(", "))?;
             }
             indented(f, &kernel.text, 4)?;
+            if !self.asm {
+                continue;
+            }
+            for (number, code) in kernel.assembly().iter().enumerate() {
+                writeln!(
+                    f,
+                    "    machine code {number}: {}",
+                    Amount(kernel.code[number].len() as u64, "B")
+                )?;
+                indented(f, code, 6)?;
+            }
+            if kernel.code.is_empty() {
+                writeln!(f, "    no machine code of its own")?;
+            }
         }
         Ok(())
     }

@@ -5,10 +5,12 @@
 //! lies, and a value stored densely is computed where it goes. What does not depend on the point
 //! is set up once per chunk.
 
+use super::chain::{ChainOp, Compiled};
 use super::isa::BlockFn;
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError};
 use crate::philox::RandomKey;
+use smallvec::SmallVec;
 
 /// A register's number. [`NONE`] where a step has fewer operands.
 pub(crate) type Reg = u16;
@@ -41,7 +43,7 @@ pub(crate) enum Source {
 /// One step of the straight-line program.
 pub(crate) enum Step {
     /// A loop over the block.
-    Call { run: BlockFn, out: Reg, args: [Reg; 3] },
+    Call { op: ChainOp, run: BlockFn, out: Reg, args: [Reg; 3] },
     /// Copies one element to the whole block.
     Splat { source: Source, size: u8, out: Reg },
     /// Copies strided elements into the block.
@@ -62,10 +64,31 @@ pub(crate) enum Step {
     Wrap { index: Reg, limit: usize, out: Reg },
     /// Random draws along a walk.
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
+    /// A chain made one function.
+    Fused(Box<Fused>),
+}
+
+/// Where a function of a chain reads or writes.
+pub(crate) enum Stream {
+    /// The elements of a register; of one that is the same at all points, the first.
+    Register { reg: Reg, size: u8 },
+    /// Elements of a buffer, consecutive (or, read, all one) within a segment.
+    Memory { buffer: u32, walk: Walk, size: u8 },
+}
+
+/// A chain and its operands.
+pub(crate) struct Fused {
+    pub function: Box<dyn Compiled>,
+    /// Of each input, then of each output.
+    pub streams: Vec<Stream>,
+    /// Number of inputs.
+    pub inputs: usize,
+    /// The function runs over no more points than lie between two multiples of this.
+    pub segment: usize,
 }
 
 impl Step {
-    /// The register the step defines.
+    /// The register the step defines; [`NONE`] of a chain, which may define several.
     pub fn out(&self) -> Reg {
         match *self {
             Step::Call { out, .. }
@@ -75,18 +98,39 @@ impl Step {
             | Step::Gather { out, .. }
             | Step::Wrap { out, .. }
             | Step::Random { out, .. } => out,
+            Step::Fused(_) => NONE,
+        }
+    }
+
+    /// The registers it defines.
+    pub fn outs(&self) -> Registers {
+        match self {
+            Step::Fused(fused) => registers(&fused.streams[fused.inputs..]),
+            step => [step.out()].into_iter().collect(),
         }
     }
 
     /// The registers it reads.
-    pub fn uses(&self) -> [Reg; 3] {
+    pub fn uses(&self) -> Registers {
         match *self {
-            Step::Call { args, .. } => args,
-            Step::Gather { positions, index, .. } => [positions, index, NONE],
-            Step::Wrap { index, .. } => [index, NONE, NONE],
-            _ => [NONE; 3],
+            Step::Call { args, .. } => args.into_iter().filter(|&r| r != NONE).collect(),
+            Step::Gather { positions, index, .. } => [positions, index].into_iter().collect(),
+            Step::Wrap { index, .. } => [index].into_iter().collect(),
+            Step::Fused(ref fused) => registers(&fused.streams[..fused.inputs]),
+            _ => Registers::new(),
         }
     }
+}
+
+/// The registers of a step.
+pub(crate) type Registers = SmallVec<[Reg; 3]>;
+
+fn registers(streams: &[Stream]) -> Registers {
+    let of = |s: &Stream| match s {
+        Stream::Register { reg, .. } => Some(*reg),
+        Stream::Memory { .. } => None,
+    };
+    streams.iter().filter_map(of).collect()
 }
 
 /// A dense load, addressed in place.
@@ -120,10 +164,24 @@ pub(crate) struct Code {
     pub reads: Vec<u32>,
     /// The register of the core's value; [`NONE`] without one.
     pub core: Reg,
+    /// Most points that are computed at once.
+    pub block: usize,
+    /// What is the same at all points is read as one element, never as a block.
+    pub narrow: bool,
     /// Bytes of slots.
     pub slot_bytes: usize,
     /// Rough time of one element in picoseconds.
     pub cost_ps: usize,
+}
+
+impl Code {
+    /// The functions made for it.
+    pub fn functions(&self) -> impl Iterator<Item = &dyn Compiled> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Fused(fused) => Some(&*fused.function),
+            _ => None,
+        })
+    }
 }
 
 /// A code's registers while it runs over one chunk.
@@ -139,7 +197,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Safety
     /// `slots` is valid for `code.slot_bytes` bytes, aligned to 64, and `regs` for a pointer per
-    /// register; both stay so, and unused by others, while the frame lives. `n <= BLOCK`. The
+    /// register; both stay so, and unused by others, while the frame lives. `n <= code.block`. The
     /// bindings fulfil [`Bindings`]' contract for the kernel the code was made from.
     pub unsafe fn new(
         code: &'a Code,
@@ -162,6 +220,7 @@ impl<'a> Frame<'a> {
         let aliased = |w: &Write| code.reads.iter().any(|&r| address(r) == address(w.buffer));
         let forward = !code.writes.iter().any(|w| w.forward && aliased(w));
         let frame = Frame { code, regs, bindings, forward };
+        let n = if code.narrow { 1 } else { n.min(BLOCK) };
         for step in &code.setup {
             // SAFETY: the registers are placed. Setup reads no position, so it cannot fail.
             let done = unsafe { frame.step(step, 0, n) };
@@ -240,6 +299,31 @@ impl<'a> Frame<'a> {
     }
 
     /// # Safety
+    /// As [`Frame::step`].
+    unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) {
+        let mut pointers: SmallVec<[*mut u8; 16]> = SmallVec::new();
+        let mut done = 0;
+        while done < n {
+            let point = p + done;
+            let len = (n - done).min(fused.segment - point % fused.segment);
+            pointers.clear();
+            // SAFETY: accesses stay inside their buffers, and registers hold `n` elements (one, if
+            // they are the same at all points: then `size` is 0).
+            unsafe {
+                pointers.extend(fused.streams.iter().map(|stream| match stream {
+                    Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
+                    Stream::Memory { buffer, walk, size } => {
+                        let base = self.bindings.buffers[*buffer as usize];
+                        base.offset(walk.at(point) * *size as isize)
+                    }
+                }));
+                fused.function.run(&pointers, len);
+            }
+            done += len;
+        }
+    }
+
+    /// # Safety
     /// The step's operands hold `n` elements, and its result has room for them.
     #[inline(always)]
     unsafe fn step(&self, step: &Step, p: usize, n: usize) -> Result<(), ExecError> {
@@ -248,7 +332,7 @@ impl<'a> Frame<'a> {
         // which the loop does not read. Slots of a step's operands and result are distinct.
         unsafe {
             match step {
-                Step::Call { run, out, args } => {
+                Step::Call { run, out, args, .. } => {
                     let arg = |r: Reg| if r == NONE { std::ptr::null_mut() } else { self.reg(r) };
                     run(self.reg(*out), arg(args[0]), arg(args[1]), arg(args[2]), n);
                 }
@@ -292,6 +376,7 @@ impl<'a> Frame<'a> {
                         draw(out, RandomKey { key, offset }, element, stride, len);
                     });
                 }
+                Step::Fused(fused) => self.fused(fused, p, n),
             }
         }
         Ok(())
@@ -327,6 +412,22 @@ unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
 unsafe fn read(out: *mut u8, base: *const u8, walk: &Walk, size: u8, p: usize, n: usize) {
     unsafe fn copy<T: Copy>(out: *mut u8, base: *const u8, walk: &Walk, p: usize, n: usize) {
         let (out, base) = (out as *mut T, base as *const T);
+        if let Some((down, across, stride)) = walk.tiles(p, n) {
+            // Along what is consecutive in memory: each line is fetched once.
+            for done in (0..n).step_by(down * across) {
+                // SAFETY: the tile lies inside the buffer and its elements inside the block.
+                unsafe {
+                    let (to, from) = (out.add(done), base.offset(walk.at(p + done)));
+                    for j in 0..across {
+                        let from = from.offset(stride * j as isize);
+                        for i in 0..down {
+                            *to.add(i * across + j) = *from.add(i);
+                        }
+                    }
+                }
+            }
+            return;
+        }
         walk.runs(p, n, |done, element, stride, len| {
             // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer.
             unsafe {
@@ -354,6 +455,21 @@ unsafe fn read(out: *mut u8, base: *const u8, walk: &Walk, size: u8, p: usize, n
 unsafe fn write(base: *mut u8, walk: &Walk, size: u8, from: *const u8, p: usize, n: usize) {
     unsafe fn copy<T: Copy>(base: *mut u8, walk: &Walk, from: *const u8, p: usize, n: usize) {
         let (base, from) = (base as *mut T, from as *const T);
+        if let Some((down, across, stride)) = walk.tiles(p, n) {
+            for done in (0..n).step_by(down * across) {
+                // SAFETY: as for reads.
+                unsafe {
+                    let (from, to) = (from.add(done), base.offset(walk.at(p + done)));
+                    for j in 0..across {
+                        let to = to.offset(stride * j as isize);
+                        for i in 0..down {
+                            *to.add(i) = *from.add(i * across + j);
+                        }
+                    }
+                }
+            }
+            return;
+        }
         walk.runs(p, n, |done, element, stride, len| {
             // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer. The source
             // may be the buffer itself (a dense load stored in place), hence `copy`.

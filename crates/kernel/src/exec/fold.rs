@@ -81,6 +81,9 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
             lanes[i] = M::eval(lanes[i], last[i]);
         }
     }
+    // Through memory: the compiler would shape the vectors of the loop above by the pairs below, and
+    // use an eighth of each.
+    let lanes = std::hint::black_box(&mut lanes);
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {

@@ -24,9 +24,40 @@ impl Isa {
     }
 
     /// The highest level this machine can run.
+    pub fn machine() -> Isa {
+        static MACHINE: OnceLock<Isa> = OnceLock::new();
+        *MACHINE.get_or_init(|| Isa::available().into_iter().max().unwrap_or(Isa::Baseline))
+    }
+
+    /// The level to use: the machine's, or the lower one that the environment variable
+    /// [`Isa::VARIABLE`] names. A value that names none limits nothing; [`Isa::from_env`] tells.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| Isa::available().into_iter().max().unwrap_or(Isa::Baseline))
+        *BEST.get_or_init(|| match Isa::from_env() {
+            Ok(Some(limit)) => limit.min(Isa::machine()),
+            _ => Isa::machine(),
+        })
+    }
+
+    /// The environment variable that limits the level.
+    pub const VARIABLE: &str = "GIRIH_ISA";
+
+    /// What it may be.
+    pub const EXPECTED: &str = "baseline, avx2 or avx512";
+
+    /// The level that the environment names, if any.
+    ///
+    /// Errors: the variable's value, if it names none.
+    pub fn from_env() -> Result<Option<Isa>, String> {
+        let Some(value) = std::env::var_os(Isa::VARIABLE).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        match value.to_string_lossy().trim().to_ascii_lowercase().as_str() {
+            "baseline" => Ok(Some(Isa::Baseline)),
+            "avx2" => Ok(Some(Isa::Avx2)),
+            "avx512" => Ok(Some(Isa::Avx512)),
+            _ => Err(value.to_string_lossy().into_owned()),
+        }
     }
 
     /// True if this machine can run the level (CPUID and the operating system's register state).
@@ -78,7 +109,7 @@ pub(crate) fn select<L: Loop>(isa: Isa) -> BlockFn {
 /// # Safety
 /// As [`Loop::run`], on a machine with AVX2.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c,bmi1,bmi2")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
 unsafe fn avx2<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
     // SAFETY: the caller keeps the loop's contract.
     unsafe { L::run(out, a, b, c, n) }
@@ -87,7 +118,7 @@ unsafe fn avx2<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, 
 /// # Safety
 /// As [`Loop::run`], on a machine with AVX-512 F, DQ, BW and VL.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c,bmi1,bmi2,avx512f,avx512dq,avx512bw,avx512vl")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,avx512f,avx512dq,avx512bw,avx512vl")]
 unsafe fn avx512<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
     // SAFETY: the caller keeps the loop's contract.
     unsafe { L::run(out, a, b, c, n) }
@@ -100,4 +131,5 @@ fn vector_base() -> bool {
         && is_x86_feature_detected!("f16c")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("fma")
 }

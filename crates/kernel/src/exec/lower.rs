@@ -2,33 +2,61 @@
 //! hoists what does not depend on the point, places registers.
 
 use super::BLOCK;
-use super::cast::{cast, compute, is_half, load_half, round_half, round_half_down, store_half};
-use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Write};
-use super::isa::Isa;
-use super::ops::{cost_ps, exact_on_halves, op};
+use super::cast::{compute, is_half};
+use super::chain::{ChainOp, Target};
+use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Stream, Write};
+use super::fused::Fuse;
+use super::ops::exact_on_halves;
 use super::walk::Walk;
 use crate::ir::{Access, Block, Inst, Kernel, Store, Val};
 use crate::philox::{self, Draw, RandomKey};
 use girih_ir::{DType, Literal, OpCode};
 
-/// The order in which a code walks its dimensions: `(index into the kernel's extents, extent)`.
-pub(crate) type Order = Vec<(usize, usize)>;
+/// A dimension of the order in which a code walks its space, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Dim {
+    /// Index into the kernel's extents.
+    pub of: usize,
+    /// Number of steps.
+    pub extent: usize,
+    /// Points of the kernel's dimension per step.
+    pub step: usize,
+}
+
+impl Dim {
+    /// A whole dimension.
+    pub fn whole((of, &extent): (usize, &usize)) -> Dim {
+        Dim { of, extent, step: 1 }
+    }
+}
+
+/// The order in which a code walks its dimensions.
+pub(crate) type Order = Vec<Dim>;
 
 /// The walk of a strided operand in an order.
 pub(crate) fn walk(order: &Order, offset: isize, strides: &[isize]) -> Walk {
-    let dims = order.iter().map(|&(d, e)| (e, strides.get(d).copied().unwrap_or(0)));
-    Walk::new(offset, dims.collect::<Vec<_>>().into_iter())
+    let stride = |d: &Dim| strides.get(d.of).copied().unwrap_or(0) * d.step as isize;
+    Walk::new(offset, order.iter().map(|d| (d.extent, stride(d))))
+}
+
+/// What is known of a register.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Register {
+    /// The dtype of its elements: of a half, if they are as in memory; else the compute type.
+    pub dtype: DType,
+    /// The same at all points.
+    pub invariant: bool,
+    /// The bits of each element, if they are known.
+    pub constant: Option<u64>,
 }
 
 /// Lowers blocks of one kernel.
 pub(crate) struct Lower<'a> {
     kernel: &'a Kernel,
     order: &'a Order,
-    isa: Isa,
-    /// Bytes per element of each register, and whether it is the same at all points.
-    regs: Vec<(u8, bool)>,
+    target: Target<'a>,
+    regs: Vec<Register>,
     places: Vec<Option<Place>>,
-    consts: Vec<u64>,
     steps: Vec<Step>,
     directs: Vec<Direct>,
     reads: Vec<u32>,
@@ -40,14 +68,18 @@ pub(crate) struct Lower<'a> {
 
 impl<'a> Lower<'a> {
     /// Lowers all instructions of a block.
-    pub fn new(kernel: &'a Kernel, block: &Block, order: &'a Order, isa: Isa) -> Lower<'a> {
+    pub fn new(
+        kernel: &'a Kernel,
+        block: &Block,
+        order: &'a Order,
+        target: Target<'a>,
+    ) -> Lower<'a> {
         let mut lower = Lower {
             kernel,
             order,
-            isa,
+            target,
             regs: vec![],
             places: vec![],
-            consts: vec![],
             steps: vec![],
             directs: vec![],
             reads: vec![],
@@ -67,18 +99,22 @@ impl<'a> Lower<'a> {
         self.vals[val.0 as usize]
     }
 
-    fn reg(&mut self, size: usize, place: Option<Place>, invariant: bool) -> Reg {
+    fn reg(&mut self, dtype: DType, place: Option<Place>, invariant: bool) -> Reg {
         assert!(self.regs.len() < NONE as usize, "a kernel has fewer than 65535 values");
-        self.regs.push((size as u8, invariant));
+        self.regs.push(Register { dtype, invariant, constant: None });
         self.places.push(place);
         self.regs.len() as Reg - 1
     }
 
-    fn call(&mut self, run: super::isa::BlockFn, size: usize, args: &[Reg]) -> Reg {
-        let invariant = args.iter().all(|&a| self.regs[a as usize].1);
-        let out = self.reg(size, None, invariant);
+    /// A loop over registers, whose result has that dtype.
+    fn call(&mut self, op: ChainOp, dtype: DType, args: &[Reg]) -> Reg {
+        let Some(run) = op.run(self.target.isa) else {
+            panic!("{op:?} reached the executor: the graph's rules forbid it")
+        };
+        let invariant = args.iter().all(|&a| self.regs[a as usize].invariant);
+        let out = self.reg(dtype, None, invariant);
         let arg = |i: usize| args.get(i).copied().unwrap_or(NONE);
-        self.steps.push(Step::Call { run, out, args: [arg(0), arg(1), arg(2)] });
+        self.steps.push(Step::Call { op, run, out, args: [arg(0), arg(1), arg(2)] });
         out
     }
 
@@ -103,7 +139,7 @@ impl<'a> Lower<'a> {
                 let index = self.convert(self.val(*index), from, DType::I64);
                 self.cost += 600;
                 // Not set up ahead, even where it is the same at all points: it can fail.
-                let out = self.reg(8, None, false);
+                let out = self.reg(DType::I64, None, false);
                 self.steps.push(Step::Wrap { index, limit: *size, out });
                 out
             }
@@ -118,14 +154,13 @@ impl<'a> Lower<'a> {
                 self.random(*code, *argument, walk, *dtype)
             }
             Inst::Core { dtype } => {
-                let raw = self.reg(compute(*dtype).size(), Some(Place::Outside), false);
+                let raw = self.reg(compute(*dtype), Some(Place::Outside), false);
                 self.core = raw;
                 self.rounded(raw, *dtype)
             }
             Inst::Op { code, args, dtype } => {
                 let from = self.kernel.dtype(block, args[args.len() - 1]);
                 let args: Vec<Reg> = args.iter().map(|&a| self.val(a)).collect();
-                self.cost += cost_ps(*code, from);
                 self.op(*code, &args, from, *dtype)
             }
         }
@@ -135,13 +170,7 @@ impl<'a> Lower<'a> {
         if code == OpCode::Cast {
             return self.convert(args[0], from, dtype);
         }
-        let Some(run) = op(code, from, self.isa) else {
-            panic!(
-                "{} of {from} reached the executor: the graph's rules forbid it",
-                code.def().name
-            )
-        };
-        let out = self.call(run, compute(dtype).size(), args);
+        let out = self.call(ChainOp::Op(code, from), compute(dtype), args);
         if exact_on_halves(code) { out } else { self.rounded(out, dtype) }
     }
 
@@ -150,8 +179,7 @@ impl<'a> Lower<'a> {
         if !is_half(dtype) {
             return reg;
         }
-        self.cost += 60;
-        self.call(round_half(dtype, self.isa), 4, &[reg])
+        self.call(ChainOp::Round(dtype), DType::F32, &[reg])
     }
 
     fn convert(&mut self, reg: Reg, from: DType, to: DType) -> Reg {
@@ -167,31 +195,22 @@ impl<'a> Lower<'a> {
             return self.rounded(reg, to);
         }
         let from = if to.is_complex() { compute(from) } else { from };
-        let out = self.call(cast(from, to, self.isa), compute(to).size(), &[reg]);
+        let out = self.call(ChainOp::Cast(from, to), compute(to), &[reg]);
         self.rounded(out, to)
     }
 
     fn literal(&mut self, l: Literal) -> Reg {
-        let (size, bits) = match l.dtype {
-            DType::F16 | DType::BF16 => (4, (l.as_f64() as f32).to_bits() as u64),
-            d => (d.size(), l.bits),
+        let bits = match l.dtype {
+            DType::F16 | DType::BF16 => (l.as_f64() as f32).to_bits() as u64,
+            _ => l.bits,
         };
-        let start = self.consts.len();
-        match size {
-            // The real part; the imaginary part is 0.
-            16 => self.consts.extend([bits, 0].repeat(BLOCK)),
-            _ => {
-                // 8, 4, 2 or 1 in a word, by a product without carries.
-                let ones = [u64::MAX / 0xff, u64::MAX / 0xffff, u64::MAX / 0xffff_ffff, 1];
-                let word = bits.wrapping_mul(ones[size.trailing_zeros() as usize]);
-                self.consts.resize(start + BLOCK * size / 8, word);
-            }
-        }
-        self.reg(size, Some(Place::Const(start as u32)), true)
+        let reg = self.reg(compute(l.dtype), None, true);
+        self.regs[reg as usize].constant = Some(bits);
+        reg
     }
 
     fn splat(&mut self, source: Source, dtype: DType) -> Reg {
-        let out = self.reg(dtype.size(), None, true);
+        let out = self.reg(dtype, None, true);
         self.steps.push(Step::Splat { source, size: dtype.size() as u8, out });
         self.loaded(out, dtype)
     }
@@ -201,8 +220,7 @@ impl<'a> Lower<'a> {
         if !is_half(dtype) {
             return reg;
         }
-        self.cost += 40;
-        self.call(load_half(dtype, self.isa), 4, &[reg])
+        self.call(ChainOp::LoadHalf(dtype), DType::F32, &[reg])
     }
 
     /// A load of an access.
@@ -215,12 +233,12 @@ impl<'a> Lower<'a> {
         }
         self.cost += 10 * size;
         let raw = if walk.is_dense() {
-            let reg = self.reg(size, Some(Place::Outside), false);
+            let reg = self.reg(access.dtype, Some(Place::Outside), false);
             self.directs.push(Direct { reg, buffer, offset: walk.offset, size: size as u8 });
             reg
         } else {
             self.cost += 200;
-            let out = self.reg(size, None, false);
+            let out = self.reg(access.dtype, None, false);
             self.steps.push(Step::Read { buffer, walk, size: size as u8, out });
             out
         };
@@ -228,7 +246,7 @@ impl<'a> Lower<'a> {
     }
 
     fn positions(&mut self, walk: Walk) -> Reg {
-        let out = self.reg(8, None, false);
+        let out = self.reg(DType::I64, None, false);
         self.steps.push(Step::Positions { walk, out });
         out
     }
@@ -239,7 +257,7 @@ impl<'a> Lower<'a> {
         let (buffer, size) = (access.buffer.0, access.dtype.size());
         self.reads.push(buffer);
         self.cost += 1500;
-        let out = self.reg(size, None, false);
+        let out = self.reg(access.dtype, None, false);
         let size = size as u8;
         self.steps.push(Step::Gather { buffer, positions, index, stride, limit, size, out });
         self.loaded(out, access.dtype)
@@ -257,11 +275,13 @@ impl<'a> Lower<'a> {
         };
         self.cost += 4000;
         let size = compute(dtype).size();
-        let out = self.reg(size, None, false);
+        let out = self.reg(compute(dtype), None, false);
         let argument = argument as u32;
         self.steps.push(Step::Random { draw, argument, walk, size: size as u8, out });
         match (code, is_half(dtype)) {
-            (OpCode::RandomUniform, true) => self.call(round_half_down(dtype, self.isa), 4, &[out]),
+            (OpCode::RandomUniform, true) => {
+                self.call(ChainOp::RoundDown(dtype), DType::F32, &[out])
+            }
             _ => self.rounded(out, dtype),
         }
     }
@@ -285,28 +305,53 @@ impl<'a> Lower<'a> {
             let walk = walk(self.order, access.offset, &access.strides);
             let mut reg = self.val(store.value);
             if is_half(access.dtype) {
-                reg = self.call(store_half(access.dtype, self.isa), 2, &[reg]);
+                reg = self.call(ChainOp::StoreHalf(access.dtype), access.dtype, &[reg]);
             }
             self.cost += 10 * access.dtype.size();
             let size = access.dtype.size() as u8;
             writes.push(Write { reg, buffer: access.buffer.0, walk, size, forward: false });
         }
-        let invariant: Vec<bool> = self.regs.iter().map(|r| r.1).collect();
-        let of = |step: &Step| invariant[step.out() as usize];
+        let of = |step: &Step| self.regs[step.out() as usize].invariant;
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);
+        let steps = match self.target.compiler {
+            Some(compiler) => {
+                let fuse =
+                    Fuse::new(&self.kernel.name, &self.regs, &mut self.directs, &mut writes, keep);
+                fuse.run(compiler, steps)
+            }
+            None => steps,
+        };
+        for step in setup.iter().chain(&steps) {
+            self.cost += match step {
+                Step::Call { op, .. } => op.cost_ps(),
+                Step::Fused(fused) => fused.function.cost_ps(),
+                _ => 0,
+            };
+        }
         self.forward(&mut writes, &steps, keep);
+        let (consts, narrow) = self.constants(&setup, &steps, &writes, keep);
         let slot_bytes = self.place(&setup, &steps, &writes, keep);
         let place = |p: Option<Place>| p.unwrap_or(Place::Slot(0));
+        let in_place = |stream: &Stream| match stream {
+            Stream::Register { reg, size } => {
+                *size == 0 || self.place_of(*reg) == Some(Place::Outside)
+            }
+            Stream::Memory { .. } => true,
+        };
+        let whole = |s: &Step| matches!(s, Step::Fused(f) if f.streams.iter().all(in_place));
+        let whole = narrow && keep.is_empty() && writes.is_empty() && steps.iter().all(whole);
         Code {
             places: self.places.into_iter().map(place).collect(),
-            consts: self.consts,
+            consts,
             setup,
             steps,
             directs: self.directs,
             writes,
             reads: self.reads,
             core: self.core,
+            block: if whole { usize::MAX } else { BLOCK },
+            narrow,
             slot_bytes,
             cost_ps: self.cost,
         }
@@ -326,46 +371,81 @@ impl<'a> Lower<'a> {
         writes.sort_by_key(|w| !self.directs.iter().any(|d| d.reg == w.reg));
     }
 
+    /// Gives constants memory: one element, if nothing reads a block of what is the same at all
+    /// points; says whether that is so.
+    fn constants(
+        &mut self,
+        setup: &[Step],
+        steps: &[Step],
+        writes: &[Write],
+        keep: &[Reg],
+    ) -> (Vec<u64>, bool) {
+        let loops = steps.iter().filter(|s| !matches!(s, Step::Fused(_)));
+        let blocks = loops.flat_map(Step::uses).chain(writes.iter().map(|w| w.reg));
+        let mut blocks = blocks.chain(keep.iter().copied());
+        let narrow = !blocks.any(|r| self.regs[r as usize].invariant);
+        let points = if narrow { 1 } else { BLOCK };
+        let mut used: Vec<Reg> = setup.iter().chain(steps).flat_map(Step::uses).collect();
+        used.extend(writes.iter().map(|w| w.reg).chain(keep.iter().copied()));
+        used.sort_unstable();
+        used.dedup();
+        let mut consts = vec![];
+        for reg in used {
+            let Register { dtype, constant: Some(bits), .. } = self.regs[reg as usize] else {
+                continue;
+            };
+            let (start, size) = (consts.len(), dtype.size());
+            match size {
+                // The real part; the imaginary part is 0.
+                16 => consts.extend([bits, 0].repeat(points)),
+                _ => {
+                    // 8, 4, 2 or 1 in a word, by a product without carries.
+                    let ones = [u64::MAX / 0xff, u64::MAX / 0xffff, u64::MAX / 0xffff_ffff, 1];
+                    let word = bits.wrapping_mul(ones[size.trailing_zeros() as usize]);
+                    consts.resize(start + (points * size).div_ceil(8), word);
+                }
+            }
+            self.places[reg as usize] = Some(Place::Const(start as u32));
+        }
+        (consts, narrow)
+    }
+
     /// Gives every register without a place a slot; slots of dead registers are used again.
     fn place(&mut self, setup: &[Step], steps: &[Step], writes: &[Write], keep: &[Reg]) -> usize {
-        let mut last = vec![0usize; self.regs.len()];
+        let mut last = vec![None; self.regs.len()];
         for (i, step) in steps.iter().enumerate() {
-            for r in step.uses().into_iter().filter(|&r| r != NONE) {
-                last[r as usize] = i;
-            }
+            step.outs().iter().chain(&step.uses()).for_each(|&r| last[r as usize] = Some(i));
         }
         for r in writes.iter().map(|w| w.reg).chain(keep.iter().copied()) {
-            last[r as usize] = usize::MAX;
+            last[r as usize] = None;
         }
         let mut bytes = 0;
         let mut free: [Vec<u32>; 17] = Default::default();
-        let mut fresh = |size: u8| {
+        let mut fresh = |size: usize| {
             let at = bytes as u32;
-            bytes += BLOCK * size as usize;
+            bytes += BLOCK * size;
             at
         };
         for out in setup.iter().map(Step::out) {
-            self.places[out as usize] = Some(Place::Slot(fresh(self.regs[out as usize].0)));
+            let size = self.regs[out as usize].dtype.size();
+            self.places[out as usize] = Some(Place::Slot(fresh(size)));
         }
         for (i, step) in steps.iter().enumerate() {
-            let out = step.out() as usize;
-            let size = self.regs[out].0;
-            // The result's slot is taken before the operands' are given back: they never overlap.
-            let slot = free[size as usize].pop().unwrap_or_else(|| fresh(size));
-            self.places[out] = Some(Place::Slot(slot));
-            let uses = step.uses();
-            for (k, &r) in uses.iter().enumerate() {
-                let dead = r != NONE && last[r as usize] == i && !uses[..k].contains(&r);
-                if let (true, false, Some(Place::Slot(at))) =
-                    (dead, self.regs.get(r as usize).is_some_and(|r| r.1), self.place_of(r))
-                {
-                    free[self.regs[r as usize].0 as usize].push(at);
-                }
+            let (outs, mut done) = (step.outs(), step.uses());
+            // The results' slots are taken before the operands' are given back: they never overlap.
+            for &out in &outs {
+                let size = self.regs[out as usize].dtype.size();
+                let slot = free[size].pop().unwrap_or_else(|| fresh(size));
+                self.places[out as usize] = Some(Place::Slot(slot));
             }
-            if last[out] == 0
-                && !steps[i..].iter().skip(1).any(|s| s.uses().contains(&(out as Reg)))
-            {
-                free[size as usize].push(slot);
+            done.extend(outs);
+            done.sort_unstable();
+            done.dedup();
+            for r in done.into_iter().filter(|&r| last[r as usize] == Some(i)) {
+                let Register { dtype, invariant, .. } = self.regs[r as usize];
+                if let (false, Some(Place::Slot(at))) = (invariant, self.place_of(r)) {
+                    free[dtype.size()].push(at);
+                }
             }
         }
         bytes

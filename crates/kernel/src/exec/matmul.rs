@@ -2,6 +2,7 @@
 //! the path of the integers.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
+use super::chain::Target;
 use super::code::{Code, Frame};
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Lower, Order, walk};
@@ -50,9 +51,9 @@ fn operand(order: &Order, access: &Access, k: usize) -> Operand {
 }
 
 impl Matmul {
-    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access, isa: Isa) -> Matmul {
+    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access, target: Target<'_>) -> Matmul {
         let order = parallel_order(kernel);
-        let body = Lower::new(kernel, &kernel.body, &order, isa).finish(&kernel.stores, &[]);
+        let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
         let (k_dim, k) = (kernel.parallel, kernel.reduced());
         let columns = kernel.extents[kernel.parallel - 1];
         let points = kernel.points();
@@ -61,7 +62,7 @@ impl Matmul {
             lhs: operand(&order, lhs, k_dim),
             rhs: operand(&order, rhs, k_dim),
             n_stride: rhs.strides[kernel.parallel - 1],
-            axpy: axpy(lhs.dtype, isa),
+            axpy: axpy(lhs.dtype, target.isa),
             acc_size: compute(lhs.dtype).size(),
             chunk: chunk_points(points, cost, columns),
             body,
@@ -69,6 +70,11 @@ impl Matmul {
             columns,
             k,
         }
+    }
+
+    /// What runs at its points.
+    pub fn code(&self) -> &Code {
+        &self.body
     }
 
     pub fn chunks(&self) -> usize {
@@ -120,11 +126,11 @@ impl Matmul {
         let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
         // SAFETY: scratch memory of the sizes asked for; the caller's promise for the rest.
         unsafe {
-            let frame = Frame::new(&self.body, mem, regs, bindings, BLOCK.min(n));
+            let frame = Frame::new(&self.body, mem, regs, bindings, self.body.block.min(n));
             let size = self.acc_size;
             let mut done = 0;
             while done < n {
-                let len = BLOCK.min(n - done);
+                let len = self.body.block.min(n - done);
                 frame.set_core(core.add(done * size));
                 frame.run(point + done, len)?;
                 done += len;

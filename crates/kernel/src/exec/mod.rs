@@ -14,10 +14,12 @@
 //! or 1; integers wrap; a complex number is its real part, then its imaginary part.
 
 mod cast;
+mod chain;
 mod code;
 mod complex;
 mod control;
 mod fold;
+mod fused;
 mod isa;
 mod library;
 mod lower;
@@ -25,14 +27,17 @@ mod map;
 mod matmul;
 mod ops;
 mod reduce;
+mod rows;
 mod scatter;
 mod walk;
 
+pub use chain::{Chain, ChainOp, Compiled, Compiler, Def};
 pub use control::{Driver, Hooks};
 pub use isa::Isa;
 pub use ops::exact_on_halves;
 
 use crate::ir::{Core, Kernel};
+use chain::Target;
 use thiserror::Error;
 
 /// Points per block.
@@ -100,12 +105,28 @@ struct Line(#[allow(dead_code)] [u8; 64]);
 pub struct Scratch {
     lines: Vec<Line>,
     regs: Vec<*mut u8>,
+    /// Of kernels over rows, whose parts use the rest.
+    locals: Vec<Line>,
 }
 
 impl Scratch {
     /// No memory yet.
     pub fn new() -> Scratch {
         Scratch::default()
+    }
+
+    /// At least that much memory, to be given back.
+    fn take_locals(&mut self, bytes: usize) -> Vec<Line> {
+        let mut locals = std::mem::take(&mut self.locals);
+        let lines = bytes.div_ceil(64);
+        if locals.len() < lines {
+            locals.resize(lines, Line([0; 64]));
+        }
+        locals
+    }
+
+    fn give_locals(&mut self, locals: Vec<Line>) {
+        self.locals = locals;
     }
 
     /// Addresses of at least that much memory (aligned to 64) and that many registers.
@@ -122,10 +143,11 @@ impl Scratch {
 }
 
 enum Form {
-    Map(map::Map),
+    Map(Box<map::Map>),
     Reduce(Box<reduce::Reduce>),
     Matmul(Box<matmul::Matmul>),
     Scatter(Box<scatter::Scatter>),
+    Rows(Box<rows::Rows>),
     Library(Box<library::Library>),
     Control(Box<control::Portable>),
 }
@@ -147,27 +169,42 @@ impl Prepared {
 
     /// Prepares for a given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
-        assert!(isa <= Isa::best(), "{isa:?} is not available on this machine");
+        Prepared::target(kernel, Target { isa, compiler: None })
+    }
+
+    /// Prepares for the best level, with functions for as many of its loops as that compiler knows.
+    pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Prepared {
+        Prepared::target(kernel, Target { isa: Isa::best(), compiler: Some(compiler) })
+    }
+
+    fn target(kernel: &Kernel, target: Target<'_>) -> Prepared {
+        let isa = target.isa;
+        assert!(isa <= Isa::machine(), "{isa:?} is not available on this machine");
         let (form, chunks) = match &kernel.core {
             Core::Map => {
-                let map = map::Map::new(kernel, isa);
+                let map = map::Map::new(kernel, target);
                 let chunks = [map.chunks(), 0];
-                (Form::Map(map), chunks)
+                (Form::Map(Box::new(map)), chunks)
             }
             Core::Reduce { .. } => {
-                let reduce = reduce::Reduce::new(kernel, isa);
+                let reduce = reduce::Reduce::new(kernel, target);
                 let chunks = reduce.chunks();
                 (Form::Reduce(Box::new(reduce)), chunks)
             }
             Core::Matmul { lhs, rhs } => {
-                let matmul = matmul::Matmul::new(kernel, lhs, rhs, isa);
+                let matmul = matmul::Matmul::new(kernel, lhs, rhs, target);
                 let chunks = [matmul.chunks(), 0];
                 (Form::Matmul(Box::new(matmul)), chunks)
             }
             Core::Scatter { .. } => {
-                let scatter = scatter::Scatter::new(kernel, isa);
+                let scatter = scatter::Scatter::new(kernel, target);
                 let chunks = scatter.chunks();
                 (Form::Scatter(Box::new(scatter)), chunks)
+            }
+            Core::Rows(definition) => {
+                let rows = rows::Rows::new(kernel, definition, target);
+                let chunks = [rows.chunks(), 0];
+                (Form::Rows(Box::new(rows)), chunks)
             }
             Core::Library(routine) => {
                 let library = library::Library::new(kernel, routine);
@@ -179,6 +216,19 @@ impl Prepared {
             }
         };
         Prepared { form, chunks }
+    }
+
+    /// The functions that were made for the kernel, in the order they run.
+    pub fn functions(&self) -> Vec<&dyn Compiled> {
+        let codes: Vec<&code::Code> = match &self.form {
+            Form::Map(m) => vec![m.code()],
+            Form::Reduce(r) => r.codes().to_vec(),
+            Form::Matmul(m) => vec![m.code()],
+            Form::Scatter(s) => vec![s.code()],
+            Form::Rows(r) => r.codes(),
+            Form::Library(_) | Form::Control(_) => vec![],
+        };
+        codes.into_iter().flat_map(code::Code::functions).collect()
     }
 
     /// Number of phases, one or two.
@@ -209,6 +259,7 @@ impl Prepared {
             Form::Reduce(r) => r.cost_ps(),
             Form::Matmul(m) => m.cost_ps(),
             Form::Scatter(s) => s.cost_ps(),
+            Form::Rows(r) => r.cost_ps(),
             Form::Library(l) => l.cost_ps(),
             Form::Control(c) => c.cost_ps(),
         };
@@ -239,6 +290,7 @@ impl Prepared {
                 Form::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
                 Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
+                Form::Rows(r) => r.run_chunk(chunk, bindings, scratch),
                 Form::Library(l) => l.run_chunk(chunk, bindings),
                 Form::Control(c) => c.run(bindings, scratch),
             }

@@ -6,7 +6,7 @@
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};
 use super::isa::{BlockFn, Isa, Loop, select};
-use crate::math;
+use crate::math::{self, wide};
 use girih_ir::{DType, OpCode};
 use std::marker::PhantomData;
 
@@ -124,23 +124,23 @@ unary_ops! {
     Trunc { x: f32 f64 => x.trunc(); }
     Sqrt { x: f32 f64 => x.sqrt(); }
     Rsqrt { x: f32 f64 => 1.0 / x.sqrt(); }
-    Exp { x: f32 => math::exp(x); x: f64 => x.exp(); }
-    Exp2 { x: f32 => math::exp2(x); x: f64 => x.exp2(); }
-    Expm1 { x: f32 => math::expm1(x); x: f64 => x.exp_m1(); }
-    Log { x: f32 => math::log(x); x: f64 => x.ln(); }
-    Log1p { x: f32 => math::log1p(x); x: f64 => x.ln_1p(); }
-    Log2 { x: f32 => math::log2(x); x: f64 => x.log2(); }
-    Log10 { x: f32 => math::log10(x); x: f64 => x.log10(); }
-    Asin { x: f32 => math::asin(x); x: f64 => x.asin(); }
-    Acos { x: f32 => math::acos(x); x: f64 => x.acos(); }
-    Atan { x: f32 => math::atan(x); x: f64 => x.atan(); }
-    Sinh { x: f32 => math::sinh(x); x: f64 => x.sinh(); }
-    Cosh { x: f32 => math::cosh(x); x: f64 => x.cosh(); }
-    Tanh { x: f32 => math::tanh(x); x: f64 => x.tanh(); }
-    Asinh { x: f32 => math::asinh(x); x: f64 => math::asinh_f64(x); }
-    Acosh { x: f32 => math::acosh(x); x: f64 => math::acosh_f64(x); }
-    Atanh { x: f32 => math::atanh(x); x: f64 => math::atanh_f64(x); }
-    Erf { x: f32 => math::erf(x); x: f64 => math::erf_f64(x); }
+    Exp { x: f32 => math::exp(x); x: f64 => wide::exp(x); }
+    Exp2 { x: f32 => math::exp2(x); x: f64 => wide::exp2(x); }
+    Expm1 { x: f32 => math::expm1(x); x: f64 => wide::expm1(x); }
+    Log { x: f32 => math::log(x); x: f64 => wide::log(x); }
+    Log1p { x: f32 => math::log1p(x); x: f64 => wide::log1p(x); }
+    Log2 { x: f32 => math::log2(x); x: f64 => wide::log2(x); }
+    Log10 { x: f32 => math::log10(x); x: f64 => wide::log10(x); }
+    Asin { x: f32 => math::asin(x); x: f64 => wide::asin(x); }
+    Acos { x: f32 => math::acos(x); x: f64 => wide::acos(x); }
+    Atan { x: f32 => math::atan(x); x: f64 => wide::atan(x); }
+    Sinh { x: f32 => math::sinh(x); x: f64 => wide::sinh(x); }
+    Cosh { x: f32 => math::cosh(x); x: f64 => wide::cosh(x); }
+    Tanh { x: f32 => math::tanh(x); x: f64 => wide::tanh(x); }
+    Asinh { x: f32 => math::asinh(x); x: f64 => wide::asinh(x); }
+    Acosh { x: f32 => math::acosh(x); x: f64 => wide::acosh(x); }
+    Atanh { x: f32 => math::atanh(x); x: f64 => wide::atanh(x); }
+    Erf { x: f32 => math::erf(x); x: f64 => wide::erf(x); }
 }
 predicates! {
     IsNan: x => x.is_nan();
@@ -151,34 +151,33 @@ predicates! {
 
 /// Circular functions: the fast reduction everywhere, then the few large arguments again.
 macro_rules! circular {
-    ($($name:ident, $fast:path, $full:path, $wide:path;)*) => { $(
+    ($($name:ident, $fast:ident, $full:ident;)*) => { $(
         struct $name;
-        impl Unary<f32> for $name {
-            type Out = f32;
+        circular!(@of $name f32 math $fast $full);
+        circular!(@of $name f64 wide $fast $full);
+    )* };
+    (@of $name:ident $t:ident $module:ident $fast:ident $full:ident) => {
+        impl Unary<$t> for $name {
+            type Out = $t;
             #[inline(always)]
-            fn eval(x: f32) -> f32 { $fast(x) }
+            fn eval(x: $t) -> $t { $module::$fast(x) }
             #[inline(always)]
-            fn repair(out: &mut [f32], x: &[f32]) {
-                if x.iter().fold(false, |any, &x| any | math::is_large(x)) {
+            fn repair(out: &mut [$t], x: &[$t]) {
+                if x.iter().fold(false, |any, &x| any | $module::is_large(x)) {
                     for (o, &x) in out.iter_mut().zip(x) {
-                        if math::is_large(x) {
-                            *o = $full(x);
+                        if $module::is_large(x) {
+                            *o = $module::$full(x);
                         }
                     }
                 }
             }
         }
-        impl Unary<f64> for $name {
-            type Out = f64;
-            #[inline(always)]
-            fn eval(x: f64) -> f64 { $wide(x) }
-        }
-    )* };
+    };
 }
 circular! {
-    Sin, math::sin_fast, math::sin, f64::sin;
-    Cos, math::cos_fast, math::cos, f64::cos;
-    Tan, math::tan_fast, math::tan, f64::tan;
+    Sin, sin_fast, sin;
+    Cos, cos_fast, cos;
+    Tan, tan_fast, tan;
 }
 
 /// Floats by their bits.
@@ -289,7 +288,7 @@ binary_ops! {
             if b < 0 { inverse } else { r }
         };
         a, b: f32 => math::pow(a, b);
-        a, b: f64 => a.powf(b);
+        a, b: f64 => wide::pow(a, b);
     }
     Maximum -> same {
         a, b: u8 u16 u32 u64 i8 i16 i32 i64 => if a > b { a } else { b };
@@ -310,7 +309,7 @@ binary_ops! {
             if a.is_nan() | b.is_nan() { a + b } else { r }
         };
     }
-    Atan2 -> same { a, b: f32 => math::atan2(a, b); a, b: f64 => a.atan2(b); }
+    Atan2 -> same { a, b: f32 => math::atan2(a, b); a, b: f64 => wide::atan2(a, b); }
     Hypot -> same {
         a, b: f32 => {
             // Squares of f32 are exact in f64 and in its range.
@@ -354,16 +353,6 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
             match compute(dtype) {
                 DType::F32 => select::<$map<$op, f32>>(isa),
                 DType::F64 => select::<$map<$op, f64>>(isa),
-                _ => return None,
-            }
-        };
-    }
-    // Loops of calls to the platform's f64 functions gain nothing from wider vectors.
-    macro_rules! functions {
-        ($map:ident $op:ident) => {
-            match compute(dtype) {
-                DType::F32 => select::<$map<$op, f32>>(isa),
-                DType::F64 => select::<$map<$op, f64>>(Isa::Baseline),
                 _ => return None,
             }
         };
@@ -421,28 +410,28 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Ceil => floats!(Map1 Ceil),
         C::Round => floats!(Map1 Round),
         C::Trunc => floats!(Map1 Trunc),
-        C::Exp => functions!(Map1 Exp),
-        C::Expm1 => functions!(Map1 Expm1),
-        C::Exp2 => functions!(Map1 Exp2),
-        C::Log => functions!(Map1 Log),
-        C::Log1p => functions!(Map1 Log1p),
-        C::Log2 => functions!(Map1 Log2),
-        C::Log10 => functions!(Map1 Log10),
+        C::Exp => floats!(Map1 Exp),
+        C::Expm1 => floats!(Map1 Expm1),
+        C::Exp2 => floats!(Map1 Exp2),
+        C::Log => floats!(Map1 Log),
+        C::Log1p => floats!(Map1 Log1p),
+        C::Log2 => floats!(Map1 Log2),
+        C::Log10 => floats!(Map1 Log10),
         C::Sqrt => floats!(Map1 Sqrt),
         C::Rsqrt => floats!(Map1 Rsqrt),
-        C::Sin => functions!(Map1 Sin),
-        C::Cos => functions!(Map1 Cos),
-        C::Tan => functions!(Map1 Tan),
-        C::Asin => functions!(Map1 Asin),
-        C::Acos => functions!(Map1 Acos),
-        C::Atan => functions!(Map1 Atan),
-        C::Sinh => functions!(Map1 Sinh),
-        C::Cosh => functions!(Map1 Cosh),
-        C::Tanh => functions!(Map1 Tanh),
-        C::Asinh => functions!(Map1 Asinh),
-        C::Acosh => functions!(Map1 Acosh),
-        C::Atanh => functions!(Map1 Atanh),
-        C::Erf => functions!(Map1 Erf),
+        C::Sin => floats!(Map1 Sin),
+        C::Cos => floats!(Map1 Cos),
+        C::Tan => floats!(Map1 Tan),
+        C::Asin => floats!(Map1 Asin),
+        C::Acos => floats!(Map1 Acos),
+        C::Atan => floats!(Map1 Atan),
+        C::Sinh => floats!(Map1 Sinh),
+        C::Cosh => floats!(Map1 Cosh),
+        C::Tanh => floats!(Map1 Tanh),
+        C::Asinh => floats!(Map1 Asinh),
+        C::Acosh => floats!(Map1 Acosh),
+        C::Atanh => floats!(Map1 Atanh),
+        C::Erf => floats!(Map1 Erf),
         C::Not if dtype == DType::Bool => select::<Map1<NotBool, u8>>(isa),
         C::Not => bits!(Map1 Not),
         C::IsNan => floats!(Map1 IsNan),
@@ -455,12 +444,11 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Div => floats!(Map2 Div),
         C::FloorDivide => numbers!(Map2 FloorDivide),
         C::Remainder => numbers!(Map2 Remainder),
-        C::Pow if dtype == DType::F64 => select::<Map2<Pow, f64>>(Isa::Baseline),
         C::Pow => numbers!(Map2 Pow),
         C::Maximum => numbers!(Map2 Maximum),
         C::Minimum => numbers!(Map2 Minimum),
-        C::Atan2 => functions!(Map2 Atan2),
-        C::Hypot => functions!(Map2 Hypot),
+        C::Atan2 => floats!(Map2 Atan2),
+        C::Hypot => floats!(Map2 Hypot),
         C::Copysign => floats!(Map2 Copysign),
         C::Nextafter if is_half(dtype) => next_half(dtype),
         C::Nextafter => floats!(Map2 Nextafter),
@@ -551,6 +539,7 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
         FloorDivide | Remainder if dtype.is_float() => 8000,
         FloorDivide | Remainder | Pow if !dtype.is_float() => 2000,
         Exp | Log | Tanh | Erf if !wide => 300,
+        Hypot if wide => 8000,
         Exp2 | Expm1 | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan | Sinh
         | Cosh | Asinh | Acosh | Atanh | Pow | Atan2 | Hypot
             if !wide =>
@@ -558,7 +547,7 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
             1500
         }
         Exp | Exp2 | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => 8000,
+        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => 3000,
         Div | Sqrt | Rsqrt => 50 * bytes,
         _ => 10 * bytes,
     }

@@ -9,16 +9,18 @@
 //! and part in the workspace, the second combines them; parts are a power of two of blocks.
 
 use super::cast::compute;
+use super::chain::Target;
 use super::code::{Code, Frame, Reg};
 use super::fold::{self, ArgFold, ArgState, Cascade, Fold, LANES};
-use super::isa::Isa;
-use super::lower::{Lower, Order};
+use super::lower::{Dim, Lower, Order};
 use super::map::parallel_order;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, MAX_SIZE, Scratch};
 use crate::ir::{Core, Inst, Kernel, ReduceOp};
+use std::ops::Range;
 
-/// Bytes of a row of points that an outer reduction works on: its lanes fit the first-level cache.
-const ROW_BYTES: usize = 1024;
+/// Bytes of a row of points that an outer reduction works on: long enough for memory to be read in
+/// runs, its lanes in cache.
+const ROW_BYTES: usize = 2048;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -58,7 +60,7 @@ struct Work<'a> {
 /// True if most of what the prologue reads lies closer together along the parallel dimensions than
 /// along the reduced ones.
 fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
-    let closest = |strides: &[isize], dims: std::ops::Range<usize>| {
+    let closest = |strides: &[isize], dims: Range<usize>| {
         dims.filter(|&d| kernel.extents[d] > 1 && strides[d] != 0)
             .map(|d| strides[d].unsigned_abs())
             .min()
@@ -68,6 +70,12 @@ fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
     for inst in &prologue.insts {
         if let Inst::Load(id) = inst {
             let strides = &kernel.access(*id).strides;
+            // What is small next to the space does not decide.
+            let reach = kernel.extents.iter().zip(strides).filter(|(_, s)| **s != 0);
+            let reach: usize = reach.map(|(e, _)| e).product();
+            if reach.saturating_mul(8) < kernel.points().saturating_mul(kernel.reduced()) {
+                continue;
+            }
             let parallel = closest(strides, 0..kernel.parallel);
             let reduced = closest(strides, kernel.parallel..kernel.extents.len());
             votes += (parallel < reduced) as isize - (reduced < parallel) as isize;
@@ -77,26 +85,26 @@ fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
 }
 
 impl Reduce {
-    pub fn new(kernel: &Kernel, isa: Isa) -> Reduce {
-        let Core::Reduce { prologue, value, op } = &kernel.core else {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> Reduce {
+        let Core::Reduce { prologue, value, op, stores } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
         let outer = prefers_outer(kernel, prologue);
-        let mut order: Order = kernel.extents.iter().copied().enumerate().collect();
+        let mut order: Order = kernel.extents.iter().enumerate().map(Dim::whole).collect();
         if outer {
             order.rotate_left(kernel.parallel);
         }
         let dtype = kernel.dtype(prologue, *value);
-        let lower = Lower::new(kernel, prologue, &order, isa);
+        let lower = Lower::new(kernel, prologue, &order, target);
         let reg = lower.val(*value);
-        let prologue = lower.finish(&[], &[reg]);
+        let prologue = lower.finish(stores, &[reg]);
         let parallel = parallel_order(kernel);
-        let body = Lower::new(kernel, &kernel.body, &parallel, isa).finish(&kernel.stores, &[]);
+        let body = Lower::new(kernel, &kernel.body, &parallel, target).finish(&kernel.stores, &[]);
         let arg = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
         let kind = if arg {
             Kind::Arg(fold::arg_fold(*op, dtype))
         } else {
-            Kind::Fold(fold::fold(*op, dtype, isa))
+            Kind::Fold(fold::fold(*op, dtype, target.isa))
         };
         let mut reduce = Reduce {
             prologue,
@@ -120,8 +128,9 @@ impl Reduce {
     /// reduced range too.
     fn split(&mut self, arg: bool) {
         let pieces = (self.cost_ps() / CHUNK_PS).max(1);
-        // An outer reduction wants whole vectors, an inner one whole points.
-        let grain = if self.outer { 64 } else { 1 };
+        // An outer reduction wants runs in memory, an inner one whole points.
+        let long = self.reduced >= 2 * BLOCK && self.points >= 2 * BLOCK;
+        let grain = if self.outer { if long { self.points_at_once() } else { 64 } } else { 1 };
         let by_points = self.points.div_ceil(grain).min(pieces);
         self.point_chunk = self.points.div_ceil(by_points).next_multiple_of(grain).min(self.points);
         self.point_chunks = self.points.div_ceil(self.point_chunk);
@@ -132,6 +141,11 @@ impl Reduce {
         let blocks = self.reduced.div_ceil(parts).div_ceil(BLOCK).next_power_of_two();
         self.part = (blocks * BLOCK).min(self.reduced);
         self.parts = self.reduced.div_ceil(self.part);
+    }
+
+    /// What runs at its points: the prologue and the body.
+    pub fn codes(&self) -> [&Code; 2] {
+        [&self.prologue, &self.body]
     }
 
     pub fn chunks(&self) -> [usize; 2] {
@@ -167,7 +181,71 @@ impl Reduce {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let levels = Cascade::levels(self.part.div_ceil(BLOCK)) * self.level_bytes();
+        // SAFETY: the caller's promise.
+        unsafe {
+            if phase == 1 {
+                return self.combine_chunk(chunk, bindings, scratch);
+            }
+            let (part, point) = (chunk / self.point_chunks, chunk % self.point_chunks);
+            let points =
+                point * self.point_chunk..((point + 1) * self.point_chunk).min(self.points);
+            self.run_part((self.parts > 1).then_some(part), points, bindings, scratch)
+        }
+    }
+
+    /// Reduces some points whole, and runs the body there.
+    ///
+    /// # Safety
+    /// The points lie in the space; the bindings fulfil their contract.
+    pub unsafe fn run_points(
+        &self,
+        points: Range<usize>,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_part(None, points, bindings, scratch) }
+    }
+
+    /// The second phase: a block of points, whose partial results are complete.
+    ///
+    /// # Safety
+    /// As [`Reduce::run_chunk`].
+    unsafe fn combine_chunk(
+        &self,
+        chunk: usize,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
+        let start = chunk * BLOCK;
+        let n = BLOCK.min(self.points - start);
+        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        unsafe {
+            let body = Frame::new(&self.body, mem, regs, bindings, n);
+            let total = self.combine_parts(start, n, bindings.workspace);
+            body.set_core(total);
+            body.run(start, n)
+        }
+    }
+
+    /// Reduces a part of the range at some points and leaves partial results; or, without one, all of
+    /// it, and runs the body.
+    ///
+    /// # Safety
+    /// As [`Reduce::run_chunk`].
+    unsafe fn run_part(
+        &self,
+        part: Option<usize>,
+        points: Range<usize>,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let range = match part {
+            Some(part) => part * self.part..((part + 1) * self.part).min(self.reduced),
+            None => 0..self.reduced,
+        };
+        let levels = Cascade::levels(range.len().div_ceil(BLOCK)) * self.level_bytes();
         let levels = levels.next_multiple_of(64);
         let lanes = if self.outer { LANES * ROW_BYTES } else { 64 };
         let slots = 2 * BLOCK * MAX_SIZE + lanes + levels;
@@ -179,18 +257,6 @@ impl Reduce {
         unsafe {
             let body_slots = mem.add(slots + self.prologue.slot_bytes);
             let body_regs = regs.add(self.prologue.places.len());
-            if phase == 1 {
-                let start = chunk * BLOCK;
-                let n = BLOCK.min(self.points - start);
-                let body = Frame::new(&self.body, body_slots, body_regs, bindings, n);
-                let total = self.combine_parts(start, n, bindings.workspace);
-                body.set_core(total);
-                return body.run(start, n);
-            }
-            let (part, point) = (chunk / self.point_chunks, chunk % self.point_chunks);
-            let points =
-                point * self.point_chunk..((point + 1) * self.point_chunk).min(self.points);
-            let range = part * self.part..((part + 1) * self.part).min(self.reduced);
             let n = BLOCK.min(points.len() * range.len());
             let work = Work {
                 prologue: Frame::new(&self.prologue, mem.add(slots), regs, bindings, n),
@@ -200,18 +266,18 @@ impl Reduce {
             };
             let step = self.points_at_once();
             let block = step.min(points.len());
-            let body = (self.parts == 1)
-                .then(|| Frame::new(&self.body, body_slots, body_regs, bindings, block));
+            let body = || Frame::new(&self.body, body_slots, body_regs, bindings, block);
+            let body = part.is_none().then(body);
             for start in points.clone().step_by(step) {
                 let n = step.min(points.end - start);
-                match &body {
-                    Some(body) => {
+                match (&body, part) {
+                    (Some(body), _) => {
                         self.reduce(&work, start, n, range.clone(), mem)?;
                         body.set_core(mem);
                         body.run(start, n)?;
                     }
-                    None => {
-                        let at = (part * self.points + start) * self.size;
+                    (None, part) => {
+                        let at = (part.unwrap_or(0) * self.points + start) * self.size;
                         self.reduce(&work, start, n, range.clone(), bindings.workspace.add(at))?;
                     }
                 }
@@ -251,7 +317,7 @@ impl Reduce {
         work: &Work<'_>,
         start: usize,
         n: usize,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         out: *mut u8,
     ) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
@@ -273,7 +339,7 @@ impl Reduce {
         work: &Work<'_>,
         start: usize,
         n: usize,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         out: *mut u8,
     ) -> Result<(), ExecError> {
         let null = std::ptr::null();
@@ -284,7 +350,7 @@ impl Reduce {
                 // Short rows, several to a block (these are never split).
                 for i in (0..n).step_by(group) {
                     let rows = group.min(n - i);
-                    work.prologue.compute((start + i) * self.reduced, rows * self.reduced)?;
+                    work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
                     let x = work.prologue.reg(self.value);
                     (fold.rows)(out.add(i * self.size), x, self.reduced as *const u8, null, rows);
                 }
@@ -296,7 +362,7 @@ impl Reduce {
                 let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
                 for r in range.clone().step_by(BLOCK) {
                     let len = BLOCK.min(range.end - r);
-                    work.prologue.compute(row + r, len)?;
+                    work.prologue.run(row + r, len)?;
                     let x = work.prologue.reg(self.value);
                     (fold.rows)(work.lanes, x, len as *const u8, null, 1);
                     cascade.push(work.lanes);
@@ -322,7 +388,7 @@ impl Reduce {
         work: &Work<'_>,
         start: usize,
         n: usize,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         out: *mut u8,
     ) -> Result<(), ExecError> {
         let row = n * self.size;
@@ -349,7 +415,7 @@ impl Reduce {
         fold: &Fold,
         work: &Work<'_>,
         (start, n): (usize, usize),
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
     ) -> Result<(), ExecError> {
         let (null, row) = (std::ptr::null(), n * self.size);
         let used = LANES.min(range.len());
@@ -362,7 +428,7 @@ impl Reduce {
             while r < range.end {
                 let lane = (r - range.start) % LANES;
                 let rows = at_once.min(range.end - r).min(LANES - lane);
-                work.prologue.compute(r * self.points + start, rows * n)?;
+                work.prologue.run(r * self.points + start, rows * n)?;
                 let x = work.prologue.reg(self.value);
                 (fold.combine)(work.lanes.add(lane * row), x, null, null, rows * n);
                 r += rows;
@@ -397,7 +463,7 @@ impl Reduce {
                 let mut states = [ArgState::START; BLOCK];
                 for r in (0..self.reduced).step_by(BLOCK) {
                     let len = BLOCK.min(self.reduced - r);
-                    work.prologue.compute((start + i) * self.reduced + r, rows * len)?;
+                    work.prologue.run((start + i) * self.reduced + r, rows * len)?;
                     let x = work.prologue.reg(self.value);
                     for (row, state) in states[..rows].iter_mut().enumerate() {
                         (arg.scan)(state, x.add(row * len * self.size), r as i64, len);
@@ -426,7 +492,7 @@ impl Reduce {
         unsafe {
             for r in (0..self.reduced).step_by(at_once) {
                 let rows = at_once.min(self.reduced - r);
-                work.prologue.compute(r * self.points + start, rows * n)?;
+                work.prologue.run(r * self.points + start, rows * n)?;
                 let x = work.prologue.reg(self.value);
                 for row in 0..rows {
                     let index = (r + row) as i64;

@@ -6,9 +6,9 @@
 //! space, whoever computes it. Halves are rounded after every step.
 
 use super::cast::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::chain::Target;
 use super::code::{Code, Frame, Reg, wrap_index};
-use super::isa::Isa;
-use super::lower::{Lower, Order};
+use super::lower::{Dim, Lower, Order};
 use super::ops::slice;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
 use crate::ir::{Core, Kernel};
@@ -52,17 +52,17 @@ pub(super) struct Scatter {
 }
 
 impl Scatter {
-    pub fn new(kernel: &Kernel, isa: Isa) -> Scatter {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> Scatter {
         let Core::Scatter { mode, zeroed, index, stride, size, independent } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
-        let dims = || kernel.extents.iter().copied().enumerate();
-        let (inside, outside): (Order, Order) = dims().partition(|d| independent.contains(&d.0));
-        let count = |dims: &Order| dims.iter().map(|d| d.1).product::<usize>();
+        let dims = || kernel.extents.iter().enumerate().map(Dim::whole);
+        let (inside, outside): (Order, Order) = dims().partition(|d| independent.contains(&d.of));
+        let count = |dims: &Order| dims.iter().map(|d| d.extent).product::<usize>();
         let (dependent, independent) = (count(&outside), count(&inside));
         let order: Order = outside.into_iter().chain(inside).collect();
         let store = &kernel.stores[0];
-        let mut lower = Lower::new(kernel, &kernel.body, &order, isa);
+        let mut lower = Lower::new(kernel, &kernel.body, &order, target);
         let raw = lower.load(index);
         let index = lower.as_i64(raw, index.dtype);
         let positions = lower.access_positions(&store.access);
@@ -91,6 +91,11 @@ impl Scatter {
             independent,
             chunk: independent.div_ceil(chunks),
         }
+    }
+
+    /// What runs at its points.
+    pub fn code(&self) -> &Code {
+        &self.code
     }
 
     pub fn chunks(&self) -> [usize; 2] {

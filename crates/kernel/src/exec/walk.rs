@@ -41,6 +41,20 @@ impl Walk {
         matches!(self.dims.as_slice(), [] | [(_, 1)])
     }
 
+    /// How many consecutive positions are equally spaced, and how far apart.
+    pub fn inner(&self) -> (usize, isize) {
+        self.dims.last().copied().unwrap_or((usize::MAX, 0))
+    }
+
+    /// If the range of positions is whole tiles, in which it is the dimension before the last that
+    /// walks consecutive elements: the tile's sides and the distance along its last one.
+    pub fn tiles(&self, position: usize, n: usize) -> Option<(usize, usize, isize)> {
+        let [.., (down, 1), (across, stride)] = self.dims[..] else { return None };
+        let tile = down * across;
+        let whole = position.is_multiple_of(tile) && n.is_multiple_of(tile);
+        (whole && down >= 4 && stride.unsigned_abs() > 1).then_some((down, across, stride))
+    }
+
     /// The element at a position.
     pub fn at(&self, mut position: usize) -> isize {
         let mut element = self.offset;
@@ -92,6 +106,15 @@ mod tests {
         bias.runs(2, 7, |done, e, s, len| seen.push((done, e, s, len)));
         assert_eq!(seen, [(0, 2, 1, 2), (2, 0, 1, 4), (6, 0, 1, 1)]);
         assert!(Walk::new(7, [(5, 0), (4, 0)].into_iter()).is_splat());
+    }
+
+    #[test]
+    fn tiles_are_found_where_the_last_dimension_but_one_is_consecutive() {
+        let w = Walk::new(5, [(3, 640), (8, 1), (4, 100)].into_iter());
+        assert_eq!(w.tiles(32, 64), Some((8, 4, 100)));
+        assert_eq!(w.tiles(16, 64), None, "half a tile");
+        assert_eq!(w.tiles(0, 40), None, "half a tile");
+        assert_eq!(Walk::new(0, [(3, 640), (8, 4), (4, 1)].into_iter()).tiles(0, 32), None);
     }
 
     #[test]

@@ -165,7 +165,12 @@ impl<'b, 'a> Builder<'b, 'a> {
             let at = At { prologue: true, map: self.intern(map) };
             let value = self.pull(input, at)?;
             let op = reduce_op(node.op.code);
-            Core::Reduce { prologue: std::mem::take(&mut self.prologue), value, op }
+            Core::Reduce {
+                prologue: std::mem::take(&mut self.prologue),
+                value,
+                op,
+                stores: Vec::new(),
+            }
         };
         self.core = Some((id, nest));
         self.ops.push(id);
@@ -538,7 +543,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 right = Some(strides.len() - 1);
             }
             Core::Scatter { index, .. } => strides.push(&mut index.strides),
-            Core::Library(_) | Core::Control(_) => {
+            Core::Library(_) | Core::Control(_) | Core::Rows(_) => {
                 unreachable!("routines and control are not built from loops")
             }
         }

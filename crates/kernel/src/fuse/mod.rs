@@ -15,6 +15,8 @@ mod memo;
 mod name;
 mod plan;
 mod refusal;
+mod rows;
+mod share;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,9 @@ pub struct FusionOptions {
     pub reduction_epilogue: bool,
     /// Elementwise consumers of a matrix product are computed by its kernel.
     pub matmul_epilogue: bool,
+    /// Kernels that hand rows to each other run as one, a few rows after another. Nothing without
+    /// `elementwise`.
+    pub rows: bool,
 }
 
 impl Default for FusionOptions {
@@ -53,6 +58,7 @@ impl FusionOptions {
         reduction_prologue: true,
         reduction_epilogue: true,
         matmul_epilogue: true,
+        rows: true,
     };
 
     /// One kernel per op.
@@ -62,11 +68,18 @@ impl FusionOptions {
         reduction_prologue: false,
         reduction_epilogue: false,
         matmul_epilogue: false,
+        rows: false,
     };
 
     /// The names of the options; the position is the bit in [`FusionOptions::bits`].
-    pub const NAMES: [&str; 5] =
-        ["elementwise", "views", "reduction_prologue", "reduction_epilogue", "matmul_epilogue"];
+    pub const NAMES: [&str; 6] = [
+        "elementwise",
+        "views",
+        "reduction_prologue",
+        "reduction_epilogue",
+        "matmul_epilogue",
+        "rows",
+    ];
 
     /// The options with that encoding; bits of no option are ignored.
     pub fn from_bits(bits: u32) -> FusionOptions {
@@ -77,6 +90,7 @@ impl FusionOptions {
             reduction_prologue: on(2),
             reduction_epilogue: on(3),
             matmul_epilogue: on(4),
+            rows: on(5),
         }
     }
 
@@ -87,6 +101,7 @@ impl FusionOptions {
             | (self.reduction_prologue as u32) << 2
             | (self.reduction_epilogue as u32) << 3
             | (self.matmul_epilogue as u32) << 4
+            | (self.rows as u32) << 5
     }
 }
 
@@ -150,7 +165,10 @@ fn run(
     refusals: Refusals,
 ) -> Result<build::Built, LowerError> {
     let plan = plan::Plan::new(graph, options, refusals)?;
-    let built = build::program(graph, plan);
+    let mut built = build::program(graph, plan);
+    if options.rows && options.elementwise {
+        rows::group(graph, &mut built);
+    }
     #[cfg(debug_assertions)]
     if let Err(broken) = crate::verify::verify(&built.program) {
         let program = &built.program;

@@ -6,6 +6,7 @@
 //! says what range it takes. Coefficients of the logarithm, sine, cosine and arc tangent are the
 //! minimax ones published with fdlibm (Sun Microsystems, 1993); the exponential's are Taylor's.
 
+use super::lanes::{Bits, Double, poly};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E};
 
 /// Adding and subtracting this rounds to an integer, whose low bits are then the sum's low bits.
@@ -13,37 +14,26 @@ pub(crate) const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
 const LN2_HI: f64 = 6.931_471_803_691_238e-1; // 32 bits: multiples up to 2^20 are exact
 const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 
-/// `c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule.
-#[inline(always)]
-pub(crate) fn poly<const N: usize>(x: f64, c: [f64; N]) -> f64 {
-    let mut y = c[N - 1];
-    let mut i = N - 1;
-    while i > 0 {
-        i -= 1;
-        y = y * x + c[i];
-    }
-    y
-}
-
 /// `(q, s)` with `e^x = s (1 + q)` and `s` a power of two, 1 where `|x| < ln(2) / 2`.
 /// Takes `|x| <= 700`.
 #[inline(always)]
-pub fn exp_parts(x: f64) -> (f64, f64) {
-    let t = x * LOG2_E + ROUND;
-    let k = t - ROUND;
-    let r = (x - k * LN2_HI) - k * LN2_LO;
+pub fn exp_parts<D: Double>(x: D) -> (D, D) {
+    let c = D::of;
+    let t = x * c(LOG2_E) + c(ROUND);
+    let k = t - c(ROUND);
+    let r = (x - k * c(LN2_HI)) - k * c(LN2_LO);
     (expm1_reduced(r), pow2(t))
 }
 
 /// `2^k` of the integer `k` in the low bits of `k + ROUND`.
 #[inline(always)]
-pub(crate) fn pow2(rounded: f64) -> f64 {
-    f64::from_bits((rounded.to_bits() << 52).wrapping_add(0x3ff0_0000_0000_0000))
+pub(crate) fn pow2<D: Double>(rounded: D) -> D {
+    rounded.to_bits().left(52).plus(D::Bits::of(0x3ff0_0000_0000_0000)).as_float()
 }
 
 /// `e^r - 1` of `|r| <= 0.35`.
 #[inline(always)]
-pub(crate) fn expm1_reduced(r: f64) -> f64 {
+pub(crate) fn expm1_reduced<D: Double>(r: D) -> D {
     const C: [f64; 9] = [
         1.0 / 2.0,
         1.0 / 6.0,
@@ -60,33 +50,34 @@ pub(crate) fn expm1_reduced(r: f64) -> f64 {
 
 /// `e^x`. Takes `|x| <= 700`.
 #[inline(always)]
-pub fn exp(x: f64) -> f64 {
+pub fn exp<D: Double>(x: D) -> D {
     let (q, s) = exp_parts(x);
     s + s * q
 }
 
 /// `e^x - 1`, accurate near zero. Takes `|x| <= 700`.
 #[inline(always)]
-pub fn expm1(x: f64) -> f64 {
+pub fn expm1<D: Double>(x: D) -> D {
     let (q, s) = exp_parts(x);
-    (s - 1.0) + s * q
+    (s - D::of(1.0)) + s * q
 }
 
 /// `(f, e)` with `x = (1 + f) 2^e` and `1 + f` in `[sqrt(1/2), sqrt(2))`. Takes normal `x > 0`.
 #[inline(always)]
-fn split(x: f64) -> (f64, f64) {
-    const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
+fn split<D: Double>(x: D) -> (D, D) {
+    const SQRT_HALF: i64 = 0x3fe6_a09e_667f_3bcd;
+    let (c, bits) = (D::of, D::Bits::of);
     // Biased so that the exponent field stays positive: e + 1023.
-    let shifted = x.to_bits().wrapping_sub(SQRT_HALF).wrapping_add(1023 << 52);
-    let e = f64::from_bits((shifted >> 52) | 0x4330_0000_0000_0000)
-        - (4_503_599_627_370_496.0 + 1023.0);
-    let m = f64::from_bits((shifted & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF));
-    (m - 1.0, e)
+    let shifted = x.to_bits().minus(bits(SQRT_HALF)).plus(bits(1023 << 52));
+    let e = shifted.right_zeros(52).or(bits(0x4330_0000_0000_0000)).as_float()
+        - c(4_503_599_627_370_496.0 + 1023.0);
+    let m = shifted.and(bits(0x000f_ffff_ffff_ffff)).plus(bits(SQRT_HALF)).as_float();
+    (m - c(1.0), e)
 }
 
 /// `log(1 + f)` of `1 + f` in `[sqrt(1/2), sqrt(2)]`.
 #[inline(always)]
-fn log1p_reduced(f: f64) -> f64 {
+fn log1p_reduced<D: Double>(f: D) -> D {
     const C: [f64; 7] = [
         6.666666666666735130e-01,
         3.999999999940941908e-01,
@@ -96,47 +87,48 @@ fn log1p_reduced(f: f64) -> f64 {
         1.531383769920937332e-01,
         1.479819860511658591e-01,
     ];
-    let s = f / (2.0 + f);
+    let s = f / (D::of(2.0) + f);
     let z = s * s;
-    s * (2.0 + z * poly(z, C))
+    s * (D::of(2.0) + z * poly(z, C))
 }
 
 /// Natural logarithm. Takes normal `x > 0`.
 #[inline(always)]
-pub fn log(x: f64) -> f64 {
+pub fn log<D: Double>(x: D) -> D {
     let (f, e) = split(x);
-    e * LN_2 + log1p_reduced(f)
+    e * D::of(LN_2) + log1p_reduced(f)
 }
 
 /// Binary logarithm. Takes normal `x > 0`; exact for powers of two.
 #[inline(always)]
-pub fn log2(x: f64) -> f64 {
+pub fn log2<D: Double>(x: D) -> D {
     let (f, e) = split(x);
-    e + log1p_reduced(f) * LOG2_E
+    e + log1p_reduced(f) * D::of(LOG2_E)
 }
 
 /// `log(1 + x)`, accurate near zero. Takes finite `x > -1`.
 #[inline(always)]
-pub fn log1p(x: f64) -> f64 {
-    let (f, e) = split(1.0 + x);
-    let f = if e == 0.0 { x } else { f };
-    e * LN_2 + log1p_reduced(f)
+pub fn log1p<D: Double>(x: D) -> D {
+    let (f, e) = split(D::of(1.0) + x);
+    let f = D::select(e.equal(D::of(0.0)), x, f);
+    e * D::of(LN_2) + log1p_reduced(f)
 }
 
 /// `(quadrant, r)` with `x = quadrant * pi/2 + r`, `|r| <= pi/4`; the quadrant is in the low two
 /// bits. Takes `|x| <= 2^20`.
 #[inline(always)]
-pub(crate) fn reduce_quadrant(x: f64) -> (u64, f64) {
+pub(crate) fn reduce_quadrant<D: Double>(x: D) -> (D::Bits, D) {
     const PIO2_HI: f64 = 1.570_796_326_734_125_6; // 33 bits: multiples up to 2^20 are exact
     const PIO2_LO: f64 = 6.077_100_506_506_192e-11;
-    let t = x * std::f64::consts::FRAC_2_PI + ROUND;
-    let n = t - ROUND;
-    (t.to_bits(), (x - n * PIO2_HI) - n * PIO2_LO)
+    let c = D::of;
+    let t = x * c(std::f64::consts::FRAC_2_PI) + c(ROUND);
+    let n = t - c(ROUND);
+    (t.to_bits(), (x - n * c(PIO2_HI)) - n * c(PIO2_LO))
 }
 
 /// `sin(r)` of `|r| <= pi/4`.
 #[inline(always)]
-pub(crate) fn sin_reduced(r: f64) -> f64 {
+pub(crate) fn sin_reduced<D: Double>(r: D) -> D {
     const C: [f64; 6] = [
         -1.66666666666666324348e-01,
         8.33333333332248946124e-03,
@@ -147,12 +139,12 @@ pub(crate) fn sin_reduced(r: f64) -> f64 {
     ];
     let z = r * r;
     // This form keeps the sign of a zero.
-    r * (1.0 + z * poly(z, C))
+    r * (D::of(1.0) + z * poly(z, C))
 }
 
 /// `cos(r)` of `|r| <= pi/4`.
 #[inline(always)]
-pub(crate) fn cos_reduced(r: f64) -> f64 {
+pub(crate) fn cos_reduced<D: Double>(r: D) -> D {
     const C: [f64; 6] = [
         4.16666666666666019037e-02,
         -1.38888888888741095749e-03,
@@ -162,12 +154,12 @@ pub(crate) fn cos_reduced(r: f64) -> f64 {
         -1.13596475577881948265e-11,
     ];
     let z = r * r;
-    (1.0 - 0.5 * z) + z * z * poly(z, C)
+    (D::of(1.0) - D::of(0.5) * z) + z * z * poly(z, C)
 }
 
 /// Angle of the point `(x, y)` for finite `x, y >= 0`, in `[0, pi/2]`; 0 at the origin.
 #[inline(always)]
-pub(crate) fn angle(y: f64, x: f64) -> f64 {
+pub(crate) fn angle<D: Double>(y: D, x: D) -> D {
     const C: [f64; 11] = [
         3.33333333333329318027e-01,
         -1.99999999998764832476e-01,
@@ -181,15 +173,16 @@ pub(crate) fn angle(y: f64, x: f64) -> f64 {
         -3.65315727442169155270e-02,
         1.62858201153657823623e-02,
     ];
-    let steep = y > x;
-    let (lo, hi) = if steep { (x, y) } else { (y, x) };
-    let hi = if hi == 0.0 { 1.0 } else { hi };
+    let c = D::of;
+    let steep = x.less(y);
+    let (lo, hi) = (D::select(steep, x, y), D::select(steep, y, x));
+    let hi = D::select(hi.equal(c(0.0)), c(1.0), hi);
     // Past tan(pi/8), turn by pi/4: one division serves both cases.
-    let turn = lo > 0.414_213_562_373_095_1 * hi;
-    let num = if turn { lo - hi } else { lo };
-    let den = if turn { lo + hi } else { hi };
+    let turn = (c(0.414_213_562_373_095_1) * hi).less(lo);
+    let num = D::select(turn, lo - hi, lo);
+    let den = D::select(turn, lo + hi, hi);
     let t = num / den;
     let z = t * t;
-    let a = (if turn { FRAC_PI_4 } else { 0.0 }) + (t - t * (z * poly(z, C)));
-    if steep { FRAC_PI_2 - a } else { a }
+    let a = D::select(turn, c(FRAC_PI_4), c(0.0)) + (t - t * (z * poly(z, C)));
+    D::select(steep, c(FRAC_PI_2) - a, a)
 }

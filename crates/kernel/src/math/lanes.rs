@@ -1,12 +1,12 @@
-//! What elementary functions are written over: one f32, or a value of a program being generated.
+//! What elementary functions are written over: one float, or a value of a program being generated.
 //!
-//! A function over [`Float`] is a straight line of IEEE and integer operations. With `f32` it is
-//! what the portable executor's loops inline; with a code generator's values it writes itself as
-//! code. So both compute the same bits, and each function is written once.
+//! A function over [`Single`] or [`Double`] is a straight line of IEEE and integer operations. With
+//! `f32` and `f64` it is what the portable executor's loops inline; with a code generator's values
+//! it writes itself as code. So both compute the same bits, and each function is written once.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// f32s with what functions do to them.
+/// Floats with what functions do to them.
 pub trait Float:
     Copy
     + Add<Output = Self>
@@ -15,17 +15,23 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// The 32 bits of one, as signed integers.
-    type Bits: Bits<Float = Self>;
+    /// What constants are written as.
+    type Item;
+    /// The bits of one, as signed integers.
+    type Bits: Bits<Float = Self, Mask = Self::Mask>;
     /// Outcomes of comparisons.
-    type Mask: Copy;
+    type Mask: Mask;
 
     /// A constant.
-    fn of(x: f32) -> Self;
+    fn of(x: Self::Item) -> Self;
     /// The magnitude.
     fn abs(self) -> Self;
     /// This magnitude with that sign.
     fn copysign(self, sign: Self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// `self * by + plus`, rounded once.
+    fn fma(self, by: Self, plus: Self) -> Self;
     /// `self < other`; false for NaN.
     fn less(self, other: Self) -> Self::Mask;
     /// `self == other`; false for NaN.
@@ -34,123 +40,296 @@ pub trait Float:
     fn select(mask: Self::Mask, then: Self, other: Self) -> Self;
     /// The bits.
     fn to_bits(self) -> Self::Bits;
+
+    /// `self`, at most `high` and at least `low`; NaN stays.
+    #[inline(always)]
+    fn clamped(self, low: Self, high: Self) -> Self {
+        let x = Self::select(high.less(self), high, self);
+        Self::select(x.less(low), low, x)
+    }
 }
 
-/// 32-bit integers; arithmetic wraps.
+/// Truths.
+pub trait Mask: Copy {
+    /// Both.
+    fn and(self, other: Self) -> Self;
+    /// Either.
+    fn or(self, other: Self) -> Self;
+    /// The opposite.
+    fn not(self) -> Self;
+}
+
+/// Integers; arithmetic wraps.
 pub trait Bits: Copy {
     /// The floats of these bits.
     type Float;
+    /// Outcomes of comparisons.
+    type Mask: Mask;
+    /// What constants are written as.
+    type Item;
 
     /// A constant.
-    fn of(x: i32) -> Self;
+    fn of(x: Self::Item) -> Self;
     /// The sum.
     fn plus(self, other: Self) -> Self;
     /// The difference.
     fn minus(self, other: Self) -> Self;
     /// The conjunction.
     fn and(self, other: Self) -> Self;
+    /// The disjunction.
+    fn or(self, other: Self) -> Self;
     /// Shifted left.
     fn left(self, by: u32) -> Self;
     /// Shifted right, filled with the sign.
     fn right(self, by: u32) -> Self;
-    /// The nearest floats.
-    fn to_float(self) -> Self::Float;
+    /// Shifted right, filled with zeros.
+    fn right_zeros(self, by: u32) -> Self;
+    /// True where no bit is set.
+    fn is_zero(self) -> Self::Mask;
+    /// True where the first bit is set.
+    fn is_negative(self) -> Self::Mask;
     /// The floats with these bits.
     fn as_float(self) -> Self::Float;
 }
 
-impl Float for f32 {
-    type Bits = i32;
-    type Mask = bool;
+/// Adding this to an f32 rounds it to an integer, held in the sum's low bits.
+pub const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
-    #[inline(always)]
-    fn of(x: f32) -> f32 {
-        x
-    }
+/// f32s.
+pub trait Single: Float<Item = f32, Bits: Bits<Item = i32, Float = Self>> {
+    /// f64s for as many points.
+    type Wide: Double<Narrow = Self, Mask = Self::Mask>;
 
-    #[inline(always)]
-    fn abs(self) -> f32 {
-        f32::abs(self)
-    }
+    /// As f64. Exact.
+    fn widen(self) -> Self::Wide;
+    /// Signed integers to the nearest floats.
+    fn of_integers(x: Self::Bits) -> Self;
 
+    /// A number from one half to two, times two to the integer that `round - ROUND` is, of at most
+    /// 254 in magnitude. Rounded once.
     #[inline(always)]
-    fn copysign(self, sign: f32) -> f32 {
-        f32::copysign(self, sign)
-    }
-
-    #[inline(always)]
-    fn less(self, other: f32) -> bool {
-        self < other
-    }
-
-    #[inline(always)]
-    fn equal(self, other: f32) -> bool {
-        self == other
-    }
-
-    #[inline(always)]
-    fn select(mask: bool, then: f32, other: f32) -> f32 {
-        if mask { then } else { other }
-    }
-
-    #[inline(always)]
-    fn to_bits(self) -> i32 {
-        f32::to_bits(self) as i32
+    fn scaled(self, round: Self) -> Self {
+        scaled_by_parts(self, round)
     }
 }
 
-impl Bits for i32 {
-    type Float = f32;
+/// [`Single::scaled`] by two factors, so that neither leaves the normal range and only the last
+/// product rounds.
+#[inline(always)]
+pub fn scaled_by_parts<F: Single>(x: F, round: F) -> F {
+    let pow2 = |k: F::Bits| k.plus(F::Bits::of(127)).left(23).as_float();
+    let k = round.to_bits().minus(F::Bits::of(ROUND.to_bits() as i32));
+    let half = k.right(1);
+    x * pow2(half) * pow2(k.minus(half))
+}
 
-    #[inline(always)]
-    fn of(x: i32) -> i32 {
-        x
-    }
+/// f64s.
+pub trait Double: Float<Item = f64, Bits: Bits<Item = i64>> {
+    /// f32s for as many points.
+    type Narrow: Single<Wide = Self, Mask = Self::Mask>;
 
-    #[inline(always)]
-    fn plus(self, other: i32) -> i32 {
-        self.wrapping_add(other)
-    }
+    /// As f32, to nearest.
+    fn narrow(self) -> Self::Narrow;
+}
 
+impl Mask for bool {
     #[inline(always)]
-    fn minus(self, other: i32) -> i32 {
-        self.wrapping_sub(other)
-    }
-
-    #[inline(always)]
-    fn and(self, other: i32) -> i32 {
+    fn and(self, other: bool) -> bool {
         self & other
     }
 
     #[inline(always)]
-    fn left(self, by: u32) -> i32 {
-        self << by
+    fn or(self, other: bool) -> bool {
+        self | other
     }
 
     #[inline(always)]
-    fn right(self, by: u32) -> i32 {
-        self >> by
+    fn not(self) -> bool {
+        !self
+    }
+}
+
+macro_rules! scalars {
+    ($float:ident $signed:ident $unsigned:ident) => {
+        impl Float for $float {
+            type Item = $float;
+            type Bits = $signed;
+            type Mask = bool;
+
+            #[inline(always)]
+            fn of(x: $float) -> $float {
+                x
+            }
+
+            #[inline(always)]
+            fn abs(self) -> $float {
+                $float::abs(self)
+            }
+
+            #[inline(always)]
+            fn copysign(self, sign: $float) -> $float {
+                $float::copysign(self, sign)
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> $float {
+                $float::sqrt(self)
+            }
+
+            #[inline(always)]
+            fn fma(self, by: $float, plus: $float) -> $float {
+                self.mul_add(by, plus)
+            }
+
+            #[inline(always)]
+            fn less(self, other: $float) -> bool {
+                self < other
+            }
+
+            #[inline(always)]
+            fn equal(self, other: $float) -> bool {
+                self == other
+            }
+
+            #[inline(always)]
+            fn select(mask: bool, then: $float, other: $float) -> $float {
+                if mask { then } else { other }
+            }
+
+            #[inline(always)]
+            fn to_bits(self) -> $signed {
+                $float::to_bits(self) as $signed
+            }
+        }
+
+        impl Bits for $signed {
+            type Float = $float;
+            type Mask = bool;
+            type Item = $signed;
+
+            #[inline(always)]
+            fn of(x: $signed) -> $signed {
+                x
+            }
+
+            #[inline(always)]
+            fn plus(self, other: $signed) -> $signed {
+                self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn minus(self, other: $signed) -> $signed {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
+            fn and(self, other: $signed) -> $signed {
+                self & other
+            }
+
+            #[inline(always)]
+            fn or(self, other: $signed) -> $signed {
+                self | other
+            }
+
+            #[inline(always)]
+            fn left(self, by: u32) -> $signed {
+                self << by
+            }
+
+            #[inline(always)]
+            fn right(self, by: u32) -> $signed {
+                self >> by
+            }
+
+            #[inline(always)]
+            fn right_zeros(self, by: u32) -> $signed {
+                (self as $unsigned >> by) as $signed
+            }
+
+            #[inline(always)]
+            fn is_zero(self) -> bool {
+                self == 0
+            }
+
+            #[inline(always)]
+            fn is_negative(self) -> bool {
+                self < 0
+            }
+
+            #[inline(always)]
+            fn as_float(self) -> $float {
+                $float::from_bits(self as $unsigned)
+            }
+        }
+    };
+}
+scalars!(f32 i32 u32);
+scalars!(f64 i64 u64);
+
+impl Single for f32 {
+    type Wide = f64;
+
+    #[inline(always)]
+    fn widen(self) -> f64 {
+        self as f64
     }
 
     #[inline(always)]
-    fn to_float(self) -> f32 {
+    fn of_integers(x: i32) -> f32 {
+        x as f32
+    }
+}
+
+impl Double for f64 {
+    type Narrow = f32;
+
+    #[inline(always)]
+    fn narrow(self) -> f32 {
         self as f32
-    }
-
-    #[inline(always)]
-    fn as_float(self) -> f32 {
-        f32::from_bits(self as u32)
     }
 }
 
 /// Horner's rule: `(((c[0] x + c[1]) x + c[2]) x + ...`.
 #[inline(always)]
-pub(super) fn horner<F: Float, const N: usize>(x: F, c: [f32; N]) -> F {
+pub(super) fn horner<F: Float, const N: usize>(x: F, c: [F::Item; N]) -> F
+where
+    F::Item: Copy,
+{
     let mut y = F::of(c[0]);
     let mut i = 1;
     while i < N {
-        y = y * x + F::of(c[i]);
+        y = y.fma(x, F::of(c[i]));
         i += 1;
+    }
+    y
+}
+
+/// Horner's rule from a first value on: `((y x + c[0]) x + c[1]) x + ...`.
+#[inline(always)]
+pub(super) fn horner_from<F: Float, const N: usize>(mut y: F, x: F, c: [F::Item; N]) -> F
+where
+    F::Item: Copy,
+{
+    let mut i = 0;
+    while i < N {
+        y = y.fma(x, F::of(c[i]));
+        i += 1;
+    }
+    y
+}
+
+/// `c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule.
+#[inline(always)]
+pub(super) fn poly<F: Float, const N: usize>(x: F, c: [F::Item; N]) -> F
+where
+    F::Item: Copy,
+{
+    let mut y = F::of(c[N - 1]);
+    let mut i = N - 1;
+    while i > 0 {
+        i -= 1;
+        y = y.fma(x, F::of(c[i]));
     }
     y
 }

@@ -1,14 +1,14 @@
-//! Elementary functions of f32 that give the same bits on every machine.
+//! Elementary functions that give the same bits on every machine: of f32 here, of f64 in [`wide`].
 //!
-//! They are straight-line Rust (selects, no branches, no table look-ups, no fused multiply-add, no
-//! libm), so LLVM turns a loop over any of them into vector code for whatever instruction set the
+//! They are straight-line Rust (selects, no branches, no table look-ups, no libm; a product and a sum
+//! are rounded once where it says `fma`, nowhere else), so LLVM turns a loop over any of them into vector code for whatever instruction set the
 //! loop is compiled for, and every instruction set computes the same IEEE operations in the same
-//! order; the hottest are written over [`Float`], so that a code generator computes the same too.
-//! The hot ones (`exp`, `log`, `tanh`, `erf`) stay in f32; the others go through the f64
+//! order; they are written over [`Single`] and [`Double`], so that a code generator computes the same
+//! too. The hot ones (`exp`, `log`, `tanh`, `erf`) stay in f32; the others go through the f64
 //! cores of [`double`], which makes them correctly rounded but for rare near-ties.
 //!
 //! Accuracy: at most 2 ulp over the whole range, subnormal arguments and results included; checked
-//! in the tests against f64. Signs of zeros, infinities and NaN are those of C99 Annex F. Payload
+//! in the tests against f64; [`wide`] says what its functions keep to. Signs of zeros, infinities and NaN are those of C99 Annex F. Payload
 //! and sign of a NaN result are unspecified.
 
 // Coefficients stand as published, whatever f32 and f64 make of their last digits.
@@ -21,14 +21,15 @@ mod lanes;
 mod logarithm;
 mod special;
 mod trig;
+pub mod wide;
 
 pub use exponential::{cosh, exp, exp2, expm1, sinh, tanh};
-pub use inverse::{acos, acosh, acosh_f64, asin, asinh, asinh_f64, atan, atan2, atanh, atanh_f64};
-pub use lanes::{Bits, Float};
+pub use inverse::{acos, acosh, asin, asinh, atan, atan2, atanh};
+pub use lanes::{Bits, Double, Float, Mask, ROUND, Single, scaled_by_parts};
 pub use logarithm::{log, log1p, log2, log10, pow};
-pub use special::{erf, erf_f64, rsqrt};
-pub use trig::{cos, sin, tan};
-pub(crate) use trig::{cos_fast, is_large, sin_fast, sincos_turns, tan_fast};
+pub use special::{erf, rsqrt};
+pub(crate) use trig::sincos_turns;
+pub use trig::{cos, cos_fast, is_large, sin, sin_fast, tan, tan_fast};
 
 #[cfg(test)]
 mod tests;

@@ -5,59 +5,69 @@
 //! Hanek 1983), one element at a time: loops compute all elements the fast way and then redo the
 //! few that [`is_large`].
 
-use super::double::{cos_reduced, reduce_quadrant, sin_reduced};
+use super::double::{ROUND, cos_reduced, reduce_quadrant, sin_reduced};
+use super::lanes::{Bits, Double, Float, Single};
 use std::f64::consts::FRAC_PI_2;
+
+/// Beyond this the fast reduction does not reach.
+const LARGE: f32 = 1_048_576.0;
 
 /// True where the fast reduction does not reach (infinities and NaN are left to it).
 #[inline(always)]
-pub(crate) fn is_large(x: f32) -> bool {
-    x.abs() > 1_048_576.0 && x.abs() < f32::INFINITY
+pub fn is_large<F: Single>(x: F) -> F::Mask {
+    use super::lanes::Mask;
+    F::of(LARGE).less(x.abs()).and(x.abs().less(F::of(f32::INFINITY)))
 }
 
 /// Sine of an angle of `quadrant * pi/2 + r`.
 #[inline(always)]
-fn sin_in(quadrant: u64, r: f64) -> f32 {
-    let y = if quadrant & 1 != 0 { cos_reduced(r) } else { sin_reduced(r) };
-    (if quadrant & 2 != 0 { -y } else { y }) as f32
+fn sin_in<D: Double>(quadrant: D::Bits, r: D) -> D {
+    let bits = D::Bits::of;
+    let even = quadrant.and(bits(1)).is_zero();
+    let y = D::select(even, sin_reduced(r), cos_reduced(r));
+    D::select(quadrant.and(bits(2)).is_zero(), y, -y)
 }
 
 /// Tangent of an angle of `quadrant * pi/2 + r`.
 #[inline(always)]
-fn tan_in(quadrant: u64, r: f64) -> f32 {
+fn tan_in<D: Double>(quadrant: D::Bits, r: D) -> D {
     let (s, c) = (sin_reduced(r), cos_reduced(r));
-    let odd = quadrant & 1 != 0;
-    ((if odd { -c } else { s }) / (if odd { s } else { c })) as f32
+    let even = quadrant.and(D::Bits::of(1)).is_zero();
+    D::select(even, s, -c) / D::select(even, c, s)
+}
+
+/// `y`, but NaN for infinities.
+#[inline(always)]
+fn of_finite<F: Single>(x: F, y: F::Wide) -> F {
+    F::select(x.abs().less(F::of(f32::INFINITY)), y.narrow(), F::of(f32::NAN))
 }
 
 /// `sin(x)` where not [`is_large`]; NaN for infinities.
 #[inline(always)]
-pub(crate) fn sin_fast(x: f32) -> f32 {
-    let (q, r) = reduce_quadrant(x as f64);
-    let y = sin_in(q, r);
-    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+pub fn sin_fast<F: Single>(x: F) -> F {
+    let (q, r) = reduce_quadrant(x.widen());
+    of_finite(x, sin_in(q, r))
 }
 
 /// `cos(x)` where not [`is_large`]; NaN for infinities.
 #[inline(always)]
-pub(crate) fn cos_fast(x: f32) -> f32 {
-    let (q, r) = reduce_quadrant(x as f64);
-    let y = sin_in(q.wrapping_add(1), r);
-    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+pub fn cos_fast<F: Single>(x: F) -> F {
+    let (q, r) = reduce_quadrant(x.widen());
+    of_finite(x, sin_in(q.plus(<F::Wide as Float>::Bits::of(1)), r))
 }
 
 /// `tan(x)` where not [`is_large`]; NaN for infinities.
 #[inline(always)]
-pub(crate) fn tan_fast(x: f32) -> f32 {
-    let (q, r) = reduce_quadrant(x as f64);
-    let y = tan_in(q, r);
-    if x.abs() < f32::INFINITY { y } else { f32::NAN }
+pub fn tan_fast<F: Single>(x: F) -> F {
+    let (q, r) = reduce_quadrant(x.widen());
+    of_finite(x, tan_in(q, r))
 }
 
 /// Sine and cosine of `2 pi u`, `0 <= u < 1`, in f64.
 #[inline(always)]
 pub(crate) fn sincos_turns(u: f64) -> (f64, f64) {
-    let t = u * 4.0 + super::double::ROUND;
-    let r = (u * 4.0 - (t - super::double::ROUND)) * FRAC_PI_2;
+    let t = u * 4.0 + ROUND;
+    let r = (u * 4.0 - (t - ROUND)) * FRAC_PI_2;
     let (s, c, q) = (sin_reduced(r), cos_reduced(r), t.to_bits());
     let (a, b) = if q & 1 != 0 { (c, s) } else { (s, c) };
     let sin = if q & 2 != 0 { -a } else { a };
@@ -66,7 +76,7 @@ pub(crate) fn sincos_turns(u: f64) -> (f64, f64) {
 }
 
 /// The reduction of a large argument: the fraction of `x * 2/pi` from three words of 2/pi.
-fn reduce_large(x: f32) -> (u64, f64) {
+fn reduce_large(x: f32) -> (i64, f64) {
     const TWO_OVER_PI: [u32; 8] = [
         0,
         0xa2f9_836e,
@@ -95,7 +105,8 @@ fn reduce_large(x: f32) -> (u64, f64) {
     let quadrant = product.wrapping_add(1 << 61) >> 62;
     let fraction = product.wrapping_sub(quadrant << 62) as i64;
     let r = fraction as f64 * (FRAC_PI_2 / (1u64 << 62) as f64);
-    if x < 0.0 { (quadrant.wrapping_neg(), -r) } else { (quadrant, r) }
+    let quadrant = quadrant as i64;
+    if x < 0.0 { (-quadrant, -r) } else { (quadrant, r) }
 }
 
 /// Sine, for all arguments.
@@ -104,7 +115,7 @@ pub fn sin(x: f32) -> f32 {
         return sin_fast(x);
     }
     let (q, r) = reduce_large(x);
-    sin_in(q, r)
+    sin_in(q, r) as f32
 }
 
 /// Cosine, for all arguments.
@@ -113,7 +124,7 @@ pub fn cos(x: f32) -> f32 {
         return cos_fast(x);
     }
     let (q, r) = reduce_large(x);
-    sin_in(q.wrapping_add(1), r)
+    sin_in(q.wrapping_add(1), r) as f32
 }
 
 /// Tangent, for all arguments.
@@ -122,5 +133,5 @@ pub fn tan(x: f32) -> f32 {
         return tan_fast(x);
     }
     let (q, r) = reduce_large(x);
-    tan_in(q, r)
+    tan_in(q, r) as f32
 }

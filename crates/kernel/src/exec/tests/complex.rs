@@ -166,7 +166,7 @@ fn sums_and_products_of_any_size_and_order() {
                         offset: 0,
                         strides: strides.clone(),
                     }],
-                    core: Core::Reduce { prologue, value, op },
+                    core: Core::Reduce { prologue, value, op, stores: vec![] },
                     body,
                     stores: vec![Store { access: dense(out, dtype, &[points]), value: total }],
                 };
@@ -198,7 +198,7 @@ fn a_product_of_one_number_is_that_number() {
                 extents: SmallVec::from_slice(&[1]),
                 parallel: 0,
                 accesses: vec![dense(x, dtype, &[1])],
-                core: Core::Reduce { prologue, value: loaded, op: ReduceOp::Prod },
+                core: Core::Reduce { prologue, value: loaded, op: ReduceOp::Prod, stores: vec![] },
                 body,
                 stores: vec![Store { access: dense(out, dtype, &[]), value: total }],
             };

@@ -303,10 +303,11 @@ mod pow_atan {
         (crate::math::pow(a, b), crate::math::atan2(a, b))
     }
     pub fn f64(a: f64, b: f64) -> (f64, f64) {
-        (a.powf(b), a.atan2(b))
+        (crate::math::wide::pow(a, b), crate::math::wide::atan2(a, b))
     }
 }
 use crate::math as m32;
+use crate::math::wide as m64;
 float_ops! { single_unary single_binary f32,
     Exp m32::exp; Exp2 m32::exp2; Expm1 m32::expm1; Log m32::log; Log1p m32::log1p;
     Log2 m32::log2; Log10 m32::log10; Sin m32::sin; Cos m32::cos; Tan m32::tan;
@@ -314,11 +315,10 @@ float_ops! { single_unary single_binary f32,
     Tanh m32::tanh; Asinh m32::asinh; Acosh m32::acosh; Atanh m32::atanh; Erf m32::erf;
 }
 float_ops! { double_unary double_binary f64,
-    Exp f64::exp; Exp2 f64::exp2; Expm1 f64::exp_m1; Log f64::ln; Log1p f64::ln_1p;
-    Log2 f64::log2; Log10 f64::log10; Sin f64::sin; Cos f64::cos; Tan f64::tan;
-    Asin f64::asin; Acos f64::acos; Atan f64::atan; Sinh f64::sinh; Cosh f64::cosh;
-    Tanh f64::tanh; Asinh m32::asinh_f64; Acosh m32::acosh_f64; Atanh m32::atanh_f64;
-    Erf m32::erf_f64;
+    Exp m64::exp; Exp2 m64::exp2; Expm1 m64::expm1; Log m64::log; Log1p m64::log1p;
+    Log2 m64::log2; Log10 m64::log10; Sin m64::sin; Cos m64::cos; Tan m64::tan;
+    Asin m64::asin; Acos m64::acos; Atan m64::atan; Sinh m64::sinh; Cosh m64::cosh;
+    Tanh m64::tanh; Asinh m64::asinh; Acosh m64::acosh; Atanh m64::atanh; Erf m64::erf;
 }
 
 /// All multi-indices of a box, row-major.
@@ -334,10 +334,10 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
     let whole = |r: &Vec<usize>| [point, r.as_slice()].concat();
     match &k.core {
         Core::Map | Core::Scatter { .. } => Ok(None),
-        Core::Library(_) | Core::Control(_) => {
-            unreachable!("routines and control are tested against the reference")
+        Core::Library(_) | Core::Control(_) | Core::Rows(_) => {
+            unreachable!("routines, rows and control are tested against the reference")
         }
-        Core::Reduce { prologue, value, op } => {
+        Core::Reduce { prologue, value, op, .. } => {
             let values: Result<Vec<Literal>, ExecError> = inner
                 .iter()
                 .map(|r| Ok(eval(k, prologue, m, &whole(r), None)?[value.0 as usize]))

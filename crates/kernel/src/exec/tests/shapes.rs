@@ -47,7 +47,7 @@ fn reduction(
     let id = access(&mut k, Access { buffer, dtype, offset: 0, strides });
     let mut prologue = Block::default();
     let value = prologue.push(Inst::Load(id));
-    k.core = Core::Reduce { prologue, value, op: op_ };
+    k.core = Core::Reduce { prologue, value, op: op_, stores: vec![] };
     let arg = matches!(op_, ReduceOp::ArgMax | ReduceOp::ArgMin);
     let out = if arg { DType::I64 } else { dtype };
     let v = k.body.push(Inst::Core { dtype: out });

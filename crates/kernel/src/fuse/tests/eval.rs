@@ -1,7 +1,7 @@
 //! The obvious evaluators that lowering is tested against: one of graphs, one of programs. Every
 //! value is an f64, every loop is written out, nothing is fast.
 
-use crate::ir::{Access, Block, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Val};
+use crate::ir::{Access, Block, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Store, Val};
 use girih_ir::{Attrs, Class, Graph, Literal, Node, NodeId, OpCode};
 
 /// A tensor's or buffer's elements.
@@ -123,8 +123,10 @@ impl Run<'_> {
         let full = reduced.iter().map(|r| [point, r].concat());
         match &self.kernel.core {
             Core::Map | Core::Scatter { .. } => f64::NAN,
-            Core::Library(_) | Core::Control(_) => unreachable!("their loops are their own"),
-            Core::Reduce { prologue, value, op } => {
+            Core::Library(_) | Core::Control(_) | Core::Rows(_) => {
+                unreachable!("their loops are their own")
+            }
+            Core::Reduce { prologue, value, op, .. } => {
                 let one = |p: Vec<usize>| self.block(prologue, &p, f64::NAN)[value.0 as usize];
                 reduce(*op, &full.map(one).collect::<Data>())
             }
@@ -139,6 +141,15 @@ impl Run<'_> {
     /// Elements written: buffer, element, value, and what combines it with what is there.
     fn writes(&self) -> Vec<(usize, usize, f64, Option<OpCode>)> {
         let mut out = Vec::new();
+        if let Core::Reduce { prologue, stores, .. } = &self.kernel.core {
+            for point in points(&self.kernel.extents) {
+                let vals = self.block(prologue, &point, f64::NAN);
+                for Store { access, value } in stores {
+                    let element = at(access.offset, &access.strides, &point);
+                    out.push((access.buffer.0 as usize, element, vals[value.0 as usize], None));
+                }
+            }
+        }
         for point in points(&self.kernel.extents[..self.kernel.parallel]) {
             let vals = self.block(&self.kernel.body, &point, self.core(&point));
             for store in &self.kernel.stores {
@@ -163,7 +174,14 @@ pub fn program(program: &Program, arguments: &[Data]) -> Vec<Data> {
         BufferKind::Computed => vec![f64::NAN; b.numel],
     };
     let mut buffers: Vec<Data> = program.buffers.iter().map(buffer).collect();
+    let mut kernels: Vec<&Kernel> = Vec::new();
     for kernel in &program.kernels {
+        match &kernel.core {
+            Core::Rows(rows) => kernels.extend(&rows.parts),
+            _ => kernels.push(kernel),
+        }
+    }
+    for kernel in kernels {
         if let Core::Scatter { zeroed: true, .. } = kernel.core {
             buffers[kernel.stores[0].access.buffer.0 as usize].fill(0.0);
         }

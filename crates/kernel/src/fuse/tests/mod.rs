@@ -10,10 +10,14 @@ mod library;
 mod random;
 mod refusals;
 mod registry;
+mod rows;
 mod structure;
 
 use super::*;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};
+
+/// Every fusion of a kernel, none of kernels with each other.
+const APART: FusionOptions = FusionOptions { rows: false, ..FusionOptions::ALL };
 
 /// An f32 input.
 fn input<const N: usize>(b: &mut GraphBuilder, shape: [usize; N]) -> NodeId {
@@ -87,6 +91,6 @@ fn parameter(b: &mut GraphBuilder) -> NodeId {
 
 /// Names of the kernels of the fully fused program, in order.
 fn names(graph: &Graph) -> Vec<String> {
-    let program = lower(graph, FusionOptions::ALL).expect("the graph is primitive");
+    let program = lower(graph, APART).expect("the graph is primitive");
     program.kernels.into_iter().map(|k| k.name).collect()
 }

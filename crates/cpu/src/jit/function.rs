@@ -1,0 +1,118 @@
+//! A chain compiled: from a program of the vector IR to a function that can be called.
+
+use super::allocate::allocate;
+use super::ir::Program;
+use super::lower::lower;
+use super::symbols::{self, Symbol};
+use super::{arena, avx2, avx512};
+use girih_kernel::Isa;
+use girih_kernel::exec::{Chain, Compiled};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Rough time of one instruction on one element, in picoseconds.
+const INST_PS: usize = 25;
+
+/// A compiled loop.
+struct Function {
+    /// Before the code: a debugger forgets the name before the memory is gone.
+    _symbol: Symbol,
+    code: arena::Code,
+    cost_ps: usize,
+}
+
+/// A function, and whoever else has it.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<Function>);
+
+impl Function {
+    /// Compiles a program; none if it is too much for the encoder, or memory cannot be had.
+    fn new(program: &Program, name: &str) -> Option<Function> {
+        let code = match level() {
+            Isa::Avx512 => avx512::emit(program, &allocate(program, &avx512::REGISTERS)?)?,
+            Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::REGISTERS)?)?,
+            Isa::Baseline => return None,
+        };
+        let code = arena::install(&code)?;
+        let cost_ps = INST_PS * program.insts.len();
+        Some(Function { _symbol: symbols::announce(&code, name), code, cost_ps })
+    }
+}
+
+/// Functions kept for chains that come again: programs update many parameters in one way, and
+/// repeat their layers. All are forgotten when there are more.
+const MOST_KEPT: usize = 1024;
+
+type Kept = FxHashMap<Chain, (Isa, Shared)>;
+
+static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+
+fn with_kept<T>(f: impl FnOnce(&mut Kept) -> T) -> T {
+    // Each critical section leaves the table whole, also when it unwinds.
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    f(kept.get_or_insert_default())
+}
+
+/// Forgets the functions that are kept.
+pub(super) fn forget() {
+    // Outside the lock: functions go with the names that a debugger knows them by.
+    let kept = with_kept(std::mem::take);
+    drop(kept);
+}
+
+/// The function of a chain: one kept, under the name of the kernel that it was made for first, or a
+/// new one.
+pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
+    let kept = with_kept(|kept| kept.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
+    if kept.is_some() {
+        return kept;
+    }
+    let function = Shared(Arc::new(Function::new(&lower(chain)?, name)?));
+    let full = with_kept(|kept| {
+        let full = (kept.len() >= MOST_KEPT).then(|| std::mem::take(kept));
+        kept.insert(chain.clone(), (level(), function.clone()));
+        full
+    });
+    drop(full);
+    Some(function)
+}
+
+impl Compiled for Shared {
+    unsafe fn run(&self, pointers: &[*mut u8], n: usize) {
+        type Loop = unsafe extern "sysv64" fn(*const *mut u8, usize);
+        // SAFETY: the address is that of a function the encoder wrote for this machine with this
+        // signature; it keeps the calling convention, and the code lives as long as `self`. What
+        // it loads and stores is what the chain does, for which the caller vouches.
+        unsafe {
+            let run: Loop = std::mem::transmute(self.0.code.address());
+            run(pointers.as_ptr(), n);
+        }
+    }
+
+    fn cost_ps(&self) -> usize {
+        self.0.cost_ps
+    }
+
+    fn code(&self) -> &[u8] {
+        self.0.code.bytes()
+    }
+}
+
+/// True if kernels are to be compiled on this machine.
+pub(super) fn enabled() -> bool {
+    static ENABLED: OnceLock<bool> = OnceLock::new();
+    *ENABLED.get_or_init(|| {
+        // A value that says neither is refused before: every way computes the same.
+        let wanted = girih_runtime::env::flag(&["GIRIH_JIT"]).ok().flatten().unwrap_or(true);
+        wanted && Isa::best() >= Isa::Avx2
+    })
+}
+
+/// The level that code is generated for.
+pub(super) fn level() -> Isa {
+    #[cfg(test)]
+    if let Some(isa) = super::tests::LEVEL.get() {
+        return isa;
+    }
+    Isa::best()
+}

@@ -1,0 +1,81 @@
+//! Strided dimensions of an operand that count as one: rows, columns, or the shared dimension.
+
+use smallvec::SmallVec;
+
+/// `(extent, stride)`, outermost first, merged as far as the strides allow; no extent is 1.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Dims(SmallVec<[(usize, isize); 3]>);
+
+impl Dims {
+    pub fn new(dims: impl Iterator<Item = (usize, isize)>) -> Dims {
+        let mut merged: SmallVec<[(usize, isize); 3]> = SmallVec::new();
+        for (extent, stride) in dims.filter(|d| d.0 != 1) {
+            match merged.last_mut() {
+                Some(last) if last.1 == stride * extent as isize => {
+                    *last = (last.0 * extent, stride);
+                }
+                _ => merged.push((extent, stride)),
+            }
+        }
+        Dims(merged)
+    }
+
+    /// The step from each index to the next, if there is one for all.
+    pub fn step(&self) -> Option<isize> {
+        match self.0.as_slice() {
+            [] => Some(1),
+            [(_, stride)] => Some(*stride),
+            _ => None,
+        }
+    }
+
+    /// The step along the innermost dimension.
+    pub fn inner_step(&self) -> isize {
+        self.0.last().map_or(1, |d| d.1)
+    }
+
+    /// The distance of an index from the first.
+    pub fn at(&self, mut index: usize) -> isize {
+        let mut element = 0;
+        for &(extent, stride) in self.0.iter().rev() {
+            element += (index % extent) as isize * stride;
+            index /= extent;
+        }
+        element
+    }
+
+    /// The distances of the indices from `first` on.
+    pub fn fill(&self, first: usize, to: &mut [isize]) {
+        let Some(&(extent, stride)) = self.0.last() else { return to.fill(0) };
+        let mut done = 0;
+        while done < to.len() {
+            let inner = (first + done) % extent;
+            let n = (extent - inner).min(to.len() - done);
+            let start = self.at(first + done);
+            for (i, to) in to[done..done + n].iter_mut().enumerate() {
+                *to = start + i as isize * stride;
+            }
+            done += n;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_the_dimensions_in_row_major_order() {
+        let dims = Dims::new([(2, 100), (1, 7), (3, 10), (4, 1)].into_iter());
+        let all: Vec<isize> = (0..24).map(|i| i / 12 * 100 + i / 4 % 3 * 10 + i % 4).collect();
+        assert_eq!((0..24).map(|i| dims.at(i)).collect::<Vec<_>>(), all);
+        for first in 0..24 {
+            let mut some = vec![0; 24 - first];
+            dims.fill(first, &mut some);
+            assert_eq!(some, all[first..]);
+        }
+        assert_eq!(Dims::new([(3, 4), (4, 1)].into_iter()).step(), Some(1));
+        assert_eq!((dims.step(), dims.inner_step()), (None, 1));
+        assert_eq!(Dims::new([(1, 9)].into_iter()).at(0), 0);
+    }
+}

@@ -1,0 +1,160 @@
+//! Products of a few rows with a right operand whose columns lie along the shared dimension, such as
+//! the weights of linear layers: sums of products in vectors, without packing the columns.
+
+use super::pack::add_lanes;
+use super::{PANEL, Product, Target};
+use crate::jit::tile::{Dots, DotsCall, Function, LANES, Stored};
+use crate::kernel::with_memory;
+use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
+use smallvec::SmallVec;
+
+/// Rows beyond which packing pays.
+const ROWS: usize = 6;
+/// Shared indices below which the vectors' sums cost more than packing.
+const SHARED: usize = 64;
+/// Multiplications that a chunk should hold.
+const CHUNK: usize = 1 << 18;
+
+/// The functions of such a product.
+pub(super) struct DotProducts {
+    /// Columns of a call, and what is left of them.
+    columns: usize,
+    full: Option<Function<DotsCall>>,
+    rest: Option<Function<DotsCall>>,
+    /// Columns of a chunk, a multiple of those of a call.
+    chunk: usize,
+    chunks: usize,
+}
+
+impl DotProducts {
+    /// `None` for products that are not of this kind.
+    pub fn new(product: &Product) -> Option<DotProducts> {
+        let (rhs, n) = (&product.rhs, product.n);
+        let fits = product.m <= ROWS && product.k >= SHARED && rhs.shared.step() == Some(1);
+        if !fits || rhs.outer.step().is_none() || product.direct.is_some() {
+            return None;
+        }
+        let columns = if product.m <= 2 { 8 } else { 4 };
+        let of = |columns: usize| Dots { rows: product.m, columns, stored: rhs.stored }.compile();
+        let full = if n >= columns { Some(of(columns)?) } else { None };
+        let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
+        let pieces = (product.m * n * product.k / CHUNK).clamp(1, 32);
+        let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
+        let chunk = n.div_ceil(pieces).next_multiple_of(columns);
+        Some(DotProducts { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
+    }
+
+    /// Its functions.
+    pub fn functions(&self) -> impl Iterator<Item = &Function<DotsCall>> {
+        self.full.iter().chain(&self.rest)
+    }
+
+    /// Chunks of one batch.
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// Runs one chunk of a batch, and the kernel's body on it.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; no other thread has this chunk.
+    pub unsafe fn run(
+        &self,
+        product: &Product,
+        batch: usize,
+        chunk: usize,
+        prepared: &Prepared,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (m, k) = (product.m, product.k);
+        let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(product.n);
+        let sizes = [k.div_ceil(LANES) * LANES * m, m * self.columns * LANES, m * columns.len()];
+        let bytes = sizes.iter().map(|n| n.next_multiple_of(LANES) * 4).sum();
+        with_memory(&PANEL, bytes, |memory| {
+            let left = memory as *mut f32;
+            let chains = left.wrapping_add(sizes[0]);
+            let tile = chains.wrapping_add(sizes[1]);
+            let target = match &product.out {
+                Some(out) => out.target(bindings, &product.batch, batch, 0, columns.start),
+                None => Target { start: tile, pitch: columns.len() as isize },
+            };
+            // SAFETY: the caller's promise; the memory has room for all three.
+            unsafe {
+                self.pack_left(product, batch, bindings, left);
+                let start = product.rhs.start(bindings, &product.batch, batch);
+                let step = product.rhs.outer.step().expect("checked when it was made")
+                    * product.rhs.stored.size() as isize;
+                for j in columns.clone().step_by(self.columns) {
+                    let width = self.columns.min(columns.end - j);
+                    let function = if width == self.columns { &self.full } else { &self.rest };
+                    let b = start.wrapping_offset(j as isize * step);
+                    let call = DotsCall { a: left, b, b_step: step, out: chains, k };
+                    function.as_ref().expect("every width has its function").call(&call);
+                    self.finish(product, chains, width, j - columns.start, target);
+                }
+                match product.out {
+                    Some(_) => Ok(()),
+                    None => product.body(prepared, (batch, 0..m, columns), tile, bindings, scratch),
+                }
+            }
+        })
+    }
+
+    /// Adds up the chains of `width` columns.
+    ///
+    /// # Safety
+    /// `chains` holds them; the target's elements are valid.
+    unsafe fn finish(
+        &self,
+        product: &Product,
+        chains: *const f32,
+        width: usize,
+        column: usize,
+        target: Target,
+    ) {
+        let mut sums = [0f32; 32];
+        let sums = &mut sums[..product.m * width];
+        // SAFETY: the caller's promise.
+        unsafe {
+            add_lanes(chains, sums);
+            for (i, row) in sums.chunks_exact(width).enumerate() {
+                let to = target.start.offset(i as isize * target.pitch + column as isize);
+                to.copy_from_nonoverlapping(row.as_ptr(), width);
+            }
+        }
+    }
+
+    /// The left operand as `[k / 16][rows][16]`.
+    ///
+    /// # Safety
+    /// As [`DotProducts::run`]; `to` has room for it.
+    unsafe fn pack_left(
+        &self,
+        product: &Product,
+        batch: usize,
+        bindings: &Bindings<'_>,
+        to: *mut f32,
+    ) {
+        let (lhs, m, k) = (&product.lhs, product.m, product.k);
+        let start = lhs.start(bindings, &product.batch, batch);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
+        lhs.shared.fill(0, &mut offsets);
+        for row in 0..m {
+            let first = lhs.outer.at(row);
+            for i in 0..k.next_multiple_of(LANES) {
+                let element = first + offsets.get(i).copied().unwrap_or(0);
+                // SAFETY: an element of the operand; a place within its packed size.
+                unsafe {
+                    let value = match (i < k, lhs.stored) {
+                        (false, _) => 0.0,
+                        (_, Stored::F32) => *(start as *const f32).offset(element),
+                        (_, Stored::F16) => (*(start as *const half::f16).offset(element)).to_f32(),
+                        _ => (*(start as *const half::bf16).offset(element)).to_f32(),
+                    };
+                    *to.add((i / LANES * m + row) * LANES + i % LANES) = value;
+                }
+            }
+        }
+    }
+}

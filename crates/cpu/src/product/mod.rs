@@ -1,0 +1,543 @@
+//! Matrix products in generated inner loops, for f32 and halves on machines with AVX-512.
+//!
+//! Columns are taken in panels. A panel's part of the right operand is packed once per block of the
+//! shared dimension into the nearest cache, or read where it lies while the first tile of rows
+//! uses it; the left operand is packed once for all. Operands may have any number of strided
+//! dimensions for their rows, columns and shared indices: the windows of a convolution are packed
+//! straight from the image.
+//!
+//! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
+//! bfloat16 that some processors have would flush subnormals and round twice per pair; on Sapphire
+//! Rapids they have half the rate of these multiply-adds.) An element is one chain of multiply-adds whatever the cut, so that neither threads nor neighbours change its bits.
+
+mod dims;
+mod dots;
+mod pack;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
+use crate::kernel::{Line, Shared, with_memory};
+use crate::pool::Pool;
+use dims::Dims;
+use dots::DotProducts;
+use girih_ir::DType;
+use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, Prepared, Scratch};
+use pack::{Part, WIDEST, pack};
+use shape::Cut;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// Elements of a left operand that is packed for all threads ahead of the product.
+const PACKED_FOR_ALL: usize = 1 << 20;
+/// Elements of a left operand from which on threads share its packing.
+const PACKED_BY_ALL: usize = 1 << 17;
+/// Multiplications of the products of a batch that share a chunk.
+const BATCHED: usize = 1 << 19;
+/// Rows of the right operand that are asked for ahead.
+const AHEAD: isize = 10;
+
+thread_local! {
+    static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// An operand.
+struct Side {
+    buffer: usize,
+    stored: Stored,
+    offset: isize,
+    batch: SmallVec<[isize; 4]>,
+    /// Rows of the left operand, columns of the right one.
+    outer: Dims,
+    shared: Dims,
+}
+
+impl Side {
+    fn new(kernel: &Kernel, access: &Access, batch: usize, outer: Range<usize>) -> Option<Side> {
+        let stored = match access.dtype {
+            DType::F32 => Stored::F32,
+            DType::F16 => Stored::F16,
+            DType::BF16 => Stored::BF16,
+            _ => return None,
+        };
+        let dims =
+            |range: Range<usize>| Dims::new(range.map(|d| (kernel.extents[d], access.strides[d])));
+        Some(Side {
+            buffer: access.buffer.0 as usize,
+            stored,
+            offset: access.offset,
+            batch: SmallVec::from_slice(&access.strides[..batch]),
+            outer: dims(outer),
+            shared: dims(kernel.parallel..kernel.extents.len()),
+        })
+    }
+
+    /// Where a batch's matrix starts.
+    fn start(&self, bindings: &Bindings<'_>, extents: &[usize], batch: usize) -> *const u8 {
+        let element = self.offset + along(extents, &self.batch, batch);
+        let size = self.stored.size() as isize;
+        (bindings.buffers[self.buffer] as *const u8).wrapping_offset(element * size)
+    }
+
+    /// True if it is better packed by following the shared dimension.
+    fn along_shared(&self) -> bool {
+        self.shared.inner_step() == 1 && self.outer.inner_step() != 1
+    }
+}
+
+/// The distance of a batch's matrix from the first one.
+fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
+    let mut element = 0;
+    for (&extent, &stride) in extents.iter().zip(strides).rev() {
+        element += (batch % extent) as isize * stride;
+        batch /= extent;
+    }
+    element
+}
+
+/// Where the product itself goes, if there is nothing to compute from it: columns side by side.
+struct Out {
+    buffer: usize,
+    offset: isize,
+    batch: SmallVec<[isize; 4]>,
+    rows: isize,
+}
+
+/// The functions of full and of last panels, for tall and for other tiles.
+type Functions = [[Option<Function<TileCall>>; 2]; 2];
+
+/// A product made ready.
+pub(crate) struct Product {
+    batch: SmallVec<[usize; 4]>,
+    batches: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    lhs: Side,
+    rhs: Side,
+    out: Option<Out>,
+    cut: Cut,
+    /// Tiles over packed columns.
+    packed: Functions,
+    /// Tiles over columns where they lie, if they can be used so.
+    direct: Option<Functions>,
+    dots: Option<DotProducts>,
+}
+
+/// A part of one batch's product: its tiles and panels.
+struct Chunk {
+    batch: usize,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+}
+
+/// A matrix being computed: its first element and the elements between rows.
+#[derive(Clone, Copy)]
+struct Target {
+    start: *mut f32,
+    pitch: isize,
+}
+
+/// The left operand, packed: the first of its tiles and shared indices that is there, and how many
+/// shared indices each tile has.
+#[derive(Clone, Copy)]
+struct Left {
+    start: *const f32,
+    row: usize,
+    k: usize,
+    depth: usize,
+}
+
+// SAFETY: it is complete before threads share it, and only read then.
+unsafe impl Sync for Left {}
+
+/// Memory that threads write to in different places.
+#[derive(Clone, Copy)]
+struct Memory(*mut f32);
+// SAFETY: each chunk of the packing writes its own tiles; they are read after all of it.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn get(&self) -> *mut f32 {
+        self.0
+    }
+}
+
+impl Product {
+    /// `None` for dtypes and machines that have no generated loops.
+    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
+        let p = kernel.parallel;
+        let (rows, columns) = (p - 2..p - 1, p - 1..p);
+        let batch = rows.start;
+        let size = |range: &Range<usize>| kernel.extents[range.clone()].iter().product::<usize>();
+        let (m, n, k) = (size(&rows), size(&columns), kernel.reduced());
+        let lhs = Side::new(kernel, lhs, batch, rows.clone())?;
+        let rhs = Side::new(kernel, rhs, batch, columns.clone())?;
+        let out = Out::new(kernel, batch, rows, columns);
+        let cut = Cut::new(m, n, k, out.is_none());
+        let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
+        let packed = functions(&cut, n, Stored::F32, false)?;
+        let direct = if direct { Some(functions(&cut, n, rhs.stored, true)?) } else { None };
+        let batch = SmallVec::from_slice(&kernel.extents[..batch]);
+        let batches = batch.iter().product();
+        let mut product =
+            Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots: None };
+        product.dots = DotProducts::new(&product);
+        Some(product)
+    }
+
+    /// The machine code of its tiles.
+    pub fn code(&self) -> Vec<Vec<u8>> {
+        let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
+        let dots = self.dots.iter().flat_map(DotProducts::functions);
+        tiles.map(Function::bytes).chain(dots.map(Function::bytes)).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Runs the product, and the body of the kernel it was made from.
+    ///
+    /// # Safety
+    /// `prepared` is of the same kernel; the bindings fulfil their contract but for the workspace.
+    pub unsafe fn run(
+        &self,
+        prepared: &Prepared,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+    ) -> Result<(), ExecError> {
+        let same = self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
+        let for_all = same && self.m * self.k <= PACKED_FOR_ALL && self.dots.is_none();
+        let bytes = if for_all { self.m * self.k * 4 } else { 0 };
+        with_memory(&LEFT, bytes, |memory| {
+            let memory = Memory(memory as *mut f32);
+            let left = Left { start: memory.0, row: 0, k: 0, depth: self.k };
+            // SAFETY: the caller's promise; the memory has room for all tiles.
+            unsafe {
+                if for_all {
+                    self.pack_left_for_all(memory, bindings, pool)?;
+                }
+                self.run_chunks(prepared, bindings, pool, for_all.then_some(left))
+            }
+        })
+    }
+
+    /// Rough time on one core: of the multiplications, or of reading the right operand.
+    fn cost_ns(&self) -> u64 {
+        let elements = self.n.saturating_mul(self.k).saturating_mul(self.batches);
+        let reading = elements.saturating_mul(self.rhs.stored.size()) / 25;
+        (elements.saturating_mul(self.m) / 80).max(reading) as u64
+    }
+
+    /// # Safety
+    /// As [`Product::run`]; `memory` has room for the left operand.
+    unsafe fn pack_left_for_all(
+        &self,
+        memory: Memory,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+    ) -> Result<(), ExecError> {
+        let elements = self.m * self.k;
+        let pieces = if elements < PACKED_BY_ALL { 1 } else { self.cut.tiles.min(16) };
+        let each = self.cut.tiles.div_ceil(pieces);
+        let shared = Shared(*bindings);
+        let cost_ns = elements as u64 / 4;
+        pool.run(self.cut.tiles.div_ceil(each), cost_ns, &|i, _| {
+            let tiles = i * each..((i + 1) * each).min(self.cut.tiles);
+            let to = memory.get().wrapping_add(self.cut.row(tiles.start) * self.k);
+            // SAFETY: the caller's promise; each piece has tiles of its own.
+            unsafe { self.pack_left(shared.get(), 0, tiles, 0..self.k, to) };
+            Ok(())
+        })
+    }
+
+    /// Packs tiles of the left operand, one after the other.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; `to` has room for them.
+    unsafe fn pack_left(
+        &self,
+        bindings: &Bindings<'_>,
+        batch: usize,
+        tiles: Range<usize>,
+        shared: Range<usize>,
+        mut to: *mut f32,
+    ) {
+        let start = self.lhs.start(bindings, &self.batch, batch);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
+        self.lhs.shared.fill(shared.start, &mut offsets);
+        for tile in tiles {
+            let rows = self.cut.rows_of(tile);
+            let mut outer = [0; WIDEST];
+            self.lhs.outer.fill(self.cut.row(tile), &mut outer[..rows]);
+            let part = Part {
+                start,
+                stored: self.lhs.stored,
+                outer: &outer[..rows],
+                shared: &offsets,
+                along_shared: self.lhs.along_shared(),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { pack(&part, to, rows) };
+            to = to.wrapping_add(rows * shared.len());
+        }
+    }
+
+    /// # Safety
+    /// As [`Product::run`].
+    unsafe fn run_chunks(
+        &self,
+        prepared: &Prepared,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+        left: Option<Left>,
+    ) -> Result<(), ExecError> {
+        let (down, across) = match &self.dots {
+            Some(dots) => (1, dots.chunks()),
+            None => self.cut.chunks(),
+        };
+        let chunks = self.batches * down * across;
+        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
+        let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
+        let cost_ns = self.cost_ns();
+        let shared = Shared(*bindings);
+        let left = &left;
+        let job = |first: usize, scratch: &mut Scratch| {
+            let left = *left;
+            for i in first * together..((first + 1) * together).min(chunks) {
+                let (batch, rest) = (i / (down * across), i % (down * across));
+                let part = |i: usize, each: usize, all: usize| i * each..((i + 1) * each).min(all);
+                // SAFETY: the caller's promise; chunks do not overlap.
+                unsafe {
+                    if let Some(dots) = &self.dots {
+                        dots.run(self, batch, rest, prepared, shared.get(), scratch)?;
+                        continue;
+                    }
+                    let tiles = part(rest / across, self.cut.chunk_tiles, self.cut.tiles);
+                    let panels = part(rest % across, self.cut.chunk_panels, self.cut.panels);
+                    let chunk = Chunk { batch, tiles, panels };
+                    self.run_chunk(prepared, &chunk, shared.get(), left, scratch)?;
+                }
+            }
+            Ok(())
+        };
+        let job: &crate::pool::Job<'_> = &|i, s| job(i, s);
+        pool.run(chunks.div_ceil(together), cost_ns, job)
+    }
+
+    /// # Safety
+    /// As [`Product::run`]; no other thread has a chunk that overlaps this one.
+    unsafe fn run_chunk(
+        &self,
+        prepared: &Prepared,
+        chunk: &Chunk,
+        bindings: &Bindings<'_>,
+        left: Option<Left>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let cut = &self.cut;
+        let (row, end) = (cut.row(chunk.tiles.start), cut.row(chunk.tiles.end));
+        let column = chunk.panels.start * cut.width();
+        let (rows, columns) = (end - row, (chunk.panels.end * cut.width()).min(self.n) - column);
+        let panel = cut.block * cut.width();
+        let packed = if left.is_none() { rows * cut.block } else { 0 };
+        let tile = if self.out.is_none() { rows * columns } else { 0 };
+        let sizes = [panel, packed, tile].map(|n: usize| n.next_multiple_of(LANES));
+        with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
+            let panel = memory as *mut f32;
+            let packed = panel.wrapping_add(sizes[0]);
+            let tile = packed.wrapping_add(sizes[1]);
+            let target = match &self.out {
+                Some(out) => out.target(bindings, &self.batch, chunk.batch, row, column),
+                None => Target { start: tile, pitch: columns as isize },
+            };
+            // SAFETY: the caller's promise; the memory has room for all three.
+            unsafe {
+                for k in (0..self.k).step_by(cut.block) {
+                    let shared = k..(k + cut.block).min(self.k);
+                    let left = left.unwrap_or_else(|| {
+                        let tiles = chunk.tiles.clone();
+                        self.pack_left(bindings, chunk.batch, tiles, shared.clone(), packed);
+                        Left { start: packed, row, k, depth: shared.len() }
+                    });
+                    self.block(chunk, shared, bindings, left, panel, target);
+                }
+                match self.out.is_none() {
+                    true => {
+                        let part = (chunk.batch, row..end, column..column + columns);
+                        self.body(prepared, part, tile, bindings, scratch)
+                    }
+                    false => Ok(()),
+                }
+            }
+        })
+    }
+
+    /// A block of the shared dimension of all tiles and panels of a chunk.
+    ///
+    /// # Safety
+    /// As [`Product::run_chunk`]; `panel` has room for a packed panel.
+    unsafe fn block(
+        &self,
+        chunk: &Chunk,
+        shared: Range<usize>,
+        bindings: &Bindings<'_>,
+        left: Left,
+        panel: *mut f32,
+        target: Target,
+    ) {
+        let start = self.rhs.start(bindings, &self.batch, chunk.batch);
+        let size = self.rhs.stored.size() as isize;
+        for p in chunk.panels.clone() {
+            let last = p + 1 == self.cut.panels;
+            let column = p * self.cut.width();
+            let columns = self.cut.width().min(self.n - column);
+            let width = columns.next_multiple_of(LANES);
+            let mut call = TileCall {
+                a: left.start,
+                b: panel as *const u8,
+                b_step: 4 * width as isize,
+                c: std::ptr::null_mut(),
+                c_step: 4 * target.pitch,
+                k: shared.len(),
+                lanes: columns - (width - LANES),
+                add: (shared.start > 0) as usize,
+                keep: panel,
+                ahead: std::ptr::null(),
+            };
+            if self.direct.is_none() {
+                // SAFETY: the caller's promise.
+                unsafe { self.pack_right(start, column..column + columns, shared.clone(), panel) };
+            }
+            for (i, tile) in chunk.tiles.clone().enumerate() {
+                let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
+                let mut functions = &self.packed;
+                if let (Some(direct), 0) = (&self.direct, i) {
+                    functions = direct;
+                    let step = self.rhs.shared.step().expect("direct operands have one") * size;
+                    call.b = start
+                        .wrapping_offset(column as isize * size + shared.start as isize * step);
+                    call.ahead = call.b.wrapping_offset(AHEAD * step);
+                    call.b_step = step;
+                }
+                call.a = left
+                    .start
+                    .wrapping_add((row - left.row) * left.depth + (shared.start - left.k) * rows);
+                let down = (row - self.cut.row(chunk.tiles.start)) as isize;
+                let across = (column - chunk.panels.start * self.cut.width()) as isize;
+                call.c = target.start.wrapping_offset(down * target.pitch + across);
+                let function = &functions[last as usize][(tile < self.cut.taller) as usize];
+                // SAFETY: all of the panel is in memory, and of the left operand's tile; the
+                // result is this chunk's.
+                unsafe { function.as_ref().expect("every size has its function").call(&call) };
+                (call.b, call.b_step) = (panel as *const u8, 4 * width as isize);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Product::run_chunk`]; `to` has room for the panel.
+    unsafe fn pack_right(
+        &self,
+        start: *const u8,
+        columns: Range<usize>,
+        shared: Range<usize>,
+        to: *mut f32,
+    ) {
+        let mut offsets: SmallVec<[isize; 512]> = SmallVec::from_elem(0, shared.len());
+        self.rhs.shared.fill(shared.start, &mut offsets);
+        let mut outer = [0; WIDEST];
+        let outer = &mut outer[..columns.len()];
+        self.rhs.outer.fill(columns.start, outer);
+        let along_shared = self.rhs.along_shared();
+        let part = Part { start, stored: self.rhs.stored, outer, shared: &offsets, along_shared };
+        // SAFETY: the caller's promise.
+        unsafe { pack(&part, to, part.outer.len().next_multiple_of(LANES)) };
+    }
+
+    /// Runs the body on a part whose products lie in `tile`, row by row.
+    ///
+    /// # Safety
+    /// As [`Prepared::run_body`] for the part's points; `tile` holds the part densely.
+    unsafe fn body(
+        &self,
+        prepared: &Prepared,
+        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
+        tile: *mut f32,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let first = (batch * self.m + rows.start) * self.n + columns.start;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if columns.len() == self.n {
+                let points = rows.len() * self.n;
+                return prepared.run_body(first, points, tile as *const u8, bindings, scratch);
+            }
+            for i in 0..rows.len() {
+                let core = tile.add(i * columns.len()) as *const u8;
+                let point = first + i * self.n;
+                prepared.run_body(point, columns.len(), core, bindings, scratch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Out {
+    fn new(
+        kernel: &Kernel,
+        batch: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) -> Option<Out> {
+        let ([Inst::Core { dtype: DType::F32 }], [store]) =
+            (kernel.body.insts.as_slice(), kernel.stores.as_slice())
+        else {
+            return None;
+        };
+        let access = &store.access;
+        let dims =
+            |range: Range<usize>| Dims::new(range.map(|d| (kernel.extents[d], access.strides[d])));
+        (dims(columns).step() == Some(1)).then_some(())?;
+        Some(Out {
+            buffer: access.buffer.0 as usize,
+            offset: access.offset,
+            batch: SmallVec::from_slice(&access.strides[..batch]),
+            rows: dims(rows).step()?,
+        })
+    }
+
+    fn target(
+        &self,
+        bindings: &Bindings<'_>,
+        extents: &[usize],
+        batch: usize,
+        row: usize,
+        column: usize,
+    ) -> Target {
+        let element = self.offset
+            + along(extents, &self.batch, batch)
+            + row as isize * self.rows
+            + column as isize;
+        let start = (bindings.buffers[self.buffer] as *mut f32).wrapping_offset(element);
+        Target { start, pitch: self.rows }
+    }
+}
+
+/// The functions of a cut's tiles.
+fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool) -> Option<Functions> {
+    let last = (n - (cut.panels - 1) * cut.width()).div_ceil(LANES);
+    let keep = direct && cut.chunk_tiles > 1;
+    let mut out: Functions = Default::default();
+    for (i, vectors) in [(0, cut.vectors), (1, last)] {
+        for (j, rows) in [(0, cut.rows), (1, cut.rows + 1)] {
+            let needed = (i == 1 || cut.panels > 1) && (j == 0 || cut.taller > 0);
+            if needed {
+                let tile = Tile { rows, vectors, stored, prefetch: direct, keep };
+                out[i][j] = Some(tile.compile()?);
+            }
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,126 @@
+//! How a product is cut: into tiles that fit the registers, blocks that fit the caches, and chunks
+//! that are one thread's work at a time. All of it follows from sizes alone.
+
+use crate::jit::tile::LANES;
+
+/// Multiplications that a chunk should hold: some ten microseconds.
+const CHUNK: usize = 1 << 20;
+/// Shared indices of a block where its columns are used more than once: they stay in the nearest
+/// cache.
+const NEAR: usize = 256;
+/// Shared indices of a block that is used once.
+const FAR: usize = 2048;
+/// Rows of a chunk, and of one whose result waits for the kernel's body.
+const ROWS: usize = 512;
+const ROWS_OF_BODY: usize = 256;
+/// Columns of a chunk.
+const COLUMNS: usize = 1024;
+
+/// How a product is cut.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cut {
+    /// Row tiles: the first `taller` have one row more than `rows`.
+    pub tiles: usize,
+    pub rows: usize,
+    pub taller: usize,
+    /// Vectors of a panel of columns; the last one may have fewer.
+    pub vectors: usize,
+    pub panels: usize,
+    /// Shared indices of a block; the last one may have fewer.
+    pub block: usize,
+    /// Tiles and panels of a chunk.
+    pub chunk_tiles: usize,
+    pub chunk_panels: usize,
+}
+
+/// The most rows that a tile of so many vectors can have.
+fn most_rows(vectors: usize) -> usize {
+    [16, 14, 9, 6, 5, 4, 3, 2][vectors.clamp(1, 8) - 1]
+}
+
+/// The vectors of a panel for tiles of so many rows.
+fn most_vectors(rows: usize) -> usize {
+    match rows {
+        1 | 2 => 8,
+        3 => 7,
+        4 => 6,
+        5 => 5,
+        6 => 4,
+        10..=14 => 2,
+        _ => 3,
+    }
+}
+
+impl Cut {
+    /// A product of `m` by `k` with `k` by `n`; `body` if something is computed from it.
+    pub fn new(m: usize, n: usize, k: usize, body: bool) -> Cut {
+        let wanted = n.div_ceil(LANES);
+        let panels = wanted.div_ceil(most_vectors(m));
+        let vectors = wanted.div_ceil(panels);
+        let panels = wanted.div_ceil(vectors);
+        let tiles = m.div_ceil(most_rows(vectors));
+        let (rows, taller) = (m / tiles, m % tiles);
+        let most = if tiles == 1 { FAR } else { NEAR };
+        let block = k.div_ceil(k.div_ceil(most));
+        let most = if body { ROWS_OF_BODY } else { ROWS };
+        let row_chunks = m.div_ceil(most).min(tiles);
+        let chunk_tiles = tiles.div_ceil(row_chunks);
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let pieces = (work / CHUNK).max(n.div_ceil(COLUMNS) * row_chunks);
+        let across = pieces.div_ceil(row_chunks).min(panels).min(32.max(n.div_ceil(COLUMNS)));
+        // An even number of chunks keeps two, four, ... threads equally busy.
+        let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
+        let chunk_panels = panels.div_ceil(across);
+        let mut cut =
+            Cut { tiles, rows, taller, vectors, panels, block, chunk_tiles, chunk_panels };
+        // Few columns and many rows.
+        let down = pieces / panels.div_ceil(chunk_panels);
+        if down > tiles.div_ceil(chunk_tiles) {
+            let down = down.min(tiles).min(32).next_multiple_of(2);
+            cut.chunk_tiles = tiles.div_ceil(down).min(chunk_tiles);
+        }
+        cut
+    }
+
+    /// The first row of a tile.
+    pub fn row(&self, tile: usize) -> usize {
+        tile * self.rows + tile.min(self.taller)
+    }
+
+    /// Rows of a tile.
+    pub fn rows_of(&self, tile: usize) -> usize {
+        self.rows + (tile < self.taller) as usize
+    }
+
+    /// Columns of a panel that is not the last.
+    pub fn width(&self) -> usize {
+        self.vectors * LANES
+    }
+
+    /// Chunks along the rows and along the columns.
+    pub fn chunks(&self) -> (usize, usize) {
+        (self.tiles.div_ceil(self.chunk_tiles), self.panels.div_ceil(self.chunk_panels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_and_panels_cover_all_rows_and_columns_and_fit_the_registers() {
+        for m in (1..40).chain([100, 128, 1000, 1024, 5000]) {
+            for n in (1..150).chain([1000, 1024, 3136, 50_000]) {
+                for k in [1, 300, 5000] {
+                    let cut = Cut::new(m, n, k, m % 2 == 0);
+                    assert_eq!(cut.row(cut.tiles), m, "{cut:?}");
+                    assert!(cut.panels * cut.width() >= n && (cut.panels - 1) * cut.width() < n);
+                    let rows = cut.rows_of(0);
+                    assert!(rows * cut.vectors + cut.vectors < 32, "{m} {n} {cut:?}");
+                    assert!(cut.block >= 1 && cut.block <= k);
+                    assert!(cut.chunk_tiles >= 1 && cut.chunk_panels >= 1);
+                }
+            }
+        }
+    }
+}

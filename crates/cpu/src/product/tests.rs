@@ -1,0 +1,174 @@
+//! Products against plain sums in f64, over sizes, layouts, dtypes and threads.
+
+use crate::{LoadedKernel, Pool};
+use girih_ir::{DType, Literal, OpCode};
+use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+/// How an operand lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lie {
+    /// Row after row, with a gap.
+    Rows,
+    /// Column after column, with a gap.
+    Columns,
+    /// Every other element, backwards.
+    Apart,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    dtype: DType,
+    /// Batch, rows, columns, shared.
+    sizes: [usize; 4],
+    lies: [Lie; 2],
+    /// The left operand is the same for all of the batch.
+    shared_left: bool,
+    body: bool,
+}
+
+/// Offset and strides `(batch, row, column)` of a matrix, and the elements it spans.
+fn place(lie: Lie, batch: usize, rows: usize, columns: usize) -> (usize, [isize; 3], usize) {
+    let (r, c) = (rows as isize, columns as isize);
+    let (offset, [row, column], size) = match lie {
+        Lie::Rows => (0, [c + 3, 1], rows * (columns + 3)),
+        Lie::Columns => (0, [1, r + 2], columns * (rows + 2)),
+        Lie::Apart => (2 * (rows * columns - 1), [-2 * c, -2], 2 * rows * columns),
+    };
+    (offset, [size as isize, row, column], size * batch)
+}
+
+impl Case {
+    fn access(&self, buffer: u32, offset: usize, strides: &[isize]) -> Access {
+        Access {
+            buffer: BufferId(buffer),
+            dtype: self.dtype,
+            offset: offset as isize,
+            strides: SmallVec::from_slice(strides),
+        }
+    }
+
+    fn kernel(&self) -> (Kernel, [usize; 4]) {
+        let [b, m, n, k] = self.sizes;
+        let (left, l, left_size) = place(self.lies[0], b, m, k);
+        let (right, r, right_size) = place(self.lies[1], b, k, n);
+        let batch = if self.shared_left { 0 } else { l[0] };
+        let dtype = self.dtype;
+        let mut body = Block::default();
+        let mut value = body.push(Inst::Core { dtype });
+        if self.body {
+            let bias = body.push(Inst::Load(AccessId(0)));
+            let args = SmallVec::from_slice(&[value, bias]);
+            value = body.push(Inst::Op { code: OpCode::Add, args, dtype });
+        }
+        let (mi, ni) = (m as isize, n as isize);
+        let kernel = Kernel {
+            name: "product".into(),
+            extents: SmallVec::from_slice(&self.sizes),
+            parallel: 3,
+            accesses: vec![self.access(2, 0, &[0, 0, 1])],
+            core: Core::Matmul {
+                lhs: self.access(0, left, &[batch, l[1], 0, l[2]]),
+                rhs: self.access(1, right, &[r[0], 0, r[2], r[1]]),
+            },
+            body,
+            stores: vec![Store { access: self.access(3, 0, &[mi * ni, ni, 1]), value }],
+        };
+        (kernel, [left_size, right_size, n, b * m * n])
+    }
+
+    /// Operands of few bits, so that sums are exact whatever their order.
+    fn run(&self, threads: usize) -> (Vec<Vec<f64>>, Vec<f64>) {
+        let (kernel, sizes) = self.kernel();
+        let size = self.dtype.size();
+        let mut values: Vec<Vec<f64>> = vec![];
+        let mut buffers: Vec<Vec<u64>> = vec![];
+        for (seed, n) in sizes.into_iter().enumerate() {
+            let draw = |i: usize| ((i * 7919 + seed * 104_729) % 17) as f64 / 4.0 - 2.0;
+            let of: Vec<f64> = (0..n).map(draw).collect();
+            let mut words = vec![0u64; (n * size).div_ceil(8)];
+            for (i, &x) in of.iter().enumerate() {
+                let bits = Literal::from_f64(self.dtype, x).bits;
+                words[i * size / 8] |= bits << (i * size % 8 * 8);
+            }
+            values.push(of);
+            buffers.push(words);
+        }
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let bindings =
+            Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+        // SAFETY: the accesses stay inside buffers of these sizes.
+        unsafe { LoadedKernel::new(&kernel).run(&bindings, &Pool::new(threads)) }.unwrap();
+        let mask = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
+        let at = |i: usize| {
+            let bits = buffers[3][i * size / 8] >> (i * size % 8 * 8) & mask;
+            Literal { dtype: self.dtype, bits }.as_f64()
+        };
+        (values, (0..sizes[3]).map(at).collect())
+    }
+
+    fn check(&self) {
+        let [b, m, n, k] = self.sizes;
+        let (values, got) = self.run(1);
+        let bits = |v: &[f64]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for threads in 2..=4 {
+            assert_eq!(bits(&got), bits(&self.run(threads).1), "{threads} threads, {self:?}");
+        }
+        let (left, l, _) = place(self.lies[0], b, m, k);
+        let (right, r, _) = place(self.lies[1], b, k, n);
+        let l0 = if self.shared_left { 0 } else { l[0] };
+        let at = |values: &[f64], offset: usize, i: isize| values[(offset as isize + i) as usize];
+        for (i, &got) in got.iter().enumerate() {
+            let [batch, row, column] = [i / (m * n), i / n % m, i % n].map(|x| x as isize);
+            let product = |k: isize| {
+                let x = at(&values[0], left, batch * l0 + row * l[1] + k * l[2]);
+                x * at(&values[1], right, batch * r[0] + k * r[1] + column * r[2])
+            };
+            let sum: f64 = (0..k as isize).map(product).sum();
+            let round = |x: f64| Literal::from_f64(self.dtype, x).as_f64();
+            let mut want = round(sum);
+            if self.body {
+                want = round(want + values[2][column as usize]);
+            }
+            assert_eq!(got, want, "{self:?} at {batch} {row} {column}");
+        }
+    }
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    prop_oneof![Just(Lie::Rows), Just(Lie::Columns), Just(Lie::Apart)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_are_exact_sums_whatever_the_sizes_and_the_threads(
+        dtype in prop_oneof![Just(DType::F32), Just(DType::BF16), Just(DType::F16)],
+        sizes in (1usize..4, 1usize..40, 1usize..150, 1usize..90),
+        lies in (lie(), lie()),
+        shared_left in any::<bool>(),
+        body in any::<bool>(),
+    ) {
+        let (b, m, n, k) = sizes;
+        let lies = [lies.0, lies.1];
+        Case { dtype, sizes: [b, m, n, k], lies, shared_left, body }.check();
+    }
+}
+
+#[test]
+fn large_products_are_cut_into_blocks_without_a_change() {
+    for (sizes, lies) in [
+        ([1, 600, 70, 700], [Lie::Rows, Lie::Rows]),
+        ([1, 40, 700, 2100], [Lie::Columns, Lie::Columns]),
+        ([1, 5, 1100, 2500], [Lie::Rows, Lie::Rows]),
+        ([1, 1, 1500, 3000], [Lie::Rows, Lie::Columns]),
+        ([3, 130, 140, 300], [Lie::Rows, Lie::Apart]),
+        ([1, 1030, 17, 1100], [Lie::Rows, Lie::Rows]),
+    ] {
+        for body in [false, true] {
+            Case { dtype: DType::F32, sizes, lies, shared_left: true, body }.check();
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Traced programs at arguments of certain specs: all that a call need not find out again is kept,
+//! so that calling is little more than running.
+
+use crate::context::{self, Context};
+use crate::node::{CompactSpec, State};
+use crate::{Result, Tensor, TracedProgram, random};
+use girih_ir::dim::Symbol;
+use girih_ir::{DType, OpCode, TensorSpec};
+use girih_runtime::{Argument, FoundPlan, Value};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A traced program with the specs of its arguments and of the tensors outside that it refers to.
+/// Every call with such tensors is served by it.
+pub struct BoundProgram {
+    program: Arc<TracedProgram>,
+    given: Vec<CompactSpec>,
+    /// Sizes of the program's symbols.
+    sizes: Vec<(&'static Symbol, usize)>,
+    takes: Vec<Take>,
+    outputs: Vec<CompactSpec>,
+    found: Mutex<Option<FoundPlan>>,
+}
+
+/// Where an argument of the program comes from.
+enum Take {
+    /// What the call gives, by position.
+    Given(usize),
+    /// A tensor that the program holds.
+    Held(Tensor),
+    /// A place in the generator's sequence that the program holds.
+    Drawn(u64, u64),
+    /// The next place, for so many elements.
+    Draws(OpCode, DType, usize),
+}
+
+impl BoundProgram {
+    /// Of a program at arguments that it serves ([`TracedProgram::refuses`] none of them).
+    ///
+    /// Errors: [`crate::Error::InvalidArgument`] if it does not serve them.
+    pub fn new(program: Arc<TracedProgram>, arguments: &[TensorSpec]) -> Result<BoundProgram> {
+        program.check(arguments)?;
+        let sizes = program.sizes(arguments).map_err(crate::Error::InvalidArgument)?;
+        let given: Vec<TensorSpec> = arguments.iter().chain(program.captures()).cloned().collect();
+        let graph = program.graph();
+        let mut next = 0;
+        let take = |id| {
+            let node = graph.node(id);
+            if node.op.is_random() {
+                return Ok(match program.program().drawn(id) {
+                    Some((key, offset)) => Take::Drawn(key, offset),
+                    None => {
+                        let (name, dtype) = (node.op.name(), node.spec.dtype);
+                        let shape = node.spec.shape.bind(name, dtype, &sizes)?;
+                        Take::Draws(node.op.code, dtype, shape.numel())
+                    }
+                });
+            }
+            Ok(match program.program().held(id) {
+                Some(tensor) => Take::Held(tensor.clone()),
+                None => {
+                    next += 1;
+                    Take::Given(next - 1)
+                }
+            })
+        };
+        let takes = graph.arguments().map(take).collect::<Result<Vec<_>>>()?;
+        let output = |&id: &girih_ir::NodeId| {
+            let spec = graph.spec(id);
+            let shape = spec.shape.bind("compile", spec.dtype, &sizes)?;
+            Ok(compact(&TensorSpec { shape, dtype: spec.dtype }))
+        };
+        let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
+        let given = given.iter().map(compact).collect();
+        let found = Mutex::default();
+        Ok(BoundProgram { program, given, sizes, takes, outputs, found })
+    }
+
+    /// True for tensors of exactly these specs: arguments, then tensors outside.
+    pub fn serves(&self, given: &[Tensor]) -> bool {
+        given.len() == self.given.len()
+            && given.iter().zip(&self.given).all(|(t, spec)| t.node().compact_spec() == *spec)
+    }
+
+    /// About how long the last call's plan takes on one thread, in nanoseconds; nothing before the
+    /// first call.
+    pub fn cost_ns(&self) -> Option<u64> {
+        self.found().as_ref().map(|found| found.plan().cost_ns)
+    }
+
+    /// The program's outputs at tensors that it [serves](BoundProgram::serves); see
+    /// [`TracedProgram::call`].
+    ///
+    /// Errors: as there.
+    #[track_caller]
+    pub fn call(&self, given: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.call_donating(given, &[])
+    }
+
+    /// Like [`BoundProgram::call`], with the tensors at some positions donated: the caller needs them
+    /// no more, and the program may write its results over them. Of each the caller has one handle
+    /// beside that in `given`; those that somebody else has too, or that are not computed yet, stay
+    /// as they are.
+    ///
+    /// Errors: as [`BoundProgram::call`]; [`crate::Error::Donated`] for what was donated before.
+    #[track_caller]
+    pub fn call_donating(&self, given: &[Tensor], donated: &[usize]) -> Result<Vec<Tensor>> {
+        // Filled in place: it is too large to be moved about.
+        let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
+        if !self.arguments(given, &mut arguments)? {
+            let refs: SmallVec<[&Tensor; 8]> = given.iter().collect();
+            return match crate::eval(refs.iter().copied()) {
+                Ok(()) => self.call_donating(given, donated),
+                Err(crate::Error::TracedValue { .. }) => self.program.record(&refs, &self.sizes),
+                Err(error) => Err(error),
+            };
+        }
+        for &at in donated {
+            self.donate(given, at, &mut arguments);
+        }
+        let values = self.run(&arguments)?;
+        let outputs = self.outputs.iter().zip(values);
+        let tensor = |(spec, value): (&CompactSpec, Value)| {
+            let state = State::Available(value);
+            Tensor::from_node(context::add_compact(OpCode::Input.into(), *spec, state))
+        };
+        Ok(outputs.map(tensor).collect())
+    }
+
+    /// What the plan takes; false if some of what is given has no value yet.
+    fn arguments(&self, given: &[Tensor], arguments: &mut SmallVec<[Argument; 8]>) -> Result<bool> {
+        for take in &self.takes {
+            arguments.push(match take {
+                Take::Given(at) => match &*given[*at].node().state() {
+                    State::Available(value) => Argument::Checked(value.clone()),
+                    _ => return Ok(false),
+                },
+                Take::Held(tensor) => {
+                    Argument::Checked(crate::eval::value(tensor, "a compiled function")?)
+                }
+                Take::Drawn(key, offset) => Argument::RandomKey { key: *key, offset: *offset },
+                Take::Draws(..) => Argument::RandomKey { key: 0, offset: 0 },
+            });
+        }
+        // Nothing is drawn by a call that has to wait.
+        for (take, argument) in self.takes.iter().zip(arguments) {
+            if let Take::Draws(code, dtype, count) = take {
+                let (key, offset) = random::place(*code, *dtype, *count);
+                *argument = Argument::RandomKey { key, offset };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the memory of a tensor, if only the caller has it.
+    fn donate(&self, given: &[Tensor], at: usize, arguments: &mut [Argument]) {
+        /// The caller's, and that in `given`.
+        const HANDLES: usize = 2;
+        let node = given[at].node();
+        let takes = |take: &&Take| matches!(take, Take::Given(other) if *other == at);
+        if Arc::strong_count(node) != HANDLES || self.takes.iter().filter(takes).count() != 1 {
+            return;
+        }
+        let mut state = node.state();
+        if !matches!(&*state, State::Available(_)) {
+            return;
+        }
+        let held = std::mem::replace(&mut *state, State::Donated);
+        drop(state);
+        // The argument's is the last reference now, unless somebody else reads the memory.
+        drop(held);
+        for (take, argument) in self.takes.iter().zip(arguments) {
+            if let (Take::Given(other), Argument::Checked(value)) = (take, &*argument)
+                && *other == at
+            {
+                *argument = Argument::Donated(value.clone());
+            }
+        }
+    }
+
+    fn run(&self, arguments: &[Argument]) -> Result<girih_runtime::Values> {
+        let executor = Context::current().executor()?;
+        let runtime = executor.runtime();
+        let known = self.found().clone().filter(|found| runtime.recall(found));
+        let found = match known {
+            Some(found) => found,
+            None => {
+                let symbolic = self.program.symbolic();
+                let plan = || runtime.plan_at(symbolic, &self.sizes, runtime.options());
+                let found = runtime.remember(plan)?;
+                *self.found() = Some(found.clone());
+                found
+            }
+        };
+        Ok(runtime.call(&found, arguments, executor.limit())?)
+    }
+
+    fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundPlan>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn compact(spec: &TensorSpec) -> CompactSpec {
+    CompactSpec::of(spec).expect("sizes are numbers once symbols are bound")
+}

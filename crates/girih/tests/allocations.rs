@@ -1,0 +1,100 @@
+//! What a cached call costs in memory: its results and nothing else, however many kernels it runs.
+
+use girih::{BoundProgram, Context, Executor, ExecutorConfig, Result, Tensor, TracedProgram};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(mut f: impl FnMut()) -> usize {
+    let before = COUNT.get();
+    f();
+    COUNT.get() - before
+}
+
+fn ramp(rows: usize, columns: usize) -> Tensor {
+    let values: Vec<f32> = (0..rows * columns).map(|i| (i % 11) as f32 * 0.1 - 0.5).collect();
+    Tensor::from_slice(&values, [rows, columns]).unwrap()
+}
+
+/// A function of `x` called until nothing about it is new: the allocations of one more call, the
+/// number of its results and that of its kernels.
+fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
+    let executor = Executor::new(ExecutorConfig::default()).unwrap();
+    let context = Context::current();
+    let before = context.swap(context.frame().with_executor(executor.clone()));
+    let x = ramp(24, 24);
+    let traced = |given: &[Tensor]| Ok::<_, girih::Error>((f(&given[0])?, Vec::new()));
+    let program = TracedProgram::trace(&[x.spec()], &[], traced).unwrap().0;
+    let bound = BoundProgram::new(Arc::new(program), &[x.spec()]).unwrap();
+    let given = [x];
+    let results = bound.call(&given).unwrap().len();
+    // The registry of recorded nodes grows by doubling, so only now and then.
+    let count = (0..20).map(|_| allocations(|| drop(bound.call(&given).unwrap()))).min().unwrap();
+    let kernels = executor.cache_stats().cached_kernels;
+    context.swap(before);
+    (count, results, kernels)
+}
+
+#[test]
+fn a_cached_call_allocates_its_results_only() {
+    let map = counted(|x| Ok(vec![x.mul(2.0)?.add(1.0)?]));
+    // The list of results, and of each its node and its block.
+    assert_eq!(map, (3, 1, 1));
+    let several = counted(|x| {
+        // No products: what those of other crates pack is theirs to allocate.
+        let shifted = x.sub(&x.sum(None, false)?)?.softmax(-1)?;
+        let sums = shifted.sum(Some(&[0]), false)?.sub(&x.max(Some(&[1]), false)?)?;
+        Ok(vec![sums.sub(&sums.sum(None, false)?)?, x.mean(None, false)?])
+    });
+    let (count, results, kernels) = several;
+    assert!(kernels >= 4, "{kernels} kernels");
+    // And one block for all temporaries.
+    assert_eq!((count, results), (6, 2));
+}
+
+#[test]
+fn calls_leave_no_device_memory_behind() {
+    let executor = Executor::new(ExecutorConfig::default()).unwrap();
+    let context = Context::current();
+    let before = context.swap(context.frame().with_executor(executor.clone()));
+    let x = ramp(40, 40);
+    let f = girih::compile(|x| Ok(vec![x[0].matmul(&x[0])?.softmax(-1)?]), vec![]);
+    let first = f.call(&[&x]).unwrap();
+    for _ in 0..100 {
+        assert_eq!(f.call(&[&x]).unwrap()[0].to_bytes().unwrap(), first[0].to_bytes().unwrap());
+    }
+    // `x` and `first` are left. A result is there before its call's temporaries are given back, on
+    // the queue's thread.
+    let left = 2 * 40 * 40 * size_of::<f32>();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while executor.cache_stats().memory_bytes != left && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    assert_eq!(executor.cache_stats().memory_bytes, left);
+    context.swap(before);
+}

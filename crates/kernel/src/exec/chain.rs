@@ -1,0 +1,140 @@
+//! Chains: runs of loops over a block that a code generator makes one loop.
+//!
+//! A block made ready is a list of steps. Those that combine elements point by point are known by
+//! what they compute ([`ChainOp`]), so that whoever can generate code ([`Compiler`]) may be handed
+//! as many of them as stand together ([`Chain`]) and give back one function that keeps what is
+//! between them in registers. It computes the same bits.
+
+use super::cast::{cast, load_half, round_half, round_half_down, store_half};
+use super::isa::{BlockFn, Isa};
+use super::ops::{cost_ps, op};
+use girih_ir::{DType, OpCode};
+use smallvec::SmallVec;
+
+/// What one loop computes. Halves in memory have their dtype; computed with they are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChainOp {
+    /// An elementwise op (not `Cast`) on operands of that dtype (of `Where`, the branches'). Halves
+    /// are not rounded.
+    Op(OpCode, DType),
+    /// From a dtype to another's compute type; from f32 and integers to a half, to f32 that is
+    /// rounded to odd where it has to be.
+    Cast(DType, DType),
+    /// f32 to the nearest number of a half dtype, as f32.
+    Round(DType),
+    /// f32 in `[0, 1)` down to a number of a half dtype, as f32.
+    RoundDown(DType),
+    /// A half in memory to f32.
+    LoadHalf(DType),
+    /// An f32 that is a half's number to a half in memory.
+    StoreHalf(DType),
+}
+
+impl ChainOp {
+    /// The loop; `None` if the op takes no such dtype.
+    pub(crate) fn run(self, isa: Isa) -> Option<BlockFn> {
+        Some(match self {
+            ChainOp::Op(code, dtype) => op(code, dtype, isa)?,
+            ChainOp::Cast(from, to) => cast(from, to, isa),
+            ChainOp::Round(dtype) => round_half(dtype, isa),
+            ChainOp::RoundDown(dtype) => round_half_down(dtype, isa),
+            ChainOp::LoadHalf(dtype) => load_half(dtype, isa),
+            ChainOp::StoreHalf(dtype) => store_half(dtype, isa),
+        })
+    }
+
+    /// Rough time of one element in picoseconds.
+    pub(crate) fn cost_ps(self) -> usize {
+        match self {
+            ChainOp::Op(code, dtype) => cost_ps(code, dtype),
+            ChainOp::Cast(..) | ChainOp::Round(_) | ChainOp::RoundDown(_) => 60,
+            ChainOp::LoadHalf(_) | ChainOp::StoreHalf(_) => 40,
+        }
+    }
+}
+
+/// A value of a chain: its number is its position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Def {
+    /// Elements from memory on: consecutive ones, or if `splat` the first one at every point. A
+    /// half dtype is a half in memory, which only `LoadHalf` takes.
+    Input {
+        /// How an element lies there.
+        dtype: DType,
+        /// One element for all points.
+        splat: bool,
+    },
+    /// The same number at every point: the bits of its compute type.
+    Constant {
+        /// The compute type.
+        dtype: DType,
+        /// The bits, in the low bytes.
+        bits: u64,
+    },
+    /// An op on values before it.
+    Op {
+        /// What is computed.
+        op: ChainOp,
+        /// Its operands.
+        args: SmallVec<[u16; 3]>,
+        /// The result's dtype: a half only of `StoreHalf`.
+        dtype: DType,
+    },
+}
+
+impl Def {
+    /// The value's dtype.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Def::Input { dtype, .. } | Def::Constant { dtype, .. } | Def::Op { dtype, .. } => {
+                *dtype
+            }
+        }
+    }
+}
+
+/// A straight-line program over points.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Chain {
+    /// Its values.
+    pub defs: Vec<Def>,
+    /// Values written to consecutive elements; each is an op's.
+    pub outputs: Vec<u16>,
+}
+
+/// Makes functions of chains.
+pub trait Compiler: Sync {
+    /// True if chains may have that op.
+    fn knows(&self, op: ChainOp) -> bool;
+
+    /// A function that runs the chain, for people of that name; `None` if the chain is too much
+    /// for it.
+    fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>>;
+}
+
+/// A chain as a function.
+pub trait Compiled: Send + Sync {
+    /// Runs the chain at `n` points.
+    ///
+    /// # Safety
+    /// `pointers` holds the address of each input in order, then of each output. An input is valid
+    /// for reads of `n` elements (of one, if it is a splat), an output for writes of `n`, all
+    /// aligned to their dtypes. An output may start where an input of its size starts that is no
+    /// splat; otherwise outputs overlap nothing.
+    unsafe fn run(&self, pointers: &[*mut u8], n: usize);
+
+    /// Rough time of one element in picoseconds, memory aside.
+    fn cost_ps(&self) -> usize;
+
+    /// The machine code with its constants, for people.
+    fn code(&self) -> &[u8];
+}
+
+/// For whom a kernel is made ready.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    /// The loops' instruction set.
+    pub isa: Isa,
+    /// Who makes chains functions; nobody in the portable executor.
+    pub compiler: Option<&'a dyn Compiler>,
+}

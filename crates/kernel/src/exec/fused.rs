@@ -1,0 +1,294 @@
+//! Makes runs of loops one function each.
+//!
+//! Steps are put in order by units: first those no function can do (strided reads, gathers, draws),
+//! as far as they depend on nothing computed, then all loops that depend on nothing else, then
+//! again. The loops of a unit are a [`Chain`]. Its function reads loads where they lie and writes
+//! where values go, where elements are consecutive for long enough; so a block of loops alone needs
+//! no memory of its own.
+
+use super::chain::{Chain, Compiler, Def};
+use super::code::{Direct, Fused, NONE, Reg, Step, Stream, Write};
+use super::lower::Register;
+use super::walk::Walk;
+use smallvec::SmallVec;
+
+/// Fewest consecutive elements that are worth a call of their own; below, they are copied together.
+const SHORTEST: usize = 128;
+
+/// Most ops of one chain.
+const LONGEST: usize = 400;
+
+/// What is known of the steps while their loops are made functions.
+pub(super) struct Fuse<'a> {
+    /// The kernel's.
+    name: &'a str,
+    regs: &'a [Register],
+    directs: &'a mut Vec<Direct>,
+    writes: &'a mut Vec<Write>,
+    keep: &'a [Reg],
+    /// By register: the steps that read it.
+    users: Vec<SmallVec<[u32; 2]>>,
+    /// By step: its unit, if it is a loop that may be part of a chain.
+    units: Vec<Option<u32>>,
+    segment: usize,
+    /// Reads whose walk a function follows, by the register they defined.
+    walks: Vec<(Reg, u32, Walk)>,
+}
+
+impl<'a> Fuse<'a> {
+    pub fn new(
+        name: &'a str,
+        regs: &'a [Register],
+        directs: &'a mut Vec<Direct>,
+        writes: &'a mut Vec<Write>,
+        keep: &'a [Reg],
+    ) -> Fuse<'a> {
+        let (users, units) = (vec![SmallVec::new(); regs.len()], Vec::new());
+        let segment = usize::MAX;
+        Fuse { name, regs, directs, writes, keep, users, units, segment, walks: Vec::new() }
+    }
+
+    /// The steps, in an order that respects their dependencies.
+    pub fn run(mut self, compiler: &dyn Compiler, steps: Vec<Step>) -> Vec<Step> {
+        for (i, step) in steps.iter().enumerate() {
+            step.uses().iter().for_each(|&r| self.users[r as usize].push(i as u32));
+        }
+        let ranks = self.rank(compiler, &steps);
+        if self.units.iter().all(Option::is_none) {
+            return steps;
+        }
+        self.choose_segment(&steps);
+        let mut slots: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
+        let mut out = Vec::new();
+        let last = ranks.iter().copied().max().unwrap_or(0);
+        for unit in 0..=last {
+            for i in 0..slots.len() {
+                if self.units[i].is_none() && ranks[i] == unit && !self.follows(&slots[i]) {
+                    out.extend(slots[i].take());
+                }
+            }
+            let members: Vec<usize> =
+                (0..slots.len()).filter(|&i| self.units[i] == Some(unit)).collect();
+            self.unit(compiler, &mut slots, &members, unit == last, &mut out);
+        }
+        self.drop_unused(&out);
+        out
+    }
+
+    /// When each step can run, and which are loops the compiler knows.
+    fn rank(&mut self, compiler: &dyn Compiler, steps: &[Step]) -> Vec<u32> {
+        // By register: from which unit on loops, and from which on other steps can read it.
+        let mut ready = vec![(0u32, 0u32); self.regs.len()];
+        let mut ranks = Vec::with_capacity(steps.len());
+        for step in steps {
+            let uses = step.uses();
+            let of = |f: fn(&(u32, u32)) -> u32| {
+                uses.iter().map(|&r| f(&ready[r as usize])).max().unwrap_or(0)
+            };
+            let known = matches!(step, Step::Call { op, .. } if compiler.knows(*op));
+            let rank = if known { of(|r| r.0) } else { of(|r| r.1) };
+            ready[step.out() as usize] = (rank, rank + known as u32);
+            self.units.push(known.then_some(rank));
+            ranks.push(rank);
+        }
+        ranks
+    }
+
+    /// True if only members of chains read the register.
+    fn only_chained(&self, reg: Reg) -> bool {
+        let chained = |&u: &u32| self.units[u as usize].is_some();
+        self.users[reg as usize].iter().all(chained) && !self.kept(reg)
+    }
+
+    fn kept(&self, reg: Reg) -> bool {
+        self.keep.contains(&reg) || self.writes.iter().any(|w| w.reg == reg)
+    }
+
+    /// Cuts the space so that as many reads and writes as may be are consecutive within a piece.
+    fn choose_segment(&mut self, steps: &[Step]) {
+        let follows = |walk: &Walk, read: bool| {
+            let (extent, stride) = walk.inner();
+            (stride == 1 || stride == 0 && read) && extent >= SHORTEST
+        };
+        let mut found: Vec<(Reg, u32, Walk)> = Vec::new();
+        for step in steps {
+            if let Step::Read { buffer, walk, out, .. } = step
+                && self.only_chained(*out)
+                && follows(walk, true)
+            {
+                found.push((*out, *buffer, walk.clone()));
+            }
+        }
+        let strided = self.writes.iter().filter(|w| !w.walk.is_dense() && follows(&w.walk, false));
+        let extents = found.iter().map(|f| &f.2).chain(strided.map(|w| &w.walk));
+        self.segment = extents.map(|w| w.inner().0).min().unwrap_or(usize::MAX);
+        found.retain(|f| f.2.inner().0.is_multiple_of(self.segment));
+        self.walks = found;
+    }
+
+    /// True for a read that functions follow by themselves.
+    fn follows(&self, step: &Option<Step>) -> bool {
+        matches!(step, Some(Step::Read { out, .. }) if self.walk(*out).is_some())
+    }
+
+    fn walk(&self, reg: Reg) -> Option<&(Reg, u32, Walk)> {
+        self.walks.iter().find(|w| w.0 == reg)
+    }
+
+    /// Appends the functions of a unit's loops; where the compiler refuses, of either half of them.
+    fn unit(
+        &mut self,
+        compiler: &dyn Compiler,
+        slots: &mut [Option<Step>],
+        members: &[usize],
+        last: bool,
+        out: &mut Vec<Step>,
+    ) {
+        if members.is_empty() {
+            return;
+        }
+        if members.len() <= LONGEST
+            && let Some(fused) = self.chain(compiler, slots, members, last)
+        {
+            members.iter().for_each(|&m| slots[m] = None);
+            return out.push(Step::Fused(Box::new(fused)));
+        }
+        if members.len() == 1 {
+            // What the function would have followed is read after all.
+            let step = slots[members[0]].take().expect("each step is taken once");
+            for &reg in &step.uses() {
+                self.read_after_all(reg, slots, out);
+            }
+            return out.push(step);
+        }
+        let (first, second) = members.split_at(members.len() / 2);
+        self.unit(compiler, slots, first, false, out);
+        self.unit(compiler, slots, second, last, out);
+    }
+
+    fn read_after_all(&mut self, reg: Reg, slots: &mut [Option<Step>], out: &mut Vec<Step>) {
+        if self.walk(reg).is_none() {
+            return;
+        }
+        let read =
+            slots.iter_mut().find(|s| matches!(s, Some(Step::Read { out, .. }) if *out == reg));
+        out.extend(read.and_then(Option::take));
+        self.walks.retain(|w| w.0 != reg);
+    }
+
+    /// The function of some loops of a unit; none if the compiler refuses.
+    fn chain(
+        &mut self,
+        compiler: &dyn Compiler,
+        slots: &[Option<Step>],
+        members: &[usize],
+        last: bool,
+    ) -> Option<Fused> {
+        let mut chain = Chain::default();
+        let mut streams = Vec::new();
+        let mut values: Vec<(Reg, u16)> = Vec::new();
+        let mut pending = Vec::new();
+        for &m in members {
+            let Some(Step::Call { op, out, args, .. }) = &slots[m] else {
+                unreachable!("members are loops")
+            };
+            let args = args.iter().filter(|&&r| r != NONE);
+            let args: SmallVec<[u16; 3]> = args
+                .map(|&reg| match values.iter().rev().find(|v| v.0 == reg) {
+                    Some(&(_, value)) => value,
+                    None => {
+                        let value = self.leaf(reg, &mut chain, &mut streams);
+                        values.push((reg, value));
+                        value
+                    }
+                })
+                .collect();
+            values.push((*out, chain.defs.len() as u16));
+            pending.push((m, *out, chain.defs.len() as u16));
+            let dtype = self.regs[*out as usize].dtype;
+            chain.defs.push(Def::Op { op: *op, args, dtype });
+        }
+        let inputs = streams.len();
+        let mut written = Vec::new();
+        for (_, reg, value) in pending {
+            self.outputs(reg, value, members, last, &mut chain, &mut streams, &mut written);
+        }
+        let function = compiler.compile(&chain, self.name)?;
+        let mut at = 0..;
+        self.writes.retain(|_| !written.contains(&at.next().expect("an endless range")));
+        Some(Fused { function, streams, inputs, segment: self.segment })
+    }
+
+    /// An operand from outside of the chain.
+    fn leaf(&self, reg: Reg, chain: &mut Chain, streams: &mut Vec<Stream>) -> u16 {
+        let Register { dtype, invariant, constant } = self.regs[reg as usize];
+        let number = chain.defs.len() as u16;
+        if let Some(bits) = constant {
+            chain.defs.push(Def::Constant { dtype, bits });
+            return number;
+        }
+        let size = dtype.size() as u8;
+        let direct = self.directs.iter().find(|d| d.reg == reg);
+        let (stream, splat) = match (self.walk(reg), direct) {
+            (Some((_, buffer, walk)), _) => {
+                let stream = Stream::Memory { buffer: *buffer, walk: walk.clone(), size };
+                (stream, walk.inner().1 == 0)
+            }
+            (None, Some(d)) if self.only_chained(reg) => {
+                let walk = Walk::new(d.offset, [(usize::MAX, 1)].into_iter());
+                (Stream::Memory { buffer: d.buffer, walk, size }, false)
+            }
+            _ if invariant => (Stream::Register { reg, size: 0 }, true),
+            _ => (Stream::Register { reg, size }, false),
+        };
+        streams.push(stream);
+        chain.defs.push(Def::Input { dtype, splat });
+        number
+    }
+
+    /// Where a value of the chain goes: into a register, if others read it; into memory, if it is
+    /// stored where nothing is read any more.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a chain being made")]
+    fn outputs(
+        &self,
+        reg: Reg,
+        value: u16,
+        members: &[usize],
+        last: bool,
+        chain: &mut Chain,
+        streams: &mut Vec<Stream>,
+        written: &mut Vec<usize>,
+    ) {
+        let size = self.regs[reg as usize].dtype.size() as u8;
+        let addressed = |w: &Write| self.directs.iter().any(|d| d.reg == w.reg);
+        let may_write = last && !self.writes.iter().any(addressed);
+        let mut register = self.keep.contains(&reg)
+            || self.users[reg as usize].iter().any(|u| !members.contains(&(*u as usize)));
+        for (i, write) in self.writes.iter().enumerate().filter(|w| w.1.reg == reg) {
+            let (extent, stride) = write.walk.inner();
+            let follows = write.walk.is_dense()
+                || stride == 1 && extent.is_multiple_of(self.segment) && self.segment != usize::MAX;
+            if !may_write || !follows {
+                register = true;
+                continue;
+            }
+            written.push(i);
+            chain.outputs.push(value);
+            let walk = write.walk.clone();
+            streams.push(Stream::Memory { buffer: write.buffer, walk, size });
+        }
+        if register {
+            chain.outputs.push(value);
+            streams.push(Stream::Register { reg, size });
+        }
+    }
+
+    /// Loads that functions read by themselves need no register.
+    fn drop_unused(&mut self, steps: &[Step]) {
+        let read = |reg: Reg| steps.iter().any(|s| s.uses().contains(&reg));
+        let kept: Vec<bool> =
+            self.directs.iter().map(|d| read(d.reg) || self.kept(d.reg)).collect();
+        let mut at = kept.iter();
+        self.directs.retain(|_| at.next().copied().unwrap_or(true));
+    }
+}

@@ -1,0 +1,181 @@
+//! What a reduction of a group over rows computes on its way and a later part computes again is
+//! kept for it, if it is expensive: the exponentials of a softmax.
+
+use super::cost;
+use crate::ir::{
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What a value is, whatever the kernel: equal keys at equal points are equal values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Load(Access),
+    /// An instruction, printed, and the numbers of its operands' keys.
+    Inst(String, SmallVec<[u32; 3]>),
+}
+
+/// Numbers keys.
+#[derive(Default)]
+struct Keys(FxHashMap<Key, u32>);
+
+impl Keys {
+    /// The number of each value of a block.
+    fn number(&mut self, kernel: &Kernel, block: &Block) -> Vec<u32> {
+        let mut numbers: Vec<u32> = Vec::with_capacity(block.insts.len());
+        for inst in &block.insts {
+            let key = match inst {
+                Inst::Load(id) => Key::Load(kernel.access(*id).clone()),
+                Inst::Op { code, args, dtype } => {
+                    let args = args.iter().map(|a| numbers[a.0 as usize]).collect();
+                    Key::Inst(format!("{code:?} {dtype:?}"), args)
+                }
+                Inst::Literal(_) | Inst::Scalar { .. } | Inst::Iota { .. } => {
+                    Key::Inst(format!("{inst:?}"), SmallVec::new())
+                }
+                // Not compared: a key of its own.
+                _ => Key::Inst(format!("only {}", self.0.len()), SmallVec::new()),
+            };
+            let next = self.0.len() as u32;
+            numbers.push(*self.0.entry(key).or_insert(next));
+        }
+        numbers
+    }
+}
+
+/// Keeps what later parts would compute again.
+pub(super) fn share(program: &mut Program, parts: &mut [Kernel]) {
+    for first in 0..parts.len() {
+        for second in first + 1..parts.len() {
+            let (head, tail) = parts.split_at_mut(second);
+            keep(program, &mut head[first], &mut tail[0]);
+        }
+    }
+}
+
+/// Replaces the expensive values of a map that a reduction over the same space computes too.
+fn keep(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
+    let same = reduction.extents == map.extents && map.core == Core::Map;
+    let Core::Reduce { prologue, .. } = &reduction.core else { return };
+    if !same {
+        return;
+    }
+    let mut keys = Keys::default();
+    let known = keys.number(reduction, prologue);
+    let found = keys.number(map, &map.body);
+    let twin = |v: usize| known.iter().position(|k| *k == found[v]);
+    let heavy = expensive(&map.body);
+    let outermost = |v: usize| {
+        let users = map.body.insts.iter().enumerate().filter(|(_, i)| uses(i, v));
+        users.map(|(u, _)| u).any(|u| twin(u).is_none())
+            || map.stores.iter().any(|s| s.value.0 as usize == v)
+    };
+    let shared: Vec<(usize, usize)> = (0..found.len())
+        .filter(|&v| heavy[v] && matches!(map.body.insts[v], Inst::Op { .. }) && outermost(v))
+        .filter_map(|v| Some((v, twin(v)?)))
+        .collect();
+    for (value, twin) in shared {
+        let access = kept(program, reduction, Val(twin as u32));
+        map.accesses.push(access);
+        map.body.insts[value] = Inst::Load(AccessId(map.accesses.len() as u32 - 1));
+    }
+    sweep(map);
+}
+
+/// By value: whether an expensive op is among what it is computed from.
+fn expensive(block: &Block) -> Vec<bool> {
+    let mut heavy: Vec<bool> = Vec::with_capacity(block.insts.len());
+    for inst in &block.insts {
+        heavy.push(match inst {
+            Inst::Op { code, args, .. } => {
+                cost::of(*code) >= cost::HEAVY || args.iter().any(|a| heavy[a.0 as usize])
+            }
+            _ => false,
+        });
+    }
+    heavy
+}
+
+fn operands(inst: &Inst) -> SmallVec<[Val; 3]> {
+    match inst {
+        Inst::Op { args, .. } => args.clone(),
+        Inst::Gather { index, .. } | Inst::Wrap { index, .. } => [*index].into_iter().collect(),
+        _ => SmallVec::new(),
+    }
+}
+
+fn uses(inst: &Inst, value: usize) -> bool {
+    operands(inst).iter().any(|a| a.0 as usize == value)
+}
+
+/// Where a reduction stores a value of its prologue; a new place, unless it has one.
+fn kept(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
+    let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, reduction.extents.len());
+    for d in (1..strides.len()).rev() {
+        strides[d - 1] = strides[d] * reduction.extents[d] as isize;
+    }
+    let numel = reduction.extents.iter().product();
+    let Core::Reduce { prologue, stores, .. } = &reduction.core else {
+        unreachable!("the caller matched the core")
+    };
+    if let Some(store) = stores.iter().find(|s| s.value == value) {
+        return store.access.clone();
+    }
+    let dtype = reduction.dtype(prologue, value);
+    program.buffers.push(Buffer { dtype, numel, kind: BufferKind::Computed });
+    let buffer = BufferId(program.buffers.len() as u32 - 1);
+    let access = Access { buffer, dtype, offset: 0, strides };
+    if let Core::Reduce { stores, .. } = &mut reduction.core {
+        stores.push(Store { access: access.clone(), value });
+    }
+    access
+}
+
+/// Removes what a map's stores do not need.
+fn sweep(map: &mut Kernel) {
+    let mut live = vec![false; map.body.insts.len()];
+    map.stores.iter().for_each(|s| live[s.value.0 as usize] = true);
+    for v in (0..live.len())
+        .rev()
+        .filter(|v| matches!(map.body.insts[*v], Inst::Gather { .. } | Inst::Wrap { .. }))
+    {
+        // An index that is out of bounds is an error whoever needs it.
+        live[v] = true;
+    }
+    for v in (0..live.len()).rev() {
+        if live[v] {
+            operands(&map.body.insts[v]).iter().for_each(|a| live[a.0 as usize] = true);
+        }
+    }
+    let mut renamed: Vec<Val> = Vec::with_capacity(live.len());
+    let mut body = Block::default();
+    for (v, mut inst) in std::mem::take(&mut map.body.insts).into_iter().enumerate() {
+        if !live[v] {
+            renamed.push(Val(u32::MAX));
+            continue;
+        }
+        match &mut inst {
+            Inst::Op { args, .. } => args.iter_mut().for_each(|a| *a = renamed[a.0 as usize]),
+            Inst::Gather { index, .. } | Inst::Wrap { index, .. } => {
+                *index = renamed[index.0 as usize];
+            }
+            _ => {}
+        }
+        renamed.push(body.push(inst));
+    }
+    map.stores.iter_mut().for_each(|s| s.value = renamed[s.value.0 as usize]);
+    map.body = body;
+    let mut accesses = Vec::new();
+    for inst in &mut map.body.insts {
+        if let Inst::Load(id) | Inst::Gather { access: id, .. } = inst {
+            let access = &map.accesses[id.0 as usize];
+            let at = accesses.iter().position(|a| a == access).unwrap_or_else(|| {
+                accesses.push(access.clone());
+                accesses.len() - 1
+            });
+            *id = AccessId(at as u32);
+        }
+    }
+    map.accesses = accesses;
+}

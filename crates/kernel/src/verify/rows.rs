@@ -1,0 +1,144 @@
+//! Rule V11: kernels over rows.
+
+use super::{Check, check_kernel, require};
+use crate::ir::{Access, BufferId, Core, Inst, Kernel, Program, Rows};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
+    let form = kernel.extents.len() == 1 && kernel.parallel == 1;
+    let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
+    require(form && bare && kernel.accesses.is_empty(), || {
+        "V11: not over rows without a body".into()
+    })?;
+    require(!rows.parts.is_empty(), || "V11: no parts".into())?;
+    for part in &rows.parts {
+        check_kernel(program, part).map_err(|e| format!("{}: {e}", part.name))?;
+        let known = matches!(part.core, Core::Map | Core::Reduce { .. });
+        require(known, || format!("V11: {} is no map or reduction", part.name))?;
+    }
+    require(confined(program, &rows.parts, kernel.points()), || {
+        "V11: a part leaves its row".into()
+    })?;
+    for local in &rows.locals {
+        let buffer = &program.buffers[local.buffer.0 as usize];
+        let whole = local.row_bytes * kernel.points() == buffer.size_bytes();
+        require(whole, || format!("V11: rows of {} have other sizes", local.buffer))?;
+        let written = rows.parts.iter().any(|p| p.writes().any(|b| b == local.buffer));
+        require(written, || format!("V11: nobody writes {}", local.buffer))?;
+    }
+    Ok(())
+}
+
+/// True if these kernels can be the parts of one over so many rows: each has the same number of
+/// points per row, and of the buffers that any of them writes reaches only its row's part.
+pub(crate) fn confined(program: &Program, parts: &[Kernel], rows: usize) -> bool {
+    let written = |a: &Access| parts.iter().any(|p| p.writes().any(|b| b == a.buffer));
+    parts.iter().all(|part| {
+        let Some(split) = split(part, rows) else { return false };
+        let accesses = part.accesses.iter().chain(part.all_stores().map(|s| &s.access));
+        let own = accesses.filter(|a| written(a)).all(|access| {
+            let numel = program.buffers[access.buffer.0 as usize].numel;
+            numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
+        });
+        own && !gathers(part, written)
+    })
+}
+
+/// True if a kernel over so many rows reads of a buffer, whose rows are as long as those of its own
+/// points, only the row it is at.
+pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bool {
+    let Some(split) = split(kernel, rows) else { return false };
+    let row = kernel.points() * kernel.reduced() / rows;
+    let mut accesses = kernel.accesses.iter().filter(|a| a.buffer == buffer);
+    accesses.all(|a| stays(a, &kernel.extents, &split, row))
+        && !gathers(kernel, |a| a.buffer == buffer)
+}
+
+/// True if no access of a kernel interleaves the elements of different rows, as one along columns
+/// does: from row to row it moves further than within one, or not at all.
+pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
+    let Some(split) = split(kernel, rows) else { return false };
+    let accesses = kernel.accesses.iter().chain(kernel.all_stores().map(|s| &s.access));
+    accesses.into_iter().all(|access| {
+        let (outside, inside) = cut(access, &kernel.extents, &split);
+        let reach = |dims: &[(usize, isize)]| -> usize {
+            dims.iter().map(|(extent, stride)| (extent - 1) * stride.unsigned_abs()).sum()
+        };
+        let moving = |(extent, stride): &&(usize, isize)| *extent > 1 && *stride != 0;
+        outside.iter().filter(moving).all(|(_, stride)| stride.unsigned_abs() > reach(&inside))
+    })
+}
+
+/// Where a kernel's rows end, if it has so many: at dimension `at`, of which `outer` steps count
+/// rows and the rest lies within one.
+struct Split {
+    at: usize,
+    outer: usize,
+}
+
+fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
+    let mut product = 1;
+    for at in 0..=kernel.parallel {
+        if product == rows {
+            return Some(Split { at, outer: 1 });
+        }
+        let extent = *kernel.extents[..kernel.parallel].get(at)?;
+        if product * extent > rows {
+            let outer = rows / product;
+            let even = rows.is_multiple_of(product) && extent.is_multiple_of(outer);
+            return even.then_some(Split { at, outer });
+        }
+        product *= extent;
+    }
+    None
+}
+
+/// Extents and strides.
+type Dims = SmallVec<[(usize, isize); 6]>;
+
+/// The dimensions of an access over rows, and those within one; the one that is cut counts twice.
+fn cut(access: &Access, extents: &[usize], split: &Split) -> (Dims, Dims) {
+    let (mut outside, mut inside) = (Dims::new(), Dims::new());
+    for (d, (&stride, &extent)) in access.strides.iter().zip(extents).enumerate() {
+        match d.cmp(&split.at) {
+            Ordering::Less => outside.push((extent, stride)),
+            Ordering::Equal => {
+                let within = extent / split.outer;
+                outside.push((split.outer, stride * within as isize));
+                inside.push((within, stride));
+            }
+            Ordering::Greater => inside.push((extent, stride)),
+        }
+    }
+    (outside, inside)
+}
+
+/// True if an access stays, in each row, within that many elements of its buffer, row after row.
+fn stays(access: &Access, extents: &[usize], split: &Split, row: usize) -> bool {
+    let (outside, inside) = cut(access, extents, split);
+    let mut step = row as isize;
+    let in_order = outside.iter().rev().all(|&(extent, stride)| {
+        let fits = extent == 1 || stride == step;
+        step *= extent as isize;
+        fits
+    });
+    let far = |(extent, stride): &(usize, isize)| (*extent as isize - 1) * stride;
+    let low: isize = inside.iter().map(|d| far(d).min(0)).sum();
+    let high: isize = inside.iter().map(|d| far(d).max(0)).sum();
+    in_order && access.offset + low >= 0 && access.offset + high < row as isize
+}
+
+/// True if a kernel gathers from one of these.
+fn gathers(kernel: &Kernel, from: impl Fn(&Access) -> bool) -> bool {
+    let prologue = match &kernel.core {
+        Core::Reduce { prologue, .. } => Some(prologue),
+        _ => None,
+    };
+    let insts = prologue.into_iter().chain([&kernel.body]).flat_map(|b| &b.insts);
+    let mut gathered = insts.filter_map(|inst| match inst {
+        Inst::Gather { access, .. } => Some(kernel.access(*access)),
+        _ => None,
+    });
+    gathered.any(from)
+}

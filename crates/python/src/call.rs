@@ -1,0 +1,378 @@
+//! Calls of compiled functions: arguments are compared with those of earlier calls, and where they
+//! are of the same structure and specs its program is run, without any Python. Everything else is
+//! left to the Python class that derives from the one here.
+
+use crate::compiled::PyTraced;
+use crate::contexts::sync;
+use crate::errors::IntoPy;
+use crate::tensor::PyTensor;
+use girih::{BoundProgram, Tensor, TensorSpec};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Plans that take less than this run without letting go of the interpreter, in nanoseconds.
+const DETACH_NS: u64 = 20_000;
+
+/// Ways a function was called that are kept; the one not used for longest makes room.
+const MOST_WAYS: usize = 16;
+
+/// A structure of tensors and constants: of arguments to compare with, or of results to build.
+enum Pattern {
+    /// The tensor of that position.
+    Tensor(usize),
+    /// The same object, or an equal one of the same builtin type.
+    Same(Py<PyAny>),
+    Tuple(Vec<Pattern>),
+    List(Vec<Pattern>),
+    /// Keys and what they lead to, in the order in which a dict is built.
+    Dict(Vec<(Py<PyAny>, Pattern)>),
+}
+
+type Tensors = SmallVec<[Tensor; 8]>;
+
+/// True for an object that is as good as another one known to be hashable.
+fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
+    if known.is(object) {
+        return true;
+    }
+    let (py, class) = (known.py(), known.get_type());
+    let plain = class.is(py.get_type::<PyInt>())
+        || class.is(py.get_type::<PyFloat>())
+        || class.is(py.get_type::<PyString>())
+        || class.is(py.get_type::<PyBool>())
+        || class.is(py.get_type::<PyBytes>());
+    plain && object.get_type().is(&class) && known.eq(object).unwrap_or(false)
+}
+
+impl Pattern {
+    /// From what Python writes: a position, `("s", object)`, `("t", patterns)`, `("l", patterns)` or
+    /// `("d", keys, patterns)`.
+    fn read(written: &Bound<'_, PyAny>) -> PyResult<Pattern> {
+        if let Ok(at) = written.extract::<usize>() {
+            return Ok(Pattern::Tensor(at));
+        }
+        let kind: String = written.get_item(0)?.extract()?;
+        let object = written.get_item(1)?;
+        let all = |list: &Bound<'_, PyAny>| -> PyResult<Vec<Pattern>> {
+            list.try_iter()?.map(|p| Pattern::read(&p?)).collect()
+        };
+        Ok(match kind.as_str() {
+            "s" => Pattern::Same(object.unbind()),
+            "t" => Pattern::Tuple(all(&object)?),
+            "l" => Pattern::List(all(&object)?),
+            _ => {
+                let keys = object.try_iter()?.map(|key| Ok(key?.unbind()));
+                let keys = keys.collect::<PyResult<Vec<_>>>()?;
+                Pattern::Dict(keys.into_iter().zip(all(&written.get_item(2)?)?).collect())
+            }
+        })
+    }
+
+    /// Whether an object has this structure; its tensors are put where they belong.
+    fn matches(&self, object: &Bound<'_, PyAny>, tensors: &mut [Option<Tensor>]) -> bool {
+        let py = object.py();
+        match self {
+            Pattern::Tensor(at) => match object.cast::<PyTensor>() {
+                Ok(tensor) => {
+                    tensors[*at] = Some(tensor.borrow().0.clone());
+                    true
+                }
+                Err(_) => false,
+            },
+            Pattern::Same(known) => is_same(known.bind(py), object),
+            Pattern::Tuple(children) => match object.cast_exact::<PyTuple>() {
+                Ok(tuple) => {
+                    tuple.len() == children.len()
+                        && children.iter().zip(tuple).all(|(c, o)| c.matches(&o, tensors))
+                }
+                Err(_) => false,
+            },
+            Pattern::List(children) => match object.cast_exact::<PyList>() {
+                Ok(list) => {
+                    list.len() == children.len()
+                        && children.iter().zip(list).all(|(c, o)| c.matches(&o, tensors))
+                }
+                Err(_) => false,
+            },
+            Pattern::Dict(children) => match object.cast_exact::<PyDict>() {
+                Ok(dict) => {
+                    dict.len() == children.len()
+                        && children.iter().all(|(key, child)| {
+                            let found = dict.get_item(key.bind(py)).ok().flatten();
+                            found.is_some_and(|object| child.matches(&object, tensors))
+                        })
+                }
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// The object of this structure.
+    fn build<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
+        let all = |children: &[Pattern]| -> PyResult<SmallVec<[Bound<'py, PyAny>; 8]>> {
+            children.iter().map(|child| child.build(py, tensors)).collect()
+        };
+        Ok(match self {
+            Pattern::Tensor(at) => Bound::new(py, PyTensor(tensors[*at].clone()))?.into_any(),
+            Pattern::Same(object) => object.bind(py).clone(),
+            Pattern::Tuple(children) => PyTuple::new(py, all(children)?)?.into_any(),
+            Pattern::List(children) => PyList::new(py, all(children)?)?.into_any(),
+            Pattern::Dict(children) => {
+                let dict = PyDict::new(py);
+                for (key, child) in children {
+                    dict.set_item(key.bind(py), child.build(py, tensors)?)?;
+                }
+                dict.into_any()
+            }
+        })
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Pattern::Tensor(_) => Ok(()),
+            Pattern::Same(object) => visit.call(object),
+            Pattern::Tuple(children) | Pattern::List(children) => {
+                children.iter().try_for_each(|child| child.traverse(visit))
+            }
+            Pattern::Dict(children) => children.iter().try_for_each(|(key, child)| {
+                visit.call(key)?;
+                child.traverse(visit)
+            }),
+        }
+    }
+}
+
+/// Where a tensor that the function refers to is held: a container and a key in it, or a cell.
+struct Place {
+    container: Py<PyAny>,
+    key: Option<Py<PyAny>>,
+}
+
+impl Place {
+    fn read(&self, py: Python<'_>) -> Option<Tensor> {
+        let container = self.container.bind(py);
+        let held = match &self.key {
+            Some(key) => container.get_item(key.bind(py)),
+            None => container.getattr(intern!(py, "cell_contents")),
+        };
+        Some(held.ok()?.cast::<PyTensor>().ok()?.borrow().0.clone())
+    }
+
+    fn write(&self, py: Python<'_>, tensor: &Tensor) -> PyResult<()> {
+        let tensor = Bound::new(py, PyTensor(tensor.clone()))?;
+        match &self.key {
+            Some(key) => self.container.bind(py).set_item(key.bind(py), tensor),
+            None => self.container.bind(py).setattr(intern!(py, "cell_contents"), tensor),
+        }
+    }
+}
+
+/// A way in which the function was called, and what serves such calls.
+struct Way {
+    positional: Pattern,
+    named: Option<Pattern>,
+    /// Tensors among the arguments.
+    count: usize,
+    outside: Vec<Place>,
+    /// Tensors among the arguments that the caller does not need any more.
+    donated: Vec<usize>,
+    program: BoundProgram,
+    result: Pattern,
+    /// Where outputs go beside those of the result: the last ones.
+    changed: Vec<Place>,
+}
+
+impl Way {
+    /// The tensors of a call, if it is of this way.
+    fn tensors(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<Tensors> {
+        let py = args.py();
+        let mut found: SmallVec<[Option<Tensor>; 8]> = SmallVec::from_elem(None, self.count);
+        let same = match (&self.named, kwargs) {
+            (None, None) => true,
+            (None, Some(kwargs)) => kwargs.is_empty(),
+            (Some(_), None) => false,
+            (Some(named), Some(kwargs)) => named.matches(kwargs.as_any(), &mut found),
+        };
+        if !same || !self.positional.matches(args.as_any(), &mut found) {
+            return None;
+        }
+        let mut tensors: Tensors = found.into_iter().collect::<Option<_>>()?;
+        for place in &self.outside {
+            tensors.push(place.read(py)?);
+        }
+        self.program.serves(&tensors).then_some(tensors)
+    }
+
+    fn call<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
+        let short = self.program.cost_ns().is_some_and(|cost| cost < DETACH_NS);
+        let there = || tensors.iter().all(|tensor| !tensor.is_lazy());
+        let outputs = if short && there() {
+            self.program.call_donating(tensors, &self.donated).py()?
+        } else {
+            crate::location::enter(py);
+            py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?
+        };
+        let result = self.result.build(py, &outputs)?;
+        let first = outputs.len() - self.changed.len();
+        for (place, tensor) in self.changed.iter().zip(&outputs[first..]) {
+            place.write(py, tensor)?;
+        }
+        Ok(result)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.positional.traverse(visit)?;
+        self.named.iter().try_for_each(|named| named.traverse(visit))?;
+        self.result.traverse(visit)?;
+        self.outside.iter().chain(&self.changed).try_for_each(|place| {
+            visit.call(&place.container)?;
+            visit.call(&place.key)
+        })
+    }
+}
+
+/// What a compiled function is called through.
+#[pyclass(name = "CompiledCall", module = "girih._girih", subclass, frozen)]
+struct PyCompiledCall {
+    /// Ways in which it was called, those used last first.
+    ways: Mutex<Vec<Arc<Way>>>,
+}
+
+impl PyCompiledCall {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Way>>> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way in which this call is, and its tensors.
+    fn find(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Option<(Arc<Way>, Tensors)> {
+        // Comparing may run Python, which may call the function again: not while holding the lock.
+        let mut at = 0;
+        loop {
+            let way = self.lock().get(at)?.clone();
+            if let Some(tensors) = way.tensors(args, kwargs) {
+                if at > 0 {
+                    let mut ways = self.lock();
+                    if let Some(now) = ways.iter().position(|w| Arc::ptr_eq(w, &way)) {
+                        ways[..=now].rotate_right(1);
+                    }
+                }
+                return Some((way, tensors));
+            }
+            at += 1;
+        }
+    }
+}
+
+fn places_of(list: Vec<(Py<PyAny>, Option<Py<PyAny>>)>) -> Vec<Place> {
+    list.into_iter().map(|(container, key)| Place { container, key }).collect()
+}
+
+#[pymethods]
+impl PyCompiledCall {
+    #[new]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyCompiledCall {
+        // The class that derives from this one knows what to do with them.
+        let _ = (args, kwargs);
+        PyCompiledCall { ways: Mutex::default() }
+    }
+
+    /// Runs the program of an earlier call in the same way; else `_called(args, kwargs)`.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        sync(py);
+        if let Some((way, tensors)) = slf.get().find(args, kwargs) {
+            return way.call(py, &tensors);
+        }
+        let kwargs = kwargs.cloned().unwrap_or_else(|| PyDict::new(py));
+        slf.call_method1(intern!(py, "_called"), (args, kwargs))
+    }
+
+    /// The value of a call in a way that was noted; `NotImplemented` for others. Returns: Any.
+    fn direct<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        match self.find(args, Some(kwargs)) {
+            Some((way, tensors)) => way.call(py, &tensors),
+            None => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+
+    /// Has later calls of this way served by a program: the structure of the arguments, their tensors
+    /// and which of them are donated, the places of tensors outside, the structure of the result, and
+    /// the places that the remaining outputs go to. Returns: None.
+    fn remember(
+        &self,
+        py: Python<'_>,
+        way: (Bound<'_, PyAny>, Option<Bound<'_, PyAny>>),
+        args: Vec<Py<PyTensor>>,
+        donated: Vec<usize>,
+        places: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+        program: &PyTraced,
+        result: Bound<'_, PyAny>,
+        changed: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+    ) -> PyResult<()> {
+        let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
+        let (positional, named) = way;
+        let way = Way {
+            positional: Pattern::read(&positional)?,
+            named: named.as_ref().map(Pattern::read).transpose()?,
+            count: args.len(),
+            donated,
+            outside: places_of(places),
+            program: BoundProgram::new(program.0.clone(), &specs).py()?,
+            result: Pattern::read(&result)?,
+            changed: places_of(changed),
+        };
+        let mut ways = self.lock();
+        let dropped = (ways.len() >= MOST_WAYS).then(|| ways.pop());
+        ways.insert(0, Arc::new(way));
+        drop(ways);
+        // What it held may call back when it goes.
+        drop(dropped);
+        Ok(())
+    }
+
+    /// Forgets the ways in which the function was called. Returns: None.
+    fn forget(&self) {
+        let ways = std::mem::take(&mut *self.lock());
+        drop(ways);
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Held only where nothing can be collected meanwhile.
+        match self.ways.try_lock() {
+            Ok(ways) => ways.iter().try_for_each(|way| way.traverse(&visit)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.forget();
+    }
+}
+
+/// Adds this file's class.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyCompiledCall>()
+}

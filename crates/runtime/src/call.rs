@@ -1,0 +1,94 @@
+//! Calls: runs of a plan that is found once and called again and again, at once and on the calling
+//! thread if nothing is queued before them. Such a run has its argument block on the stack and needs
+//! no completion, so that it allocates nothing but its results.
+
+use crate::{
+    Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, Executor, Result, Value,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Values that a run gives.
+pub type Values = SmallVec<[Value; 2]>;
+
+/// Numbers of generations, unique in the process.
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn next_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Relaxed)
+}
+
+/// A plan found before, kept by whoever calls it again.
+#[derive(Clone)]
+pub struct FoundPlan {
+    plan: CachedPlan,
+    generation: u64,
+}
+
+impl FoundPlan {
+    /// The plan.
+    pub fn plan(&self) -> &Arc<ExecutionPlan> {
+        &self.plan.plan
+    }
+}
+
+impl Executor {
+    /// What `find` gives, to be kept and shown to [`Executor::recall`] later.
+    pub fn remember(&self, find: impl FnOnce() -> Result<CachedPlan>) -> Result<FoundPlan> {
+        // Before the search: what changes meanwhile makes it stale.
+        let generation = self.generation.load(Relaxed);
+        Ok(FoundPlan { plan: find()?, generation })
+    }
+
+    /// Whether a plan is what this executor would find now: it found it, still has its options, has
+    /// not forgotten what it compiled, and keeps plans at all. Counts a hit of the cache if so.
+    pub fn recall(&self, found: &FoundPlan) -> bool {
+        let same = self.use_cache && found.generation == self.generation.load(Relaxed);
+        if same {
+            self.recalled.fetch_add(1, Relaxed);
+        }
+        same
+    }
+
+    /// Runs a plan and waits for it: [`Executor::bind`] and [`Executor::start`] in one.
+    ///
+    /// Errors: theirs, and what the run fails with.
+    /// Cost: allocates the results, and a block for the temporaries; nothing else when the queue is
+    /// empty.
+    pub fn call(
+        &self,
+        found: &FoundPlan,
+        arguments: &[Argument],
+        limit: Option<Duration>,
+    ) -> Result<Values> {
+        let control = self.control(limit, false);
+        if found.plan.order.is_some() {
+            let (block, values) = self.bind(&found.plan, arguments, control)?;
+            let completion = Completion::pending();
+            self.start(found.plan(), &block, SmallVec::new(), completion, true)?;
+            return Ok(values);
+        }
+        let plan = found.plan();
+        let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
+        let values = self.fill(plan, arguments, &mut block)?;
+        self.count_run(plan);
+        match self.stream().run_idle(plan, &block) {
+            Some(outcome) => outcome?,
+            None => {
+                // Who gives up waiting for a queued run leaves its memory to it.
+                let given = arguments.iter().filter_map(Argument::value);
+                block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
+                let completion = Completion::pending();
+                self.stream().run(plan, &Arc::new(block), SmallVec::new(), completion, true)?;
+            }
+        }
+        Ok(values)
+    }
+
+    pub(crate) fn count_run(&self, plan: &ExecutionPlan) {
+        self.runs.fetch_add(1, Relaxed);
+        self.launches.fetch_add(plan.facts.num_launches as u64, Relaxed);
+    }
+}

@@ -1,0 +1,370 @@
+"""Calls of compiled functions beyond the first: which go to the program directly, and that they are
+right whatever the way of calling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+import weakref
+from collections import OrderedDict, namedtuple
+
+import girih as gr
+import numpy as np
+import pytest
+from girih import nn
+
+
+def data(*shape: int, seed: int = 0) -> gr.Tensor:
+    values = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return gr.asarray(values).eval()
+
+
+def watched(fun):
+    """The compiled function, and how often a call of it has come to Python."""
+    compiled = gr.compile(fun)
+    calls = []
+    original = compiled._called
+
+    def called(args, kwargs):
+        calls.append(1)
+        return original(args, kwargs)
+
+    compiled._called = called
+    return compiled, calls
+
+
+def check(fun, ways, direct=True):
+    """Each way of calling comes to Python once at most, or always; each call is right."""
+    compiled, calls = watched(fun)
+    for args, kwargs in ways:
+        before = len(calls)
+        for _ in range(3):
+            found, expected = compiled(*args, **kwargs), fun(*args, **kwargs)
+            assert gr.tree.structure(found) == gr.tree.structure(expected)
+            for a, b in zip(gr.tree.leaves(found), gr.tree.leaves(expected), strict=True):
+                assert type(a) is type(b)
+                if isinstance(a, gr.Tensor):
+                    assert a.dtype == b.dtype
+                    np.testing.assert_array_equal(a.numpy(), b.numpy())
+                else:
+                    assert a == b
+        came = len(calls) - before
+        assert came <= 1 if direct else came == 3
+    return compiled
+
+
+def test_structures_of_arguments_and_results():
+    x, y, z = data(3, seed=1), data(3, seed=2), data(3, seed=3)
+
+    def f(state, pair, *rest, scale=1):
+        return {"z": state["b"] - pair[0], "a": [pair[1] * scale, None, (state["a"],)], "n": 3}
+
+    check(
+        f,
+        [
+            (({"a": x, "b": y}, (y, z)), {}),
+            (({"b": y, "a": x}, (y, z)), {}),
+            (({"a": x, "b": y}, [y, z]), {}),
+            (({"a": x, "b": y}, (y, z), x, [None, "text", 2.5]), {}),
+            (({"a": x, "b": y}, (y, z)), {"scale": 2}),
+            (({"a": x, "b": y}, (y, z)), {"scale": x}),
+            (({"a": data(2, 3), "b": y}, (y, z)), {"scale": True}),
+        ],
+    )
+
+
+def test_keywords_in_any_order():
+    x, y = data(2, seed=1), data(2, seed=2)
+    compiled = gr.compile(lambda *, a, b: a - b)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(a=x, b=y).numpy(), x.numpy() - y.numpy())
+        np.testing.assert_array_equal(compiled(b=y, a=x).numpy(), x.numpy() - y.numpy())
+        np.testing.assert_array_equal(compiled(b=x, a=y).numpy(), y.numpy() - x.numpy())
+
+
+def test_constants_are_compared_by_type_and_value():
+    x = data(3)
+    compiled, calls = watched(lambda x, n: x * n)
+    for value in (2, 2.0, True, 1, 3, 2):
+        expected = x.numpy() * value
+        np.testing.assert_array_equal(compiled(x, value).numpy(), expected)
+    assert len(calls) == 5
+
+
+def test_what_is_no_plain_structure_is_right_too():
+    Pair = namedtuple("Pair", "a b")
+
+    @dataclasses.dataclass
+    class State:
+        a: gr.Tensor
+        b: gr.Tensor
+
+    x, y = data(3, seed=1), data(3, seed=2)
+    check(lambda p: Pair(p.b, p.a), [((Pair(x, y),), {})], direct=False)
+    check(lambda p: p.a + p.b, [((State(x, y),), {})], direct=False)
+    check(lambda p: p["a"], [((OrderedDict(a=x),), {})], direct=False)
+    compiled = gr.compile(lambda x, y: x + y)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(x, y.numpy()).numpy(), x.numpy() + y.numpy())
+        np.testing.assert_array_equal(compiled(x, y).numpy(), x.numpy() + y.numpy())
+
+
+def test_lazy_arguments_are_computed_first():
+    compiled, calls = watched(lambda x: x + 1)
+    compiled(data(4))
+    x = data(4) * 3
+    assert x.is_lazy
+    np.testing.assert_array_equal(compiled(x).numpy(), x.numpy() + 1)
+    assert len(calls) == 1
+    assert not x.is_lazy
+
+
+def test_results_of_traced_calls_are_recorded():
+    compiled, calls = watched(lambda x: (x * x).sum())
+    x = data(4)
+    compiled(x)
+    for _ in range(2):
+        np.testing.assert_allclose(gr.grad(compiled)(x).numpy(), 2 * x.numpy(), rtol=1e-6)
+    assert len(calls) == 1
+
+
+def test_outside_tensors_are_those_of_the_call():
+    scale = data(3, seed=5)
+    held = {"w": data(3, seed=6)}
+
+    def f(x):
+        held["w"] = held["w"] + 1
+        return x * scale + held["w"]
+
+    compiled, calls = watched(f)
+    x = data(3)
+    for i in range(4):
+        expected = x.numpy() * scale.numpy() + (held["w"].numpy() + np.float32(1))
+        np.testing.assert_array_equal(compiled(x).numpy(), expected)
+        scale = data(3, seed=10 + i)
+    assert len(calls) == 1
+    held["w"] = data(1)  # Another shape: another program is not made for it.
+    with pytest.raises(gr.errors.InvalidArgumentError, match="refers to tensors"):
+        compiled(x)
+
+
+def test_parameters_of_a_module_as_argument_and_outside():
+    model = gr.eval(nn.Linear(3, 2))
+    x = data(4, 3)
+    outside, calls = watched(lambda x: model(x))
+    given, more = watched(lambda m, x: m(x))
+    for _ in range(3):
+        np.testing.assert_array_equal(outside(x).numpy(), model(x).numpy())
+        np.testing.assert_array_equal(given(model, x).numpy(), model(x).numpy())
+        model.weight = data(2, 3, seed=9)
+    assert (len(calls), len(more)) == (1, 1)
+
+
+def test_a_cleared_function_is_traced_again():
+    traced = []
+    compiled = gr.compile(lambda x: traced.append(1) or x + 1)
+    x = data(2)
+    for _ in range(3):
+        compiled(x)
+    compiled.clear()
+    assert compiled.num_programs == 0
+    compiled(x)
+    assert len(traced) == 2
+
+
+def test_a_cleared_cache_compiles_the_same_program_again():
+    with gr.use_executor(gr.Executor()):
+        compiled, calls = watched(lambda x: x * 3 - 1)
+        x = data(5)
+        expected = compiled(x).numpy()
+        hits = gr.cache_stats()["hits"]
+        compiled(x)
+        assert gr.cache_stats()["hits"] == hits + 1
+        compiles = gr.cache_stats()["compiles"]
+        gr.clear_cache()
+        np.testing.assert_array_equal(compiled(x).numpy(), expected)
+        assert gr.cache_stats()["compiles"] == compiles + 1
+        assert len(calls) == 1
+
+
+def test_random_numbers_are_drawn_anew():
+    compiled, calls = watched(lambda x: x + gr.rand(x.shape))
+    x = data(8)
+    compiled(x)  # Tracing draws too.
+    gr.manual_seed(3)
+    found = [compiled(x).numpy() for _ in range(3)]
+    gr.manual_seed(3)
+    again = [compiled(x).numpy() for _ in range(3)]
+    assert len(calls) == 1
+    np.testing.assert_array_equal(found, again)
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_many_ways_of_calling_stay_right():
+    compiled = gr.compile(lambda x: x.sum() * 2)
+    xs = [data(n + 1, seed=n) for n in range(24)]
+    for _ in range(2):
+        for x in xs:
+            np.testing.assert_allclose(compiled(x).numpy(), x.numpy().sum() * 2, rtol=1e-5)
+    assert compiled.num_programs == 24
+
+
+def test_functions_that_refer_to_themselves_are_collected():
+    def make():
+        holder = {}
+        w = data(3)
+
+        def f(x):
+            return x * w + holder["w"]
+
+        holder["w"] = data(3)
+        holder["f"] = gr.compile(f)
+        x = data(3)
+        holder["f"](x)
+        holder["f"](x)
+        return weakref.ref(holder["f"])
+
+    reference = make()
+    gc.collect()
+    assert reference() is None
+
+
+def test_calls_from_several_threads():
+    compiled = gr.compile(lambda x, n: (x @ x * n).sum(axis=0))
+    xs = [data(16, 16, seed=i) for i in range(4)]
+    expected = [compiled(x, 2).numpy() for x in xs]
+    wrong = []
+
+    def run(i):
+        for _ in range(100):
+            if not np.array_equal(compiled(xs[i], 2).numpy(), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_errors_of_a_call_are_those_of_the_program():
+    table = data(5, 2)
+    compiled = gr.compile(lambda i: table[i])
+    good, bad = gr.asarray(np.array([1, 4])), gr.asarray(np.array([1, 7]))
+    gr.eval(good, bad)
+    np.testing.assert_array_equal(compiled(good).numpy(), table.numpy()[[1, 4]])
+    for _ in range(2):
+        with pytest.raises(IndexError, match="7"):
+            compiled(bad)
+    np.testing.assert_array_equal(compiled(good).numpy(), table.numpy()[[1, 4]])
+
+
+def adam(state, x):
+    """A step over two parameters, with moments."""
+    p, m = state
+
+    def loss(p):
+        return ((gr.tanh(x @ p["w"]) @ p["v"]) ** 2).mean()
+
+    value, grads = gr.value_and_grad(loss)(p)
+    m = gr.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
+    return value, (gr.tree.map(lambda p, m: p - 0.1 * m, p, m), m)
+
+
+def adam_state(n):
+    w, v = data(n, n, seed=1) * 0.1, data(n, n, seed=2) * 0.1
+    return gr.eval(({"w": w, "v": v}, {"w": gr.zeros((n, n)), "v": gr.zeros((n, n))}))
+
+
+def addresses(state):
+    return sorted(t.numpy().__array_interface__["data"][0] for t in gr.tree.leaves(state))
+
+
+@pytest.mark.parametrize(
+    ("donate", "n"), [(0, 64), ("state", 7), (-2, 1), ([0], 129), (("state",), 300)]
+)
+def test_donated_arguments_are_overwritten_and_nothing_else_changes(donate, n):
+    x = data(16, n, seed=3)
+    plain, donating = gr.compile(adam), gr.compile(adam, donate=donate)
+    expected, found = adam_state(n), adam_state(n)
+    for step in range(4):
+        before, old = addresses(found), found
+        value, expected = plain(expected, x)
+        other, found = donating(old, x)
+        assert value.item() == other.item()
+        for a, b in zip(gr.tree.leaves(expected), gr.tree.leaves(found), strict=True):
+            assert a.numpy().tobytes() == b.numpy().tobytes()
+        # Zeros made in one evaluation are one, which is nobody's alone.
+        if step > 0:
+            assert addresses(found) == before, "written where the old ones were"
+        for leaf in gr.tree.leaves(old):
+            with pytest.raises(gr.errors.InvalidArgumentError, match="was donated"):
+                leaf.numpy()
+        with pytest.raises(gr.errors.InvalidArgumentError, match="was donated"):
+            (gr.tree.leaves(old)[0] + 1).eval()
+        with pytest.raises(gr.errors.InvalidArgumentError, match="was donated"):
+            donating(old, x)
+
+
+def test_what_somebody_else_has_is_not_overwritten():
+    double = gr.compile(lambda x: x * 2, donate=0)
+    x = data(100)
+    values = x.numpy().copy()
+    array = x.numpy()  # Over the same memory.
+    np.testing.assert_array_equal(double(x).numpy(), values * 2)
+    np.testing.assert_array_equal(array, values)
+    x = data(100, seed=1)
+    values, later = x.numpy().copy(), x + 1
+    np.testing.assert_array_equal(double(x).numpy(), values * 2)
+    np.testing.assert_array_equal(later.numpy(), values + 1)
+    np.testing.assert_array_equal(x.numpy(), values)
+    # Memory of NumPy's is read, and never written.
+    array = np.ones(1000, np.float32)
+    np.testing.assert_array_equal(double(gr.asarray(array, copy=False).eval()).numpy(), 2 * array)
+    assert (array == 1).all()
+    # One tensor in two places is not anybody's alone.
+    add = gr.compile(lambda x, y: (x + y, x - y), donate=(0, 1))
+    x = data(50)
+    values = x.numpy().copy()
+    for _ in range(2):
+        total, difference = add(x, x)
+        np.testing.assert_array_equal(total.numpy(), values * 2)
+        np.testing.assert_array_equal(difference.numpy(), 0 * values)
+
+
+def test_results_in_another_order_than_their_operands():
+    """Each is written over another's operand, which must have been read by then."""
+
+    def f(x, y, z):
+        return y.T + x, x * 3, gr.flip(z, axis=0), z[::-1] + y, x @ y
+
+    plain, donating = gr.compile(f), gr.compile(f, donate=(0, 1, 2))
+    for seed in range(3):
+        make = lambda seed=seed: [data(70, 70, seed=10 * seed + i) for i in range(3)]
+        for a, b in zip(plain(*make()), donating(*make()), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_donating_holds_less_memory():
+    with gr.use_executor(gr.Executor()):
+        f = gr.compile(lambda x: gr.tanh(x) * 2, donate=0)
+        g = gr.compile(lambda x: gr.tanh(x) * 2)
+        size = 1 << 18
+        peaks = []
+        for function in (g, f):
+            x = data(size)
+            x = function(x)
+            gr._girih.reset_peak_memory()
+            before = gr.cache_stats()["memory_bytes"]
+            for _ in range(3):
+                x = function(x)
+            peaks.append(gr.cache_stats()["peak_memory_bytes"] - before)
+        assert peaks[0] >= 4 * size
+        assert peaks[1] == 0
+
+
+def test_arguments_that_do_not_exist_cannot_be_donated():
+    for donate in ("z", 2, -3, ["x", "y", "w"]):
+        with pytest.raises(gr.errors.InvalidArgumentError, match="donate names argument"):
+            gr.compile(lambda x, y: x + y, donate=donate)
