@@ -69,11 +69,15 @@ def transform(lib: Library, operands: Any) -> Any:
 
 
 WORKLOADS = [
-    Workload("abs(fft) of 64 rows of 1024", rows, transform, LIBRARIES, quick=True, tolerance=1e-3),
+    Workload(
+        "abs(fft) of 64 rows of 1024", rows, transform, LIBRARIES, quick=True, tolerance=1e-3,
+        lazy=False,
+    ),
     *(
         Workload(
             f"{name} of {n}x{n}, {dtype}", matrix(n, dtype), routine(name), LIBRARIES,
-            tolerance=1e-3, compared=compared, quick=(name, n, dtype) == ("solve", 16, "float32"),
+            tolerance=1e-3, compared=compared, lazy=False,
+            quick=(name, n, dtype) == ("solve", 16, "float32"),
         )
         for n in (16, 128, 512)
         for dtype in ("float32", "float64")

@@ -10,6 +10,11 @@ from .measure import Workload, compute, gradient
 from .peers import HINTED, Library
 
 SIZES = {"64 KB": 1 << 14, "4 MB": 1 << 20, "64 MB": 1 << 24}
+#: The ratios aimed at, by size.
+ADD = {"64 KB": 1.0, "4 MB": 1 / 1.2, "64 MB": 1 / 4}
+EXP = {"64 KB": 1 / 2, "4 MB": 1 / 2.5}
+TEN = {"64 KB": 1 / 3, "4 MB": 1 / 3}
+GELU = {"64 KB": 1 / 3, "4 MB": 1 / 5, "64 MB": 1 / 6}
 ROWS, WIDTH = 4096, 1024
 
 
@@ -56,19 +61,23 @@ def sized() -> list[Workload]:
         rows.append(
             Workload(
                 f"x + y, {label}", arrays((n,), (n,)), build_add, bytes=12 * n, quick=small,
+                target=ADD[label],
                 libraries=("girih", "numpy", "torch", "torch.compile", "jax", "mlx", *HINTED),
             )
         )  # fmt: skip
         if not large:
             exp = compute(lambda lib, x: lib.exp(x))
-            rows.append(Workload(f"exp(x), {label}", arrays((n,)), exp, bytes=8 * n))
+            name = f"exp(x), {label}"
+            rows.append(Workload(name, arrays((n,)), exp, bytes=8 * n, target=EXP[label]))
             ten = compute(chain)
             name = f"ten cheap operations, {label}"
-            rows.append(Workload(name, arrays((n,)), ten, bytes=8 * n, quick=small))
+            rows.append(
+                Workload(name, arrays((n,)), ten, bytes=8 * n, quick=small, target=TEN[label])
+            )
         rows.append(
             Workload(
                 f"gelu(x*a + b), {label}", arrays((n,), (), ()), compute(gelu), bytes=8 * n,
-                quick=small, memory=large,
+                quick=small, memory=large, target=GELU[label],
             )
         )  # fmt: skip
     return rows
@@ -81,16 +90,19 @@ def on_rows() -> list[Workload]:
     return [
         Workload(
             f"softmax {size}", arrays(x), compute(lambda lib, x: lib.softmax(x)), bytes=8 * n,
-            quick=True,
+            quick=True, target=1 / 1.5,
         ),
         Workload(
             f"softmax {size}, gradient", arrays(x, x), gradient(softmax_loss), no_numpy,
-            bytes=12 * n,
+            bytes=12 * n, target=1 / 1.5,
         ),
-        Workload(f"layer norm {size}", arrays(x, vector, vector), compute(norm), bytes=8 * n),
+        Workload(
+            f"layer norm {size}", arrays(x, vector, vector), compute(norm), bytes=8 * n,
+            target=1 / 1.5,
+        ),
         Workload(
             f"layer norm {size}, gradient", arrays(x, vector, vector, x), gradient(norm_loss),
-            no_numpy, bytes=12 * n,
+            no_numpy, bytes=12 * n, target=1 / 1.5,
         ),
     ]  # fmt: skip
 
@@ -102,12 +114,14 @@ def on_squares() -> list[Workload]:
         Workload(
             f"sum of [{side}, {side}] along axis {axis}", square,
             compute(lambda lib, x, axis=axis: lib.sum(x, axis)), bytes=4 * n, tolerance=1e-3,
+            target=target,
         )
-        for axis in (0, 1)
+        for axis, target in ((0, 1 / 1.5), (1, 1.0))
     ]  # fmt: skip
     transposed = compute(lambda lib, x, y: lib.permute(x, (1, 0)) + y)
     both = arrays((side, side), (side, side))
-    return [*rows, Workload(f"x.T + y, [{side}, {side}]", both, transposed, bytes=12 * n)]
+    name = f"x.T + y, [{side}, {side}]"
+    return [*rows, Workload(name, both, transposed, bytes=12 * n, target=1 / 4)]
 
 
 WORKLOADS = [*sized(), *on_rows(), *on_squares()]

@@ -38,6 +38,9 @@ class Workload:
         flops: Floating-point operations that it takes at least, 0 if other things limit it.
         bytes: Bytes that must be read and written at least, each once.
         dtype: That of the multiplications; the peak differs.
+        target: The ratio to the best peer that is aimed at.
+        within: The seconds that are aimed at, if any.
+        lazy: Whether ourselves without `compile` are shown beside.
         tolerance: The largest difference from the reference, of the largest value (and of 1).
         first: Whether the first call is timed: everything compiled is forgotten before each.
         memory: Whether peak memory is measured too, in a process of its own per library.
@@ -53,6 +56,9 @@ class Workload:
     flops: float = 0.0
     bytes: float = 0.0
     dtype: str = "f32"
+    target: float = 1.0
+    within: float | None = None
+    lazy: bool = True
     tolerance: float = 1e-4
     first: bool = False
     memory: bool = False
@@ -83,7 +89,7 @@ class Result:
 
     def best_peer(self) -> tuple[str, Figure] | None:
         """The fastest of the others that start from the same: not into a buffer given to them."""
-        others = [item for item in self.figures.items() if item[0] not in ("girih", *peers.HINTED)]
+        others = [item for item in self.figures.items() if item[0] not in ("girih", *peers.SHOWN)]
         return min(others, key=lambda item: item[1].median, default=None)
 
     def ratio(self) -> float | None:
@@ -214,7 +220,8 @@ def run(
     samplers = []
     arrays = workload.inputs(np.random.default_rng(0))
     for library in libraries:
-        if library.name not in workload.libraries:
+        lazy = library.name == peers.LAZY and workload.lazy
+        if library.name not in workload.libraries and not lazy:
             continue
         try:
             samplers.append(_Sampler(library, workload, arrays))

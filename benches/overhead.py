@@ -53,10 +53,15 @@ def recording(length: int, lines: bool = True) -> Build:
 SMALL = plain((8, 8), (8, 8))
 
 WORKLOADS = [
-    Workload("record one op", SMALL, recording(1), OURS, quick=True),
-    Workload("record 100 ops", SMALL, recording(100), OURS),
-    Workload("record 100 ops, no source lines", SMALL, recording(100, lines=False), OURS),
-    Workload("x*2 + 1 on four elements", plain((4,)), compute(lambda _, x: x * 2 + 1), quick=True),
+    Workload("record one op", SMALL, recording(1), OURS, quick=True, lazy=False, within=300e-9),
+    Workload("record 100 ops", SMALL, recording(100), OURS, lazy=False, within=30e-6),
+    Workload(
+        "record 100 ops, no source lines", SMALL, recording(100, lines=False), OURS, lazy=False
+    ),
+    Workload(
+        "x*2 + 1 on four elements", plain((4,)), compute(lambda _, x: x * 2 + 1), quick=True,
+        target=1 / 1.3,
+    ),
     Workload("x + y on 8x8", SMALL, compute(lambda _, x, y: x + y)),
     Workload("three kernels on 8x8", SMALL, compute(three_kernels), tolerance=1e-3),
-]
+]  # fmt: skip

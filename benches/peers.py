@@ -15,10 +15,15 @@ from typing import Any
 
 import numpy as np
 
-#: Every library that there is an adapter for. Those with `out=` write to a buffer given them.
+#: Every library that there is an adapter for.
 ALL = ("girih", "numpy", "torch", "torch.compile", "jax", "mlx")
+#: Those that write to a buffer given them.
 HINTED = ("torch out=", "numpy out=")
-EVERY = (*ALL, "torch nhwc", *HINTED)
+#: Ourselves without `compile`.
+LAZY = "girih lazy"
+EVERY = (*ALL, "torch nhwc", LAZY, *HINTED)
+#: What is shown beside the others and is no peer.
+SHOWN = (LAZY, *HINTED)
 COMPILERS = ("girih", "torch.compile", "jax", "mlx")
 
 Function = Callable[..., Any]
@@ -136,78 +141,6 @@ class NumpyOut(Library):
         return self.xp.add(x, y, out=out)
 
 
-class Girih(Library):
-    """Ourselves. Each call records its graph anew: that is part of the time."""
-
-    name = "girih"
-    module = "girih"
-
-    def tensor(self, array: np.ndarray) -> Any:
-        return self.xp.asarray(array).eval()
-
-    def low(self, array: np.ndarray) -> Any:
-        return self.xp.asarray(array).astype(self.xp.bfloat16).eval()
-
-    def numpy(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self.numpy(v) for v in value]
-        if value.dtype == self.xp.bfloat16:
-            value = value.astype(self.xp.float32)
-        return value.numpy()
-
-    def finish(self, value: Any) -> Any:
-        self.xp.eval(value)
-        return value
-
-    def forget(self) -> None:
-        self.xp.clear_cache()
-
-    def gradient(self, function: Function) -> Function:
-        return self.xp.grad(function)  # type: ignore[no-any-return]
-
-    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
-        held = [self.tensor(p) for p in parameters]
-        optimizer = self.xp.optim.Adam(rate)
-        optimizer.init(held)
-        loss_and_grads = self.xp.value_and_grad(loss)
-
-        def step(*batch: Any) -> Any:
-            nonlocal held
-            value, grads = loss_and_grads(held, *batch)
-            held = optimizer.update(held, grads)
-            self.xp.eval(value, held, optimizer.state)
-            return value
-
-        return step
-
-    def relu(self, x: Any) -> Any:
-        return self.xp.relu(x)
-
-    def gelu(self, x: Any) -> Any:
-        return self.xp.gelu(x, approximate="tanh")
-
-    def softmax(self, x: Any) -> Any:
-        return self.xp.softmax(x, axis=-1)
-
-    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
-        return self.xp.nn.functional.layer_norm(x, x.shape[-1], weight, bias)
-
-    def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
-        return self.xp.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
-
-    def permute(self, x: Any, axes: Sequence[int]) -> Any:
-        return self.xp.permute_dims(x, tuple(axes))
-
-    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
-        return self.xp.nn.functional.conv2d(x, weight, stride=stride, padding=padding)
-
-    def attention(self, q: Any, k: Any, v: Any) -> Any:
-        return self.xp.nn.functional.scaled_dot_product_attention(q, k, v)
-
-    def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        return -(self.xp.nn.functional.log_softmax(logits, axis=-1) * labels).sum() / len(logits)
-
-
 class Torch(Library):
     """PyTorch, each op at once."""
 
@@ -322,7 +255,7 @@ class TorchCompiled(Torch):
 
 
 class _Functional(Library):
-    """What JAX and MLX have in common: functions from arrays to arrays."""
+    """What JAX, MLX and ourselves have in common: functions from arrays to arrays."""
 
     def value_and_grad(self, function: Function) -> Function:
         """The function's value and gradients by its first argument."""
@@ -363,6 +296,93 @@ class _Functional(Library):
     def gradient(self, function: Function) -> Function:
         with_value = self.value_and_grad(function)
         return self.compiled(lambda *a: with_value(*a)[1])
+
+
+class Girih(_Functional):
+    """Ourselves through `compile`, as others through theirs."""
+
+    name = "girih"
+    module = "girih"
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array).eval()
+
+    def low(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array).astype(self.xp.bfloat16).eval()
+
+    def numpy(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.numpy(v) for v in value]
+        if value.dtype == self.xp.bfloat16:
+            value = value.astype(self.xp.float32)
+        return value.numpy()
+
+    def compiled(self, function: Function) -> Function:
+        return self.xp.compile(function)  # type: ignore[no-any-return]
+
+    def stepping(self, function: Function) -> Function:
+        return self.xp.compile(function, donate=0)  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        self.xp.clear_cache()
+
+    def value_and_grad(self, function: Function) -> Function:
+        return self.xp.value_and_grad(function)  # type: ignore[no-any-return]
+
+    def relu(self, x: Any) -> Any:
+        return self.xp.relu(x)
+
+    def gelu(self, x: Any) -> Any:
+        return self.xp.gelu(x, approximate="tanh")
+
+    def softmax(self, x: Any) -> Any:
+        return self.xp.softmax(x, axis=-1)
+
+    def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.xp.nn.functional.layer_norm(x, x.shape[-1], weight, bias)
+
+    def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.xp.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def permute(self, x: Any, axes: Sequence[int]) -> Any:
+        return self.xp.permute_dims(x, tuple(axes))
+
+    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+        return self.xp.nn.functional.conv2d(x, weight, stride=stride, padding=padding)
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.xp.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return -(self.xp.nn.functional.log_softmax(logits, axis=-1) * labels).sum() / len(logits)
+
+
+class GirihLazy(Girih):
+    """Ourselves where each call records its graph anew, with the optimiser of the package."""
+
+    name = LAZY
+
+    def compiled(self, function: Function) -> Function:
+        return function
+
+    def finish(self, value: Any) -> Any:
+        self.xp.eval(value)
+        return value
+
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        held = [self.tensor(p) for p in parameters]
+        optimizer = self.xp.optim.Adam(rate)
+        optimizer.init(held)
+        loss_and_grads = self.xp.value_and_grad(loss)
+
+        def step(*batch: Any) -> Any:
+            nonlocal held
+            value, grads = loss_and_grads(held, *batch)
+            held = optimizer.update(held, grads)
+            self.xp.eval(value, held, optimizer.state)
+            return value
+
+        return step
 
 
 class Jax(_Functional):
@@ -458,7 +478,9 @@ class Mlx(_Functional):
         return self.xp.fast.layer_norm(x, weight, bias, 1e-5)
 
 
-ADAPTERS = (Girih, Library, Torch, TorchCompiled, Jax, Mlx, TorchLast, TorchOut, NumpyOut)
+ADAPTERS = (
+    Girih, Library, Torch, TorchCompiled, Jax, Mlx, TorchLast, GirihLazy, TorchOut, NumpyOut,
+)  # fmt: skip
 
 
 def installed(wanted: Sequence[str] | None = None) -> tuple[list[Library], dict[str, str]]:

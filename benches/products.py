@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .peers import Library
 
 SIDE = 1024
+#: The ratios aimed at, by the number of rows.
+TARGETS = {1: 1 / 1.5, 4: 1 / 4, 8: 1 / 4, 16: 1 / 2.5, 32: 1 / 1.8, 128: 1 / 1.15, 1024: 1.0}
 
 
 def scaled(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[np.ndarray]]:
@@ -47,20 +49,20 @@ def mlp(lib: Library, x: Any, w1: Any, w2: Any) -> Any:
 
 def products() -> list[Workload]:
     rows = []
-    for m in (1, 4, 8, 16, 32, 128, 1024):
+    for m, target in TARGETS.items():
         shapes = ((m, SIDE), (SIDE, SIDE), (SIDE,))
         traffic = 4 * (2 * m * SIDE + SIDE * SIDE)
         rows.append(
             Workload(
                 f"x @ w, M = {m}", scaled(*shapes[:2]), compute(lambda _, x, w: x @ w),
                 flops=2 * m * SIDE * SIDE, bytes=traffic, quick=m in (1, 128),
-                memory=m == 1024,
+                memory=m == 1024, target=target,
             )
         )  # fmt: skip
         rows.append(
             Workload(
                 f"gelu(x @ w + b), M = {m}", scaled(*shapes), compute(linear_gelu),
-                flops=2 * m * SIDE * SIDE, bytes=traffic,
+                flops=2 * m * SIDE * SIDE, bytes=traffic, target=target,
             )
         )  # fmt: skip
     rows += [
@@ -68,6 +70,7 @@ def products() -> list[Workload]:
             f"x @ w in bfloat16, M = {m}", scaled((m, SIDE), (SIDE, SIDE)), low_product,
             ("girih", "torch", "torch.compile", "jax", "mlx"), flops=2 * m * SIDE * SIDE,
             bytes=2 * (2 * m * SIDE + SIDE * SIDE), dtype="bf16", tolerance=0.02,
+            target=1 / 1.4,
         )
         for m in (8, 32, 128)
     ]  # fmt: skip
@@ -103,6 +106,7 @@ def networks() -> list[Workload]:
             flops=2 * batch * 256 * (128 + 10),
             bytes=4 * (batch * 138 + 256 * 138),
             quick=batch == 32,
+            target=1 / 2.5,
         )
         for batch in (32, 1)
     ]
@@ -117,7 +121,9 @@ WORKLOADS = [
     convolution(1, 64, 56, 128, 3, 2),
     convolution(1, 64, 56, 128, 1, 2),
     convolution(1, 128, 28, 128, 3, 1),
+    convolution(1, 128, 28, 256, 3, 2),
     convolution(1, 256, 14, 256, 3, 1),
+    convolution(1, 256, 14, 512, 3, 2),
     convolution(1, 512, 7, 512, 3, 1, quick=True),
     *networks(),
 ]

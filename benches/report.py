@@ -20,9 +20,11 @@ Run = dict[str, Any]
 INTRODUCTION = """\
 Medians of calls that end when the value is there; libraries alternate sample by sample in one
 process, and each value is compared before it is timed. *Ratio* is Girih's time over the best
-peer's: below 1.00 is ahead. *Limit* is the least time that the row's multiply-adds and bytes take
-on this machine (measured in the same run) over Girih's time. Peers that are given a buffer to write
-to (`out=`) are shown and not counted as best. Girih records its graph anew in each call.
+peer's: below 1.00 is ahead; *target* is the ratio, or the time, that is aimed at. *Limit* is the
+least time that the row's multiply-adds and bytes take on this machine (measured in the same run)
+over Girih's time. Peers that are given a buffer to write to (`out=`) are shown and not counted as
+best. *girih* calls functions made by `girih.compile`, as others those of theirs; *girih lazy*
+records its graph anew in each call.
 """
 
 
@@ -55,12 +57,25 @@ def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
         else f"{ratio:.2f}"
     )
     cells["best peer"] = best[0] if best else ""
+    cells["target"] = target(result)
     least = None
     if limits is not None and "girih" in result.figures:
         w = result.workload
         least = machine.least_time(limits, w.flops, w.bytes, w.dtype)
     cells["limit"] = f"{least / result.figures['girih'].median:.0%}" if least else ""
     return cells
+
+
+def target(result: Result) -> str:
+    """What is aimed at, and whether it is missed."""
+    w, ratio = result.workload, result.ratio()
+    ours = result.figures.get("girih")
+    parts = []
+    if ratio is not None:
+        parts.append(f"{w.target:.2f}" + (" missed" if ratio > w.target else ""))
+    if w.within is not None and ours is not None:
+        parts.append(seconds(w.within) + (" missed" if ours.median > w.within else ""))
+    return ", ".join(parts)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -76,7 +91,7 @@ def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
         members = [r for r in results if r.group == group]
         present = {name for r in members for name in r.figures}
         columns = [name for name in peers.EVERY if name in present]
-        heads = [*columns, "ratio", "best peer", "limit"]
+        heads = [*columns, "ratio", "target", "best peer", "limit"]
         cells = [(r.workload.name, row(r, limits)) for r in members]
         lines = [[name, *(c.get(h, "") for h in heads)] for name, c in cells]
         out.append(f"## {group}\n\n{table(['', *heads], lines)}")

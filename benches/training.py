@@ -145,31 +145,32 @@ STEPS = [
     ),
     Workload(
         "training step, MLP 784-512-512-10, batch 128", mlp_inputs, training(mlp_loss, 2),
-        LIBRARIES, flops=flops()["mlp"], tolerance=1e-3, memory=True, calls=3,
+        LIBRARIES, flops=flops()["mlp"], tolerance=1e-3, memory=True, calls=3, target=1 / 1.4,
     ),
     Workload(
         "training step, transformer of two blocks", transformer_inputs,
         training(transformer_loss, 2), LIBRARIES, flops=flops()["transformer"], tolerance=1e-3,
-        memory=True, calls=3,
+        memory=True, calls=3, target=1 / 1.8,
     ),
     Workload(
         "training step, residual block 8x64x28x28", block_inputs, training(block_loss, 2), NO_MLX,
-        flops=flops()["block"], tolerance=1e-3, memory=True, calls=3,
+        flops=flops()["block"], tolerance=1e-3, memory=True, calls=3, target=1 / 1.2,
     ),
 ]  # fmt: skip
 
 
-def compilation(of: Workload, name: str) -> Workload:
+def compilation(of: Workload, name: str, within: float) -> Workload:
+    """The first call, from the function to its value."""
     libraries = tuple(n for n in of.libraries if n in COMPILERS)
     return replace(
         of, name=name, libraries=libraries, first=True, flops=0.0, bytes=0.0, memory=False,
-        quick=False, calls=1,
+        quick=False, calls=1, lazy=False, target=1 / 30, within=within,
     )  # fmt: skip
 
 
 THREE = Workload("three kernels", SMALL, compute(three_kernels), tolerance=1e-3)
 WORKLOADS = [
     *STEPS,
-    compilation(THREE, "compile three kernels"),
-    *(compilation(step, step.name.replace("training step", "compile")) for step in STEPS[1:]),
+    compilation(THREE, "compile three kernels", 0.3e-3),
+    *(compilation(s, s.name.replace("training step", "compile"), 5e-3) for s in STEPS[1:]),
 ]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
+from typing_extensions import disjoint_base
+
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
@@ -381,6 +383,32 @@ class CompilationInfo:
     @property
     def optimized_text(self) -> str:
         """The graph after the passes, as text."""
+
+@disjoint_base
+class CompiledCall:
+    """What a compiled function is called through."""
+
+    def __new__(cls, *args: Sequence[Tensor], **kwargs: Any) -> CompiledCall: ...
+    def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    def direct(self, /, args: Sequence[Tensor], kwargs: Any) -> Any:
+        """The value of a call in a way that was noted; `NotImplemented` for others."""
+    def forget(self) -> None:
+        """Forgets the ways in which the function was called."""
+    def remember(
+        self,
+        /,
+        way: tuple[Any, Any],
+        args: Sequence[Tensor],
+        donated: Sequence[int],
+        places: Sequence[tuple[Any, Any]],
+        program: TracedFunction,
+        result: Any,
+        changed: Sequence[tuple[Any, Any]],
+    ) -> None:
+        """Has later calls of this way served by a program: the structure of the arguments, their
+        tensors and which of them are donated, the places of tensors outside, the structure of the
+        result, and the places that the remaining outputs go to.
+        """
 
 @final
 class DType:
@@ -1757,8 +1785,8 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one."""
-def explain_tensors(tensors: Sequence[_TensorLike]) -> tuple[str, str]:
-    """What evaluating tensors would do, as text and as JSON."""
+def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str]:
+    """What evaluating tensors would do, as text and as JSON, with machine code if wanted."""
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
 def extract(condition: _TensorLike, x: _TensorLike) -> Tensor:

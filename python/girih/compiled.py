@@ -8,8 +8,9 @@ meanwhile, so that one program serves many.
 from __future__ import annotations
 
 import functools
+import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
@@ -58,6 +59,12 @@ class _Place:
         self.container = container
         self.key = key
         self.path = path
+
+    def pair(self) -> tuple[Any, Any]:
+        """Container and key; None is the key of a cell."""
+        if self.key is None and not isinstance(self.container, types.CellType):
+            raise _NoPatternError
+        return self.container, self.key
 
     def read(self) -> Any:
         if isinstance(self.container, types.CellType):
@@ -154,6 +161,12 @@ class _Program:
         self.where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self.static = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
+    def pattern(self) -> Any:
+        """What the result is built from."""
+        tensors = set(self.where)
+        leaves = ((i in tensors, leaf) for i, leaf in enumerate(self.static))
+        return _result_pattern(self.treedef, leaves, itertools.count())
+
     def __call__(self, tensors: list[Tensor]) -> Any:
         outputs = self.traced.call(tensors, [place.read() for place in self.outside])
         leaves = list(self.static)
@@ -164,22 +177,73 @@ class _Program:
         return tree.unflatten(self.treedef, leaves)
 
 
-class CompiledFunction:
-    """What :func:`compile` gives: called like the function."""
+class _NoPatternError(Exception):
+    """A structure that the compiled call does not know."""
+
+
+def _pattern(value: Any, module: type, count: Iterator[int]) -> Any:
+    """A pytree as `CompiledCall` compares it: tensors by number, all else as it is."""
+    cls = type(value)
+    if cls is Tensor:
+        return next(count)
+    if value is None or isinstance(value, module):
+        return ("s", value)
+    if cls is list or cls is tuple:
+        return ("t" if cls is tuple else "l", [_pattern(v, module, count) for v in value])
+    if cls is dict:
+        keys = tree._sorted_keys(value)
+        return ("d", keys, [_pattern(value[key], module, count) for key in keys])
+    if tree._kind_of[cls] is not None or hasattr(value, "__dlpack__"):
+        raise _NoPatternError
+    if hasattr(value, "__array_interface__"):
+        raise _NoPatternError
+    return ("s", value)
+
+
+def _result_pattern(
+    treedef: tree.TreeDef, leaves: Iterator[tuple[bool, Any]], count: Iterator[int]
+) -> Any:
+    """What a result is built from: its structure, and its leaves that are no tensors."""
+    cls = treedef._type
+    if cls is None:
+        is_tensor, leaf = next(leaves)
+        return next(count) if is_tensor else ("s", leaf)
+    children = [_result_pattern(child, leaves, count) for child in treedef._children]
+    if cls is type(None):
+        return ("s", None)
+    if cls is list or cls is tuple:
+        return ("t" if cls is tuple else "l", children)
+    if cls is dict:
+        keys = treedef._data
+        by_key = dict(zip(keys.ordered, children, strict=True))
+        return ("d", keys.inserted, [by_key[key] for key in keys.inserted])
+    raise _NoPatternError
+
+
+class CompiledFunction(_girih.CompiledCall):
+    """What :func:`compile` gives: called like the function.
+
+    Calls in a way in which it was called before do not come here: the base class has noted which
+    program serves them.
+    """
 
     def __init__(
-        self, fun: Callable[..., Any], dynamic_dims: Mapping[int | str, _Axes] | None
+        self,
+        fun: Callable[..., Any],
+        dynamic_dims: Mapping[int | str, _Axes] | None = None,
+        donate: int | str | Sequence[int | str] = (),
     ) -> None:
         functools.update_wrapper(self, fun)
         self._fun = fun
         self._name = getattr(fun, "__name__", type(fun).__name__)
         self._dims = _checked(fun, self._name, dynamic_dims or {})
+        self._donate = _donated(fun, self._name, donate)
         self._programs: dict[Any, list[_Program]] = {}
         self._reasons: list[str] = []
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's value, by a program made before if one serves the arguments."""
-        tensors, dynamic, key, rebuild = self._taken_apart(args, kwargs)
+        tensors, dynamic, donated, key, rebuild = self._taken_apart(args, kwargs)
         if any(isinstance(size, _girih.SymbolicDim) for t in tensors for size in t.shape):
             return self._fun(*args, **kwargs)  # Part of another function being compiled.
         programs = self._programs.setdefault(key, [])
@@ -187,13 +251,40 @@ class CompiledFunction:
         for program in programs:
             refused = program.traced.refuses(tensors)
             if refused is None:
-                return program(tensors)
+                return self._served(program, args, kwargs, tensors, donated)
             refusals.append(refused)
         program = self._trace(tensors, dynamic, rebuild)
         if refusals:
             self._reasons.append(refusals[-1])
         programs.append(program)
-        return program(tensors)
+        return self._served(program, args, kwargs, tensors, donated)
+
+    def _served(
+        self,
+        program: _Program,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+        donated: list[int],
+    ) -> Any:
+        """The program's value; later calls of this way go to it directly, if the base class can."""
+        from .nn.module import Module
+
+        count = itertools.count()
+        try:
+            positional = _pattern(args, Module, count)
+            # Tensors are numbered in the order of the call.
+            values = [_pattern(value, Module, count) for value in kwargs.values()]
+            named = ("d", list(kwargs), values) if kwargs else None
+            outside = [place.pair() for place in program.outside]
+            changed = [place.pair() for place in program.changed]
+            result = program.pattern()
+        except _NoPatternError:
+            return program(tensors)
+        way = (positional, named)
+        self.remember(way, tensors, donated, outside, program.traced, result, changed)
+        value = self.direct(args, kwargs)
+        return program(tensors) if value is NotImplemented else value
 
     @property
     def num_programs(self) -> int:
@@ -217,6 +308,7 @@ class CompiledFunction:
 
     def clear(self) -> None:
         """Forgets all programs: the next call traces the function again."""
+        self.forget()
         self._programs.clear()
         self._reasons.clear()
 
@@ -225,13 +317,16 @@ class CompiledFunction:
 
     def _taken_apart(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Tensor], list[_Dynamic], Any, Callable[[list[Tensor]], Any]]:
-        """Tensors, their dynamic axes, what else makes a program another, and the way back."""
+    ) -> tuple[list[Tensor], list[_Dynamic], list[int], Any, Callable[[list[Tensor]], Any]]:
+        """Tensors, their dynamic axes, which are donated, what else makes a program another; and
+        the way back.
+        """
         from .nn.module import Module
 
         names: list[int | str] = [*range(len(args)), *kwargs]
         tensors: list[Tensor] = []
         dynamic: list[_Dynamic] = []
+        donated: list[int] = []
         parts: list[tuple[list[Any], list[int], tree.TreeDef]] = []
         statics: list[Any] = []
         for name, value in zip(names, [*args, *kwargs.values()], strict=True):
@@ -246,6 +341,8 @@ class CompiledFunction:
                     leaf = _girih.asarray(leaf)
                 where.append(i)
                 leaves[i] = None
+                if name in self._donate:
+                    donated.append(len(tensors))
                 tensors.append(leaf)
                 dynamic.append(axes)
             parts.append((leaves, where, treedef))
@@ -272,7 +369,7 @@ class CompiledFunction:
             return self._fun(*values[: len(args)], **call)
 
         rebuild.statics = [leaf for leaves, _, _ in parts for leaf in leaves]  # type: ignore[attr-defined]
-        return tensors, dynamic, key, rebuild
+        return tensors, dynamic, donated, key, rebuild
 
     def _trace(
         self, tensors: list[Tensor], dynamic: list[_Dynamic], rebuild: Callable[..., Any]
@@ -367,9 +464,40 @@ def _checked(
     return out
 
 
+def _donated(
+    fun: Callable[..., Any], name: str, donate: int | str | Sequence[int | str]
+) -> set[int | str]:
+    """Donated arguments by position and by name, as far as they have both."""
+    import inspect
+
+    if isinstance(donate, (int, str)):
+        donate = [donate]
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters]
+    open_ended = not parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    out: set[int | str] = set()
+    for argument in donate:
+        at = names.index(argument) if isinstance(argument, str) and argument in names else argument
+        if isinstance(at, int) and -len(names) <= at < len(names):
+            at %= len(names)
+            out |= {at, names[at]}
+        elif isinstance(at, int) and at >= 0 and open_ended:
+            out.add(at)
+        else:
+            raise InvalidArgumentError(
+                f"compile: donate names argument {argument!r}, which {name} does not have; it has "
+                f"{', '.join(names)}"
+            )
+    return out
+
+
 def compile(
     fun: Callable[..., Any] | None = None,
     dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    donate: int | str | Sequence[int | str] = (),
 ) -> Any:
     """A function that is traced once and from then on run as a compiled program.
 
@@ -395,6 +523,10 @@ def compile(
         dynamic_dims: Per argument, by position or name, the axes that are dynamic with their names:
             ``{0: {0: "batch"}}``. Axes of one name have one size. A :class:`Dim` in place of a name
             gives a range. Of an argument that is a pytree, all tensors have these axes.
+        donate: Arguments, by position or name, whose tensors are not needed after the call, such as
+            the old parameters and the optimiser's state of a training step. Results are written
+            over them where that is possible, which saves memory and time; using them later is an
+            error. Of tensors that somebody else refers to nothing is taken.
 
     Returns:
         A :class:`CompiledFunction`. Its results are there when a call returns, as it runs the
@@ -404,7 +536,8 @@ def compile(
     Raises:
         ShapeError: Axes of one name differ in size, or a size is out of its range.
         AxisError: An argument has no such axis.
-        InvalidArgumentError: ``dynamic_dims`` names no argument, or a value is not hashable.
+        InvalidArgumentError: ``dynamic_dims`` or ``donate`` names no argument, a value is not
+            hashable, or a tensor donated before is used.
 
     Example:
         >>> import girih as gr
@@ -419,5 +552,5 @@ def compile(
         7.5
     """
     if fun is None:
-        return functools.partial(compile, dynamic_dims=dynamic_dims)
-    return CompiledFunction(fun, dynamic_dims)
+        return functools.partial(compile, dynamic_dims=dynamic_dims, donate=donate)
+    return CompiledFunction(fun, dynamic_dims, donate)

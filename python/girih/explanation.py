@@ -57,8 +57,13 @@ class Explanation:
         return sorted({*super().__dir__(), *self.to_dict()})
 
 
-def explain(*outputs: PyTree) -> Explanation:
+def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
     """What evaluating tensors, or pytrees of tensors, would do; runs and caches nothing.
+
+    Args:
+        outputs: What to explain.
+        asm: Also show the machine code generated for each kernel: in the text, and function by
+            function as ``assembly`` of each of ``kernels``.
 
     Returns:
         An explanation with ``graph`` as recorded and the ``lines`` its nodes come from; ``stages``,
@@ -78,4 +83,4 @@ def explain(*outputs: PyTree) -> Explanation:
     """
     from .lazy import _some_tensors
 
-    return Explanation(*_girih.explain_tensors(_some_tensors(outputs, "explain")))
+    return Explanation(*_girih.explain_tensors(_some_tensors(outputs, "explain"), asm))
