@@ -140,7 +140,8 @@ fn main() {
         let s = n as isize;
         let mut body = Block::default();
         let value = body.push(Inst::Core { dtype: DType::F32 });
-        let core = Core::Matmul { lhs: access(0, &[s, 0, 1]), rhs: access(1, &[0, 1, s]) };
+        let (lhs, rhs) = (access(0, &[s, 0, 1]), access(1, &[0, 1, s]));
+        let core = Core::Matmul { lhs, rhs, rows: 1, columns: 1 };
         let stores = vec![Store { access: access(2, &[s, 1]), value }];
         let extents = SmallVec::from_slice(&[n, n, n]);
         let name = format!("matmul {n}");

@@ -66,14 +66,14 @@ impl LoadedKernel {
         }
         let prepared = Prepared::compiled(kernel, &jit::Generator);
         #[cfg(target_arch = "x86_64")]
-        if let Core::Matmul { lhs, rhs } = &kernel.core
+        if let Core::Matmul { lhs, rhs, .. } = &kernel.core
             && let Some(product) = Product::new(kernel, lhs, rhs)
         {
             return LoadedKernel(Form::Product(Box::new((product, prepared))));
         }
         let matmul = match &kernel.core {
             // The library looks for itself what the machine has, and knows of no limit.
-            Core::Matmul { lhs, rhs } if Isa::best() == Isa::machine() => {
+            Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
                 Matmul::new(kernel, lhs, rhs)
             }
             _ => None,

@@ -11,6 +11,7 @@ mod artifact;
 mod backend;
 mod cache_directory;
 mod device;
+mod dims;
 mod disassembly;
 mod explain;
 mod file;

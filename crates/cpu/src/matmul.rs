@@ -1,17 +1,20 @@
 //! Matrix products of floats and complex numbers through the `gemm` crate, cut into panels by shape, each followed by
 //! the kernel's body while it is in cache.
 //!
-//! Operands of f32, f64 and their complex numbers are used where they lie, whatever their strides. Halves are converted to
-//! f32 panel by panel, multiplied in f32 and rounded once. The reduced dimension is never cut.
+//! Operands of f32, f64 and their complex numbers are used where they lie, whatever their strides; what
+//! has several steps along its rows or columns is copied panel by panel. Halves are converted to f32
+//! panel by panel, multiplied in f32 and rounded once. The reduced dimension is never cut.
 
+use crate::dims::Dims;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
-use girih_kernel::{Access, Bindings, Core, ExecError, Inst, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::ops::Range;
 
 /// Work a panel should hold, in multiplications: some tens of microseconds.
 const PANEL_WORK: usize = 4 << 20;
@@ -29,27 +32,37 @@ struct Matrix {
     buffer: usize,
     offset: isize,
     batch: SmallVec<[isize; 4]>,
-    /// Elements between rows and between columns.
-    rows: isize,
-    columns: isize,
+    rows: Dims,
+    columns: Dims,
 }
 
 impl Matrix {
-    /// `row` and `column` are the access's dimensions that play these parts.
-    fn new(access: &Access, batch: usize, row: usize, column: usize) -> Matrix {
+    /// `rows` and `columns` are the access's dimensions that play these parts, behind `batch` others.
+    fn new(
+        kernel: &Kernel,
+        access: &Access,
+        batch: usize,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+    ) -> Matrix {
         Matrix {
             buffer: access.buffer.0 as usize,
             offset: access.offset,
             batch: SmallVec::from_slice(&access.strides[..batch]),
-            rows: access.strides[row],
-            columns: access.strides[column],
+            rows: Dims::of(kernel, access, rows),
+            columns: Dims::of(kernel, access, columns),
         }
     }
 
-    /// Element number of a batch's element `(row, column)`.
-    fn at(&self, extents: &[usize], batch: usize, row: usize, column: usize) -> isize {
+    /// Elements between rows and between columns, if they are the same throughout.
+    fn steps(&self) -> Option<(isize, isize)> {
+        Some((self.rows.step()?, self.columns.step()?))
+    }
+
+    /// Element number of a batch's first element.
+    fn start(&self, extents: &[usize], batch: usize) -> isize {
         let mut rest = batch;
-        let mut element = self.offset + row as isize * self.rows + column as isize * self.columns;
+        let mut element = self.offset;
         for (&extent, &stride) in extents.iter().zip(&self.batch).rev() {
             element += (rest % extent) as isize * stride;
             rest /= extent;
@@ -130,30 +143,33 @@ fn learn_caches() {
 impl Matmul {
     /// `None` for integers, whose products the portable executor computes.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Matmul> {
-        debug_assert!(matches!(kernel.core, Core::Matmul { .. }));
         if !lhs.dtype.is_inexact() {
             return None;
         }
         learn_caches();
-        let p = kernel.parallel;
-        let (m, n, k) = (kernel.extents[p - 2], kernel.extents[p - 1], kernel.reduced());
+        let dims = kernel.matmul_dims()?;
+        let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
+        let matrix = |access: &Access, rows: &Range<usize>, columns: &Range<usize>| {
+            Matrix::new(kernel, access, dims.batch.len(), rows, columns)
+        };
         let wide = !matches!(lhs.dtype, DType::F16 | DType::BF16);
         let direct = match (kernel.body.insts.as_slice(), kernel.stores.as_slice()) {
             ([Inst::Core { .. }], [store]) if wide => {
-                Some(Matrix::new(&store.access, p - 2, p - 2, p - 1))
+                Some(matrix(&store.access, &dims.rows, &dims.columns))
+                    .filter(|out| out.steps().is_some())
             }
             _ => None,
         };
         let (panel_rows, panel_columns) = panel(m, n, k);
         Some(Matmul {
             dtype: lhs.dtype,
-            batch: SmallVec::from_slice(&kernel.extents[..p - 2]),
-            batches: kernel.extents[..p - 2].iter().product(),
+            batch: SmallVec::from_slice(&kernel.extents[dims.batch.clone()]),
+            batches: kernel.size(&dims.batch),
             m,
             n,
             k,
-            lhs: Matrix::new(lhs, p - 2, p - 2, p),
-            rhs: Matrix::new(rhs, p - 2, p, p - 1),
+            lhs: matrix(lhs, &dims.rows, &dims.shared),
+            rhs: matrix(rhs, &dims.shared, &dims.columns),
             direct,
             panel_rows,
             panel_columns,
@@ -219,7 +235,7 @@ impl Matmul {
         }
     }
 
-    /// A view of a matrix from an element on.
+    /// A part of a matrix where it lies, if it has single steps.
     ///
     /// # Safety
     /// The matrix lies in the buffer the bindings name, of elements `T`.
@@ -227,12 +243,49 @@ impl Matmul {
         &self,
         matrix: &Matrix,
         bindings: &Bindings<'_>,
-        (batch, row, column): (usize, usize, usize),
-    ) -> View<T> {
+        batch: usize,
+        (row, column): (usize, usize),
+    ) -> Option<View<T>> {
+        let (rows, columns) = matrix.steps()?;
         let base = bindings.buffers[matrix.buffer] as *mut T;
+        let first = matrix.start(&self.batch, batch);
         // SAFETY: the element lies in the buffer.
-        let start = unsafe { base.offset(matrix.at(&self.batch, batch, row, column)) };
-        View { start, rows: matrix.rows, columns: matrix.columns }
+        let start = unsafe { base.offset(first + row as isize * rows + column as isize * columns) };
+        Some(View { start, rows, columns })
+    }
+
+    /// A copy of a part of a matrix, dense and along its closer elements.
+    ///
+    /// # Safety
+    /// The matrix lies in the buffer the bindings name, of elements `S`; `to` has room for the part.
+    unsafe fn copy<S: Copy, T>(
+        &self,
+        matrix: &Matrix,
+        bindings: &Bindings<'_>,
+        batch: usize,
+        (rows, columns): (Range<usize>, Range<usize>),
+        (to, convert): (*mut T, fn(S) -> T),
+    ) -> View<T> {
+        let base = bindings.buffers[matrix.buffer] as *const S;
+        let start = base.wrapping_offset(matrix.start(&self.batch, batch));
+        let far = |dims: &Dims| dims.inner_step().unsigned_abs();
+        let along_rows = far(&matrix.rows) < far(&matrix.columns);
+        let (outer, inner) = match along_rows {
+            true => ((&matrix.columns, columns), (&matrix.rows, rows)),
+            false => ((&matrix.rows, rows), (&matrix.columns, columns)),
+        };
+        let n = inner.1.len();
+        let mut near: SmallVec<[isize; 512]> = SmallVec::from_elem(0, n);
+        inner.0.fill(inner.1.start, &mut near);
+        for (i, index) in outer.1.enumerate() {
+            let first = start.wrapping_offset(outer.0.at(index));
+            for (j, &element) in near.iter().enumerate() {
+                // SAFETY: inside both matrices.
+                unsafe { *to.add(i * n + j) = convert(*first.wrapping_offset(element)) };
+            }
+        }
+        let (rows, columns) = if along_rows { (1, n as isize) } else { (n as isize, 1) };
+        View { start: to, rows, columns }
     }
 
     /// # Safety
@@ -245,21 +298,65 @@ impl Matmul {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        // SAFETY: operands lie in their buffers; the tile has room for the panel.
-        unsafe {
-            let lhs = self.view::<T>(&self.lhs, bindings, (p.batch, p.row, 0));
-            let rhs = self.view::<T>(&self.rhs, bindings, (p.batch, 0, p.column));
-            if let Some(out) = &self.direct {
-                let out = self.view::<T>(out, bindings, (p.batch, p.row, p.column));
-                self.product(one, p, lhs, rhs, out);
-                return Ok(());
+        // SAFETY: operands and result lie in their buffers.
+        let (lhs, rhs, out) = unsafe {
+            (
+                self.view::<T>(&self.lhs, bindings, p.batch, (p.row, 0)),
+                self.view::<T>(&self.rhs, bindings, p.batch, (0, p.column)),
+                self.direct
+                    .as_ref()
+                    .and_then(|m| self.view(m, bindings, p.batch, (p.row, p.column))),
+            )
+        };
+        let room = |there: bool, elements: usize| if there { 0 } else { elements };
+        let tile = room(out.is_some(), p.rows * p.columns);
+        let left = room(lhs.is_some(), p.rows * self.k);
+        let right = room(rhs.is_some(), self.k * p.columns);
+        with_memory(&PANEL, (tile + left + right) * size_of::<T>(), |memory| {
+            let a = (memory as *mut T).wrapping_add(tile);
+            let b = a.wrapping_add(left);
+            let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
+            // SAFETY: the caller's promise; the memory has room for all that is copied.
+            unsafe {
+                let lhs = lhs.unwrap_or_else(|| self.copy_left(bindings, p, (a, |x: T| x)));
+                let rhs = rhs.unwrap_or_else(|| self.copy_right(bindings, p, (b, |x: T| x)));
+                self.product(one, p, lhs, rhs, out.unwrap_or(dense));
+                match out {
+                    Some(_) => Ok(()),
+                    None => self.body(prepared, p, memory, size_of::<T>(), bindings, scratch),
+                }
             }
-            with_memory(&PANEL, p.rows * p.columns * size_of::<T>(), |tile| {
-                let out = View { start: tile as *mut T, rows: p.columns as isize, columns: 1 };
-                self.product(one, p, lhs, rhs, out);
-                self.body(prepared, p, tile, size_of::<T>(), bindings, scratch)
-            })
-        }
+        })
+    }
+
+    /// A panel's part of the left operand, copied.
+    ///
+    /// # Safety
+    /// As [`Matmul::copy`].
+    unsafe fn copy_left<S: Copy, T>(
+        &self,
+        bindings: &Bindings<'_>,
+        p: Panel,
+        to: (*mut T, fn(S) -> T),
+    ) -> View<T> {
+        let part = (p.row..p.row + p.rows, 0..self.k);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(&self.lhs, bindings, p.batch, part, to) }
+    }
+
+    /// A panel's part of the right operand, copied.
+    ///
+    /// # Safety
+    /// As [`Matmul::copy`].
+    unsafe fn copy_right<S: Copy, T>(
+        &self,
+        bindings: &Bindings<'_>,
+        p: Panel,
+        to: (*mut T, fn(S) -> T),
+    ) -> View<T> {
+        let part = (0..self.k, p.column..p.column + p.columns);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(&self.rhs, bindings, p.batch, part, to) }
     }
 
     /// # Safety
@@ -276,13 +373,11 @@ impl Matmul {
         with_memory(&PANEL, (p.rows * p.columns + left + right) * 4, |memory| {
             // SAFETY: operands lie in their buffers; the memory has room for all three matrices.
             unsafe {
-                let lhs = self.view::<H>(&self.lhs, bindings, (p.batch, p.row, 0));
-                let rhs = self.view::<H>(&self.rhs, bindings, (p.batch, 0, p.column));
                 let tile = memory as *mut f32;
                 let a = tile.add(p.rows * p.columns);
                 let b = a.add(left);
-                let a = widen(lhs, p.rows, self.k, a, convert);
-                let b = widen(rhs, self.k, p.columns, b, convert);
+                let a = self.copy_left(bindings, p, (a, convert));
+                let b = self.copy_right(bindings, p, (b, convert));
                 let out = View { start: tile, rows: p.columns as isize, columns: 1 };
                 self.product(1.0, p, a, b, out);
                 self.body(prepared, p, memory, 4, bindings, scratch)
@@ -364,33 +459,4 @@ fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
     }
     let by_columns = pieces.min(n / COLUMN_UNIT).clamp(1, 64);
     (m, n.div_ceil(by_columns).next_multiple_of(COLUMN_UNIT).min(n))
-}
-
-/// Copies a matrix of halves into dense f32 memory.
-///
-/// # Safety
-/// `from` is valid for the matrix, `to` for its elements.
-unsafe fn widen<H: Copy>(
-    from: View<H>,
-    rows: usize,
-    columns: usize,
-    to: *mut f32,
-    convert: fn(H) -> f32,
-) -> View<f32> {
-    // Walk the source along its closer elements; the copy takes the same order.
-    let along_rows = from.rows.unsigned_abs() < from.columns.unsigned_abs();
-    let (outer, inner) = if along_rows { (columns, rows) } else { (rows, columns) };
-    let (far, near) =
-        if along_rows { (from.columns, from.rows) } else { (from.rows, from.columns) };
-    for i in 0..outer {
-        for j in 0..inner {
-            // SAFETY: inside both matrices.
-            unsafe {
-                let element = from.start.offset(far * i as isize + near * j as isize);
-                *to.add(i * inner + j) = convert(*element);
-            }
-        }
-    }
-    let (rows, columns) = if along_rows { (1, inner as isize) } else { (inner as isize, 1) };
-    View { start: to, rows, columns }
 }

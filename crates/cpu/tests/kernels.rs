@@ -33,7 +33,7 @@ fn matmul(dtype: DType, dims: [usize; 4], transposed: bool, bias: bool) -> Kerne
         extents: SmallVec::from_slice(&dims),
         parallel: 3,
         accesses: vec![access(2, [0, 0, 1, 0], 3)],
-        core: Core::Matmul { lhs, rhs },
+        core: Core::Matmul { lhs, rhs, rows: 1, columns: 1 },
         body,
         stores: vec![Store { access: access(3, [m * n, n, 1, 0], 3), value }],
     }
@@ -64,14 +64,15 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
     words
 }
 
-fn run(kernel: &Kernel, dtype: DType, dims: [usize; 4], threads: Option<usize>) -> Vec<u8> {
-    let [b, m, n, k] = dims;
-    let inputs = [fill(dtype, b * m * k, 1), fill(dtype, k * n, 2), fill(dtype, n, 3)];
+/// `sizes` are those of left operand, right operand, bias and result.
+fn run(kernel: &Kernel, dtype: DType, sizes: [usize; 4], threads: Option<usize>) -> Vec<u8> {
+    let [left, right, bias, result] = sizes;
+    let inputs = [fill(dtype, left, 1), fill(dtype, right, 2), fill(dtype, bias, 3)];
     let mut buffers: Vec<Vec<u64>> = inputs.iter().map(|i| aligned(i)).collect();
-    buffers.push(vec![0; (b * m * n * dtype.size()).div_ceil(8)]);
+    buffers.push(vec![0; (result * dtype.size()).div_ceil(8)]);
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr() as *mut u8).collect();
     let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
-    // SAFETY: the accesses of `matmul` stay inside buffers of these sizes.
+    // SAFETY: the kernels' accesses stay inside buffers of these sizes.
     unsafe {
         match threads {
             None => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
@@ -80,7 +81,7 @@ fn run(kernel: &Kernel, dtype: DType, dims: [usize; 4], threads: Option<usize>) 
     }
     .expect("no gathers");
     let out = &buffers[3];
-    out.iter().flat_map(|w| w.to_le_bytes()).take(b * m * n * dtype.size()).collect()
+    out.iter().flat_map(|w| w.to_le_bytes()).take(result * dtype.size()).collect()
 }
 
 #[test]
@@ -91,21 +92,64 @@ fn products_agree_with_the_portable_executor_on_any_number_of_threads() {
     for dtype in [F32, F64, F16, BF16, I32] {
         for dims in dims {
             for (transposed, bias) in [(false, false), (true, true)] {
+                let [b, m, n, k] = dims;
                 let kernel = matmul(dtype, dims, transposed, bias);
-                let want = run(&kernel, dtype, dims, None);
-                let got = run(&kernel, dtype, dims, Some(1));
-                assert_eq!(got, run(&kernel, dtype, dims, Some(2)), "threads change bits");
-                let epsilon = match dtype {
-                    F16 => 1e-2,
-                    BF16 => 8e-2,
-                    _ => 1e-4,
-                };
-                for i in 0..want.len() / dtype.size() {
-                    let (g, w) = (value(dtype, &got, i), value(dtype, &want, i));
-                    let close = (g - w).abs() <= epsilon * w.abs().max(1.0);
-                    assert!(close, "{dtype} {dims:?} {i}: {g} {w}");
-                }
+                check(&kernel, dtype, [b * m * k, k * n, n, b * m * n]);
             }
         }
+    }
+}
+
+/// The windows of an image as columns, with the elements inside them shared: `[images, 5 rows, 7, 11
+/// columns | 4 channels, 3, 3]`, `step` apart.
+fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel, [usize; 4]) {
+    let (height, width) = (6 * step + 3, 10 * step + 3);
+    let image = 4 * height * width;
+    let access = |buffer, strides: &[usize]| Access {
+        buffer: BufferId(buffer),
+        dtype,
+        offset: 0,
+        strides: strides.iter().map(|&s| s as isize).collect(),
+    };
+    let mut kernel = matmul(dtype, [images, 5, 77, 36], false, body);
+    kernel.extents = SmallVec::from_slice(&[images, 5, 7, 11, 4, 3, 3]);
+    kernel.parallel = 4;
+    let right = [image, 0, step * width, step, height * width, width, 1];
+    kernel.core = Core::Matmul {
+        lhs: access(0, &[0, 36, 0, 0, 9, 3, 1]),
+        rhs: access(1, &right),
+        rows: 1,
+        columns: 2,
+    };
+    kernel.accesses = vec![access(2, &[0, 0, 11, 1])];
+    kernel.stores[0].access = access(3, &[5 * 77, 77, 11, 1]);
+    (kernel, [5 * 36, images * image, 77, images * 5 * 77])
+}
+
+#[test]
+fn products_over_windows_agree_with_the_portable_executor() {
+    use DType::*;
+    for dtype in [F32, F64, F16, BF16, I32] {
+        for (images, step, body) in [(1, 1, false), (3, 1, true), (2, 2, false), (1, 3, true)] {
+            let (kernel, sizes) = convolution(dtype, images, step, body);
+            check(&kernel, dtype, sizes);
+        }
+    }
+}
+
+/// Compares a loaded kernel with the portable executor, and one thread with two.
+fn check(kernel: &Kernel, dtype: DType, sizes: [usize; 4]) {
+    let want = run(kernel, dtype, sizes, None);
+    let got = run(kernel, dtype, sizes, Some(1));
+    assert_eq!(got, run(kernel, dtype, sizes, Some(2)), "threads change bits");
+    let epsilon = match dtype {
+        DType::F16 => 1e-2,
+        DType::BF16 => 8e-2,
+        _ => 1e-4,
+    };
+    for i in 0..want.len() / dtype.size() {
+        let (g, w) = (value(dtype, &got, i), value(dtype, &want, i));
+        let close = (g - w).abs() <= epsilon * w.abs().max(1.0);
+        assert!(close, "{dtype} {:?} {i}: {g} {w}", kernel.extents);
     }
 }

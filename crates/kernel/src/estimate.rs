@@ -90,7 +90,7 @@ impl Kernel {
                 self.block_reads(&mut reads, prologue, all);
                 flops = flops.saturating_add((arithmetic(prologue) + 1).saturating_mul(all));
             }
-            Core::Matmul { lhs, rhs } => {
+            Core::Matmul { lhs, rhs, .. } => {
                 [lhs, rhs].into_iter().for_each(|a| reads.add(a.buffer, reach(self, a)));
                 flops = flops.saturating_add(all.saturating_mul(2));
             }

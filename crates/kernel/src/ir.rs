@@ -12,6 +12,7 @@ use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, Op, OpCode};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// A buffer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,14 +122,20 @@ pub enum Core {
         /// Values of the prologue that are kept, over the whole space.
         stores: Vec<Store>,
     },
-    /// A matrix product. The space is `[batch…, m, n | k]` with exactly one reduced dimension;
-    /// strides of `lhs` are zero along `n` and those of `rhs` along `m`. Yields the operands'
-    /// dtype (accumulated in f32 for halves).
+    /// A matrix product. The space is `[batch…, rows…, columns… | shared…]` with at least one
+    /// dimension of each but the batch; strides of `lhs` are zero along columns and those of `rhs`
+    /// along rows. Several dimensions count as one in row-major order: so the windows of an image are
+    /// columns, and the elements inside a window shared, with no window in memory. Yields the
+    /// operands' dtype (accumulated in f32 for halves).
     Matmul {
         /// Left operand.
         lhs: Access,
         /// Right operand.
         rhs: Access,
+        /// Number of dimensions that are rows.
+        rows: usize,
+        /// Number of dimensions that are columns, the last of the parallel ones.
+        columns: usize,
     },
     /// Combines the body's single result with the elements of a buffer at positions given by an
     /// integer operand, in row-major order of the space so that the result does not depend on
@@ -160,6 +167,19 @@ pub enum Core {
     /// A branch or a loop over programs of its own. The space is one point; there is no body, and
     /// the programs store the results.
     Control(Box<Control>),
+}
+
+/// The dimensions of a matrix product's space, by what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatmulDims {
+    /// One product for each of their points.
+    pub batch: Range<usize>,
+    /// Along which the left operand moves, and not the right one.
+    pub rows: Range<usize>,
+    /// Along which the right operand moves, and not the left one.
+    pub columns: Range<usize>,
+    /// Summed over.
+    pub shared: Range<usize>,
 }
 
 /// The parts of a kernel over rows. The points of each part are those of the first row, then those
@@ -367,7 +387,7 @@ impl Kernel {
             Core::Reduce { stores, .. } => {
                 core.extend(stores.iter_mut().map(|s| &mut s.access.buffer));
             }
-            Core::Matmul { lhs, rhs } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
+            Core::Matmul { lhs, rhs, .. } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
             Core::Scatter { index, .. } => core.push(&mut index.buffer),
             Core::Library(routine) => {
                 let items = routine.results.iter_mut().flatten().chain(&mut routine.operands);
@@ -419,6 +439,20 @@ impl Kernel {
         self.extents[self.parallel..].iter().product()
     }
 
+    /// Number of points of some dimensions.
+    pub fn size(&self, dims: &Range<usize>) -> usize {
+        self.extents[dims.clone()].iter().product()
+    }
+
+    /// The dimensions of a matrix product; none if its core is another.
+    pub fn matmul_dims(&self) -> Option<MatmulDims> {
+        let Core::Matmul { rows, columns, .. } = self.core else { return None };
+        let columns = self.parallel.checked_sub(columns)?..self.parallel;
+        let rows = columns.start.checked_sub(rows)?..columns.start;
+        let shared = self.parallel..self.extents.len();
+        Some(MatmulDims { batch: 0..rows.start, rows, columns, shared })
+    }
+
     /// An access of the table.
     pub fn access(&self, id: AccessId) -> &Access {
         &self.accesses[id.0 as usize]
@@ -438,7 +472,7 @@ impl Kernel {
         let core: SmallVec<[BufferId; 2]> = match &self.core {
             Core::Rows(rows) => return Box::new(rows.reads()),
             Core::Map | Core::Reduce { .. } => SmallVec::new(),
-            Core::Matmul { lhs, rhs } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
+            Core::Matmul { lhs, rhs, .. } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
             Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
             Core::Library(routine) => routine.operands.iter().map(|i| i.buffer).collect(),
             Core::Control(control) => control.reads().collect(),

@@ -23,5 +23,5 @@ pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local,
-    Program, ReduceOp, Routine, Rows, Store, Val,
+    MatmulDims, Program, ReduceOp, Routine, Rows, Store, Val,
 };

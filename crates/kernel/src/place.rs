@@ -32,7 +32,7 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
                 && reads_by_row(&rows.parts[writer], operand, kernel.points());
         }
         // Its body runs once the product of a point is there.
-        Core::Matmul { lhs, rhs } if lhs.buffer != operand && rhs.buffer != operand => {}
+        Core::Matmul { lhs, rhs, .. } if lhs.buffer != operand && rhs.buffer != operand => {}
         _ => return false,
     }
     let mut stores = kernel.stores.iter().map(|s| &s.access).filter(|a| a.buffer == result);

@@ -251,7 +251,13 @@ impl fmt::Display for Kernel {
                 }
                 writeln!(f, "  reduce {op} {value}")?;
             }
-            Core::Matmul { lhs, rhs } => writeln!(f, "  matmul {lhs} by {rhs}")?,
+            Core::Matmul { lhs, rhs, rows, columns } => {
+                write!(f, "  matmul {lhs} by {rhs}")?;
+                match (rows, columns) {
+                    (1, 1) => writeln!(f)?,
+                    _ => writeln!(f, ", dims of rows: {rows}, of columns: {columns}")?,
+                }
+            }
             Core::Scatter { mode, zeroed, index, stride, size, independent } => {
                 let (mode, onto) = (mode.name(), if *zeroed { "" } else { " onto" });
                 writeln!(

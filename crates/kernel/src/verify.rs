@@ -7,8 +7,8 @@
 //!   are of the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
 //! * V4 accesses name a buffer, have its dtype, one stride per dimension of where they are used,
 //!   and stay inside the buffer, the reach of a gathered or scattered index included;
-//! * V5 a product reduces one dimension, has rows and columns, its left operand does not move
-//!   along the columns nor its right along the rows;
+//! * V5 a product has rows, columns and shared dimensions, its left operand does not move along the
+//!   columns nor its right along the rows;
 //! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
 //!   write one buffer; a scatter has one store and collides only along the other dimensions;
 //! * V7 arguments are never written, and no kernel reads what it writes;
@@ -29,11 +29,12 @@ mod rows;
 pub(crate) use rows::{along_rows, confined, reads_by_row};
 
 use crate::ir::{
-    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, Program, ReduceOp, Routine,
-    Store, Val,
+    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,
+    Routine, Store, Val,
 };
 use girih_ir::{Class, DType, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// What is wrong with a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,15 +148,19 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             check_stores(program, kernel, stores, prologue, all)?;
             check_reduce(kernel, prologue, *value, *op)?;
         }
-        Core::Matmul { lhs, rhs } => {
+        Core::Matmul { lhs, rhs, .. } => {
             at(lhs, all)?;
             at(rhs, all)?;
             require(lhs.dtype == rhs.dtype, || "V5: operands differ in dtype".into())?;
-            let form = kernel.parallel >= 2 && kernel.parallel + 1 == all;
-            require(form, || "V5: not [batch.., m, n | k]".into())?;
-            let (rows, columns) = (kernel.parallel - 2, kernel.parallel - 1);
-            let fixed = lhs.strides[columns] == 0 && rhs.strides[rows] == 0;
-            require(fixed, || format!("V5: {lhs} moves along n, or {rhs} along m"))?;
+            let full = |d: &MatmulDims| {
+                [&d.rows, &d.columns, &d.shared].into_iter().all(|range| !range.is_empty())
+            };
+            let Some(dims) = kernel.matmul_dims().filter(full) else {
+                return Err("V5: not [batch.., rows.., columns.. | shared..]".into());
+            };
+            let fixed = |a: &Access, dims: Range<usize>| a.strides[dims].iter().all(|&s| s == 0);
+            let fixed = fixed(lhs, dims.columns) && fixed(rhs, dims.rows);
+            require(fixed, || format!("V5: {lhs} moves along columns, or {rhs} along rows"))?;
         }
         Core::Scatter { index, .. } => {
             require(kernel.parallel == all, || "V1: a scatter reduces nothing".into())?;
@@ -392,7 +397,11 @@ mod tests {
             p.kernels[1].accesses[0].strides.pop();
         });
         check("V5", |p| match &mut p.kernels[0].core {
-            Core::Matmul { lhs, rhs } => std::mem::swap(lhs, rhs),
+            Core::Matmul { lhs, rhs, .. } => std::mem::swap(lhs, rhs),
+            core => unreachable!("{core:?}"),
+        });
+        check("V5", |p| match &mut p.kernels[0].core {
+            Core::Matmul { columns, .. } => *columns = 2,
             core => unreachable!("{core:?}"),
         });
         check("V6", |p| p.kernels[0].stores[0].access.strides[0] = 1);

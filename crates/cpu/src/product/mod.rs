@@ -10,20 +10,19 @@
 //! bfloat16 that some processors have would flush subnormals and round twice per pair; on Sapphire
 //! Rapids they have half the rate of these multiply-adds.) An element is one chain of multiply-adds whatever the cut, so that neither threads nor neighbours change its bits.
 
-mod dims;
 mod dots;
 mod pack;
 mod shape;
 #[cfg(test)]
 mod tests;
 
+use crate::dims::Dims;
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
-use dims::Dims;
 use dots::DotProducts;
 use girih_ir::DType;
-use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, MatmulDims, Prepared, Scratch};
 use pack::{Part, WIDEST, pack};
 use shape::Cut;
 use smallvec::SmallVec;
@@ -56,22 +55,21 @@ struct Side {
 }
 
 impl Side {
-    fn new(kernel: &Kernel, access: &Access, batch: usize, outer: Range<usize>) -> Option<Side> {
+    fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Side> {
+        let all = kernel.matmul_dims()?;
         let stored = match access.dtype {
             DType::F32 => Stored::F32,
             DType::F16 => Stored::F16,
             DType::BF16 => Stored::BF16,
             _ => return None,
         };
-        let dims =
-            |range: Range<usize>| Dims::new(range.map(|d| (kernel.extents[d], access.strides[d])));
         Some(Side {
             buffer: access.buffer.0 as usize,
             stored,
             offset: access.offset,
-            batch: SmallVec::from_slice(&access.strides[..batch]),
-            outer: dims(outer),
-            shared: dims(kernel.parallel..kernel.extents.len()),
+            batch: SmallVec::from_slice(&access.strides[all.batch]),
+            outer: Dims::of(kernel, access, outer),
+            shared: Dims::of(kernel, access, &all.shared),
         })
     }
 
@@ -169,19 +167,16 @@ impl Memory {
 impl Product {
     /// `None` for dtypes and machines that have no generated loops.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
-        let p = kernel.parallel;
-        let (rows, columns) = (p - 2..p - 1, p - 1..p);
-        let batch = rows.start;
-        let size = |range: &Range<usize>| kernel.extents[range.clone()].iter().product::<usize>();
-        let (m, n, k) = (size(&rows), size(&columns), kernel.reduced());
-        let lhs = Side::new(kernel, lhs, batch, rows.clone())?;
-        let rhs = Side::new(kernel, rhs, batch, columns.clone())?;
-        let out = Out::new(kernel, batch, rows, columns);
+        let dims = kernel.matmul_dims()?;
+        let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
+        let lhs = Side::new(kernel, lhs, &dims.rows)?;
+        let rhs = Side::new(kernel, rhs, &dims.columns)?;
+        let out = Out::new(kernel, &dims);
         let cut = Cut::new(m, n, k, out.is_none());
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         let packed = functions(&cut, n, Stored::F32, false)?;
         let direct = if direct { Some(functions(&cut, n, rhs.stored, true)?) } else { None };
-        let batch = SmallVec::from_slice(&kernel.extents[..batch]);
+        let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
         let mut product =
             Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots: None };
@@ -485,26 +480,20 @@ impl Product {
 }
 
 impl Out {
-    fn new(
-        kernel: &Kernel,
-        batch: usize,
-        rows: Range<usize>,
-        columns: Range<usize>,
-    ) -> Option<Out> {
+    fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<Out> {
         let ([Inst::Core { dtype: DType::F32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
         else {
             return None;
         };
         let access = &store.access;
-        let dims =
-            |range: Range<usize>| Dims::new(range.map(|d| (kernel.extents[d], access.strides[d])));
-        (dims(columns).step() == Some(1)).then_some(())?;
+        let step = |range: &Range<usize>| Dims::of(kernel, access, range).step();
+        (step(&dims.columns) == Some(1)).then_some(())?;
         Some(Out {
             buffer: access.buffer.0 as usize,
             offset: access.offset,
-            batch: SmallVec::from_slice(&access.strides[..batch]),
-            rows: dims(rows).step()?,
+            batch: SmallVec::from_slice(&access.strides[dims.batch.clone()]),
+            rows: step(&dims.rows)?,
         })
     }
 

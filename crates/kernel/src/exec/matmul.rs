@@ -16,12 +16,12 @@ use girih_ir::complex::Part;
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// One operand: where it starts at a point, and its step along the reduced dimension.
+/// One operand: where it starts at a point, and how it moves along the shared dimensions.
 struct Operand {
     buffer: usize,
     size: isize,
     walk: Walk,
-    k_stride: isize,
+    shared: Walk,
 }
 
 /// A matmul made ready.
@@ -29,24 +29,27 @@ pub(super) struct Matmul {
     body: Code,
     lhs: Operand,
     rhs: Operand,
-    /// Elements between columns of the right operand.
+    /// Elements between columns of the right operand, along the last of their dimensions.
     n_stride: isize,
     /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
     axpy: BlockFn,
     /// Bytes of an accumulator, of the operands' compute type.
     acc_size: usize,
     points: usize,
+    /// Points along the last dimension of columns.
     columns: usize,
     k: usize,
     chunk: usize,
 }
 
-fn operand(order: &Order, access: &Access, k: usize) -> Operand {
+fn operand(kernel: &Kernel, order: &Order, access: &Access) -> Operand {
+    let shared =
+        (kernel.parallel..kernel.extents.len()).map(|d| (kernel.extents[d], access.strides[d]));
     Operand {
         buffer: access.buffer.0 as usize,
         size: access.dtype.size() as isize,
         walk: walk(order, access.offset, &access.strides),
-        k_stride: access.strides[k],
+        shared: Walk::new(0, shared),
     }
 }
 
@@ -54,13 +57,13 @@ impl Matmul {
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access, target: Target<'_>) -> Matmul {
         let order = parallel_order(kernel);
         let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
-        let (k_dim, k) = (kernel.parallel, kernel.reduced());
+        let k = kernel.reduced();
         let columns = kernel.extents[kernel.parallel - 1];
         let points = kernel.points();
         let cost = body.cost_ps + k * 100;
         Matmul {
-            lhs: operand(&order, lhs, k_dim),
-            rhs: operand(&order, rhs, k_dim),
+            lhs: operand(kernel, &order, lhs),
+            rhs: operand(kernel, &order, rhs),
             n_stride: rhs.strides[kernel.parallel - 1],
             axpy: axpy(lhs.dtype, target.isa),
             acc_size: compute(lhs.dtype).size(),
@@ -150,18 +153,25 @@ impl Matmul {
         unsafe {
             let lhs = bindings.buffers[self.lhs.buffer];
             let rhs = bindings.buffers[self.rhs.buffer];
-            let size = self.acc_size;
+            let (size_a, size_b, size) = (self.lhs.size, self.rhs.size, self.acc_size);
             while done < n {
                 let point = p + done;
                 let len = (self.columns - point % self.columns).min(n - done);
                 let (a, b) = (self.lhs.walk.at(point), self.rhs.walk.at(point));
                 let acc = out.add(done * size);
                 acc.write_bytes(0, len * size);
-                for k in 0..self.k as isize {
-                    let a = lhs.offset((a + k * self.lhs.k_stride) * self.lhs.size);
-                    let b = rhs.offset((b + k * self.rhs.k_stride) * self.rhs.size);
-                    (self.axpy)(acc, a, b, self.n_stride as *const u8, len);
-                }
+                // Runs of shared indices along which both operands have one step.
+                self.lhs.shared.runs(0, self.k, |k, a_first, a_step, n| {
+                    self.rhs.shared.runs(k, n, |k, b_first, b_step, n| {
+                        let mut a = a + a_first + k as isize * a_step;
+                        let mut b = b + b_first;
+                        for _ in 0..n {
+                            let (from, by) = (lhs.offset(a * size_a), rhs.offset(b * size_b));
+                            (self.axpy)(acc, from, by, self.n_stride as *const u8, len);
+                            (a, b) = (a + a_step, b + b_step);
+                        }
+                    });
+                });
                 done += len;
             }
         }

@@ -191,7 +191,7 @@ impl Prepared {
                 let chunks = reduce.chunks();
                 (Form::Reduce(Box::new(reduce)), chunks)
             }
-            Core::Matmul { lhs, rhs } => {
+            Core::Matmul { lhs, rhs, .. } => {
                 let matmul = matmul::Matmul::new(kernel, lhs, rhs, target);
                 let chunks = [matmul.chunks(), 0];
                 (Form::Matmul(Box::new(matmul)), chunks)

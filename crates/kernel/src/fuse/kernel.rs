@@ -1,6 +1,8 @@
 //! Builds one kernel of a plan: asks for its root's value at a point of the space and follows
 //! operands, through composed maps, down to what is in memory.
 
+mod access;
+
 use super::build::base;
 use super::cost;
 use super::map::{Axis, Dims, Map, NoMap};
@@ -8,7 +10,7 @@ use super::memo::{At, Memo};
 use super::plan::{self, Group, Plan, Role as Purpose, scattered};
 use super::space::{self, Layout, Role};
 use super::{Refusal, name};
-use crate::ir::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, ReduceOp, Store, Val};
+use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Store, Val};
 use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
@@ -101,7 +103,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 stores
             }
         };
-        self.finish(core, stores)
+        Ok(self.finish(core, stores))
     }
 
     /// The node whose value the body ends with, and its map.
@@ -145,7 +147,7 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     fn build_core(&mut self) -> Result<Core, Redo> {
         if self.group.role == Purpose::Scatter && self.fill_value().is_none() {
-            return Ok(self.scatter());
+            return self.scatter();
         }
         let Some((id, nest)) = self.core.take() else { return Ok(Core::Map) };
         let node = self.graph.node(id);
@@ -154,11 +156,11 @@ impl<'b, 'a> Builder<'b, 'a> {
             let mut operand = |i: usize, map: &IndexMap| {
                 let input = node.inputs[i];
                 let map = axes.through(map, &self.graph.spec(input).shape);
-                let (node, offset, strides) = self.address(input, map, None);
-                self.make_access(node, offset, strides)
+                let (node, offset, strides) = self.address(input, map, None)?;
+                Ok(self.make_access(node, offset, strides))
             };
-            let (lhs, rhs) = (operand(0, &nest.operands[0]), operand(1, &nest.operands[1]));
-            Core::Matmul { lhs, rhs }
+            let (lhs, rhs) = (operand(0, &nest.operands[0])?, operand(1, &nest.operands[1])?);
+            Core::Matmul { lhs, rhs, rows: 1, columns: 1 }
         } else {
             let input = node.inputs[0];
             let map = axes.through(&nest.operands[0], &self.graph.spec(input).shape);
@@ -177,7 +179,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         Ok(core)
     }
 
-    fn scatter(&mut self) -> Core {
+    fn scatter(&mut self) -> Result<Core, Redo> {
         let node = self.graph.node(self.group.root);
         let (indexed, indices) = (self.indexed(node), scattered(node).indices);
         let axes = &self.layout.axes;
@@ -191,11 +193,11 @@ impl<'b, 'a> Builder<'b, 'a> {
             Attrs::ScatterInto { mode, .. } => (mode, false),
             _ => (ScatterMode::Add, true),
         };
-        let (from, offset, strides) = self.address(indices, map, None);
+        let (from, offset, strides) = self.address(indices, map, None)?;
         let index = self.make_access(from, offset, strides);
         let stride = node.spec.shape.strides()[indexed.start];
         let size = node.spec.shape[indexed.start];
-        Core::Scatter { mode, zeroed, index, stride, size, independent: SmallVec::new() }
+        Ok(Core::Scatter { mode, zeroed, index, stride, size, independent: SmallVec::new() })
     }
 
     /// The axes of a scatter's updates that its indices address.
@@ -437,7 +439,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         // The index is one more dimension while the address is worked out: its stride is the
         // distance between the slices.
         place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.layout.extents.len()) };
-        let (from, offset, mut strides) = self.address(data, place, Some(size));
+        let (from, offset, mut strides) = self.address(data, place, Some(size))?;
         let stride = strides.pop().expect("the index has a dimension");
         strides.truncate(self.dims(at.prologue));
         let access = self.make_access(from, offset, strides);
@@ -460,75 +462,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         None
     }
 
-    /// Loads a value that is in memory, or a reshape of one.
-    fn load(&mut self, node: NodeId, at: At) -> Val {
-        let strides = self.graph.spec(node).shape.strides();
-        let (offset, strides) =
-            self.maps[at.map as usize].strides(&strides, self.dims(at.prologue));
-        let access = self.make_access(base(self.graph, node), offset, strides);
-        let id = self.add_access(access);
-        let known = self.loads.iter().find(|l| (l.0, l.1) == (at.prologue, id)).map(|l| l.2);
-        known.unwrap_or_else(|| {
-            let val = self.block(at.prologue).push(Inst::Load(id));
-            self.loads.push((at.prologue, id, val));
-            val
-        })
-    }
-
-    /// Follows views down to memory, moving there what is not; gives the node whose memory it is,
-    /// the offset and the strides, over one more dimension of `extra` points if asked.
-    fn address(
-        &mut self,
-        mut node: NodeId,
-        mut map: Map,
-        extra: Option<usize>,
-    ) -> (NodeId, isize, Dims<isize>) {
-        let mut extents = self.layout.extents.clone();
-        extents.extend(extra);
-        loop {
-            let (n, bottom) = (self.graph.node(node), base(self.graph, node));
-            let class = self.graph.node(bottom).op.class();
-            if !self.in_memory(bottom) && class != Class::View {
-                self.keep(bottom, Refusal::Memory);
-            }
-            if self.in_memory(bottom) {
-                let (offset, strides) = map.strides(&n.spec.shape.strides(), extents.len());
-                return (bottom, offset, strides);
-            }
-            if n.op.class() == Class::View {
-                map = self.through_view(node, &map);
-                node = n.inputs[0];
-                continue;
-            }
-            match map.reshape(&n.spec.shape, &self.graph.spec(bottom).shape, &extents) {
-                Ok(inner) => (map, node) = (inner, bottom),
-                // The loop comes round to find the value in memory.
-                Err(_) => {
-                    self.keep(bottom, Refusal::Reshape);
-                }
-            }
-        }
-    }
-
-    fn make_access(&self, node: NodeId, offset: isize, strides: Dims<isize>) -> Access {
-        Access { buffer: BufferId(node.0), dtype: self.graph.spec(node).dtype, offset, strides }
-    }
-
-    fn add_access(&mut self, access: Access) -> AccessId {
-        let known = self.accesses.iter().position(|a| *a == access);
-        let id = known.unwrap_or_else(|| {
-            self.accesses.push(access);
-            self.accesses.len() - 1
-        });
-        AccessId(id as u32)
-    }
-
-    /// Merges dimensions, checks the product's form and names the kernel.
-    fn finish(
-        mut self,
-        mut core: Core,
-        stores: SmallVec<[Store; 2]>,
-    ) -> Result<(Kernel, Vec<NodeId>), Redo> {
+    /// Merges dimensions and names the kernel.
+    fn finish(mut self, mut core: Core, stores: SmallVec<[Store; 2]>) -> (Kernel, Vec<NodeId>) {
         let mut stores = stores.into_vec();
         let mut strides: Vec<&mut Dims<isize>> = Vec::new();
         strides.extend(self.accesses.iter_mut().map(|a| &mut a.strides));
@@ -538,7 +473,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         match &mut core {
             Core::Map => {}
             Core::Reduce { prologue, .. } => blocks.push(prologue),
-            Core::Matmul { lhs, rhs } => {
+            Core::Matmul { lhs, rhs, .. } => {
                 strides.extend([&mut lhs.strides, &mut rhs.strides]);
                 right = Some(strides.len() - 1);
             }
@@ -553,16 +488,16 @@ impl<'b, 'a> Builder<'b, 'a> {
             }
         }
         space::collapse(&mut self.layout, &mut strides, right);
-        let roles = &self.layout.roles;
-        if let Core::Scatter { independent, .. } = &mut core {
-            *independent = (0..roles.len()).filter(|&d| roles[d] == Role::Parallel).collect();
-        }
-        // The columns must be one dimension, preceded by rows; rows before the last are a batch.
-        let columns = roles.iter().filter(|r| **r == Role::Columns).count();
-        if let (Core::Matmul { .. }, Some((id, _)), 2..) = (&core, &self.core, columns) {
-            let id = *id;
-            self.keep(id, Refusal::Columns);
-            return Err(Redo::Again);
+        let of = |role: Role| self.layout.roles.iter().filter(move |r| **r == role).count();
+        match &mut core {
+            Core::Scatter { independent, .. } => {
+                let roles = self.layout.roles.iter().enumerate();
+                *independent = roles.filter(|r| *r.1 == Role::Parallel).map(|r| r.0).collect();
+            }
+            Core::Matmul { rows, columns, .. } => {
+                (*rows, *columns) = (of(Role::Rows), of(Role::Columns));
+            }
+            _ => {}
         }
         let name = self.name();
         let kernel = Kernel {
@@ -574,7 +509,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             body: self.body,
             stores,
         };
-        Ok((kernel, self.ops.into_vec()))
+        (kernel, self.ops.into_vec())
     }
 
     /// What was fused; of a kernel that computes nothing, what it copies. Completes the list of ops.

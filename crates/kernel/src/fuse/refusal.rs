@@ -31,15 +31,13 @@ pub enum Refusal {
     Control,
     /// A reshape between it and its consumer has no affine index map.
     Reshape,
-    /// The epilogue splits the columns of a matrix product.
-    Columns,
     /// The kernel has grown to its largest size.
     KernelSize,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Refusal; 14] = [
+    pub const ALL: [Refusal; 13] = [
         Refusal::Disabled,
         Refusal::Output,
         Refusal::Memory,
@@ -52,7 +50,6 @@ impl Refusal {
         Refusal::Library,
         Refusal::Control,
         Refusal::Reshape,
-        Refusal::Columns,
         Refusal::KernelSize,
     ];
 
@@ -71,7 +68,6 @@ impl Refusal {
             Refusal::Library => "library",
             Refusal::Control => "control",
             Refusal::Reshape => "reshape",
-            Refusal::Columns => "columns",
             Refusal::KernelSize => "kernel_size",
         }
     }
@@ -121,7 +117,6 @@ impl Refusal {
             Refusal::Reshape => {
                 "a reshape between {value} and {user} mixes axes that no strides can describe"
             }
-            Refusal::Columns => "{user} splits the columns of the matrix product {value}",
             Refusal::KernelSize => "the kernel of {user} is too large already to take {value}",
         }
     }

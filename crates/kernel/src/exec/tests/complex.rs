@@ -235,7 +235,12 @@ fn matrix_products_and_scalars() {
             extents: SmallVec::from_slice(&[rows, columns, k]),
             parallel: 2,
             accesses: vec![],
-            core: Core::Matmul { lhs: access(x, [k, 0, 1]), rhs: access(y, [0, 1, columns]) },
+            core: Core::Matmul {
+                lhs: access(x, [k, 0, 1]),
+                rhs: access(y, [0, 1, columns]),
+                rows: 1,
+                columns: 1,
+            },
             body,
             stores: vec![Store { access: dense(out, dtype, &[rows, columns]), value }],
         };

@@ -344,7 +344,7 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
                 .collect();
             Ok(Some(reduce(*op, &values?)))
         }
-        Core::Matmul { lhs, rhs } => {
+        Core::Matmul { lhs, rhs, .. } => {
             let at = |a: &Access, i: &[usize]| {
                 let e =
                     a.offset + a.strides.iter().zip(i).map(|(s, &i)| s * i as isize).sum::<isize>();

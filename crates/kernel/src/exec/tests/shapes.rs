@@ -282,6 +282,8 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
             k.core = Core::Matmul {
                 lhs: Access { buffer: lhs, dtype, offset: 0, strides: ls },
                 rhs: Access { buffer: rhs, dtype, offset: 0, strides: rs },
+                rows: 1,
+                columns: 1,
             };
             let bias = m.buffer(dtype, &numbers(dtype, n, 3));
             let strides = SmallVec::from_slice(&[0, 0, 1]);
@@ -292,6 +294,31 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
             store(&mut k, &mut m, dtype, v);
             m.check(&k, if dtype.is_float() { tolerance(dtype) } else { 0.0 });
         }
+    }
+}
+
+#[test]
+fn products_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
+    // Rows [2, 2], columns [3, 7] of windows two and one apart, shared [3 channels, 2, 3].
+    let (channels, height, width) = (3, 7, 9);
+    for dtype in reals().filter(|&d| d != DType::Bool) {
+        let mut m = Memory::new();
+        let mut k = blank("matmul", &[2, 2, 3, 7, channels, 2, 3], 4);
+        let weights = m.buffer(dtype, &numbers(dtype, 4 * channels * 6, 1));
+        let image = m.buffer(dtype, &numbers(dtype, channels * height * width, 2));
+        // The weights' channels are outermost.
+        let (ls, rs) = ([6, 12, 0, 0, 24, 3, 1], [0, 0, 2 * 9, 1, 7 * 9, 9, 1]);
+        let access = |buffer, s: &[isize]| Access {
+            buffer,
+            dtype,
+            offset: 0,
+            strides: SmallVec::from_slice(s),
+        };
+        let (lhs, rhs) = (access(weights, &ls), access(image, &rs));
+        k.core = Core::Matmul { lhs, rhs, rows: 2, columns: 2 };
+        let c = k.body.push(Inst::Core { dtype });
+        store(&mut k, &mut m, dtype, c);
+        m.check(&k, if dtype.is_float() { tolerance(dtype) } else { 0.0 });
     }
 }
 

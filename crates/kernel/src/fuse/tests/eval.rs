@@ -130,7 +130,7 @@ impl Run<'_> {
                 let one = |p: Vec<usize>| self.block(prologue, &p, f64::NAN)[value.0 as usize];
                 reduce(*op, &full.map(one).collect::<Data>())
             }
-            Core::Matmul { lhs, rhs } => {
+            Core::Matmul { lhs, rhs, .. } => {
                 let one =
                     |p: Vec<usize>| load(self.buffers, lhs, 0, &p) * load(self.buffers, rhs, 0, &p);
                 reduce(ReduceOp::Sum, &full.map(one).collect::<Data>())

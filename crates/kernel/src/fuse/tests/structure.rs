@@ -108,13 +108,23 @@ fn a_layout_is_changed_only_where_strides_cannot_say_it() {
         }),
         &["matmul"],
     );
-    // ... but a transpose whose rows and columns are then run together has no strides: one copy,
-    // of that operand alone.
+    // ... and one whose rows and columns are run together, if the dimensions can be split: here
+    // twelve shared indices into two by six.
     check(
         &graph(|b| {
             let (x, y) = (input(b, [6, 8]), input(b, [12, 5]));
             let x = b.transpose(x)?;
             let x = b.reshape(x, [4, 12])?;
+            Ok([b.matmul(x, y)?])
+        }),
+        &["matmul"],
+    );
+    // Without a common grid it has no strides: one copy, of that operand alone.
+    check(
+        &graph(|b| {
+            let (x, y) = (input(b, [6, 8]), input(b, [8, 5]));
+            let x = b.transpose(x)?;
+            let x = b.reshape(x, [6, 8])?;
             Ok([b.matmul(x, y)?])
         }),
         &["permute", "matmul"],

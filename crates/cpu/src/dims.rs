@@ -1,10 +1,12 @@
 //! Strided dimensions of an operand that count as one: rows, columns, or the shared dimension.
 
+use girih_kernel::{Access, Kernel};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// `(extent, stride)`, outermost first, merged as far as the strides allow; no extent is 1.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Dims(SmallVec<[(usize, isize); 3]>);
+pub(crate) struct Dims(SmallVec<[(usize, isize); 3]>);
 
 impl Dims {
     pub fn new(dims: impl Iterator<Item = (usize, isize)>) -> Dims {
@@ -18,6 +20,11 @@ impl Dims {
             }
         }
         Dims(merged)
+    }
+
+    /// Some dimensions of a kernel as an access moves along them.
+    pub fn of(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Dims {
+        Dims::new(dims.clone().map(|d| (kernel.extents[d], access.strides[d])))
     }
 
     /// The step from each index to the next, if there is one for all.

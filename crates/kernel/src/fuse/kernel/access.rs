@@ -1,0 +1,79 @@
+//! Where a kernel under construction finds values in memory: addresses through views and reshapes.
+
+use super::Builder;
+use crate::fuse::Refusal;
+use crate::fuse::build::base;
+use crate::fuse::kernel::Redo;
+use crate::fuse::map::{Dims, Map, NoMap};
+use crate::fuse::memo::At;
+use crate::ir::{Access, AccessId, BufferId, Inst, Val};
+use girih_ir::{Class, NodeId};
+
+impl Builder<'_, '_> {
+    /// Loads a value that is in memory, or a reshape of one.
+    pub(super) fn load(&mut self, node: NodeId, at: At) -> Val {
+        let strides = self.graph.spec(node).shape.strides();
+        let (offset, strides) =
+            self.maps[at.map as usize].strides(&strides, self.dims(at.prologue));
+        let access = self.make_access(base(self.graph, node), offset, strides);
+        let id = self.add_access(access);
+        let known = self.loads.iter().find(|l| (l.0, l.1) == (at.prologue, id)).map(|l| l.2);
+        known.unwrap_or_else(|| {
+            let val = self.block(at.prologue).push(Inst::Load(id));
+            self.loads.push((at.prologue, id, val));
+            val
+        })
+    }
+
+    /// Follows views down to memory, moving there what is not; gives the node whose memory it is,
+    /// the offset and the strides, over one more dimension of `extra` points if asked: that one
+    /// cannot be split for a reshape on the way.
+    pub(super) fn address(
+        &mut self,
+        mut node: NodeId,
+        mut map: Map,
+        extra: Option<usize>,
+    ) -> Result<(NodeId, isize, Dims<isize>), Redo> {
+        let mut extents = self.layout.extents.clone();
+        extents.extend(extra);
+        loop {
+            let (n, bottom) = (self.graph.node(node), base(self.graph, node));
+            let class = self.graph.node(bottom).op.class();
+            if !self.in_memory(bottom) && class != Class::View {
+                self.keep(bottom, Refusal::Memory);
+            }
+            if self.in_memory(bottom) {
+                let (offset, strides) = map.strides(&n.spec.shape.strides(), extents.len());
+                return Ok((bottom, offset, strides));
+            }
+            if n.op.class() == Class::View {
+                map = self.through_view(node, &map);
+                node = n.inputs[0];
+                continue;
+            }
+            match map.reshape(&n.spec.shape, &self.graph.spec(bottom).shape, &extents) {
+                Ok(inner) => (map, node) = (inner, bottom),
+                Err(NoMap::Split { dim, inner }) if extra.is_none() => {
+                    return Err(Redo::Split { dim: dim as usize, inner });
+                }
+                // The loop comes round to find the value in memory.
+                Err(_) => {
+                    self.keep(bottom, Refusal::Reshape);
+                }
+            }
+        }
+    }
+
+    pub(super) fn make_access(&self, node: NodeId, offset: isize, strides: Dims<isize>) -> Access {
+        Access { buffer: BufferId(node.0), dtype: self.graph.spec(node).dtype, offset, strides }
+    }
+
+    pub(super) fn add_access(&mut self, access: Access) -> AccessId {
+        let known = self.accesses.iter().position(|a| *a == access);
+        let id = known.unwrap_or_else(|| {
+            self.accesses.push(access);
+            self.accesses.len() - 1
+        });
+        AccessId(id as u32)
+    }
+}
