@@ -41,6 +41,11 @@ impl Dims {
         self.0.last().map_or(1, |d| d.1)
     }
 
+    /// How many indices follow one another at the innermost step.
+    pub fn inner_extent(&self) -> usize {
+        self.0.last().map_or(1, |d| d.0)
+    }
+
     /// The distance of an index from the first.
     pub fn at(&self, mut index: usize) -> isize {
         let mut element = 0;
@@ -53,16 +58,43 @@ impl Dims {
 
     /// The distances of the indices from `first` on.
     pub fn fill(&self, first: usize, to: &mut [isize]) {
-        let Some(&(extent, stride)) = self.0.last() else { return to.fill(0) };
-        let mut done = 0;
-        while done < to.len() {
-            let inner = (first + done) % extent;
-            let n = (extent - inner).min(to.len() - done);
-            let start = self.at(first + done);
+        let step = self.inner_step();
+        self.runs(first, to.len(), |done, start, n| {
             for (i, to) in to[done..done + n].iter_mut().enumerate() {
-                *to = start + i as isize * stride;
+                *to = start + i as isize * step;
             }
-            done += n;
+        });
+    }
+
+    /// Calls `f(done, distance, len)` for each run at the innermost step among the `n` indices from
+    /// `first` on; `done` counts those before the run.
+    #[inline(always)]
+    pub fn runs(&self, first: usize, n: usize, mut f: impl FnMut(usize, isize, usize)) {
+        let Some((&(extent, step), outer)) = self.0.split_last() else {
+            return (0..n).for_each(|i| f(i, 0, 1));
+        };
+        let (mut inner, mut rest) = (first % extent, first / extent);
+        // The other dimensions are counted like an odometer: runs may be as short as a
+        // convolution's kernel, and divisions are dear.
+        let mut start = 0;
+        let mut digits: SmallVec<[usize; 3]> = SmallVec::from_elem(0, outer.len());
+        for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {
+            *digit = rest % extent;
+            rest /= extent;
+            start += *digit as isize * stride;
+        }
+        let mut done = 0;
+        while done < n {
+            let len = (extent - inner).min(n - done);
+            f(done, start + inner as isize * step, len);
+            (done, inner) = (done + len, 0);
+            for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {
+                (*digit, start) = (*digit + 1, start + stride);
+                if *digit < extent {
+                    break;
+                }
+                (*digit, start) = (0, start - extent as isize * stride);
+            }
         }
     }
 }

@@ -23,14 +23,14 @@ use crate::pool::Pool;
 use dots::DotProducts;
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, MatmulDims, Prepared, Scratch};
-use pack::{Part, WIDEST, pack};
+use pack::{Part, pack};
 use shape::Cut;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
 /// Elements of a left operand that is packed for all threads ahead of the product.
-const PACKED_FOR_ALL: usize = 1 << 20;
+const PACKED_FOR_ALL: usize = 1 << 22;
 /// Elements of a left operand from which on threads share its packing.
 const PACKED_BY_ALL: usize = 1 << 17;
 /// Multiplications of the products of a batch that share a chunk.
@@ -82,7 +82,8 @@ impl Side {
 
     /// True if it is better packed by following the shared dimension.
     fn along_shared(&self) -> bool {
-        self.shared.inner_step() == 1 && self.outer.inner_step() != 1
+        let run = self.shared.inner_step() == 1 && self.shared.inner_extent() >= LANES;
+        run && self.outer.inner_step() != 1
     }
 }
 
@@ -262,13 +263,12 @@ impl Product {
         let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
         self.lhs.shared.fill(shared.start, &mut offsets);
         for tile in tiles {
-            let rows = self.cut.rows_of(tile);
-            let mut outer = [0; WIDEST];
-            self.lhs.outer.fill(self.cut.row(tile), &mut outer[..rows]);
+            let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
             let part = Part {
                 start,
                 stored: self.lhs.stored,
-                outer: &outer[..rows],
+                outer: &self.lhs.outer,
+                indices: row..row + rows,
                 shared: &offsets,
                 along_shared: self.lhs.along_shared(),
             };
@@ -383,6 +383,11 @@ impl Product {
     ) {
         let start = self.rhs.start(bindings, &self.batch, chunk.batch);
         let size = self.rhs.stored.size() as isize;
+        let mut offsets: SmallVec<[isize; 512]> = SmallVec::new();
+        if self.direct.is_none() {
+            offsets.resize(shared.len(), 0);
+            self.rhs.shared.fill(shared.start, &mut offsets);
+        }
         for p in chunk.panels.clone() {
             let last = p + 1 == self.cut.panels;
             let column = p * self.cut.width();
@@ -402,7 +407,7 @@ impl Product {
             };
             if self.direct.is_none() {
                 // SAFETY: the caller's promise.
-                unsafe { self.pack_right(start, column..column + columns, shared.clone(), panel) };
+                unsafe { self.pack_right(start, column..column + columns, &offsets, panel) };
             }
             for (i, tile) in chunk.tiles.clone().enumerate() {
                 let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
@@ -436,18 +441,20 @@ impl Product {
         &self,
         start: *const u8,
         columns: Range<usize>,
-        shared: Range<usize>,
+        shared: &[isize],
         to: *mut f32,
     ) {
-        let mut offsets: SmallVec<[isize; 512]> = SmallVec::from_elem(0, shared.len());
-        self.rhs.shared.fill(shared.start, &mut offsets);
-        let mut outer = [0; WIDEST];
-        let outer = &mut outer[..columns.len()];
-        self.rhs.outer.fill(columns.start, outer);
-        let along_shared = self.rhs.along_shared();
-        let part = Part { start, stored: self.rhs.stored, outer, shared: &offsets, along_shared };
+        let width = columns.len().next_multiple_of(LANES);
+        let part = Part {
+            start,
+            stored: self.rhs.stored,
+            outer: &self.rhs.outer,
+            indices: columns,
+            shared,
+            along_shared: self.rhs.along_shared(),
+        };
         // SAFETY: the caller's promise.
-        unsafe { pack(&part, to, part.outer.len().next_multiple_of(LANES)) };
+        unsafe { pack(&part, to, width) };
     }
 
     /// Runs the body on a part whose products lie in `tile`, row by row.

@@ -1,17 +1,18 @@
 //! Copies of parts of operands, as f32 and in the order in which the inner loops read them.
 
+use crate::dims::Dims;
 use crate::jit::tile::{LANES, Stored};
+use smallvec::SmallVec;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-/// Columns of the widest panel.
-pub(super) const WIDEST: usize = 8 * LANES;
-
-/// A part of an operand: where it starts, and the distances of its rows or columns and of its
-/// shared indices, in elements.
+/// A part of an operand: where that starts, its dimensions of rows or columns and which of them
+/// there are, and the distances of the part's shared indices, in elements.
 pub(super) struct Part<'a> {
     pub start: *const u8,
     pub stored: Stored,
-    pub outer: &'a [isize],
+    pub outer: &'a Dims,
+    pub indices: Range<usize>,
     pub shared: &'a [isize],
     /// Elements mostly follow one another along the shared dimension.
     pub along_shared: bool,
@@ -21,7 +22,7 @@ pub(super) struct Part<'a> {
 ///
 /// # Safety
 /// The part's elements are valid for reads; `to` for `width` floats per shared index. There are at
-/// most `width` outer indices, and not more than [`WIDEST`]. The machine has AVX-512 F, BW and VL.
+/// most `width` outer indices. The machine has AVX-512 F, BW and VL.
 pub(super) unsafe fn pack(part: &Part<'_>, to: *mut f32, width: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -68,8 +69,8 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_as<const S: u8>(part: &Part<'_>, to: *mut f32, width: usize) {
     for first in (0..width).step_by(LANES) {
-        let columns = part.outer.get(first..).unwrap_or(&[]);
-        let columns = &columns[..columns.len().min(LANES)];
+        let at = |lane: usize| (part.indices.start + lane).min(part.indices.end);
+        let columns = at(first)..at(first + LANES);
         let store = lanes(width - first);
         // SAFETY: the caller's promise, for a vector of columns.
         unsafe {
@@ -82,67 +83,157 @@ unsafe fn pack_as<const S: u8>(part: &Part<'_>, to: *mut f32, width: usize) {
     }
 }
 
-/// A vector of columns, gathered from pieces that follow one another in memory.
+/// Most pieces that are cheaper than a gather of the columns.
+const PIECES: usize = 5;
+
+/// Columns of a vector that lie evenly: their lanes, the elements of two vectors in memory that hold
+/// them, and where lane 0 would be.
+#[derive(Clone, Copy)]
+struct Piece {
+    lanes: u16,
+    elements: u32,
+    origin: isize,
+}
+
+/// A vector's columns as pieces at the innermost step of their dimensions, 1 or 2.
+fn pieces(part: &Part<'_>, columns: &Range<usize>) -> SmallVec<[Piece; LANES]> {
+    let mut pieces: SmallVec<[Piece; LANES]> = SmallVec::new();
+    let step = part.outer.inner_step();
+    part.outer.runs(columns.start, columns.len(), |lane, element, len| {
+        let spread = if step == 1 { u64::MAX } else { 0x5555_5555 };
+        let elements = (spread & ((1 << (len * step as usize)) - 1)) << (lane * step as usize);
+        let origin = element - lane as isize * step;
+        pieces.push(Piece { lanes: lanes(len) << lane, elements: elements as u32, origin });
+    });
+    pieces
+}
+
+/// A vector of columns, most of which lie evenly.
 ///
 /// # Safety
 /// As [`pack`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn vectors<const S: u8>(
     part: &Part<'_>,
-    columns: &[isize],
+    columns: Range<usize>,
     to: *mut f32,
     width: usize,
     store: u16,
 ) {
-    // The lanes of each piece, and where lane 0 would be.
-    let mut pieces = [(0u16, 0isize); LANES];
-    let mut count = 0;
-    for (lane, &column) in columns.iter().enumerate() {
-        let origin = column - lane as isize;
-        if count == 0 || pieces[count - 1].1 != origin {
-            pieces[count] = (0, origin);
-            count += 1;
-        }
-        pieces[count - 1].0 |= 1 << lane;
-    }
-    let near = |c: &isize| i32::try_from(c - columns[0]).is_ok();
-    if S == 0 && count > 4 && columns.iter().all(near) {
-        // SAFETY: as for this function.
-        return unsafe { gathered(part, columns, to, width, store) };
-    }
-    for (k, &shared) in part.shared.iter().enumerate() {
-        let start = part.start.wrapping_offset(shared * size(S));
-        let at = |origin: isize| start.wrapping_offset(origin * size(S));
-        // SAFETY: each piece's lanes are elements of the part; the store stays within the width.
-        unsafe {
-            let mut vector = load::<S>(at(pieces[0].1), pieces[0].0);
-            for &(mask, origin) in &pieces[1..count.max(1)] {
-                vector = _mm512_mask_mov_ps(vector, mask, load::<S>(at(origin), mask));
+    // SAFETY: as for this function.
+    unsafe {
+        if matches!(part.outer.inner_step(), 1 | 2) {
+            let pieces = pieces(part, &columns);
+            match part.outer.inner_step() {
+                _ if pieces.len() > PIECES => {}
+                1 => return merged::<S, 1>(part, &pieces, to, width, store),
+                _ => return merged::<S, 2>(part, &pieces, to, width, store),
             }
-            _mm512_mask_storeu_ps(to.add(k * width), store, vector);
         }
+        gathered::<S>(part, columns, to, width, store);
+    }
+}
+
+/// A vector of columns merged of pieces, `STEP` elements apart each. The few there mostly are have
+/// a loop without branches for each number.
+///
+/// # Safety
+/// As [`pack`], for the pieces' columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn merged<const S: u8, const STEP: usize>(
+    part: &Part<'_>,
+    pieces: &[Piece],
+    to: *mut f32,
+    width: usize,
+    store: u16,
+) {
+    let mut to = to;
+    // SAFETY: each piece's elements are elements of the part; the store stays within the width.
+    let mut each = |pieces: &[Piece]| unsafe {
+        for &shared in part.shared {
+            let start = part.start.wrapping_offset(shared * size(S));
+            let mut vector = _mm512_setzero_ps();
+            for piece in pieces {
+                vector = merge::<S, STEP>(vector, piece, start);
+            }
+            _mm512_mask_storeu_ps(to, store, vector);
+            to = to.wrapping_add(width);
+        }
+    };
+    match *pieces {
+        [a] => each(&[a]),
+        [a, b] => each(&[a, b]),
+        [a, b, c] => each(&[a, b, c]),
+        [a, b, c, d] => each(&[a, b, c, d]),
+        _ => each(pieces),
+    }
+}
+
+/// A vector with a piece's lanes from memory.
+///
+/// # Safety
+/// The piece's elements, counted from `start`, are valid for reads.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn merge<const S: u8, const STEP: usize>(
+    vector: __m512,
+    piece: &Piece,
+    start: *const u8,
+) -> __m512 {
+    let at = start.wrapping_offset(piece.origin * size(S));
+    let (near, far) = (piece.elements as u16, (piece.elements >> LANES) as u16);
+    // SAFETY: masked elements are not touched.
+    unsafe {
+        if STEP == 1 {
+            return _mm512_mask_mov_ps(vector, piece.lanes, load::<S>(at, near));
+        }
+        let beyond = at.wrapping_offset(LANES as isize * size(S));
+        let (near, far) = (load::<S>(at, near), load::<S>(beyond, far));
+        let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        _mm512_mask_mov_ps(vector, piece.lanes, _mm512_permutex2var_ps(near, even, far))
     }
 }
 
 /// A vector of columns that lie apart.
 ///
 /// # Safety
-/// As [`pack`], for these columns of f32, which lie within 32 bits of one another.
+/// As [`pack`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn gathered(part: &Part<'_>, columns: &[isize], to: *mut f32, width: usize, store: u16) {
+unsafe fn gathered<const S: u8>(
+    part: &Part<'_>,
+    columns: Range<usize>,
+    to: *mut f32,
+    width: usize,
+    store: u16,
+) {
+    let mut offsets = [0isize; LANES];
+    let offsets = &mut offsets[..columns.len()];
+    part.outer.fill(columns.start, offsets);
+    let origin = offsets.first().copied().unwrap_or(0);
     let mut index = [0i32; LANES];
-    for (index, &column) in index.iter_mut().zip(columns) {
-        *index = (column - columns[0]) as i32;
+    let mut near = S == 0;
+    for (index, &offset) in index.iter_mut().zip(&*offsets) {
+        let distance = i32::try_from(offset - origin);
+        near &= distance.is_ok();
+        *index = distance.unwrap_or(0);
     }
-    let mask = lanes(columns.len());
+    let mask = lanes(offsets.len());
     // SAFETY: an array of sixteen words.
     let index = unsafe { _mm512_loadu_si512(index.as_ptr().cast()) };
     for (k, &shared) in part.shared.iter().enumerate() {
-        let start = part.start.wrapping_offset((shared + columns[0]) * 4);
-        // SAFETY: lanes of the mask are elements of the part; the store stays within the width.
+        let start = part.start.wrapping_offset((shared + origin) * size(S));
+        // SAFETY: lanes of the mask are elements of the part, as are those of the pieces; the store
+        // stays within the width.
         unsafe {
-            let zero = _mm512_setzero_ps();
-            let vector = _mm512_mask_i32gather_ps::<4>(zero, mask, index, start.cast());
+            let mut vector = _mm512_setzero_ps();
+            if near {
+                vector = _mm512_mask_i32gather_ps::<4>(vector, mask, index, start.cast());
+            } else {
+                for (lane, &offset) in offsets.iter().enumerate() {
+                    let at = start.wrapping_offset((offset - origin - lane as isize) * size(S));
+                    vector = _mm512_mask_mov_ps(vector, 1 << lane, load::<S>(at, 1 << lane));
+                }
+            }
             _mm512_mask_storeu_ps(to.add(k * width), store, vector);
         }
     }
@@ -155,11 +246,14 @@ unsafe fn gathered(part: &Part<'_>, columns: &[isize], to: *mut f32, width: usiz
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn transposed<const S: u8>(
     part: &Part<'_>,
-    columns: &[isize],
+    columns: Range<usize>,
     to: *mut f32,
     width: usize,
     store: u16,
 ) {
+    let mut offsets = [0isize; LANES];
+    let offsets = &mut offsets[..columns.len()];
+    part.outer.fill(columns.start, offsets);
     let mut k = 0;
     while k < part.shared.len() {
         let rest = &part.shared[k..part.shared.len().min(k + LANES)];
@@ -168,7 +262,7 @@ unsafe fn transposed<const S: u8>(
         let mut rows = [_mm512_setzero_ps(); LANES];
         // SAFETY: `run` elements from here on are the column's; stores stay within the width.
         unsafe {
-            for (row, &column) in rows.iter_mut().zip(columns) {
+            for (row, &column) in rows.iter_mut().zip(&*offsets) {
                 // Columns may be many and far apart: more streams than the processor follows.
                 let ahead = start.wrapping_offset((column + 2 * LANES as isize) * size(S));
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
@@ -240,26 +334,37 @@ mod tests {
         let f16: Vec<half::f16> = data.iter().map(|&x| half::f16::from_f32(x)).collect();
         let bf16: Vec<half::bf16> = data.iter().map(|&x| half::bf16::from_f32(x)).collect();
         // Dense, transposed, steps of two, rows of seven.
-        let outers: [fn(isize) -> isize; 5] =
-            [|j| j, |j| j * 150, |j| 2 * j, |j| j / 7 * 30 + j % 7, |j| j / 3 * 40 - j % 3 + 2];
+        let outers: [&[(usize, isize)]; 8] = [
+            &[(64, 1)],
+            &[(64, 150)],
+            &[(64, 2)],
+            &[(10, 30), (7, 1)],
+            &[(10, 30), (7, 2)],
+            &[(30, 40), (3, -1)],
+            &[(20, 50), (5, 2)],
+            &[(5, 900), (4, 30), (3, 1)],
+        ];
         let shares: [fn(isize) -> isize; 3] = [|k| k * 100, |k| k, |k| k / 6 * 50 + k % 6];
         for (outer, shared) in outers.iter().flat_map(|o| shares.iter().map(move |s| (o, s))) {
             for (columns, width) in [(1, 1), (8, 8), (9, 9), (16, 16), (37, 48), (48, 48), (14, 14)]
             {
-                let outer: Vec<isize> = (0..columns).map(outer).collect();
+                let outer = Dims::new(outer.iter().copied());
+                // Not from the first one on, as in panels but the first.
+                let indices = 3..3 + columns;
                 for k in [1, 5, 16, 21] {
                     let shared: Vec<isize> = (0..k).map(shared).collect();
                     for stored in [Stored::F32, Stored::F16, Stored::BF16] {
                         let start: *const u8 = match stored {
-                            Stored::F32 => data.as_ptr().cast(),
-                            Stored::F16 => f16.as_ptr().cast(),
-                            Stored::BF16 => bf16.as_ptr().cast(),
+                            Stored::F32 => data[2..].as_ptr().cast(),
+                            Stored::F16 => f16[2..].as_ptr().cast(),
+                            Stored::BF16 => bf16[2..].as_ptr().cast(),
                         };
                         for along_shared in [false, true] {
                             let part = Part {
                                 start,
                                 stored,
                                 outer: &outer,
+                                indices: indices.clone(),
                                 shared: &shared,
                                 along_shared,
                             };
@@ -268,8 +373,10 @@ mod tests {
                             unsafe { pack(&part, to.as_mut_ptr(), width) };
                             for (i, &got) in to.iter().enumerate() {
                                 let (k, j) = (i / width, i % width);
-                                let at = |o: &isize| data[(o + shared[k]) as usize];
-                                let want = outer.get(j).map_or(0.0, at);
+                                let want = match j < columns {
+                                    true => data[(2 + outer.at(3 + j) + shared[k]) as usize],
+                                    false => 0.0,
+                                };
                                 assert_eq!(got, want, "{stored:?} {columns} {k} {j}");
                             }
                         }
