@@ -26,6 +26,8 @@ pub(super) enum Place {
     Slot(u16),
     /// Among the constants.
     Constant(u16),
+    /// The fold's register of this part of the iteration, beyond those that values may have.
+    Accumulator,
 }
 
 /// A register that is saved.
@@ -63,6 +65,13 @@ pub(super) struct Allocated {
 
 /// No register.
 const NONE: u8 = u8::MAX;
+
+impl Registers {
+    /// Those that are left beside accumulators.
+    pub fn without(&self, accumulators: u8) -> Registers {
+        Registers { vectors: self.vectors - accumulators, ..self.clone() }
+    }
+}
 
 /// Allocates registers; none if there are not enough for what must have one.
 pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Allocated> {
@@ -173,7 +182,7 @@ impl<'a> Allocator<'a> {
             }
         }
         for (i, inst) in self.program.insts.iter().enumerate() {
-            if !matches!(inst, Inst::Const(..) | Inst::Splat(..)) {
+            if !matches!(inst, Inst::Const(..) | Inst::Splat(..) | Inst::Accumulator(_)) {
                 self.inst(i, inst)?;
             }
         }
@@ -225,7 +234,7 @@ impl<'a> Allocator<'a> {
         let mut temporaries: smallvec::SmallVec<[u8; 2]> = smallvec::SmallVec::new();
         for (k, &value) in operands.iter().enumerate() {
             places[k] = match self.place(value) {
-                place @ Place::Reg(_) => place,
+                place @ (Place::Reg(_) | Place::Accumulator) => place,
                 place if Some(k) == in_memory => place,
                 Place::Slot(slot) => {
                     let reg = self.take(value, &operands)?;
@@ -263,6 +272,9 @@ impl<'a> Allocator<'a> {
     }
 
     fn place(&self, value: Value) -> Place {
+        if matches!(self.program.insts[value.0 as usize], Inst::Accumulator(_)) {
+            return Place::Accumulator;
+        }
         if let Some(number) = self.constants.of[value.0 as usize] {
             return match (number as usize) < self.pinned {
                 true => Place::Reg(self.pins + number as u8),

@@ -212,6 +212,12 @@ impl Assembler {
         self.op_rr(0x31, to, to);
     }
 
+    /// `to = value`.
+    pub fn set(&mut self, to: Gpr, value: u64) {
+        self.bytes(&[0x48 | to.0 >> 3, 0xb8 | to.0 & 7]);
+        self.bytes(&value.to_le_bytes());
+    }
+
     /// `to = [base + displacement]`.
     pub fn load(&mut self, to: Gpr, base: Gpr, displacement: i32) {
         self.bytes(&[Self::rex(to.0, base.0), 0x8b]);
@@ -314,7 +320,7 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x77]);
     }
 
-    /// The `n` lowest bits of the mask register set; `n` is lost.
+    /// The `n` lowest bits of the mask register set, all if `n` is more than it has.
     pub fn low_bits(&mut self, mask: u8, n: Gpr, scratch: Gpr) {
         // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovw mask, scratch
         self.bytes(&[Self::rex(0, scratch.0), 0xc7, 0xc0 | scratch.0 & 7, 0xff, 0xff, 0xff, 0xff]);

@@ -269,6 +269,7 @@ impl Emitter<'_> {
             Place::Reg(reg) => Source::Reg(reg),
             Place::Slot(slot) => slot_of(slot),
             Place::Constant(number) => Source::Mem(Mem::Constant(number)),
+            Place::Accumulator => unreachable!("programs that fold are not written for AVX2"),
         };
         match inst {
             Inst::Const(..) => unreachable!("constants are operands"),
@@ -320,6 +321,9 @@ impl Emitter<'_> {
                 self.calls.push(Call { at, back, address, out, of });
             }
             Inst::Store(pointer, element, _) => self.store(pointer, element, reg(0)),
+            Inst::Accumulator(_) | Inst::Accumulate(_) => {
+                unreachable!("programs that fold are not written for AVX2")
+            }
         }
     }
 
@@ -556,6 +560,7 @@ impl Emitter<'_> {
             Binary::SubF => float(0x5c),
             Binary::MulF => float(0x59),
             Binary::DivF => float(0x5e),
+            Binary::LeastF | Binary::GreatestF => unreachable!("written in other instructions"),
             Binary::MinF => float(0x5d),
             Binary::MaxF => float(0x5f),
             Binary::ScaleF => unreachable!("AVX2 multiplies by powers of two"),

@@ -8,10 +8,12 @@ use super::allocate::{Allocated, Place, Reg, Registers, Step};
 use super::asm::{
     Assembler, Bits, Condition, Gpr, Label, Map, Masking, Mem, Prefix, Source, VectorOp,
 };
-use super::ir::{Binary, Compare, Element, Inst, Lane, Logic, Number, Program, Unary};
+use super::ir::{Binary, Compare, Element, Fold, Inst, Lane, Logic, Number, Program, Unary};
+use girih_kernel::exec::ChainFold;
+use std::ops::Range;
 
 /// Registers for values. Of masks, 0 means none and 1 is the loop's.
-pub(super) const REGISTERS: Registers = Registers { vectors: 31, masks: 2..8, invariants: 12 };
+const REGISTERS: Registers = Registers { vectors: 31, masks: 2..8, invariants: 12 };
 /// The encoder's own vector register.
 const SCRATCH: u8 = 31;
 /// The mask of the last, partial iteration.
@@ -43,6 +45,7 @@ const NARROW_8: VectorOp = op(Map::M0F38, Prefix::PF3, 0x31);
 const SPLAT_64: VectorOp = VectorOp { wide: true, ..op(Map::M0F38, Prefix::P66, 0x19) };
 const SPLAT_32: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
 const SPLAT_16: VectorOp = op(Map::M0F38, Prefix::P66, 0x79);
+const FROM_GENERAL: VectorOp = op(Map::M0F38, Prefix::P66, 0x7c);
 const SPLAT_8: VectorOp = op(Map::M0F38, Prefix::P66, 0x78);
 const TEST: VectorOp = op(Map::M0F38, Prefix::P66, 0x27);
 const MASK_TO_WORDS: VectorOp = op(Map::M0F38, Prefix::PF3, 0x38);
@@ -51,6 +54,21 @@ const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
 /// From bytes or halves of words to words.
 const fn widen(bytes: usize, signed: bool) -> VectorOp {
     op(Map::M0F38, Prefix::P66, (if signed { 0x20 } else { 0x30 }) | (bytes as u8 * 2 - 1))
+}
+
+/// The registers for a program's values: accumulators have the last ones.
+pub(super) fn registers(program: &Program) -> Registers {
+    REGISTERS.without(accumulators(program))
+}
+
+/// Elements per iteration, or part of it.
+fn lanes(program: &Program) -> i32 {
+    if program.is_wide() { 8 } else { 16 }
+}
+
+/// The registers of a program's fold. An iteration has a part for each.
+fn accumulators(program: &Program) -> u8 {
+    program.fold.map_or(0, |_| (ChainFold::LANES as i32 / lanes(program)) as u8)
 }
 
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
@@ -66,16 +84,29 @@ pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> 
             }
         }
     }
+    if let Some(fold) = program.fold {
+        bases[fold.pointer as usize] = Some(*free.next()?);
+    }
     let saved: Vec<Gpr> = POINTERS[CALLER_SAVED..]
         .iter()
         .copied()
         .filter(|reg| bases.contains(&Some(*reg)))
         .collect();
-    let (words, lanes) = if program.is_wide() { (Bits::B256, 8) } else { (Bits::B512, 16) };
+    let lanes = lanes(program);
+    let words = if lanes == 8 { Bits::B256 } else { Bits::B512 };
     let constants = &allocated.constants;
     let asm = Assembler::default();
-    let mut emitter =
-        Emitter { asm, program, bases, constants, words, lanes, mask: 0, calls: vec![] };
+    let mut emitter = Emitter {
+        asm,
+        program,
+        bases,
+        constants,
+        words,
+        lanes,
+        mask: 0,
+        accumulator: 0,
+        calls: vec![],
+    };
     emitter.function(allocated, &saved);
     let bytes = |&(lane, bits): &(Lane, u64)| match lane {
         Lane::Wide => bits.to_le_bytes().to_vec(),
@@ -97,6 +128,8 @@ struct Emitter<'a> {
     lanes: i32,
     /// The mask of memory accesses: none, or the tail's.
     mask: u8,
+    /// The accumulator of the part of an iteration that is being written.
+    accumulator: u8,
     /// Calls to be written after the function.
     calls: Vec<Call>,
 }
@@ -125,24 +158,9 @@ impl Emitter<'_> {
             }
         }
         self.steps(&allocated.setup);
-        let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
-        self.asm.zero(INDEX);
-        self.asm.sub(COUNT, self.lanes);
-        self.asm.jump_if(Condition::Below, tail);
-        self.asm.align(32);
-        self.asm.bind(main);
-        self.steps(&allocated.body);
-        self.asm.add(INDEX, self.lanes);
-        self.asm.compare(INDEX, COUNT);
-        self.asm.jump_if(Condition::BelowOrEqual, main);
-        self.asm.bind(tail);
-        self.asm.add(COUNT, self.lanes);
-        self.asm.sub_reg(COUNT, INDEX);
-        self.asm.jump_if(Condition::Equal, done);
-        self.asm.low_bits(TAIL, COUNT, TABLE);
-        self.mask = TAIL;
-        self.steps(&allocated.body);
-        self.asm.bind(done);
+        self.start_fold();
+        self.walk(&allocated.body);
+        self.finish_fold();
         if frame {
             self.asm.leave_frame();
             self.asm.pop(RBP);
@@ -151,6 +169,69 @@ impl Emitter<'_> {
         self.asm.leave();
         for call in std::mem::take(&mut self.calls) {
             self.call(call);
+        }
+    }
+
+    /// The loop: iterations over whole vectors, then the rest under a mask.
+    fn walk(&mut self, body: &[Step]) {
+        let accumulators = self.accumulators();
+        let parts = accumulators.len().max(1) as i32;
+        let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.zero(INDEX);
+        self.asm.sub(COUNT, parts * self.lanes);
+        self.asm.jump_if(Condition::Below, tail);
+        self.asm.align(32);
+        self.asm.bind(main);
+        self.mask = 0;
+        for part in 0..parts {
+            self.accumulator = accumulators.start + part as u8;
+            self.steps(body);
+            self.asm.add(INDEX, self.lanes);
+        }
+        self.asm.compare(INDEX, COUNT);
+        self.asm.jump_if(Condition::BelowOrEqual, main);
+        self.asm.bind(tail);
+        self.asm.add(COUNT, parts * self.lanes);
+        self.asm.sub_reg(COUNT, INDEX);
+        self.asm.jump_if(Condition::Equal, done);
+        self.mask = TAIL;
+        for part in 0..parts {
+            self.accumulator = accumulators.start + part as u8;
+            self.asm.low_bits(TAIL, COUNT, TABLE);
+            self.steps(body);
+            if part + 1 < parts {
+                self.asm.add(INDEX, self.lanes);
+                self.asm.sub(COUNT, self.lanes);
+                self.asm.jump_if(Condition::BelowOrEqual, done);
+            }
+        }
+        self.asm.bind(done);
+    }
+
+    /// The registers of the fold.
+    fn accumulators(&self) -> Range<u8> {
+        let end = REGISTERS.vectors;
+        end - accumulators(self.program)..end
+    }
+
+    /// Gives accumulators their first value.
+    fn start_fold(&mut self) {
+        let Some(Fold { lane, identity, .. }) = self.program.fold else { return };
+        self.asm.set(INDEX, identity);
+        for reg in self.accumulators() {
+            self.plain(self.on(lane, FROM_GENERAL), reg, 0, Source::Reg(INDEX.0));
+        }
+    }
+
+    /// Stores accumulators.
+    fn finish_fold(&mut self) {
+        let Some(Fold { pointer, lane, .. }) = self.program.fold else { return };
+        let bytes = if lane == Lane::Wide { 8 } else { 4 } * self.lanes;
+        let op = if lane == Lane::Wide { STORE_WIDE } else { self.on_words(STORE) };
+        let base = self.bases[pointer as usize].expect("a fold has its base");
+        for (i, reg) in self.accumulators().enumerate() {
+            let to = Mem::Offset { base, displacement: i as i32 * bytes };
+            self.plain(op, reg, 0, Source::Mem(to));
         }
     }
 
@@ -206,20 +287,32 @@ impl Emitter<'_> {
     }
 
     fn inst(&mut self, inst: Inst, out: u8, operands: [Place; 3]) {
+        let accumulator = self.accumulator;
         let reg = |k: usize| match operands[k] {
             Place::Reg(reg) => reg,
+            Place::Accumulator => accumulator,
             place => unreachable!("operand {k} of {inst:?} is in {place:?}"),
         };
         let source = |k: usize| match operands[k] {
             Place::Reg(reg) => Source::Reg(reg),
+            Place::Accumulator => Source::Reg(accumulator),
             Place::Slot(slot) => slot_of(slot),
             Place::Constant(number) => Source::Mem(Mem::Constant(number)),
         };
         match inst {
-            Inst::Const(..) => unreachable!("constants are operands"),
+            Inst::Const(..) | Inst::Accumulator(_) => unreachable!("these are operands"),
+            Inst::Accumulate(_) => {
+                let masking = Masking { mask: self.mask, zero: false };
+                let wide = self.program.fold.is_some_and(|f| f.lane == Lane::Wide);
+                let copy = if wide { LOAD_WIDE } else { self.on_words(LOAD) };
+                self.asm.evex(copy, accumulator, 0, Source::Reg(reg(0)), masking, None);
+            }
             Inst::Load(pointer, element) => self.load(pointer, element, out),
             Inst::Splat(pointer, element) => self.splat(pointer, element, out),
-            Inst::Binary(op, lane, ..) => self.plain(self.binary(op, lane), out, reg(0), source(1)),
+            Inst::Binary(op, lane, ..) => {
+                let (evex, imm) = self.binary(op, lane);
+                self.asm.evex(evex, out, reg(0), source(1), Masking::default(), imm);
+            }
             Inst::Unary(op, lane, _) => self.unary(op, lane, out, reg(0)),
             Inst::Fma(lane, ..) => self.fma(lane, out, [reg(0), reg(1)], source(2)),
             Inst::Convert(from, to, _) => self.convert(from, to, out, reg(0)),
@@ -452,14 +545,19 @@ impl Emitter<'_> {
         }
     }
 
-    fn binary(&self, binary: Binary, lane: Lane) -> VectorOp {
+    /// The instruction, and its immediate if it has one.
+    fn binary(&self, binary: Binary, lane: Lane) -> (VectorOp, Option<u8>) {
         let wide = lane == Lane::Wide;
         let float = |opcode| self.on_floats(lane, op(Map::M0F, Prefix::None, opcode));
         let integer = |word: u8, double: u8| {
             self.on(lane, op(Map::M0F, Prefix::P66, if wide { double } else { word }))
         };
         let other = |opcode| self.on(lane, op(Map::M0F38, Prefix::P66, opcode));
-        match binary {
+        // The sign of the result is that of what is compared: bit 2.
+        let range = |which: u8| (self.on(lane, op(Map::M0F3A, Prefix::P66, 0x50)), Some(4 | which));
+        let plain = match binary {
+            Binary::LeastF => return range(0),
+            Binary::GreatestF => return range(1),
             Binary::AddF => float(0x58),
             Binary::SubF => float(0x5c),
             Binary::MulF => float(0x59),
@@ -477,7 +575,8 @@ impl Emitter<'_> {
             Binary::Left => other(0x47),
             Binary::Right => other(0x45),
             Binary::RightSigned => other(0x46),
-        }
+        };
+        (plain, None)
     }
 
     /// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.

@@ -29,7 +29,9 @@ impl Function {
     /// Compiles a program; none if it is too much for the encoder, or memory cannot be had.
     fn new(program: &Program, name: &str) -> Option<Function> {
         let code = match level() {
-            Isa::Avx512 => avx512::emit(program, &allocate(program, &avx512::REGISTERS)?)?,
+            Isa::Avx512 => avx512::emit(program, &allocate(program, &avx512::registers(program))?)?,
+            // Too few registers for accumulators.
+            Isa::Avx2 if program.fold.is_some() => return None,
             Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::REGISTERS)?)?,
             Isa::Baseline => return None,
         };

@@ -94,6 +94,9 @@ pub(super) enum Binary {
     /// `a < b ? a : b`, and `a > b ? a : b`.
     MinF,
     MaxF,
+    /// The smaller and the larger number, -0 being less than +0; of a NaN and a number, the number.
+    LeastF,
+    GreatestF,
     /// The first times two to the integral second, rounded once.
     ScaleF,
     AddI,
@@ -139,6 +142,8 @@ impl Binary {
             Binary::MaxF => {
                 float(|a, b| if a > b { a } else { b }, |a, b| if a > b { a } else { b })
             }
+            Binary::LeastF => float(f32::min, f64::min),
+            Binary::GreatestF => float(f32::max, f64::max),
             Binary::ScaleF => float(|a, b| a * b.exp2(), |a, b| a * b.exp2()),
             Binary::AddI => a.wrapping_add(b),
             Binary::SubI => a.wrapping_sub(b),
@@ -246,18 +251,24 @@ pub(super) enum Inst {
     },
     /// Writes consecutive elements from the pointer of that number on. Defines nothing.
     Store(u16, Element, Value),
+    /// What the program's fold has in these lanes so far.
+    Accumulator(Lane),
+    /// What it has from here on. Defines nothing.
+    Accumulate(Value),
 }
 
 impl Inst {
     /// The values it uses.
     pub fn uses(&self) -> impl Iterator<Item = Value> {
         let (a, b, c) = match *self {
-            Inst::Const(..) | Inst::Load(..) | Inst::Splat(..) => (None, None, None),
+            Inst::Const(..) | Inst::Load(..) | Inst::Splat(..) | Inst::Accumulator(_) => {
+                (None, None, None)
+            }
             Inst::Binary(_, _, a, b) | Inst::Compare(_, _, a, b) | Inst::Logic(_, a, b) => {
                 (Some(a), Some(b), None)
             }
             Inst::Unary(_, _, a) | Inst::Convert(_, _, a) | Inst::Not(a) => (Some(a), None, None),
-            Inst::Store(_, _, a) => (Some(a), None, None),
+            Inst::Store(_, _, a) | Inst::Accumulate(a) => (Some(a), None, None),
             Inst::Select { mask, then, other, .. } => (Some(mask), Some(then), Some(other)),
             Inst::Fma(_, a, b, c) => (Some(a), Some(b), Some(c)),
             Inst::Repair { mask, value, of, .. } => (Some(mask), Some(value), Some(of)),
@@ -282,22 +293,26 @@ impl Inst {
                 Inst::Repair { function, lane, mask: at(mask), value: at(value), of: at(of) }
             }
             Inst::Store(pointer, element, a) => Inst::Store(pointer, element, at(a)),
-            leaf @ (Inst::Const(..) | Inst::Load(..) | Inst::Splat(..)) => leaf,
+            Inst::Accumulate(a) => Inst::Accumulate(at(a)),
+            leaf @ (Inst::Const(..) | Inst::Load(..) | Inst::Splat(..) | Inst::Accumulator(_)) => {
+                leaf
+            }
         }
     }
 
-    /// What the value it defines holds; none for stores.
+    /// What the value it defines holds; none for what defines nothing.
     pub fn lane(&self) -> Option<Lane> {
         match *self {
             Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) => Some(Lane::Mask),
             Inst::Load(_, element) | Inst::Splat(_, element) => Some(element.lane()),
             Inst::Const(lane, _)
+            | Inst::Accumulator(lane)
             | Inst::Binary(_, lane, ..)
             | Inst::Unary(_, lane, _)
             | Inst::Fma(lane, ..) => Some(lane),
             Inst::Convert(_, to, _) => Some(to.lane()),
             Inst::Select { lane, .. } | Inst::Repair { lane, .. } => Some(lane),
-            Inst::Store(..) => None,
+            Inst::Store(..) | Inst::Accumulate(_) => None,
         }
     }
 }
@@ -309,6 +324,18 @@ pub(super) struct Program {
     pub insts: Vec<Inst>,
     /// Pointers it takes.
     pub pointers: u16,
+    /// What becomes of its accumulator.
+    pub fold: Option<Fold>,
+}
+
+/// An accumulator, of [`ChainFold::LANES`](girih_kernel::exec::ChainFold::LANES) lanes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Fold {
+    /// Where the lanes go after the loop.
+    pub pointer: u16,
+    pub lane: Lane,
+    /// What each starts with.
+    pub identity: u64,
 }
 
 impl Program {
@@ -386,7 +413,22 @@ impl Builder {
         state.program.pointers - 1
     }
 
-    fn known(&self, value: Value) -> Option<u64> {
+    /// Makes the program combine `step` of what it has so far and of each iteration.
+    pub fn fold(
+        &self,
+        lane: Lane,
+        identity: u64,
+        step: impl FnOnce(Value) -> Option<Value>,
+    ) -> Option<()> {
+        let next = step(self.push(Inst::Accumulator(lane)))?;
+        self.push(Inst::Accumulate(next));
+        let pointer = self.pointer();
+        self.state.borrow_mut().program.fold = Some(Fold { pointer, lane, identity });
+        Some(())
+    }
+
+    /// The bits of a constant.
+    pub fn known(&self, value: Value) -> Option<u64> {
         match self.inst(value) {
             Inst::Const(_, bits) => Some(bits),
             _ => None,
@@ -466,13 +508,14 @@ impl Builder {
         let program = self.state.into_inner().program;
         let mut live = vec![false; program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
-            live[i] |= matches!(inst, Inst::Store(..));
+            live[i] |= matches!(inst, Inst::Store(..) | Inst::Accumulate(_));
             if live[i] {
                 inst.uses().for_each(|v| live[v.0 as usize] = true);
             }
         }
         let mut renamed = vec![Value(0); program.insts.len()];
-        let mut out = Program { insts: Vec::new(), pointers: program.pointers };
+        let Program { pointers, fold, .. } = program;
+        let mut out = Program { insts: Vec::new(), pointers, fold };
         for (i, inst) in program.insts.into_iter().enumerate().filter(|(i, _)| live[*i]) {
             renamed[i] = Value(out.insts.len() as u32);
             let inst = inst.renamed(|v| renamed[v.0 as usize]);

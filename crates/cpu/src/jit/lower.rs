@@ -5,7 +5,7 @@
 use super::ir::{Builder, Inst, Program, Value};
 use super::ops::{Ops, element};
 use girih_ir::{DType, OpCode};
-use girih_kernel::exec::{Chain, ChainOp, Def};
+use girih_kernel::exec::{Chain, ChainFold, ChainOp, Def};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ fn alone(op: ChainOp) -> Option<Value> {
     lower.apply(op, &args)
 }
 
-/// The program of a chain: a pointer for each input, then for each output.
+/// The program of a chain: a pointer for each input, then for each output, then for the fold.
 pub(super) fn lower(chain: &Chain) -> Option<Program> {
     let mut lower = Lower::default();
     for def in &chain.defs {
@@ -47,6 +47,12 @@ pub(super) fn lower(chain: &Chain) -> Option<Program> {
         let pointer = lower.b.pointer();
         let element = element(chain.defs[output as usize].dtype())?;
         lower.b.push(Inst::Store(pointer, element, lower.values[output as usize]));
+    }
+    if let Some(ChainFold { value, op, identity }) = chain.fold {
+        let dtype = chain.defs[value as usize].dtype();
+        let value = lower.values[value as usize];
+        let step = |lanes| lower.ops().op(op, &[lanes, value], dtype);
+        lower.b.fold(lower.b.lane(value), identity, step)?;
     }
     Some(lower.b.finish())
 }

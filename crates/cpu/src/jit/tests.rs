@@ -1,5 +1,6 @@
 //! Generated code against the portable executor, to the bit.
 
+mod fold;
 mod form;
 
 use super::Generator;
@@ -232,9 +233,14 @@ fn code_of(kernel: &Kernel) -> Vec<u8> {
 
 /// Checks that a kernel has generated code and gives the portable executor's bits.
 fn check(maker: &Maker, seed: u64) {
+    let functions = check_bits(maker, seed);
+    assert!(functions > 0, "nothing generated for\n{}", maker.kernel);
+}
+
+/// Checks that a kernel gives the portable executor's bits, and counts its generated functions.
+fn check_bits(maker: &Maker, seed: u64) -> usize {
     girih_kernel::verify::verify(&maker.program()).unwrap();
     let map = generated(&maker.kernel);
-    assert!(!map.functions().is_empty(), "nothing generated for\n{}", maker.kernel);
     let prepared = Prepared::new(&maker.kernel);
     let expected = outputs(&maker.kernel, &maker.buffers, seed, |bindings| {
         // SAFETY: the buffers have the sizes the kernel was made with.
@@ -251,6 +257,7 @@ fn check(maker: &Maker, seed: u64) {
             assert_eq!(f, e, "store {store}, element {i} of\n{}", maker.kernel);
         }
     }
+    map.functions().len()
 }
 
 /// Ops by operands: codes, dtypes of the operands, dtype of the result if it is another.

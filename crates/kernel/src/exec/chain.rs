@@ -8,6 +8,7 @@
 use super::cast::{cast, load_half, round_half, round_half_down, store_half};
 use super::isa::{BlockFn, Isa};
 use super::ops::{cost_ps, op};
+use crate::ir::ReduceOp;
 use girih_ir::{DType, OpCode};
 use smallvec::SmallVec;
 
@@ -100,6 +101,44 @@ pub struct Chain {
     pub defs: Vec<Def>,
     /// Values written to consecutive elements; each is an op's.
     pub outputs: Vec<u16>,
+    /// What is combined over all points.
+    pub fold: Option<ChainFold>,
+}
+
+/// A value of a chain combined over the points of a run: point `i` goes to lane `i mod` [`LANES`], each
+/// lane starting from the identity, and the lanes are the result.
+///
+/// [`LANES`]: ChainFold::LANES
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChainFold {
+    /// The value: of f32 or f64.
+    pub value: u16,
+    /// What combines a lane, its first operand, with a value.
+    pub op: OpCode,
+    /// The bits of the identity.
+    pub identity: u64,
+}
+
+impl ChainFold {
+    /// The lanes of a fold.
+    pub const LANES: usize = super::fold::LANES;
+
+    /// That of a reduction on a compute type; its value is the chain's first.
+    pub(crate) fn of(op: ReduceOp, dtype: DType) -> Option<ChainFold> {
+        let (op, identity) = match op {
+            ReduceOp::Sum => (OpCode::Add, 0.0),
+            ReduceOp::Prod => (OpCode::Mul, 1.0),
+            ReduceOp::Max => (OpCode::Maximum, f64::NEG_INFINITY),
+            ReduceOp::Min => (OpCode::Minimum, f64::INFINITY),
+            _ => return None,
+        };
+        let identity = match dtype {
+            DType::F32 => (identity as f32).to_bits() as u64,
+            DType::F64 => identity.to_bits(),
+            _ => return None,
+        };
+        Some(ChainFold { value: 0, op, identity })
+    }
 }
 
 /// Makes functions of chains.
@@ -117,9 +156,9 @@ pub trait Compiled: Send + Sync {
     /// Runs the chain at `n` points.
     ///
     /// # Safety
-    /// `pointers` holds the address of each input in order, then of each output. An input is valid
-    /// for reads of `n` elements (of one, if it is a splat), an output for writes of `n`, all
-    /// aligned to their dtypes. An output may start where an input of its size starts that is no
+    /// `pointers` holds the address of each input in order, then of each output, then of the fold's
+    /// lanes. An input is valid for reads of `n` elements (of one, if it is a splat), an output for
+    /// writes of `n`, the lanes for their number, all aligned to their dtypes. An output may start where an input of its size starts that is no
     /// splat; otherwise outputs overlap nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 

@@ -6,6 +6,7 @@
 //! is set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
+use super::fold::LANES;
 use super::isa::BlockFn;
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError};
@@ -74,6 +75,23 @@ pub(crate) enum Stream {
     Register { reg: Reg, size: u8 },
     /// Elements of a buffer, consecutive (or, read, all one) within a segment.
     Memory { buffer: u32, walk: Walk, size: u8 },
+    /// In a register, the lanes of each segment's fold.
+    Lanes { reg: Reg, size: u8 },
+}
+
+impl Stream {
+    /// Bytes from its place at a segment of that length to the next, and for how many segments, from
+    /// each multiple of it on.
+    fn step(&self, segment: usize) -> (isize, usize) {
+        match self {
+            Stream::Register { size, .. } => ((segment * *size as usize) as isize, usize::MAX),
+            Stream::Lanes { size, .. } => ((LANES * *size as usize) as isize, usize::MAX),
+            Stream::Memory { walk, size, .. } => {
+                let (step, segments) = walk.run_steps(segment);
+                (step * *size as isize, segments)
+            }
+        }
+    }
 }
 
 /// A chain and its operands.
@@ -85,6 +103,47 @@ pub(crate) struct Fused {
     pub inputs: usize,
     /// The function runs over no more points than lie between two multiples of this.
     pub segment: usize,
+    /// Bytes by which each stream goes on from a segment to the next, as it does for so many of them
+    /// from each multiple of their number on.
+    steps: Vec<isize>,
+    regular: usize,
+}
+
+impl Fused {
+    pub fn new(
+        function: Box<dyn Compiled>,
+        streams: Vec<Stream>,
+        inputs: usize,
+        segment: usize,
+    ) -> Fused {
+        let (mut steps, mut regular) = (Vec::new(), 0);
+        if segment < usize::MAX {
+            for (step, segments) in streams.iter().map(|s| s.step(segment)) {
+                steps.push(step);
+                if segments < usize::MAX / segment {
+                    regular = gcd(regular, segments);
+                }
+            }
+        }
+        // All of them, if every stream is as regular as that.
+        let regular = if regular == 0 { usize::MAX } else { regular };
+        Fused { function, streams, inputs, segment, steps, regular }
+    }
+
+    /// Segments from a point on that can run one after another, and the points of each; the number
+    /// of points is not 0.
+    fn run_from(&self, point: usize, points: usize) -> (usize, usize) {
+        let len = self.segment - point % self.segment;
+        if len > points || len < self.segment {
+            return (1, len.min(points));
+        }
+        let at = point / self.segment;
+        ((points / len).min(self.regular - at % self.regular), len)
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl Step {
@@ -127,7 +186,7 @@ pub(crate) type Registers = SmallVec<[Reg; 3]>;
 
 fn registers(streams: &[Stream]) -> Registers {
     let of = |s: &Stream| match s {
-        Stream::Register { reg, .. } => Some(*reg),
+        Stream::Register { reg, .. } | Stream::Lanes { reg, .. } => Some(*reg),
         Stream::Memory { .. } => None,
     };
     streams.iter().filter_map(of).collect()
@@ -164,6 +223,8 @@ pub(crate) struct Code {
     pub reads: Vec<u32>,
     /// The register of the core's value; [`NONE`] without one.
     pub core: Reg,
+    /// The register of the lanes of each segment's fold, if a chain folds what was asked for.
+    pub lanes: Option<Reg>,
     /// Most points that are computed at once.
     pub block: usize,
     /// What is the same at all points is read as one element, never as a block.
@@ -302,24 +363,33 @@ impl<'a> Frame<'a> {
     /// As [`Frame::step`].
     unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) {
         let mut pointers: SmallVec<[*mut u8; 16]> = SmallVec::new();
-        let mut done = 0;
+        let (mut done, mut segments) = (0, 0);
         while done < n {
-            let point = p + done;
-            let len = (n - done).min(fused.segment - point % fused.segment);
+            let (count, len) = fused.run_from(p + done, n - done);
             pointers.clear();
             // SAFETY: accesses stay inside their buffers, and registers hold `n` elements (one, if
-            // they are the same at all points: then `size` is 0).
+            // they are the same at all points: then `size` is 0), or a fold of each segment.
             unsafe {
                 pointers.extend(fused.streams.iter().map(|stream| match stream {
                     Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
+                    Stream::Lanes { reg, size } => {
+                        self.reg(*reg).add(segments * LANES * *size as usize)
+                    }
                     Stream::Memory { buffer, walk, size } => {
                         let base = self.bindings.buffers[*buffer as usize];
-                        base.offset(walk.at(point) * *size as isize)
+                        base.offset(walk.at(p + done) * *size as isize)
                     }
                 }));
                 fused.function.run(&pointers, len);
+                for _ in 1..count {
+                    for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {
+                        *pointer = pointer.wrapping_offset(*step);
+                    }
+                    fused.function.run(&pointers, len);
+                }
             }
-            done += len;
+            done += count * len;
+            segments += count;
         }
     }
 

@@ -6,7 +6,8 @@
 //! where values go, where elements are consecutive for long enough; so a block of loops alone needs
 //! no memory of its own.
 
-use super::chain::{Chain, Compiler, Def};
+use super::BLOCK;
+use super::chain::{Chain, ChainFold, ChainOp, Compiler, Def};
 use super::code::{Direct, Fused, NONE, Reg, Step, Stream, Write};
 use super::lower::Register;
 use super::walk::Walk;
@@ -18,6 +19,20 @@ const SHORTEST: usize = 128;
 /// Most ops of one chain.
 const LONGEST: usize = 400;
 
+/// A fold that a chain is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct FoldOf {
+    /// How; its value is not known yet.
+    pub fold: ChainFold,
+    /// The register to be folded.
+    pub value: Reg,
+    /// The register of the lanes.
+    pub lanes: Reg,
+    /// Consecutive points that are folded together, of which the code is asked for at most a block,
+    /// or for several rows of whole blocks.
+    pub row: usize,
+}
+
 /// What is known of the steps while their loops are made functions.
 pub(super) struct Fuse<'a> {
     /// The kernel's.
@@ -26,6 +41,9 @@ pub(super) struct Fuse<'a> {
     directs: &'a mut Vec<Direct>,
     writes: &'a mut Vec<Write>,
     keep: &'a [Reg],
+    fold: Option<FoldOf>,
+    /// True once a chain has the fold: its value is not kept.
+    folded: bool,
     /// By register: the steps that read it.
     users: Vec<SmallVec<[u32; 2]>>,
     /// By step: its unit, if it is a loop that may be part of a chain.
@@ -42,20 +60,28 @@ impl<'a> Fuse<'a> {
         directs: &'a mut Vec<Direct>,
         writes: &'a mut Vec<Write>,
         keep: &'a [Reg],
+        fold: Option<FoldOf>,
     ) -> Fuse<'a> {
         let (users, units) = (vec![SmallVec::new(); regs.len()], Vec::new());
-        let segment = usize::MAX;
-        Fuse { name, regs, directs, writes, keep, users, units, segment, walks: Vec::new() }
+        let (segment, walks, folded) = (usize::MAX, Vec::new(), false);
+        Fuse { name, regs, directs, writes, keep, fold, folded, users, units, segment, walks }
     }
 
-    /// The steps, in an order that respects their dependencies.
-    pub fn run(mut self, compiler: &dyn Compiler, steps: Vec<Step>) -> Vec<Step> {
+    /// The steps, in an order that respects their dependencies, and the register of the lanes if one
+    /// of them folds.
+    pub fn run(mut self, compiler: &dyn Compiler, steps: Vec<Step>) -> (Vec<Step>, Option<Reg>) {
         for (i, step) in steps.iter().enumerate() {
             step.uses().iter().for_each(|&r| self.users[r as usize].push(i as u32));
         }
+        let known = |f: &FoldOf| {
+            let dtype = self.regs[f.value as usize].dtype;
+            compiler.knows(ChainOp::Op(f.fold.op, dtype))
+        };
+        self.fold = self.fold.filter(known);
         let ranks = self.rank(compiler, &steps);
-        if self.units.iter().all(Option::is_none) {
-            return steps;
+        let direct = self.fold.filter(|f| self.directs.iter().any(|d| d.reg == f.value));
+        if self.units.iter().all(Option::is_none) && direct.is_none() {
+            return (steps, None);
         }
         self.choose_segment(&steps);
         let mut slots: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
@@ -71,8 +97,12 @@ impl<'a> Fuse<'a> {
                 (0..slots.len()).filter(|&i| self.units[i] == Some(unit)).collect();
             self.unit(compiler, &mut slots, &members, unit == last, &mut out);
         }
+        if direct.is_some() {
+            out.extend(self.chain(compiler, &[], &[], true).map(|f| Step::Fused(Box::new(f))));
+        }
         self.drop_unused(&out);
-        out
+        let lanes = self.fold.filter(|_| self.folded).map(|f| f.lanes);
+        (out, lanes)
     }
 
     /// When each step can run, and which are loops the compiler knows.
@@ -101,7 +131,12 @@ impl<'a> Fuse<'a> {
     }
 
     fn kept(&self, reg: Reg) -> bool {
-        self.keep.contains(&reg) || self.writes.iter().any(|w| w.reg == reg)
+        self.keeps(reg) || self.writes.iter().any(|w| w.reg == reg)
+    }
+
+    /// True if the caller reads the register when all steps are done.
+    fn keeps(&self, reg: Reg) -> bool {
+        !self.folded && self.keep.contains(&reg)
     }
 
     /// Cuts the space so that as many reads and writes as may be are consecutive within a piece.
@@ -122,8 +157,21 @@ impl<'a> Fuse<'a> {
         let strided = self.writes.iter().filter(|w| !w.walk.is_dense() && follows(&w.walk, false));
         let extents = found.iter().map(|f| &f.2).chain(strided.map(|w| &w.walk));
         self.segment = extents.map(|w| w.inner().0).min().unwrap_or(usize::MAX);
+        self.cut_for_fold();
         found.retain(|f| f.2.inner().0.is_multiple_of(self.segment));
         self.walks = found;
+    }
+
+    /// Cuts rows of whole blocks by blocks, so that a run over several folds each; gives the fold up
+    /// if the segments would cut a block.
+    fn cut_for_fold(&mut self) {
+        let Some(FoldOf { row, .. }) = self.fold else { return };
+        let whole = |of: usize| self.segment == usize::MAX || self.segment.is_multiple_of(of);
+        match row.is_multiple_of(BLOCK) {
+            true if whole(BLOCK) => self.segment = BLOCK,
+            false if whole(row) => {}
+            _ => self.fold = None,
+        }
     }
 
     /// True for a read that functions follow by themselves.
@@ -204,19 +252,52 @@ impl<'a> Fuse<'a> {
                 })
                 .collect();
             values.push((*out, chain.defs.len() as u16));
-            pending.push((m, *out, chain.defs.len() as u16));
+            pending.push((*out, chain.defs.len() as u16));
             let dtype = self.regs[*out as usize].dtype;
             chain.defs.push(Def::Op { op: *op, args, dtype });
         }
+        let folded = self.folded_by(&pending, &mut chain, &mut streams);
         let inputs = streams.len();
         let mut written = Vec::new();
-        for (_, reg, value) in pending {
+        for &(reg, value) in &pending {
             self.outputs(reg, value, members, last, &mut chain, &mut streams, &mut written);
         }
-        let function = compiler.compile(&chain, self.name)?;
+        if let (Some(value), Some(FoldOf { fold, lanes, .. })) = (folded, self.fold) {
+            chain.fold = Some(ChainFold { value, ..fold });
+            let size = self.regs[lanes as usize].dtype.size() as u8;
+            streams.push(Stream::Lanes { reg: lanes, size });
+        }
+        let function = match compiler.compile(&chain, self.name) {
+            None if chain.fold.is_some() => {
+                // Without the fold, then.
+                self.fold = None;
+                return if members.is_empty() {
+                    None
+                } else {
+                    self.chain(compiler, slots, members, last)
+                };
+            }
+            function => function?,
+        };
+        self.folded |= chain.fold.is_some();
         let mut at = 0..;
         self.writes.retain(|_| !written.contains(&at.next().expect("an endless range")));
-        Some(Fused { function, streams, inputs, segment: self.segment })
+        Some(Fused::new(function, streams, inputs, self.segment))
+    }
+
+    /// The number of the value to be folded, if these are the ops that compute it; or if there are
+    /// none: then it is a load, which the chain takes.
+    fn folded_by(
+        &self,
+        pending: &[(Reg, u16)],
+        chain: &mut Chain,
+        streams: &mut Vec<Stream>,
+    ) -> Option<u16> {
+        let value = self.fold?.value;
+        match pending {
+            [] => Some(self.leaf(value, chain, streams)),
+            _ => pending.iter().rev().find(|p| p.0 == value).map(|p| p.1),
+        }
     }
 
     /// An operand from outside of the chain.
@@ -262,7 +343,8 @@ impl<'a> Fuse<'a> {
         let size = self.regs[reg as usize].dtype.size() as u8;
         let addressed = |w: &Write| self.directs.iter().any(|d| d.reg == w.reg);
         let may_write = last && !self.writes.iter().any(addressed);
-        let mut register = self.keep.contains(&reg)
+        let folded = self.fold.is_some_and(|f| f.value == reg);
+        let mut register = self.keeps(reg) && !folded
             || self.users[reg as usize].iter().any(|u| !members.contains(&(*u as usize)));
         for (i, write) in self.writes.iter().enumerate().filter(|w| w.1.reg == reg) {
             let (extent, stride) = write.walk.inner();

@@ -3,12 +3,12 @@
 
 use super::BLOCK;
 use super::cast::{compute, is_half};
-use super::chain::{ChainOp, Target};
+use super::chain::{ChainFold, ChainOp, Target};
 use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Stream, Write};
-use super::fused::Fuse;
+use super::fused::{FoldOf, Fuse};
 use super::ops::exact_on_halves;
 use super::walk::Walk;
-use crate::ir::{Access, Block, Inst, Kernel, Store, Val};
+use crate::ir::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
 use crate::philox::{self, Draw, RandomKey};
 use girih_ir::{DType, Literal, OpCode};
 
@@ -298,7 +298,21 @@ impl<'a> Lower<'a> {
 
     /// Adds the writes of a kernel's stores and finishes. Registers in `keep` stay valid after the
     /// steps.
-    pub fn finish(mut self, stores: &[Store], keep: &[Reg]) -> Code {
+    pub fn finish(self, stores: &[Store], keep: &[Reg]) -> Code {
+        self.finish_folding(stores, keep, None)
+    }
+
+    /// As [`Self::finish`], for rows of which a register is to be folded and nothing else kept: if a
+    /// chain can do that, the code says where the lanes are, else the register is kept.
+    pub fn finish_fold(mut self, stores: &[Store], value: Reg, op: ReduceOp, row: usize) -> Code {
+        let dtype = self.regs[value as usize].dtype;
+        let fold = ChainFold::of(op, dtype).filter(|_| self.target.compiler.is_some());
+        let fold =
+            fold.map(|fold| FoldOf { fold, value, lanes: self.reg(dtype, None, false), row });
+        self.finish_folding(stores, &[value], fold)
+    }
+
+    fn finish_folding(mut self, stores: &[Store], keep: &[Reg], fold: Option<FoldOf>) -> Code {
         let mut writes = vec![];
         for store in stores {
             let access = &store.access;
@@ -314,14 +328,15 @@ impl<'a> Lower<'a> {
         let of = |step: &Step| self.regs[step.out() as usize].invariant;
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);
-        let steps = match self.target.compiler {
+        let (steps, lanes) = match self.target.compiler {
             Some(compiler) => {
-                let fuse =
-                    Fuse::new(&self.kernel.name, &self.regs, &mut self.directs, &mut writes, keep);
+                let (name, regs) = (&self.kernel.name, &self.regs);
+                let fuse = Fuse::new(name, regs, &mut self.directs, &mut writes, keep, fold);
                 fuse.run(compiler, steps)
             }
-            None => steps,
+            None => (steps, None),
         };
+        let keep = if lanes.is_some() { &[] } else { keep };
         for step in setup.iter().chain(&steps) {
             self.cost += match step {
                 Step::Call { op, .. } => op.cost_ps(),
@@ -331,13 +346,14 @@ impl<'a> Lower<'a> {
         }
         self.forward(&mut writes, &steps, keep);
         let (consts, narrow) = self.constants(&setup, &steps, &writes, keep);
-        let slot_bytes = self.place(&setup, &steps, &writes, keep);
+        let kept = lanes.as_ref().map_or(keep, std::slice::from_ref);
+        let slot_bytes = self.place(&setup, &steps, &writes, kept);
         let place = |p: Option<Place>| p.unwrap_or(Place::Slot(0));
         let in_place = |stream: &Stream| match stream {
             Stream::Register { reg, size } => {
                 *size == 0 || self.place_of(*reg) == Some(Place::Outside)
             }
-            Stream::Memory { .. } => true,
+            Stream::Memory { .. } | Stream::Lanes { .. } => true,
         };
         let whole = |s: &Step| matches!(s, Step::Fused(f) if f.streams.iter().all(in_place));
         let whole = narrow && keep.is_empty() && writes.is_empty() && steps.iter().all(whole);
@@ -350,6 +366,7 @@ impl<'a> Lower<'a> {
             writes,
             reads: self.reads,
             core: self.core,
+            lanes,
             block: if whole { usize::MAX } else { BLOCK },
             narrow,
             slot_bytes,

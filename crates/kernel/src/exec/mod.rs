@@ -31,7 +31,7 @@ mod rows;
 mod scatter;
 mod walk;
 
-pub use chain::{Chain, ChainOp, Compiled, Compiler, Def};
+pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def};
 pub use control::{Driver, Hooks};
 pub use isa::Isa;
 pub use ops::exact_on_halves;

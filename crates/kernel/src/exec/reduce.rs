@@ -22,6 +22,9 @@ use std::ops::Range;
 /// runs, its lanes in cache.
 const ROW_BYTES: usize = 2048;
 
+/// Blocks whose lanes fill a block.
+const FOLDS: usize = BLOCK / LANES;
+
 #[derive(Clone, Copy)]
 enum Kind {
     Fold(Fold),
@@ -52,7 +55,7 @@ struct Work<'a> {
     prologue: Frame<'a>,
     /// One block for the values of an arg reduction.
     best: *mut u8,
-    /// A row of results for each lane (inner: one result).
+    /// A row of results for each lane (inner: the result of each of [`FOLDS`] blocks).
     lanes: *mut u8,
     levels: *mut u8,
 }
@@ -97,7 +100,10 @@ impl Reduce {
         let dtype = kernel.dtype(prologue, *value);
         let lower = Lower::new(kernel, prologue, &order, target);
         let reg = lower.val(*value);
-        let prologue = lower.finish(stores, &[reg]);
+        let prologue = match outer || kernel.reduced() <= BLOCK / 2 {
+            true => lower.finish(stores, &[reg]),
+            false => lower.finish_fold(stores, reg, *op, kernel.reduced()),
+        };
         let parallel = parallel_order(kernel);
         let body = Lower::new(kernel, &kernel.body, &parallel, target).finish(&kernel.stores, &[]);
         let arg = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
@@ -247,7 +253,7 @@ impl Reduce {
         };
         let levels = Cascade::levels(range.len().div_ceil(BLOCK)) * self.level_bytes();
         let levels = levels.next_multiple_of(64);
-        let lanes = if self.outer { LANES * ROW_BYTES } else { 64 };
+        let lanes = if self.outer { LANES * ROW_BYTES } else { FOLDS * MAX_SIZE };
         let slots = 2 * BLOCK * MAX_SIZE + lanes + levels;
         let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
         let (mem, regs) =
@@ -344,6 +350,7 @@ impl Reduce {
     ) -> Result<(), ExecError> {
         let null = std::ptr::null();
         let group = BLOCK / self.reduced.min(BLOCK + 1);
+        let blocks = self.reduced / BLOCK;
         // SAFETY: the points and the range lie in the space, a block's worth at a time.
         unsafe {
             if group > 1 {
@@ -356,19 +363,68 @@ impl Reduce {
                 }
                 return Ok(());
             }
+            if self.whole_blocks() && range.len() == self.reduced && blocks <= FOLDS {
+                return self.inner_blocks(fold, work, start, n, out);
+            }
+            let bytes = self.level_bytes();
             for i in 0..n {
                 let row = (start + i) * self.reduced;
-                let bytes = self.level_bytes();
                 let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
                 for r in range.clone().step_by(BLOCK) {
                     let len = BLOCK.min(range.end - r);
                     work.prologue.run(row + r, len)?;
-                    let x = work.prologue.reg(self.value);
+                    let (x, len) = match self.prologue.lanes {
+                        Some(lanes) => (work.prologue.reg(lanes), LANES),
+                        None => (work.prologue.reg(self.value), len),
+                    };
                     (fold.rows)(work.lanes, x, len as *const u8, null, 1);
                     cascade.push(work.lanes);
                 }
                 let total = cascade.finish();
                 std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a run of the prologue may be several whole blocks, of each of which it leaves the
+    /// lanes.
+    fn whole_blocks(&self) -> bool {
+        let many = self.prologue.lanes.is_some() && self.prologue.block > BLOCK;
+        many && self.reduced.is_multiple_of(BLOCK)
+    }
+
+    /// Reduces rows of a few whole blocks, several at a time.
+    ///
+    /// # Safety
+    /// As [`Reduce::reduce`], of the whole range.
+    unsafe fn inner_blocks(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let (null, blocks) = (std::ptr::null(), self.reduced / BLOCK);
+        let lanes = self.prologue.lanes.expect("the caller asked for them");
+        let at_once = FOLDS / blocks;
+        // SAFETY: the points lie in the space; the lanes of `FOLDS` blocks fill a block.
+        unsafe {
+            let bytes = self.level_bytes();
+            for i in (0..n).step_by(at_once) {
+                let rows = at_once.min(n - i);
+                work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
+                let x = work.prologue.reg(lanes);
+                (fold.rows)(work.lanes, x, LANES as *const u8, null, rows * blocks);
+                for row in 0..rows {
+                    let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
+                    for block in row * blocks..(row + 1) * blocks {
+                        cascade.push(work.lanes.add(block * self.size));
+                    }
+                    let total = cascade.finish();
+                    std::ptr::copy_nonoverlapping(total, out.add((i + row) * self.size), self.size);
+                }
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::ir::{Core, Kernel, Rows as Definition};
 use smallvec::SmallVec;
 
 /// Elements that are worked on at a time: a few rows, or one if it is longer.
-const GROUP_ELEMENTS: usize = 16384;
+const GROUP_ELEMENTS: usize = 8192;
 
 enum Part {
     Map(Code),

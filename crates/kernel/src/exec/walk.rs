@@ -46,6 +46,17 @@ impl Walk {
         self.dims.last().copied().unwrap_or((usize::MAX, 0))
     }
 
+    /// How the walk goes on from runs of `len` positions, of which its innermost dimension is whole
+    /// ones: the elements from the start of each to that of the next, and the number of runs, from
+    /// each multiple of it on, for which that holds.
+    pub fn run_steps(&self, len: usize) -> (isize, usize) {
+        match *self.dims.as_slice() {
+            [.., (extent, stride), (inner, _)] if inner == len => (stride, extent),
+            [.., (inner, stride)] if inner > len => (stride * len as isize, inner / len),
+            _ => (0, usize::MAX),
+        }
+    }
+
     /// If the range of positions is whole tiles, in which it is the dimension before the last that
     /// walks consecutive elements: the tile's sides and the distance along its last one.
     pub fn tiles(&self, position: usize, n: usize) -> Option<(usize, usize, isize)> {
@@ -111,6 +122,11 @@ mod tests {
     #[test]
     fn tiles_are_found_where_the_last_dimension_but_one_is_consecutive() {
         let w = Walk::new(5, [(3, 640), (8, 1), (4, 100)].into_iter());
+        let rows = Walk::new(0, [(7, 1), (512, 0)].into_iter());
+        assert_eq!((rows.run_steps(512), rows.run_steps(256)), ((1, 7), (0, 2)));
+        let dense = Walk::new(3, [(usize::MAX, 1)].into_iter());
+        assert_eq!(dense.run_steps(512), (512, usize::MAX / 512));
+        assert_eq!(Walk::new(0, [(512, 1)].into_iter()).run_steps(512), (0, usize::MAX));
         assert_eq!(w.tiles(32, 64), Some((8, 4, 100)));
         assert_eq!(w.tiles(16, 64), None, "half a tile");
         assert_eq!(w.tiles(0, 40), None, "half a tile");

@@ -125,8 +125,8 @@ impl Ops<'_> {
             Sub => b.binary(Binary::SubF, x, y),
             Mul => b.binary(Binary::MulF, x, y),
             Div => b.binary(Binary::DivF, x, y),
-            Maximum => self.extremum(b.compare(Compare::LtF, y, x), Binary::And, x, y),
-            Minimum => self.extremum(b.compare(Compare::LtF, x, y), Binary::Or, x, y),
+            Maximum => self.maximum(x, y),
+            Minimum => self.minimum(x, y),
             Copysign => self.copysign(x, y),
             Nextafter if single => self.next_after(x, y),
             Hypot if dtype != DType::F64 => self.hypot(x, y),
@@ -146,14 +146,69 @@ impl Ops<'_> {
         b.binary(Binary::Or, self.magnitude(x), sign)
     }
 
-    /// The larger or smaller float: NaN if either is; of zeros, by their bits, +0 or -0.
+    /// The larger float: NaN if either is; of zeros +0, unless both are -0.
+    fn maximum(&self, x: Value, y: Value) -> Value {
+        let b = self.b;
+        for (bound, x) in [(x, y), (y, x)] {
+            // The instruction gives its second operand if that is NaN, or equal.
+            match self.bound(bound) {
+                Some(0.0) if !self.is_negative(bound) => {
+                    return b.binary(Binary::AddF, b.binary(Binary::MaxF, bound, x), bound);
+                }
+                Some(_) => return b.binary(Binary::MaxF, bound, x),
+                None => {}
+            }
+        }
+        if b.narrow() {
+            return self.extremum(b.compare(Compare::LtF, y, x), Binary::And, x, y);
+        }
+        self.or_nan(b.binary(Binary::GreatestF, x, y), x, y)
+    }
+
+    /// The smaller float: NaN if either is; of zeros -0, unless both are +0.
+    fn minimum(&self, x: Value, y: Value) -> Value {
+        let b = self.b;
+        for (bound, x) in [(x, y), (y, x)] {
+            let negative_zero = |bound| self.bound(bound) == Some(0.0) && self.is_negative(bound);
+            if self.bound(bound).is_some() && !negative_zero(bound) {
+                return b.binary(Binary::MinF, bound, x);
+            }
+        }
+        if b.narrow() {
+            return self.extremum(b.compare(Compare::LtF, x, y), Binary::Or, x, y);
+        }
+        self.or_nan(b.binary(Binary::LeastF, x, y), x, y)
+    }
+
+    /// A constant that is a number.
+    fn bound(&self, value: Value) -> Option<f64> {
+        let bits = self.b.known(value)?;
+        let number = match self.b.lane(value) {
+            Lane::Wide => f64::from_bits(bits),
+            _ => f32::from_bits(bits as u32) as f64,
+        };
+        (!number.is_nan()).then_some(number)
+    }
+
+    /// True for a constant whose sign bit is set.
+    fn is_negative(&self, value: Value) -> bool {
+        let sign = if self.b.lane(value) == Lane::Wide { 63 } else { 31 };
+        self.b.known(value).is_some_and(|bits| bits >> sign & 1 == 1)
+    }
+
+    /// The larger or smaller float without instructions that know zeros' signs.
     fn extremum(&self, first: Value, of_equal: Binary, x: Value, y: Value) -> Value {
         let b = self.b;
         let r = b.select(first, x, y);
         let equal = b.compare(Compare::EqF, x, y);
-        let r = b.select(equal, b.binary(of_equal, x, y), r);
+        self.or_nan(b.select(equal, b.binary(of_equal, x, y), r), x, y)
+    }
+
+    /// The value, but NaN where an operand is.
+    fn or_nan(&self, value: Value, x: Value, y: Value) -> Value {
+        let b = self.b;
         let nan = b.compare(Compare::Unordered, x, y);
-        b.select(nan, b.binary(Binary::AddF, x, y), r)
+        b.select(nan, b.binary(Binary::AddF, x, y), value)
     }
 
     /// The next float toward `y`, by the bits: those of one sign are in the order of magnitudes.

@@ -4,7 +4,7 @@
 use super::*;
 
 /// The instructions before the constants, one a line, checked to be of the level.
-fn disassembly(code: &[u8]) -> String {
+pub(super) fn disassembly(code: &[u8]) -> String {
     let mut text = String::new();
     for (inst, line) in crate::disassembly::x86::disassemble(code) {
         text += &format!("{line}\n");

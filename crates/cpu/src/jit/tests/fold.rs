@@ -1,0 +1,79 @@
+//! Folds in generated code: reductions along rows, against the portable executor.
+
+use super::*;
+use girih_kernel::ReduceOp;
+
+/// What is folded.
+#[derive(Clone, Copy, Debug)]
+enum Folded {
+    /// Elements as they lie in memory, hard ones among them.
+    Loaded,
+    /// Small integers divided by three, so that every order of adding has its own bits.
+    Thirds,
+    /// Zeros of both signs.
+    Zeros,
+}
+
+/// A reduction of each of `rows` rows.
+fn reduction(dtype: DType, op: ReduceOp, folded: Folded, rows: usize, row: usize) -> Maker {
+    let mut maker = Maker::new(rows, row);
+    let literal = |v| Inst::Literal(Literal::from_f64(dtype, v));
+    let value = match folded {
+        Folded::Loaded => maker.load(dtype, Walk::Dense, 1),
+        Folded::Thirds | Folded::Zeros => {
+            let x = maker.load(DType::I8, Walk::Dense, 0);
+            let x = maker.op(OpCode::Cast, &[x], dtype);
+            let zeros = matches!(folded, Folded::Zeros);
+            let (code, by) = if zeros { (OpCode::Mul, 0.0) } else { (OpCode::Div, 3.0) };
+            let by = maker.push(literal(by), dtype);
+            maker.op(code, &[x, by], dtype)
+        }
+    };
+    let access = maker.access(dtype, Walk::Column, 0);
+    let access = Access { strides: SmallVec::from_slice(&[1]), ..access };
+    let kernel = &mut maker.kernel;
+    kernel.parallel = 1;
+    let prologue = std::mem::take(&mut kernel.body);
+    kernel.core = Core::Reduce { prologue, value, op, stores: vec![] };
+    let value = kernel.body.push(Inst::Core { dtype });
+    kernel.stores.push(Store { access, value });
+    maker
+}
+
+#[test]
+fn reductions_along_rows_have_the_bits_of_the_executor() {
+    const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
+    at_each_level(|| {
+        for (i, row) in [257, 511, 512, 513, 784, 1024, 1536, 9216].into_iter().enumerate() {
+            for dtype in FLOATS {
+                for op in OPS {
+                    for folded in [Folded::Loaded, Folded::Thirds, Folded::Zeros] {
+                        let maker = reduction(dtype, op, folded, 1 + i % 5 * 9, row);
+                        check_bits(&maker, row as u64);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fold_is_part_of_the_loop_where_there_are_registers_for_it() {
+    if !super::super::function::enabled() {
+        return;
+    }
+    for (dtype, parts) in [(DType::F32, 2), (DType::F64, 4)] {
+        LEVEL.set(Some(Isa::best()));
+        let maker = reduction(dtype, ReduceOp::Sum, Folded::Loaded, 4, 1024);
+        let functions = generated(&maker.kernel).functions().len();
+        LEVEL.set(None);
+        if Isa::best() < Isa::Avx512 {
+            assert_eq!(functions, 0);
+            continue;
+        }
+        let code = code_of(&maker.kernel);
+        let stored = form::disassembly(&code).matches("vmovup").count();
+        // Loads and moves of each part twice, whole and masked, and the stores of the lanes.
+        assert_eq!(stored, parts * 5, "{}", form::disassembly(&code));
+    }
+}
