@@ -315,6 +315,11 @@ impl Assembler {
         self.bytes(&displacement.to_le_bytes());
     }
 
+    /// What was written past the caches is seen by others before what is written from here on.
+    pub fn store_fence(&mut self) {
+        self.bytes(&[0x0f, 0xae, 0xf8]);
+    }
+
     /// Clears the upper halves of vector registers.
     pub fn clear_upper(&mut self) {
         self.bytes(&[0xc5, 0xf8, 0x77]);

@@ -38,6 +38,8 @@ const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const LOAD_WIDE: VectorOp = VectorOp { wide: true, ..op(Map::M0F, Prefix::P66, 0x10) };
 const STORE_WIDE: VectorOp = VectorOp { wide: true, ..op(Map::M0F, Prefix::P66, 0x11) };
+const STREAM: VectorOp = op(Map::M0F, Prefix::None, 0x2b);
+const STREAM_WIDE: VectorOp = VectorOp { wide: true, ..op(Map::M0F, Prefix::P66, 0x2b) };
 const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
 const TO_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x1d);
 const NARROW_16: VectorOp = op(Map::M0F38, Prefix::PF3, 0x33);
@@ -73,7 +75,9 @@ fn accumulators(program: &Program) -> u8 {
 
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
 /// pointers than registers.
-pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> {
+///
+/// `streams` writes whole vectors past the caches: outputs have to start with a line.
+pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> Option<Vec<u8>> {
     let mut bases = vec![None; program.pointers as usize];
     let mut free = POINTERS.iter();
     for inst in &program.insts {
@@ -103,6 +107,7 @@ pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> 
         constants,
         words,
         lanes,
+        streams,
         mask: 0,
         accumulator: 0,
         calls: vec![],
@@ -126,6 +131,8 @@ struct Emitter<'a> {
     words: Bits,
     /// Elements per iteration.
     lanes: i32,
+    /// Whole vectors are stored past the caches.
+    streams: bool,
     /// The mask of memory accesses: none, or the tail's.
     mask: u8,
     /// The accumulator of the part of an iteration that is being written.
@@ -161,6 +168,9 @@ impl Emitter<'_> {
         self.start_fold();
         self.walk(&allocated.body);
         self.finish_fold();
+        if self.streams {
+            self.asm.store_fence();
+        }
         if frame {
             self.asm.leave_frame();
             self.asm.pop(RBP);
@@ -455,7 +465,10 @@ impl Emitter<'_> {
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let masking = Masking { mask: self.mask, zero: false };
         let to = self.element(pointer, element);
+        let past = self.streams && self.mask == 0;
         let (op, from, imm) = match element {
+            Element::Wide if past => (STREAM_WIDE, value, None),
+            Element::Word if past => (self.on_words(STREAM), value, None),
             Element::Wide => (STORE_WIDE, value, None),
             Element::Word => (self.on_words(STORE), value, None),
             Element::Half => (self.on_words(TO_HALF), value, Some(0)),

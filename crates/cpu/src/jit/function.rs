@@ -1,12 +1,11 @@
 //! A chain compiled: from a program of the vector IR to a function that can be called.
 
 use super::allocate::allocate;
-use super::ir::Program;
 use super::lower::lower;
 use super::symbols::{self, Symbol};
 use super::{arena, avx2, avx512};
 use girih_kernel::Isa;
-use girih_kernel::exec::{Chain, Compiled};
+use girih_kernel::exec::{Chain, Compiled, Def};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,6 +17,10 @@ struct Function {
     /// Before the code: a debugger forgets the name before the memory is gone.
     _symbol: Symbol,
     code: arena::Code,
+    /// The same with stores past the caches, for outputs that start with a line and are no inputs.
+    streaming: Option<arena::Code>,
+    /// The number of inputs.
+    inputs: usize,
     cost_ps: usize,
 }
 
@@ -26,10 +29,18 @@ struct Function {
 pub(super) struct Shared(Arc<Function>);
 
 impl Function {
-    /// Compiles a program; none if it is too much for the encoder, or memory cannot be had.
-    fn new(program: &Program, name: &str) -> Option<Function> {
+    /// Compiles a chain; none if it is too much for the encoder, or memory cannot be had.
+    fn new(chain: &Chain, name: &str) -> Option<Function> {
+        let program = &lower(chain)?;
+        let mut streaming = None;
         let code = match level() {
-            Isa::Avx512 => avx512::emit(program, &allocate(program, &avx512::registers(program))?)?,
+            Isa::Avx512 => {
+                let allocated = allocate(program, &avx512::registers(program))?;
+                if chain.streamed {
+                    streaming = arena::install(&avx512::emit(program, &allocated, true)?);
+                }
+                avx512::emit(program, &allocated, false)?
+            }
             // Too few registers for accumulators.
             Isa::Avx2 if program.fold.is_some() => return None,
             Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::REGISTERS)?)?,
@@ -37,7 +48,18 @@ impl Function {
         };
         let code = arena::install(&code)?;
         let cost_ps = INST_PS * program.insts.len();
-        Some(Function { _symbol: symbols::announce(&code, name), code, cost_ps })
+        let inputs = chain.defs.iter().filter(|d| matches!(d, Def::Input { .. })).count();
+        let _symbol = symbols::announce(&code, name);
+        Some(Function { _symbol, code, streaming, inputs, cost_ps })
+    }
+}
+
+impl Function {
+    /// True if outputs may be written past the caches: by whole lines, and none is in them for being
+    /// an input.
+    fn may_stream(&self, pointers: &[*mut u8]) -> bool {
+        let (inputs, outputs) = pointers.split_at(self.inputs);
+        outputs.iter().all(|p| p.addr().is_multiple_of(64) && !inputs.contains(p))
     }
 }
 
@@ -69,7 +91,7 @@ pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
     if kept.is_some() {
         return kept;
     }
-    let function = Shared(Arc::new(Function::new(&lower(chain)?, name)?));
+    let function = Shared(Arc::new(Function::new(chain, name)?));
     let full = with_kept(|kept| {
         let full = (kept.len() >= MOST_KEPT).then(|| std::mem::take(kept));
         kept.insert(chain.clone(), (level(), function.clone()));
@@ -86,7 +108,8 @@ impl Compiled for Shared {
         // signature; it keeps the calling convention, and the code lives as long as `self`. What
         // it loads and stores is what the chain does, for which the caller vouches.
         unsafe {
-            let run: Loop = std::mem::transmute(self.0.code.address());
+            let code = self.0.streaming.as_ref().filter(|_| self.0.may_stream(pointers));
+            let run: Loop = std::mem::transmute(code.unwrap_or(&self.0.code).address());
             run(pointers.as_ptr(), n);
         }
     }

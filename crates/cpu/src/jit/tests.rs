@@ -2,6 +2,7 @@
 
 mod fold;
 mod form;
+mod stream;
 
 use super::Generator;
 use girih_ir::{DType, Literal, OpCode};

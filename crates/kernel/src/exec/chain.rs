@@ -103,6 +103,8 @@ pub struct Chain {
     pub outputs: Vec<u16>,
     /// What is combined over all points.
     pub fold: Option<ChainFold>,
+    /// Outputs are parts of more than caches hold: they are better written past them.
+    pub streamed: bool,
 }
 
 /// A value of a chain combined over the points of a run: point `i` goes to lane `i mod` [`LANES`], each
@@ -176,4 +178,6 @@ pub(crate) struct Target<'a> {
     pub isa: Isa,
     /// Who makes chains functions; nobody in the portable executor.
     pub compiler: Option<&'a dyn Compiler>,
+    /// What the kernel stores is read by nobody soon, if it is large.
+    pub streams: bool,
 }

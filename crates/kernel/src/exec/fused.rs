@@ -42,6 +42,8 @@ pub(super) struct Fuse<'a> {
     writes: &'a mut Vec<Write>,
     keep: &'a [Reg],
     fold: Option<FoldOf>,
+    /// What is stored is large.
+    pub streamed: bool,
     /// True once a chain has the fold: its value is not kept.
     folded: bool,
     /// By register: the steps that read it.
@@ -63,8 +65,21 @@ impl<'a> Fuse<'a> {
         fold: Option<FoldOf>,
     ) -> Fuse<'a> {
         let (users, units) = (vec![SmallVec::new(); regs.len()], Vec::new());
-        let (segment, walks, folded) = (usize::MAX, Vec::new(), false);
-        Fuse { name, regs, directs, writes, keep, fold, folded, users, units, segment, walks }
+        let (segment, walks, folded, streamed) = (usize::MAX, Vec::new(), false, false);
+        Fuse {
+            name,
+            regs,
+            directs,
+            writes,
+            keep,
+            fold,
+            streamed,
+            folded,
+            users,
+            units,
+            segment,
+            walks,
+        }
     }
 
     /// The steps, in an order that respects their dependencies, and the register of the lanes if one
@@ -267,6 +282,8 @@ impl<'a> Fuse<'a> {
             let size = self.regs[lanes as usize].dtype.size() as u8;
             streams.push(Stream::Lanes { reg: lanes, size });
         }
+        let in_memory = |s: &Stream| matches!(s, Stream::Memory { .. });
+        chain.streamed = self.streamed && streams[inputs..].iter().all(in_memory);
         let function = match compiler.compile(&chain, self.name) {
             None if chain.fold.is_some() => {
                 // Without the fold, then.

@@ -169,12 +169,15 @@ impl Prepared {
 
     /// Prepares for a given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
-        Prepared::target(kernel, Target { isa, compiler: None })
+        Prepared::target(kernel, Target { isa, compiler: None, streams: true })
     }
 
     /// Prepares for the best level, with functions for as many of its loops as that compiler knows.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Prepared {
-        Prepared::target(kernel, Target { isa: Isa::best(), compiler: Some(compiler) })
+        Prepared::target(
+            kernel,
+            Target { isa: Isa::best(), compiler: Some(compiler), streams: true },
+        )
     }
 
     fn target(kernel: &Kernel, target: Target<'_>) -> Prepared {

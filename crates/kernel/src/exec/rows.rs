@@ -47,6 +47,9 @@ impl Rows {
         let part = |part: &Kernel| {
             let per_row = part.points() / rows;
             widest = widest.max(per_row.saturating_mul(part.reduced()));
+            let local = |b| definition.locals.iter().any(|l| l.buffer == b);
+            let streams = !part.stores.iter().any(|s| local(s.access.buffer));
+            let target = Target { streams, ..target };
             let made = match &part.core {
                 Core::Reduce { .. } => Part::Reduce(Box::new(Reduce::new(part, target))),
                 _ => {

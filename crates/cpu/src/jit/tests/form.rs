@@ -33,8 +33,10 @@ fn iteration(code: &[u8]) -> String {
 /// True if every machine of a level has instructions of the feature.
 fn allowed(isa: Isa, feature: iced_x86::CpuidFeature) -> bool {
     use iced_x86::CpuidFeature::*;
-    let avx2 =
-        matches!(feature, INTEL8086 | INTEL386 | X64 | MULTIBYTENOP | AVX | AVX2 | F16C | FMA);
+    let avx2 = matches!(
+        feature,
+        INTEL8086 | INTEL386 | SSE | X64 | MULTIBYTENOP | AVX | AVX2 | F16C | FMA
+    );
     let avx512 = matches!(feature, AVX512F | AVX512DQ | AVX512BW | AVX512VL | BMI2);
     avx2 || avx512 && isa == Isa::Avx512
 }
