@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -504,6 +505,7 @@ def limit_threads(threads: int) -> None:
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
     os.environ["GIRIH_CACHE"] = "0"
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
     os.environ["JAX_PLATFORMS"] = "cpu"
     if hasattr(os, "sched_setaffinity"):
         # XLA's threads are as many as the CPUs that the process may use.
