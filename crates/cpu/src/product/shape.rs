@@ -5,6 +5,8 @@ use crate::jit::tile::LANES;
 
 /// Multiplications that a chunk should hold: some ten microseconds.
 const CHUNK: usize = 1 << 20;
+/// The most chunks that a product is cut into for the sake of threads.
+const CHUNKS: usize = 16;
 /// Shared indices of a block where its columns are used more than once: they stay in the nearest
 /// cache.
 const NEAR: usize = 256;
@@ -66,7 +68,8 @@ impl Cut {
         let row_chunks = m.div_ceil(most).min(tiles);
         let chunk_tiles = tiles.div_ceil(row_chunks);
         let work = m.saturating_mul(n).saturating_mul(k);
-        let pieces = (work / CHUNK).max(n.div_ceil(COLUMNS) * row_chunks);
+        // Each chunk packs its columns for itself: rows are not cut for the sake of small chunks.
+        let pieces = (work / CHUNK).min(CHUNKS).max(n.div_ceil(COLUMNS) * row_chunks);
         let across = pieces.div_ceil(row_chunks).min(panels).min(32.max(n.div_ceil(COLUMNS)));
         // An even number of chunks keeps two, four, ... threads equally busy.
         let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
