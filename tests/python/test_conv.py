@@ -55,7 +55,16 @@ def test_convolution(case):
     close(function(*map(gr.asarray, arrays), **options), want(*arrays, **options), 1e-12, 1e-12)
 
 
-@pytest.mark.parametrize("case", ["conv 2d all", "transposed 2d all", "transposed 1d"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "conv 2d all",
+        "conv 2d depthwise",
+        "conv 2d depthwise doubled",
+        "transposed 2d all",
+        "transposed 1d",
+    ],
+)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
 def test_convolution_dtypes(case, dtype):
     function, want, arrays, options = operands(case, dtype, -3.0)

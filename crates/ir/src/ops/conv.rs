@@ -208,6 +208,10 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (xs, ws) = (d.b.shape(x).clone(), d.b.shape(w).clone());
     let n = conv.dims.len();
     let patches = patches(d.b, x, conv, &ws[2..])?;
+    if ws[1] == 1 && product(&ws[2..]) <= TAPS && conv.dims.iter().all(|d| d.stride == 1) {
+        let y = by_taps(d.b, patches, w)?;
+        return with_bias(d, y);
+    }
     let positions = d.b.shape(patches)[2..2 + n].to_vec();
     let order: Vec<usize> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
     let columns = d.b.permute(patches, &order)?;
@@ -219,6 +223,41 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let shape = with_batch(&xs, std::iter::once(ws[0]).chain(positions));
     let y = d.b.reshape(y, shape)?;
     with_bias(d, y)
+}
+
+/// Most taps of a kernel that is applied tap by tap.
+const TAPS: usize = 9;
+
+/// A channel per group leaves a product one row, for which bringing its columns together does not
+/// pay. Each tap scales the image instead, moved: one elementwise kernel. Halves are summed in f32,
+/// as products do.
+fn by_taps(b: &mut GraphBuilder, patches: NodeId, w: NodeId) -> Result<NodeId> {
+    let (xs, ws, dtype) = (b.shape(patches).clone(), b.shape(w).clone(), b.dtype(w));
+    let (n, channels) = (ws.rank() - 2, xs[1]);
+    let positions = &xs[2..2 + n];
+    let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let mut sum = None;
+    for tap in 0..product(&ws[2..]) {
+        let (mut image, mut weight, mut rest) = (patches, w, tap);
+        for i in (0..n).rev() {
+            let at = rest % ws[2 + i];
+            rest /= ws[2 + i];
+            image = b.slice_axis(image, 2 + n + i, at, 1)?;
+            weight = b.slice_axis(weight, 2 + i, at, 1)?;
+        }
+        let axes = [channels, 1].into_iter().chain(positions.iter().copied());
+        let image = b.reshape(image, with_batch(&xs, axes))?;
+        let axes = [channels, ws[0] / channels].into_iter().chain(vec![1; n]);
+        let weight = b.reshape(weight, axes.collect::<Shape>())?;
+        let (image, weight) = (b.cast(image, wide)?, b.cast(weight, wide)?);
+        let term = b.mul(image, weight)?;
+        sum = Some(match sum {
+            Some(sum) => b.add(sum, term)?,
+            None => term,
+        });
+    }
+    let y = b.cast(sum.expect("a kernel has taps"), dtype)?;
+    b.reshape(y, with_batch(&xs, [ws[0]].into_iter().chain(positions.iter().copied())))
 }
 
 fn with_bias(d: &mut Decomposition<'_>, y: NodeId) -> Result<NodeId> {
@@ -264,8 +303,17 @@ fn by_convolution(
     let mut dims = Vec::with_capacity(n);
     for (i, (d, &extent)) in conv.dims.iter().zip(extents).enumerate() {
         let beyond = (ws[2 + i] - 1) * d.dilation;
-        y = b.fit_axis(y, 2 + i, d.low as isize - beyond as isize, extent + beyond)?;
-        dims.push(ConvDim { dilation: d.dilation, ..ConvDim::default() });
+        let (have, all) = (b.shape(y)[2 + i], extent + beyond);
+        // Zeros around are the convolution's to add, for all axes at once.
+        let (low, high) =
+            match (beyond.checked_sub(d.low), (all + d.low).checked_sub(beyond + have)) {
+                (Some(low), Some(high)) => (low, high),
+                _ => {
+                    y = b.fit_axis(y, 2 + i, d.low as isize - beyond as isize, all)?;
+                    (0, 0)
+                }
+            };
+        dims.push(ConvDim { dilation: d.dilation, low, high, ..ConvDim::default() });
     }
     b.emit(Op::new(OpCode::Conv, Attrs::Conv(Arc::new(Conv { dims, groups }))), &[y, w])
 }
