@@ -116,7 +116,7 @@ class Library:
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return self.xp.transpose(x, axes)
 
-    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+    def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
         """Two-dimensional, NCHW."""
         raise UnsupportedError("no convolutions")
 
@@ -205,8 +205,8 @@ class Torch(Library):
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return x.permute(*axes)
 
-    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
-        return self.functional.conv2d(x, weight, stride=stride, padding=padding)
+    def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
+        return self.functional.conv2d(x, weight, None, stride, padding, groups=groups)
 
     def attention(self, q: Any, k: Any, v: Any) -> Any:
         return self.functional.scaled_dot_product_attention(q, k, v)
@@ -348,8 +348,9 @@ class Girih(_Functional):
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return self.xp.permute_dims(x, tuple(axes))
 
-    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
-        return self.xp.nn.functional.conv2d(x, weight, stride=stride, padding=padding)
+    def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
+        options = {"stride": stride, "padding": padding, "groups": groups}
+        return self.xp.nn.functional.conv2d(x, weight, **options)
 
     def attention(self, q: Any, k: Any, v: Any) -> Any:
         return self.xp.nn.functional.scaled_dot_product_attention(q, k, v)
@@ -435,9 +436,11 @@ class Jax(_Functional):
     def softmax(self, x: Any) -> Any:
         return self.jax.nn.softmax(x, axis=-1)
 
-    def conv(self, x: Any, weight: Any, stride: int, padding: int) -> Any:
+    def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
         pads = [(padding, padding)] * 2
-        return self.jax.lax.conv_general_dilated(x, weight, (stride, stride), pads)
+        return self.jax.lax.conv_general_dilated(
+            x, weight, (stride, stride), pads, feature_group_count=groups
+        )
 
 
 class Mlx(_Functional):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .measure import Workload, compute
+from .measure import Workload, compute, gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,6 +98,49 @@ def convolution(
     )
 
 
+def depthwise(channels: int, side: int, stride: int) -> Workload:
+    small = (side - 1) // stride + 1
+    moved = channels * (side**2 + small**2 + 9)
+    by = " by 2" if stride > 1 else ""
+    return Workload(
+        f"depthwise convolution 3x3{by}, 1x{channels}x{side}x{side}",
+        scaled((1, channels, side, side), (channels, 1, 3, 3)),
+        compute(lambda lib, x, w: lib.conv(x, w, stride, 1, channels)),
+        ("girih", "torch", "torch nhwc", "jax"),
+        flops=2 * channels * small**2 * 9,
+        bytes=4 * moved,
+    )
+
+
+def conv_gradients(batch: int, channels: int, side: int) -> list[Workload]:
+    """By the image and by the kernel. PyTorch computes the convolution itself on the way."""
+    image, kernel = (batch, channels, side, side), (channels, channels, 3, 3)
+    name = f"convolution 3x3, {batch}x{channels}x{side}x{side}"
+
+    def by_image(lib: Library, x: Any, w: Any, seed: Any) -> Any:
+        return (lib.conv(x, w, 1, 1) * seed).sum()
+
+    def by_kernel(lib: Library, w: Any, x: Any, seed: Any) -> Any:
+        return by_image(lib, x, w, seed)
+
+    image_row = Workload(
+        f"{name}, gradient by the image",
+        scaled(image, kernel, image),
+        gradient(by_image),
+        ("girih", "torch", "torch nhwc", "jax"),
+        flops=2 * batch * side**2 * channels**2 * 9,
+        bytes=4 * (2 * batch * channels * side**2 + channels**2 * 9),
+        target=1.0,
+    )
+    kernel_row = replace(
+        image_row,
+        name=f"{name}, gradient by the kernel",
+        inputs=scaled(kernel, image, image),
+        build=gradient(by_kernel),
+    )
+    return [image_row, kernel_row]
+
+
 def networks() -> list[Workload]:
     return [
         Workload(
@@ -125,5 +169,10 @@ WORKLOADS = [
     convolution(1, 256, 14, 256, 3, 1),
     convolution(1, 256, 14, 512, 3, 2),
     convolution(1, 512, 7, 512, 3, 1, quick=True),
+    convolution(1, 256, 14, 256, 1, 1),
+    depthwise(64, 56, 1),
+    depthwise(256, 14, 1),
+    depthwise(64, 56, 2),
+    *conv_gradients(8, 64, 28),
     *networks(),
 ]
