@@ -27,6 +27,9 @@ impl Stored {
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
 
+/// Rows of a packed right operand that are asked for ahead: it comes from the second cache.
+const AHEAD: usize = 8;
+
 /// Accumulators, a row's vectors of the right operand and an element of the left one must fit.
 const REGISTERS: usize = 32;
 
@@ -53,7 +56,8 @@ pub(crate) struct Tile {
     pub rows: usize,
     pub vectors: usize,
     pub stored: Stored,
-    /// The right operand comes from afar: its lines are asked for ahead of time.
+    /// The right operand comes from afar, and its lines are asked for where the call says; else it
+    /// is packed.
     pub prefetch: bool,
     /// The right operand's vectors are also written to memory, as f32, row after row.
     pub keep: bool,
@@ -240,7 +244,9 @@ impl Tile {
         for v in 0..self.vectors {
             let from = at(b, LANES * size * v);
             e.widen(self.stored, vector(v), from, self.masking(v, true));
-            if self.prefetch && (v * size).is_multiple_of(4) {
+            if !self.prefetch {
+                e.asm.prefetch(b, (LANES * size * (v + AHEAD * self.vectors)) as i32);
+            } else if (v * size).is_multiple_of(4) {
                 e.asm.prefetch(TABLE, (LANES * size * v) as i32);
             }
             if self.keep {

@@ -1,10 +1,10 @@
 //! Matrix products in generated inner loops, for f32 and halves on machines with AVX-512.
 //!
-//! Columns are taken in panels. A panel's part of the right operand is packed once per block of the
-//! shared dimension into the nearest cache, or read where it lies while the first tile of rows
-//! uses it; the left operand is packed once for all. Operands may have any number of strided
-//! dimensions for their rows, columns and shared indices: the windows of a convolution are packed
-//! straight from the image.
+//! Columns are taken in panels. The right operand's part of some panels, a slab, is packed into the
+//! second cache, where all tiles of rows use it; where those are few, the first one reads it where it
+//! lies. The left operand is packed once for all. Operands may have any number of strided dimensions
+//! for their rows, columns and shared indices: the windows of a convolution are packed straight from
+//! the image.
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 that some processors have would flush subnormals and round twice per pair; on Sapphire
@@ -23,7 +23,7 @@ use crate::pool::Pool;
 use dots::DotProducts;
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, MatmulDims, Prepared, Scratch};
-use pack::{Part, pack};
+use pack::{Part, Rows, pack};
 use shape::Cut;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -35,6 +35,9 @@ const PACKED_FOR_ALL: usize = 1 << 22;
 const PACKED_BY_ALL: usize = 1 << 17;
 /// Multiplications of the products of a batch that share a chunk.
 const BATCHED: usize = 1 << 19;
+/// Tiles of rows from which on columns are packed before all of them: the first of fewer tiles reads
+/// the columns where they lie, and packs them for the others.
+const PACKED_AHEAD: usize = 4;
 /// Rows of the right operand that are asked for ahead.
 const AHEAD: isize = 10;
 
@@ -121,7 +124,7 @@ pub(crate) struct Product {
     cut: Cut,
     /// Tiles over packed columns.
     packed: Functions,
-    /// Tiles over columns where they lie, if they can be used so.
+    /// Tiles over columns where they lie, if they are used so.
     direct: Option<Functions>,
     dots: Option<DotProducts>,
 }
@@ -173,9 +176,10 @@ impl Product {
         let lhs = Side::new(kernel, lhs, &dims.rows)?;
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
-        let cut = Cut::new(m, n, k, out.is_none());
+        let cut = Cut::new(m, n, k);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         let packed = functions(&cut, n, Stored::F32, false)?;
+        let direct = direct && cut.chunk_tiles < PACKED_AHEAD;
         let direct = if direct { Some(functions(&cut, n, rhs.stored, true)?) } else { None };
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
@@ -334,7 +338,7 @@ impl Product {
         let (row, end) = (cut.row(chunk.tiles.start), cut.row(chunk.tiles.end));
         let column = chunk.panels.start * cut.width();
         let (rows, columns) = (end - row, (chunk.panels.end * cut.width()).min(self.n) - column);
-        let panel = cut.block * cut.width();
+        let panel = cut.slab * cut.block * cut.width();
         let packed = if left.is_none() { rows * cut.block } else { 0 };
         let tile = if self.out.is_none() { rows * columns } else { 0 };
         let sizes = [panel, packed, tile].map(|n: usize| n.next_multiple_of(LANES));
@@ -371,90 +375,124 @@ impl Product {
     /// A block of the shared dimension of all tiles and panels of a chunk.
     ///
     /// # Safety
-    /// As [`Product::run_chunk`]; `panel` has room for a packed panel.
+    /// As [`Product::run_chunk`]; `panels` has room for a slab of packed panels.
     unsafe fn block(
         &self,
         chunk: &Chunk,
         shared: Range<usize>,
         bindings: &Bindings<'_>,
         left: Left,
-        panel: *mut f32,
+        panels: *mut f32,
         target: Target,
     ) {
         let start = self.rhs.start(bindings, &self.batch, chunk.batch);
-        let size = self.rhs.stored.size() as isize;
-        let mut offsets: SmallVec<[isize; 512]> = SmallVec::new();
-        if self.direct.is_none() {
-            offsets.resize(shared.len(), 0);
-            self.rhs.shared.fill(shared.start, &mut offsets);
-        }
-        for p in chunk.panels.clone() {
-            let last = p + 1 == self.cut.panels;
-            let column = p * self.cut.width();
-            let columns = self.cut.width().min(self.n - column);
-            let width = columns.next_multiple_of(LANES);
-            let mut call = TileCall {
-                a: left.start,
-                b: panel as *const u8,
-                b_step: 4 * width as isize,
-                c: std::ptr::null_mut(),
-                c_step: 4 * target.pitch,
-                k: shared.len(),
-                lanes: columns - (width - LANES),
-                add: (shared.start > 0) as usize,
-                keep: panel,
-                ahead: std::ptr::null(),
-            };
+        for first in chunk.panels.clone().step_by(self.cut.slab) {
+            let slab = first..(first + self.cut.slab).min(chunk.panels.end);
             if self.direct.is_none() {
                 // SAFETY: the caller's promise.
-                unsafe { self.pack_right(start, column..column + columns, &offsets, panel) };
+                unsafe { self.pack_right(start, &slab, &shared, panels) };
             }
-            for (i, tile) in chunk.tiles.clone().enumerate() {
-                let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
-                let mut functions = &self.packed;
-                if let (Some(direct), 0) = (&self.direct, i) {
-                    functions = direct;
-                    let step = self.rhs.shared.step().expect("direct operands have one") * size;
-                    call.b = start
-                        .wrapping_offset(column as isize * size + shared.start as isize * step);
-                    call.ahead = call.b.wrapping_offset(AHEAD * step);
-                    call.b_step = step;
+            for tile in chunk.tiles.clone() {
+                for p in slab.clone() {
+                    let panel = panels.wrapping_add((p - first) * shared.len() * self.cut.width());
+                    let down = (self.cut.row(tile) - self.cut.row(chunk.tiles.start)) as isize;
+                    let across = ((p - chunk.panels.start) * self.cut.width()) as isize;
+                    let c = target.start.wrapping_offset(down * target.pitch + across);
+                    let c = Target { start: c, pitch: target.pitch };
+                    let direct = self.direct.as_ref().filter(|_| tile == chunk.tiles.start);
+                    // SAFETY: the caller's promise; the result is this chunk's.
+                    unsafe { self.tile(tile, p, direct, &shared, start, left, panel, c) };
                 }
-                call.a = left
-                    .start
-                    .wrapping_add((row - left.row) * left.depth + (shared.start - left.k) * rows);
-                let down = (row - self.cut.row(chunk.tiles.start)) as isize;
-                let across = (column - chunk.panels.start * self.cut.width()) as isize;
-                call.c = target.start.wrapping_offset(down * target.pitch + across);
-                let function = &functions[last as usize][(tile < self.cut.taller) as usize];
-                // SAFETY: all of the panel is in memory, and of the left operand's tile; the
-                // result is this chunk's.
-                unsafe { function.as_ref().expect("every size has its function").call(&call) };
-                (call.b, call.b_step) = (panel as *const u8, 4 * width as isize);
             }
         }
     }
 
+    /// A tile of the result, from its packed panel or by the `direct` functions, which pack it.
+    ///
     /// # Safety
-    /// As [`Product::run_chunk`]; `to` has room for the panel.
+    /// As [`Product::block`]; `panel` holds the panel, or has room for it.
+    unsafe fn tile(
+        &self,
+        tile: usize,
+        p: usize,
+        direct: Option<&Functions>,
+        shared: &Range<usize>,
+        start: *const u8,
+        left: Left,
+        panel: *mut f32,
+        target: Target,
+    ) {
+        let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
+        let column = p * self.cut.width();
+        let columns = self.cut.width().min(self.n - column);
+        let width = columns.next_multiple_of(LANES);
+        let mut call = TileCall {
+            a: left
+                .start
+                .wrapping_add((row - left.row) * left.depth + (shared.start - left.k) * rows),
+            b: panel as *const u8,
+            b_step: 4 * width as isize,
+            c: target.start,
+            c_step: 4 * target.pitch,
+            k: shared.len(),
+            lanes: columns - (width - LANES),
+            add: (shared.start > 0) as usize,
+            keep: panel,
+            ahead: std::ptr::null(),
+        };
+        if direct.is_some() {
+            let size = self.rhs.stored.size() as isize;
+            let step = self.rhs.shared.step().expect("direct operands have one") * size;
+            call.b = start.wrapping_offset(column as isize * size + shared.start as isize * step);
+            call.ahead = call.b.wrapping_offset(AHEAD * step);
+            call.b_step = step;
+        }
+        let last = p + 1 == self.cut.panels;
+        let function =
+            &direct.unwrap_or(&self.packed)[last as usize][(tile < self.cut.taller) as usize];
+        // SAFETY: all of the panel is in memory, and of the left operand's tile.
+        unsafe { function.as_ref().expect("every size has its function").call(&call) };
+    }
+
+    /// Packs a slab of panels.
+    ///
+    /// # Safety
+    /// As [`Product::run_chunk`]; `to` has room for the panels.
     unsafe fn pack_right(
         &self,
         start: *const u8,
-        columns: Range<usize>,
-        shared: &[isize],
+        slab: &Range<usize>,
+        shared: &Range<usize>,
         to: *mut f32,
     ) {
-        let width = columns.len().next_multiple_of(LANES);
-        let part = Part {
-            start,
-            stored: self.rhs.stored,
-            outer: &self.rhs.outer,
-            indices: columns,
-            shared,
-            along_shared: self.rhs.along_shared(),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { pack(&part, to, width) };
+        let (rhs, width) = (&self.rhs, self.cut.width());
+        let columns = slab.start * width..(slab.end * width).min(self.n);
+        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.shared.step()) {
+            let first = columns.start as isize + shared.start as isize * step;
+            let size = rhs.stored.size() as isize;
+            let (start, step) = (start.wrapping_offset(first * size), step * size);
+            let (rows, columns) = (shared.len(), columns.len());
+            let rows = Rows { start, step, stored: rhs.stored, rows, columns, width };
+            // SAFETY: the caller's promise.
+            return unsafe { rows.pack(to) };
+        }
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
+        rhs.shared.fill(shared.start, &mut offsets);
+        for first in columns.clone().step_by(width) {
+            let indices = first..(first + width).min(columns.end);
+            let columns_of_panel = indices.len().next_multiple_of(LANES);
+            let part = Part {
+                start,
+                stored: rhs.stored,
+                outer: &rhs.outer,
+                indices,
+                shared: &offsets,
+                along_shared: rhs.along_shared(),
+            };
+            let to = to.wrapping_add((first - columns.start) * shared.len());
+            // SAFETY: the caller's promise.
+            unsafe { pack(&part, to, columns_of_panel) };
+        }
     }
 
     /// Runs the body on a part whose products lie in `tile`, row by row.

@@ -34,6 +34,59 @@ pub(super) unsafe fn pack(part: &Part<'_>, to: *mut f32, width: usize) {
     }
 }
 
+/// Rows that lie side by side in memory, to be cut into panels.
+pub(super) struct Rows {
+    /// The first element of the first row, and bytes to the next one.
+    pub start: *const u8,
+    pub step: isize,
+    pub stored: Stored,
+    pub rows: usize,
+    pub columns: usize,
+    /// Columns of a panel.
+    pub width: usize,
+}
+
+impl Rows {
+    /// Writes the rows panel by panel, as [`pack`] would each of them: whole lines of memory are read
+    /// where they lie together, since columns of a large matrix may share few places of the caches.
+    ///
+    /// # Safety
+    /// The rows are valid for reads, `to` for the panels. The machine has AVX-512 F, BW and VL.
+    pub unsafe fn pack(&self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.stored {
+                Stored::F32 => self.pack_as::<0>(to),
+                Stored::F16 => self.pack_as::<1>(to),
+                Stored::BF16 => self.pack_as::<2>(to),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Rows::pack`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn pack_as<const S: u8>(&self, to: *mut f32) {
+        for k in 0..self.rows {
+            let row = self.start.wrapping_offset(k as isize * self.step);
+            for first in (0..self.columns).step_by(self.width) {
+                let columns = self.width.min(self.columns - first);
+                let width = columns.next_multiple_of(LANES);
+                let panel = to.wrapping_add(first * self.rows + k * width);
+                for column in (0..columns).step_by(LANES) {
+                    let at = (first + column) as isize * size(S);
+                    // SAFETY: the vector's lanes are elements of the row; its panel has room.
+                    unsafe {
+                        let from = row.wrapping_offset(at);
+                        let vector = load::<S>(from, lanes(columns - column));
+                        _mm512_storeu_ps(panel.wrapping_add(column), vector);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The lanes of a vector.
 fn lanes(n: usize) -> u16 {
     ((1u32 << n.min(LANES)) - 1) as u16

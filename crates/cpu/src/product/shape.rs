@@ -7,14 +7,13 @@ use crate::jit::tile::LANES;
 const CHUNK: usize = 1 << 20;
 /// The most chunks that a product is cut into for the sake of threads.
 const CHUNKS: usize = 16;
-/// Shared indices of a block where its columns are used more than once: they stay in the nearest
-/// cache.
-const NEAR: usize = 256;
-/// Shared indices of a block that is used once.
-const FAR: usize = 2048;
-/// Rows of a chunk, and of one whose result waits for the kernel's body.
+/// Shared indices of a block: few enough that panels and a tile's part of the left operand stay in
+/// the second cache, many enough that most results are written once.
+const BLOCK: usize = 2048;
+/// Elements of the panels of a slab, which stay in the second cache while all tiles of rows pass.
+const SLAB: usize = 1 << 17;
+/// Rows of a chunk.
 const ROWS: usize = 512;
-const ROWS_OF_BODY: usize = 256;
 /// Columns of a chunk.
 const COLUMNS: usize = 1024;
 
@@ -30,6 +29,8 @@ pub(super) struct Cut {
     pub panels: usize,
     /// Shared indices of a block; the last one may have fewer.
     pub block: usize,
+    /// Panels of a slab, which are packed together; a chunk's last one may have fewer.
+    pub slab: usize,
     /// Tiles and panels of a chunk.
     pub chunk_tiles: usize,
     pub chunk_panels: usize,
@@ -48,38 +49,39 @@ fn most_vectors(rows: usize) -> usize {
         4 => 6,
         5 => 5,
         6 => 4,
-        10..=14 => 2,
-        _ => 3,
+        7..=9 | 15 | 16 => 3,
+        _ => 2,
     }
 }
 
 impl Cut {
-    /// A product of `m` by `k` with `k` by `n`; `body` if something is computed from it.
-    pub fn new(m: usize, n: usize, k: usize, body: bool) -> Cut {
+    /// A product of `m` by `k` with `k` by `n`.
+    pub fn new(m: usize, n: usize, k: usize) -> Cut {
         let wanted = n.div_ceil(LANES);
         let panels = wanted.div_ceil(most_vectors(m));
         let vectors = wanted.div_ceil(panels);
         let panels = wanted.div_ceil(vectors);
         let tiles = m.div_ceil(most_rows(vectors));
         let (rows, taller) = (m / tiles, m % tiles);
-        let most = if tiles == 1 { FAR } else { NEAR };
-        let block = k.div_ceil(k.div_ceil(most));
-        let most = if body { ROWS_OF_BODY } else { ROWS };
-        let row_chunks = m.div_ceil(most).min(tiles);
+        let block = k.div_ceil(k.div_ceil(BLOCK));
+        let slab = (SLAB / (block * vectors * LANES)).max(1);
+        let row_chunks = m.div_ceil(ROWS).min(tiles);
         let chunk_tiles = tiles.div_ceil(row_chunks);
         let work = m.saturating_mul(n).saturating_mul(k);
         // Each chunk packs its columns for itself: rows are not cut for the sake of small chunks.
-        let pieces = (work / CHUNK).min(CHUNKS).max(n.div_ceil(COLUMNS) * row_chunks);
-        let across = pieces.div_ceil(row_chunks).min(panels).min(32.max(n.div_ceil(COLUMNS)));
+        let least = n.div_ceil(COLUMNS);
+        let pieces = (work / CHUNK).min(CHUNKS).max(least * row_chunks);
+        let across = pieces.div_ceil(row_chunks).min(panels);
         // An even number of chunks keeps two, four, ... threads equally busy.
         let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
         let chunk_panels = panels.div_ceil(across);
+        let slab = slab.min(chunk_panels);
         let mut cut =
-            Cut { tiles, rows, taller, vectors, panels, block, chunk_tiles, chunk_panels };
+            Cut { tiles, rows, taller, vectors, panels, block, slab, chunk_tiles, chunk_panels };
         // Few columns and many rows.
         let down = pieces / panels.div_ceil(chunk_panels);
         if down > tiles.div_ceil(chunk_tiles) {
-            let down = down.min(tiles).min(32).next_multiple_of(2);
+            let down = down.min(tiles).next_multiple_of(2);
             cut.chunk_tiles = tiles.div_ceil(down).min(chunk_tiles);
         }
         cut
@@ -115,7 +117,7 @@ mod tests {
         for m in (1..40).chain([100, 128, 1000, 1024, 5000]) {
             for n in (1..150).chain([1000, 1024, 3136, 50_000]) {
                 for k in [1, 300, 5000] {
-                    let cut = Cut::new(m, n, k, m % 2 == 0);
+                    let cut = Cut::new(m, n, k);
                     assert_eq!(cut.row(cut.tiles), m, "{cut:?}");
                     assert!(cut.panels * cut.width() >= n && (cut.panels - 1) * cut.width() < n);
                     let rows = cut.rows_of(0);
