@@ -40,6 +40,8 @@ mod tests;
 pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 mod trace;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod unit;
 
 use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler};
 use girih_runtime::env::flag;

@@ -135,7 +135,7 @@ impl<Call> Function<Call> {
         self.code.bytes()
     }
 
-    fn install(code: &[u8], name: &str) -> Option<Self> {
+    pub(super) fn install(code: &[u8], name: &str) -> Option<Self> {
         let code = arena::install(code)?;
         let _symbol = symbols::announce(&code, name);
         Some(Function { _symbol, code, call: std::marker::PhantomData })
@@ -143,7 +143,7 @@ impl<Call> Function<Call> {
 }
 
 /// True if the machine has these loops' instructions, and they are wanted.
-fn enabled() -> bool {
+pub(super) fn enabled() -> bool {
     super::function::enabled() && Isa::best() >= Isa::Avx512
 }
 

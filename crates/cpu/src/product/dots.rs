@@ -95,7 +95,9 @@ impl DotProducts {
                 }
                 match product.out {
                     Some(_) => Ok(()),
-                    None => product.body(prepared, (batch, 0..m, columns), tile, bindings, scratch),
+                    None => {
+                        product.body(prepared, (batch, 0..m, columns), target, bindings, scratch)
+                    }
                 }
             }
         })

@@ -7,10 +7,14 @@
 //! the image.
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
-//! bfloat16 that some processors have would flush subnormals and round twice per pair; on Sapphire
-//! Rapids they have half the rate of these multiply-adds.) An element is one chain of multiply-adds whatever the cut, so that neither threads nor neighbours change its bits.
+//! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
+//! Sapphire Rapids they have half the rate of these multiply-adds.) An element is one chain of
+//! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits. Products
+//! of many rows of bfloat16 go to the matrix unit (`matrix`) where there is one, which is several
+//! times as fast.
 
 mod dots;
+mod matrix;
 mod pack;
 mod shape;
 #[cfg(test)]
@@ -23,6 +27,7 @@ use crate::pool::Pool;
 use dots::DotProducts;
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, MatmulDims, Prepared, Scratch};
+use matrix::MatrixProduct;
 use pack::{Part, Rows, pack};
 use shape::Cut;
 use smallvec::SmallVec;
@@ -127,6 +132,7 @@ pub(crate) struct Product {
     /// Tiles over columns where they lie, if they are used so.
     direct: Option<Functions>,
     dots: Option<DotProducts>,
+    matrix: Option<MatrixProduct>,
 }
 
 /// A part of one batch's product: its tiles and panels.
@@ -183,9 +189,11 @@ impl Product {
         let direct = if direct { Some(functions(&cut, n, rhs.stored, true)?) } else { None };
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
+        let (dots, matrix) = (None, None);
         let mut product =
-            Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots: None };
+            Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots, matrix };
         product.dots = DotProducts::new(&product);
+        product.matrix = MatrixProduct::new(&product);
         Some(product)
     }
 
@@ -193,7 +201,9 @@ impl Product {
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
         let dots = self.dots.iter().flat_map(DotProducts::functions);
-        tiles.map(Function::bytes).chain(dots.map(Function::bytes)).map(<[u8]>::to_vec).collect()
+        let matrix = self.matrix.iter().map(MatrixProduct::function);
+        let rest = dots.map(Function::bytes).chain(matrix.map(Function::bytes));
+        tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec).collect()
     }
 
     /// Runs the product, and the body of the kernel it was made from.
@@ -206,6 +216,10 @@ impl Product {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
+        if let Some(matrix) = &self.matrix {
+            // SAFETY: the caller's promise.
+            return unsafe { matrix.run(self, prepared, bindings, pool) };
+        }
         let same = self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let for_all = same && self.m * self.k <= PACKED_FOR_ALL && self.dots.is_none();
         let bytes = if for_all { self.m * self.k * 4 } else { 0 };
@@ -364,7 +378,7 @@ impl Product {
                 match self.out.is_none() {
                     true => {
                         let part = (chunk.batch, row..end, column..column + columns);
-                        self.body(prepared, part, tile, bindings, scratch)
+                        self.body(prepared, part, target, bindings, scratch)
                     }
                     false => Ok(()),
                 }
@@ -498,24 +512,24 @@ impl Product {
     /// Runs the body on a part whose products lie in `tile`, row by row.
     ///
     /// # Safety
-    /// As [`Prepared::run_body`] for the part's points; `tile` holds the part densely.
+    /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
     unsafe fn body(
         &self,
         prepared: &Prepared,
         (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: *mut f32,
+        tile: Target,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let first = (batch * self.m + rows.start) * self.n + columns.start;
         // SAFETY: the caller's promise.
         unsafe {
-            if columns.len() == self.n {
-                let points = rows.len() * self.n;
-                return prepared.run_body(first, points, tile as *const u8, bindings, scratch);
+            if columns.len() == self.n && tile.pitch == self.n as isize {
+                let (points, core) = (rows.len() * self.n, tile.start as *const u8);
+                return prepared.run_body(first, points, core, bindings, scratch);
             }
             for i in 0..rows.len() {
-                let core = tile.add(i * columns.len()) as *const u8;
+                let core = tile.start.wrapping_offset(i as isize * tile.pitch) as *const u8;
                 let point = first + i * self.n;
                 prepared.run_body(point, columns.len(), core, bindings, scratch)?;
             }

@@ -160,6 +160,16 @@ proptest! {
 }
 
 #[test]
+fn products_of_many_rows_of_bfloat16_fill_tiles_with_zeros() {
+    for sizes in [[1, 16, 32, 64], [1, 17, 33, 65], [2, 70, 100, 320], [1, 530, 70, 700]] {
+        for body in [false, true] {
+            let lies = [Lie::Rows, Lie::Rows];
+            Case { dtype: DType::BF16, sizes, lies, shared_left: false, body }.check();
+        }
+    }
+}
+
+#[test]
 fn large_products_are_cut_into_blocks_without_a_change() {
     for (sizes, lies) in [
         ([1, 600, 70, 700], [Lie::Rows, Lie::Rows]),
