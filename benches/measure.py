@@ -20,6 +20,9 @@ from . import peers
 Call = Callable[[], Any]
 Build = Callable[[peers.Library, Sequence[np.ndarray]], Call]
 
+# Threads of other libraries spin after their work, and take a CPU from the next one: libgomp's for
+# 300000 pauses, OpenBLAS' for 2 ** 26 cycles, some 20 ms.
+SETTLED_S = 0.03
 MAX_SAMPLES = 31
 MIN_SAMPLES = 5
 # Undisturbed samples that are enough to leave out the others.
@@ -273,6 +276,5 @@ def _interleave(samplers: list[_Sampler], budget_s: float, sample_s: float) -> N
             break
         for k in range(len(patient)):
             s = patient[(number + k) % len(patient)]
-            # Other libraries' threads spin for a while after their work.
-            time.sleep(0.002)
+            time.sleep(SETTLED_S)
             s.sample()
