@@ -20,9 +20,11 @@ from . import peers
 Call = Callable[[], Any]
 Build = Callable[[peers.Library, Sequence[np.ndarray]], Call]
 
-# Threads of other libraries spin after their work, and take a CPU from the next one: libgomp's for
-# 300000 pauses, OpenBLAS' for 2 ** 26 cycles, some 20 ms.
+# Threads of other libraries spin after their work, libgomp's for some 20 ms, and take a CPU from the
+# next one.
 SETTLED_S = 0.03
+# After a pause calls are slower by half for a while.
+WARM_S = 0.01
 MAX_SAMPLES = 31
 MIN_SAMPLES = 5
 # Undisturbed samples that are enough to leave out the others.
@@ -177,13 +179,16 @@ class _Sampler:
         return int(self.count * sample_s / max(seconds, 1e-9))
 
     def sample(self) -> None:
-        """Takes a sample: after a call that brings its code and data back to the caches."""
+        """Takes a sample: after calls that bring code and data back to the caches, threads to work."""
         if self.workload.first:
             self.library.forget()
             call = self.make()
             seconds, quiet = self._time(call, 1)
         else:
+            deadline = time.perf_counter() + WARM_S
             self.call()
+            while time.perf_counter() < deadline:
+                self.call()
             seconds, quiet = self._timed(self.count)
         self.samples.append((seconds / self.count, quiet))
 
