@@ -20,8 +20,8 @@ from . import peers
 Call = Callable[[], Any]
 Build = Callable[[peers.Library, Sequence[np.ndarray]], Call]
 
-# Threads of other libraries spin after their work, libgomp's for some 20 ms, and take a CPU from the
-# next one.
+# Threads of other libraries spin after their work, libgomp's for some 20 ms, and take a CPU from
+# the next one.
 SETTLED_S = 0.03
 # After a pause calls are slower by half for a while.
 WARM_S = 0.01
@@ -179,7 +179,7 @@ class _Sampler:
         return int(self.count * sample_s / max(seconds, 1e-9))
 
     def sample(self) -> None:
-        """Takes a sample: after calls that bring code and data back to the caches, threads to work."""
+        """Takes a sample, after calls that bring back what it needs to the caches."""
         if self.workload.first:
             self.library.forget()
             call = self.make()

@@ -506,8 +506,6 @@ def limit_threads(threads: int) -> None:
     """Has every library use so many threads; before any is imported."""
     for name in ("OMP", "OPENBLAS", "MKL", "GIRIH"):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
-    # OpenBLAS' idle threads spin for 2 ** 26 of their cycles, 100 ms, if they are not told otherwise.
-    os.environ["OPENBLAS_THREAD_TIMEOUT"] = "22"
     os.environ["GIRIH_CACHE"] = "0"
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
