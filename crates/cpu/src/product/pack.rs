@@ -18,6 +18,15 @@ pub(super) struct Part<'a> {
     pub along_shared: bool,
 }
 
+impl Part<'_> {
+    /// The distances of at most a vector of its columns.
+    fn offsets<'b>(&self, columns: Range<usize>, to: &'b mut [isize; LANES]) -> &'b [isize] {
+        let offsets = &mut to[..columns.len()];
+        self.outer.fill(columns.start, offsets);
+        offsets
+    }
+}
+
 /// Writes element `(j, k)` of the part to `to[k * width + j]`, and zeros to the rest of the width.
 ///
 /// # Safety
@@ -259,13 +268,12 @@ unsafe fn gathered<const S: u8>(
     width: usize,
     store: u16,
 ) {
-    let mut offsets = [0isize; LANES];
-    let offsets = &mut offsets[..columns.len()];
-    part.outer.fill(columns.start, offsets);
+    let mut offsets = [0; LANES];
+    let offsets = part.offsets(columns, &mut offsets);
     let origin = offsets.first().copied().unwrap_or(0);
     let mut index = [0i32; LANES];
     let mut near = S == 0;
-    for (index, &offset) in index.iter_mut().zip(&*offsets) {
+    for (index, &offset) in index.iter_mut().zip(offsets) {
         let distance = i32::try_from(offset - origin);
         near &= distance.is_ok();
         *index = distance.unwrap_or(0);
@@ -304,9 +312,8 @@ unsafe fn transposed<const S: u8>(
     width: usize,
     store: u16,
 ) {
-    let mut offsets = [0isize; LANES];
-    let offsets = &mut offsets[..columns.len()];
-    part.outer.fill(columns.start, offsets);
+    let mut offsets = [0; LANES];
+    let offsets = part.offsets(columns, &mut offsets);
     let mut k = 0;
     while k < part.shared.len() {
         let rest = &part.shared[k..part.shared.len().min(k + LANES)];
@@ -315,7 +322,7 @@ unsafe fn transposed<const S: u8>(
         let mut rows = [_mm512_setzero_ps(); LANES];
         // SAFETY: `run` elements from here on are the column's; stores stay within the width.
         unsafe {
-            for (row, &column) in rows.iter_mut().zip(&*offsets) {
+            for (row, &column) in rows.iter_mut().zip(offsets) {
                 // Columns may be many and far apart: more streams than the processor follows.
                 let ahead = start.wrapping_offset((column + 2 * LANES as isize) * size(S));
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());

@@ -13,20 +13,23 @@ fn reduced<D: Double>(x: D) -> (D, D, D) {
     (t, x - k * c(LN2_HI), k * c(LN2_LO))
 }
 
+/// Coefficients of `P` in `q = r - z P(z)`, `z = r r`, from which `e^r` is computed for
+/// `|r| <= ln(2) / 2`.
+pub(super) const EXP: [f64; 5] = [
+    1.66666666666666019037e-01,
+    -2.77777777770155933842e-03,
+    6.61375632143793436117e-05,
+    -1.65339022054652515390e-06,
+    4.13813679705723846039e-08,
+];
+
 /// `e^(hi - lo)` of `|hi - lo| <= ln(2) / 2`.
 #[inline(always)]
 fn exp_reduced<D: Double>(hi: D, lo: D) -> D {
-    const P: [f64; 5] = [
-        1.66666666666666019037e-01,
-        -2.77777777770155933842e-03,
-        6.61375632143793436117e-05,
-        -1.65339022054652515390e-06,
-        4.13813679705723846039e-08,
-    ];
     let c = D::of;
     let r = hi - lo;
     let z = r * r;
-    let q = r - z * poly(z, P);
+    let q = r - z * poly(z, EXP);
     c(1.0) + ((r * q / (c(2.0) - q) - lo) + hi)
 }
 

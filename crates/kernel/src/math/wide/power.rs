@@ -1,6 +1,7 @@
 //! The power function of f64: the exponent times a logarithm of 64 digits and more.
 
 use super::super::lanes::{Bits, Double, Mask, poly};
+use super::exponential::EXP;
 use super::{ROUND, scaled, upper};
 
 /// `log2(a)` in two parts, the first without the lower half of its bits. Takes normal `a > 0`.
@@ -53,13 +54,6 @@ fn log2_parts<D: Double>(a: D) -> (D, D) {
 /// `2^(hi + lo)`, `|lo|` far below `|hi|`.
 #[inline(always)]
 fn exp2_parts<D: Double>(hi: D, lo: D) -> D {
-    const P: [f64; 5] = [
-        1.66666666666666019037e-01,
-        -2.77777777770155933842e-03,
-        6.61375632143793436117e-05,
-        -1.65339022054652515390e-06,
-        4.13813679705723846039e-08,
-    ];
     const LN2: f64 = std::f64::consts::LN_2;
     const LN2_UPPER: f64 = 6.93147182464599609375e-01;
     const LN2_LOWER: f64 = -1.90465429995776804525e-09;
@@ -71,7 +65,7 @@ fn exp2_parts<D: Double>(hi: D, lo: D) -> D {
     let z = u + v;
     let w = v - (z - u);
     let square = z * z;
-    let q = z - square * poly(square, P);
+    let q = z - square * poly(square, EXP);
     let r = (z * q) / (q - c(2.0)) - (w + z * w);
     scaled(c(1.0) - (r - z), rounded)
 }
