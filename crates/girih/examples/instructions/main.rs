@@ -2,6 +2,8 @@
 //! by the difference between two numbers of times. `instructions SCENARIO TIMES`; without arguments
 //! it names the scenarios.
 
+mod steps;
+
 use girih::optim::{Adam, Optimizer};
 use girih::{Result, Tensor, clear_cache, eval, value_and_grad};
 use std::hint::black_box;
@@ -11,12 +13,15 @@ type Once = Box<dyn FnMut() -> Result<()>>;
 /// Makes what a scenario needs and gives its repeated part.
 type Scenario = (&'static str, fn() -> Result<Once>);
 
-const SCENARIOS: [Scenario; 5] = [
+const SCENARIOS: [Scenario; 8] = [
     ("record-100-ops", record),
     ("cached-three-kernels", cached),
     ("compile-three-kernels", compile),
     ("cached-training-step", cached_step),
     ("compile-training-step", compile_step),
+    ("compile-perceptron", steps::perceptron),
+    ("compile-transformer", steps::transformer),
+    ("compile-residual-block", steps::residual_block),
 ];
 
 fn matrix(rows: usize, columns: usize) -> Result<Tensor> {
