@@ -209,8 +209,8 @@ impl Rows {
 
     /// Buffers that come from outside, repeats included.
     fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
-        let own = |id: &BufferId| self.parts.iter().any(|p| p.writes().any(|w| w == *id));
-        self.parts.iter().flat_map(Kernel::reads).filter(move |id| !own(id))
+        let own: Vec<BufferId> = self.parts.iter().flat_map(Kernel::writes).collect();
+        self.parts.iter().flat_map(Kernel::reads).filter(move |id| !own.contains(id))
     }
 
     /// Buffers that are there afterwards, repeats included.
@@ -468,28 +468,34 @@ impl Kernel {
     }
 
     /// Buffers the kernel reads, repeats included.
-    pub fn reads(&self) -> Box<dyn Iterator<Item = BufferId> + '_> {
-        let core: SmallVec<[BufferId; 2]> = match &self.core {
-            Core::Rows(rows) => return Box::new(rows.reads()),
-            Core::Map | Core::Reduce { .. } => SmallVec::new(),
-            Core::Matmul { lhs, rhs, .. } => SmallVec::from_slice(&[lhs.buffer, rhs.buffer]),
-            Core::Scatter { index, .. } => SmallVec::from_slice(&[index.buffer]),
-            Core::Library(routine) => routine.operands.iter().map(|i| i.buffer).collect(),
-            Core::Control(control) => control.reads().collect(),
-        };
-        Box::new(self.accesses.iter().map(|a| a.buffer).chain(core))
+    pub fn reads(&self) -> impl Iterator<Item = BufferId> + use<> {
+        let mut ids: SmallVec<[BufferId; 16]> = SmallVec::new();
+        self.accesses.iter().for_each(|a| ids.push(a.buffer));
+        match &self.core {
+            Core::Rows(rows) => ids.extend(rows.reads()),
+            Core::Map | Core::Reduce { .. } => {}
+            Core::Matmul { lhs, rhs, .. } => ids.extend_from_slice(&[lhs.buffer, rhs.buffer]),
+            Core::Scatter { index, .. } => ids.push(index.buffer),
+            Core::Library(routine) => ids.extend(routine.operands.iter().map(|i| i.buffer)),
+            Core::Control(control) => ids.extend(control.reads()),
+        }
+        ids.into_iter()
     }
 
     /// Buffers the kernel writes, repeats included.
-    pub fn writes(&self) -> Box<dyn Iterator<Item = BufferId> + '_> {
-        let results: SmallVec<[BufferId; 4]> = match &self.core {
-            Core::Rows(rows) => return Box::new(rows.writes()),
-            Core::Library(routine) => routine.results.iter().flatten().map(|i| i.buffer).collect(),
-            Core::Control(control) => control.writes().collect(),
-            Core::Reduce { stores, .. } => stores.iter().map(|s| s.access.buffer).collect(),
-            _ => SmallVec::new(),
-        };
-        Box::new(self.stores.iter().map(|s| s.access.buffer).chain(results))
+    pub fn writes(&self) -> impl Iterator<Item = BufferId> + use<> {
+        let mut ids: SmallVec<[BufferId; 8]> = SmallVec::new();
+        self.stores.iter().for_each(|s| ids.push(s.access.buffer));
+        match &self.core {
+            Core::Rows(rows) => ids.extend(rows.writes()),
+            Core::Library(routine) => {
+                ids.extend(routine.results.iter().flatten().map(|i| i.buffer))
+            }
+            Core::Control(control) => ids.extend(control.writes()),
+            Core::Reduce { stores, .. } => ids.extend(stores.iter().map(|s| s.access.buffer)),
+            _ => {}
+        }
+        ids.into_iter()
     }
 
     /// The dtype of a value of a block of this kernel.

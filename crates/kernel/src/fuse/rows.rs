@@ -10,7 +10,7 @@ use super::build::Built;
 use super::name;
 use super::share::share;
 use crate::ir::{BufferId, Core, Kernel, Local, Program, Rows};
-use crate::verify::{along_rows, confined};
+use crate::verify::{along_rows, keeps_to_rows};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
@@ -25,62 +25,136 @@ const FEW_ROWS: usize = 16;
 /// ... which matters if there are more elements than this.
 const MUCH: usize = 1 << 15;
 
+/// A kernel and the nodes it computes.
+type Part = (Kernel, Vec<NodeId>);
+
 /// Puts the kernels of a program together.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
-    let mut left: Vec<Option<(Kernel, Vec<NodeId>)>> =
+    let mut left: Vec<Option<Part>> =
         built.program.kernels.drain(..).zip(built.nodes.drain(..)).map(Some).collect();
+    let uses = Uses::of(&built.program, left.iter().flatten().map(|part| &part.0));
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
-        let (parts, rows) = grow(&built.program, &mut left, first, start);
-        let (kernel, nodes) = finish(graph, &mut built.program, &left, parts, rows);
+        let group = grow(&built.program, &mut left[first + 1..], start);
+        let (kernel, nodes) = finish(graph, &mut built.program, &uses, group);
         built.program.kernels.push(kernel);
         built.nodes.push(nodes);
     }
 }
 
-type Parts = Vec<(Kernel, Vec<NodeId>)>;
-
-/// The kernels that join the first one, and over how many rows.
-fn grow(
-    program: &Program,
-    left: &mut [Option<(Kernel, Vec<NodeId>)>],
-    first: usize,
-    start: (Kernel, Vec<NodeId>),
-) -> (Parts, usize) {
-    let mut rows = candidates(&start.0);
-    let mut parts: Parts = vec![start];
-    let mut skipped = Skipped::default();
-    for next in left.iter_mut().skip(first + 1).take(HORIZON) {
-        if rows.is_empty() || parts.len() == MAX_PARTS {
+/// The kernel with those of the following that join it.
+fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group {
+    let mut group = Group::new(program, start);
+    if group.rows.is_empty() {
+        return group;
+    }
+    let mut skipped = Skipped::new(program);
+    for next in following.iter_mut().take(HORIZON) {
+        if group.rows.is_empty() || group.parts.len() == MAX_PARTS {
             break;
         }
         let Some((kernel, _)) = next else { continue };
-        let fits = if joins(&parts, kernel, &skipped) {
-            let mut kernels: Vec<Kernel> = parts.iter().map(|p| p.0.clone()).collect();
-            kernels.push(kernel.clone());
-            let of = |r: &usize| {
-                pays(&kernels, *r)
-                    && confined(program, &kernels, *r)
-                    && kernels.iter().all(|k| along_rows(k, *r))
-            };
-            rows.iter().copied().chain(candidates(kernel)).filter(of).collect()
-        } else {
-            SmallVec::<[usize; 4]>::new()
+        let fits = match group.meets(kernel) && !skipped.hinder(kernel) {
+            true => group.rows_with(program, kernel),
+            false => RowCounts::new(),
         };
         if fits.is_empty() {
-            skipped.reads.extend(kernel.reads());
-            skipped.writes.extend(kernel.writes());
+            skipped.add(kernel);
         } else {
-            rows = fits;
-            parts.extend(next.take());
+            group.rows = fits;
+            group.extend(next.take());
         }
     }
-    (parts, rows.iter().copied().max().unwrap_or(1))
+    group
+}
+
+/// A set of buffers.
+struct Buffers(Vec<bool>);
+
+impl Buffers {
+    fn none(program: &Program) -> Buffers {
+        Buffers(vec![false; program.buffers.len()])
+    }
+
+    fn add(&mut self, ids: impl Iterator<Item = BufferId>) {
+        ids.for_each(|id| self.0[id.0 as usize] = true);
+    }
+
+    fn contains(&self, id: BufferId) -> bool {
+        self.0[id.0 as usize]
+    }
+}
+
+/// Numbers of rows.
+type RowCounts = SmallVec<[usize; 4]>;
+
+/// Kernels that will be one.
+struct Group {
+    parts: Vec<Part>,
+    /// Over how many rows they can be.
+    rows: RowCounts,
+    read: Buffers,
+    written: Buffers,
+    /// Elements of the largest part.
+    elements: usize,
+}
+
+impl Group {
+    fn new(program: &Program, start: Part) -> Group {
+        let mut group = Group {
+            parts: Vec::new(),
+            rows: RowCounts::new(),
+            read: Buffers::none(program),
+            written: Buffers::none(program),
+            elements: 0,
+        };
+        group.rows = group.rows_with(program, &start.0);
+        group.extend([start]);
+        group
+    }
+
+    fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
+        for part in parts {
+            self.read.add(part.0.reads());
+            self.written.add(part.0.writes());
+            self.elements = self.elements.max(elements(&part.0));
+            self.parts.push(part);
+        }
+    }
+
+    /// True if a kernel can be a part and reads what the group reads or writes.
+    fn meets(&self, kernel: &Kernel) -> bool {
+        let touches = |id| self.read.contains(id) || self.written.contains(id);
+        matches!(kernel.core, Core::Map | Core::Reduce { .. }) && kernel.reads().any(touches)
+    }
+
+    /// Over how many rows the group and a kernel can be one.
+    fn rows_with(&self, program: &Program, kernel: &Kernel) -> RowCounts {
+        let writes: SmallVec<[BufferId; 4]> = kernel.writes().collect();
+        let written = |id: BufferId| self.written.contains(id) || writes.contains(&id);
+        // What holds for the parts holds on, unless the kernel writes what they reach too.
+        let apart = writes.iter().all(|&id| !self.read.contains(id) && !self.written.contains(id));
+        let elements = self.elements.max(elements(kernel));
+        let stays =
+            |k: &Kernel, rows| keeps_to_rows(program, k, rows, written) && along_rows(k, rows);
+        let of = |&(rows, known): &(usize, bool)| {
+            pays(elements, rows)
+                && stays(kernel, rows)
+                && (known && apart || self.parts.iter().all(|part| stays(&part.0, rows)))
+        };
+        let new = candidates(kernel).into_iter().filter(|rows| !self.rows.contains(rows));
+        let known = self.rows.iter().map(|&rows| (rows, true));
+        known.chain(new.map(|rows| (rows, false))).filter(of).map(|(rows, _)| rows).collect()
+    }
+}
+
+fn elements(kernel: &Kernel) -> usize {
+    kernel.points().saturating_mul(kernel.reduced())
 }
 
 /// Numbers of rows that a kernel may be cut into.
-fn candidates(kernel: &Kernel) -> SmallVec<[usize; 4]> {
-    let mut rows: SmallVec<[usize; 4]> = SmallVec::new();
+fn candidates(kernel: &Kernel) -> RowCounts {
+    let mut rows = RowCounts::new();
     if !matches!(kernel.core, Core::Map | Core::Reduce { .. }) {
         return rows;
     }
@@ -95,54 +169,72 @@ fn candidates(kernel: &Kernel) -> SmallVec<[usize; 4]> {
 }
 
 /// What the kernels read and write that stay between a group and the next candidate.
-#[derive(Default)]
 struct Skipped {
-    reads: SmallVec<[BufferId; 16]>,
-    writes: SmallVec<[BufferId; 8]>,
+    read: Buffers,
+    written: Buffers,
 }
 
-/// True if a kernel has to do with the group and can run before what was skipped.
-fn joins(parts: &Parts, kernel: &Kernel, skipped: &Skipped) -> bool {
-    if !matches!(kernel.core, Core::Map | Core::Reduce { .. }) {
-        return false;
+impl Skipped {
+    fn new(program: &Program) -> Skipped {
+        Skipped { read: Buffers::none(program), written: Buffers::none(program) }
     }
-    let late = kernel.reads().any(|id| skipped.writes.contains(&id));
-    let early =
-        kernel.writes().any(|id| skipped.reads.contains(&id) || skipped.writes.contains(&id));
-    !late && !early && kernel.reads().any(|id| parts.iter().any(|p| touches(&p.0, id)))
-}
 
-fn touches(kernel: &Kernel, id: BufferId) -> bool {
-    kernel.reads().chain(kernel.writes()).any(|b| b == id)
+    fn add(&mut self, kernel: &Kernel) {
+        self.read.add(kernel.reads());
+        self.written.add(kernel.writes());
+    }
+
+    /// True if a kernel cannot run before them.
+    fn hinder(&self, kernel: &Kernel) -> bool {
+        let early = |id| self.read.contains(id) || self.written.contains(id);
+        kernel.reads().any(|id| self.written.contains(id)) || kernel.writes().any(early)
+    }
 }
 
 /// True if rows are short enough for the cache and many enough for the threads.
-fn pays(parts: &[Kernel], rows: usize) -> bool {
-    let elements = |k: &Kernel| k.points().saturating_mul(k.reduced());
-    let most = parts.iter().map(elements).max().unwrap_or(0);
-    most / rows <= MAX_ROW && (rows >= FEW_ROWS || most <= MUCH)
+fn pays(elements: usize, rows: usize) -> bool {
+    elements / rows <= MAX_ROW && (rows >= FEW_ROWS || elements <= MUCH)
 }
 
-/// The kernel of a group.
-fn finish(
-    graph: &Graph,
-    program: &mut Program,
-    left: &[Option<(Kernel, Vec<NodeId>)>],
-    mut parts: Parts,
-    rows: usize,
-) -> (Kernel, Vec<NodeId>) {
-    if parts.len() == 1 {
-        return parts.remove(0);
+/// How often each buffer is named, as a result of the program or by a kernel.
+struct Uses(Vec<u32>);
+
+impl Uses {
+    fn of<'a>(program: &Program, kernels: impl Iterator<Item = &'a Kernel>) -> Uses {
+        let mut uses = Uses(vec![0; program.buffers.len()]);
+        let named = program.outputs.iter().copied().chain(kernels.flat_map(named));
+        named.for_each(|id| uses.0[id.0 as usize] += 1);
+        uses
     }
-    let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.into_iter().unzip();
+
+    /// By buffer, how often others than these kernels name it.
+    fn besides(&self, kernels: &[Kernel]) -> Uses {
+        let mut others = self.0.clone();
+        kernels.iter().flat_map(named).for_each(|id| others[id.0 as usize] -= 1);
+        Uses(others)
+    }
+
+    /// True of a buffer that is named; one made since is not.
+    fn contains(&self, id: BufferId) -> bool {
+        self.0.get(id.0 as usize).is_some_and(|&count| count > 0)
+    }
+}
+
+fn named(kernel: &Kernel) -> impl Iterator<Item = BufferId> {
+    kernel.reads().chain(kernel.writes())
+}
+/// The kernel of a group.
+fn finish(graph: &Graph, program: &mut Program, uses: &Uses, mut group: Group) -> Part {
+    if group.parts.len() == 1 {
+        return group.parts.remove(0);
+    }
+    let rows = group.rows.iter().copied().max().unwrap_or(1);
+    let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = group.parts.into_iter().unzip();
+    let outside = uses.besides(&parts);
     share(program, &mut parts);
-    let outside = |id: BufferId| {
-        let others = left.iter().flatten().map(|l| &l.0).chain(&program.kernels);
-        program.outputs.contains(&id) || others.into_iter().any(|k| touches(k, id))
-    };
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {
-        if !outside(buffer) && locals.iter().all(|l| l.buffer != buffer) {
+        if !outside.contains(buffer) && locals.iter().all(|l| l.buffer != buffer) {
             let row_bytes = program.buffers[buffer.0 as usize].size_bytes() / rows;
             locals.push(Local { buffer, row_bytes });
         }

@@ -5,15 +5,21 @@ use super::cost;
 use crate::ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
+use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What a value is, whatever the kernel: equal keys at equal points are equal values.
+/// What a value is, whatever the kernel: equal keys at equal points are equal values. Operands are
+/// the numbers of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Load(Access),
-    /// An instruction, printed, and the numbers of its operands' keys.
-    Inst(String, SmallVec<[u32; 3]>),
+    Op(OpCode, DType, SmallVec<[u32; 3]>),
+    Literal(Literal),
+    Scalar(usize, DType),
+    Iota(isize, SmallVec<[isize; 6]>, DType),
+    /// Not compared: a key of its own.
+    Only(usize),
 }
 
 /// Numbers keys.
@@ -28,14 +34,14 @@ impl Keys {
             let key = match inst {
                 Inst::Load(id) => Key::Load(kernel.access(*id).clone()),
                 Inst::Op { code, args, dtype } => {
-                    let args = args.iter().map(|a| numbers[a.0 as usize]).collect();
-                    Key::Inst(format!("{code:?} {dtype:?}"), args)
+                    Key::Op(*code, *dtype, args.iter().map(|a| numbers[a.0 as usize]).collect())
                 }
-                Inst::Literal(_) | Inst::Scalar { .. } | Inst::Iota { .. } => {
-                    Key::Inst(format!("{inst:?}"), SmallVec::new())
+                Inst::Literal(literal) => Key::Literal(*literal),
+                Inst::Scalar { argument, dtype } => Key::Scalar(*argument, *dtype),
+                Inst::Iota { offset, strides, dtype } => {
+                    Key::Iota(*offset, strides.clone(), *dtype)
                 }
-                // Not compared: a key of its own.
-                _ => Key::Inst(format!("only {}", self.0.len()), SmallVec::new()),
+                _ => Key::Only(self.0.len()),
             };
             let next = self.0.len() as u32;
             numbers.push(*self.0.entry(key).or_insert(next));

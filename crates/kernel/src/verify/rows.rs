@@ -17,32 +17,34 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
         let known = matches!(part.core, Core::Map | Core::Reduce { .. });
         require(known, || format!("V11: {} is no map or reduction", part.name))?;
     }
-    require(confined(program, &rows.parts, kernel.points()), || {
-        "V11: a part leaves its row".into()
-    })?;
+    let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
+    let written = |id: BufferId| writes.contains(&id);
+    let confined = rows.parts.iter().all(|p| keeps_to_rows(program, p, kernel.points(), written));
+    require(confined, || "V11: a part leaves its row".into())?;
     for local in &rows.locals {
         let buffer = &program.buffers[local.buffer.0 as usize];
         let whole = local.row_bytes * kernel.points() == buffer.size_bytes();
         require(whole, || format!("V11: rows of {} have other sizes", local.buffer))?;
-        let written = rows.parts.iter().any(|p| p.writes().any(|b| b == local.buffer));
-        require(written, || format!("V11: nobody writes {}", local.buffer))?;
+        require(written(local.buffer), || format!("V11: nobody writes {}", local.buffer))?;
     }
     Ok(())
 }
 
-/// True if these kernels can be the parts of one over so many rows: each has the same number of
-/// points per row, and of the buffers that any of them writes reaches only its row's part.
-pub(crate) fn confined(program: &Program, parts: &[Kernel], rows: usize) -> bool {
-    let written = |a: &Access| parts.iter().any(|p| p.writes().any(|b| b == a.buffer));
-    parts.iter().all(|part| {
-        let Some(split) = split(part, rows) else { return false };
-        let accesses = part.accesses.iter().chain(part.all_stores().map(|s| &s.access));
-        let own = accesses.filter(|a| written(a)).all(|access| {
-            let numel = program.buffers[access.buffer.0 as usize].numel;
-            numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
-        });
-        own && !gathers(part, written)
-    })
+/// True if a kernel can be a part of one over so many rows: it has the same number of points per
+/// row, and of the buffers that any part writes reaches only its row's part.
+pub(crate) fn keeps_to_rows(
+    program: &Program,
+    part: &Kernel,
+    rows: usize,
+    written: impl Fn(BufferId) -> bool,
+) -> bool {
+    let Some(split) = split(part, rows) else { return false };
+    let accesses = part.accesses.iter().chain(part.all_stores().map(|s| &s.access));
+    let own = accesses.filter(|a| written(a.buffer)).all(|access| {
+        let numel = program.buffers[access.buffer.0 as usize].numel;
+        numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
+    });
+    own && !gathers(part, |a| written(a.buffer))
 }
 
 /// True if a kernel over so many rows reads of a buffer, whose rows are as long as those of its own
