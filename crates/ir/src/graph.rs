@@ -42,7 +42,7 @@ impl fmt::Debug for NodeId {
 pub type Operands = SmallVec<[NodeId; 3]>;
 
 /// One value: an op, its operands, its spec.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Node {
     /// What is computed.
     pub op: Op,
@@ -50,6 +50,14 @@ pub struct Node {
     pub inputs: Operands,
     /// What is known of the result.
     pub spec: TensorSpec,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Node {
+        // A copy of the memory, where the derived clone goes operand by operand.
+        let inputs = SmallVec::from_slice(&self.inputs);
+        Node { op: self.op.clone(), inputs, spec: self.spec.clone() }
+    }
 }
 
 impl Node {

@@ -18,6 +18,19 @@ impl Graph {
         self.rewrite_nodes(|b, _, node| replace(b, node))
     }
 
+    /// Like [`Graph::rewrite`] where `replaces` tells without a copy whether there is anything to
+    /// replace: it is asked about nodes of this graph, and holds of the first that is replaced.
+    pub fn rewrite_if(
+        &self,
+        replaces: impl Fn(&Graph, &Node) -> bool,
+        replace: impl FnMut(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
+    ) -> Result<Option<Graph>> {
+        match self.nodes().any(|(_, node)| replaces(self, node)) {
+            true => self.rewrite(replace),
+            false => Ok(None),
+        }
+    }
+
     /// Like [`Graph::rewrite`], and says which node is asked about.
     pub fn rewrite_nodes(
         &self,
@@ -33,8 +46,8 @@ impl Graph {
                 continue;
             }
             b.attribute(self.origin(id));
-            let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
-            let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
+            let mut moved = node.clone();
+            moved.inputs.iter_mut().for_each(|i| *i = map[i.index()]);
             map[id.index()] = match replace(&mut b, id, &moved)? {
                 None => b.append(moved),
                 Some(id) => {
@@ -52,13 +65,15 @@ impl Graph {
     /// it has none.
     pub fn decomposed(&self) -> Result<Option<Graph>> {
         let mut result: Option<Graph> = None;
+        let composite = |node: &Node| node.op.class() == Class::Composite;
         // A definition may use other composites: one round per level of these.
-        while let Some(graph) =
-            result.as_ref().unwrap_or(self).rewrite(|b, node| match node.op.class() {
-                Class::Composite => b.decompose(&node.op, &node.inputs).map(Some),
-                _ => Ok(None),
-            })?
-        {
+        while let Some(graph) = result.as_ref().unwrap_or(self).rewrite_if(
+            |_, node| composite(node),
+            |b, node| match composite(node) {
+                true => b.decompose(&node.op, &node.inputs).map(Some),
+                false => Ok(None),
+            },
+        )? {
             result = Some(graph);
         }
         Ok(result)

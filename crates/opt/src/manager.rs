@@ -11,6 +11,7 @@ use crate::{Error, OptOptions, PassFlag, Result, passes};
 use girih_ir::ops::control::Control;
 use girih_ir::{Graph, Op, TensorSpec};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Rounds after which the manager stops though passes still change the graph.
@@ -102,7 +103,7 @@ impl PassManager {
             self.stage(&mut stages, pass, iteration, graph);
         };
         let (current, iterations) = self.fixed_point(graph, &mut regions, &mut observe)?;
-        let (graph, kept_arguments) = passes::drop_unused_arguments(&current);
+        let (graph, kept_arguments) = passes::drop_unused_arguments(current);
         Ok(Optimized { graph, kept_arguments, iterations, stages })
     }
 
@@ -114,7 +115,7 @@ impl PassManager {
         observe: &mut dyn FnMut(&'static str, usize, &Graph),
     ) -> Result<(Graph, usize)> {
         let interface = Interface::of(graph);
-        let mut current = graph.clone();
+        let mut current = Cow::Borrowed(graph);
         let mut iterations = 0;
         // Passes in a row that changed nothing: all of them means a fixed point, wherever in the
         // list the last change was. The regions count as one pass, the last.
@@ -133,13 +134,13 @@ impl PassManager {
                 };
                 let Some(next) = next else { continue };
                 interface.check(name, &next)?;
-                current = next;
+                current = Cow::Owned(next);
                 quiet = 0;
                 observe(name, iterations, &current);
             }
             iterations += 1;
         }
-        Ok((current, iterations))
+        Ok((current.into_owned(), iterations))
     }
 
     /// The graph with what its branches and loops run optimised; `None` if nothing changes.
@@ -207,20 +208,20 @@ fn failed(pass: &'static str, source: girih_ir::Error) -> Error {
 }
 
 /// What a program is seen from outside.
-struct Interface {
-    arguments: Vec<(Op, TensorSpec)>,
-    outputs: Vec<TensorSpec>,
+struct Interface<'a> {
+    arguments: Vec<(&'a Op, &'a TensorSpec)>,
+    outputs: Vec<&'a TensorSpec>,
 }
 
-impl Interface {
-    fn of(graph: &Graph) -> Interface {
+impl<'a> Interface<'a> {
+    fn of(graph: &'a Graph) -> Interface<'a> {
         let argument = |id| {
             let node = graph.node(id);
-            (node.op.clone(), node.spec.clone())
+            (&node.op, &node.spec)
         };
         Interface {
             arguments: graph.arguments().map(argument).collect(),
-            outputs: graph.outputs().iter().map(|&o| graph.spec(o).clone()).collect(),
+            outputs: graph.outputs().iter().map(|&o| graph.spec(o)).collect(),
         }
     }
 
@@ -235,9 +236,9 @@ impl Interface {
         if found.arguments == self.arguments && count && outputs() {
             return Ok(());
         }
-        let specs = |i: &Interface| {
+        let specs = |i: &Interface<'_>| {
             let arguments: Vec<String> = i.arguments.iter().map(|(_, s)| s.to_string()).collect();
-            let outputs: Vec<String> = i.outputs.iter().map(TensorSpec::to_string).collect();
+            let outputs: Vec<String> = i.outputs.iter().map(|s| s.to_string()).collect();
             format!("({}) -> ({})", arguments.join(", "), outputs.join(", "))
         };
         let reason = format!("it was {} and became {}", specs(self), specs(&found));

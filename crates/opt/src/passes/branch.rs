@@ -21,7 +21,8 @@ impl Pass for Branch {
     fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
         // What a call has become, so that all of its results come of one copy.
         let mut known: FxHashMap<(Op, Operands), Vec<NodeId>> = FxHashMap::default();
-        graph.rewrite(|b, node| {
+        let is_control = |_: &Graph, node: &Node| node.op.as_control().is_some();
+        graph.rewrite_if(is_control, |b, node| {
             let Some((result, control)) = node.op.as_control() else { return Ok(None) };
             let (carries, given) = (control.carries as usize, control.regions[0].outputs().len());
             match node.op.code {

@@ -10,28 +10,29 @@
 use crate::Pass;
 use girih_ir::graph::Operands;
 use girih_ir::{Class, Graph, Node, NodeId, Op, TensorSpec};
-use rustc_hash::FxHashMap;
-use std::collections::hash_map::Entry;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// See the module.
 pub struct Cse;
 
 /// What makes two nodes the same. The spec of an op follows from the rest; that of a leaf does not.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
-    op: Op,
+struct Key<'a> {
+    op: &'a Op,
     inputs: Operands,
-    leaf: Option<TensorSpec>,
+    leaf: Option<&'a TensorSpec>,
 }
 
-impl Key {
-    fn of(node: &Node) -> Key {
-        let mut inputs = node.inputs.clone();
+impl<'a> Key<'a> {
+    /// Of a node, when it is known which nodes stand for the operands.
+    fn of(node: &'a Node, first: &[NodeId]) -> Key<'a> {
+        let mut inputs = Operands::from_slice(&node.inputs);
+        inputs.iter_mut().for_each(|i| *i = first[i.index()]);
         if node.op.def().commutative {
             inputs.sort_unstable();
         }
-        let leaf = (node.op.class() == Class::Leaf).then(|| node.spec.clone());
-        Key { op: node.op.clone(), inputs, leaf }
+        let leaf = (node.op.class() == Class::Leaf).then_some(&node.spec);
+        Key { op: &node.op, inputs, leaf }
     }
 }
 
@@ -41,19 +42,32 @@ impl Pass for Cse {
     }
 
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
-        let mut first: FxHashMap<Key, NodeId> = FxHashMap::default();
-        graph.rewrite(|b, node| {
-            if node.op.takes_argument() {
-                return Ok(None);
+        let Some(first) = first_of_same(graph) else { return Ok(None) };
+        let mut copies = vec![NodeId(0); graph.len()];
+        graph.rewrite_nodes(|b, id, _| {
+            let same = first[id.index()];
+            if same != id {
+                return Ok(Some(copies[same.index()]));
             }
-            match first.entry(Key::of(node)) {
-                Entry::Occupied(same) => Ok(Some(*same.get())),
-                Entry::Vacant(new) => {
-                    // The copy that `rewrite` is about to append.
-                    new.insert(NodeId(b.graph().len() as u32));
-                    Ok(None)
-                }
-            }
+            // The copy that `rewrite_nodes` is about to append.
+            copies[id.index()] = NodeId(b.graph().len() as u32);
+            Ok(None)
         })
     }
+}
+
+/// By node, the first that is the same; nothing if no two are.
+fn first_of_same(graph: &Graph) -> Option<Vec<NodeId>> {
+    let live = graph.live();
+    let mut first: Vec<NodeId> = graph.ids().collect();
+    let mut known = FxHashMap::with_capacity_and_hasher(graph.len(), FxBuildHasher);
+    let mut repeats = false;
+    for (id, node) in graph.nodes() {
+        if live[id.index()] && !node.op.takes_argument() {
+            let same = *known.entry(Key::of(node, &first)).or_insert(id);
+            repeats |= same != id;
+            first[id.index()] = same;
+        }
+    }
+    repeats.then_some(first)
 }

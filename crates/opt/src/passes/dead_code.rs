@@ -24,15 +24,16 @@ impl Pass for DeadCode {
 
 /// Drops the arguments that no output depends on. Gives the graph and which arguments are left, as
 /// positions among the original ones, ascending.
-pub fn drop_unused_arguments(graph: &Graph) -> (Graph, Vec<usize>) {
+pub fn drop_unused_arguments(graph: Graph) -> (Graph, Vec<usize>) {
     let live = graph.live();
     let kept = graph.arguments().enumerate().filter(|(_, id)| live[id.index()]);
     let kept: Vec<usize> = kept.map(|(position, _)| position).collect();
     let dropped = |(id, node): (NodeId, &Node)| !live[id.index()] && node.op.takes_argument();
     // An unused argument may have dead users while dead code elimination is switched off.
-    match graph.nodes().any(dropped) {
-        true => (retain(graph, &live), kept),
-        false => (graph.clone(), kept),
+    let any = graph.nodes().any(dropped);
+    match any {
+        true => (retain(&graph, &live), kept),
+        false => (graph, kept),
     }
 }
 
@@ -41,8 +42,8 @@ fn retain(graph: &Graph, keep: &[bool]) -> Graph {
     let mut result = graph.successor();
     let mut map = vec![NodeId(0); graph.len()];
     for (id, node) in graph.nodes().filter(|(id, _)| keep[id.index()]) {
-        let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
-        let moved = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
+        let mut moved = node.clone();
+        moved.inputs.iter_mut().for_each(|i| *i = map[i.index()]);
         result.attribute(graph.origin(id));
         map[id.index()] = result.append(moved);
     }

@@ -9,7 +9,7 @@
 
 use crate::Pass;
 use girih_ir::ops::Attrs;
-use girih_ir::{Class, Graph, GraphBuilder, Literal, Node, OpCode, reference};
+use girih_ir::{Class, Graph, Literal, Node, OpCode, reference};
 use smallvec::SmallVec;
 
 /// See the module.
@@ -21,20 +21,23 @@ impl Pass for Fold {
     }
 
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
-        graph.rewrite(|b, node| {
-            let value = fold(b, node);
-            Ok(value.map(|value| b.constant(value, node.spec.shape.clone())))
-        })
+        graph.rewrite_if(
+            |graph, node| fold(graph, node).is_some(),
+            |b, node| {
+                let value = fold(b.graph(), node);
+                Ok(value.map(|value| b.constant(value, node.spec.shape.clone())))
+            },
+        )
     }
 }
 
 /// The value a node has everywhere.
-fn fold(b: &GraphBuilder, node: &Node) -> Option<Literal> {
+fn fold(graph: &Graph, node: &Node) -> Option<Literal> {
     if node.inputs.is_empty() {
         return None;
     }
     let literals: Option<SmallVec<[Literal; 3]>> =
-        node.inputs.iter().map(|&i| b.graph().literal(i)).collect();
+        node.inputs.iter().map(|&i| graph.literal(i)).collect();
     let literals = literals?;
     match node.op.class() {
         Class::View | Class::Reshape => Some(literals[0]),

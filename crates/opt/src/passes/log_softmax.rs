@@ -5,7 +5,7 @@
 //! has its own switch. Runs before decomposition, which hides the pattern.
 
 use crate::Pass;
-use girih_ir::{Graph, Op, OpCode};
+use girih_ir::{Graph, Node, Op, OpCode};
 
 /// See the module.
 pub struct LogSoftmax;
@@ -16,16 +16,20 @@ impl Pass for LogSoftmax {
     }
 
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
-        graph.rewrite(|b, node| {
-            if node.op.code != OpCode::Log {
-                return Ok(None);
-            }
-            let softmax = b.graph().node(node.inputs[0]).clone();
-            if softmax.op.code != OpCode::Softmax {
-                return Ok(None);
-            }
-            let op = Op::new(OpCode::LogSoftmax, softmax.op.attrs);
-            b.emit(op, &softmax.inputs).map(Some)
-        })
+        graph.rewrite_if(
+            |graph, node| softmax_of(graph, node).is_some(),
+            |b, node| {
+                let Some(softmax) = softmax_of(b.graph(), node).cloned() else { return Ok(None) };
+                let op = Op::new(OpCode::LogSoftmax, softmax.op.attrs);
+                b.emit(op, &softmax.inputs).map(Some)
+            },
+        )
     }
+}
+
+/// The softmax that a node is the logarithm of.
+fn softmax_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a Node> {
+    let operand = graph.node(*node.inputs.first()?);
+    let found = (node.op.code, operand.op.code) == (OpCode::Log, OpCode::Softmax);
+    found.then_some(operand)
 }

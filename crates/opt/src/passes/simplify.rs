@@ -14,6 +14,7 @@ mod views;
 
 use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, OpCode, Result};
+use std::sync::LazyLock;
 
 /// One rewrite.
 pub struct Rule {
@@ -60,14 +61,21 @@ fn simplify(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
 }
 
 fn first_match(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
-    for rule in Simplify::rules() {
-        let applies = rule.on.is_empty() || rule.on.contains(&node.op.code);
-        if applies && let Some(found) = (rule.apply)(b, node)? {
+    for rule in &RULES_OF[node.op.code as usize] {
+        if let Some(found) = (rule.apply)(b, node)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
+
+/// By op, the rewrites that may replace it, in the order they are tried.
+static RULES_OF: LazyLock<Vec<Vec<&Rule>>> = LazyLock::new(|| {
+    let of = |code: &OpCode| {
+        Simplify::rules().filter(|rule| rule.on.is_empty() || rule.on.contains(code)).collect()
+    };
+    OpCode::ALL.iter().map(of).collect()
+});
 
 /// `x` broadcast to a node's shape, to stand for the node.
 fn stand_in(b: &mut GraphBuilder, x: NodeId, node: &Node) -> Result<Option<NodeId>> {
