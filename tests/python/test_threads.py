@@ -31,7 +31,7 @@ def training_step():
 
 
 def attention():
-    q, k, v = (data(2, 4, 70, 32, seed=s) for s in range(3))
+    q, k, v = (data(2, 4, 300, 32, seed=s) for s in range(3))
     grad = gr.grad(lambda q: F.scaled_dot_product_attention(q, k, v).sum())
     return F.scaled_dot_product_attention(q, k, v), grad(q)
 

@@ -5,8 +5,8 @@ use crate::jit;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
-use crate::product::Product;
-use girih_kernel::exec::{Driver, Hooks};
+use crate::product::{Product, RowsProduct};
+use girih_kernel::exec::{Driver, Hooks, RowProduct};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Prepared, Program};
 use std::cell::Cell;
 
@@ -71,14 +71,7 @@ impl LoadedKernel {
         {
             return LoadedKernel(Form::Product(Box::new((product, prepared))));
         }
-        let matmul = match &kernel.core {
-            // The library looks for itself what the machine has, and knows of no limit.
-            Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
-                Matmul::new(kernel, lhs, rhs)
-            }
-            _ => None,
-        };
-        LoadedKernel(match matmul {
+        LoadedKernel(match library_product(kernel) {
             Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
             None => Form::Portable(Box::new(prepared)),
         })
@@ -87,14 +80,11 @@ impl LoadedKernel {
     /// The machine code generated for it, function by function, constants included; of branches and
     /// loops, that of all their kernels.
     pub fn code(&self) -> Vec<Vec<u8>> {
-        let of = |prepared: &Prepared| {
-            prepared.functions().iter().map(|f| f.code().to_vec()).collect::<Vec<_>>()
-        };
         match &self.0 {
-            Form::Portable(prepared) => of(prepared),
-            Form::Matmul(form) => of(&form.1),
+            Form::Portable(prepared) => prepared.code(),
+            Form::Matmul(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
-            Form::Product(form) => [form.0.code(), of(&form.1)].concat(),
+            Form::Product(form) => [form.0.code(), form.1.code()].concat(),
             Form::Control(form) => form.1.iter().flatten().flat_map(LoadedKernel::code).collect(),
         }
     }
@@ -133,6 +123,26 @@ impl LoadedKernel {
             }
         }
     }
+}
+
+/// A product through the library.
+fn library_product(kernel: &Kernel) -> Option<Matmul> {
+    match &kernel.core {
+        // The library looks for itself what the machine has, and knows of no limit.
+        Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
+            Matmul::new(kernel, lhs, rhs)
+        }
+        _ => None,
+    }
+}
+
+/// The product of a kernel over rows that is run on these numbers of rows at a time.
+pub(crate) fn row_product(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(product) = RowsProduct::new(kernel, rows) {
+        return Some(Box::new(product));
+    }
+    Some(Box::new(library_product(kernel)?))
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
+use girih_kernel::exec::RowProduct;
 use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -446,6 +447,31 @@ impl Matmul {
             }
         }
         Ok(())
+    }
+}
+
+impl RowProduct for Matmul {
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
+    unsafe fn run(
+        &self,
+        kernel: &Prepared,
+        rows: Range<usize>,
+        _kept: *mut u8,
+        _first: bool,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (batch, row) = (rows.start / self.m, rows.start % self.m);
+        let panel = Panel { batch, row, column: 0, rows: rows.len(), columns: self.n };
+        // SAFETY: the caller's promise.
+        unsafe { self.run_panel(kernel, panel, bindings, scratch) }
+    }
+
+    fn code(&self) -> Vec<Vec<u8>> {
+        Vec::new()
     }
 }
 

@@ -134,7 +134,8 @@ impl Kernel {
             (Reads { buffers, elements: vec![] }, Reads { buffers, elements: vec![] });
         for part in &rows.parts {
             let outside = |id: BufferId| self.reads().any(|b| b == id);
-            for access in part.accesses.iter().filter(|a| outside(a.buffer)) {
+            let loads = part.accesses.iter().chain(part.operands());
+            for access in loads.filter(|a| outside(a.buffer)) {
                 reads.add(access.buffer, reach(part, access));
             }
             for store in part.all_stores() {

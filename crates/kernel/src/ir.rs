@@ -157,9 +157,9 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
-    /// Maps and reductions that run on a row after another: each on a few rows, then the next one on
-    /// the same rows. The space is one parallel dimension, the rows; there is no body, and the parts
-    /// store their own results.
+    /// Maps, reductions and products that run on a row after another: each on a few rows, then the
+    /// next one on the same rows. The space is one parallel dimension, the rows; there is no body,
+    /// and the parts store their own results.
     Rows(Box<Rows>),
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
@@ -183,10 +183,12 @@ pub struct MatmulDims {
 }
 
 /// The parts of a kernel over rows. The points of each part are those of the first row, then those
-/// of the next, equally many per row; a part reads of what others write only its own row.
+/// of the next, equally many per row; a part reads of what others write only its own row. So the
+/// rows of a product's left operand may come from other parts, and its result go to them: the scores
+/// of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Maps and reductions, in order.
+    /// Maps, reductions and products, in order.
     pub parts: Vec<Kernel>,
     /// Buffers that only the parts use: they hold the rows being worked on, and have no memory
     /// besides.
@@ -456,6 +458,15 @@ impl Kernel {
     /// An access of the table.
     pub fn access(&self, id: AccessId) -> &Access {
         &self.accesses[id.0 as usize]
+    }
+
+    /// The operands of a product.
+    pub(crate) fn operands(&self) -> impl Iterator<Item = &Access> {
+        let (lhs, rhs) = match &self.core {
+            Core::Matmul { lhs, rhs, .. } => (Some(lhs), Some(rhs)),
+            _ => (None, None),
+        };
+        lhs.into_iter().chain(rhs)
     }
 
     /// The stores of its blocks.

@@ -43,7 +43,8 @@ mod trace;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod unit;
 
-use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler};
+use girih_kernel::Kernel;
+use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler, RowProduct};
 use girih_runtime::env::flag;
 
 /// The compiler of this machine's code.
@@ -58,6 +59,10 @@ impl Compiler for Generator {
     fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
         Some(Box::new(function::of_chain(chain, name)?))
     }
+
+    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+        crate::kernel::row_product(kernel, rows)
+    }
 }
 
 /// Other machines have no generator.
@@ -69,6 +74,10 @@ impl Compiler for Generator {
 
     fn compile(&self, _: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
         None
+    }
+
+    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+        crate::kernel::row_product(kernel, rows)
     }
 }
 

@@ -15,20 +15,22 @@
 
 mod dots;
 mod matrix;
+mod operand;
 mod pack;
+mod rows;
 mod shape;
 #[cfg(test)]
 mod tests;
 
-use crate::dims::Dims;
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use dots::DotProducts;
-use girih_ir::DType;
-use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, MatmulDims, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, ExecError, Kernel, Prepared, Scratch};
 use matrix::MatrixProduct;
+use operand::{Out, Side, Target};
 use pack::{Part, Rows, pack};
+pub(crate) use rows::RowsProduct;
 use shape::Cut;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -49,68 +51,6 @@ const AHEAD: isize = 10;
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-}
-
-/// An operand.
-struct Side {
-    buffer: usize,
-    stored: Stored,
-    offset: isize,
-    batch: SmallVec<[isize; 4]>,
-    /// Rows of the left operand, columns of the right one.
-    outer: Dims,
-    shared: Dims,
-}
-
-impl Side {
-    fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Side> {
-        let all = kernel.matmul_dims()?;
-        let stored = match access.dtype {
-            DType::F32 => Stored::F32,
-            DType::F16 => Stored::F16,
-            DType::BF16 => Stored::BF16,
-            _ => return None,
-        };
-        Some(Side {
-            buffer: access.buffer.0 as usize,
-            stored,
-            offset: access.offset,
-            batch: SmallVec::from_slice(&access.strides[all.batch]),
-            outer: Dims::of(kernel, access, outer),
-            shared: Dims::of(kernel, access, &all.shared),
-        })
-    }
-
-    /// Where a batch's matrix starts.
-    fn start(&self, bindings: &Bindings<'_>, extents: &[usize], batch: usize) -> *const u8 {
-        let element = self.offset + along(extents, &self.batch, batch);
-        let size = self.stored.size() as isize;
-        (bindings.buffers[self.buffer] as *const u8).wrapping_offset(element * size)
-    }
-
-    /// True if it is better packed by following the shared dimension.
-    fn along_shared(&self) -> bool {
-        let run = self.shared.inner_step() == 1 && self.shared.inner_extent() >= LANES;
-        run && self.outer.inner_step() != 1
-    }
-}
-
-/// The distance of a batch's matrix from the first one.
-fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
-    let mut element = 0;
-    for (&extent, &stride) in extents.iter().zip(strides).rev() {
-        element += (batch % extent) as isize * stride;
-        batch /= extent;
-    }
-    element
-}
-
-/// Where the product itself goes, if there is nothing to compute from it: columns side by side.
-struct Out {
-    buffer: usize,
-    offset: isize,
-    batch: SmallVec<[isize; 4]>,
-    rows: isize,
 }
 
 /// The functions of full and of last panels, for tall and for other tiles.
@@ -142,13 +82,6 @@ struct Chunk {
     panels: Range<usize>,
 }
 
-/// A matrix being computed: its first element and the elements between rows.
-#[derive(Clone, Copy)]
-struct Target {
-    start: *mut f32,
-    pitch: isize,
-}
-
 /// The left operand, packed: the first of its tiles and shared indices that is there, and how many
 /// shared indices each tile has.
 #[derive(Clone, Copy)]
@@ -177,24 +110,35 @@ impl Memory {
 impl Product {
     /// `None` for dtypes and machines that have no generated loops.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
+        let mut product = Product::with_cut(kernel, lhs, rhs, Cut::new)?;
+        let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
+        let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
+        if direct && cut.chunk_tiles < PACKED_AHEAD {
+            product.direct = Some(functions(cut, n, rhs.stored, true)?);
+        }
+        product.dots = DotProducts::new(&product);
+        product.matrix = MatrixProduct::new(&product);
+        Some(product)
+    }
+
+    /// One that packs all columns, cut by its rows, columns and shared indices.
+    fn with_cut(
+        kernel: &Kernel,
+        lhs: &Access,
+        rhs: &Access,
+        cut: impl FnOnce(usize, usize, usize) -> Cut,
+    ) -> Option<Product> {
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let lhs = Side::new(kernel, lhs, &dims.rows)?;
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
-        let cut = Cut::new(m, n, k);
-        let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
+        let cut = cut(m, n, k);
         let packed = functions(&cut, n, Stored::F32, false)?;
-        let direct = direct && cut.chunk_tiles < PACKED_AHEAD;
-        let direct = if direct { Some(functions(&cut, n, rhs.stored, true)?) } else { None };
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (dots, matrix) = (None, None);
-        let mut product =
-            Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots, matrix };
-        product.dots = DotProducts::new(&product);
-        product.matrix = MatrixProduct::new(&product);
-        Some(product)
+        let (direct, dots, matrix) = (None, None, None);
+        Some(Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots, matrix })
     }
 
     /// The machine code of its tiles.
@@ -258,30 +202,33 @@ impl Product {
         let cost_ns = elements as u64 / 4;
         pool.run(self.cut.tiles.div_ceil(each), cost_ns, &|i, _| {
             let tiles = i * each..((i + 1) * each).min(self.cut.tiles);
-            let to = memory.get().wrapping_add(self.cut.row(tiles.start) * self.k);
+            let first = self.cut.row(tiles.start);
+            let to = memory.get().wrapping_add(first * self.k);
             // SAFETY: the caller's promise; each piece has tiles of its own.
-            unsafe { self.pack_left(shared.get(), 0, tiles, 0..self.k, to) };
+            unsafe { self.pack_left(shared.get(), (0, first), tiles, 0..self.k, to) };
             Ok(())
         })
     }
 
-    /// Packs tiles of the left operand, one after the other.
+    /// Packs tiles of the left operand, one after the other; the first of them begins at a row of an
+    /// entry of the batch.
     ///
     /// # Safety
     /// As [`Product::run`]; `to` has room for them.
     unsafe fn pack_left(
         &self,
         bindings: &Bindings<'_>,
-        batch: usize,
+        (batch, first): (usize, usize),
         tiles: Range<usize>,
         shared: Range<usize>,
         mut to: *mut f32,
     ) {
+        let above = self.cut.row(tiles.start);
         let start = self.lhs.start(bindings, &self.batch, batch);
         let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
         self.lhs.shared.fill(shared.start, &mut offsets);
         for tile in tiles {
-            let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
+            let (row, rows) = (first + self.cut.row(tile) - above, self.cut.rows_of(tile));
             let part = Part {
                 start,
                 stored: self.lhs.stored,
@@ -370,7 +317,8 @@ impl Product {
                     let shared = k..(k + cut.block).min(self.k);
                     let left = left.unwrap_or_else(|| {
                         let tiles = chunk.tiles.clone();
-                        self.pack_left(bindings, chunk.batch, tiles, shared.clone(), packed);
+                        let place = (chunk.batch, row);
+                        self.pack_left(bindings, place, tiles, shared.clone(), packed);
                         Left { start: packed, row, k, depth: shared.len() }
                     });
                     self.block(chunk, shared, bindings, left, panel, target);
@@ -402,21 +350,41 @@ impl Product {
         let start = self.rhs.start(bindings, &self.batch, chunk.batch);
         for first in chunk.panels.clone().step_by(self.cut.slab) {
             let slab = first..(first + self.cut.slab).min(chunk.panels.end);
-            if self.direct.is_none() {
-                // SAFETY: the caller's promise.
-                unsafe { self.pack_right(start, &slab, &shared, panels) };
-            }
-            for tile in chunk.tiles.clone() {
-                for p in slab.clone() {
-                    let panel = panels.wrapping_add((p - first) * shared.len() * self.cut.width());
-                    let down = (self.cut.row(tile) - self.cut.row(chunk.tiles.start)) as isize;
-                    let across = ((p - chunk.panels.start) * self.cut.width()) as isize;
-                    let c = target.start.wrapping_offset(down * target.pitch + across);
-                    let c = Target { start: c, pitch: target.pitch };
-                    let direct = self.direct.as_ref().filter(|_| tile == chunk.tiles.start);
-                    // SAFETY: the caller's promise; the result is this chunk's.
-                    unsafe { self.tile(tile, p, direct, &shared, start, left, panel, c) };
+            // SAFETY: the caller's promise.
+            unsafe {
+                if self.direct.is_none() {
+                    self.pack_right(start, &slab, &shared, panels);
                 }
+                self.slab(chunk, slab, &shared, start, left, panels, target);
+            }
+        }
+    }
+
+    /// A slab of panels of all tiles of a chunk.
+    ///
+    /// # Safety
+    /// As [`Product::block`]; `panels` holds the slab, unless the first tile packs it.
+    #[expect(clippy::too_many_arguments, reason = "the places of three matrices")]
+    unsafe fn slab(
+        &self,
+        chunk: &Chunk,
+        slab: Range<usize>,
+        shared: &Range<usize>,
+        start: *const u8,
+        left: Left,
+        panels: *mut f32,
+        target: Target,
+    ) {
+        for tile in chunk.tiles.clone() {
+            for p in slab.clone() {
+                let panel = panels.wrapping_add((p - slab.start) * shared.len() * self.cut.width());
+                let down = (self.cut.row(tile) - self.cut.row(chunk.tiles.start)) as isize;
+                let across = ((p - chunk.panels.start) * self.cut.width()) as isize;
+                let c = target.start.wrapping_offset(down * target.pitch + across);
+                let c = Target { start: c, pitch: target.pitch };
+                let direct = self.direct.as_ref().filter(|_| tile == chunk.tiles.start);
+                // SAFETY: the caller's promise; the result is this chunk's.
+                unsafe { self.tile(tile, p, direct, shared, start, left, panel, c) };
             }
         }
     }
@@ -535,41 +503,6 @@ impl Product {
             }
         }
         Ok(())
-    }
-}
-
-impl Out {
-    fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<Out> {
-        let ([Inst::Core { dtype: DType::F32 }], [store]) =
-            (kernel.body.insts.as_slice(), kernel.stores.as_slice())
-        else {
-            return None;
-        };
-        let access = &store.access;
-        let step = |range: &Range<usize>| Dims::of(kernel, access, range).step();
-        (step(&dims.columns) == Some(1)).then_some(())?;
-        Some(Out {
-            buffer: access.buffer.0 as usize,
-            offset: access.offset,
-            batch: SmallVec::from_slice(&access.strides[dims.batch.clone()]),
-            rows: step(&dims.rows)?,
-        })
-    }
-
-    fn target(
-        &self,
-        bindings: &Bindings<'_>,
-        extents: &[usize],
-        batch: usize,
-        row: usize,
-        column: usize,
-    ) -> Target {
-        let element = self.offset
-            + along(extents, &self.batch, batch)
-            + row as isize * self.rows
-            + column as isize;
-        let start = (bindings.buffers[self.buffer] as *mut f32).wrapping_offset(element);
-        Target { start, pitch: self.rows }
     }
 }
 

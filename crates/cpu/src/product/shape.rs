@@ -87,6 +87,20 @@ impl Cut {
         cut
     }
 
+    /// A product of few rows at a time in one chunk.
+    pub fn of_rows(m: usize, n: usize, k: usize) -> Cut {
+        let mut cut = Cut::new(m, n, k);
+        let slab = (SLAB / (cut.block * cut.width())).clamp(1, cut.panels);
+        (cut.chunk_panels, cut.slab) = (cut.panels, slab);
+        cut.with_rows(m)
+    }
+
+    /// The same columns for another number of rows, in one chunk.
+    pub fn with_rows(&self, m: usize) -> Cut {
+        let tiles = m.div_ceil(most_rows(self.vectors));
+        Cut { tiles, rows: m / tiles, taller: m % tiles, chunk_tiles: tiles, ..self.clone() }
+    }
+
     /// The first row of a tile.
     pub fn row(&self, tile: usize) -> usize {
         tile * self.rows + tile.min(self.taller)
@@ -124,6 +138,11 @@ mod tests {
                     assert!(rows * cut.vectors + cut.vectors < 32, "{m} {n} {cut:?}");
                     assert!(cut.block >= 1 && cut.block <= k);
                     assert!(cut.chunk_tiles >= 1 && cut.chunk_panels >= 1);
+                    let rows = Cut::of_rows(m, n, k);
+                    let fewer = rows.with_rows(m.div_ceil(3));
+                    assert_eq!((rows.chunks(), fewer.chunks()), ((1, 1), (1, 1)));
+                    assert_eq!(fewer.row(fewer.tiles), m.div_ceil(3), "{fewer:?}");
+                    assert!(fewer.rows_of(0) * fewer.vectors + fewer.vectors < 32);
                 }
             }
         }

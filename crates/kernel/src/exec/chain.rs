@@ -8,9 +8,11 @@
 use super::cast::{cast, load_half, round_half, round_half_down, store_half};
 use super::isa::{BlockFn, Isa};
 use super::ops::{cost_ps, op};
-use crate::ir::ReduceOp;
+use super::{Bindings, ExecError, Prepared, Scratch};
+use crate::ir::{Kernel, ReduceOp};
 use girih_ir::{DType, OpCode};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// What one loop computes. Halves in memory have their dtype; computed with they are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,6 +153,40 @@ pub trait Compiler: Sync {
     /// A function that runs the chain, for people of that name; `None` if the chain is too much
     /// for it.
     fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>>;
+
+    /// The product of a matmul kernel, which is to be run on these numbers of rows at a time; `None`
+    /// if the executor's loops are as good.
+    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>>;
+}
+
+/// A matrix product, row by row.
+pub trait RowProduct: Send + Sync {
+    /// Bytes of memory for what it keeps of an entry of the batch from one call to the next.
+    fn kept_bytes(&self) -> usize;
+
+    /// Runs product and body at some rows, counted through the batch, of one of its entries; as many
+    /// as this was made for.
+    /// `kernel` is the kernel that this was made from, made ready.
+    ///
+    /// Errors: as [`Prepared::run_body`].
+    ///
+    /// # Safety
+    /// The bindings fulfil [`Bindings`]' contract for these rows; of the left operand and the
+    /// results nothing but these rows is used. `kept` is valid for [`RowProduct::kept_bytes`] and
+    /// aligned to 64; unless `first`, the call before with this memory was for the same entry, of
+    /// which the right operand has not changed since.
+    unsafe fn run(
+        &self,
+        kernel: &Prepared,
+        rows: Range<usize>,
+        kept: *mut u8,
+        first: bool,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError>;
+
+    /// The machine code, function by function, for people.
+    fn code(&self) -> Vec<Vec<u8>>;
 }
 
 /// A chain as a function.

@@ -15,6 +15,7 @@ use girih_ir::DType;
 use girih_ir::complex::Part;
 use num_complex::Complex;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// One operand: where it starts at a point, and how it moves along the shared dimensions.
 struct Operand {
@@ -96,7 +97,20 @@ impl Matmul {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.points));
+        let points = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.points);
+        // SAFETY: the caller's promise.
+        unsafe { self.run_points(points, bindings, scratch) }
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_chunk`], for these points.
+    pub unsafe fn run_points(
+        &self,
+        points: Range<usize>,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let Range { start, end } = points;
         let core_bytes = BLOCK * MAX_SIZE;
         let bytes = core_bytes + self.body.slot_bytes;
         let (mem, regs) = scratch.reserve(bytes, self.body.places.len());

@@ -31,7 +31,7 @@ mod rows;
 mod scatter;
 mod walk;
 
-pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def};
+pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
 pub use control::{Driver, Hooks};
 pub use isa::Isa;
 pub use ops::exact_on_halves;
@@ -221,7 +221,7 @@ impl Prepared {
         Prepared { form, chunks }
     }
 
-    /// The functions that were made for the kernel, in the order they run.
+    /// The functions of chains that were made for the kernel, in the order they run.
     pub fn functions(&self) -> Vec<&dyn Compiled> {
         let codes: Vec<&code::Code> = match &self.form {
             Form::Map(m) => vec![m.code()],
@@ -232,6 +232,16 @@ impl Prepared {
             Form::Library(_) | Form::Control(_) => vec![],
         };
         codes.into_iter().flat_map(code::Code::functions).collect()
+    }
+
+    /// The machine code that was made for the kernel, function by function, constants included.
+    pub fn code(&self) -> Vec<Vec<u8>> {
+        let chains = self.functions().into_iter().map(|f| f.code().to_vec());
+        let products: Vec<Vec<u8>> = match &self.form {
+            Form::Rows(r) => r.products().flat_map(|p| p.code()).collect(),
+            _ => Vec::new(),
+        };
+        chains.chain(products).collect()
     }
 
     /// Number of phases, one or two.

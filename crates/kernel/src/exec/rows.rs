@@ -1,21 +1,73 @@
-//! Kernels over rows: several maps and reductions run on a few rows after another, while what they
-//! hand to each other is in cache.
+//! Kernels over rows: several maps, reductions and products run on a few rows after another, while
+//! what they hand to each other is in cache.
 
-use super::chain::Target;
+use super::chain::{RowProduct, Target};
 use super::code::{Code, Frame};
 use super::lower::Lower;
 use super::map::{parallel_order, run_points};
+use super::matmul::Matmul;
 use super::reduce::Reduce;
-use super::{Bindings, ExecError, Scratch, chunk_points};
-use crate::ir::{Core, Kernel, Rows as Definition};
+use super::{Bindings, ExecError, Form, Prepared, Scratch, chunk_points};
+use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, Rows as Definition};
+use crate::place;
+use girih_ir::DType;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Elements that are worked on at a time: a few rows, or one if it is longer.
 const GROUP_ELEMENTS: usize = 8192;
+/// The same where products are among the parts: they want many rows, for each of which they read
+/// the same right operand. What is handed on lies in the second cache.
+const PRODUCT_ELEMENTS: usize = 1 << 18;
+/// Rows of the products' matrices that such a group has.
+const PRODUCT_LINES: Range<usize> = 16..128;
+/// Chunks of a kernel with products, which keep a right operand packed through a chunk.
+const PRODUCT_CHUNKS: usize = 16;
 
 enum Part {
     Map(Code),
     Reduce(Box<Reduce>),
+    /// A matmul made ready, and a faster way to its products.
+    Product(Box<Prepared>, Option<Product>),
+}
+
+/// A product that keeps something in the memory for locals.
+struct Product {
+    run: Box<dyn RowProduct>,
+    offset: usize,
+    lines: Lines,
+}
+
+/// Rows of a product's matrices, of which a row of the kernel may have several.
+#[derive(Clone, Copy)]
+struct Lines {
+    per_row: usize,
+    /// Of one entry of the batch.
+    entry: usize,
+}
+
+impl Lines {
+    /// Those of a product in a kernel over so many rows.
+    fn of(part: &Kernel, rows: usize) -> Option<Lines> {
+        let dims = part.matmul_dims()?;
+        let entry = part.size(&dims.rows);
+        Some(Lines { per_row: part.size(&dims.batch) * entry / rows, entry })
+    }
+
+    /// How many the product is run on at a time, in groups of so many rows.
+    fn lengths(self, groups: &[usize]) -> SmallVec<[usize; 2]> {
+        groups.iter().map(|rows| (rows * self.per_row).min(self.entry)).collect()
+    }
+
+    /// Those of some rows, entry by entry.
+    fn pieces(self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (mut at, end) = (rows.start * self.per_row, rows.end * self.per_row);
+        std::iter::from_fn(move || {
+            let piece = at..end.min((at / self.entry + 1) * self.entry);
+            at = piece.end;
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
 }
 
 /// A buffer that holds the rows being worked on and no others.
@@ -26,55 +78,101 @@ struct Local {
     offset: usize,
 }
 
+/// Groups of rows, one after the other.
+struct Groups {
+    /// Rows of a group.
+    rows: usize,
+    /// No group has rows of two runs of this many: none begins within an entry of a product's batch
+    /// and goes on into the next one.
+    entry: usize,
+    /// Groups of such a run, and of all.
+    per_entry: usize,
+    count: usize,
+}
+
 /// A kernel over rows made ready.
 pub(super) struct Rows {
     /// With the points that each has per row.
     parts: Vec<(Part, usize)>,
     locals: Vec<Local>,
     local_bytes: usize,
-    rows: usize,
-    /// Rows worked on at a time, and rows of a chunk.
-    group: usize,
+    groups: Groups,
+    /// Groups of a chunk.
     chunk: usize,
     cost_ps: usize,
+}
+
+impl Groups {
+    fn new(parts: &[Kernel], rows: usize) -> Groups {
+        let products = || parts.iter().filter_map(|p| Lines::of(p, rows));
+        let within = products().filter(|l| l.per_row < l.entry).map(|l| l.entry / l.per_row);
+        let entry = within.reduce(gcd).unwrap_or(rows);
+        let most_lines = products().map(|l| l.per_row).max();
+        let any = most_lines.is_some();
+        let elements = |p: &Kernel| match any {
+            true => p.points() / rows,
+            false => (p.points() / rows).saturating_mul(p.reduced()),
+        };
+        let widest = parts.iter().map(elements).max().unwrap_or(1).max(1);
+        let most = match most_lines {
+            Some(lines) => {
+                let few = |n: usize| (n / lines).max(1);
+                (PRODUCT_ELEMENTS / widest).clamp(few(PRODUCT_LINES.start), few(PRODUCT_LINES.end))
+            }
+            None => GROUP_ELEMENTS / widest,
+        };
+        let most = most.clamp(1, entry);
+        // Groups of an entry are about as long as each other.
+        let each = if any { entry.div_ceil(entry.div_ceil(most)) } else { most };
+        let per_entry = entry.div_ceil(each);
+        Groups { rows: each, entry, per_entry, count: rows / entry * per_entry }
+    }
+
+    /// The rows of a group.
+    fn get(&self, group: usize) -> Range<usize> {
+        let (entry, i) = (group / self.per_entry, group % self.per_entry);
+        let at = |i: usize| entry * self.entry + (i * self.rows).min(self.entry);
+        at(i)..at(i + 1)
+    }
+
+    /// Numbers of rows that groups have.
+    fn lengths(&self) -> SmallVec<[usize; 2]> {
+        let rest = self.entry % self.rows;
+        [self.rows, rest].into_iter().filter(|&rows| rows > 0).collect()
+    }
+
+    /// Groups that make a chunk.
+    fn chunk(&self, cost_ps: usize, products: bool) -> usize {
+        if products {
+            return (self.count / PRODUCT_CHUNKS).clamp(1, self.per_entry);
+        }
+        let rows = self.count / self.per_entry * self.entry;
+        chunk_points(rows, cost_ps / rows, self.rows).div_ceil(self.rows)
+    }
 }
 
 impl Rows {
     pub fn new(kernel: &Kernel, definition: &Definition, target: Target<'_>) -> Rows {
         let rows = kernel.points();
-        let mut cost_ps = 0usize;
-        let mut widest = 1;
-        let part = |part: &Kernel| {
-            let per_row = part.points() / rows;
-            widest = widest.max(per_row.saturating_mul(part.reduced()));
+        let groups = Groups::new(&definition.parts, rows);
+        let (locals, mut local_bytes) = place_locals(definition, groups.rows);
+        let parts = definition.parts.iter().map(|part| {
             let local = |b| definition.locals.iter().any(|l| l.buffer == b);
             let streams = !part.stores.iter().any(|s| local(s.access.buffer));
             let target = Target { streams, ..target };
-            let made = match &part.core {
-                Core::Reduce { .. } => Part::Reduce(Box::new(Reduce::new(part, target))),
-                _ => {
-                    let order = parallel_order(part);
-                    let lower = Lower::new(part, &part.body, &order, target);
-                    Part::Map(lower.finish(&part.stores, &[]))
-                }
-            };
-            cost_ps = cost_ps.saturating_add(match &made {
-                Part::Map(code) => part.points().saturating_mul(code.cost_ps),
-                Part::Reduce(reduce) => reduce.cost_ps(),
-            });
-            (made, per_row)
-        };
-        let parts: Vec<_> = definition.parts.iter().map(part).collect();
-        let group = (GROUP_ELEMENTS / widest).clamp(1, rows);
-        let mut local_bytes = 0;
-        let local = |l: &crate::ir::Local| {
-            let offset = local_bytes;
-            local_bytes += (group * l.row_bytes).next_multiple_of(64);
-            Local { buffer: l.buffer.0 as usize, row_bytes: l.row_bytes, offset }
-        };
-        let locals = definition.locals.iter().map(local).collect();
-        let chunk = chunk_points(rows, cost_ps / rows, group);
-        Rows { parts, locals, local_bytes, rows, group, chunk, cost_ps }
+            let mut made = Part::new(part, rows, &groups.lengths(), target);
+            if let Part::Product(_, Some(product)) = &mut made {
+                product.offset = local_bytes;
+                local_bytes += product.run.kept_bytes().next_multiple_of(64);
+            }
+            (made, part.points() / rows)
+        });
+        let parts: Vec<_> = parts.collect();
+        let costs = parts.iter().map(|(part, per_row)| part.cost_ps(per_row * rows));
+        let cost_ps = costs.fold(0, usize::saturating_add);
+        let products = parts.iter().any(|p| matches!(p.0, Part::Product(..)));
+        let chunk = groups.chunk(cost_ps, products);
+        Rows { parts, locals, local_bytes, groups, chunk, cost_ps }
     }
 
     /// What runs at its points, part by part.
@@ -84,13 +182,22 @@ impl Rows {
             match part {
                 Part::Map(code) => codes.push(code),
                 Part::Reduce(reduce) => codes.extend(reduce.codes()),
+                Part::Product(kernel, _) => codes.push(matmul(kernel).code()),
             }
         }
         codes
     }
 
+    /// The products that run by other means than the executor's loops.
+    pub fn products(&self) -> impl Iterator<Item = &dyn RowProduct> {
+        self.parts.iter().filter_map(|(part, _)| match part {
+            Part::Product(_, Some(product)) => Some(&*product.run),
+            _ => None,
+        })
+    }
+
     pub fn chunks(&self) -> usize {
-        self.rows.div_ceil(self.chunk)
+        self.groups.count.div_ceil(self.chunk)
     }
 
     pub fn cost_ps(&self) -> usize {
@@ -105,40 +212,46 @@ impl Rows {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (mut row, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.rows));
+        let groups = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.groups.count);
         // Taken while in use, so that the parts' own scratch memory does not move it.
         let mut locals = scratch.take_locals(self.local_bytes);
         let memory = locals.as_mut_ptr() as *mut u8;
         let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
         let mut done = Ok(());
-        while row < end && done.is_ok() {
-            let rows = self.group.min(end - row);
+        let first_group = groups.start;
+        for group in groups {
+            let rows = self.groups.get(group);
+            let first = group == first_group;
             for local in &self.locals {
                 // Such that the first of these rows lies where the local starts.
                 let start = memory.wrapping_add(local.offset);
-                table[local.buffer] = start.wrapping_sub(row * local.row_bytes);
+                table[local.buffer] = start.wrapping_sub(rows.start * local.row_bytes);
             }
             let bindings = Bindings { buffers: &table, ..*bindings };
             // SAFETY: the caller's promise; the locals have room for the group's rows, and the
             // parts reach no others.
-            done = unsafe { self.run_group(row, rows, &bindings, scratch) };
-            row += rows;
+            done = unsafe { self.run_group(rows, (memory, first), &bindings, scratch) };
+            if done.is_err() {
+                break;
+            }
         }
         scratch.give_locals(locals);
         done
     }
 
+    /// `first` of the chunk: products have kept nothing.
+    ///
     /// # Safety
     /// As [`Rows::run_chunk`], for these rows.
     unsafe fn run_group(
         &self,
-        row: usize,
-        rows: usize,
+        rows: Range<usize>,
+        (memory, first): (*mut u8, bool),
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         for (part, per_row) in &self.parts {
-            let points = row * per_row..(row + rows) * per_row;
+            let points = rows.start * per_row..rows.end * per_row;
             // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
             unsafe {
                 match part {
@@ -149,9 +262,81 @@ impl Rows {
                         run_points(&frame, code.block, points.start, points.end)?;
                     }
                     Part::Reduce(reduce) => reduce.run_points(points, bindings, scratch)?,
+                    Part::Product(kernel, None) => {
+                        matmul(kernel).run_points(points, bindings, scratch)?;
+                    }
+                    Part::Product(kernel, Some(product)) => {
+                        let (run, kept) = (&product.run, memory.add(product.offset));
+                        for lines in product.lines.pieces(rows.clone()) {
+                            let first = first || lines.start % product.lines.entry == 0;
+                            run.run(kernel, lines, kept, first, bindings, scratch)?;
+                        }
+                    }
                 }
             }
         }
         Ok(())
     }
+}
+
+impl Part {
+    /// A part of a kernel over so many rows made ready, to be run on groups of these numbers.
+    fn new(part: &Kernel, rows: usize, groups: &[usize], target: Target<'_>) -> Part {
+        match &part.core {
+            Core::Reduce { .. } => Part::Reduce(Box::new(Reduce::new(part, target))),
+            Core::Matmul { .. } => {
+                let product = Lines::of(part, rows).and_then(|lines| {
+                    let run = target.compiler?.product(part, &lines.lengths(groups))?;
+                    Some(Product { run, offset: 0, lines })
+                });
+                Part::Product(Box::new(Prepared::target(part, target)), product)
+            }
+            _ => {
+                let order = parallel_order(part);
+                let lower = Lower::new(part, &part.body, &order, target);
+                Part::Map(lower.finish(&part.stores, &[]))
+            }
+        }
+    }
+
+    fn cost_ps(&self, points: usize) -> usize {
+        match self {
+            Part::Map(code) => points.saturating_mul(code.cost_ps),
+            Part::Reduce(reduce) => reduce.cost_ps(),
+            Part::Product(kernel, _) => matmul(kernel).cost_ps(),
+        }
+    }
+}
+
+/// The greatest common divisor.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The loops of a product.
+fn matmul(kernel: &Prepared) -> &Matmul {
+    let Form::Matmul(matmul) = &kernel.form else { unreachable!("made from a matmul") };
+    matmul
+}
+
+/// Where the locals lie while so many rows of them are worked on, by liveness, and the bytes of all.
+fn place_locals(definition: &Definition, rows: usize) -> (Vec<Local>, usize) {
+    let most = definition.locals.iter().map(|l| l.buffer.0 as usize + 1).max().unwrap_or(0);
+    let empty = Buffer { dtype: DType::U8, numel: 0, kind: BufferKind::Argument(0) };
+    let named = definition.parts.iter().flat_map(|p| p.reads().chain(p.writes()));
+    let most = named.map(|b| b.0 as usize + 1).fold(most, usize::max);
+    let mut buffers = vec![empty; most];
+    for local in &definition.locals {
+        let numel = rows * local.row_bytes;
+        buffers[local.buffer.0 as usize] =
+            Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
+    }
+    let program = Program { buffers, kernels: definition.parts.clone(), outputs: Vec::new() };
+    let placed = place::place(&program, |BufferId(_)| false);
+    let local = |l: &crate::ir::Local| Local {
+        buffer: l.buffer.0 as usize,
+        row_bytes: l.row_bytes,
+        offset: placed.offsets[l.buffer.0 as usize].expect("some part writes each local"),
+    };
+    (definition.locals.iter().map(local).collect(), placed.bytes)
 }

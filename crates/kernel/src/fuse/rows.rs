@@ -1,5 +1,7 @@
 //! Kernels that hand rows to each other become one kernel over rows: a softmax, a norm, a loss and
-//! their gradients read their operand once and keep what is between in cache.
+//! their gradients read their operand once and keep what is between in cache. Products whose results
+//! are larger than what they are made of (the scores of an attention) are part of it, and those that
+//! make little of such results again, so that these never are in memory as a whole.
 //!
 //! Kernels are taken in order of execution. One starts a group; later ones join if they share what
 //! is written or read, if nothing between keeps them from running earlier, and if there is a number
@@ -24,6 +26,11 @@ const MAX_ROW: usize = 1 << 16;
 const FEW_ROWS: usize = 16;
 /// ... which matters if there are more elements than this.
 const MUCH: usize = 1 << 15;
+/// A product is wide if its result has at least so many times the elements of its operands: then it
+/// is cheaper to read the right one again for every few rows than to keep the result in memory.
+const WIDE: usize = 2;
+/// Elements of a right operand, at most: it is read again for every few rows.
+const MAX_RIGHT: usize = 1 << 22;
 
 /// A kernel and the nodes it computes.
 type Part = (Kernel, Vec<NodeId>);
@@ -125,7 +132,22 @@ impl Group {
     /// True if a kernel can be a part and reads what the group reads or writes.
     fn meets(&self, kernel: &Kernel) -> bool {
         let touches = |id| self.read.contains(id) || self.written.contains(id);
-        matches!(kernel.core, Core::Map | Core::Reduce { .. }) && kernel.reads().any(touches)
+        match kernel.core {
+            Core::Map | Core::Reduce { .. } => kernel.reads().any(touches),
+            Core::Matmul { .. } => self.goes_on_with(kernel),
+            _ => false,
+        }
+    }
+
+    /// True if a product takes up what the group computes: a wide one, or one that makes little of
+    /// the rows of a wide one's.
+    fn goes_on_with(&self, kernel: &Kernel) -> bool {
+        let Some([lhs, rhs, out]) = sizes(kernel) else { return false };
+        let narrow = || {
+            let after = self.parts.iter().any(|part| is_wide(&part.0));
+            lhs >= WIDE * out && rhs <= MAX_RIGHT && after
+        };
+        (is_wide(kernel) || narrow()) && kernel.reads().any(|id| self.written.contains(id))
     }
 
     /// Over how many rows the group and a kernel can be one.
@@ -148,18 +170,35 @@ impl Group {
     }
 }
 
+/// Elements that a part works on; of a product, those that it hands on.
 fn elements(kernel: &Kernel) -> usize {
-    kernel.points().saturating_mul(kernel.reduced())
+    match kernel.core {
+        Core::Matmul { .. } => kernel.points(),
+        _ => kernel.points().saturating_mul(kernel.reduced()),
+    }
+}
+
+/// Elements of one product's left operand, right operand and result.
+fn sizes(kernel: &Kernel) -> Option<[usize; 3]> {
+    let dims = kernel.matmul_dims()?;
+    let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
+    Some([m * k, k * n, m * n])
+}
+
+fn is_wide(kernel: &Kernel) -> bool {
+    sizes(kernel).is_some_and(|[lhs, rhs, out]| out >= WIDE * (lhs + rhs) && rhs <= MAX_RIGHT)
 }
 
 /// Numbers of rows that a kernel may be cut into.
 fn candidates(kernel: &Kernel) -> RowCounts {
     let mut rows = RowCounts::new();
-    if !matches!(kernel.core, Core::Map | Core::Reduce { .. }) {
-        return rows;
-    }
+    let end = match kernel.core {
+        Core::Map | Core::Reduce { .. } => kernel.parallel,
+        Core::Matmul { columns, .. } if is_wide(kernel) => kernel.parallel - columns,
+        _ => return rows,
+    };
     let mut product = 1;
-    for &extent in &kernel.extents[..kernel.parallel] {
+    for &extent in &kernel.extents[..end] {
         product *= extent;
         if extent > 1 {
             rows.push(product);

@@ -14,8 +14,8 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     require(!rows.parts.is_empty(), || "V11: no parts".into())?;
     for part in &rows.parts {
         check_kernel(program, part).map_err(|e| format!("{}: {e}", part.name))?;
-        let known = matches!(part.core, Core::Map | Core::Reduce { .. });
-        require(known, || format!("V11: {} is no map or reduction", part.name))?;
+        let known = matches!(part.core, Core::Map | Core::Reduce { .. } | Core::Matmul { .. });
+        require(known, || format!("V11: {} is no map, reduction or product", part.name))?;
     }
     let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
     let written = |id: BufferId| writes.contains(&id);
@@ -40,7 +40,7 @@ pub(crate) fn keeps_to_rows(
 ) -> bool {
     let Some(split) = split(part, rows) else { return false };
     let accesses = part.accesses.iter().chain(part.all_stores().map(|s| &s.access));
-    let own = accesses.filter(|a| written(a.buffer)).all(|access| {
+    let own = accesses.chain(part.operands()).filter(|a| written(a.buffer)).all(|access| {
         let numel = program.buffers[access.buffer.0 as usize].numel;
         numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
     });
@@ -54,6 +54,7 @@ pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bo
     let row = kernel.points() * kernel.reduced() / rows;
     let mut accesses = kernel.accesses.iter().filter(|a| a.buffer == buffer);
     accesses.all(|a| stays(a, &kernel.extents, &split, row))
+        && kernel.operands().all(|a| a.buffer != buffer)
         && !gathers(kernel, |a| a.buffer == buffer)
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
 }
 
 /// Where a kernel's rows end, if it has so many: at dimension `at`, of which `outer` steps count
-/// rows and the rest lies within one.
+/// rows and the rest lies within one. Columns of a product are never cut.
 struct Split {
     at: usize,
     outer: usize,
@@ -81,11 +82,12 @@ struct Split {
 
 fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
     let mut product = 1;
-    for at in 0..=kernel.parallel {
+    let end = kernel.matmul_dims().map_or(kernel.parallel, |dims| dims.columns.start);
+    for at in 0..=end {
         if product == rows {
             return Some(Split { at, outer: 1 });
         }
-        let extent = *kernel.extents[..kernel.parallel].get(at)?;
+        let extent = *kernel.extents[..end].get(at)?;
         if product * extent > rows {
             let outer = rows / product;
             let even = rows.is_multiple_of(product) && extent.is_multiple_of(outer);

@@ -1,6 +1,7 @@
 //! Kernels over rows: what becomes one, and what does not.
 
 use super::*;
+use super::{eval, executed};
 use crate::ir::{Core, Kernel, Program};
 
 fn kernels(graph: &Graph) -> Program {
@@ -102,6 +103,90 @@ fn what_is_expensive_is_computed_once() {
     assert_eq!(text.matches("sub(").count(), 1, "{text}");
     assert!(text.contains("    b4[3*i0 + i1] = v3\n    reduce sum v3"), "{text}");
     assert!(text.contains("v0 = load b4[3*i0 + i1]"), "{text}");
+}
+
+/// An attention of one head without its scale.
+fn attention(b: &mut GraphBuilder, [q, k, v]: [NodeId; 3]) -> Result<NodeId> {
+    let k = b.transpose(k)?;
+    let scores = b.matmul(q, k)?;
+    let p = softmax(b, scores)?;
+    b.matmul(p, v)
+}
+
+#[test]
+fn the_scores_of_an_attention_exist_for_a_few_queries() {
+    let g = graph(|b| {
+        let operands = [input(b, [2, 32, 4]), input(b, [2, 40, 4]), input(b, [2, 40, 4])];
+        Ok([attention(b, operands)?])
+    });
+    // Scores, largest, exponentials, sums and weights.
+    assert_eq!(one(&g), (5, 5));
+    let text = kernels(&g).to_string();
+    assert!(text.contains("over [64]\n"), "{text}");
+    assert!(text.contains("  matmul over [2, 32, 40 | 4]"), "{text}");
+    assert!(text.contains("  matmul over [2, 32, 4 | 40]"), "{text}");
+}
+
+#[test]
+fn products_with_large_operands_stay_apart() {
+    let g = graph(|b| {
+        let (x, w, v) = (input(b, [64, 64]), input(b, [64, 128]), input(b, [128, 64]));
+        let hidden = b.matmul(x, w)?;
+        let hidden = relu(b, hidden)?;
+        Ok([b.matmul(hidden, v)?])
+    });
+    assert_eq!(kernels(&g).kernels.len(), 2, "weights would be read again and again");
+    // All keys are made before the first scores, unless the scores of an entry are few.
+    let made = |length: usize| {
+        let g = graph(|b| {
+            let [q, k, v] = [(); 3].map(|()| input(b, [2, length, 4]));
+            let k = b.tanh(k)?;
+            Ok([attention(b, [q, k, v])?])
+        });
+        kernels(&g).kernels.len()
+    };
+    assert_eq!((made(40), made(400)), (1, 2));
+}
+
+#[test]
+fn attention_by_rows_has_the_bits_of_its_parts() {
+    // Rows that make up one group, several, and groups of two sizes.
+    for (batch, queries, keys) in [(1, 40, 33), (3, 200, 150), (2, 131, 3000)] {
+        let g = graph(|b| {
+            let shapes = [[batch, queries, 3], [batch, keys, 3], [batch, keys, 2]];
+            let spec = |shape: [usize; 3]| TensorSpec::new(shape, DType::F64);
+            let operands = shapes.map(|shape| b.input(spec(shape)));
+            let y = attention(b, operands)?;
+            Ok([b.neg(y)?])
+        });
+        let data = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
+        let sizes = [queries * 3, keys * 3, keys * 2];
+        let arguments: Vec<eval::Data> = sizes.iter().map(|n| data(batch * n)).collect();
+        let apart = lower(&g, APART).expect("the graph is primitive");
+        let fused = kernels(&g);
+        assert_eq!((apart.kernels.len(), fused.kernels.len()), (5, 1), "{fused}");
+        assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
+    }
+}
+
+#[test]
+fn a_row_may_be_a_whole_product() {
+    // Outer products of rows, which the largest of each matrix divides.
+    let g = graph(|b| {
+        let spec = |shape: [usize; 3]| TensorSpec::new(shape, DType::F64);
+        let (x, y) = (b.input(spec([50, 6, 1])), b.input(spec([50, 1, 6])));
+        let product = b.matmul(x, y)?;
+        let most = b.max(product, [1, 2].into_iter().collect::<AxisSet>(), true)?;
+        let part = b.div(product, most)?;
+        Ok([b.matmul(part, x)?])
+    });
+    let data = |i: usize| (i * 7919 % 1000) as f64 / 500.0 - 1.0;
+    let arguments: [eval::Data; 2] = [(0..300).map(data).collect(), (1..301).map(data).collect()];
+    let apart = lower(&g, APART).expect("the graph is primitive");
+    let fused = kernels(&g);
+    assert!(fused.to_string().contains("over [50]\n"), "{fused}");
+    assert!(fused.kernels.len() < apart.kernels.len(), "{fused}");
+    assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! Where the matrices of a product lie.
+
+use crate::dims::Dims;
+use crate::jit::tile::{LANES, Stored};
+use girih_ir::DType;
+use girih_kernel::{Access, Bindings, Inst, Kernel, MatmulDims};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// An operand.
+pub(super) struct Side {
+    pub buffer: usize,
+    pub stored: Stored,
+    pub offset: isize,
+    pub batch: SmallVec<[isize; 4]>,
+    /// Rows of the left operand, columns of the right one.
+    pub outer: Dims,
+    pub shared: Dims,
+}
+
+impl Side {
+    pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Side> {
+        let all = kernel.matmul_dims()?;
+        let stored = match access.dtype {
+            DType::F32 => Stored::F32,
+            DType::F16 => Stored::F16,
+            DType::BF16 => Stored::BF16,
+            _ => return None,
+        };
+        Some(Side {
+            buffer: access.buffer.0 as usize,
+            stored,
+            offset: access.offset,
+            batch: SmallVec::from_slice(&access.strides[all.batch]),
+            outer: Dims::of(kernel, access, outer),
+            shared: Dims::of(kernel, access, &all.shared),
+        })
+    }
+
+    /// Where a batch's matrix starts.
+    pub fn start(&self, bindings: &Bindings<'_>, extents: &[usize], batch: usize) -> *const u8 {
+        let element = self.offset + along(extents, &self.batch, batch);
+        let size = self.stored.size() as isize;
+        (bindings.buffers[self.buffer] as *const u8).wrapping_offset(element * size)
+    }
+
+    /// True if it is better packed by following the shared dimension.
+    pub fn along_shared(&self) -> bool {
+        let run = self.shared.inner_step() == 1 && self.shared.inner_extent() >= LANES;
+        run && self.outer.inner_step() != 1
+    }
+}
+
+/// The distance of a batch's matrix from the first one.
+fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
+    let mut element = 0;
+    for (&extent, &stride) in extents.iter().zip(strides).rev() {
+        element += (batch % extent) as isize * stride;
+        batch /= extent;
+    }
+    element
+}
+
+/// A matrix being computed: its first element and the elements between rows.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    pub start: *mut f32,
+    pub pitch: isize,
+}
+
+/// Where the product itself goes, if there is nothing to compute from it: columns side by side.
+pub(super) struct Out {
+    buffer: usize,
+    offset: isize,
+    batch: SmallVec<[isize; 4]>,
+    rows: isize,
+}
+
+impl Out {
+    pub fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<Out> {
+        let ([Inst::Core { dtype: DType::F32 }], [store]) =
+            (kernel.body.insts.as_slice(), kernel.stores.as_slice())
+        else {
+            return None;
+        };
+        let access = &store.access;
+        let step = |range: &Range<usize>| Dims::of(kernel, access, range).step();
+        (step(&dims.columns) == Some(1)).then_some(())?;
+        Some(Out {
+            buffer: access.buffer.0 as usize,
+            offset: access.offset,
+            batch: SmallVec::from_slice(&access.strides[dims.batch.clone()]),
+            rows: step(&dims.rows)?,
+        })
+    }
+
+    pub fn target(
+        &self,
+        bindings: &Bindings<'_>,
+        extents: &[usize],
+        batch: usize,
+        row: usize,
+        column: usize,
+    ) -> Target {
+        let element = self.offset
+            + along(extents, &self.batch, batch)
+            + row as isize * self.rows
+            + column as isize;
+        let start = (bindings.buffers[self.buffer] as *mut f32).wrapping_offset(element);
+        Target { start, pitch: self.rows }
+    }
+}

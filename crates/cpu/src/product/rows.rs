@@ -1,0 +1,145 @@
+//! Products of kernels over rows: some rows of an entry of the batch at a time, with the right
+//! operand packed once for all that follow one another.
+
+use super::{Chunk, Left, PANEL, Product, Target, with_memory};
+use crate::jit::tile::LANES;
+use crate::product::shape::Cut;
+use girih_kernel::exec::RowProduct;
+use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Elements of a result that is taken up by a body: they stay in the second cache until then.
+const TILE: usize = 1 << 16;
+
+/// A product of a kernel over rows made ready.
+pub(crate) struct RowsProduct {
+    /// One for each number of rows that it is run on; they differ in nothing else.
+    products: SmallVec<[(usize, Product); 2]>,
+}
+
+impl RowsProduct {
+    /// `None` for dtypes and machines that have no generated loops. The first number of rows is the
+    /// most frequent.
+    pub fn new(kernel: &Kernel, rows: &[usize]) -> Option<RowsProduct> {
+        let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
+        let mut products: SmallVec<[(usize, Product); 2]> = SmallVec::new();
+        for &rows in rows {
+            let cut = products.first().map(|(_, first)| first.cut.with_rows(rows));
+            let cut = |_, n, k| cut.unwrap_or_else(|| Cut::of_rows(rows, n, k));
+            products.push((rows, Product::with_cut(kernel, lhs, rhs, cut)?));
+        }
+        Some(RowsProduct { products })
+    }
+
+    fn product(&self, rows: usize) -> &Product {
+        let found = self.products.iter().find(|p| p.0 == rows);
+        &found.expect("it is run on the numbers of rows that it was made for").1
+    }
+}
+
+impl Product {
+    /// Columns with those that fill the last vector.
+    fn padded(&self) -> usize {
+        self.n.next_multiple_of(LANES)
+    }
+
+    /// Panels whose products are there before the body takes them up: all, if they are not done at
+    /// once.
+    fn panels_at_once(&self, rows: usize) -> usize {
+        let panels = self.cut.panels;
+        match self.out.is_none() && self.k <= self.cut.block {
+            true => (TILE / (rows * self.cut.width())).clamp(1, panels),
+            false => panels,
+        }
+    }
+
+    /// Some panels of some rows of an entry, whose right operand is packed from `right` on, or to be
+    /// packed there; the left one is packed with the first panels.
+    ///
+    /// # Safety
+    /// As [`RowProduct::run`]; `packed` has room for a block of the rows' left operand, `target` for
+    /// the result.
+    unsafe fn run_panels(
+        &self,
+        (batch, row): (usize, usize),
+        panels: Range<usize>,
+        (right, first): (*mut f32, bool),
+        packed: *mut f32,
+        bindings: &Bindings<'_>,
+        target: Target,
+    ) {
+        let (cut, start) = (&self.cut, self.rhs.start(bindings, &self.batch, batch));
+        let chunk = Chunk { batch, tiles: 0..cut.tiles, panels };
+        for k in (0..self.k).step_by(cut.block) {
+            let shared = k..(k + cut.block).min(self.k);
+            let at =
+                |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * cut.width());
+            let left = Left { start: packed, row: 0, k, depth: shared.len() };
+            // SAFETY: the caller's promise.
+            unsafe {
+                if first {
+                    self.pack_right(start, &chunk.panels, &shared, at(chunk.panels.start));
+                }
+                if chunk.panels.start == 0 {
+                    let tiles = chunk.tiles.clone();
+                    self.pack_left(bindings, (batch, row), tiles, shared.clone(), packed);
+                }
+                for p in chunk.panels.clone().step_by(cut.slab) {
+                    let slab = p..(p + cut.slab).min(chunk.panels.end);
+                    self.slab(&chunk, slab, &shared, start, left, at(p), target);
+                }
+            }
+        }
+    }
+}
+
+impl RowProduct for RowsProduct {
+    fn kept_bytes(&self) -> usize {
+        let (_, product) = &self.products[0];
+        product.padded() * product.k * 4
+    }
+
+    unsafe fn run(
+        &self,
+        kernel: &Prepared,
+        rows: Range<usize>,
+        kept: *mut u8,
+        first: bool,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let product = self.product(rows.len());
+        let (batch, row) = (rows.start / product.m, rows.start % product.m);
+        let (all, width) = (product.cut.panels, product.cut.width());
+        let each = product.panels_at_once(rows.len());
+        let packed = (rows.len() * product.cut.block).next_multiple_of(LANES);
+        let tile = if product.out.is_none() { rows.len() * each * width } else { 0 };
+        with_memory(&PANEL, (packed + tile) * 4, |memory| {
+            let packed_rows = memory as *mut f32;
+            let tile = packed_rows.wrapping_add(packed);
+            for panels in (0..all).step_by(each).map(|p| p..(p + each).min(all)) {
+                let columns = panels.start * width..(panels.end * width).min(product.n);
+                let target = match &product.out {
+                    Some(out) => out.target(bindings, &product.batch, batch, row, 0),
+                    None => Target { start: tile, pitch: columns.len() as isize },
+                };
+                let right = (kept as *mut f32, first);
+                // SAFETY: the caller's promise; the memory has room for both.
+                unsafe {
+                    let place = (batch, row);
+                    product.run_panels(place, panels, right, packed_rows, bindings, target);
+                    if product.out.is_none() {
+                        let part = (batch, row..row + rows.len(), columns);
+                        product.body(kernel, part, target, bindings, scratch)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn code(&self) -> Vec<Vec<u8>> {
+        self.products.iter().flat_map(|(_, product)| product.code()).collect()
+    }
+}
