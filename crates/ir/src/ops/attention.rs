@@ -1,5 +1,8 @@
-//! Scaled dot-product attention, with grouped heads, masks and causality. A composite, so that a
-//! backend can compute it without the matrix of scores.
+//! Scaled dot-product attention, with grouped heads, masks and causality. A composite whose parts, and
+//! those of its derivative, fusion puts together by rows, so that the scores are there for a few
+//! queries at a time.
+
+mod vjp;
 
 use super::*;
 use crate::{Dim, GraphBuilder, NodeId, Shape};
@@ -109,73 +112,161 @@ fn split_heads(b: &mut GraphBuilder, x: NodeId, group: usize, shared: bool) -> R
     b.reshape(x, split.collect::<Shape>())
 }
 
-/// The scores with all that a query must not see at minus infinity.
-fn masked(
-    d: &mut Decomposition<'_>,
-    scores: NodeId,
+/// The operands as the definition and the derivative use them: heads split where several of queries
+/// share one of keys, in the dtype that is computed in.
+struct Operands {
+    q: NodeId,
+    k: NodeId,
+    v: NodeId,
     mask: Option<NodeId>,
+    heads: Heads,
     causal: bool,
-) -> Result<NodeId> {
-    let minus_infinity = d.b.scalar_like(scores, f64::NEG_INFINITY);
-    let mut scores = scores;
-    if let Some(mask) = mask {
-        scores = match d.b.dtype(mask) {
-            DType::Bool => d.b.select(mask, scores, minus_infinity)?,
-            _ => {
-                let mask = d.b.widen(mask)?;
-                d.b.add(scores, mask)?
-            }
+    scale: f64,
+}
+
+/// What the weights are made of: `exp(scores - shift) / total`, the latter two a number per query.
+struct Weights {
+    exp: NodeId,
+    shift: NodeId,
+    total: NodeId,
+}
+
+impl Operands {
+    fn new(b: &mut GraphBuilder, op: &Op, inputs: &[NodeId]) -> Result<Operands> {
+        let Attrs::Attention { causal, scale } = op.attrs else {
+            unreachable!("the shape rule checks it")
         };
-    }
-    if !causal {
-        return Ok(scores);
-    }
-    let shape = d.b.shape(scores);
-    let square = shape.part(shape.rank() - 2..);
-    let (row, column) = (d.b.iota(square.clone(), DType::I64, 0), d.b.iota(square, DType::I64, 1));
-    let seen = d.b.ge(row, column)?;
-    d.b.select(seen, scores, minus_infinity)
-}
-
-/// Softmax over the keys; a query that may see none gets zeros, not NaN.
-fn weights(b: &mut GraphBuilder, scores: NodeId, may_be_blind: bool) -> Result<NodeId> {
-    let keys = b.shape(scores).rank() - 1;
-    if !may_be_blind || b.shape(scores).dim(keys).equals(0) {
-        return b.softmax(scores, keys as u8);
-    }
-    let best = b.max(scores, AxisSet::one(keys), true)?;
-    let (nothing, zero) = (b.scalar_like(scores, f64::NEG_INFINITY), b.scalar_like(scores, 0.0));
-    let blind = b.eq(best, nothing)?;
-    let safe = b.select(blind, zero, scores)?;
-    let p = b.softmax(safe, keys as u8)?;
-    b.select(blind, zero, p)
-}
-
-fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
-    let Attrs::Attention { causal, scale } = d.op.attrs else {
-        unreachable!("the shape rule checks it")
-    };
-    let shapes = [0, 1, 2].map(|i| d.b.shape(d.inputs[i]).clone());
-    let heads = heads(&shapes[0], &shapes[1], &shapes[2], d.op.name())?;
-    let mut operands = [d.inputs[0], d.inputs[1], d.inputs[2]];
-    let mut mask = d.inputs.get(3).copied();
-    if let Some(group) = heads.group {
-        for (i, x) in operands.iter_mut().enumerate() {
-            *x = split_heads(d.b, *x, group, i > 0)?;
+        let shapes = [0, 1, 2].map(|i| b.shape(inputs[i]).clone());
+        let heads = heads(&shapes[0], &shapes[1], &shapes[2], op.name())?;
+        let mut mask = inputs.get(3).copied();
+        let mut operands = [inputs[0], inputs[1], inputs[2]];
+        if let Some(group) = heads.group {
+            for (i, x) in operands.iter_mut().enumerate() {
+                *x = split_heads(b, *x, group, i > 0)?;
+            }
+            mask = mask.map(|m| split_heads(b, m, group, false)).transpose()?;
         }
-        mask = mask.map(|m| split_heads(d.b, m, group, false)).transpose()?;
+        let [q, k, v] = operands;
+        let (q, k, v) = (b.widen(q)?, b.widen(k)?, b.widen(v)?);
+        Ok(Operands { q, k, v, mask, heads, causal, scale: scale.get() })
     }
-    let [q, k, v] = operands;
-    let (q, k, v) = (d.b.widen(q)?, d.b.widen(k)?, d.b.widen(v)?);
-    let scale = d.b.scalar_like(q, scale.get());
-    let q = d.b.mul(q, scale)?;
-    let k = d.b.transpose(k)?;
-    let scores = d.b.matmul(q, k)?;
-    let scores = masked(d, scores, mask, causal)?;
-    let p = weights(d.b, scores, mask.is_some())?;
-    let y = d.b.matmul(p, v)?;
-    let tail = [shapes[0].dim(shapes[0].rank() - 2), shapes[2].dim(shapes[2].rank() - 1)];
-    let y = d.b.reshape(y, heads.batch.dims().chain(tail).collect::<Shape>())?;
+
+    /// Queries or keys times the scale.
+    fn scaled(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+        let scale = b.scalar_like(x, self.scale);
+        b.mul(x, scale)
+    }
+
+    /// `rows columns^T` with all that a query must not see at minus infinity. Rows are those of
+    /// queries and columns those of keys, or the other way round if it is `transposed`.
+    fn scores(
+        &self,
+        b: &mut GraphBuilder,
+        rows: NodeId,
+        columns: NodeId,
+        transposed: bool,
+    ) -> Result<NodeId> {
+        let columns = b.transpose(columns)?;
+        let mut scores = b.matmul(rows, columns)?;
+        let minus_infinity = b.scalar_like(scores, f64::NEG_INFINITY);
+        if let Some(mut mask) = self.mask {
+            if transposed {
+                mask = transposed_mask(b, mask)?;
+            }
+            scores = match b.dtype(mask) {
+                DType::Bool => b.select(mask, scores, minus_infinity)?,
+                _ => {
+                    let mask = b.widen(mask)?;
+                    b.add(scores, mask)?
+                }
+            };
+        }
+        if !self.causal {
+            return Ok(scores);
+        }
+        let shape = b.shape(scores);
+        let square = shape.part(shape.rank() - 2..);
+        let of_queries = transposed as u8;
+        let query = b.iota(square.clone(), DType::I64, of_queries);
+        let key = b.iota(square, DType::I64, 1 - of_queries);
+        let seen = b.ge(query, key)?;
+        b.select(seen, scores, minus_infinity)
+    }
+
+    /// The weights of the definition. A query that may see no key has exponentials of zero, and one
+    /// for their sum.
+    fn weights(&self, b: &mut GraphBuilder) -> Result<Weights> {
+        let q = self.scaled(b, self.q)?;
+        let scores = self.scores(b, q, self.k, false)?;
+        let keys = AxisSet::one(b.shape(scores).rank() - 1);
+        let max = b.max(scores, keys, true)?;
+        let blind = match self.mask {
+            Some(_) => {
+                let nothing = b.scalar_like(max, f64::NEG_INFINITY);
+                Some(b.eq(max, nothing)?)
+            }
+            None => None,
+        };
+        let replaced = |b: &mut GraphBuilder, x: NodeId, by: f64| {
+            let by = b.scalar_like(x, by);
+            blind.map_or(Ok(x), |blind| b.select(blind, by, x))
+        };
+        let shift = replaced(b, max, 0.0)?;
+        let shifted = b.sub(scores, shift)?;
+        let exp = b.exp(shifted)?;
+        let total = b.sum(exp, keys, true)?;
+        let total = replaced(b, total, 1.0)?;
+        Ok(Weights { exp, shift, total })
+    }
+
+    /// Something of each query with its heads side by side again.
+    fn join_heads(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+        let shape = b.shape(x);
+        let tail = shape.part(shape.rank() - 2..);
+        b.reshape(x, self.heads.batch.dims().chain(tail.dims()).collect::<Shape>())
+    }
+
+    /// Something of each key, summed over the heads of queries that share it.
+    fn join_shared(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+        match self.heads.group {
+            Some(_) => b.sum(x, AxisSet::one(b.shape(x).rank() - 3), false),
+            None => Ok(x),
+        }
+    }
+
+    fn has_no_keys(&self, b: &GraphBuilder) -> bool {
+        let shape = b.shape(self.k);
+        shape.dim(shape.rank() - 2).equals(0)
+    }
+}
+
+/// A mask for scores whose rows are those of keys.
+fn transposed_mask(b: &mut GraphBuilder, mask: NodeId) -> Result<NodeId> {
+    let shape = b.shape(mask).clone();
+    if shape.rank() == 0 {
+        return Ok(mask);
+    }
+    if shape.rank() == 1 {
+        return b.reshape(mask, [shape.dim(0), Dim::from(1)].into_iter().collect::<Shape>());
+    }
+    b.transpose(mask)
+}
+
+/// Sums are divided rather than weights: there are fewer of them.
+fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
+    let x = Operands::new(d.b, d.op, d.inputs)?;
+    let y = if x.has_no_keys(d.b) {
+        let k = d.b.transpose(x.k)?;
+        let nothing = d.b.matmul(x.q, k)?;
+        d.b.matmul(nothing, x.v)?
+    } else {
+        let Weights { exp, total, .. } = x.weights(d.b)?;
+        let sums = d.b.matmul(exp, x.v)?;
+        let one = d.b.scalar_like(total, 1.0);
+        let share = d.b.div(one, total)?;
+        d.b.mul(sums, share)?
+    };
+    let y = x.join_heads(d.b, y)?;
     d.narrow(y)
 }
 
@@ -188,7 +279,7 @@ pub static ATTENTION: OpDef = OpDef {
     class: Class::Composite,
     arity: (3, 4),
     infer: attention,
-    derivative: Derivative::Decompose,
+    derivative: Derivative::Rule(vjp::attention),
     decompose: Some(decompose_attention),
     samples: samples::networks::attention,
     python: Python::Named("scaled_dot_product_attention"),
