@@ -156,6 +156,31 @@ def networks() -> list[Workload]:
     ]
 
 
+def attentions(heads: int = 8, length: int = 4096, width: int = 64) -> list[Workload]:
+    """Of sequences whose scores are more than caches hold."""
+    stacked, one = (3, 1, heads, length, width), (1, heads, length, width)
+    draw = lambda *shapes: lambda rng: [rng.standard_normal(s, np.float32) for s in shapes]
+
+    def attention(lib: Library, x: Any) -> Any:
+        return lib.attention(x[0], x[1], x[2])
+
+    row = Workload(
+        f"attention, {heads} heads of {length}x{width}", draw(stacked), compute(attention),
+        ("girih", "torch", "jax"), flops=4 * heads * length**2 * width,
+        bytes=4 * 4 * heads * length * width, memory=True,
+    )  # fmt: skip
+    # Of two products, four of the same size for the derivative; what computes again is not counted.
+    slope = replace(
+        row,
+        name=f"{row.name}, gradient",
+        inputs=draw(stacked, one),
+        build=gradient(lambda lib, x, seed: (attention(lib, x) * seed).sum()),
+        flops=3 * row.flops,
+        bytes=2 * row.bytes,
+    )
+    return [row, slope]
+
+
 WORKLOADS = [
     *products(),
     convolution(8, 64, 56, 64, 3, 1),
@@ -174,5 +199,6 @@ WORKLOADS = [
     depthwise(256, 14, 1),
     depthwise(64, 56, 2),
     *conv_gradients(8, 64, 28),
+    *attentions(),
     *networks(),
 ]
