@@ -3,6 +3,7 @@
 use crate::control::{Control, Flow};
 use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, Rows};
 use girih_ir::{DType, OpCode};
+use smallvec::SmallVec;
 
 /// Bytes and operations of one run of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,14 +133,15 @@ impl Kernel {
         let flops = parts.fold(0u64, |sum, t| sum.saturating_add(t.flops));
         let (mut reads, mut writes) =
             (Reads { buffers, elements: vec![] }, Reads { buffers, elements: vec![] });
+        let outside: SmallVec<[BufferId; 16]> = self.reads().collect();
+        let kept: SmallVec<[BufferId; 8]> = self.writes().collect();
         for part in &rows.parts {
-            let outside = |id: BufferId| self.reads().any(|b| b == id);
             let loads = part.accesses.iter().chain(part.operands());
-            for access in loads.filter(|a| outside(a.buffer)) {
+            for access in loads.filter(|a| outside.contains(&a.buffer)) {
                 reads.add(access.buffer, reach(part, access));
             }
             for store in part.all_stores() {
-                if self.writes().any(|b| b == store.access.buffer) {
+                if kept.contains(&store.access.buffer) {
                     writes.add(store.access.buffer, reach(part, &store.access));
                 }
             }

@@ -32,14 +32,30 @@ const WIDE: usize = 2;
 /// Elements of a right operand, at most: it is read again for every few rows.
 const MAX_RIGHT: usize = 1 << 22;
 
-/// A kernel and the nodes it computes.
-type Part = (Kernel, Vec<NodeId>);
+/// A kernel, the nodes it computes, and the buffers it names.
+struct Part {
+    kernel: Kernel,
+    nodes: Vec<NodeId>,
+    reads: SmallVec<[BufferId; 8]>,
+    writes: SmallVec<[BufferId; 4]>,
+}
+
+impl Part {
+    fn new((kernel, nodes): (Kernel, Vec<NodeId>)) -> Part {
+        let (reads, writes) = (kernel.reads().collect(), kernel.writes().collect());
+        Part { kernel, nodes, reads, writes }
+    }
+
+    fn named(&self) -> impl Iterator<Item = &BufferId> {
+        self.reads.iter().chain(&self.writes)
+    }
+}
 
 /// Puts the kernels of a program together.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
-    let mut left: Vec<Option<Part>> =
-        built.program.kernels.drain(..).zip(built.nodes.drain(..)).map(Some).collect();
-    let uses = Uses::of(&built.program, left.iter().flatten().map(|part| &part.0));
+    let kernels = built.program.kernels.drain(..).zip(built.nodes.drain(..));
+    let mut left: Vec<Option<Part>> = kernels.map(|kernel| Some(Part::new(kernel))).collect();
+    let uses = Uses::of(&built.program, left.iter().flatten());
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
         let group = grow(&built.program, &mut left[first + 1..], start);
@@ -60,13 +76,13 @@ fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group
         if group.rows.is_empty() || group.parts.len() == MAX_PARTS {
             break;
         }
-        let Some((kernel, _)) = next else { continue };
-        let fits = match group.meets(kernel) && !skipped.hinder(kernel) {
-            true => group.rows_with(program, kernel),
+        let Some(part) = next else { continue };
+        let fits = match group.meets(part) && !skipped.hinder(part) {
+            true => group.rows_with(program, part),
             false => RowCounts::new(),
         };
         if fits.is_empty() {
-            skipped.add(kernel);
+            skipped.add(part);
         } else {
             group.rows = fits;
             group.extend(next.take());
@@ -83,8 +99,8 @@ impl Buffers {
         Buffers(vec![false; program.buffers.len()])
     }
 
-    fn add(&mut self, ids: impl Iterator<Item = BufferId>) {
-        ids.for_each(|id| self.0[id.0 as usize] = true);
+    fn add(&mut self, ids: &[BufferId]) {
+        ids.iter().for_each(|id| self.0[id.0 as usize] = true);
     }
 
     fn contains(&self, id: BufferId) -> bool {
@@ -115,44 +131,45 @@ impl Group {
             written: Buffers::none(program),
             elements: 0,
         };
-        group.rows = group.rows_with(program, &start.0);
+        group.rows = group.rows_with(program, &start);
         group.extend([start]);
         group
     }
 
     fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
         for part in parts {
-            self.read.add(part.0.reads());
-            self.written.add(part.0.writes());
-            self.elements = self.elements.max(elements(&part.0));
+            self.read.add(&part.reads);
+            self.written.add(&part.writes);
+            self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
     }
 
     /// True if a kernel can be a part and reads what the group reads or writes.
-    fn meets(&self, kernel: &Kernel) -> bool {
-        let touches = |id| self.read.contains(id) || self.written.contains(id);
-        match kernel.core {
-            Core::Map | Core::Reduce { .. } => kernel.reads().any(touches),
-            Core::Matmul { .. } => self.goes_on_with(kernel),
+    fn meets(&self, part: &Part) -> bool {
+        let touches = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
+        match part.kernel.core {
+            Core::Map | Core::Reduce { .. } => part.reads.iter().any(touches),
+            Core::Matmul { .. } => self.goes_on_with(part),
             _ => false,
         }
     }
 
     /// True if a product takes up what the group computes: a wide one, or one that makes little of
     /// the rows of a wide one's.
-    fn goes_on_with(&self, kernel: &Kernel) -> bool {
-        let Some([lhs, rhs, out]) = sizes(kernel) else { return false };
+    fn goes_on_with(&self, part: &Part) -> bool {
+        let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {
-            let after = self.parts.iter().any(|part| is_wide(&part.0));
+            let after = self.parts.iter().any(|part| is_wide(&part.kernel));
             lhs >= WIDE * out && rhs <= MAX_RIGHT && after
         };
-        (is_wide(kernel) || narrow()) && kernel.reads().any(|id| self.written.contains(id))
+        (is_wide(&part.kernel) || narrow())
+            && part.reads.iter().any(|&id| self.written.contains(id))
     }
 
     /// Over how many rows the group and a kernel can be one.
-    fn rows_with(&self, program: &Program, kernel: &Kernel) -> RowCounts {
-        let writes: SmallVec<[BufferId; 4]> = kernel.writes().collect();
+    fn rows_with(&self, program: &Program, part: &Part) -> RowCounts {
+        let Part { kernel, writes, .. } = part;
         let written = |id: BufferId| self.written.contains(id) || writes.contains(&id);
         // What holds for the parts holds on, unless the kernel writes what they reach too.
         let apart = writes.iter().all(|&id| !self.read.contains(id) && !self.written.contains(id));
@@ -162,7 +179,7 @@ impl Group {
         let of = |&(rows, known): &(usize, bool)| {
             pays(elements, rows)
                 && stays(kernel, rows)
-                && (known && apart || self.parts.iter().all(|part| stays(&part.0, rows)))
+                && (known && apart || self.parts.iter().all(|part| stays(&part.kernel, rows)))
         };
         let new = candidates(kernel).into_iter().filter(|rows| !self.rows.contains(rows));
         let known = self.rows.iter().map(|&rows| (rows, true));
@@ -218,15 +235,15 @@ impl Skipped {
         Skipped { read: Buffers::none(program), written: Buffers::none(program) }
     }
 
-    fn add(&mut self, kernel: &Kernel) {
-        self.read.add(kernel.reads());
-        self.written.add(kernel.writes());
+    fn add(&mut self, part: &Part) {
+        self.read.add(&part.reads);
+        self.written.add(&part.writes);
     }
 
     /// True if a kernel cannot run before them.
-    fn hinder(&self, kernel: &Kernel) -> bool {
-        let early = |id| self.read.contains(id) || self.written.contains(id);
-        kernel.reads().any(|id| self.written.contains(id)) || kernel.writes().any(early)
+    fn hinder(&self, part: &Part) -> bool {
+        let early = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
+        part.reads.iter().any(|&id| self.written.contains(id)) || part.writes.iter().any(early)
     }
 }
 
@@ -239,17 +256,17 @@ fn pays(elements: usize, rows: usize) -> bool {
 struct Uses(Vec<u32>);
 
 impl Uses {
-    fn of<'a>(program: &Program, kernels: impl Iterator<Item = &'a Kernel>) -> Uses {
+    fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a Part>) -> Uses {
         let mut uses = Uses(vec![0; program.buffers.len()]);
-        let named = program.outputs.iter().copied().chain(kernels.flat_map(named));
+        let named = program.outputs.iter().chain(parts.flat_map(Part::named));
         named.for_each(|id| uses.0[id.0 as usize] += 1);
         uses
     }
 
     /// By buffer, how often others than these kernels name it.
-    fn besides(&self, kernels: &[Kernel]) -> Uses {
+    fn besides(&self, parts: &[Part]) -> Uses {
         let mut others = self.0.clone();
-        kernels.iter().flat_map(named).for_each(|id| others[id.0 as usize] -= 1);
+        parts.iter().flat_map(Part::named).for_each(|id| others[id.0 as usize] -= 1);
         Uses(others)
     }
 
@@ -259,17 +276,21 @@ impl Uses {
     }
 }
 
-fn named(kernel: &Kernel) -> impl Iterator<Item = BufferId> {
-    kernel.reads().chain(kernel.writes())
-}
 /// The kernel of a group.
-fn finish(graph: &Graph, program: &mut Program, uses: &Uses, mut group: Group) -> Part {
+fn finish(
+    graph: &Graph,
+    program: &mut Program,
+    uses: &Uses,
+    mut group: Group,
+) -> (Kernel, Vec<NodeId>) {
     if group.parts.len() == 1 {
-        return group.parts.remove(0);
+        let Part { kernel, nodes, .. } = group.parts.remove(0);
+        return (kernel, nodes);
     }
     let rows = group.rows.iter().copied().max().unwrap_or(1);
-    let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = group.parts.into_iter().unzip();
-    let outside = uses.besides(&parts);
+    let outside = uses.besides(&group.parts);
+    let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
+    let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
     share(program, &mut parts);
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {
