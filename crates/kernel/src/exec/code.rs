@@ -172,9 +172,13 @@ impl Step {
     /// The registers it reads.
     pub fn uses(&self) -> Registers {
         match *self {
-            Step::Call { args, .. } => args.into_iter().filter(|&r| r != NONE).collect(),
-            Step::Gather { positions, index, .. } => [positions, index].into_iter().collect(),
-            Step::Wrap { index, .. } => [index].into_iter().collect(),
+            Step::Call { args, .. } => {
+                // Operands come first.
+                let count = args.iter().position(|&r| r == NONE).unwrap_or(args.len());
+                Registers::from_slice(&args[..count])
+            }
+            Step::Gather { positions, index, .. } => Registers::from_slice(&[positions, index]),
+            Step::Wrap { index, .. } => Registers::from_slice(&[index]),
             Step::Fused(ref fused) => registers(&fused.streams[..fused.inputs]),
             _ => Registers::new(),
         }

@@ -78,20 +78,21 @@ impl<'a> Lower<'a> {
         order: &'a Order,
         target: Target<'a>,
     ) -> Lower<'a> {
+        let values = block.insts.len();
         let mut lower = Lower {
             kernel,
             order,
             target,
-            regs: vec![],
-            places: vec![],
-            steps: vec![],
+            regs: Vec::with_capacity(values),
+            places: Vec::with_capacity(values),
+            steps: Vec::with_capacity(values),
             directs: vec![],
             reads: vec![],
             core: NONE,
             cost: 0,
-            vals: vec![],
+            vals: Vec::with_capacity(values),
         };
-        for i in 0..block.insts.len() {
+        for i in 0..values {
             let reg = lower.inst(block, Val(i as u32));
             lower.vals.push(reg);
         }

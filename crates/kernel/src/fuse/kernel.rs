@@ -406,7 +406,10 @@ impl<'b, 'a> Builder<'b, 'a> {
         for (i, &input) in n.inputs.iter().enumerate() {
             let shape = &self.graph.spec(input).shape;
             let mut inner = at;
-            if *shape != n.spec.shape {
+            if shape.is_empty() && !n.spec.shape.is_empty() {
+                // A scalar has no axes.
+                inner.map = self.intern(Map(SmallVec::new()));
+            } else if *shape != n.spec.shape {
                 let nest = nest.get_or_insert_with(|| {
                     self.graph.iteration(node).expect("elementwise ops have index maps")
                 });
