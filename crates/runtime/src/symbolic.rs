@@ -7,6 +7,7 @@ use crate::{CompileOptions, Executor, Result};
 use girih_ir::Graph;
 use girih_ir::dim::{Guard, Guards, Sizes};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -36,6 +37,14 @@ impl SymbolicGraph {
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
+}
+
+/// The graph with symbols replaced by sizes; itself if it has none.
+fn at<'a>(graph: &'a Graph, sizes: &Sizes) -> Result<Cow<'a, Graph>> {
+    Ok(match graph.is_symbolic() {
+        true => Cow::Owned(graph.bind(sizes)?),
+        false => Cow::Borrowed(graph),
+    })
 }
 
 /// What the passes made of a symbolic graph, and where that is right.
@@ -78,8 +87,8 @@ impl Executor {
             let bound = program.graph.bind(sizes)?;
             return self.plan(&bound, options);
         }
-        let bound = executable.prepared.graph.bind(sizes)?;
-        let arguments = program.graph.bind(sizes)?;
+        let bound = at(&executable.prepared.graph, sizes)?;
+        let arguments = at(&program.graph, sizes)?;
         let kept = &executable.prepared.kept_arguments;
         let plan = self.guarded(|| self.backend.lower(&arguments, &bound, kept, options))?;
         self.bindings.fetch_add(1, Ordering::Relaxed);
