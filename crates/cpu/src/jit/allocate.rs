@@ -5,6 +5,7 @@
 //! nothing else needs. What is the same in all iterations is set up before the loop.
 
 use super::ir::{Inst, Lane, Program, Value};
+use smallvec::SmallVec;
 
 /// What registers there are.
 #[derive(Clone, Debug)]
@@ -130,7 +131,7 @@ struct Allocator<'a> {
     pins: u8,
     homes: Vec<Home>,
     /// By value: positions of its uses, the next one last.
-    uses: Vec<Vec<u32>>,
+    uses: Vec<SmallVec<[u32; 4]>>,
     /// Who is in each register.
     vectors: Vec<Option<Value>>,
     masks: Vec<Option<Value>>,
@@ -145,7 +146,7 @@ impl<'a> Allocator<'a> {
         constants: &'a Constants,
         pinned: usize,
     ) -> Allocator<'a> {
-        let mut uses = vec![Vec::new(); program.insts.len()];
+        let mut uses = vec![SmallVec::new(); program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
             inst.uses().for_each(|v| uses[v.0 as usize].push(i as u32));
         }
@@ -222,7 +223,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn inst(&mut self, i: usize, inst: &Inst) -> Option<()> {
-        let operands: smallvec::SmallVec<[Value; 3]> = inst.uses().collect();
+        let operands: SmallVec<[Value; 3]> = inst.uses().collect();
         // The last operand of these may be in memory.
         let in_memory = match inst {
             Inst::Binary(..) | Inst::Compare(..) => Some(1),
@@ -231,7 +232,7 @@ impl<'a> Allocator<'a> {
             _ => None,
         };
         let mut places = [Place::Reg(NONE); 3];
-        let mut temporaries: smallvec::SmallVec<[u8; 2]> = smallvec::SmallVec::new();
+        let mut temporaries: SmallVec<[u8; 2]> = SmallVec::new();
         for (k, &value) in operands.iter().enumerate() {
             places[k] = match self.place(value) {
                 place @ (Place::Reg(_) | Place::Accumulator) => place,
