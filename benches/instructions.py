@@ -4,7 +4,7 @@
     python -m benches.instructions --update   # writes the table anew
 
 Time on a shared machine is noise; these counts repeat. What is counted is one round of a scenario
-of `crates/girih/examples/instructions.rs`: the difference between many and few rounds, so that the
+of `crates/girih/examples/instructions`: the difference between many and few rounds, so that the
 start of the process is not in it. Kernels run on one thread, for the processor that callgrind has.
 """
 
