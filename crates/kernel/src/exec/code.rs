@@ -6,6 +6,7 @@
 //! is set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
+use super::copy::{gather, read, splat, wrap_index, write};
 use super::fold::LANES;
 use super::isa::BlockFn;
 use super::walk::Walk;
@@ -432,7 +433,8 @@ impl<'a> Frame<'a> {
                 }
                 Step::Gather { buffer, positions, index, stride, limit, size, out } => {
                     let base = b.buffers[*buffer as usize];
-                    let at = (self.reg(*positions), self.reg(*index), *stride, *limit);
+                    let [positions, index] = [positions, index].map(|r| self.reg(*r) as *const u8);
+                    let at = (positions, index, *stride, *limit);
                     gather(self.reg(*out), base, at, *size, n)?;
                 }
                 Step::Wrap { index, limit, out } => {
@@ -455,160 +457,4 @@ impl<'a> Frame<'a> {
         }
         Ok(())
     }
-}
-
-/// Calls `$f::<T>` for a type of that many bytes.
-macro_rules! by_size {
-    ($size:expr, $f:ident($($arg:expr),*)) => {
-        match $size {
-            1 => $f::<u8>($($arg),*),
-            2 => $f::<u16>($($arg),*),
-            4 => $f::<u32>($($arg),*),
-            8 => $f::<u64>($($arg),*),
-            _ => $f::<[u64; 2]>($($arg),*),
-        }
-    };
-}
-
-/// # Safety
-/// `from` is valid for `size` bytes, `out` for `n` elements of that size.
-unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
-    unsafe fn fill<T: Copy>(out: *mut u8, from: *const u8, n: usize) {
-        // SAFETY: the caller's promise, for `T`.
-        unsafe { super::ops::slice_mut::<T>(out, n).fill((from as *const T).read_unaligned()) }
-    }
-    // SAFETY: the caller's promise.
-    unsafe { by_size!(size, fill(out, from, n)) }
-}
-
-/// # Safety
-/// `out` is valid for `n <= BLOCK` elements; the walk stays inside the buffer at `base`.
-unsafe fn read(out: *mut u8, base: *const u8, walk: &Walk, size: u8, p: usize, n: usize) {
-    unsafe fn copy<T: Copy>(out: *mut u8, base: *const u8, walk: &Walk, p: usize, n: usize) {
-        let (out, base) = (out as *mut T, base as *const T);
-        if let Some((down, across, stride)) = walk.tiles(p, n) {
-            // Along what is consecutive in memory: each line is fetched once.
-            for done in (0..n).step_by(down * across) {
-                // SAFETY: the tile lies inside the buffer and its elements inside the block.
-                unsafe {
-                    let (to, from) = (out.add(done), base.offset(walk.at(p + done)));
-                    for j in 0..across {
-                        let from = from.offset(stride * j as isize);
-                        for i in 0..down {
-                            *to.add(i * across + j) = *from.add(i);
-                        }
-                    }
-                }
-            }
-            return;
-        }
-        walk.runs(p, n, |done, element, stride, len| {
-            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer.
-            unsafe {
-                let (to, from) = (out.add(done), base.offset(element));
-                match stride {
-                    1 => std::ptr::copy_nonoverlapping(from, to, len),
-                    0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
-                    _ => {
-                        for i in 0..len {
-                            *to.add(i) = *from.offset(stride * i as isize);
-                        }
-                    }
-                }
-            }
-        });
-    }
-    debug_assert!(n <= BLOCK);
-    // SAFETY: the caller's promise.
-    unsafe { by_size!(size, copy(out, base, walk, p, n)) }
-}
-
-/// # Safety
-/// `from` is valid for `n` elements; the walk stays inside the buffer at `base`, and no other
-/// thread uses the elements it reaches.
-unsafe fn write(base: *mut u8, walk: &Walk, size: u8, from: *const u8, p: usize, n: usize) {
-    unsafe fn copy<T: Copy>(base: *mut u8, walk: &Walk, from: *const u8, p: usize, n: usize) {
-        let (base, from) = (base as *mut T, from as *const T);
-        if let Some((down, across, stride)) = walk.tiles(p, n) {
-            for done in (0..n).step_by(down * across) {
-                // SAFETY: as for reads.
-                unsafe {
-                    let (from, to) = (from.add(done), base.offset(walk.at(p + done)));
-                    for j in 0..across {
-                        let to = to.offset(stride * j as isize);
-                        for i in 0..down {
-                            *to.add(i) = *from.add(i * across + j);
-                        }
-                    }
-                }
-            }
-            return;
-        }
-        walk.runs(p, n, |done, element, stride, len| {
-            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer. The source
-            // may be the buffer itself (a dense load stored in place), hence `copy`.
-            unsafe {
-                let (from, to) = (from.add(done), base.offset(element));
-                if stride == 1 {
-                    std::ptr::copy(from, to, len);
-                } else {
-                    for i in 0..len {
-                        *to.offset(stride * i as isize) = *from.add(i);
-                    }
-                }
-            }
-        });
-    }
-    // SAFETY: the caller's promise.
-    unsafe { by_size!(size, copy(base, walk, from, p, n)) }
-}
-
-/// An index, wrapped from the end when negative and checked.
-#[inline(always)]
-pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
-    let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
-    if (wrapped as u64) < size as u64 {
-        Ok(wrapped as isize)
-    } else {
-        Err(ExecError::IndexOutOfBounds { index, size })
-    }
-}
-
-/// `(positions, indices, stride, size of the axis)` of a gather.
-type GatherAt = (*const u8, *const u8, isize, usize);
-
-/// # Safety
-/// `out` and the positions and indices (i64) are valid for `n` elements; every element at a
-/// position plus a checked index times the stride lies inside the buffer at `base`.
-unsafe fn gather(
-    out: *mut u8,
-    base: *const u8,
-    at: (*mut u8, *mut u8, isize, usize),
-    size: u8,
-    n: usize,
-) -> Result<(), ExecError> {
-    unsafe fn take<T: Copy>(
-        out: *mut u8,
-        base: *const u8,
-        (positions, index, stride, limit): GatherAt,
-        n: usize,
-    ) -> Result<(), ExecError> {
-        // SAFETY: the caller's promise.
-        let (out, positions, index) = unsafe {
-            (
-                super::ops::slice_mut::<T>(out, n),
-                super::ops::slice::<i64>(positions, n),
-                super::ops::slice::<i64>(index, n),
-            )
-        };
-        for ((o, &p), &i) in out.iter_mut().zip(positions).zip(index) {
-            let element = p as isize + wrap_index(i, limit)? * stride;
-            // SAFETY: the index is inside its axis, so the element is inside the buffer.
-            *o = unsafe { *(base as *const T).offset(element) };
-        }
-        Ok(())
-    }
-    let at: GatherAt = (at.0, at.1, at.2, at.3);
-    // SAFETY: the caller's promise.
-    unsafe { by_size!(size, take(out, base, at, n)) }
 }

@@ -59,6 +59,9 @@ pub(crate) struct Lower<'a> {
     kernel: &'a Kernel,
     order: &'a Order,
     target: Target<'a>,
+    /// Points that may be computed at a time where functions and reads across the rows do
+    /// everything.
+    pub tile: usize,
     regs: Vec<Register>,
     places: Vec<Option<Place>>,
     steps: Vec<Step>,
@@ -83,6 +86,7 @@ impl<'a> Lower<'a> {
             kernel,
             order,
             target,
+            tile: BLOCK,
             regs: Vec::with_capacity(values),
             places: Vec::with_capacity(values),
             steps: Vec::with_capacity(values),
@@ -355,7 +359,10 @@ impl<'a> Lower<'a> {
         self.forward(&mut writes, &steps, keep);
         let (consts, narrow) = self.constants(&setup, &steps, &writes, keep);
         let kept = lanes.as_ref().map_or(keep, std::slice::from_ref);
-        let slot_bytes = self.place(&setup, &steps, &writes, kept);
+        let by_itself = |s: &Step| matches!(s, Step::Fused(_) | Step::Read { .. });
+        let tile = narrow && keep.is_empty() && steps.iter().all(by_itself);
+        let block = if tile { self.tile } else { BLOCK };
+        let slot_bytes = self.place(&setup, &steps, &writes, kept, block);
         let place = |p: Option<Place>| p.unwrap_or(Place::Slot(0));
         let in_place = |stream: &Stream| match stream {
             Stream::Register { reg, size } => {
@@ -375,7 +382,7 @@ impl<'a> Lower<'a> {
             reads: self.reads,
             core: self.core,
             lanes,
-            block: if whole { usize::MAX } else { BLOCK },
+            block: if whole { usize::MAX } else { block },
             narrow,
             slot_bytes,
             cost_ps: self.cost,
@@ -435,8 +442,16 @@ impl<'a> Lower<'a> {
         (consts, narrow)
     }
 
-    /// Gives every register without a place a slot; slots of dead registers are used again.
-    fn place(&mut self, setup: &[Step], steps: &[Step], writes: &[Write], keep: &[Reg]) -> usize {
+    /// Gives every register without a place a slot of a block; slots of dead registers are used
+    /// again.
+    fn place(
+        &mut self,
+        setup: &[Step],
+        steps: &[Step],
+        writes: &[Write],
+        keep: &[Reg],
+        block: usize,
+    ) -> usize {
         let mut last = vec![None; self.regs.len()];
         for (i, step) in steps.iter().enumerate() {
             step.outs().iter().chain(&step.uses()).for_each(|&r| last[r as usize] = Some(i));
@@ -448,7 +463,7 @@ impl<'a> Lower<'a> {
         let mut free: [Vec<u32>; 17] = Default::default();
         let mut fresh = |size: usize| {
             let at = bytes as u32;
-            bytes += BLOCK * size;
+            bytes += block * size;
             at
         };
         for out in setup.iter().map(Step::out) {

@@ -4,13 +4,13 @@ use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::{BLOCK, Bindings, ExecError, Scratch, chunk_points};
-use crate::ir::{Access, Kernel};
+use crate::ir::{Access, Inst, Kernel};
+use smallvec::{SmallVec, smallvec};
 
 /// A map made ready.
 pub(super) struct Map {
-    code: Code,
-    points: usize,
-    chunk: usize,
+    /// One, or the whole tiles and what is left beside them.
+    parts: SmallVec<[Part; 1]>,
 }
 
 /// The parallel dimensions in their own order.
@@ -18,65 +18,144 @@ pub(super) fn parallel_order(kernel: &Kernel) -> Order {
     kernel.extents[..kernel.parallel].iter().enumerate().map(Dim::whole).collect()
 }
 
-/// Elements along each side of a tile, and of the blocks it is made of: a block is 16 runs of 32
-/// elements or the other way round.
-const TILE: usize = 64;
+/// Lines of a tile, and most elements along one: what a tile reads stays in the second-level cache,
+/// and lines are long enough to be worth a call.
+const LINES: usize = 64;
+const LINE: usize = 512;
+/// The blocks of a tile, where it is not computed as a whole: 16 lines of 32 elements.
 const BLOCK_SIDES: (usize, usize) = (16, BLOCK / 16);
 
-/// An order by tiles, if the kernel reads or writes across the rows: where something moves by one
-/// element along another dimension than the last, which most do not, whole tiles are in cache.
-fn tiled(kernel: &Kernel) -> Option<Order> {
-    let last = kernel.extents.len().checked_sub(1)?;
-    let accesses = || kernel.accesses.iter().chain(kernel.stores.iter().map(|s| &s.access));
-    let across = |a: &Access| {
-        let unit = |d: &usize| a.strides[*d].unsigned_abs() == 1 && kernel.extents[*d] >= TILE;
-        let far = a.strides[last].unsigned_abs() >= BLOCK_SIDES.0;
-        if far { (0..last).rev().find(unit) } else { None }
-    };
-    let other = accesses().find_map(across)?;
-    let whole = |d: usize| kernel.extents[d].is_multiple_of(TILE);
-    if !whole(other) || !whole(last) {
-        return None;
-    }
-    let part = |of: usize, extent: usize, step: usize| Dim { of, extent, step };
-    let mut order = parallel_order(kernel);
-    order[other] = part(other, kernel.extents[other] / TILE, TILE);
-    order[last] = part(last, kernel.extents[last] / TILE, TILE);
-    let (down, across) = BLOCK_SIDES;
-    order.extend([
-        part(other, TILE / down, down),
-        part(last, TILE / across, across),
-        part(other, down, 1),
-        part(last, across, 1),
-    ]);
-    Some(order)
+/// Two dimensions to be walked by tiles, and the length of a tile's lines, which go along the last
+/// one.
+struct Tiles {
+    other: usize,
+    line: usize,
 }
 
-impl Map {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> Map {
-        let order = tiled(kernel).unwrap_or_else(|| parallel_order(kernel));
-        let code = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
+impl Tiles {
+    /// If the kernel reads or writes across the rows: where something moves by one element along
+    /// another dimension than the last, which most do not, whole tiles are in cache.
+    fn of(kernel: &Kernel) -> Option<Tiles> {
+        let last = kernel.extents.len().checked_sub(1)?;
+        let accesses = || kernel.accesses.iter().chain(kernel.stores.iter().map(|s| &s.access));
+        let across = |a: &Access| {
+            let unit = |d: &usize| a.strides[*d].unsigned_abs() == 1 && kernel.extents[*d] >= LINES;
+            let far = a.strides[last].unsigned_abs() >= BLOCK_SIDES.0;
+            if far { (0..last).rev().find(unit) } else { None }
+        };
+        let other = accesses().find_map(across)?;
+        let extent = kernel.extents[last];
+        // Lines of equal length, as far as blocks allow.
+        let line = extent / extent.div_ceil(LINE);
+        (extent >= LINES).then_some(Tiles { other, line: line - line % BLOCK_SIDES.1 })
+    }
+
+    /// The kernel's parts with whole tiles and without.
+    fn cut(&self, kernel: &Kernel) -> (Kernel, Vec<Kernel>) {
+        let (mut whole, mut rest) = (kernel.clone(), vec![]);
+        let last = kernel.extents.len() - 1;
+        for (dim, side) in [(last, self.line), (self.other, LINES)] {
+            let at = whole.extents[dim] - whole.extents[dim] % side;
+            rest.extend(split_off(&mut whole, dim, at));
+        }
+        (whole, rest)
+    }
+
+    /// The order of tiles, each of which goes on where the one before ended along the other
+    /// dimension: on the same pages of what is read across. `inside` is the order within one.
+    fn order(&self, kernel: &Kernel, inside: impl IntoIterator<Item = Dim>) -> Order {
+        let last = kernel.extents.len() - 1;
+        let mut order = parallel_order(kernel);
+        order.retain(|d| d.of != self.other && d.of != last);
+        order.push(Dim { of: last, extent: kernel.extents[last] / self.line, step: self.line });
+        order.push(Dim { of: self.other, extent: kernel.extents[self.other] / LINES, step: LINES });
+        order.extend(inside);
+        order
+    }
+
+    /// The order by lines.
+    fn by_lines(&self, kernel: &Kernel) -> Order {
+        let last = kernel.extents.len() - 1;
+        let part = |of: usize, extent: usize| Dim { of, extent, step: 1 };
+        self.order(kernel, [part(self.other, LINES), part(last, self.line)])
+    }
+
+    /// The order by blocks.
+    fn by_blocks(&self, kernel: &Kernel) -> Order {
+        let last = kernel.extents.len() - 1;
+        let part = |of: usize, extent: usize, step: usize| Dim { of, extent, step };
+        let (down, across) = BLOCK_SIDES;
+        let blocks = [part(self.other, LINES / down, down), part(last, self.line / across, across)];
+        let within = [part(self.other, down, 1), part(last, across, 1)];
+        self.order(kernel, blocks.into_iter().chain(within))
+    }
+
+    /// A code for whole tiles: of all of a tile's points at a time, if functions do what there is
+    /// to do; else of blocks.
+    fn code(&self, kernel: &Kernel, target: Target<'_>) -> Code {
+        let order = self.by_lines(kernel);
+        let mut lower = Lower::new(kernel, &kernel.body, &order, target);
+        lower.tile = LINES * self.line;
+        let code = lower.finish(&kernel.stores, &[]);
+        if code.block >= LINES * self.line {
+            return code;
+        }
+        let order = self.by_blocks(kernel);
+        Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[])
+    }
+}
+
+/// Keeps of a map the points before `at` along a dimension and returns those from there on, if any.
+fn split_off(kernel: &mut Kernel, dim: usize, at: usize) -> Option<Kernel> {
+    let extent = kernel.extents[dim];
+    if at == extent {
+        return None;
+    }
+    let mut rest = kernel.clone();
+    (kernel.extents[dim], rest.extents[dim]) = (at, extent - at);
+    let advance = |offset: &mut isize, strides: &[isize]| {
+        *offset += at as isize * strides.get(dim).copied().unwrap_or(0);
+    };
+    for access in rest.accesses.iter_mut().chain(rest.stores.iter_mut().map(|s| &mut s.access)) {
+        advance(&mut access.offset, &access.strides);
+    }
+    for inst in &mut rest.body.insts {
+        if let Inst::Iota { offset, strides, .. } | Inst::Random { offset, strides, .. } = inst {
+            advance(offset, strides);
+        }
+    }
+    Some(rest)
+}
+
+/// Points of a map that are walked in one order.
+struct Part {
+    code: Code,
+    points: usize,
+    chunk: usize,
+}
+
+impl Part {
+    fn new(kernel: &Kernel, code: Code) -> Part {
         let points = kernel.points();
-        let chunk = chunk_points(points, code.cost_ps, BLOCK);
-        Map { code, points, chunk }
+        let grain = if code.block == usize::MAX { BLOCK } else { code.block };
+        let chunk = chunk_points(points, code.cost_ps, grain);
+        Part { code, points, chunk }
     }
 
-    /// What runs at its points.
-    pub fn code(&self) -> &Code {
-        &self.code
+    /// In the order of its dimensions.
+    fn plain(kernel: &Kernel, target: Target<'_>) -> Part {
+        let order = parallel_order(kernel);
+        let code = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
+        Part::new(kernel, code)
     }
 
-    pub fn chunks(&self) -> usize {
+    fn chunks(&self) -> usize {
         self.points.div_ceil(self.chunk)
-    }
-
-    pub fn cost_ps(&self) -> usize {
-        self.points.saturating_mul(self.code.cost_ps)
     }
 
     /// # Safety
     /// As [`super::Prepared::run_chunk`].
-    pub unsafe fn run_chunk(
+    unsafe fn run_chunk(
         &self,
         chunk: usize,
         bindings: &Bindings<'_>,
@@ -90,6 +169,50 @@ impl Map {
             let frame = Frame::new(&self.code, slots, regs, bindings, n);
             run_points(&frame, self.code.block, start, end)
         }
+    }
+}
+
+impl Map {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> Map {
+        let Some(tiles) = Tiles::of(kernel) else {
+            return Map { parts: smallvec![Part::plain(kernel, target)] };
+        };
+        let (whole, rest) = tiles.cut(kernel);
+        let mut parts = smallvec![Part::new(&whole, tiles.code(&whole, target))];
+        parts.extend(rest.iter().map(|part| Part::plain(part, target)));
+        Map { parts }
+    }
+
+    /// What runs at its points.
+    pub fn codes(&self) -> Vec<&Code> {
+        self.parts.iter().map(|p| &p.code).collect()
+    }
+
+    pub fn chunks(&self) -> usize {
+        self.parts.iter().map(Part::chunks).sum()
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        let costs = self.parts.iter().map(|p| p.points.saturating_mul(p.code.cost_ps));
+        costs.fold(0, usize::saturating_add)
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_chunk`].
+    pub unsafe fn run_chunk(
+        &self,
+        mut chunk: usize,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        for part in &self.parts {
+            if chunk < part.chunks() {
+                // SAFETY: the caller's promise.
+                return unsafe { part.run_chunk(chunk, bindings, scratch) };
+            }
+            chunk -= part.chunks();
+        }
+        unreachable!("the chunk is one of the map's")
     }
 }
 

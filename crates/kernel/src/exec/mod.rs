@@ -18,6 +18,7 @@ mod chain;
 mod code;
 mod complex;
 mod control;
+mod copy;
 mod fold;
 mod fused;
 mod isa;
@@ -224,7 +225,7 @@ impl Prepared {
     /// The functions of chains that were made for the kernel, in the order they run.
     pub fn functions(&self) -> Vec<&dyn Compiled> {
         let codes: Vec<&code::Code> = match &self.form {
-            Form::Map(m) => vec![m.code()],
+            Form::Map(m) => m.codes(),
             Form::Reduce(r) => r.codes().to_vec(),
             Form::Matmul(m) => vec![m.code()],
             Form::Scatter(s) => vec![s.code()],

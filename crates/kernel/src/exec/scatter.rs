@@ -7,7 +7,8 @@
 
 use super::cast::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::chain::Target;
-use super::code::{Code, Frame, Reg, wrap_index};
+use super::code::{Code, Frame, Reg};
+use super::copy::wrap_index;
 use super::lower::{Dim, Lower, Order};
 use super::ops::slice;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};

@@ -57,13 +57,19 @@ impl Walk {
         }
     }
 
-    /// If the range of positions is whole tiles, in which it is the dimension before the last that
-    /// walks consecutive elements: the tile's sides and the distance along its last one.
+    /// If the range of positions is whole lines of tiles in which it is the dimension before the last
+    /// that walks consecutive elements: the number of lines that do so one after another, elements
+    /// along a line, and the distance between these. The range is tiles of that size.
     pub fn tiles(&self, position: usize, n: usize) -> Option<(usize, usize, isize)> {
         let [.., (down, 1), (across, stride)] = self.dims[..] else { return None };
-        let tile = down * across;
-        let whole = position.is_multiple_of(tile) && n.is_multiple_of(tile);
-        (whole && down >= 4 && stride.unsigned_abs() > 1).then_some((down, across, stride))
+        let whole = |of: usize| position.is_multiple_of(of) && n.is_multiple_of(of);
+        if !whole(across) || down < 4 || stride.unsigned_abs() <= 1 {
+            return None;
+        }
+        let lines = n / across;
+        let part = lines < down && (position / across) % down + lines <= down;
+        let down = if part { lines } else { down };
+        (part || whole(down * across)).then_some((down, across, stride))
     }
 
     /// The element at a position.
@@ -128,8 +134,10 @@ mod tests {
         assert_eq!(dense.run_steps(512), (512, usize::MAX / 512));
         assert_eq!(Walk::new(0, [(512, 1)].into_iter()).run_steps(512), (0, usize::MAX));
         assert_eq!(w.tiles(32, 64), Some((8, 4, 100)));
-        assert_eq!(w.tiles(16, 64), None, "half a tile");
-        assert_eq!(w.tiles(0, 40), None, "half a tile");
+        assert_eq!(w.tiles(16, 64), None, "from one tile into the next");
+        assert_eq!(w.tiles(0, 40), None, "more than a tile, less than two");
+        assert_eq!(w.tiles(4, 28), Some((7, 4, 100)), "lines of one tile");
+        assert_eq!(w.tiles(2, 16), None, "half a line");
         assert_eq!(Walk::new(0, [(3, 640), (8, 4), (4, 1)].into_iter()).tiles(0, 32), None);
     }
 

@@ -58,11 +58,11 @@ fn eval(
             }
             Inst::Gather { access, index, stride, size } => {
                 let a = k.access(*access);
-                let i = code::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
+                let i = copy::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
                 m.get(a.buffer, (at(a.offset, &a.strides) + i * stride) as usize)
             }
             Inst::Wrap { index, size } => {
-                let i = code::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
+                let i = copy::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
                 Literal::from_i64(DType::I64, i as i64)
             }
             Inst::Iota { offset, strides, dtype } => {
@@ -420,7 +420,7 @@ pub(super) fn interpret(k: &Kernel, m: &Memory) -> Result<Memory, ExecError> {
             let (mut at_store, mut value) = (at(&s.access), vals[s.value.0 as usize]);
             if let Core::Scatter { mode, index, stride, size, .. } = &k.core {
                 let i = m.get(index.buffer, at(index) as usize).as_i64();
-                at_store += code::wrap_index(i, *size)? * stride;
+                at_store += copy::wrap_index(i, *size)? * stride;
                 let old = out.get(s.access.buffer, at_store as usize);
                 if let Some(code) = mode.op() {
                     value = apply(code, &[old, value], s.access.dtype);

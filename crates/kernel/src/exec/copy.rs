@@ -1,0 +1,226 @@
+//! Moves elements between memory and blocks, whatever their dtype: strided, transposed, gathered.
+
+use super::ExecError;
+use super::walk::Walk;
+use std::mem::MaybeUninit;
+
+/// Calls `$f::<T>` for a type of that many bytes.
+macro_rules! by_size {
+    ($size:expr, $f:ident($($arg:expr),*)) => {
+        match $size {
+            1 => $f::<u8>($($arg),*),
+            2 => $f::<u16>($($arg),*),
+            4 => $f::<u32>($($arg),*),
+            8 => $f::<u64>($($arg),*),
+            _ => $f::<[u64; 2]>($($arg),*),
+        }
+    };
+}
+
+/// # Safety
+/// `from` is valid for `size` bytes, `out` for `n` elements of that size.
+pub(super) unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
+    unsafe fn fill<T: Copy>(out: *mut u8, from: *const u8, n: usize) {
+        // SAFETY: the caller's promise, for `T`.
+        unsafe { super::ops::slice_mut::<T>(out, n).fill((from as *const T).read_unaligned()) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, fill(out, from, n)) }
+}
+
+/// Asks for `n` elements from an address on to be brought into the caches, where machines can be
+/// asked.
+#[inline(always)]
+fn prefetch<T>(at: *const T, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for byte in (0..n * size_of::<T>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64; a prefetch reads nothing and faults nowhere.
+        unsafe { _mm_prefetch((at as *const i8).wrapping_add(byte), _MM_HINT_T0) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, n);
+}
+
+/// Columns of `from` to rows of `to`: element `[i, j]` of `to` is element `[j, i]` of `from`, whose
+/// rows, as those of `to`, lie so many elements apart. Whole lines of the cache are read and written
+/// at a time, as rows that lie powers of two apart share few places in it.
+///
+/// # Safety
+/// `to` is valid for `rows` rows of `columns` elements and `from` for `columns` rows of `rows`; they
+/// do not overlap.
+unsafe fn transpose<T: Copy>(
+    to: *mut T,
+    to_stride: isize,
+    from: *const T,
+    from_stride: isize,
+    rows: usize,
+    columns: usize,
+) {
+    const SIDE: usize = 16;
+    for j in (0..columns).step_by(SIDE) {
+        // Rows of `from` are short and far apart: what comes next would be waited for line by line.
+        for next in j + SIDE..(j + 2 * SIDE).min(columns) {
+            prefetch(from.wrapping_offset(next as isize * from_stride), rows);
+        }
+        for i in (0..rows).step_by(SIDE) {
+            // SAFETY: the block lies in both matrices.
+            unsafe {
+                let to = to.offset(i as isize * to_stride).add(j);
+                let from = from.offset(j as isize * from_stride).add(i);
+                if rows - i < SIDE || columns - j < SIDE {
+                    for j in 0..SIDE.min(columns - j) {
+                        for i in 0..SIDE.min(rows - i) {
+                            let element = *from.offset(j as isize * from_stride).add(i);
+                            *to.offset(i as isize * to_stride).add(j) = element;
+                        }
+                    }
+                    continue;
+                }
+                let mut block = MaybeUninit::<[[T; SIDE]; SIDE]>::uninit();
+                let block = block.as_mut_ptr() as *mut T;
+                for j in 0..SIDE {
+                    let line = from.offset(j as isize * from_stride) as *const [T; SIDE];
+                    *(block.add(j * SIDE) as *mut [T; SIDE]) = *line;
+                }
+                for i in 0..SIDE {
+                    let line: [T; SIDE] = std::array::from_fn(|j| *block.add(j * SIDE + i));
+                    *(to.offset(i as isize * to_stride) as *mut [T; SIDE]) = line;
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `out` is valid for `n` elements; the walk stays inside the buffer at `base`.
+pub(super) unsafe fn read(
+    out: *mut u8,
+    base: *const u8,
+    walk: &Walk,
+    size: u8,
+    p: usize,
+    n: usize,
+) {
+    unsafe fn copy<T: Copy>(out: *mut u8, base: *const u8, walk: &Walk, p: usize, n: usize) {
+        let (out, base) = (out as *mut T, base as *const T);
+        if let Some((down, across, stride)) = walk.tiles(p, n) {
+            for done in (0..n).step_by(down * across) {
+                // SAFETY: the tile lies inside the buffer and its elements inside the block.
+                unsafe {
+                    let (to, from) = (out.add(done), base.offset(walk.at(p + done)));
+                    transpose(to, across as isize, from, stride, down, across);
+                }
+            }
+            return;
+        }
+        walk.runs(p, n, |done, element, stride, len| {
+            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer.
+            unsafe {
+                let (to, from) = (out.add(done), base.offset(element));
+                match stride {
+                    1 => std::ptr::copy_nonoverlapping(from, to, len),
+                    0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
+                    _ => {
+                        for i in 0..len {
+                            *to.add(i) = *from.offset(stride * i as isize);
+                        }
+                    }
+                }
+            }
+        });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, copy(out, base, walk, p, n)) }
+}
+
+/// # Safety
+/// `from` is valid for `n` elements; the walk stays inside the buffer at `base`, and no other
+/// thread uses the elements it reaches.
+pub(super) unsafe fn write(
+    base: *mut u8,
+    walk: &Walk,
+    size: u8,
+    from: *const u8,
+    p: usize,
+    n: usize,
+) {
+    unsafe fn copy<T: Copy>(base: *mut u8, walk: &Walk, from: *const u8, p: usize, n: usize) {
+        let (base, from) = (base as *mut T, from as *const T);
+        if let Some((down, across, stride)) = walk.tiles(p, n) {
+            for done in (0..n).step_by(down * across) {
+                // SAFETY: as for reads.
+                unsafe {
+                    let (from, to) = (from.add(done), base.offset(walk.at(p + done)));
+                    transpose(to, stride, from, across as isize, across, down);
+                }
+            }
+            return;
+        }
+        walk.runs(p, n, |done, element, stride, len| {
+            // SAFETY: `done + len <= n`, and the run's elements lie inside the buffer. The source
+            // may be the buffer itself (a dense load stored in place), hence `copy`.
+            unsafe {
+                let (from, to) = (from.add(done), base.offset(element));
+                if stride == 1 {
+                    std::ptr::copy(from, to, len);
+                } else {
+                    for i in 0..len {
+                        *to.offset(stride * i as isize) = *from.add(i);
+                    }
+                }
+            }
+        });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, copy(base, walk, from, p, n)) }
+}
+
+/// An index, wrapped from the end when negative and checked.
+#[inline(always)]
+pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
+    let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
+    if (wrapped as u64) < size as u64 {
+        Ok(wrapped as isize)
+    } else {
+        Err(ExecError::IndexOutOfBounds { index, size })
+    }
+}
+
+/// `(positions, indices, stride, size of the axis)` of a gather.
+type GatherAt = (*const u8, *const u8, isize, usize);
+
+/// # Safety
+/// `out` and the positions and indices (i64) are valid for `n` elements; every element at a
+/// position plus a checked index times the stride lies inside the buffer at `base`.
+pub(super) unsafe fn gather(
+    out: *mut u8,
+    base: *const u8,
+    at: GatherAt,
+    size: u8,
+    n: usize,
+) -> Result<(), ExecError> {
+    unsafe fn take<T: Copy>(
+        out: *mut u8,
+        base: *const u8,
+        (positions, index, stride, limit): GatherAt,
+        n: usize,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        let (out, positions, index) = unsafe {
+            (
+                super::ops::slice_mut::<T>(out, n),
+                super::ops::slice::<i64>(positions, n),
+                super::ops::slice::<i64>(index, n),
+            )
+        };
+        for ((o, &p), &i) in out.iter_mut().zip(positions).zip(index) {
+            let element = p as isize + wrap_index(i, limit)? * stride;
+            // SAFETY: the index is inside its axis, so the element is inside the buffer.
+            *o = unsafe { *(base as *const T).offset(element) };
+        }
+        Ok(())
+    }
+    // SAFETY: the caller's promise.
+    unsafe { by_size!(size, take(out, base, at, n)) }
+}
