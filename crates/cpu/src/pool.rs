@@ -1,8 +1,10 @@
 //! The thread pool: independent chunks of one job, claimed one by one.
 //!
-//! Chunks are claimed by compare-and-swap on one word that names the job, so the caller works
-//! through all chunks no worker has taken and waits only for those in progress: at worst it is as
-//! slow as alone. Workers are pinned to CPUs of their own, spin for a short while after a job and
+//! Each thread has a share of consecutive chunks, the same ones of the same job every time, so that
+//! what it reads and writes again is in its own caches. It claims them from the front; when it has
+//! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
+//! names the job, so the caller works through all chunks no worker has taken and waits only for
+//! those in progress: at worst it is as slow as alone. Workers are pinned to CPUs of their own, spin for a short while after a job and
 //! then park. A caller that finds the pool busy (nested, or another thread's) runs its chunks alone.
 //! Which chunks exist is the caller's matter and never depends on the number of threads.
 //!
@@ -12,6 +14,7 @@ use girih_kernel::{ExecError, Scratch};
 use girih_runtime::{RunControl, fork};
 use std::any::Any;
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
@@ -31,9 +34,10 @@ const WATCH_NS: u64 = 20_000;
 /// Work between two looks at the clock by a job that may be stopped, in nanoseconds.
 const CLOCK_NS: u64 = 50_000;
 
-/// Bits of the claim word for the number of the next chunk and of all chunks.
+/// Bits of a share's word for its next chunk and its end.
 const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
+const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
 
 /// The job of chunks: called with a chunk's number and the thread's scratch memory.
 pub type Job<'a> = dyn Fn(usize, &mut Scratch) -> Result<(), ExecError> + Sync + 'a;
@@ -46,11 +50,55 @@ pub struct InvalidThreads {
     pub value: String,
 }
 
+/// The chunks of a job that one thread claims first: `epoch | end | next`. On a line of its own.
+#[repr(align(64))]
+#[derive(Default)]
+struct Share(AtomicU64);
+
+impl Share {
+    /// Offers the chunks of a job; what was there before is claimed.
+    fn offer(&self, epoch: u64, chunks: Range<usize>) {
+        let word = epoch << (2 * CHUNK_BITS) | (chunks.end as u64) << CHUNK_BITS;
+        self.0.store(word | chunks.start as u64, Release);
+    }
+
+    /// The job whose chunks these are.
+    fn epoch(&self) -> u64 {
+        Share::parts(self.0.load(Acquire)).0
+    }
+
+    /// Claims the first chunk, for the thread whose share it is; `None` if none is left.
+    fn claim_first(&self) -> Option<usize> {
+        let first = |word| {
+            let (_, end, next) = Share::parts(word);
+            (next < end).then_some(word + 1)
+        };
+        let before = self.0.fetch_update(AcqRel, Acquire, first).ok()?;
+        Some(Share::parts(before).2)
+    }
+
+    /// Claims the last chunk for another thread, if it is of that job.
+    fn claim_last(&self, epoch: u64) -> Option<usize> {
+        let last = |word| {
+            let (of, end, next) = Share::parts(word);
+            (of == epoch && next < end).then_some(word - (1 << CHUNK_BITS))
+        };
+        let before = self.0.fetch_update(AcqRel, Acquire, last).ok()?;
+        Some(Share::parts(before).1 - 1)
+    }
+
+    /// Epoch, end and next chunk of a word.
+    fn parts(word: u64) -> (u64, usize, usize) {
+        let chunk = |bits: u64| (bits & CHUNK_MASK) as usize;
+        (word >> (2 * CHUNK_BITS), chunk(word >> CHUNK_BITS), chunk(word))
+    }
+}
+
 /// What threads of one pool share. Leaked when the pool changes its threads: workers of an old team
 /// may still be on their way out.
 struct Team {
-    /// `epoch | chunks | next chunk`.
-    word: AtomicU64,
+    /// Of each thread, the caller first.
+    shares: Vec<Share>,
     /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
     job: AtomicPtr<()>,
     /// Chunks finished.
@@ -62,7 +110,6 @@ struct Team {
     workers: Mutex<Vec<Thread>>,
     parked: AtomicUsize,
     stop: AtomicBool,
-    threads: usize,
     /// Forks of the process before the team was made.
     forks: u64,
 }
@@ -113,7 +160,7 @@ impl Pool {
 
     /// Number of threads, the caller included.
     pub fn num_threads(&self) -> usize {
-        self.team().threads
+        self.team().threads()
     }
 
     /// Changes the number of threads (at least one) for jobs that start from now on.
@@ -135,7 +182,7 @@ impl Pool {
         if team.forks == fork::count() {
             return team;
         }
-        let new = Box::into_raw(Box::new(Team::new(team.threads)));
+        let new = Box::into_raw(Box::new(Team::new(team.threads())));
         let old = std::ptr::from_ref(team).cast_mut();
         // Where another thread was quicker, its team stays and this one is idle for good.
         let _ = self.team.compare_exchange(old, new, AcqRel, Acquire);
@@ -176,7 +223,7 @@ impl Pool {
 
     fn run_all(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
         let team = self.team();
-        let shared = chunks > 1 && team.threads > 1 && cost_ns >= SPLIT_NS;
+        let shared = chunks > 1 && team.threads() > 1 && cost_ns >= SPLIT_NS;
         if !shared || chunks as u64 > CHUNK_MASK {
             return alone(chunks, job);
         }
@@ -271,7 +318,7 @@ fn alone(chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
 impl Team {
     fn new(threads: usize) -> Team {
         Team {
-            word: AtomicU64::new(0),
+            shares: (0..threads).map(|_| Share::default()).collect(),
             job: AtomicPtr::new(std::ptr::null_mut()),
             done: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
@@ -279,9 +326,12 @@ impl Team {
             workers: Mutex::new(vec![]),
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            threads,
             forks: fork::count(),
         }
+    }
+
+    fn threads(&self) -> usize {
+        self.shares.len()
     }
 
     /// Starts the workers that are not there yet. A worker that cannot start is done without.
@@ -291,14 +341,14 @@ impl Team {
             return;
         }
         let cpus = allowed_cpus();
-        for i in 1..self.threads {
+        for i in 1..self.threads() {
             let cpu = (!cpus.is_empty()).then(|| cpus[i % cpus.len()]);
             let name = format!("girih-{i}");
             let spawned = std::thread::Builder::new().name(name).spawn(move || {
-                if let Some(cpu) = cpu.filter(|_| cpus_suffice(self.threads)) {
+                if let Some(cpu) = cpu.filter(|_| cpus_suffice(self.threads())) {
                     pin(cpu);
                 }
-                self.work();
+                self.work(i);
             });
             if let Ok(handle) = spawned {
                 workers.push(handle.thread().clone());
@@ -319,11 +369,14 @@ impl Team {
 
     /// Publishes a job, works on it, waits for the chunks others have claimed.
     fn share(&self, chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
-        let epoch = (self.word.load(Relaxed) >> (2 * CHUNK_BITS)).wrapping_add(1);
+        let epoch = self.shares[0].epoch().wrapping_add(1) & EPOCH_MASK;
         self.job.store((&raw const job) as *mut (), Relaxed);
         self.done.store(0, Relaxed);
-        self.word.store(epoch << (2 * CHUNK_BITS) | (chunks as u64) << CHUNK_BITS, Release);
-        with_scratch(|scratch| while self.claim_and_run(scratch) {});
+        let (all, bound) = (self.threads(), |i: usize| i * chunks / self.threads());
+        for i in (0..all).rev() {
+            self.shares[i].offer(epoch, bound(i)..bound(i + 1));
+        }
+        with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
         let mut spins = 0u32;
         while self.done.load(Acquire) < chunks {
             relax(&mut spins);
@@ -334,19 +387,16 @@ impl Team {
         }
     }
 
-    /// Claims a chunk of the present job and runs it; false if there is none left.
-    fn claim_and_run(&self, scratch: &mut Scratch) -> bool {
-        let mut word = self.word.load(Acquire);
-        loop {
-            if word & CHUNK_MASK >= word >> CHUNK_BITS & CHUNK_MASK {
-                return false;
-            }
-            match self.word.compare_exchange_weak(word, word + 1, AcqRel, Acquire) {
-                Ok(_) => break,
-                Err(now) => word = now,
-            }
-        }
-        let chunk = (word & CHUNK_MASK) as usize;
+    /// Claims a chunk of the present job for a thread and runs it; false if there is none left.
+    fn claim_and_run(&self, thread: usize, scratch: &mut Scratch) -> bool {
+        let own = &self.shares[thread];
+        let chunk = own.claim_first().or_else(|| {
+            // Of the job that this thread has been given a share of: it does not come before that.
+            let epoch = own.epoch();
+            let others = (1..self.threads()).map(|i| &self.shares[(thread + i) % self.threads()]);
+            others.into_iter().find_map(|share| share.claim_last(epoch))
+        });
+        let Some(chunk) = chunk else { return false };
         // SAFETY: the claim succeeded on this job's epoch, so its caller is in `share` and stays
         // there, keeping `job` alive, until `done` counts this chunk.
         let job = unsafe { *(self.job.load(Relaxed) as *const &Job<'_>) };
@@ -360,13 +410,13 @@ impl Team {
         true
     }
 
-    /// A worker's life.
-    fn work(&self) {
+    /// The life of the worker with that number.
+    fn work(&self, thread: usize) {
         let mut scratch = Scratch::new();
         let mut idle_since = Instant::now();
         let mut spins = 0u32;
         while !self.stop.load(Acquire) {
-            if self.claim_and_run(&mut scratch) {
+            if self.claim_and_run(thread, &mut scratch) {
                 idle_since = Instant::now();
             } else if spins % 64 == 63 && idle_since.elapsed() > SPIN {
                 self.parked.fetch_add(1, SeqCst);
@@ -447,6 +497,41 @@ mod tests {
                 assert!(counts.iter().all(|c| c.load(Relaxed) == 50));
             }
         }
+    }
+
+    #[test]
+    fn a_share_is_claimed_from_both_ends_once() {
+        let share = Share::default();
+        assert_eq!(share.claim_first(), None);
+        share.offer(7, 3..7);
+        assert_eq!((share.claim_last(6), share.claim_last(7)), (None, Some(6)));
+        assert_eq!((share.claim_first(), share.claim_last(7)), (Some(3), Some(5)));
+        assert_eq!((share.claim_first(), share.claim_first()), (Some(4), None));
+        assert_eq!((share.claim_last(7), share.epoch()), (None, 7));
+        share.offer(8, 2..2);
+        assert_eq!(share.claim_last(8), None);
+    }
+
+    #[test]
+    fn threads_that_wait_for_each_other_each_have_the_same_chunks_every_time() {
+        let pool = Pool::new(3);
+        let started = AtomicUsize::new(0);
+        let mut owners: Vec<Vec<std::thread::ThreadId>> = vec![];
+        for round in 1..=20 {
+            let threads = Mutex::new(vec![None; 3]);
+            let job = |c: usize, _: &mut Scratch| {
+                started.fetch_add(1, Relaxed);
+                while started.load(Relaxed) < 3 * round {
+                    std::thread::yield_now();
+                }
+                lock(&threads)[c] = Some(std::thread::current().id());
+                Ok(())
+            };
+            pool.run(3, u64::MAX, &job).expect("no chunk fails");
+            owners.push(lock(&threads).iter().flatten().copied().collect());
+        }
+        assert!(owners[0].len() == 3 && owners[0][0] == std::thread::current().id());
+        assert!(owners.iter().all(|o| *o == owners[0]), "{owners:?}");
     }
 
     #[test]
