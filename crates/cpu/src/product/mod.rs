@@ -9,7 +9,8 @@
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
 //! Sapphire Rapids they have half the rate of these multiply-adds.) An element is one chain of
-//! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits. Products
+//! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits; in products
+//! of few rows with many weights, one chain of each of their `parts`. Products
 //! of many rows of bfloat16 go to the matrix unit (`matrix`) where there is one, which is several
 //! times as fast.
 
@@ -17,6 +18,7 @@ mod dots;
 mod matrix;
 mod operand;
 mod pack;
+mod parts;
 mod rows;
 mod shape;
 #[cfg(test)]
@@ -30,6 +32,7 @@ use girih_kernel::{Access, Bindings, ExecError, Kernel, Prepared, Scratch};
 use matrix::MatrixProduct;
 use operand::{Out, Side, Target};
 use pack::{Part, Rows, pack};
+use parts::parts;
 pub(crate) use rows::RowsProduct;
 use shape::Cut;
 use smallvec::SmallVec;
@@ -51,6 +54,7 @@ const AHEAD: isize = 10;
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static PARTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// The functions of full and of last panels, for tall and for other tiles.
@@ -75,9 +79,10 @@ pub(crate) struct Product {
     matrix: Option<MatrixProduct>,
 }
 
-/// A part of one batch's product: its tiles and panels.
+/// A piece of one batch's product: its part of the shared dimension, tiles and panels.
 struct Chunk {
     batch: usize,
+    part: usize,
     tiles: Range<usize>,
     panels: Range<usize>,
 }
@@ -110,7 +115,14 @@ impl Memory {
 impl Product {
     /// `None` for dtypes and machines that have no generated loops.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
-        let mut product = Product::with_cut(kernel, lhs, rhs, Cut::new)?;
+        let dims = kernel.matmul_dims()?;
+        let right = Side::new(kernel, rhs, &dims.columns)?;
+        let one = kernel.size(&dims.batch) == 1;
+        let cut = |m, n, k| match one {
+            true => Cut::in_parts(m, n, k, parts(m, n, k, &right)),
+            false => Cut::new(m, n, k),
+        };
+        let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
         let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         if direct && cut.chunk_tiles < PACKED_AHEAD {
@@ -175,7 +187,16 @@ impl Product {
                 if for_all {
                     self.pack_left_for_all(memory, bindings, pool)?;
                 }
-                self.run_chunks(prepared, bindings, pool, for_all.then_some(left))
+                let left = for_all.then_some(left);
+                if self.cut.parts == 1 {
+                    let nowhere = Memory(std::ptr::null_mut());
+                    return self.run_chunks(prepared, bindings, pool, left, nowhere);
+                }
+                with_memory(&PARTS, self.cut.parts * self.m * self.n * 4, |parts| {
+                    let parts = Memory(parts as *mut f32);
+                    self.run_chunks(prepared, bindings, pool, left, parts)?;
+                    self.add_parts(parts, prepared, bindings, pool)
+                })
             }
         })
     }
@@ -243,21 +264,24 @@ impl Product {
         }
     }
 
+    /// Runs all chunks; if there are parts, they go to `parts` and the body is not run.
+    ///
     /// # Safety
-    /// As [`Product::run`].
+    /// As [`Product::run`]; `parts` has room for all parts.
     unsafe fn run_chunks(
         &self,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
         left: Option<Left>,
+        parts: Memory,
     ) -> Result<(), ExecError> {
         let (down, across) = match &self.dots {
             Some(dots) => (1, dots.chunks()),
             None => self.cut.chunks(),
         };
-        let chunks = self.batches * down * across;
-        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
+        let chunks = self.batches * self.cut.parts * down * across;
+        let work = self.m.saturating_mul(self.n).saturating_mul(self.cut.depth);
         let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
         let shared = Shared(*bindings);
@@ -265,18 +289,19 @@ impl Product {
         let job = |first: usize, scratch: &mut Scratch| {
             let left = *left;
             for i in first * together..((first + 1) * together).min(chunks) {
-                let (batch, rest) = (i / (down * across), i % (down * across));
-                let part = |i: usize, each: usize, all: usize| i * each..((i + 1) * each).min(all);
+                let (of, rest) = (i / (down * across), i % (down * across));
+                let (batch, part) = (of / self.cut.parts, of % self.cut.parts);
+                let range = |i: usize, each: usize, all: usize| i * each..((i + 1) * each).min(all);
                 // SAFETY: the caller's promise; chunks do not overlap.
                 unsafe {
                     if let Some(dots) = &self.dots {
                         dots.run(self, batch, rest, prepared, shared.get(), scratch)?;
                         continue;
                     }
-                    let tiles = part(rest / across, self.cut.chunk_tiles, self.cut.tiles);
-                    let panels = part(rest % across, self.cut.chunk_panels, self.cut.panels);
-                    let chunk = Chunk { batch, tiles, panels };
-                    self.run_chunk(prepared, &chunk, shared.get(), left, scratch)?;
+                    let tiles = range(rest / across, self.cut.chunk_tiles, self.cut.tiles);
+                    let panels = range(rest % across, self.cut.chunk_panels, self.cut.panels);
+                    let chunk = Chunk { batch, part, tiles, panels };
+                    self.run_chunk(prepared, &chunk, shared.get(), left, parts, scratch)?;
                 }
             }
             Ok(())
@@ -286,13 +311,14 @@ impl Product {
     }
 
     /// # Safety
-    /// As [`Product::run`]; no other thread has a chunk that overlaps this one.
+    /// As [`Product::run_chunks`]; no other thread has a chunk that overlaps this one.
     unsafe fn run_chunk(
         &self,
         prepared: &Prepared,
         chunk: &Chunk,
         bindings: &Bindings<'_>,
         left: Option<Left>,
+        parts: Memory,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let cut = &self.cut;
@@ -301,20 +327,23 @@ impl Product {
         let (rows, columns) = (end - row, (chunk.panels.end * cut.width()).min(self.n) - column);
         let panel = cut.slab * cut.block * cut.width();
         let packed = if left.is_none() { rows * cut.block } else { 0 };
-        let tile = if self.out.is_none() { rows * columns } else { 0 };
+        let body = self.out.is_none() && cut.parts == 1;
+        let tile = if body { rows * columns } else { 0 };
         let sizes = [panel, packed, tile].map(|n: usize| n.next_multiple_of(LANES));
         with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
             let panel = memory as *mut f32;
             let packed = panel.wrapping_add(sizes[0]);
             let tile = packed.wrapping_add(sizes[1]);
             let target = match &self.out {
+                _ if cut.parts > 1 => self.part(parts.get(), chunk.part, row, column),
                 Some(out) => out.target(bindings, &self.batch, chunk.batch, row, column),
                 None => Target { start: tile, pitch: columns as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all three.
             unsafe {
-                for k in (0..self.k).step_by(cut.block) {
-                    let shared = k..(k + cut.block).min(self.k);
+                let end_k = ((chunk.part + 1) * cut.depth).min(self.k);
+                for k in (chunk.part * cut.depth..end_k).step_by(cut.block) {
+                    let shared = k..(k + cut.block).min(end_k);
                     let left = left.unwrap_or_else(|| {
                         let tiles = chunk.tiles.clone();
                         let place = (chunk.batch, row);
@@ -323,7 +352,7 @@ impl Product {
                     });
                     self.block(chunk, shared, bindings, left, panel, target);
                 }
-                match self.out.is_none() {
+                match body {
                     true => {
                         let part = (chunk.batch, row..end, column..column + columns);
                         self.body(prepared, part, target, bindings, scratch)
@@ -418,7 +447,7 @@ impl Product {
             c_step: 4 * target.pitch,
             k: shared.len(),
             lanes: columns - (width - LANES),
-            add: (shared.start > 0) as usize,
+            add: (!shared.start.is_multiple_of(self.cut.depth)) as usize,
             keep: panel,
             ahead: std::ptr::null(),
         };

@@ -70,7 +70,7 @@ impl Product {
         target: Target,
     ) {
         let (cut, start) = (&self.cut, self.rhs.start(bindings, &self.batch, batch));
-        let chunk = Chunk { batch, tiles: 0..cut.tiles, panels };
+        let chunk = Chunk { batch, part: 0, tiles: 0..cut.tiles, panels };
         for k in (0..self.k).step_by(cut.block) {
             let shared = k..(k + cut.block).min(self.k);
             let at =

@@ -20,6 +20,10 @@ const COLUMNS: usize = 1024;
 /// How a product is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cut {
+    /// Parts of the shared dimension that are computed for themselves, and shared indices of each
+    /// but the last, which may have fewer. The rest says how a part is cut.
+    pub parts: usize,
+    pub depth: usize,
     /// Row tiles: the first `taller` have one row more than `rows`.
     pub tiles: usize,
     pub rows: usize,
@@ -76,8 +80,19 @@ impl Cut {
         let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
         let chunk_panels = panels.div_ceil(across);
         let slab = slab.min(chunk_panels);
-        let mut cut =
-            Cut { tiles, rows, taller, vectors, panels, block, slab, chunk_tiles, chunk_panels };
+        let mut cut = Cut {
+            parts: 1,
+            depth: k,
+            tiles,
+            rows,
+            taller,
+            vectors,
+            panels,
+            block,
+            slab,
+            chunk_tiles,
+            chunk_panels,
+        };
         // Few columns and many rows.
         let down = pieces / panels.div_ceil(chunk_panels);
         if down > tiles.div_ceil(chunk_tiles) {
@@ -85,6 +100,11 @@ impl Cut {
             cut.chunk_tiles = tiles.div_ceil(down).min(chunk_tiles);
         }
         cut
+    }
+
+    /// The same in parts.
+    pub fn in_parts(m: usize, n: usize, k: usize, parts: usize) -> Cut {
+        Cut { parts, ..Cut::new(m, n, k.div_ceil(parts)) }
     }
 
     /// A product of few rows at a time in one chunk.

@@ -184,3 +184,22 @@ fn large_products_are_cut_into_blocks_without_a_change() {
         }
     }
 }
+
+#[test]
+fn products_of_few_rows_are_sums_of_parts() {
+    use DType::{BF16, F16, F32};
+    for (dtype, sizes) in [
+        (F32, [1, 1, 700, 1000]),
+        (F32, [1, 3, 1030, 513]),
+        (F32, [1, 16, 300, 2500]),
+        (BF16, [1, 1, 600, 1027]),
+        (F16, [1, 9, 530, 800]),
+        (F32, [1, 1, 1, 300_000]),
+        (F32, [1, 2, 40, 5001]),
+    ] {
+        for body in [false, true] {
+            let lies = [Lie::Columns, Lie::Rows];
+            Case { dtype, sizes, lies, shared_left: false, body }.check();
+        }
+    }
+}
