@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
 use girih_kernel::exec::RowProduct;
-use girih_kernel::{Access, Bindings, ExecError, Inst, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, BodyPart, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -324,7 +324,7 @@ impl Matmul {
                 self.product(one, p, lhs, rhs, out.unwrap_or(dense));
                 match out {
                     Some(_) => Ok(()),
-                    None => self.body(prepared, p, memory, size_of::<T>(), bindings, scratch),
+                    None => self.body(prepared, p, memory, bindings, scratch),
                 }
             }
         })
@@ -381,7 +381,7 @@ impl Matmul {
                 let b = self.copy_right(bindings, p, (b, convert));
                 let out = View { start: tile, rows: p.columns as isize, columns: 1 };
                 self.product(1.0, p, a, b, out);
-                self.body(prepared, p, memory, 4, bindings, scratch)
+                self.body(prepared, p, memory, bindings, scratch)
             }
         })
     }
@@ -422,7 +422,7 @@ impl Matmul {
         }
     }
 
-    /// Runs the body on a panel whose products are in `tile`, row by row.
+    /// Runs the body on a panel whose products are in `tile`.
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the panel's points; `tile` holds the panel densely.
@@ -431,22 +431,19 @@ impl Matmul {
         prepared: &Prepared,
         p: Panel,
         tile: *mut u8,
-        size: usize,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let first = (p.batch * self.m + p.row) * self.n + p.column;
+        let part = BodyPart {
+            point: (p.batch * self.m + p.row) * self.n + p.column,
+            row: self.n,
+            rows: p.rows,
+            columns: p.columns,
+            core: tile,
+            pitch: p.columns as isize,
+        };
         // SAFETY: the caller's promise.
-        unsafe {
-            if p.columns == self.n {
-                return prepared.run_body(first, p.rows * self.n, tile, bindings, scratch);
-            }
-            for row in 0..p.rows {
-                let core = tile.add(row * p.columns * size);
-                prepared.run_body(first + row * self.n, p.columns, core, bindings, scratch)?;
-            }
-        }
-        Ok(())
+        unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 }
 

@@ -19,7 +19,7 @@ pub mod verify;
 
 pub use control::Control;
 pub use estimate::Traffic;
-pub use exec::{Bindings, ExecError, Isa, Prepared, Scratch};
+pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local,

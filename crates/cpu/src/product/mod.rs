@@ -28,7 +28,7 @@ use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use dots::DotProducts;
-use girih_kernel::{Access, Bindings, ExecError, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, BodyPart, ExecError, Kernel, Prepared, Scratch};
 use matrix::MatrixProduct;
 use operand::{Out, Side, Target};
 use pack::{Part, Rows, pack};
@@ -506,7 +506,7 @@ impl Product {
         }
     }
 
-    /// Runs the body on a part whose products lie in `tile`, row by row.
+    /// Runs the body on a part whose products lie in `tile`.
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
@@ -518,20 +518,16 @@ impl Product {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let first = (batch * self.m + rows.start) * self.n + columns.start;
+        let part = BodyPart {
+            point: (batch * self.m + rows.start) * self.n + columns.start,
+            row: self.n,
+            rows: rows.len(),
+            columns: columns.len(),
+            core: tile.start as *const u8,
+            pitch: tile.pitch,
+        };
         // SAFETY: the caller's promise.
-        unsafe {
-            if columns.len() == self.n && tile.pitch == self.n as isize {
-                let (points, core) = (rows.len() * self.n, tile.start as *const u8);
-                return prepared.run_body(first, points, core, bindings, scratch);
-            }
-            for i in 0..rows.len() {
-                let core = tile.start.wrapping_offset(i as isize * tile.pitch) as *const u8;
-                let point = first + i * self.n;
-                prepared.run_body(point, columns.len(), core, bindings, scratch)?;
-            }
-        }
-        Ok(())
+        unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 }
 

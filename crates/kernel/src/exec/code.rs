@@ -141,6 +141,27 @@ impl Fused {
         let at = point / self.segment;
         ((points / len).min(self.regular - at % self.regular), len)
     }
+
+    /// Bytes by which each stream goes on from a row of so many points to the next, as they all do
+    /// for `rows` rows from a point on; `None` if they do not. `core` is the register whose elements
+    /// are the caller's, and how they go on.
+    fn row_steps(
+        &self,
+        point: usize,
+        (rows, row): (usize, usize),
+        core: (Reg, isize),
+    ) -> Option<SmallVec<[isize; 16]>> {
+        let dense = self.segment == usize::MAX;
+        let regular = self.segment == row && (point / row) % self.regular + rows <= self.regular;
+        let step = |(i, stream): (usize, &Stream)| match stream {
+            Stream::Register { reg, .. } if *reg == core.0 => Some(core.1),
+            Stream::Register { size: 0, .. } => Some(0),
+            Stream::Memory { size, .. } if dense => Some((row * *size as usize) as isize),
+            Stream::Memory { .. } if regular => Some(self.steps[i]),
+            _ => None,
+        };
+        self.streams.iter().enumerate().map(step).collect()
+    }
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -364,27 +385,79 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
+    /// Computes and stores `n` points of each of some rows, from point `p` on, if one function does
+    /// all that there is to do; says whether it does. The core's value of the first row lies at the
+    /// first address, that of the next row so many bytes further.
+    ///
+    /// # Safety
+    /// As [`Frame::run`] for each row; the points of a row are neighbours in all walks.
+    pub unsafe fn run_rows(
+        &self,
+        p: usize,
+        n: usize,
+        (rows, row): (usize, usize),
+        (core, core_step): (*const u8, isize),
+    ) -> bool {
+        let code = self.code;
+        let ([Step::Fused(fused)], [], []) = (&code.steps[..], &code.writes[..], &code.directs[..])
+        else {
+            return false;
+        };
+        let Some(steps) = fused.row_steps(p, (rows, row), (code.core, core_step)) else {
+            return false;
+        };
+        // SAFETY: the caller's promise; accesses stay inside their buffers.
+        unsafe {
+            self.set_core(core);
+            let mut pointers = self.pointers(fused, p, (0, 0));
+            for _ in 0..rows {
+                fused.function.run(&pointers, n);
+                for (pointer, step) in pointers.iter_mut().zip(&steps) {
+                    *pointer = pointer.wrapping_offset(*step);
+                }
+            }
+        }
+        true
+    }
+
+    /// Where the streams of a chain are at a point, before which that many points and segments of the
+    /// run are done.
+    ///
+    /// # Safety
+    /// As [`Frame::step`].
+    unsafe fn pointers(
+        &self,
+        fused: &Fused,
+        point: usize,
+        (done, segments): (usize, usize),
+    ) -> SmallVec<[*mut u8; 16]> {
+        // SAFETY: accesses stay inside their buffers, and registers hold an element for each point of
+        // the run (one, if they are the same at all points: then `size` is 0), or a fold of each
+        // segment.
+        let at = |stream: &Stream| unsafe {
+            match stream {
+                Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
+                Stream::Lanes { reg, size } => {
+                    self.reg(*reg).add(segments * LANES * *size as usize)
+                }
+                Stream::Memory { buffer, walk, size } => {
+                    let base = self.bindings.buffers[*buffer as usize];
+                    base.offset(walk.at(point) * *size as isize)
+                }
+            }
+        };
+        fused.streams.iter().map(at).collect()
+    }
+
     /// # Safety
     /// As [`Frame::step`].
     unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) {
-        let mut pointers: SmallVec<[*mut u8; 16]> = SmallVec::new();
         let (mut done, mut segments) = (0, 0);
         while done < n {
             let (count, len) = fused.run_from(p + done, n - done);
-            pointers.clear();
-            // SAFETY: accesses stay inside their buffers, and registers hold `n` elements (one, if
-            // they are the same at all points: then `size` is 0), or a fold of each segment.
+            // SAFETY: the caller's promise.
             unsafe {
-                pointers.extend(fused.streams.iter().map(|stream| match stream {
-                    Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
-                    Stream::Lanes { reg, size } => {
-                        self.reg(*reg).add(segments * LANES * *size as usize)
-                    }
-                    Stream::Memory { buffer, walk, size } => {
-                        let base = self.bindings.buffers[*buffer as usize];
-                        base.offset(walk.at(p + done) * *size as isize)
-                    }
-                }));
+                let mut pointers = self.pointers(fused, p + done, (done, segments));
                 fused.function.run(&pointers, len);
                 for _ in 1..count {
                     for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {

@@ -25,6 +25,25 @@ struct Operand {
     shared: Walk,
 }
 
+/// A part of a product's result, at which the kernel's body is to run: rows of neighbouring points.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyPart {
+    /// The first point, and the points of a whole row of the result, from which on the next one
+    /// follows.
+    pub point: usize,
+    /// See `point`.
+    pub row: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Points of each, at most a whole row.
+    pub columns: usize,
+    /// The products of the first row, side by side, in the compute type (f32 for halves, rounded by
+    /// the body).
+    pub core: *const u8,
+    /// Elements from a row's products to the next one's.
+    pub pitch: isize,
+}
+
 /// A matmul made ready.
 pub(super) struct Matmul {
     body: Code,
@@ -134,23 +153,36 @@ impl Matmul {
     /// As [`super::Prepared::run_body`].
     pub unsafe fn run_body(
         &self,
-        point: usize,
-        n: usize,
-        core: *const u8,
+        part: &BodyPart,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
+        let size = self.acc_size as isize;
+        let mut part = *part;
+        if part.columns == part.row && part.pitch == part.row as isize {
+            (part.rows, part.columns) = (1, part.rows * part.row);
+        }
         let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
         // SAFETY: scratch memory of the sizes asked for; the caller's promise for the rest.
         unsafe {
-            let frame = Frame::new(&self.body, mem, regs, bindings, self.body.block.min(n));
-            let size = self.acc_size;
-            let mut done = 0;
-            while done < n {
-                let len = self.body.block.min(n - done);
-                frame.set_core(core.add(done * size));
-                frame.run(point + done, len)?;
-                done += len;
+            let block = self.body.block.min(part.columns);
+            let frame = Frame::new(&self.body, mem, regs, bindings, block);
+            let (rows, core) = ((part.rows, part.row), (part.core, part.pitch * size));
+            if part.rows > 1
+                && block == part.columns
+                && frame.run_rows(part.point, block, rows, core)
+            {
+                return Ok(());
+            }
+            for row in 0..part.rows {
+                let core = part.core.offset(row as isize * part.pitch * size);
+                let mut done = 0;
+                while done < part.columns {
+                    let len = block.min(part.columns - done);
+                    frame.set_core(core.offset(done as isize * size));
+                    frame.run(part.point + row * part.row + done, len)?;
+                    done += len;
+                }
             }
         }
         Ok(())

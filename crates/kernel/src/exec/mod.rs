@@ -35,6 +35,7 @@ mod walk;
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
 pub use control::{Driver, Hooks};
 pub use isa::Isa;
+pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
 
 use crate::ir::{Core, Kernel};
@@ -330,23 +331,21 @@ impl Prepared {
     }
 
     /// For a matmul kernel whose product the caller computes: runs only the body and its stores at
-    /// the points `[point, point + n)` (row-major over the parallel dimensions), whose products lie
-    /// at `core` in the compute type (f32 for halves, rounded here).
+    /// some of the points (row-major over the parallel dimensions).
     ///
     /// # Safety
-    /// The kernel's core is a matmul; the points lie in its space; `core` is valid for reads of `n`
-    /// elements that no store overwrites; the bindings fulfil [`Bindings`]' contract.
+    /// The kernel's core is a matmul; the part's points lie in its space, and each row in one row of
+    /// columns; its products are valid for reads, and no store overwrites them; the bindings fulfil
+    /// [`Bindings`]' contract.
     pub unsafe fn run_body(
         &self,
-        point: usize,
-        n: usize,
-        core: *const u8,
+        part: &BodyPart,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let Form::Matmul(m) = &self.form else { unreachable!("only a matmul's body runs alone") };
         // SAFETY: the caller's promise.
-        unsafe { m.run_body(point, n, core, bindings, scratch) }
+        unsafe { m.run_body(part, bindings, scratch) }
     }
 }
 
