@@ -187,6 +187,17 @@ fn explain_and_bench_compile_and_run() {
     let explained = json(&["explain", &model]);
     assert_eq!(explained["kernels"].as_array().unwrap().len(), 1, "{explained}");
     assert!(ok(&["explain", &model]).contains("fused_matmul"));
+    let kernel = &explained["kernels"][0];
+    assert!(kernel.get("assembly").is_none(), "machine code is shown to those who ask for it");
+    let assembly = &json(&["explain", &model, "--asm"])["kernels"][0]["assembly"];
+    let text = ok(&["explain", &model, "--asm"]);
+    match assembly.as_array().unwrap().as_slice() {
+        [] => assert!(text.contains("no machine code of its own"), "{text}"),
+        [first, ..] => {
+            let first = first.as_str().unwrap().lines().next().unwrap();
+            assert!(text.contains("machine code 0: ") && text.contains(first), "{text}");
+        }
+    }
     let bench = json(&["bench", &model, "-n", "3"]);
     assert!(bench["median_ms"].as_f64().unwrap() > 0.0 && bench["runs"] == 3);
 }
