@@ -94,13 +94,46 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
     lanes[0]
 }
 
+/// Rows whose lanes are combined together: vectors of what remains of them stay full.
+const TOGETHER: usize = LANES / 2;
+
+/// Combines the two halves of each row of `2 * W` values.
+#[inline(always)]
+fn halve<T: Copy, M: Monoid<T>, const W: usize>(x: &[T], out: &mut [T]) {
+    let (x, out) = (&x[..2 * W * TOGETHER], &mut out[..W * TOGETHER]);
+    for r in 0..TOGETHER {
+        for i in 0..W {
+            out[r * W + i] = M::eval(x[r * 2 * W + i], x[r * 2 * W + W + i]);
+        }
+    }
+}
+
+/// What [`row`] gives for [`TOGETHER`] rows that are lanes already.
+#[inline(always)]
+fn lanes<T: Copy, M: Monoid<T>>(x: &[T], out: &mut [T]) {
+    let mut a = [M::IDENTITY; TOGETHER * LANES / 2];
+    let mut b = [M::IDENTITY; TOGETHER * LANES / 4];
+    // Through memory after each step, or the compiler would take the last step's pairs for its
+    // vectors in all of them.
+    halve::<T, M, 16>(x, &mut a);
+    halve::<T, M, 8>(std::hint::black_box(&a), &mut b);
+    halve::<T, M, 4>(std::hint::black_box(&b), &mut a);
+    halve::<T, M, 2>(std::hint::black_box(&a), &mut b);
+    halve::<T, M, 1>(std::hint::black_box(&b), out);
+}
+
 struct Rows<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
         let len = len as usize;
         // SAFETY: the caller passes `rows` results and `rows * len` elements.
-        let (out, x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
+        let (mut out, mut x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
+        while len == LANES && out.len() >= TOGETHER {
+            let (first, rest) = out.split_at_mut(TOGETHER);
+            lanes::<T, M>(&x[..TOGETHER * LANES], first);
+            (out, x) = (rest, &x[TOGETHER * LANES..]);
+        }
         for (o, x) in out.iter_mut().zip(x.chunks_exact(len)) {
             *o = row::<T, M>(x);
         }
