@@ -13,8 +13,9 @@ use super::lower::Register;
 use super::walk::Walk;
 use smallvec::SmallVec;
 
-/// Fewest consecutive elements that are worth a call of their own; below, they are copied together.
-const SHORTEST: usize = 128;
+/// Consecutive elements, of all that a function would follow, that are worth a call of their own;
+/// fewer are copied together.
+const WORTH: usize = 64;
 
 /// Most ops of one chain.
 const LONGEST: usize = 400;
@@ -31,6 +32,13 @@ pub(super) struct FoldOf {
     /// Consecutive points that are folded together, of which the code is asked for at most a block,
     /// or for several rows of whole blocks.
     pub row: usize,
+}
+
+/// The shortest of these runs that is worth a call with all those that are not shorter.
+fn shortest_worth(mut runs: SmallVec<[usize; 8]>) -> Option<usize> {
+    runs.sort_unstable();
+    let worth = |&(i, run): &(usize, usize)| run.saturating_mul(runs.len() - i) >= WORTH;
+    runs.iter().copied().enumerate().find(worth).map(|(_, run)| run)
 }
 
 /// What is known of the steps while their loops are made functions.
@@ -158,7 +166,7 @@ impl<'a> Fuse<'a> {
     fn choose_segment(&mut self, steps: &[Step]) {
         let follows = |walk: &Walk, read: bool| {
             let (extent, stride) = walk.inner();
-            (stride == 1 || stride == 0 && read) && extent >= SHORTEST
+            (stride == 1 || stride == 0 && read) && extent > 1
         };
         let mut found: Vec<(Reg, u32, Walk)> = Vec::new();
         for step in steps {
@@ -171,7 +179,8 @@ impl<'a> Fuse<'a> {
         }
         let strided = self.writes.iter().filter(|w| !w.walk.is_dense() && follows(&w.walk, false));
         let extents = found.iter().map(|f| &f.2).chain(strided.map(|w| &w.walk));
-        self.segment = extents.map(|w| w.inner().0).min().unwrap_or(usize::MAX);
+        let extents = extents.map(|w| w.inner().0);
+        self.segment = shortest_worth(extents.collect()).unwrap_or(usize::MAX);
         self.cut_for_fold();
         found.retain(|f| f.2.inner().0.is_multiple_of(self.segment));
         self.walks = found;
