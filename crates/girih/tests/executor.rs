@@ -6,6 +6,7 @@ use girih::{
     Context, DType, Error, Executor, ExecutorConfig, Graph, ReuseScope, Scope, Tensor, TensorState,
     async_eval, cache_stats, compile_only, eval, grad,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -243,13 +244,19 @@ fn another_thread_cancels_what_is_under_way_or_queued_and_nothing_later() {
     let queued = long();
     within(&run, || {
         let y = long();
+        let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            // Again and again: on a busy machine the first may come before there is anything to end.
             let canceller = scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(100));
-                run.cancel_all();
+                while !ended.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(100));
+                    run.cancel_all();
+                }
             });
             let start = Instant::now();
-            let error = eval([&y]).unwrap_err().to_string();
+            let outcome = eval([&y]);
+            ended.store(true, Ordering::Relaxed);
+            let error = outcome.unwrap_err().to_string();
             assert!(error.contains("cancelled"), "{error}");
             assert!(start.elapsed() < Duration::from_secs(5));
             canceller.join().unwrap();
