@@ -3,7 +3,7 @@
 use girih::{BoundProgram, Context, Executor, ExecutorConfig, Result, Tensor, TracedProgram};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Counts the allocations of each thread.
@@ -53,15 +53,24 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     let bound = BoundProgram::new(Arc::new(program), &[x.spec()]).unwrap();
     let given = [x];
     let results = bound.call(&given).unwrap().len();
-    // The registry of recorded nodes grows by doubling, so only now and then.
-    let count = (0..20).map(|_| allocations(|| drop(bound.call(&given).unwrap()))).min().unwrap();
+    // The registry of recorded nodes grows by doubling, so only now and then; and a call that finds
+    // the device busy with what the one before left waits for it in a queue.
+    let call = |_| {
+        std::thread::sleep(Duration::from_millis(1));
+        allocations(|| drop(bound.call(&given).unwrap()))
+    };
+    let count = (0..50).map(call).min().unwrap();
     let kernels = executor.cache_stats().cached_kernels;
     context.swap(before);
     (count, results, kernels)
 }
 
+/// Held by each test: they share the device.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_cached_call_allocates_its_results_only() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let map = counted(|x| Ok(vec![x.mul(2.0)?.add(1.0)?]));
     // The list of results, and of each its node and its block.
     assert_eq!(map, (3, 1, 1));
@@ -79,6 +88,7 @@ fn a_cached_call_allocates_its_results_only() {
 
 #[test]
 fn calls_leave_no_device_memory_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let executor = Executor::new(ExecutorConfig::default()).unwrap();
     let context = Context::current();
     let before = context.swap(context.frame().with_executor(executor.clone()));
