@@ -4,9 +4,10 @@
 //! what it reads and writes again is in its own caches. It claims them from the front; when it has
 //! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
 //! names the job, so the caller works through all chunks no worker has taken and waits only for
-//! those in progress: at worst it is as slow as alone. Workers are pinned to CPUs of their own, spin for a short while after a job and
-//! then park. A caller that finds the pool busy (nested, or another thread's) runs its chunks alone.
-//! Which chunks exist is the caller's matter and never depends on the number of threads.
+//! those in progress: at worst it is as slow as alone. Workers are pinned to CPUs of their own, spin
+//! for a short while after a job and then park. A caller that finds the pool busy (nested, or another
+//! thread's) runs its chunks alone. Which chunks exist is the caller's matter and never depends on
+//! the number of threads.
 //!
 //! A run that is stopped from outside (`watched`) ends between two chunks.
 
@@ -393,8 +394,8 @@ impl Team {
         let chunk = own.claim_first().or_else(|| {
             // Of the job that this thread has been given a share of: it does not come before that.
             let epoch = own.epoch();
-            let others = (1..self.threads()).map(|i| &self.shares[(thread + i) % self.threads()]);
-            others.into_iter().find_map(|share| share.claim_last(epoch))
+            let other = |i: usize| &self.shares[(thread + i) % self.threads()];
+            (1..self.threads()).find_map(|i| other(i).claim_last(epoch))
         });
         let Some(chunk) = chunk else { return false };
         // SAFETY: the claim succeeded on this job's epoch, so its caller is in `share` and stays

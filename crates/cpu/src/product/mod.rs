@@ -10,9 +10,8 @@
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
 //! Sapphire Rapids they have half the rate of these multiply-adds.) An element is one chain of
 //! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits; in products
-//! of few rows with many weights, one chain of each of their `parts`. Products
-//! of many rows of bfloat16 go to the matrix unit (`matrix`) where there is one, which is several
-//! times as fast.
+//! of few rows with many weights, one chain of each of their `parts`. Products of many rows of
+//! bfloat16 go to the matrix unit (`matrix`) where there is one, which is several times as fast.
 
 mod dots;
 mod matrix;
@@ -115,12 +114,10 @@ impl Memory {
 impl Product {
     /// `None` for dtypes and machines that have no generated loops.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
-        let dims = kernel.matmul_dims()?;
-        let right = Side::new(kernel, rhs, &dims.columns)?;
-        let one = kernel.size(&dims.batch) == 1;
-        let cut = |m, n, k| match one {
-            true => Cut::in_parts(m, n, k, parts(m, n, k, &right)),
-            false => Cut::new(m, n, k),
+        let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
+        let cut = |m, n, k, rhs: &Side| {
+            let parts = if one { parts(m, n, k, rhs) } else { 1 };
+            Cut::in_parts(m, n, k, parts)
         };
         let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
         let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
@@ -133,19 +130,19 @@ impl Product {
         Some(product)
     }
 
-    /// One that packs all columns, cut by its rows, columns and shared indices.
+    /// One that packs all columns, cut by its rows, columns, shared indices and right operand.
     fn with_cut(
         kernel: &Kernel,
         lhs: &Access,
         rhs: &Access,
-        cut: impl FnOnce(usize, usize, usize) -> Cut,
+        cut: impl FnOnce(usize, usize, usize, &Side) -> Cut,
     ) -> Option<Product> {
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let lhs = Side::new(kernel, lhs, &dims.rows)?;
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
-        let cut = cut(m, n, k);
+        let cut = cut(m, n, k, &rhs);
         let packed = functions(&cut, n, Stored::F32, false)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();

@@ -26,7 +26,7 @@ impl RowsProduct {
         let mut products: SmallVec<[(usize, Product); 2]> = SmallVec::new();
         for &rows in rows {
             let cut = products.first().map(|(_, first)| first.cut.with_rows(rows));
-            let cut = |_, n, k| cut.unwrap_or_else(|| Cut::of_rows(rows, n, k));
+            let cut = |_, n, k, _: &_| cut.unwrap_or_else(|| Cut::of_rows(rows, n, k));
             products.push((rows, Product::with_cut(kernel, lhs, rhs, cut)?));
         }
         Some(RowsProduct { products })

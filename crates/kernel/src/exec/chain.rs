@@ -165,8 +165,7 @@ pub trait RowProduct: Send + Sync {
     fn kept_bytes(&self) -> usize;
 
     /// Runs product and body at some rows, counted through the batch, of one of its entries; as many
-    /// as this was made for.
-    /// `kernel` is the kernel that this was made from, made ready.
+    /// as this was made for. `kernel` is the kernel that this was made from, made ready.
     ///
     /// Errors: as [`Prepared::run_body`].
     ///

@@ -164,7 +164,8 @@ impl Fused {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
+/// The greatest common divisor.
+pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -2,7 +2,7 @@
 //! what they hand to each other is in cache.
 
 use super::chain::{RowProduct, Target};
-use super::code::{Code, Frame};
+use super::code::{Code, Frame, gcd};
 use super::lower::Lower;
 use super::map::{parallel_order, run_points};
 use super::matmul::Matmul;
@@ -306,11 +306,6 @@ impl Part {
             Part::Product(kernel, _) => matmul(kernel).cost_ps(),
         }
     }
-}
-
-/// The greatest common divisor.
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The loops of a product.
