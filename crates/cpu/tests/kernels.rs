@@ -33,7 +33,7 @@ fn matmul(dtype: DType, dims: [usize; 4], transposed: bool, bias: bool) -> Kerne
         extents: SmallVec::from_slice(&dims),
         parallel: 3,
         accesses: vec![access(2, [0, 0, 1, 0], 3)],
-        core: Core::Matmul { lhs, rhs, rows: 1, columns: 1 },
+        core: Core::Matmul { lhs, rhs, dtype, rows: 1, columns: 1 },
         body,
         stores: vec![Store { access: access(3, [m * n, n, 1, 0], 3), value }],
     }
@@ -118,6 +118,7 @@ fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel,
     kernel.core = Core::Matmul {
         lhs: access(0, &[0, 36, 0, 0, 9, 3, 1]),
         rhs: access(1, &right),
+        dtype,
         rows: 1,
         columns: 2,
     };

@@ -125,13 +125,16 @@ pub enum Core {
     /// A matrix product. The space is `[batch…, rows…, columns… | shared…]` with at least one
     /// dimension of each but the batch; strides of `lhs` are zero along columns and those of `rhs`
     /// along rows. Several dimensions count as one in row-major order: so the windows of an image are
-    /// columns, and the elements inside a window shared, with no window in memory. Yields the
-    /// operands' dtype (accumulated in f32 for halves).
+    /// columns, and the elements inside a window shared, with no window in memory. Halves are
+    /// accumulated in f32.
     Matmul {
         /// Left operand.
         lhs: Access,
         /// Right operand.
         rhs: Access,
+        /// What it is computed in and yields: the operands' dtype. Operands of integers may be
+        /// narrower ones, which are extended as they are read.
+        dtype: DType,
         /// Number of dimensions that are rows.
         rows: usize,
         /// Number of dimensions that are columns, the last of the parallel ones.

@@ -251,8 +251,11 @@ impl fmt::Display for Kernel {
                 }
                 writeln!(f, "  reduce {op} {value}")?;
             }
-            Core::Matmul { lhs, rhs, rows, columns } => {
+            Core::Matmul { lhs, rhs, dtype, rows, columns } => {
                 write!(f, "  matmul {lhs} by {rhs}")?;
+                if lhs.dtype != *dtype || rhs.dtype != *dtype {
+                    write!(f, " in {}", dtype.short())?;
+                }
                 match (rows, columns) {
                     (1, 1) => writeln!(f)?,
                     _ => writeln!(f, ", dims of rows: {rows}, of columns: {columns}")?,

@@ -148,10 +148,16 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             check_stores(program, kernel, stores, prologue, all)?;
             check_reduce(kernel, prologue, *value, *op)?;
         }
-        Core::Matmul { lhs, rhs, .. } => {
+        Core::Matmul { lhs, rhs, dtype, .. } => {
             at(lhs, all)?;
             at(rhs, all)?;
-            require(lhs.dtype == rhs.dtype, || "V5: operands differ in dtype".into())?;
+            let fits = |from: DType| {
+                let extended = from.is_int() && dtype.is_int() && from.size() < dtype.size();
+                from == *dtype || extended
+            };
+            require(fits(lhs.dtype) && fits(rhs.dtype), || {
+                format!("V5: {lhs} and {rhs} are no operands of {dtype}")
+            })?;
             let full = |d: &MatmulDims| {
                 [&d.rows, &d.columns, &d.shared].into_iter().all(|range| !range.is_empty())
             };
@@ -173,7 +179,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     let core = match &kernel.core {
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
-        Core::Matmul { lhs, .. } => Some(lhs.dtype),
+        Core::Matmul { dtype, .. } => Some(*dtype),
         _ => None,
     };
     check_block(program, kernel, &kernel.body, kernel.parallel, Some(core))?;
@@ -398,6 +404,10 @@ mod tests {
         });
         check("V5", |p| match &mut p.kernels[0].core {
             Core::Matmul { lhs, rhs, .. } => std::mem::swap(lhs, rhs),
+            core => unreachable!("{core:?}"),
+        });
+        check("V5", |p| match &mut p.kernels[0].core {
+            Core::Matmul { dtype, .. } => *dtype = DType::F64,
             core => unreachable!("{core:?}"),
         });
         check("V5", |p| match &mut p.kernels[0].core {

@@ -71,6 +71,7 @@ impl Case {
             core: Core::Matmul {
                 lhs: self.access(0, left, &[batch, l[1], 0, l[2]]),
                 rhs: self.access(1, right, &[r[0], 0, r[2], r[1]]),
+                dtype,
                 rows: 1,
                 columns: 1,
             },

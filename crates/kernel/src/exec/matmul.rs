@@ -20,6 +20,7 @@ use std::ops::Range;
 /// One operand: where it starts at a point, and how it moves along the shared dimensions.
 struct Operand {
     buffer: usize,
+    dtype: DType,
     size: isize,
     walk: Walk,
     shared: Walk,
@@ -53,7 +54,9 @@ pub(super) struct Matmul {
     n_stride: isize,
     /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
     axpy: BlockFn,
-    /// Bytes of an accumulator, of the operands' compute type.
+    /// An operand is narrower than the product: `a` is 64 bits then.
+    extends: bool,
+    /// Bytes of an accumulator, of the compute type.
     acc_size: usize,
     points: usize,
     /// Points along the last dimension of columns.
@@ -67,26 +70,59 @@ fn operand(kernel: &Kernel, order: &Order, access: &Access) -> Operand {
         (kernel.parallel..kernel.extents.len()).map(|d| (kernel.extents[d], access.strides[d]));
     Operand {
         buffer: access.buffer.0 as usize,
+        dtype: access.dtype,
         size: access.dtype.size() as isize,
         walk: walk(order, access.offset, &access.strides),
         shared: Walk::new(0, shared),
     }
 }
 
+impl Operand {
+    /// An integer with its sign, if it has one, in all of 64 bits.
+    ///
+    /// # Safety
+    /// `from` is an element of the operand, of integers.
+    unsafe fn extended(&self, from: *const u8) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.dtype {
+                DType::I8 => *(from as *const i8) as u64,
+                DType::I16 => *(from as *const i16) as u64,
+                DType::I32 => *(from as *const i32) as u64,
+                DType::U8 => *from as u64,
+                DType::U16 => *(from as *const u16) as u64,
+                DType::U32 => *(from as *const u32) as u64,
+                _ => *(from as *const u64),
+            }
+        }
+    }
+}
+
 impl Matmul {
-    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access, target: Target<'_>) -> Matmul {
+    pub fn new(
+        kernel: &Kernel,
+        (lhs, rhs): (&Access, &Access),
+        dtype: DType,
+        target: Target<'_>,
+    ) -> Matmul {
         let order = parallel_order(kernel);
         let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
         let k = kernel.reduced();
         let columns = kernel.extents[kernel.parallel - 1];
         let points = kernel.points();
         let cost = body.cost_ps + k * 100;
+        let extends = lhs.dtype != dtype || rhs.dtype != dtype;
+        let axpy = match extends {
+            true => extending_axpy(rhs.dtype, dtype, target.isa),
+            false => axpy(dtype, target.isa),
+        };
         Matmul {
             lhs: operand(kernel, &order, lhs),
             rhs: operand(kernel, &order, rhs),
             n_stride: rhs.strides[kernel.parallel - 1],
-            axpy: axpy(lhs.dtype, target.isa),
-            acc_size: compute(lhs.dtype).size(),
+            axpy,
+            extends,
+            acc_size: compute(dtype).size(),
             chunk: chunk_points(points, cost, columns),
             body,
             points,
@@ -213,6 +249,8 @@ impl Matmul {
                         let mut b = b + b_first;
                         for _ in 0..n {
                             let (from, by) = (lhs.offset(a * size_a), rhs.offset(b * size_b));
+                            let wide = if self.extends { self.lhs.extended(from) } else { 0 };
+                            let from = if self.extends { (&raw const wide).cast() } else { from };
                             (self.axpy)(acc, from, by, self.n_stride as *const u8, len);
                             (a, b) = (a + a_step, b + b_step);
                         }
@@ -227,14 +265,18 @@ impl Matmul {
 /// Storage elements as the numbers they are multiplied as.
 trait Factor<S> {
     type Acc: Copy;
-    fn mul_add(acc: Self::Acc, a: S, b: S) -> Self::Acc;
+    type Left: Copy;
+    fn mul_add(acc: Self::Acc, a: Self::Left, b: S) -> Self::Acc;
 }
 struct Plain;
+/// Of integers, extended to the accumulator's size.
+struct Extend<A>(PhantomData<A>);
 struct F16;
 struct Bf16;
 macro_rules! factor {
     ($($t:ident $a:ident $b:ident $acc:ident => $e:expr;)*) => { $(impl Factor<$t> for Plain {
         type Acc = $t;
+        type Left = $t;
         #[inline(always)]
         fn mul_add($acc: $t, $a: $t, $b: $t) -> $t { $e }
     })* };
@@ -249,6 +291,7 @@ factor! {
 }
 impl<T: Part> Factor<Complex<T>> for Plain {
     type Acc = Complex<T>;
+    type Left = Complex<T>;
     #[inline(always)]
     fn mul_add(acc: Complex<T>, a: Complex<T>, b: Complex<T>) -> Complex<T> {
         T::add(acc, T::mul(a, b))
@@ -256,6 +299,7 @@ impl<T: Part> Factor<Complex<T>> for Plain {
 }
 impl Factor<u16> for F16 {
     type Acc = f32;
+    type Left = u16;
     #[inline(always)]
     fn mul_add(acc: f32, a: u16, b: u16) -> f32 {
         acc + f16_to_f32(a) * f16_to_f32(b)
@@ -263,10 +307,27 @@ impl Factor<u16> for F16 {
 }
 impl Factor<u16> for Bf16 {
     type Acc = f32;
+    type Left = u16;
     #[inline(always)]
     fn mul_add(acc: f32, a: u16, b: u16) -> f32 {
         acc + bf16_to_f32(a) * bf16_to_f32(b)
     }
+}
+
+macro_rules! extend {
+    ($($acc:ident: $($t:ident)*;)*) => { $($(impl Factor<$t> for Extend<$acc> {
+        type Acc = $acc;
+        type Left = u64;
+        #[inline(always)]
+        fn mul_add(acc: $acc, a: u64, b: $t) -> $acc {
+            acc.wrapping_add((a as $acc).wrapping_mul(b as $acc))
+        }
+    })*)* };
+}
+extend! {
+    u16: u8 i8 u16;
+    u32: u8 i8 u16 i16 u32;
+    u64: u8 i8 u16 i16 u32 i32 u64;
 }
 
 struct Axpy<F, S>(PhantomData<(F, S)>);
@@ -276,7 +337,7 @@ impl<S: Copy, F: Factor<S>> Loop for Axpy<F, S> {
         let stride = stride as isize;
         // SAFETY: the caller passes one `a`, `n` accumulators, and `b` valid at `n` such strides.
         unsafe {
-            let (acc, a, b) = (slice_mut::<F::Acc>(acc, n), *(a as *const S), b as *const S);
+            let (acc, a, b) = (slice_mut::<F::Acc>(acc, n), *(a as *const F::Left), b as *const S);
             if stride == 1 {
                 for (acc, &b) in acc.iter_mut().zip(slice::<S>(b as *const u8, n)) {
                     *acc = F::mul_add(*acc, a, b);
@@ -303,5 +364,32 @@ fn axpy(dtype: DType, isa: Isa) -> BlockFn {
         DType::F64 => select::<Axpy<Plain, f64>>(isa),
         DType::C64 => select::<Axpy<Plain, Complex<f32>>>(isa),
         DType::C128 => select::<Axpy<Plain, Complex<f64>>>(isa),
+    }
+}
+
+/// Of a right operand that is as wide as the product or narrower, both of integers.
+fn extending_axpy(rhs: DType, product: DType, isa: Isa) -> BlockFn {
+    match product.size() {
+        2 => match rhs {
+            DType::U8 => select::<Axpy<Extend<u16>, u8>>(isa),
+            DType::I8 => select::<Axpy<Extend<u16>, i8>>(isa),
+            _ => select::<Axpy<Extend<u16>, u16>>(isa),
+        },
+        4 => match rhs {
+            DType::U8 => select::<Axpy<Extend<u32>, u8>>(isa),
+            DType::I8 => select::<Axpy<Extend<u32>, i8>>(isa),
+            DType::U16 => select::<Axpy<Extend<u32>, u16>>(isa),
+            DType::I16 => select::<Axpy<Extend<u32>, i16>>(isa),
+            _ => select::<Axpy<Extend<u32>, u32>>(isa),
+        },
+        _ => match rhs {
+            DType::U8 => select::<Axpy<Extend<u64>, u8>>(isa),
+            DType::I8 => select::<Axpy<Extend<u64>, i8>>(isa),
+            DType::U16 => select::<Axpy<Extend<u64>, u16>>(isa),
+            DType::I16 => select::<Axpy<Extend<u64>, i16>>(isa),
+            DType::U32 => select::<Axpy<Extend<u64>, u32>>(isa),
+            DType::I32 => select::<Axpy<Extend<u64>, i32>>(isa),
+            _ => select::<Axpy<Extend<u64>, u64>>(isa),
+        },
     }
 }

@@ -196,8 +196,8 @@ impl Prepared {
                 let chunks = reduce.chunks();
                 (Form::Reduce(Box::new(reduce)), chunks)
             }
-            Core::Matmul { lhs, rhs, .. } => {
-                let matmul = matmul::Matmul::new(kernel, lhs, rhs, target);
+            Core::Matmul { lhs, rhs, dtype, .. } => {
+                let matmul = matmul::Matmul::new(kernel, (lhs, rhs), *dtype, target);
                 let chunks = [matmul.chunks(), 0];
                 (Form::Matmul(Box::new(matmul)), chunks)
             }

@@ -11,6 +11,7 @@ use super::plan::{self, Group, Plan, Role as Purpose, scattered};
 use super::space::{self, Layout, Role};
 use super::{Refusal, name};
 use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Store, Val};
+use access::Reach;
 use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
@@ -156,11 +157,11 @@ impl<'b, 'a> Builder<'b, 'a> {
             let mut operand = |i: usize, map: &IndexMap| {
                 let input = node.inputs[i];
                 let map = axes.through(map, &self.graph.spec(input).shape);
-                let (node, offset, strides) = self.address(input, map, None)?;
+                let (node, offset, strides) = self.address(input, map, Reach::Operand)?;
                 Ok(self.make_access(node, offset, strides))
             };
             let (lhs, rhs) = (operand(0, &nest.operands[0])?, operand(1, &nest.operands[1])?);
-            Core::Matmul { lhs, rhs, rows: 1, columns: 1 }
+            Core::Matmul { lhs, rhs, dtype: node.spec.dtype, rows: 1, columns: 1 }
         } else {
             let input = node.inputs[0];
             let map = axes.through(&nest.operands[0], &self.graph.spec(input).shape);
@@ -193,7 +194,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             Attrs::ScatterInto { mode, .. } => (mode, false),
             _ => (ScatterMode::Add, true),
         };
-        let (from, offset, strides) = self.address(indices, map, None)?;
+        let (from, offset, strides) = self.address(indices, map, Reach::Views)?;
         let index = self.make_access(from, offset, strides);
         let stride = node.spec.shape.strides()[indexed.start];
         let size = node.spec.shape[indexed.start];
@@ -442,7 +443,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         // The index is one more dimension while the address is worked out: its stride is the
         // distance between the slices.
         place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.layout.extents.len()) };
-        let (from, offset, mut strides) = self.address(data, place, Some(size))?;
+        let (from, offset, mut strides) = self.address(data, place, Reach::Indexed(size))?;
         let stride = strides.pop().expect("the index has a dimension");
         strides.truncate(self.dims(at.prologue));
         let access = self.make_access(from, offset, strides);

@@ -13,6 +13,7 @@ mod kernel;
 mod map;
 mod memo;
 mod name;
+mod operand;
 mod plan;
 mod refusal;
 mod rows;

@@ -9,7 +9,7 @@
 //! cycles to look for, and the first consumer is the one of the smallest root.
 
 use super::cost::{self, Chain};
-use super::{FusionOptions, LowerError, Refusal, Refusals, control};
+use super::{FusionOptions, LowerError, Refusal, Refusals, control, operand};
 use crate::ir::Program;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode};
 use rustc_hash::FxHashMap;
@@ -474,8 +474,9 @@ impl Planner<'_> {
         group.core = Some(id);
         group.nodes += 1;
         if node.op.class() == Class::Contraction {
-            for input in &node.inputs {
-                self.demands[input.index()].merge(Demand::memory(home));
+            for &input in &node.inputs {
+                let source = operand::source(self.graph, input, self.plan.options);
+                self.demands[source.index()].merge(Demand::memory(home));
             }
             return;
         }

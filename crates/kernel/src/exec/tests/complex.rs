@@ -238,6 +238,7 @@ fn matrix_products_and_scalars() {
             core: Core::Matmul {
                 lhs: access(x, [k, 0, 1]),
                 rhs: access(y, [0, 1, columns]),
+                dtype,
                 rows: 1,
                 columns: 1,
             },

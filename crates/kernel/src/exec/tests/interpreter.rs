@@ -344,23 +344,23 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
                 .collect();
             Ok(Some(reduce(*op, &values?)))
         }
-        Core::Matmul { lhs, rhs, .. } => {
+        Core::Matmul { lhs, rhs, dtype, .. } => {
             let at = |a: &Access, i: &[usize]| {
                 let e =
                     a.offset + a.strides.iter().zip(i).map(|(s, &i)| s * i as isize).sum::<isize>();
-                m.get(a.buffer, e as usize)
+                m.get(a.buffer, e as usize).cast(*dtype)
             };
             let products: Vec<Literal> = inner
                 .iter()
                 .map(|r| {
                     let (a, b) = (at(lhs, &whole(r)), at(rhs, &whole(r)));
-                    match lhs.dtype.is_float() {
+                    match dtype.is_float() {
                         true => Literal::from_f64(DType::F64, a.as_f64() * b.as_f64()),
-                        false => apply(OpCode::Mul, &[a, b], lhs.dtype),
+                        false => apply(OpCode::Mul, &[a, b], *dtype),
                     }
                 })
                 .collect();
-            Ok(Some(cast(reduce(ReduceOp::Sum, &products), lhs.dtype)))
+            Ok(Some(cast(reduce(ReduceOp::Sum, &products), *dtype)))
         }
     }
 }

@@ -282,6 +282,7 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
             k.core = Core::Matmul {
                 lhs: Access { buffer: lhs, dtype, offset: 0, strides: ls },
                 rhs: Access { buffer: rhs, dtype, offset: 0, strides: rs },
+                dtype,
                 rows: 1,
                 columns: 1,
             };
@@ -293,6 +294,39 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
             let v = k.body.push(op(OpCode::Add, &[c, bias], dtype));
             store(&mut k, &mut m, dtype, v);
             m.check(&k, if dtype.is_float() { tolerance(dtype) } else { 0.0 });
+        }
+    }
+}
+
+#[test]
+fn products_extend_operands_of_narrower_integers_as_they_read_them() {
+    let ints = || DType::ALL.into_iter().filter(|d| d.is_int());
+    let (mm, n, kk) = (3, 5, 7);
+    for dtype in ints() {
+        let narrow = || ints().filter(|d| *d == dtype || d.size() < dtype.size());
+        for (left, right) in narrow().flat_map(|l| narrow().map(move |r| (l, r))) {
+            for strides in [[n as isize, 1], [1, kk as isize]] {
+                let mut m = Memory::new();
+                let mut k = blank("matmul", &[mm, n, kk], 2);
+                let lhs = m.buffer(left, &numbers(left, mm * kk, 1));
+                let rhs = m.buffer(right, &numbers(right, kk * n, 2));
+                let access = |buffer, dtype, s: [isize; 3]| Access {
+                    buffer,
+                    dtype,
+                    offset: 0,
+                    strides: SmallVec::from_slice(&s),
+                };
+                k.core = Core::Matmul {
+                    lhs: access(lhs, left, [kk as isize, 0, 1]),
+                    rhs: access(rhs, right, [0, strides[1], strides[0]]),
+                    dtype,
+                    rows: 1,
+                    columns: 1,
+                };
+                let c = k.body.push(Inst::Core { dtype });
+                store(&mut k, &mut m, dtype, c);
+                m.check(&k, 0.0);
+            }
         }
     }
 }
@@ -315,7 +349,7 @@ fn products_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
             strides: SmallVec::from_slice(s),
         };
         let (lhs, rhs) = (access(weights, &ls), access(image, &rs));
-        k.core = Core::Matmul { lhs, rhs, rows: 2, columns: 2 };
+        k.core = Core::Matmul { lhs, rhs, dtype, rows: 2, columns: 2 };
         let c = k.body.push(Inst::Core { dtype });
         store(&mut k, &mut m, dtype, c);
         m.check(&k, if dtype.is_float() { tolerance(dtype) } else { 0.0 });

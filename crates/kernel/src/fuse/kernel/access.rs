@@ -6,8 +6,21 @@ use crate::fuse::build::base;
 use crate::fuse::kernel::Redo;
 use crate::fuse::map::{Dims, Map, NoMap};
 use crate::fuse::memo::At;
+use crate::fuse::operand;
 use crate::ir::{Access, AccessId, BufferId, Inst, Val};
 use girih_ir::{Class, NodeId};
+
+/// How an address comes about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Through views.
+    Views,
+    /// As well over one more dimension, of so many points, which cannot be split for a reshape on
+    /// the way.
+    Indexed(usize),
+    /// Through views and through casts that a product makes of its operands.
+    Operand,
+}
 
 impl Builder<'_, '_> {
     /// Loads a value that is in memory, or a reshape of one.
@@ -26,20 +39,23 @@ impl Builder<'_, '_> {
     }
 
     /// Follows views down to memory, moving there what is not; gives the node whose memory it is,
-    /// the offset and the strides, over one more dimension of `extra` points if asked: that one
-    /// cannot be split for a reshape on the way.
+    /// the offset and the strides.
     pub(super) fn address(
         &mut self,
         mut node: NodeId,
         mut map: Map,
-        extra: Option<usize>,
+        reach: Reach,
     ) -> Result<(NodeId, isize, Dims<isize>), Redo> {
         let mut extents = self.layout.extents.clone();
-        extents.extend(extra);
+        if let Reach::Indexed(size) = reach {
+            extents.push(size);
+        }
+        let casts = reach == Reach::Operand && self.inputs.plan.options.elementwise;
         loop {
             let (n, bottom) = (self.graph.node(node), base(self.graph, node));
-            let class = self.graph.node(bottom).op.class();
-            if !self.in_memory(bottom) && class != Class::View {
+            let below = self.graph.node(bottom);
+            let cast = casts && operand::extends(self.graph, below);
+            if !self.in_memory(bottom) && below.op.class() != Class::View && !cast {
                 self.keep(bottom, Refusal::Memory);
             }
             if self.in_memory(bottom) {
@@ -51,9 +67,17 @@ impl Builder<'_, '_> {
                 node = n.inputs[0];
                 continue;
             }
+            if node == bottom {
+                // A cast: the product makes it.
+                if !self.ops.contains(&node) {
+                    self.ops.push(node);
+                }
+                node = n.inputs[0];
+                continue;
+            }
             match map.reshape(&n.spec.shape, &self.graph.spec(bottom).shape, &extents) {
                 Ok(inner) => (map, node) = (inner, bottom),
-                Err(NoMap::Split { dim, inner }) if extra.is_none() => {
+                Err(NoMap::Split { dim, inner }) if !matches!(reach, Reach::Indexed(_)) => {
                     return Err(Redo::Split { dim: dim as usize, inner });
                 }
                 // The loop comes round to find the value in memory.

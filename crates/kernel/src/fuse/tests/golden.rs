@@ -63,6 +63,32 @@ outputs: [b3]
 }
 
 #[test]
+fn a_product_extends_integers_as_it_reads_them() {
+    let g = graph(|b| {
+        let x = b.input(TensorSpec::new([2, 4], DType::I8));
+        let w = b.input(TensorSpec::new([3, 4], DType::U8));
+        let (x, w) = (b.cast(x, DType::I32)?, b.cast(w, DType::I32)?);
+        let w = b.transpose(w)?;
+        let y = b.matmul(x, w)?;
+        Ok([b.cast(y, DType::F32)?])
+    });
+    check(
+        &g,
+        "
+b0 = argument 0: i8[8]
+b1 = argument 1: u8[12]
+b2 = f32[6]
+fused_cast_cast_matmul_cast over [2, 3 | 4]
+  matmul b0[4*i0 + i2] by b1[4*i1 + i2] in i32
+  v0 = core: i32
+  v1 = cast(v0): f32
+  b2[3*i0 + i1] = v1
+outputs: [b2]
+",
+    );
+}
+
+#[test]
 fn a_reduction_has_prologue_and_epilogue() {
     let g = graph(|b| {
         let (x, y) = (input(b, [2, 5, 3]), input(b, [2, 5, 3]));

@@ -96,6 +96,28 @@ fn a_product_and_its_activation_are_one_kernel_named_after_both() {
 }
 
 #[test]
+fn a_cast_of_integers_is_part_of_the_products_that_widen_them() {
+    let of = |from: DType, to: DType, keep: bool| {
+        graph(|b| {
+            let (x, w) =
+                (b.input(TensorSpec::new([6, 8], from)), b.input(TensorSpec::new([12, 5], to)));
+            let wide = b.cast(x, to)?;
+            let y = b.transpose(wide)?;
+            let y = b.reshape(y, [4, 12])?;
+            let y = b.matmul(y, w)?;
+            Ok([y, if keep { wide } else { y }])
+        })
+    };
+    check(&of(DType::I8, DType::I32, false), &["fused_cast_matmul"]);
+    check(&of(DType::U8, DType::I16, false), &["fused_cast_matmul"]);
+    // What narrows, or changes the kind, is done before; and what is wanted anyway is read.
+    check(&of(DType::I32, DType::I8, false), &["cast", "matmul"]);
+    check(&of(DType::U8, DType::I8, false), &["cast", "matmul"]);
+    check(&of(DType::BF16, DType::F32, false), &["cast", "matmul"]);
+    check(&of(DType::I8, DType::I32, true), &["cast", "matmul"]);
+}
+
+#[test]
 fn a_layout_is_changed_only_where_strides_cannot_say_it() {
     // A transposed, sliced, flipped or broadcast operand is read in place ...
     check(

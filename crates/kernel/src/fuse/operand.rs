@@ -1,0 +1,29 @@
+//! What products read of their operands: integers may be stored as narrower ones than they are
+//! multiplied as, so that a cast before a product costs neither a pass nor memory.
+
+use super::FusionOptions;
+use girih_ir::{Class, Graph, Node, NodeId, OpCode};
+
+/// True for a cast of integers to wider ones, which a product makes as it reads.
+pub(super) fn extends(graph: &Graph, node: &Node) -> bool {
+    if node.op.code != OpCode::Cast {
+        return false;
+    }
+    let (from, to) = (graph.spec(node.inputs[0]).dtype, node.spec.dtype);
+    from.is_int() && to.is_int() && from.size() < to.size()
+}
+
+/// The value that a product reads from memory for an operand, views of which it may follow: the
+/// operand itself, or of a cast that the product makes, what that casts.
+pub(super) fn source(graph: &Graph, operand: NodeId, options: FusionOptions) -> NodeId {
+    let mut id = operand;
+    loop {
+        let node = graph.node(id);
+        match node.op.class() {
+            Class::Reshape => id = node.inputs[0],
+            Class::View if options.views => id = node.inputs[0],
+            _ if options.elementwise && extends(graph, node) => return node.inputs[0],
+            _ => return operand,
+        }
+    }
+}
