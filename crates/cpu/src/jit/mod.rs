@@ -31,7 +31,11 @@ mod lower;
 #[cfg(target_arch = "x86_64")]
 mod ops;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod quads;
+#[cfg(target_arch = "x86_64")]
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod stored;
 #[cfg(target_arch = "x86_64")]
 mod symbols;
 #[cfg(all(test, target_arch = "x86_64"))]

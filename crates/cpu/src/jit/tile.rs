@@ -4,25 +4,13 @@
 //! An element of the result is one chain of fused multiply-adds in the order of the shared
 //! dimension, whatever the tile and wherever the chain is interrupted: tiles of all shapes give the
 //! same bits. [`Dots`], for operands that both lie along the shared dimension, sum it in 16 chains.
+//! Integers are summed modulo 2^32, which no order changes.
 
 use super::arena::{self, Code};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
+pub(crate) use super::stored::Stored;
 use super::symbols::{self, Symbol};
 use girih_kernel::Isa;
-
-/// What the right operand is stored as. The left one is packed, as f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stored {
-    F32,
-    F16,
-    BF16,
-}
-
-impl Stored {
-    pub fn size(self) -> usize {
-        if self == Stored::F32 { 4 } else { 2 }
-    }
-}
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
@@ -32,6 +20,9 @@ const AHEAD: usize = 8;
 
 /// Accumulators, a row's vectors of the right operand and an element of the left one must fit.
 const REGISTERS: usize = 32;
+
+/// The register in which the sums of [`Dots`] of integers get their products.
+const SPARE: u8 = 31;
 
 const MASK: u8 = 1;
 const TABLE: Gpr = Gpr(7);
@@ -43,12 +34,19 @@ const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
 const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
+/// Words and bytes to 32 bits, with zeros or with the sign.
 const WIDEN: VectorOp = op(Map::M0F38, Prefix::P66, 0x33);
+const EXTEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x23);
+const WIDEN_BYTES: VectorOp = op(Map::M0F38, Prefix::P66, 0x31);
+const EXTEND_BYTES: VectorOp = op(Map::M0F38, Prefix::P66, 0x21);
 const SHIFT: VectorOp = op(Map::M0F, Prefix::P66, 0x72);
 const XOR: VectorOp = op(Map::M0F, Prefix::P66, 0xef);
 const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
 /// `dst += a * b`, rounded once.
 const MULTIPLY_ADD: VectorOp = op(Map::M0F38, Prefix::P66, 0xb8);
+/// Of integers, the low half of the product.
+const MULTIPLY: VectorOp = op(Map::M0F38, Prefix::P66, 0x40);
+const ADD: VectorOp = op(Map::M0F, Prefix::P66, 0xfe);
 
 /// A tile of the result: `rows` by `vectors` of 16 columns, the last of which is masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -257,8 +255,11 @@ impl Tile {
         for r in 0..self.rows {
             let element =
                 Mem::Broadcast { base: a, displacement: (4 * (step * self.rows + r)) as i32 };
-            if self.vectors == 1 {
-                e.plain(MULTIPLY_ADD, self.sum(r, 0), vector(0), Source::Mem(element));
+            if self.vectors == 1 || self.stored.is_integer() {
+                for v in 0..self.vectors {
+                    let (sum, element) = (self.sum(r, v), Source::Mem(element));
+                    e.multiply_add(self.stored, sum, vector(v), element, spare);
+                }
                 continue;
             }
             let Mem::Broadcast { base, displacement } = element else { unreachable!() };
@@ -284,7 +285,9 @@ impl Dots {
 
     pub(super) fn emit(&self) -> Vec<u8> {
         let (rows, columns) = (self.rows, self.columns);
-        assert!(rows > 0 && (1..=8).contains(&columns) && rows * columns + columns < REGISTERS);
+        assert!(
+            rows > 0 && (1..=8).contains(&columns) && rows * columns + columns < SPARE as usize
+        );
         let mut e = Emitter::default();
         let (a, step, out, index) = (Gpr(6), Gpr(1), Gpr(7), Gpr(14));
         let saved: Vec<Gpr> = [Gpr(3), Gpr(12), Gpr(13), index].to_vec();
@@ -334,14 +337,14 @@ impl Dots {
         }
         for r in 0..self.rows {
             let mut row = at(a, 64 * r);
-            if self.columns > 1 && first + self.columns < REGISTERS {
+            if self.columns > 1 && first + self.columns < SPARE as usize {
                 let spare = (first + self.columns) as u8;
                 e.plain(LOAD, spare, 0, row);
                 row = Source::Reg(spare);
             }
             for j in 0..self.columns {
                 let sum = (r * self.columns + j) as u8;
-                e.plain(MULTIPLY_ADD, sum, (first + j) as u8, row);
+                e.multiply_add(self.stored, sum, (first + j) as u8, row, SPARE);
             }
         }
     }
@@ -366,16 +369,29 @@ impl Emitter {
         self.plain(XOR, reg, reg, Source::Reg(reg));
     }
 
-    /// Elements as f32.
+    /// Elements as they are packed.
     fn widen(&mut self, stored: Stored, out: u8, from: Source, masking: Masking) {
-        match stored {
-            Stored::F32 => self.asm.evex(LOAD, out, 0, from, masking, None),
-            Stored::F16 => self.asm.evex(FROM_HALF, out, 0, from, masking, None),
-            Stored::BF16 => {
-                self.asm.evex(WIDEN, out, 0, from, masking, None);
-                self.asm.evex(SHIFT, 6, out, Source::Reg(out), Masking::default(), Some(16));
-            }
+        let op = match stored {
+            Stored::F32 | Stored::I32 => LOAD,
+            Stored::F16 => FROM_HALF,
+            Stored::BF16 | Stored::U16 => WIDEN,
+            Stored::I16 => EXTEND,
+            Stored::U8 => WIDEN_BYTES,
+            Stored::I8 => EXTEND_BYTES,
+        };
+        self.asm.evex(op, out, 0, from, masking, None);
+        if stored == Stored::BF16 {
+            self.asm.evex(SHIFT, 6, out, Source::Reg(out), Masking::default(), Some(16));
         }
+    }
+
+    /// `sum += a * b`; of integers with the product in `spare`.
+    fn multiply_add(&mut self, stored: Stored, sum: u8, a: u8, b: Source, spare: u8) {
+        if !stored.is_integer() {
+            return self.plain(MULTIPLY_ADD, sum, a, b);
+        }
+        self.plain(MULTIPLY, spare, a, b);
+        self.plain(ADD, sum, sum, Source::Reg(spare));
     }
 
     /// `COUNT` times the body, several of them per iteration; at least once.
@@ -420,6 +436,7 @@ mod tests {
             Stored::F32 => x.to_le_bytes().to_vec(),
             Stored::F16 => half::f16::from_f32(x).to_le_bytes().to_vec(),
             Stored::BF16 => half::bf16::from_f32(x).to_le_bytes().to_vec(),
+            _ => unreachable!("integers are tested with their products"),
         };
         values.iter().flat_map(of).collect()
     }
@@ -522,17 +539,31 @@ mod tests {
         }
     }
 
+    fn names(tile: Tile) -> Vec<Mnemonic> {
+        let code = tile.emit();
+        let decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
+        decoder.into_iter().map(|i| i.mnemonic()).collect()
+    }
+
     #[test]
     fn a_tile_of_eight_rows_and_three_vectors_loads_eleven_times_for_24_multiply_adds() {
         let tile = Tile { rows: 8, vectors: 3, stored: Stored::F32, prefetch: false, keep: false };
-        let code = tile.emit();
-        let decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
-        let names: Vec<Mnemonic> = decoder.into_iter().map(|i| i.mnemonic()).collect();
+        let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));
         let count = |name| names.iter().filter(|m| **m == name).count();
         assert_eq!(count(Mnemonic::Vfmadd231ps), 24);
         assert_eq!(count(Mnemonic::Vbroadcastss), 8);
         // Three rows' loads, and the result's before and after.
         assert_eq!(count(Mnemonic::Vmovups), 3 + 2 * 24);
+    }
+
+    #[test]
+    fn a_tile_of_bytes_extends_them_as_it_loads_and_broadcasts_in_its_products() {
+        let tile = Tile { rows: 8, vectors: 3, stored: Stored::I8, prefetch: false, keep: false };
+        let names = names(tile);
+        assert!(!names.contains(&Mnemonic::INVALID));
+        let count = |name| names.iter().filter(|m| **m == name).count();
+        assert_eq!((count(Mnemonic::Vpmovsxbd), count(Mnemonic::Vbroadcastss)), (3, 0));
+        assert_eq!((count(Mnemonic::Vpmulld), count(Mnemonic::Vpaddd)), (24, 24));
     }
 }

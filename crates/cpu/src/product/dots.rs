@@ -119,7 +119,7 @@ impl DotProducts {
         let sums = &mut sums[..product.m * width];
         // SAFETY: the caller's promise.
         unsafe {
-            add_lanes(chains, sums);
+            add_lanes(chains, sums, product.rhs.stored.is_integer());
             for (i, row) in sums.chunks_exact(width).enumerate() {
                 let to = target.start.offset(i as isize * target.pitch + column as isize);
                 to.copy_from_nonoverlapping(row.as_ptr(), width);
@@ -148,15 +148,34 @@ impl DotProducts {
                 let element = first + offsets.get(i).copied().unwrap_or(0);
                 // SAFETY: an element of the operand; a place within its packed size.
                 unsafe {
-                    let value = match (i < k, lhs.stored) {
-                        (false, _) => 0.0,
-                        (_, Stored::F32) => *(start as *const f32).offset(element),
-                        (_, Stored::F16) => (*(start as *const half::f16).offset(element)).to_f32(),
-                        _ => (*(start as *const half::bf16).offset(element)).to_f32(),
+                    let value = match i < k {
+                        true => packed(lhs.stored, start, element),
+                        false => 0.0,
                     };
                     *to.add((i / LANES * m + row) * LANES + i % LANES) = value;
                 }
             }
+        }
+    }
+}
+
+/// An element as it is packed: as f32, or the bits of 32 of an integer.
+///
+/// # Safety
+/// The element is valid for reads.
+unsafe fn packed(stored: Stored, start: *const u8, element: isize) -> f32 {
+    let at = start.wrapping_offset(element * stored.size() as isize);
+    let integer = |bits: i32| f32::from_bits(bits as u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match stored {
+            Stored::F32 | Stored::I32 => *(at as *const f32),
+            Stored::F16 => (*(at as *const half::f16)).to_f32(),
+            Stored::BF16 => (*(at as *const half::bf16)).to_f32(),
+            Stored::I8 => integer(*(at as *const i8) as i32),
+            Stored::U8 => integer(*at as i32),
+            Stored::I16 => integer(*(at as *const i16) as i32),
+            Stored::U16 => integer(*(at as *const u16) as i32),
         }
     }
 }

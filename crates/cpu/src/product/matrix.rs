@@ -1,32 +1,52 @@
-//! Products of bfloat16 in the processor's matrix unit, of matrices that lie row after row.
+//! Products of bfloat16 and of bytes in the processor's matrix unit, or of bytes in vectors that
+//! multiply four at a time; of left operands that lie row after row and right ones that lie row after
+//! row or column after column.
 //!
-//! The left operand is read where it lies, but for rows and shared indices that fill no tile; panels
-//! of the right one are packed as pairs of shared indices. An element's sum is taken in the same
-//! order whatever the cut.
+//! The left operand is read where it lies, unless the shared indices do not fill tiles; panels of the
+//! right one are packed. An element's sum is taken in the same order whatever the cut.
 
+use super::panel::{Columns, Lie};
 use super::{PANEL as MEMORY, Product, Target};
+use crate::jit::quads::{self, Quads};
 use crate::jit::tile::{Function, Stored};
-use crate::jit::unit::{self, DEPTH, PANEL, SIDE, Shape, UnitCall};
+use crate::jit::unit::{BLOCK, Multiply, ROWS, SIDE, Shape, Unit, UnitCall};
 use crate::kernel::{Shared, with_memory};
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
-use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows below which packing costs more than the unit saves, and of a chunk.
-const ROWS: Range<usize> = 16..512;
-/// Shared indices of products that pay, and whose panels stay in the second cache.
-const SHARED: Range<usize> = 2 * DEPTH..8192;
+/// Rows of a chunk.
+const CHUNK_ROWS: usize = 512;
+/// Bytes of shared indices from which on the unit pays.
+const SHARED: usize = 128;
 /// Multiplications that a chunk should hold: some ten microseconds.
 const CHUNK: usize = 1 << 22;
+/// Bytes of panels that are packed together, and stay in the second cache while all rows pass.
+const PACKED: usize = 1 << 19;
 /// The most chunks of a part of the rows.
 const CHUNKS: usize = 16;
 
-static SHAPE: Shape = Shape::FULL;
+/// What multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// The matrix unit.
+    Unit,
+    /// Vectors, of bytes only.
+    Vectors,
+}
 
-/// The function of such a product, and how it is cut.
+/// The functions of such a product, and how it is cut.
 pub(super) struct MatrixProduct {
-    function: Function<UnitCall>,
+    /// For so many rows at a time, and for what is left of them; none if that is nothing.
+    at_once: usize,
+    tall: Option<Function<UnitCall>>,
+    short: Option<Function<UnitCall>>,
+    /// For [`Engine::Vectors`], which add to what is there: by what the sum of a left operand's row is
+    /// multiplied to begin with. Unless that is 0, the highest bits of the right one are flipped.
+    begin: Option<i32>,
+    /// Bytes of an element of the operands.
+    size: usize,
+    lie: Lie,
     rows: usize,
     columns: usize,
 }
@@ -48,24 +68,53 @@ struct Rows {
 impl MatrixProduct {
     /// `None` for products that are not of this kind, and on other machines.
     pub fn new(product: &Product) -> Option<MatrixProduct> {
-        let (lhs, rhs, [m, n, k]) = (&product.lhs, &product.rhs, [product.m, product.n, product.k]);
-        let in_rows = lhs.shared.step() == Some(1) && rhs.outer.step() == Some(1);
-        let regular = lhs.outer.step().is_some() && rhs.shared.step().is_some();
-        let stored = lhs.stored == Stored::BF16 && rhs.stored == Stored::BF16;
-        let pays = m >= ROWS.start && n >= SIDE && SHARED.contains(&k);
-        if !(stored && in_rows && regular && pays && unit::available()) {
-            return None;
-        }
-        let rows = m.div_ceil(m.div_ceil(ROWS.end)).next_multiple_of(SIDE);
-        let pieces = (m.min(rows) * n * k / CHUNK).clamp(1, CHUNKS);
-        let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
-        let columns = n.div_ceil(pieces).next_multiple_of(SIDE);
-        Some(MatrixProduct { function: unit::compile()?, rows, columns })
+        let multiply = Multiply::of(product.lhs.stored, product.rhs.stored)?;
+        let engine = match multiply {
+            _ if multiply.available() => Engine::Unit,
+            Multiply::Bytes(..) if quads::available() => Engine::Vectors,
+            _ => return None,
+        };
+        MatrixProduct::with(product, engine)
     }
 
-    /// Its function.
-    pub fn function(&self) -> &Function<UnitCall> {
-        &self.function
+    /// By what the machine must have.
+    pub fn with(product: &Product, engine: Engine) -> Option<MatrixProduct> {
+        let (lhs, rhs, [m, n, k]) = (&product.lhs, &product.rhs, [product.m, product.n, product.k]);
+        let multiply = Multiply::of(lhs.stored, rhs.stored)?;
+        let lie = match (rhs.shared.step(), rhs.outer.step()) {
+            (Some(_), Some(1)) => Lie::Rows,
+            (Some(1), Some(_)) => Lie::Columns,
+            _ => return None,
+        };
+        let regular = lhs.shared.step() == Some(1) && lhs.outer.step().is_some();
+        let size = lhs.stored.size();
+        if !(regular && pays(multiply, m, n, k * size)) {
+            return None;
+        }
+        let rows = m.div_ceil(m.div_ceil(CHUNK_ROWS)).next_multiple_of(SIDE);
+        // A part of few rows mostly packs its columns.
+        let pieces = (m.clamp(SIDE, rows) * n * k / CHUNK).clamp(1, CHUNKS);
+        let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
+        let columns = n.div_ceil(pieces).next_multiple_of(Columns::together(size));
+        let at_once = if engine == Engine::Unit { SIDE } else { quads::ROWS };
+        let signed = lhs.stored == Stored::I8;
+        let of = |tall: bool| match engine {
+            Engine::Unit => Unit { multiply, tall }.compile(),
+            Engine::Vectors => {
+                Quads { rows: if tall { at_once } else { m % at_once }, signed }.compile()
+            }
+        };
+        let tall = if m >= at_once { Some(of(true)?) } else { None };
+        let short = if m.is_multiple_of(at_once) { None } else { Some(of(false)?) };
+        let flipped = if signed { -128 } else { 128 };
+        let begin = if lhs.stored == rhs.stored { flipped } else { 0 };
+        let begin = (engine == Engine::Vectors).then_some(begin);
+        Some(MatrixProduct { at_once, tall, short, begin, size, lie, rows, columns })
+    }
+
+    /// Its functions.
+    pub fn functions(&self) -> impl Iterator<Item = &Function<UnitCall>> {
+        self.tall.iter().chain(&self.short)
     }
 
     /// Runs the product and the kernel's body.
@@ -105,23 +154,42 @@ impl MatrixProduct {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let blocks = product.k.div_ceil(DEPTH);
-        let rows = part.rows.len().next_multiple_of(SIDE);
+        let (rows, k_bytes) = (part.rows.len(), self.padded(product));
         let columns = part.columns.len().next_multiple_of(SIDE);
-        let packed = rows - self.rows_in_place(product, part);
-        let sizes = [blocks * PANEL, packed * blocks * 2 * DEPTH, rows * columns * 4];
-        with_memory(&MEMORY, sizes.iter().sum(), |panel| {
-            let left = panel.wrapping_add(sizes[0]);
-            let sums = left.wrapping_add(sizes[1]) as *mut f32;
-            let target = Target { start: sums, pitch: columns as isize };
+        let group = self.group(k_bytes).min(columns);
+        let packed = if self.in_place(product) { 0 } else { rows * k_bytes };
+        let out = product.out.as_ref().filter(|_| columns == part.columns.len());
+        let sums = if out.is_some() { 0 } else { rows * columns * 4 };
+        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums];
+        with_memory(&MEMORY, sizes.iter().sum(), |panels| {
+            let left = panels.wrapping_add(sizes[0]);
+            let start = left.wrapping_add(sizes[1]) as *mut f32;
+            let (row, column) = (part.rows.start, part.columns.start);
+            let target = match out {
+                Some(out) => out.target(bindings, &product.batch, part.batch, row, column),
+                None => Target { start, pitch: columns as isize },
+            };
             // SAFETY: the caller's promise; the memory has room for all three.
             unsafe {
-                self.pack_left(product, part, bindings, left);
-                for first in part.columns.clone().step_by(SIDE) {
-                    let width = SIDE.min(part.columns.end - first);
-                    pack_panel(product, part.batch, first..first + width, bindings, panel);
-                    let column = first - part.columns.start;
-                    self.panel(product, part, bindings, panel, left, column, target);
+                let left = self.left(product, part, bindings, left);
+                if let Some(factor) = self.begin {
+                    let signed = product.lhs.stored == Stored::I8;
+                    begin(left, signed, (rows, product.k), factor, (target, columns));
+                }
+                for first in part.columns.clone().step_by(group) {
+                    let some = first..part.columns.end.min(first + group);
+                    let count = some.len().div_ceil(SIDE);
+                    self.right(product, part.batch, some, bindings).pack(panels);
+                    if self.begin.is_some_and(|factor| factor != 0) {
+                        let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
+                        bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
+                    }
+                    let start = target.start.wrapping_add(first - column);
+                    let target = Target { start, ..target };
+                    self.panels(rows, k_bytes / BLOCK, left, (panels, count), target);
+                }
+                if out.is_some() {
+                    return Ok(());
                 }
                 let place = (part.batch, part.rows.clone(), part.columns.clone());
                 product.body(prepared, place, target, bindings, scratch)
@@ -129,130 +197,140 @@ impl MatrixProduct {
         })
     }
 
-    /// Rows of a part that are read where they lie: those of whole tiles, if all shared indices fill
-    /// tiles as well.
-    fn rows_in_place(&self, product: &Product, part: &Part) -> usize {
-        if product.k.is_multiple_of(DEPTH) { part.rows.len() / SIDE * SIDE } else { 0 }
+    /// Columns that are packed together.
+    fn group(&self, k_bytes: usize) -> usize {
+        let together = Columns::together(self.size);
+        (PACKED / k_bytes / together).max(1) * together
     }
 
-    /// A part's rows of the left operand.
-    fn left(&self, product: &Product, part: &Part, bindings: &Bindings<'_>) -> Rows {
-        let step = 2 * product.lhs.outer.step().expect("checked when it was made");
-        let start = product.lhs.start(bindings, &product.batch, part.batch);
-        Rows { start: start.wrapping_offset(part.rows.start as isize * step), step }
+    /// Bytes of a row of the left operand with what fills its last block.
+    fn padded(&self, product: &Product) -> usize {
+        (product.k * self.size).next_multiple_of(BLOCK)
     }
 
-    /// Copies the rows that are not read where they lie, with zeros up to whole tiles.
+    /// True if the left operand is read where it lies: all shared indices fill tiles.
+    fn in_place(&self, product: &Product) -> bool {
+        self.padded(product) == product.k * self.size
+    }
+
+    /// A part's rows of the left operand: where they lie, or copied with zeros up to whole blocks.
     ///
     /// # Safety
-    /// As [`MatrixProduct::run_part`]; `to` has room for them.
-    unsafe fn pack_left(
+    /// As [`MatrixProduct::run_part`]; `to` has room for them unless they are read in place.
+    unsafe fn left(
         &self,
         product: &Product,
         part: &Part,
         bindings: &Bindings<'_>,
         to: *mut u8,
-    ) {
-        let left = self.left(product, part, bindings);
-        let bytes = product.k.next_multiple_of(DEPTH) * 2;
-        let first = self.rows_in_place(product, part);
-        for i in first..part.rows.len().next_multiple_of(SIDE) {
-            let taken = if i < part.rows.len() { product.k * 2 } else { 0 };
+    ) -> Rows {
+        let step = product.lhs.outer.step().expect("checked when it was made") * self.size as isize;
+        let start = product.lhs.start(bindings, &product.batch, part.batch);
+        let start = start.wrapping_offset(part.rows.start as isize * step);
+        if self.in_place(product) {
+            return Rows { start, step };
+        }
+        let (bytes, taken) = (self.padded(product), product.k * self.size);
+        for i in 0..part.rows.len() {
             // SAFETY: the caller's promise; each row has its place.
             unsafe {
-                let to = to.add((i - first) * bytes);
-                let from = left.start.wrapping_offset(i as isize * left.step);
-                to.copy_from_nonoverlapping(from, taken);
+                let to = to.add(i * bytes);
+                to.copy_from_nonoverlapping(start.wrapping_offset(i as isize * step), taken);
                 to.add(taken).write_bytes(0, bytes - taken);
             }
         }
+        Rows { start: to, step: bytes as isize }
     }
 
-    /// All rows of a part times a packed panel.
-    ///
-    /// # Safety
-    /// As [`MatrixProduct::run_part`]; `left` holds the packed rows, `target` has room for all.
-    unsafe fn panel(
+    /// Some columns of the right operand.
+    fn right(
         &self,
         product: &Product,
-        part: &Part,
+        batch: usize,
+        columns: Range<usize>,
         bindings: &Bindings<'_>,
-        panel: *const u8,
-        left: *const u8,
-        column: usize,
-        target: Target,
+    ) -> Columns {
+        let (rhs, size) = (&product.rhs, self.size as isize);
+        let along = if self.lie == Lie::Rows { &rhs.shared } else { &rhs.outer };
+        let step = along.step().expect("checked when it was made") * size;
+        let next = if self.lie == Lie::Rows { size } else { step };
+        let start = rhs.start(bindings, &product.batch, batch);
+        let start = start.wrapping_offset(columns.start as isize * next);
+        let (size, lie) = (self.size, self.lie);
+        Columns { start, step, lie, size, columns: columns.len(), k: product.k }
+    }
+
+    /// All rows of a part times packed panels, of which there are so many.
+    ///
+    /// # Safety
+    /// `left` are so many rows of so many blocks, the panels are packed of as many; the target has
+    /// room for the rows.
+    unsafe fn panels(
+        &self,
+        rows: usize,
+        blocks: usize,
+        left: Rows,
+        (b, panels): (*const u8, usize),
+        to: Target,
     ) {
-        let blocks = product.k.div_ceil(DEPTH);
-        let here = self.rows_in_place(product, part);
-        let packed = Rows { start: left, step: (blocks * 2 * DEPTH) as isize };
-        let rest = part.rows.len().next_multiple_of(SIDE) - here;
-        let places = [(self.left(product, part, bindings), 0, here), (packed, here, rest)];
-        for (rows, first, count) in places.into_iter().filter(|p| p.2 > 0) {
-            let to = target.start.wrapping_offset(first as isize * target.pitch);
-            let call = UnitCall {
-                a: rows.start,
-                a_step: rows.step,
-                b: panel,
-                c: to.wrapping_add(column),
-                c_step: 4 * target.pitch,
-                blocks,
-                tiles: count / SIDE,
-                shape: &raw const SHAPE,
+        let run =
+            |function: &Option<Function<UnitCall>>, row: usize, tiles: usize, shape: &Shape| {
+                let call = UnitCall {
+                    a: left.start.wrapping_offset(row as isize * left.step),
+                    a_step: left.step,
+                    b,
+                    c: to.start.wrapping_offset(row as isize * to.pitch),
+                    c_step: 4 * to.pitch,
+                    blocks,
+                    tiles,
+                    shape,
+                    panels,
+                };
+                let function = function.as_ref().expect("every number of rows has its function");
+                // SAFETY: the caller's promise.
+                unsafe { function.call(&call) };
             };
-            // SAFETY: the caller's promise.
-            unsafe { self.function.call(&call) };
+        let tiles = rows / self.at_once;
+        if tiles > 0 {
+            run(&self.tall, 0, tiles, &Shape::of(ROWS));
+        }
+        for row in (tiles * self.at_once..rows).step_by(ROWS) {
+            run(&self.short, row, 1, &Shape::of(ROWS.min(rows - row)));
         }
     }
 }
 
-/// Packs a panel of the right operand: per block of shared indices two tiles of 16 columns, whose
-/// rows are pairs of shared indices; zeros beyond the operand.
+/// Sets columns of a result to the sums of the left operand's rows, of `k` bytes each, times a factor.
 ///
 /// # Safety
-/// As [`MatrixProduct::run_part`]; `to` has room for the panel.
-unsafe fn pack_panel(
-    product: &Product,
-    batch: usize,
-    columns: Range<usize>,
-    bindings: &Bindings<'_>,
-    to: *mut u8,
+/// The rows are valid for reads, the result for writes.
+unsafe fn begin(
+    left: Rows,
+    signed: bool,
+    (rows, k): (usize, usize),
+    factor: i32,
+    (to, columns): (Target, usize),
 ) {
-    let step = 2 * product.rhs.shared.step().expect("checked when it was made");
-    let start = product.rhs.start(bindings, &product.batch, batch).wrapping_add(2 * columns.start);
-    let mask = (u64::MAX >> (64 - columns.len())) as u32;
-    // SAFETY: the caller's promise; the machine has AVX-512 BW, as all with the unit.
-    unsafe { interleave(start, step, mask, product.k, to) }
+    for row in 0..rows {
+        // SAFETY: the caller's promise.
+        let (bytes, sums) = unsafe {
+            let start = left.start.wrapping_offset(row as isize * left.step);
+            let sums = to.start.wrapping_offset(row as isize * to.pitch) as *mut i32;
+            (std::slice::from_raw_parts(start, k), std::slice::from_raw_parts_mut(sums, columns))
+        };
+        let sum: i32 = match signed {
+            _ if factor == 0 => 0,
+            true => bytes.iter().map(|&byte| byte as i8 as i32).sum(),
+            false => bytes.iter().map(|&byte| byte as i32).sum(),
+        };
+        sums.fill(sum.wrapping_mul(factor));
+    }
 }
 
-/// # Safety
-/// Lanes of the mask are valid for `k` rows of words from `start`; `to` for the panel. The machine
-/// has AVX-512 BW.
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn interleave(start: *const u8, step: isize, mask: u32, k: usize, to: *mut u8) {
-    // Word 2 i of a result is word i of the first row, word 2 i + 1 that of the second.
-    let order = |first: i16| {
-        let mut words = [0; 32];
-        for (i, word) in words.iter_mut().enumerate() {
-            *word = first + i as i16 / 2 + i as i16 % 2 * 32;
-        }
-        words
-    };
-    let (low, high) = (order(0), order(16));
-    // SAFETY: arrays of 32 words; the caller's promise.
-    unsafe {
-        let low = _mm512_loadu_si512(low.as_ptr().cast());
-        let high = _mm512_loadu_si512(high.as_ptr().cast());
-        for pair in 0..k.next_multiple_of(DEPTH) / 2 {
-            let row = |i: usize| {
-                let mask = if i < k { mask } else { 0 };
-                let from = start.wrapping_offset(i as isize * step);
-                _mm512_maskz_loadu_epi16(mask, from.cast())
-            };
-            let (first, second) = (row(2 * pair), row(2 * pair + 1));
-            let place = pair / (DEPTH / 2) * PANEL + pair % (DEPTH / 2) * 64;
-            let (left, right) = (to.add(place), to.add(place + PANEL / 2));
-            _mm512_storeu_si512(left.cast(), _mm512_permutex2var_epi16(first, low, second));
-            _mm512_storeu_si512(right.cast(), _mm512_permutex2var_epi16(first, high, second));
-        }
+/// Whether packing pays, by the rows, the columns and the bytes of shared indices.
+fn pays(multiply: Multiply, m: usize, n: usize, shared: usize) -> bool {
+    match multiply {
+        Multiply::BF16 => m >= ROWS && n >= SIDE && (SHARED..128 * SHARED).contains(&shared),
+        Multiply::Bytes(..) => n >= ROWS && 2 * shared >= SHARED,
     }
 }

@@ -1,4 +1,5 @@
-//! Matrix products in generated inner loops, for f32 and halves on machines with AVX-512.
+//! Matrix products in generated inner loops, for f32, halves and integers of up to 32 bits on
+//! machines with AVX-512.
 //!
 //! Columns are taken in panels. The right operand's part of some panels, a slab, is packed into the
 //! second cache, where all tiles of rows use it; where those are few, the first one reads it where it
@@ -10,13 +11,17 @@
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
 //! Sapphire Rapids they have half the rate of these multiply-adds.) An element is one chain of
 //! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits; in products
-//! of few rows with many weights, one chain of each of their `parts`. Products of many rows of
-//! bfloat16 go to the matrix unit (`matrix`) where there is one, which is several times as fast.
+//! of few rows with many weights, one chain of each of their `parts`. Integers are summed modulo
+//! 2^32, whatever the dtypes of operands and result. Products of many rows of bfloat16, and all but
+//! the smallest of bytes, go to the matrix unit (`matrix`) where there is one, which is several times
+//! as fast.
 
 mod dots;
+mod integers;
 mod matrix;
 mod operand;
 mod pack;
+mod panel;
 mod parts;
 mod rows;
 mod shape;
@@ -69,6 +74,8 @@ pub(crate) struct Product {
     lhs: Side,
     rhs: Side,
     out: Option<Out>,
+    /// Bytes of what the body takes up.
+    core_bytes: usize,
     cut: Cut,
     /// Tiles over packed columns.
     packed: Functions,
@@ -143,18 +150,34 @@ impl Product {
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
         let cut = cut(m, n, k, &rhs);
-        let packed = functions(&cut, n, Stored::F32, false)?;
+        let packed = functions(&cut, n, rhs.stored.packed(), false)?;
+        let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
         let (direct, dots, matrix) = (None, None, None);
-        Some(Product { batch, batches, m, n, k, lhs, rhs, out, cut, packed, direct, dots, matrix })
+        Some(Product {
+            batch,
+            batches,
+            m,
+            n,
+            k,
+            lhs,
+            rhs,
+            out,
+            core_bytes,
+            cut,
+            packed,
+            direct,
+            dots,
+            matrix,
+        })
     }
 
     /// The machine code of its tiles.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
         let dots = self.dots.iter().flat_map(DotProducts::functions);
-        let matrix = self.matrix.iter().map(MatrixProduct::function);
+        let matrix = self.matrix.iter().flat_map(MatrixProduct::functions);
         let rest = dots.map(Function::bytes).chain(matrix.map(Function::bytes));
         tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec).collect()
     }
@@ -503,7 +526,7 @@ impl Product {
         }
     }
 
-    /// Runs the body on a part whose products lie in `tile`.
+    /// Runs the body on a part whose products lie in `tile`, and are lost.
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
@@ -515,13 +538,15 @@ impl Product {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise; the products are not needed as they are.
+        unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
         let part = BodyPart {
             point: (batch * self.m + rows.start) * self.n + columns.start,
             row: self.n,
             rows: rows.len(),
             columns: columns.len(),
             core: tile.start as *const u8,
-            pitch: tile.pitch,
+            pitch: tile.pitch * (4 / self.core_bytes) as isize,
         };
         // SAFETY: the caller's promise.
         unsafe { prepared.run_body(&part, bindings, scratch) }

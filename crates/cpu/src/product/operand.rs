@@ -25,6 +25,11 @@ impl Side {
             DType::F32 => Stored::F32,
             DType::F16 => Stored::F16,
             DType::BF16 => Stored::BF16,
+            DType::I8 => Stored::I8,
+            DType::U8 => Stored::U8,
+            DType::I16 => Stored::I16,
+            DType::U16 => Stored::U16,
+            DType::I32 | DType::U32 => Stored::I32,
             _ => return None,
         };
         Some(Side {
@@ -61,7 +66,8 @@ fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
     element
 }
 
-/// A matrix being computed: its first element and the elements between rows.
+/// A matrix being computed: its first element and the elements between rows, of 32 bits each: f32,
+/// or in place of them integers.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub start: *mut f32,
@@ -78,7 +84,7 @@ pub(super) struct Out {
 
 impl Out {
     pub fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<Out> {
-        let ([Inst::Core { dtype: DType::F32 }], [store]) =
+        let ([Inst::Core { dtype: DType::F32 | DType::I32 | DType::U32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
         else {
             return None;

@@ -1,4 +1,5 @@
-//! Copies of parts of operands, as f32 and in the order in which the inner loops read them.
+//! Copies of parts of operands, as f32 or integers of 32 bits and in the order in which the inner
+//! loops read them.
 
 use crate::dims::Dims;
 use crate::jit::tile::{LANES, Stored};
@@ -36,9 +37,13 @@ pub(super) unsafe fn pack(part: &Part<'_>, to: *mut f32, width: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match part.stored {
-            Stored::F32 => pack_as::<0>(part, to, width),
+            Stored::F32 | Stored::I32 => pack_as::<0>(part, to, width),
             Stored::F16 => pack_as::<1>(part, to, width),
             Stored::BF16 => pack_as::<2>(part, to, width),
+            Stored::I16 => pack_as::<3>(part, to, width),
+            Stored::U16 => pack_as::<4>(part, to, width),
+            Stored::I8 => pack_as::<5>(part, to, width),
+            Stored::U8 => pack_as::<6>(part, to, width),
         }
     }
 }
@@ -65,9 +70,13 @@ impl Rows {
         // SAFETY: the caller's promise.
         unsafe {
             match self.stored {
-                Stored::F32 => self.pack_as::<0>(to),
+                Stored::F32 | Stored::I32 => self.pack_as::<0>(to),
                 Stored::F16 => self.pack_as::<1>(to),
                 Stored::BF16 => self.pack_as::<2>(to),
+                Stored::I16 => self.pack_as::<3>(to),
+                Stored::U16 => self.pack_as::<4>(to),
+                Stored::I8 => self.pack_as::<5>(to),
+                Stored::U8 => self.pack_as::<6>(to),
             }
         }
     }
@@ -103,10 +112,15 @@ fn lanes(n: usize) -> u16 {
 
 /// Bytes of an element.
 const fn size(stored: u8) -> isize {
-    if stored == 0 { 4 } else { 2 }
+    match stored {
+        0 => 4,
+        1..=4 => 2,
+        _ => 1,
+    }
 }
 
-/// Elements in these lanes, which follow one another in memory, as f32; zeros in the others.
+/// Elements in these lanes, which follow one another in memory, as f32 or integers of 32 bits; zeros
+/// in the others.
 ///
 /// # Safety
 /// Elements in these lanes are valid for reads.
@@ -118,9 +132,20 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
         match S {
             0 => _mm512_maskz_loadu_ps(mask, from as *const f32),
             1 => _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from as *const i16)),
-            _ => {
+            2..=4 => {
                 let words = _mm256_maskz_loadu_epi16(mask, from as *const i16);
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(words)))
+                _mm512_castsi512_ps(match S {
+                    2 => _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(words)),
+                    3 => _mm512_cvtepi16_epi32(words),
+                    _ => _mm512_cvtepu16_epi32(words),
+                })
+            }
+            _ => {
+                let bytes = _mm_maskz_loadu_epi8(mask, from as *const i8);
+                _mm512_castsi512_ps(match S {
+                    5 => _mm512_cvtepi8_epi32(bytes),
+                    _ => _mm512_cvtepu8_epi32(bytes),
+                })
             }
         }
     }
@@ -340,7 +365,7 @@ unsafe fn transposed<const S: u8>(
 /// Rows become columns.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transpose(rows: &mut [__m512; LANES]) {
+pub(super) fn transpose(rows: &mut [__m512; LANES]) {
     let double = |v: __m512| _mm512_castps_pd(v);
     let single = |v: __m512d| _mm512_castpd_ps(v);
     let mut pairs = [_mm512_setzero_ps(); LANES];
@@ -368,15 +393,19 @@ fn transpose(rows: &mut [__m512; LANES]) {
     }
 }
 
-/// The sum of the lanes of each vector of sixteen, always in the same order.
+/// The sum of the lanes of each vector of sixteen, floats always in the same order.
 ///
 /// # Safety
-/// `chains` is valid for sixteen floats per sum, `sums` for that many. The machine has AVX-512 F.
+/// `chains` is valid for sixteen lanes per sum, `sums` for that many. The machine has AVX-512 F.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32]) {
+pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: bool) {
     for (i, sum) in sums.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
-        *sum = _mm512_reduce_add_ps(unsafe { _mm512_loadu_ps(chains.add(i * LANES)) });
+        let lanes = unsafe { _mm512_loadu_ps(chains.add(i * LANES)) };
+        *sum = match integers {
+            true => f32::from_bits(_mm512_reduce_add_epi32(_mm512_castps_si512(lanes)) as u32),
+            false => _mm512_reduce_add_ps(lanes),
+        };
     }
 }
 
@@ -393,6 +422,15 @@ mod tests {
         let data: Vec<f32> = (0..40_000).map(|i| (i % 251) as f32).collect();
         let f16: Vec<half::f16> = data.iter().map(|&x| half::f16::from_f32(x)).collect();
         let bf16: Vec<half::bf16> = data.iter().map(|&x| half::bf16::from_f32(x)).collect();
+        let words: Vec<u16> = data.iter().map(|&x| x as u16).collect();
+        let bytes: Vec<u8> = data.iter().map(|&x| x as u8).collect();
+        let starts: [(Stored, *const u8); 5] = [
+            (Stored::F32, data[2..].as_ptr().cast()),
+            (Stored::F16, f16[2..].as_ptr().cast()),
+            (Stored::BF16, bf16[2..].as_ptr().cast()),
+            (Stored::U16, words[2..].as_ptr().cast()),
+            (Stored::U8, bytes[2..].as_ptr()),
+        ];
         // Dense, transposed, steps of two, rows of seven.
         let outers: [&[(usize, isize)]; 8] = [
             &[(64, 1)],
@@ -413,12 +451,7 @@ mod tests {
                 let indices = 3..3 + columns;
                 for k in [1, 5, 16, 21] {
                     let shared: Vec<isize> = (0..k).map(shared).collect();
-                    for stored in [Stored::F32, Stored::F16, Stored::BF16] {
-                        let start: *const u8 = match stored {
-                            Stored::F32 => data[2..].as_ptr().cast(),
-                            Stored::F16 => f16[2..].as_ptr().cast(),
-                            Stored::BF16 => bf16[2..].as_ptr().cast(),
-                        };
+                    for (stored, start) in starts {
                         for along_shared in [false, true] {
                             let part = Part {
                                 start,
@@ -436,6 +469,10 @@ mod tests {
                                 let want = match j < columns {
                                     true => data[(2 + outer.at(3 + j) + shared[k]) as usize],
                                     false => 0.0,
+                                };
+                                let got = match stored.is_integer() && j < columns {
+                                    true => got.to_bits() as f32,
+                                    false => got,
                                 };
                                 assert_eq!(got, want, "{stored:?} {columns} {k} {j}");
                             }

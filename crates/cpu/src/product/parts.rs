@@ -33,6 +33,11 @@ pub(super) fn parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
     1 << worth.ilog2()
 }
 
+/// The sum of two integers whose bits these are.
+fn add_bits(a: f32, b: f32) -> f32 {
+    f32::from_bits(a.to_bits().wrapping_add(b.to_bits()))
+}
+
 impl Product {
     /// Where a part's product goes.
     pub(super) fn part(&self, parts: *mut f32, part: usize, row: usize, column: usize) -> Target {
@@ -65,7 +70,11 @@ impl Product {
                         let to = std::slice::from_raw_parts_mut(to, self.n);
                         (to, std::slice::from_raw_parts(from, self.n))
                     };
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+                    let sums = to.iter_mut().zip(from);
+                    match self.rhs.stored.is_integer() {
+                        true => sums.for_each(|(to, from)| *to = add_bits(*to, *from)),
+                        false => sums.for_each(|(to, from)| *to += from),
+                    }
                 }
                 gap *= 2;
             }

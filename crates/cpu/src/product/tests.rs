@@ -1,5 +1,7 @@
 //! Products against plain sums in f64, over sizes, layouts, dtypes and threads.
 
+mod integers;
+
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
@@ -19,6 +21,8 @@ enum Lie {
 
 #[derive(Clone, Debug)]
 struct Case {
+    /// Of the operands, and what is computed in.
+    operands: [DType; 2],
     dtype: DType,
     /// Batch, rows, columns, shared.
     sizes: [usize; 4],
@@ -40,10 +44,16 @@ fn place(lie: Lie, batch: usize, rows: usize, columns: usize) -> (usize, [isize;
 }
 
 impl Case {
+    /// Of floats.
+    fn new(dtype: DType, sizes: [usize; 4], lies: [Lie; 2]) -> Case {
+        Case { operands: [dtype; 2], dtype, sizes, lies, shared_left: false, body: false }
+    }
+
     fn access(&self, buffer: u32, offset: usize, strides: &[isize]) -> Access {
+        let dtype = self.operands.get(buffer as usize).copied().unwrap_or(self.dtype);
         Access {
             buffer: BufferId(buffer),
-            dtype: self.dtype,
+            dtype,
             offset: offset as isize,
             strides: SmallVec::from_slice(strides),
         }
@@ -156,16 +166,15 @@ proptest! {
     ) {
         let (b, m, n, k) = sizes;
         let lies = [lies.0, lies.1];
-        Case { dtype, sizes: [b, m, n, k], lies, shared_left, body }.check();
+        Case { shared_left, body, ..Case::new(dtype, [b, m, n, k], lies) }.check();
     }
 }
 
 #[test]
 fn products_of_many_rows_of_bfloat16_fill_tiles_with_zeros() {
     for sizes in [[1, 16, 32, 64], [1, 17, 33, 65], [2, 70, 100, 320], [1, 530, 70, 700]] {
-        for body in [false, true] {
-            let lies = [Lie::Rows, Lie::Rows];
-            Case { dtype: DType::BF16, sizes, lies, shared_left: false, body }.check();
+        for (body, lie) in [(false, Lie::Rows), (true, Lie::Rows), (true, Lie::Columns)] {
+            Case { body, ..Case::new(DType::BF16, sizes, [Lie::Rows, lie]) }.check();
         }
     }
 }
@@ -181,7 +190,7 @@ fn large_products_are_cut_into_blocks_without_a_change() {
         ([1, 1030, 17, 1100], [Lie::Rows, Lie::Rows]),
     ] {
         for body in [false, true] {
-            Case { dtype: DType::F32, sizes, lies, shared_left: true, body }.check();
+            Case { shared_left: true, body, ..Case::new(DType::F32, sizes, lies) }.check();
         }
     }
 }
@@ -200,7 +209,7 @@ fn products_of_few_rows_are_sums_of_parts() {
     ] {
         for body in [false, true] {
             let lies = [Lie::Columns, Lie::Rows];
-            Case { dtype, sizes, lies, shared_left: false, body }.check();
+            Case { body, ..Case::new(dtype, sizes, lies) }.check();
         }
     }
 }

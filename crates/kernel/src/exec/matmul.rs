@@ -1,5 +1,5 @@
 //! Matrix products by plain loops: every dtype, any strides. The oracle of faster products, and
-//! the path of the integers.
+//! the path of integers that those do not take.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
 use super::chain::Target;

@@ -1,0 +1,35 @@
+//! What the operands of products are stored as.
+
+/// What an operand is stored as. Packed, floats are f32 and integers have 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stored {
+    F32,
+    F16,
+    BF16,
+    I8,
+    U8,
+    I16,
+    U16,
+    /// With or without a sign: the sums are the same.
+    I32,
+}
+
+impl Stored {
+    pub fn size(self) -> usize {
+        match self {
+            Stored::F32 | Stored::I32 => 4,
+            Stored::F16 | Stored::BF16 | Stored::I16 | Stored::U16 => 2,
+            Stored::I8 | Stored::U8 => 1,
+        }
+    }
+
+    /// True for integers, whose sums are taken modulo 2^32.
+    pub fn is_integer(self) -> bool {
+        !matches!(self, Stored::F32 | Stored::F16 | Stored::BF16)
+    }
+
+    /// What it is once packed.
+    pub fn packed(self) -> Stored {
+        if self.is_integer() { Stored::I32 } else { Stored::F32 }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is particular to products of integers: they are summed in 32 bits, modulo 2^32, and bodies
+//! of narrower ones take up the low bits.
+
+use super::Target;
+use crate::jit::tile::LANES;
+use girih_kernel::{Core, Kernel};
+use std::arch::x86_64::*;
+
+/// Bytes of what the body of a product takes up; none for those whose sums need more than 32 bits.
+pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
+    let Core::Matmul { dtype, .. } = kernel.core else { return None };
+    if !dtype.is_int() {
+        return Some(4);
+    }
+    Some(dtype.size()).filter(|&size| size <= 4)
+}
+
+/// Makes rows of sums ones of their low bytes, each from where the row began.
+///
+/// # Safety
+/// The rows are valid; the machine has AVX-512 F and BW.
+pub(super) unsafe fn narrow(tile: Target, (rows, columns): (usize, usize), bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            1 => narrow_to::<1>(tile, rows, columns),
+            2 => narrow_to::<2>(tile, rows, columns),
+            _ => {}
+        }
+    }
+}
+
+/// # Safety
+/// As [`narrow`].
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn narrow_to<const BYTES: usize>(tile: Target, rows: usize, columns: usize) {
+    for row in 0..rows {
+        let from = tile.start.wrapping_offset(row as isize * tile.pitch) as *mut i32;
+        for column in (0..columns).step_by(LANES) {
+            let mask = ((1u32 << LANES.min(columns - column)) - 1) as u16;
+            // SAFETY: lanes of the row; what is written is no longer than what has been read.
+            unsafe {
+                let sums = _mm512_maskz_loadu_epi32(mask, from.add(column));
+                let to = (from as *mut u8).add(BYTES * column);
+                match BYTES {
+                    1 => _mm512_mask_cvtepi32_storeu_epi8(to.cast(), mask, sums),
+                    _ => _mm512_mask_cvtepi32_storeu_epi16(to.cast(), mask, sums),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Panels of right operands for the matrix unit: per block of shared indices two tiles of 16 columns,
+//! whose rows hold pairs of words or quadruples of bytes that follow one another along the shared
+//! dimension; zeros beyond the operand.
+
+use super::pack::transpose;
+use crate::jit::unit::{BLOCK, PANEL, ROWS, SIDE};
+use std::arch::x86_64::*;
+
+/// How the elements of a right operand lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// Those of a row beside each other.
+    Rows,
+    /// Those of a column.
+    Columns,
+}
+
+/// Some columns of a right operand.
+#[derive(Clone, Copy)]
+pub(super) struct Columns {
+    /// The first element, and bytes to the next row, or the next column.
+    pub start: *const u8,
+    pub step: isize,
+    pub lie: Lie,
+    /// Bytes of an element: 1 or 2.
+    pub size: usize,
+    pub columns: usize,
+    pub k: usize,
+}
+
+impl Columns {
+    /// Columns of which a row takes a line of memory.
+    pub fn together(size: usize) -> usize {
+        BLOCK.div_ceil(size).max(SIDE)
+    }
+
+    /// Bytes of a panel.
+    pub fn panel_bytes(&self) -> usize {
+        (self.k * self.size).div_ceil(BLOCK) * PANEL
+    }
+
+    /// Packs them, panel after panel.
+    ///
+    /// # Safety
+    /// The elements are valid for reads, `to` for the panels. The machine has AVX-512 F, BW and VL.
+    pub unsafe fn pack(&self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.lie, self.size) {
+                (Lie::Columns, _) => self.transposed(to),
+                (Lie::Rows, 2) => self.pairs(to),
+                (Lie::Rows, _) => self.quadruples(to),
+            }
+        }
+    }
+
+    /// The element at a row and column of bytes.
+    fn at(&self, row: usize, byte: usize) -> *const u8 {
+        self.start.wrapping_offset(row as isize * self.step).wrapping_add(byte)
+    }
+
+    /// Where a row of the tiles of a panel goes.
+    fn place(&self, to: *mut u8, panel: usize, row: usize) -> *mut u8 {
+        to.wrapping_add(panel * self.panel_bytes() + row / ROWS * PANEL + row % ROWS * BLOCK)
+    }
+
+    /// # Safety
+    /// As [`Columns::pack`].
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn pairs(&self, to: *mut u8) {
+        // Word 2 i of a result is word i of the first row, word 2 i + 1 that of the second.
+        let order = |first: i16| {
+            let mut words = [0; 32];
+            for (i, word) in words.iter_mut().enumerate() {
+                *word = first + i as i16 / 2 + i as i16 % 2 * 32;
+            }
+            words
+        };
+        let (low, high) = (order(0), order(16));
+        // SAFETY: arrays of 32 words; the caller's promise.
+        unsafe {
+            let low = _mm512_loadu_si512(low.as_ptr().cast());
+            let high = _mm512_loadu_si512(high.as_ptr().cast());
+            for pair in 0..(2 * self.k).next_multiple_of(BLOCK) / 4 {
+                for (panel, first) in (0..self.columns).step_by(SIDE).enumerate() {
+                    let mask = mask(self.columns - first);
+                    let row = |i: usize| match i < self.k {
+                        true => _mm512_maskz_loadu_epi16(mask, self.at(i, 2 * first).cast()),
+                        false => _mm512_setzero_si512(),
+                    };
+                    let (first, second) = (row(2 * pair), row(2 * pair + 1));
+                    let left = self.place(to, panel, pair);
+                    let right = left.wrapping_add(PANEL / 2);
+                    _mm512_storeu_si512(left.cast(), _mm512_permutex2var_epi16(first, low, second));
+                    let high = _mm512_permutex2var_epi16(first, high, second);
+                    _mm512_storeu_si512(right.cast(), high);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Columns::pack`], for bytes.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn quadruples(&self, to: *mut u8) {
+        // Of words that are pairs of rows 0 and 1 of 16 columns, then of rows 2 and 3: both of each
+        // column.
+        let mut order = [0i16; 32];
+        for (i, word) in order.iter_mut().enumerate() {
+            *word = (i / 16 * 8 + i % 2 * 16 + i % 16 / 2) as i16;
+        }
+        // SAFETY: an array of 32 words; the caller's promise.
+        unsafe {
+            // The compiler must not know the order: it would make dozens of shuffles of these four.
+            let order = _mm512_loadu_si512(std::hint::black_box(&order).as_ptr().cast());
+            for quad in 0..self.k.next_multiple_of(BLOCK) / 4 {
+                let whole = 4 * quad + 4 <= self.k;
+                for (panel, first) in (0..self.columns).step_by(SIDE).enumerate() {
+                    let mask = mask(self.columns - first);
+                    let row = |i: usize| match 4 * quad + i {
+                        i if whole && mask == u32::MAX => {
+                            _mm256_loadu_si256(self.at(i, first).cast())
+                        }
+                        i if i < self.k => _mm256_maskz_loadu_epi8(mask, self.at(i, first).cast()),
+                        _ => _mm256_setzero_si256(),
+                    };
+                    let (rows_0, rows_1) = (both(row(0), row(2)), both(row(1), row(3)));
+                    let low = _mm512_unpacklo_epi8(rows_0, rows_1);
+                    let high = _mm512_unpackhi_epi8(rows_0, rows_1);
+                    let low = _mm512_permutexvar_epi16(order, low);
+                    let high = _mm512_permutexvar_epi16(order, high);
+                    let left = self.place(to, panel, quad);
+                    let right = left.wrapping_add(PANEL / 2);
+                    for (i, vector) in [low, high].into_iter().enumerate() {
+                        let (left, right) = (left.add(32 * i), right.add(32 * i));
+                        _mm256_storeu_si256(left.cast(), _mm512_castsi512_si256(vector));
+                        _mm256_storeu_si256(right.cast(), _mm512_extracti64x4_epi64::<1>(vector));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of columns that lie along the shared dimension: each has the words of 32 bits that the tiles'
+    /// rows hold.
+    ///
+    /// # Safety
+    /// As [`Columns::pack`].
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn transposed(&self, to: *mut u8) {
+        let bytes = self.k * self.size;
+        for first in (0..self.columns.next_multiple_of(SIDE)).step_by(ROWS) {
+            for done in (0..bytes).step_by(BLOCK) {
+                let there = u64::MAX >> BLOCK.saturating_sub(bytes - done);
+                let mut rows = [_mm512_setzero_ps(); ROWS];
+                let columns = first..self.columns.min(first + ROWS);
+                for (row, column) in rows.iter_mut().zip(columns) {
+                    let from = self.at(column, done).cast();
+                    // SAFETY: bytes of the mask are the column's.
+                    *row = _mm512_castsi512_ps(unsafe { _mm512_maskz_loadu_epi8(there, from) });
+                }
+                transpose(&mut rows);
+                let half = first % SIDE / ROWS * (PANEL / 2);
+                let to = self.place(to, first / SIDE, done / BLOCK * ROWS).wrapping_add(half);
+                for (i, row) in rows.iter().enumerate() {
+                    // SAFETY: the panel has room.
+                    unsafe {
+                        _mm512_storeu_si512(to.add(i * BLOCK).cast(), _mm512_castps_si512(*row))
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// The columns of a panel.
+fn mask(columns: usize) -> u32 {
+    u32::MAX >> SIDE.saturating_sub(columns)
+}
+
+/// A vector of two halves.
+#[target_feature(enable = "avx512f")]
+fn both(low: __m256i, high: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}

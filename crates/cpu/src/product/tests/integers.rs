@@ -1,0 +1,154 @@
+//! Products of integers against the portable executor: the same bits, whatever overflows.
+
+use super::{Case, Lie, lie};
+use crate::jit::quads;
+use crate::product::Product;
+use crate::product::matrix::{Engine, MatrixProduct};
+use crate::{LoadedKernel, Pool};
+use girih_ir::{DType, Literal};
+use girih_kernel::{Bindings, Core, Kernel, Prepared, Scratch};
+use proptest::prelude::*;
+
+/// Elements of a buffer: the ends of the dtype's range among others.
+fn draw(dtype: DType, n: usize, seed: usize) -> Vec<u64> {
+    let size = dtype.size();
+    let (low, high) = dtype.int_range().expect("an integer");
+    let mut words = vec![0u64; (n * size).div_ceil(8)];
+    for i in 0..n {
+        let mixed = ((i + seed * 104_729) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let value = match mixed >> 61 {
+            0 => low,
+            1 => high,
+            _ => (mixed >> 20) as i128,
+        };
+        let bits = Literal::from_int(dtype, value).bits;
+        words[i * size / 8] |= bits << (i * size % 8 * 8);
+    }
+    words
+}
+
+/// What computes a product.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Portable,
+    /// What the machine has, on so many threads.
+    Threads(usize),
+    /// Vectors of bytes, though there may be a matrix unit.
+    Vectors(usize),
+}
+
+/// What a kernel writes.
+fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<u64> {
+    let mut buffers: Vec<Vec<u64>> =
+        (0..4).map(|i| draw(dtypes[i], sizes[i], if i == 3 { 0 } else { i })).collect();
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+    let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+    // SAFETY: the accesses stay inside buffers of these sizes; products need no workspace.
+    unsafe {
+        match way {
+            Way::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
+            Way::Threads(threads) => LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads)),
+            Way::Vectors(threads) => {
+                let Core::Matmul { lhs, rhs, .. } = &kernel.core else { unreachable!() };
+                let mut product = Product::new(kernel, lhs, rhs).expect("the machine has them");
+                product.matrix = MatrixProduct::with(&product, Engine::Vectors);
+                assert!(product.matrix.is_some(), "the product is of that kind");
+                product.run(&Prepared::new(kernel), &bindings, &Pool::new(threads))
+            }
+        }
+    }
+    .expect("no index is out of range");
+    buffers.pop().expect("the result")
+}
+
+fn check(case: &Case) {
+    let (kernel, sizes) = case.kernel();
+    let [left, right] = case.operands;
+    let dtypes = [left, right, case.dtype, case.dtype];
+    let want = run(&kernel, dtypes, sizes, Way::Portable);
+    for threads in 1..=3 {
+        let got = run(&kernel, dtypes, sizes, Way::Threads(threads));
+        assert!(got == want, "{threads} threads, {case:?}");
+    }
+    let [_, _, n, k] = case.sizes;
+    let bytes = left.size() == 1 && right.size() == 1 && case.dtype.size() <= 4;
+    let lie = case.lies[0] == Lie::Rows && case.lies[1] != Lie::Apart;
+    if bytes && lie && n >= 16 && k >= 64 && quads::available() {
+        for threads in 1..=2 {
+            let got = run(&kernel, dtypes, sizes, Way::Vectors(threads));
+            assert!(got == want, "vectors, {threads} threads, {case:?}");
+        }
+    }
+}
+
+fn narrow() -> impl Strategy<Value = DType> {
+    prop_oneof![Just(DType::I8), Just(DType::U8), Just(DType::I16), Just(DType::U16)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_of_integers_have_the_portable_bits(
+        operands in (narrow(), narrow()),
+        wide in prop_oneof![Just(DType::I32), Just(DType::U32), Just(DType::I64)],
+        as_wide in 0..3usize,
+        sizes in (1usize..4, 1usize..70, 1usize..150, 1usize..200),
+        lies in (lie(), lie()),
+        shared_left in any::<bool>(),
+        body in any::<bool>(),
+    ) {
+        let (b, m, n, k) = sizes;
+        let mut operands = [operands.0, operands.1];
+        if let Some(operand) = operands.get_mut(as_wide) {
+            *operand = wide;
+        }
+        let new = Case::new(wide, [b, m, n, k], [lies.0, lies.1]);
+        check(&Case { operands, shared_left, body, ..new });
+    }
+
+    #[test]
+    fn products_of_bytes_have_the_portable_bits(
+        signs in (any::<bool>(), any::<bool>()),
+        dtype in prop_oneof![Just(DType::I32), Just(DType::I16), Just(DType::U32)],
+        sizes in (1usize..3, 1usize..100, 1usize..150, 1usize..300),
+        right in lie(),
+        body in any::<bool>(),
+    ) {
+        let (b, m, n, k) = sizes;
+        let of = |signed: bool| if signed { DType::I8 } else { DType::U8 };
+        let new = Case::new(dtype, [b, m, n, k], [Lie::Rows, right]);
+        check(&Case { operands: [of(signs.0), of(signs.1)], body, ..new });
+    }
+}
+
+#[test]
+fn products_of_narrow_integers_wrap() {
+    for dtype in [DType::I8, DType::U8, DType::I16, DType::U16] {
+        for sizes in [[1, 1, 64, 128], [2, 17, 33, 65], [1, 5, 7, 9], [1, 70, 130, 320]] {
+            for lies in [[Lie::Rows; 2], [Lie::Rows, Lie::Columns], [Lie::Apart, Lie::Rows]] {
+                for body in [false, true] {
+                    check(&Case { body, ..Case::new(dtype, sizes, lies) });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn large_products_of_integers_are_cut_without_a_change() {
+    use DType::{I8, I16, I32, U8};
+    for (operands, sizes, lies) in [
+        ([I8, I8], [1, 8, 1024, 1000], [Lie::Rows, Lie::Rows]),
+        ([U8, I8], [1, 530, 70, 700], [Lie::Rows, Lie::Columns]),
+        ([I8, U8], [3, 33, 300, 128], [Lie::Rows, Lie::Rows]),
+        ([I16, I8], [1, 40, 700, 2100], [Lie::Columns, Lie::Columns]),
+        ([I32, I32], [1, 3, 1030, 2500], [Lie::Rows, Lie::Rows]),
+        ([I8, I32], [1, 1, 700, 2000], [Lie::Apart, Lie::Rows]),
+        ([I32, U8], [1, 4, 300, 1000], [Lie::Rows, Lie::Columns]),
+    ] {
+        for body in [false, true] {
+            check(&Case { operands, body, ..Case::new(I32, sizes, lies) });
+        }
+    }
+}
