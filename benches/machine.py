@@ -66,7 +66,7 @@ def least_time(limits: dict[str, Any], flops: float, moved: float, dtype: str) -
     """
     if not flops and not moved:
         return None
-    peak = max(limits["f32"]["gflops"], limits["bf16"]["gflops"] if dtype == "bf16" else 0.0)
+    peak = max(limits["f32"]["gflops"], limits.get(dtype, limits["f32"])["gflops"])
     near = min(
         limits["bandwidth"].values(),
         key=lambda b: abs(b["bytes"].bit_length() - int(moved).bit_length()),

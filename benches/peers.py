@@ -113,6 +113,10 @@ class Library:
     def sum(self, x: Any, axis: int) -> Any:
         return self.xp.sum(x, axis=axis)
 
+    def byte_product(self, x: Any, w: Any) -> Any:
+        """Of int8 matrices, summed in int32."""
+        raise UnsupportedError("no such product of bytes")
+
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return self.xp.transpose(x, axes)
 
@@ -201,6 +205,9 @@ class Torch(Library):
 
     def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def byte_product(self, x: Any, w: Any) -> Any:
+        return self.xp._int_mm(x, w)
 
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return x.permute(*axes)
@@ -345,6 +352,9 @@ class Girih(_Functional):
     def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.xp.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
 
+    def byte_product(self, x: Any, w: Any) -> Any:
+        return x.astype(self.xp.int32) @ w.astype(self.xp.int32)
+
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return self.xp.permute_dims(x, tuple(axes))
 
@@ -435,6 +445,9 @@ class Jax(_Functional):
 
     def softmax(self, x: Any) -> Any:
         return self.jax.nn.softmax(x, axis=-1)
+
+    def byte_product(self, x: Any, w: Any) -> Any:
+        return self.jax.lax.dot(x, w, preferred_element_type=self.xp.int32)
 
     def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
         pads = [(padding, padding)] * 2

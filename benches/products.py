@@ -44,6 +44,11 @@ def low_product(lib: Library, operands: Sequence[np.ndarray]) -> Any:
     return lambda: lib.finish(function(x, w))
 
 
+def byte_inputs(m: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
+    draw = lambda rng, *shape: rng.integers(-128, 128, shape, np.int8)
+    return lambda rng: [draw(rng, m, SIDE), draw(rng, SIDE, SIDE)]
+
+
 def mlp(lib: Library, x: Any, w1: Any, w2: Any) -> Any:
     return lib.relu(x @ w1) @ w2
 
@@ -74,6 +79,15 @@ def products() -> list[Workload]:
             target=1 / 1.4,
         )
         for m in (8, 32, 128)
+    ]  # fmt: skip
+    rows += [
+        Workload(
+            f"x @ w of int8 in int32, M = {m}", byte_inputs(m),
+            compute(lambda lib, x, w: lib.byte_product(x, w)), ("girih", "torch", "jax"),
+            flops=2 * m * SIDE * SIDE, bytes=5 * m * SIDE + SIDE * SIDE, dtype="int8",
+            tolerance=0.0,
+        )
+        for m in (8, 128, 1024)
     ]  # fmt: skip
     return rows
 

@@ -134,9 +134,9 @@ def limits_text(limits: dict[str, Any] | None) -> str:
         for name, b in limits["bandwidth"].items()
     ]
     peaks = ", ".join(
-        f"{d} {limits[d]['gflops_one']:.0f} GFLOP/s on one thread, {limits[d]['gflops']:.0f} on all"
-        for d in ("f32", "bf16")
-        if limits[d]["gflops"]
+        f"{d} {limits[d]['gflops_one']:.0f} Gop/s on one thread, {limits[d]['gflops']:.0f} on all"
+        for d in ("f32", "bf16", "int8")
+        if limits.get(d, {}).get("gflops")
     )
     heads = ["working set", "x + y, one thread", "x + y", "read"]
     return f"## Limits\n\nMultiply-adds in registers: {peaks}.\n\n{table(heads, widths)}"

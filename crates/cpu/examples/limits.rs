@@ -68,9 +68,22 @@ mod x86 {
         }
         _mm512_cvtss_f32(sums.into_iter().fold(step, |a, b| _mm512_add_ps(a, b)))
     }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub fn dot_int8(x: f32) -> f32 {
+        let step = _mm512_set1_epi32(x.to_bits() as i32);
+        let mut sums = [step; CHAINS];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, step, step);
+            }
+        }
+        let all = sums.into_iter().fold(step, |a, b| _mm512_add_epi32(a, b));
+        _mm512_cvtsi512_si32(all) as f32
+    }
 }
 
-/// A loop of multiply-adds: its name, FLOPs per call, and itself.
+/// A loop of multiply-adds: its name, operations per call, and itself.
 type Loop = (&'static str, usize, fn(f32) -> f32);
 
 /// The loops that this machine has instructions for; the last of a kind is the widest.
@@ -90,6 +103,10 @@ fn loops() -> Vec<Loop> {
             if is_x86_feature_detected!("avx512bf16") {
                 // SAFETY: as above.
                 out.push(("bf16", flops(32), |x| unsafe { x86::dot_bf16(x) }));
+            }
+            if is_x86_feature_detected!("avx512vnni") {
+                // SAFETY: as above.
+                out.push(("int8", flops(64), |x| unsafe { x86::dot_int8(x) }));
             }
         }
     }
@@ -196,7 +213,7 @@ fn main() {
         }
     };
     println!("{{\"threads\": {threads},");
-    for dtype in ["f32", "bf16"] {
+    for dtype in ["f32", "bf16", "int8"] {
         let (one, all) = (peak(1, dtype), peak(threads, dtype));
         println!(" \"{dtype}\": {{\"gflops_one\": {one:.1}, \"gflops\": {all:.1}}},");
     }
