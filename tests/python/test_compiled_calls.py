@@ -307,6 +307,18 @@ def test_donated_arguments_are_overwritten_and_nothing_else_changes(donate, n):
             donating(old, x)
 
 
+def test_a_donated_argument_of_which_a_part_is_replaced_becomes_the_result():
+    start = np.arange(20_000, dtype=np.float32)
+    put = gr.compile(lambda x, y: x.at[5:7].set(y), donate=0)
+    x, y = gr.asarray(start).eval(), gr.asarray(np.float32([-1, -2])).eval()
+    held = (x + 0).eval()
+    want = start.copy()
+    want[5:7] = -1, -2
+    np.testing.assert_array_equal(put(x, y).numpy(), want)
+    np.testing.assert_array_equal(held.numpy(), start)
+    np.testing.assert_array_equal(y.numpy(), [-1, -2])
+
+
 def test_what_somebody_else_has_is_not_overwritten():
     double = gr.compile(lambda x: x * 2, donate=0)
     x = data(100)

@@ -203,6 +203,25 @@ def test_fori_loop_counts_from_lower_to_upper():
     assert rows.item() == 15.0
 
 
+def test_parts_of_a_carry_are_replaced_and_what_it_began_as_is_not():
+    start = np.arange(20_000, dtype=np.float32)
+    x, at = gr.asarray(start).eval(), gr.asarray(np.arange(9, dtype=np.int64) * 7)
+    want = start.copy()
+    want[np.arange(9) * 7] = -1.0
+    place = lambda i, c: c.at[gr.take(at, i)].set(-1.0)
+    np.testing.assert_array_equal(gr.fori_loop(0, 9, place, x).numpy(), want)
+    both = gr.scan(lambda c, i: (c.at[i].set(-1.0), c[:2]), x, at)
+    np.testing.assert_array_equal(both[0].numpy(), want)
+    np.testing.assert_array_equal(both[1].numpy()[1], [-1.0, 1.0])
+    doubled = lambda i, c: c.at[i + 1].set(c[i] * 2)
+    chain = gr.fori_loop(1, 4, doubled, x).numpy()
+    np.testing.assert_array_equal(chain[:6], [0, 1, 2, 4, 8, 5])
+    np.testing.assert_array_equal(
+        gr.while_loop(lambda c: c[0] < 3, lambda c: c.at[0].set(c[0] + 1), x)[:2].numpy(), [3, 1]
+    )
+    np.testing.assert_array_equal(x.numpy(), start)
+
+
 def test_a_number_takes_the_dtype_that_the_body_gives():
     x = gr.asarray([1.5], dtype="float32")
     assert gr.fori_loop(0, 2, lambda _, t: t + x.sum(), 0).dtype == gr.float32

@@ -39,9 +39,7 @@ def test_bytes_are_summed_in_32_bits_without_a_pass_of_their_own(
 ) -> None:
     x, w = draw(3, (m, 200), left), draw(4, (200, 50), right)
     product = gr.asarray(x).astype(gr.int32) @ gr.asarray(w).astype(gr.int32)
-    assert [k["name"] for k in gr.explain(product).kernels] == [
-        "fused_cast_cast_matmul"
-    ]
+    assert [k["name"] for k in gr.explain(product).kernels] == ["fused_cast_cast_matmul"]
     np.testing.assert_array_equal(product.numpy(), x.astype(np.int32) @ w.astype(np.int32))
 
 

@@ -152,6 +152,9 @@ unsafe fn run_portable(
     bindings: &Bindings<'_>,
     pool: &Pool,
 ) -> Result<(), ExecError> {
+    if prepared.is_done(bindings) {
+        return Ok(());
+    }
     let cost = prepared.cost_ns();
     with_memory(&WORKSPACE, prepared.workspace_bytes(), |workspace| {
         let bindings = Shared(Bindings { workspace, ..*bindings });

@@ -3,10 +3,11 @@
 //!
 //! What the programs compute lies in the kernel's workspace, placed by [`Layout`] when the graph is
 //! lowered. Carries have two places in turn, so that an iteration never writes what it reads; where
-//! a carry's history is wanted, it is written there and read from there.
+//! a carry's history is wanted, it is written there and read from there. A carry of which the body
+//! replaces parts has one place: iterations write those parts and nothing else.
 
 use crate::ir::{BufferId, BufferKind, Program};
-use crate::place::{ALIGNMENT, place};
+use crate::place::{ALIGNMENT, place, updates};
 use girih_ir::{DType, Literal};
 use serde::{Deserialize, Serialize};
 
@@ -161,6 +162,17 @@ impl Control {
         own == BufferKind::Argument(carry) && self.history(carry).is_none()
     }
 
+    /// True if the body replaces parts of a carry and nobody asks for its history: then the carry stays
+    /// in one place, where it is put before the first iteration.
+    pub(crate) fn is_updated(&self, carry: usize) -> bool {
+        let body = self.body();
+        let argument = |b: &crate::ir::Buffer| b.kind == BufferKind::Argument(carry);
+        let Some(argument) = body.buffers.iter().position(argument) else { return false };
+        let output = body.outputs[carry];
+        let alone = body.outputs[..carry].iter().all(|o| *o != output);
+        alone && self.history(carry).is_none() && updates(body, BufferId(argument as u32), output)
+    }
+
     /// The buffer of a carry's history, if that is needed.
     pub(crate) fn history(&self, carry: usize) -> Option<BufferId> {
         let scan = matches!(self.flow, Flow::Scan { .. });
@@ -193,7 +205,9 @@ impl Control {
                 true => [None, Some(take(size))],
                 false => {
                     let wanted = self.results.get(carry).is_some_and(Option::is_some);
-                    [(!wanted).then(|| take(size)), Some(take(size))]
+                    let first = (!wanted).then(|| take(size));
+                    let second = if self.is_updated(carry) { first } else { Some(take(size)) };
+                    [first, second]
                 }
             });
         }
@@ -260,7 +274,7 @@ impl Table {
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(crate) programs: Vec<Table>,
-    /// Two places of each carry, by turns; of the first none if that is the result's buffer.
+    /// Two places of each carry, by turns, or twice the same; none if that is the result's buffer.
     pub(crate) slots: Vec<[Option<usize>; 2]>,
     /// Bytes in all.
     pub bytes: usize,

@@ -54,18 +54,40 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
         && kernel.accesses.iter().enumerate().all(fits)
 }
 
+/// The buffers between which a kernel copies elements to where they were, and does nothing else: from
+/// and to. There is nothing to do if both have one place.
+pub fn copied(kernel: &Kernel) -> Option<(BufferId, BufferId)> {
+    let (Core::Map, [Inst::Load(id)], [store]) =
+        (&kernel.core, kernel.body.insts.as_slice(), kernel.stores.as_slice())
+    else {
+        return None;
+    };
+    let (from, to) = (kernel.access(*id), &store.access);
+    let same = from.dtype == to.dtype && from.offset == to.offset && from.strides == to.strides;
+    same.then_some((from.buffer, to.buffer))
+}
+
+/// True if a result begins as a copy of an argument that nobody needs from then on, of which parts
+/// are then replaced: in the argument's place, only those are written.
+pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -> bool {
+    let writes = |kernel: &Kernel| kernel.writes().any(|b| b == result);
+    let Some(first) = program.kernels.iter().position(writes) else { return false };
+    let (copy, rest) = (&program.kernels[first], &program.kernels[first + 1..]);
+    copied(copy) == Some((argument, result))
+        && rest.iter().all(|kernel| kernel.reads().all(|b| b != argument))
+        && !program.outputs.contains(&argument)
+}
+
 /// Pairs of a result and an argument of its size whose memory it may take, if the argument is the
 /// program's to overwrite: nothing reads it after, or only the element that is overwritten while
-/// the result is written. Each result and each argument is in one pair at most.
+/// the result is first written. Each result and each argument is in one pair at most.
 pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
     let count = program.buffers.len();
     let (mut last_read, mut first_write) = (vec![None; count], vec![None; count]);
-    let mut writers = vec![0u32; count];
     for (at, kernel) in program.kernels.iter().enumerate() {
         kernel.reads().for_each(|b| last_read[b.0 as usize] = Some(at));
         kernel.writes().for_each(|b| {
             first_write[b.0 as usize].get_or_insert(at);
-            writers[b.0 as usize] += 1;
         });
     }
     let ids = || (0..count as u32).map(BufferId);
@@ -75,7 +97,7 @@ pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
         matches!(program.buffers[b.0 as usize].kind, BufferKind::Argument(_)) && !is_output(b)
     };
     let mut arguments: Vec<BufferId> = ids().filter(is_argument).collect();
-    let results = ids().filter(|b| is_output(b) && writers[b.0 as usize] == 1);
+    let results = ids().filter(is_output);
     let mut pairs = Vec::new();
     for result in results {
         let Some(written) = first_write[result.0 as usize] else { continue };
@@ -209,7 +231,8 @@ impl Space {
 mod tests {
     use super::*;
     use crate::{FusionOptions, lower};
-    use girih_ir::{DType, GraphBuilder, NodeId, Result, TensorSpec};
+    use girih_ir::ops::SliceDim;
+    use girih_ir::{Attrs, DType, GraphBuilder, NodeId, Op, OpCode, Result, TensorSpec};
 
     #[test]
     fn space_is_reused_by_liveness_and_grows_at_the_end_only() {
@@ -296,6 +319,29 @@ mod tests {
             Ok(vec![b.cast(x, DType::F16)?])
         });
         assert_eq!(taken(&smaller), [None], "of another size");
+    }
+
+    #[test]
+    fn an_argument_of_which_a_part_is_replaced_becomes_the_result() {
+        let of = |update: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>| {
+            program(|b| {
+                let (x, y) = (input(b, &[8, 8]), input(b, &[1, 8]));
+                let y = update(b, x, y)?;
+                let row = SliceDim { start: 3, size: 1, step: 1 };
+                let dims = vec![row, SliceDim { start: 0, size: 8, step: 1 }];
+                let op = Op::new(OpCode::UpdateSlice, Attrs::Slice(dims.into()));
+                Ok(vec![b.emit(op, &[x, y])?])
+            })
+        };
+        let apart = of(|b, _, y| b.neg(y));
+        assert_eq!(taken(&apart), [Some(0)]);
+        assert_eq!(copied(&apart.kernels[0]), Some((BufferId(0), apart.outputs[0])));
+        // What replaces the row is computed of rows that are not there any more then.
+        let within = of(|b, x, y| {
+            let row = b.slice_axis(x, 0, 2, 1)?;
+            b.add(row, y)
+        });
+        assert_eq!(taken(&within), [None]);
     }
 
     #[test]

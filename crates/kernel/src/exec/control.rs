@@ -12,6 +12,8 @@ pub struct Driver {
     layout: Layout,
     /// Bytes of each operand's element of one iteration.
     taken: Vec<usize>,
+    /// Whether each carry stays in one place, parts of which are replaced.
+    updated: Vec<bool>,
 }
 
 /// What a driver has others do.
@@ -40,7 +42,8 @@ impl Driver {
     /// Makes a verified kernel's control ready.
     pub fn new(control: &Control) -> Driver {
         let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
-        Driver { layout: control.layout(), control: control.clone(), taken }
+        let updated = (0..control.carries).map(|c| control.is_updated(c)).collect();
+        Driver { layout: control.layout(), control: control.clone(), taken, updated }
     }
 
     /// Number of iterations, where it is known.
@@ -171,10 +174,16 @@ impl Run<'_, '_> {
     }
 
     /// Has the carries that are one value everywhere start in a place that iteration 0 does not
-    /// write.
+    /// write, and those that stay in one place there.
     unsafe fn start(&mut self, first_is_second: bool) {
         for carry in 0..self.driver.control.carries {
             let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
+                if self.driver.updated[carry] {
+                    let at = self.slot(carry, false);
+                    // SAFETY: the place is as large as the carry, and no operand's.
+                    unsafe { copy(self.operands[carry], at, self.driver.taken[carry]) };
+                    self.operands[carry] = at;
+                }
                 continue;
             };
             let fixed = self.driver.control.is_fixed(carry);

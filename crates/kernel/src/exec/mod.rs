@@ -38,7 +38,8 @@ pub use isa::Isa;
 pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
 
-use crate::ir::{Core, Kernel};
+use crate::ir::{BufferId, Core, Kernel};
+use crate::place::copied;
 use chain::Target;
 use thiserror::Error;
 
@@ -159,6 +160,8 @@ pub struct Prepared {
     form: Form,
     /// Chunks of each phase; no phase has none.
     chunks: [usize; 2],
+    /// The buffers of a kernel that does nothing but copy elements to where they were.
+    copied: Option<(BufferId, BufferId)>,
 }
 
 impl Prepared {
@@ -220,7 +223,7 @@ impl Prepared {
                 (Form::Control(Box::new(control::Portable::new(control, isa))), [1, 0])
             }
         };
-        Prepared { form, chunks }
+        Prepared { form, chunks, copied: copied(kernel) }
     }
 
     /// The functions of chains that were made for the kernel, in the order they run.
@@ -312,6 +315,12 @@ impl Prepared {
         }
     }
 
+    /// True if there is nothing to do: what it would copy has the copy's place.
+    pub fn is_done(&self, bindings: &Bindings<'_>) -> bool {
+        let place = |id: BufferId| bindings.buffers[id.0 as usize];
+        self.copied.is_some_and(|(from, to)| place(from) == place(to))
+    }
+
     /// Runs all phases on this thread.
     ///
     /// # Safety
@@ -321,6 +330,9 @@ impl Prepared {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
+        if self.is_done(bindings) {
+            return Ok(());
+        }
         for phase in 0..self.phases() {
             for chunk in 0..self.chunks(phase) {
                 // SAFETY: the caller's promise; phases and chunks in order.

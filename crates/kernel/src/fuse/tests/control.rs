@@ -5,9 +5,11 @@ use super::eval::Data;
 use super::executed::run;
 use super::*;
 use crate::control::{Control, Feed, Flow};
+use crate::exec::{Bindings, Driver, Hooks, Prepared, Scratch};
 use crate::ir::Core;
 use crate::verify::verify;
 use girih_ir::Literal;
+use girih_ir::ops::ScatterMode;
 use girih_ir::ops::control::Control as Regions;
 use girih_ir::reference::{Array, evaluate};
 use proptest::prelude::*;
@@ -96,6 +98,66 @@ fn constants_are_no_operands_and_a_carry_starts_from_one() {
     let values: Vec<f64> = found.concat().into_iter().map(f64::from_bits).collect();
     let stack = [3.5, 3.5, 6.5, 6.5, 12.5, 12.5, 24.5, 24.5];
     assert_eq!(values, [&[48.0, 48.0][..], &stack].concat());
+}
+
+/// A loop that sets elements of its carry to a value: at one index per iteration.
+fn setting(keep: bool) -> Graph {
+    let wide = || TensorSpec::new([40], DType::F64);
+    let (at, value) = (TensorSpec::new([1], DType::I64), TensorSpec::new([1], DType::F64));
+    let body = region(&[wide(), at, value.clone()], |b, x| {
+        let set = Attrs::ScatterInto { axis: 0, mode: ScatterMode::Set };
+        let next = b.emit(Op::new(OpCode::Scatter, set), x)?;
+        Ok(if keep { vec![next, x[0]] } else { vec![next] })
+    });
+    let control = Regions { carries: 1, slices: 1, length: 3, ..Regions::default() };
+    let op = Op::control(OpCode::Scan, Arc::new(control.with_regions(vec![body])), 0);
+    several(|b| {
+        let x = b.input(wide());
+        let (at, value) = (b.input(TensorSpec::new([3, 1], DType::I64)), b.input(value));
+        let last = b.emit(op, &[x, at, value])?;
+        Ok(vec![last, b.neg(x)?])
+    })
+}
+
+#[test]
+fn a_carry_of_which_parts_are_replaced_stays_in_one_place() {
+    let x: Data = (0..40).map(f64::from).collect();
+    for keep in [false, true] {
+        let program = lower(&setting(keep), FusionOptions::ALL).unwrap();
+        let control = control_of(&program);
+        assert_eq!(control.is_updated(0), !keep, "{program}");
+        assert_eq!(control.workspace.is_some(), keep, "the result's place is the only one");
+        let found = run(&program, &[x.clone(), vec![5.0, -1.0, 7.0], vec![0.5]]);
+        let found: Vec<Vec<f64>> =
+            found.into_iter().map(|v| v.into_iter().map(f64::from_bits).collect()).collect();
+        let mut want = x.clone();
+        [5, 39, 7].into_iter().for_each(|i| want[i] = 0.5);
+        assert_eq!(found[0], want);
+        assert_eq!(found[1], x.iter().map(|v| -v).collect::<Data>(), "what it began as is there");
+    }
+}
+
+#[test]
+fn iterations_copy_nothing_of_a_carry_that_stays_in_its_place() {
+    let program = lower(&setting(false), FusionOptions::ALL).unwrap();
+    let control = control_of(&program);
+    let prepared: Vec<Prepared> = control.body().kernels.iter().map(Prepared::new).collect();
+    let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(|b| vec![0; b.numel]).collect();
+    let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
+    let bindings = Bindings { buffers: &buffers, arguments: &[], workspace: std::ptr::null_mut() };
+    let (mut done, mut ran, mut scratch) = (0, 0, Scratch::new());
+    let mut launch = |_: usize, kernel: usize, bindings: &Bindings<'_>| {
+        match prepared[kernel].is_done(bindings) {
+            true => done += 1,
+            false => ran += 1,
+        }
+        // SAFETY: the driver's bindings are the kernel's.
+        unsafe { prepared[kernel].run(bindings, &mut scratch) }
+    };
+    let hooks = Hooks { run: &mut launch, proceed: &mut || Ok(()) };
+    // SAFETY: the buffers are as long as the program says, and this thread's alone.
+    unsafe { Driver::new(control).run(&bindings, hooks) }.unwrap();
+    assert_eq!((done, ran), (3, 3), "the copy is done, the element is set");
 }
 
 #[test]
