@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import girih as gr
 import numpy as np
 import pytest
-
-import girih as gr
 
 BYTES = (np.int8, np.uint8)
 
