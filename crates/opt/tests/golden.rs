@@ -46,6 +46,33 @@ fn arguments_the_program_does_not_need_are_reported() {
 }
 
 #[test]
+fn simple_powers_are_products_quotients_and_roots_also_of_special_values() {
+    let specials = [0.0, -0.0, 1.0, -2.5, 7.3, 1e-40, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    for (dtype, exponent) in [DType::F32, DType::F64, DType::BF16]
+        .into_iter()
+        .flat_map(|d| [2.0, 3.0, -1.0, 0.5].map(|e| (d, e)))
+    {
+        let mut b = GraphBuilder::default();
+        let x = input(&mut b, &[specials.len()], dtype);
+        let exponent = b.scalar(dtype, exponent);
+        let y = b.pow(x, exponent).unwrap();
+        let graph = b.finish([y]);
+        let simple = optimize(&graph, OptOptions::default()).unwrap().graph;
+        let kept = dtype == DType::BF16 && graph.literal(exponent).unwrap().is(3.0);
+        assert_eq!(simple.nodes().any(|(_, n)| n.op.code == OpCode::Pow), kept, "{simple}");
+        let values = specials.iter().map(|&v| Literal::from_f64(dtype, v));
+        let arguments = [Array::new(graph.spec(x).clone(), values)];
+        let of = |graph| evaluate(graph, &arguments).unwrap()[0].to_f64();
+        for (want, found) in of(&graph).into_iter().zip(of(&simple)) {
+            let near = (want - found).abs() <= 1e-6 * want.abs();
+            let same = want == found && want.is_sign_negative() == found.is_sign_negative();
+            assert!(near || same || want.is_nan() && found.is_nan(), "{want} {found}\n{simple}");
+            assert!(found != 0.0 || same, "{want} {found}\n{simple}");
+        }
+    }
+}
+
+#[test]
 fn equal_subexpressions_merge_also_commuted() {
     check(Cse, "%2 = add(%0, %1) -> [2]\n%3 = mul(%2, %2) -> [2]\noutputs: [%3]", |b| {
         let (x, y) = (f32s(b, &[2]), f32s(b, &[2]));
@@ -143,7 +170,7 @@ fn neutral_elements_go_only_where_every_bit_stays() {
     assert_eq!(with_scalar(OpCode::Add, f, &[], 0.0), "add[3]", "-0 + 0 is 0");
     assert_eq!(with_scalar(OpCode::Sub, f, &[], -0.0), "sub[3]", "-0 - -0 is 0");
     assert_eq!(with_scalar(OpCode::Mul, f, &[], 0.0), "mul[3]", "NaN * 0 is NaN");
-    assert_eq!(with_scalar(OpCode::Pow, f, &[], 0.5), "pow[3]", "sqrt(-inf) is NaN");
+    assert_eq!(with_scalar(OpCode::Pow, f, &[], 0.5), "where[3]", "sqrt(-inf) is NaN");
     assert_eq!(with_scalar(OpCode::Pow, f, &[], 2.0), "mul[3]");
     assert_eq!(with_scalar(OpCode::Mul, f, &[], -1.0), "neg[3]");
     assert_eq!(with_scalar(OpCode::Add, DType::I32, &[], 0.0), "input[3]");

@@ -83,7 +83,7 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         return Some(b.constant(value, SHAPES[second as usize % SHAPES.len()]));
     }
     let code = OpCode::ALL[kind as usize % OpCode::ALL.len()];
-    // The square of a float is the one rewrite in the table that is not exact.
+    // Powers of floats are the one rewrite in the table that is not exact.
     let inexact = code == OpCode::Pow && b.dtype(pick(first)).is_float();
     if code.def().class == Class::Leaf || inexact {
         return None;

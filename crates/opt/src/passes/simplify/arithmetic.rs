@@ -24,8 +24,13 @@ pub(super) static RULES: &[Rule] = &[
     Rule { name: "not not x = x", on: &[OpCode::Not], exact: true, apply: twice },
     Rule { name: "|-x| = |x|, ||x|| = |x|", on: &[OpCode::Abs], exact: true, apply: abs_of_sign },
     Rule { name: "x^0 = 1, x^1 = x", on: &[OpCode::Pow], exact: true, apply: trivial_power },
-    // The product is correctly rounded, a library's pow only nearly so.
-    Rule { name: "x^2 = x * x", on: &[OpCode::Pow], exact: false, apply: square },
+    // Products, quotients and roots are correctly rounded, a library's pow only nearly so.
+    Rule {
+        name: "x^2 = x * x, x^3 = x * x * x, x^-1 = 1 / x, x^0.5 = sqrt(x)",
+        on: &[OpCode::Pow],
+        exact: false,
+        apply: simple_power,
+    },
     Rule {
         name: "max(x, x) = min(x, x) = x & x = x | x = x",
         on: &[OpCode::Maximum, OpCode::Minimum, OpCode::And, OpCode::Or],
@@ -143,12 +148,36 @@ fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-fn square(b: &mut GraphBuilder, node: &Node) -> Found {
-    let x = node.inputs[0];
-    match b.graph().literal(node.inputs[1]) {
-        Some(exponent) if exponent.is(2.0) && *b.spec(x) == node.spec => b.mul(x, x).map(Some),
+fn simple_power(b: &mut GraphBuilder, node: &Node) -> Found {
+    let (x, dtype) = (node.inputs[0], node.spec.dtype);
+    let Some(exponent) = b.graph().literal(node.inputs[1]) else { return Ok(None) };
+    if *b.spec(x) != node.spec {
+        return Ok(None);
+    }
+    let (is_float, is_half) = (dtype.is_float(), dtype.is_float() && dtype.size() == 2);
+    match exponent.as_f64() {
+        2.0 => b.mul(x, x).map(Some),
+        // The first product of halves would lose what the second needs.
+        3.0 if is_float && !is_half => {
+            let square = b.mul(x, x)?;
+            b.mul(square, x).map(Some)
+        }
+        -1.0 if is_float => {
+            let one = b.scalar(dtype, 1.0);
+            b.div(one, x).map(Some)
+        }
+        0.5 if is_float => root(b, x).map(Some),
         _ => Ok(None),
     }
+}
+
+/// `x^0.5`, which is +0 for -0 and infinite for -inf, where the square root is -0 and NaN.
+fn root(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let (least, most) = (b.scalar_like(x, f64::NEG_INFINITY), b.scalar_like(x, f64::INFINITY));
+    let endless = b.eq(x, least)?;
+    let root = b.sqrt(x)?;
+    let root = b.abs(root)?;
+    b.select(endless, most, root)
 }
 
 fn idempotent(_: &mut GraphBuilder, node: &Node) -> Found {
