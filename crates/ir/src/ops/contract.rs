@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::index_map::matmul_iteration;
+use crate::{Dim, GraphBuilder, Shape};
 
 const NUMBERS: &str = "an integer, floating-point or complex dtype";
 
@@ -39,10 +40,23 @@ fn matmul_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
             v.b.matmul(v.ct, transposed)
         })?,
         v.operand(1, |v| {
-            let transposed = v.b.transpose(a)?;
-            v.b.matmul(transposed, v.ct)
+            let (rows, ct) = match v.b.shape(b).rank() {
+                2 => (as_matrix(v.b, a)?, as_matrix(v.b, v.ct)?),
+                _ => (a, v.ct),
+            };
+            let transposed = v.b.transpose(rows)?;
+            v.b.matmul(transposed, ct)
         })?
     ])
+}
+
+/// The rows of all matrices of a batch: one product sums over them, where a batch of products would
+/// be summed afterwards.
+fn as_matrix(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let shape = b.shape(x).clone();
+    let Some(last) = shape.rank().checked_sub(1).filter(|&last| last > 1) else { return Ok(x) };
+    let rows: Dim = shape.part(..last).dims().product();
+    b.reshape(x, [rows, shape.dim(last)].into_iter().collect::<Shape>())
 }
 
 /// Matrix product of operands of rank two or more; front ends reshape vectors.

@@ -207,6 +207,15 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rh
         layout.roles.remove(outer);
         layout.parallel -= (a != Role::Reduced) as usize;
     }
+    let Some(rhs) = rhs else { return };
+    // Others become rows of their own.
+    for at in (0..layout.parallel).rev() {
+        match layout.roles[at] {
+            Role::Parallel if strides[rhs][at] == 0 => layout.roles[at] = Role::Rows,
+            Role::Parallel => break,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
