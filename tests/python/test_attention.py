@@ -95,6 +95,9 @@ def test_memory_does_not_hold_the_scores(causal):
         x = [gr.asarray(RNG.standard_normal((2, length, 16), np.float32)) for _ in range(3)]
         assert 0 < peak(call, *x) < length * length
         assert 0 < peak(gradient, *x) < length * length
+        # Parts of one tensor, whose gradients are put side by side.
+        gradient = gr.grad(lambda x: (call(x[0], x[1], x[2]) ** 2).sum())
+        assert 0 < peak(gradient, gr.stack(x)) < length * length
 
 
 # Scores that are kept for the derivative, and that are computed again.

@@ -26,7 +26,7 @@
 mod control;
 mod rows;
 
-pub(crate) use rows::{along_rows, keeps_to_rows, reads_by_row};
+pub(crate) use rows::{along_rows, apart, keeps_to_rows, reads_by_row};
 
 use crate::ir::{
     Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,

@@ -6,6 +6,7 @@
 
 mod control;
 mod error;
+mod pieces;
 mod reverse;
 
 pub use error::{Error, Result};

@@ -11,6 +11,7 @@
 //! zeros.
 
 use crate::control::{self, Call, Calls};
+use crate::pieces::{self, Piece};
 use crate::{Error, Result};
 use girih_ir::ops::{Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
@@ -98,7 +99,11 @@ pub(crate) fn cotangents(
         reverse.add_cotangent(output, ct)?;
     }
     reverse.walk(graph.len())?;
-    let found: Vec<NodeId> = wrt.iter().map(|&id| reverse.cotangent_or_zeros(id)).collect();
+    let mut found = Vec::with_capacity(wrt.len());
+    for &id in wrt {
+        let cotangent = reverse.cotangent(id)?;
+        found.push(cotangent.unwrap_or_else(|| reverse.b.zeros_like(id)));
+    }
     Ok(reverse.b.finish(graph.outputs().iter().copied().chain(found)))
 }
 
@@ -116,13 +121,20 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
     }
 }
 
+/// The cotangents that reached a node: the sum of most, and those that are pieces of it.
+#[derive(Clone, Default)]
+struct Cotangent {
+    sum: Option<NodeId>,
+    pieces: Vec<Piece>,
+}
+
 /// The state of one walk.
 struct Reverse {
     b: GraphBuilder,
     /// By node: a floating-point or complex value that depends on what is differentiated by.
     active: Vec<bool>,
-    /// By node: the sum of the cotangents that reached it so far.
-    cotangents: Vec<Option<NodeId>>,
+    /// By node: the cotangents that reached it so far.
+    cotangents: Vec<Cotangent>,
     /// Results of branches and loops, which are differentiated together.
     calls: Calls,
 }
@@ -132,8 +144,8 @@ impl Reverse {
         let mut active = vec![false; graph.len()];
         wrt.iter().for_each(|id| active[id.index()] = true);
         let b = GraphBuilder::from_graph(graph.clone());
-        let mut reverse =
-            Reverse { b, active, cotangents: vec![None; graph.len()], calls: Calls::of(graph) };
+        let cotangents = vec![Cotangent::default(); graph.len()];
+        let mut reverse = Reverse { b, active, cotangents, calls: Calls::of(graph) };
         reverse.activate(0);
         reverse
     }
@@ -141,7 +153,7 @@ impl Reverse {
     /// Extends the marks to all nodes from `start` on: operands carry activity to their users.
     fn activate(&mut self, start: usize) {
         self.active.resize(self.b.graph().len(), false);
-        self.cotangents.resize(self.b.graph().len(), None);
+        self.cotangents.resize(self.b.graph().len(), Cotangent::default());
         for next in start..self.b.graph().len() {
             let node = self.b.graph().node(NodeId(next as u32));
             let blocked = matches!(node.op.def().derivative, Derivative::Zero(_));
@@ -155,16 +167,28 @@ impl Reverse {
         if !self.active[id.index()] {
             return Ok(());
         }
-        let sum = match self.cotangents[id.index()] {
+        let so_far = &mut self.cotangents[id.index()];
+        if let Some(piece) = Piece::of(&self.b, ct) {
+            so_far.pieces.push(piece);
+            return Ok(());
+        }
+        so_far.sum = Some(match so_far.sum {
             None => ct,
             Some(sum) => self.b.add(sum, ct)?,
-        };
-        self.cotangents[id.index()] = Some(sum);
+        });
         Ok(())
     }
 
-    fn cotangent_or_zeros(&mut self, id: NodeId) -> NodeId {
-        self.cotangents[id.index()].unwrap_or_else(|| self.b.zeros_like(id))
+    /// The sum of the cotangents that reached a node so far.
+    fn cotangent(&mut self, id: NodeId) -> Result<Option<NodeId>> {
+        let so_far = &mut self.cotangents[id.index()];
+        if let Some(pieces) = pieces::sum(&mut self.b, &std::mem::take(&mut so_far.pieces))? {
+            so_far.sum = Some(match so_far.sum {
+                None => pieces,
+                Some(sum) => self.b.add(sum, pieces)?,
+            });
+        }
+        Ok(so_far.sum)
     }
 
     /// Visits the nodes before `end` from the last to the first. The nodes of an appended
@@ -185,7 +209,7 @@ impl Reverse {
                 self.control(id)?;
                 continue;
             }
-            let Some(ct) = self.cotangents[next] else { continue };
+            let Some(ct) = self.cotangent(id)? else { continue };
             if !self.b.graph().node(id).inputs.iter().any(|i| self.active[i.index()]) {
                 continue;
             }
@@ -238,9 +262,9 @@ impl Reverse {
     fn control(&mut self, id: NodeId) -> Result<()> {
         let node = self.b.graph().node(id).clone();
         let mut cotangents: Vec<(usize, NodeId)> = Vec::new();
-        for &result in self.calls.results(id) {
+        for result in self.calls.results(id).to_vec() {
             let number = self.b.graph().node(result).op.as_control().map(|(number, _)| number);
-            let (Some(number), Some(ct)) = (number, self.cotangents[result.index()]) else {
+            let (Some(number), Some(ct)) = (number, self.cotangent(result)?) else {
                 continue;
             };
             match cotangents.iter_mut().find(|(n, _)| *n == number) {

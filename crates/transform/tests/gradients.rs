@@ -67,6 +67,70 @@ fn several_outputs_pull_back_together_and_a_seed_replaces_the_one() {
     assert_eq!(graph.node(graph.outputs()[1]).inputs[..], [seed]);
 }
 
+/// The gradient of the sum of functions of rows of `x`, a function for each range of rows.
+fn gradient_of_slices(ranges: &[(usize, usize)]) -> Graph {
+    let mut b = GraphBuilder::default();
+    let x = b.input(f32s(&[6, 3]));
+    let functions = [OpCode::Exp, OpCode::Sin, OpCode::Tanh];
+    let sums: Vec<NodeId> = ranges
+        .iter()
+        .zip(functions)
+        .map(|(&(start, end), function)| {
+            let part = b.slice_axis(x, 0, start, end - start).unwrap();
+            let y = b.op(function, &[part]).unwrap();
+            b.sum(y, AxisSet::all(2), false).unwrap()
+        })
+        .collect();
+    let sum = sums[1..].iter().fold(sums[0], |sum, &x| b.add(sum, x).unwrap());
+    let graph = b.finish([sum]);
+    let grads = gradients(&graph, sum, &[x], None).unwrap();
+    grads.verify().unwrap();
+    grads
+}
+
+#[test]
+fn cotangents_of_slices_are_put_side_by_side() {
+    // The last ops of the gradient.
+    let of = |ranges: &[(usize, usize)]| {
+        let grads = gradient_of_slices(ranges);
+        let last = grads.node(grads.outputs()[1]);
+        let inputs = last.inputs.iter().map(|&id| grads.node(id).op.code).collect::<Vec<_>>();
+        (last.op.code, inputs)
+    };
+    let joined = |ranges, parts| {
+        let (last, inputs) = of(ranges);
+        assert_eq!((last, inputs.len()), (OpCode::Concat, parts), "{ranges:?}");
+    };
+    joined(&[(0, 2), (2, 4), (4, 6)], 3);
+    joined(&[(4, 6), (0, 2), (2, 4)], 3);
+    // Zeros between, before and after.
+    joined(&[(0, 2), (4, 6)], 3);
+    joined(&[(1, 2), (4, 5)], 5);
+    assert_eq!(of(&[(0, 2)]).0, OpCode::Pad, "a piece alone");
+    // Pieces that overlap are added.
+    assert_eq!(of(&[(0, 3), (2, 6)]), (OpCode::Add, vec![OpCode::Pad; 2]));
+    let (last, inputs) = of(&[(0, 3), (2, 4), (4, 6)]);
+    assert_eq!(last, OpCode::Add);
+    assert!(inputs.contains(&OpCode::Concat), "{inputs:?}");
+    let (last, inputs) = of(&[(0, 3), (0, 6)]);
+    assert_eq!(last, OpCode::Add, "a piece and the whole");
+    assert!(inputs.contains(&OpCode::Pad), "{inputs:?}");
+}
+
+#[test]
+fn weights_of_a_batch_get_one_product() {
+    let mut b = GraphBuilder::default();
+    let (x, w) = (b.input(f32s(&[4, 5, 3])), b.input(f32s(&[3, 2])));
+    let y = b.matmul(x, w).unwrap();
+    let sum = b.sum(y, AxisSet::all(3), false).unwrap();
+    let graph = b.finish([sum]);
+    let grads = gradients(&graph, sum, &[w], None).unwrap();
+    assert_eq!(count(&grads, OpCode::ReduceSum), 1, "no batch is summed\n{grads}");
+    let product = grads.node(grads.outputs()[1]);
+    assert_eq!(product.op.code, OpCode::Matmul, "{grads}");
+    assert_eq!(*grads.spec(product.inputs[1]), f32s(&[20, 2]), "{grads}");
+}
+
 #[test]
 fn unused_and_unreachable_inputs_get_zeros() {
     let mut b = GraphBuilder::default();

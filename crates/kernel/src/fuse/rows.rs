@@ -12,7 +12,7 @@ use super::build::Built;
 use super::name;
 use super::share::share;
 use crate::ir::{BufferId, Core, Kernel, Local, Program, Rows};
-use crate::verify::{along_rows, keeps_to_rows};
+use crate::verify::{along_rows, apart, keeps_to_rows};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
@@ -38,12 +38,21 @@ struct Part {
     nodes: Vec<NodeId>,
     reads: SmallVec<[BufferId; 8]>,
     writes: SmallVec<[BufferId; 4]>,
+    /// Those that it does not write the whole of.
+    pieces: SmallVec<[BufferId; 2]>,
 }
 
 impl Part {
-    fn new((kernel, nodes): (Kernel, Vec<NodeId>)) -> Part {
+    fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> Part {
         let (reads, writes) = (kernel.reads().collect(), kernel.writes().collect());
-        Part { kernel, nodes, reads, writes }
+        let mut pieces = SmallVec::new();
+        for store in kernel.all_stores() {
+            let id = store.access.buffer;
+            if kernel.points() < program.buffers[id.0 as usize].numel {
+                pieces.push(id);
+            }
+        }
+        Part { kernel, nodes, reads, writes, pieces }
     }
 
     fn named(&self) -> impl Iterator<Item = &BufferId> {
@@ -53,8 +62,10 @@ impl Part {
 
 /// Puts the kernels of a program together.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
-    let kernels = built.program.kernels.drain(..).zip(built.nodes.drain(..));
-    let mut left: Vec<Option<Part>> = kernels.map(|kernel| Some(Part::new(kernel))).collect();
+    let kernels = std::mem::take(&mut built.program.kernels).into_iter();
+    let kernels = kernels.zip(built.nodes.drain(..));
+    let part = |kernel| Some(Part::new(&built.program, kernel));
+    let mut left: Vec<Option<Part>> = kernels.map(part).collect();
     let uses = Uses::of(&built.program, left.iter().flatten());
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
@@ -118,6 +129,8 @@ struct Group {
     rows: RowCounts,
     read: Buffers,
     written: Buffers,
+    /// Written, but not as a whole by one part.
+    pieces: Buffers,
     /// Elements of the largest part.
     elements: usize,
 }
@@ -129,6 +142,7 @@ impl Group {
             rows: RowCounts::new(),
             read: Buffers::none(program),
             written: Buffers::none(program),
+            pieces: Buffers::none(program),
             elements: 0,
         };
         group.rows = group.rows_with(program, &start);
@@ -140,6 +154,7 @@ impl Group {
         for part in parts {
             self.read.add(&part.reads);
             self.written.add(&part.writes);
+            self.pieces.add(&part.pieces);
             self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
@@ -169,13 +184,19 @@ impl Group {
 
     /// Over how many rows the group and a kernel can be one.
     fn rows_with(&self, program: &Program, part: &Part) -> RowCounts {
-        let Part { kernel, writes, .. } = part;
-        let written = |id: BufferId| self.written.contains(id) || writes.contains(&id);
-        // What holds for the parts holds on, unless the kernel writes what they reach too.
-        let apart = writes.iter().all(|&id| !self.read.contains(id) && !self.written.contains(id));
+        let Part { kernel, reads, writes, pieces, .. } = part;
+        let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
+        let shared = |id: BufferId| {
+            let written = self.written.contains(id) || writes.contains(&id);
+            let in_pieces = self.pieces.contains(id) || pieces.contains(&id);
+            written && !(in_pieces && apart(program, parts.clone(), id))
+        };
+        // What holds for the parts holds on, unless they share more with the kernel.
+        let new = |id: &BufferId| !self.read.contains(*id) && !self.written.contains(*id);
+        let apart = writes.iter().all(new) && reads.iter().all(|id| !self.pieces.contains(*id));
         let elements = self.elements.max(elements(kernel));
         let stays =
-            |k: &Kernel, rows| keeps_to_rows(program, k, rows, written) && along_rows(k, rows);
+            |k: &Kernel, rows| keeps_to_rows(program, k, rows, shared) && along_rows(k, rows);
         let of = |&(rows, known): &(usize, bool)| {
             pays(elements, rows)
                 && stays(kernel, rows)

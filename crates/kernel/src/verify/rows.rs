@@ -1,6 +1,6 @@
 //! Rule V11: kernels over rows.
 
-use super::{Check, check_kernel, require};
+use super::{Check, check_kernel, reach, require};
 use crate::ir::{Access, BufferId, Core, Inst, Kernel, Program, Rows};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -19,7 +19,8 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     }
     let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
     let written = |id: BufferId| writes.contains(&id);
-    let confined = rows.parts.iter().all(|p| keeps_to_rows(program, p, kernel.points(), written));
+    let shared = |id: BufferId| written(id) && !apart(program, rows.parts.iter(), id);
+    let confined = rows.parts.iter().all(|p| keeps_to_rows(program, p, kernel.points(), shared));
     require(confined, || "V11: a part leaves its row".into())?;
     for local in &rows.locals {
         let buffer = &program.buffers[local.buffer.0 as usize];
@@ -30,21 +31,40 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     Ok(())
 }
 
+/// True if the parts write a buffer in pieces that no other's overlap, as operands of a
+/// concatenation, and none reads it: then rows may go anywhere.
+pub(crate) fn apart<'a>(
+    program: &Program,
+    parts: impl Iterator<Item = &'a Kernel> + Clone,
+    id: BufferId,
+) -> bool {
+    let mut reached: SmallVec<[(isize, isize); 4]> = SmallVec::new();
+    for part in parts.clone() {
+        let stores = part.all_stores().filter(|s| s.access.buffer == id);
+        reached.extend(stores.map(|s| reach(&s.access, &part.extents)));
+    }
+    reached.sort_unstable();
+    let whole = program.buffers[id.0 as usize].numel as isize;
+    reached.iter().all(|(first, last)| last - first + 1 < whole)
+        && reached.windows(2).all(|two| two[0].1 < two[1].0)
+        && parts.flat_map(Kernel::reads).all(|read| read != id)
+}
+
 /// True if a kernel can be a part of one over so many rows: it has the same number of points per
-/// row, and of the buffers that any part writes reaches only its row's part.
+/// row, and of the buffers that parts share reaches only its row's part.
 pub(crate) fn keeps_to_rows(
     program: &Program,
     part: &Kernel,
     rows: usize,
-    written: impl Fn(BufferId) -> bool,
+    shared: impl Fn(BufferId) -> bool,
 ) -> bool {
     let Some(split) = split(part, rows) else { return false };
     let accesses = part.accesses.iter().chain(part.all_stores().map(|s| &s.access));
-    let own = accesses.chain(part.operands()).filter(|a| written(a.buffer)).all(|access| {
+    let own = accesses.chain(part.operands()).filter(|a| shared(a.buffer)).all(|access| {
         let numel = program.buffers[access.buffer.0 as usize].numel;
         numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
     });
-    own && !gathers(part, |a| written(a.buffer))
+    own && !gathers(part, |a| shared(a.buffer))
 }
 
 /// True if a kernel over so many rows reads of a buffer, whose rows are as long as those of its own

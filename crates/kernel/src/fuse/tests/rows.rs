@@ -128,6 +128,27 @@ fn the_scores_of_an_attention_exist_for_a_few_queries() {
 }
 
 #[test]
+fn pieces_of_a_concatenation_belong_to_kernels_over_rows() {
+    let g = graph(|b| {
+        let operands = [input(b, [2, 32, 4]), input(b, [2, 40, 4]), input(b, [2, 40, 4])];
+        let y = attention(b, operands)?;
+        Ok([b.concat(&[operands[0], y], 0)?])
+    });
+    let program = kernels(&g);
+    assert_eq!(program.kernels.len(), 1, "{program}");
+    // What is read by rows has to be written by rows.
+    let g = graph(|b| {
+        let x = input(b, [16, 4]);
+        let (y, z) = (b.exp(x)?, b.tanh(x)?);
+        let both = b.concat(&[y, z], 0)?;
+        let most = b.max(both, AxisSet::one(1), true)?;
+        Ok([b.sub(both, most)?])
+    });
+    let program = kernels(&g);
+    assert_eq!(program.kernels.len(), 2, "{program}");
+}
+
+#[test]
 fn products_with_large_operands_stay_apart() {
     let g = graph(|b| {
         let (x, w, v) = (input(b, [64, 64]), input(b, [64, 128]), input(b, [128, 64]));
