@@ -55,7 +55,7 @@ pub(crate) struct Tile {
     pub vectors: usize,
     pub stored: Stored,
     /// The right operand comes from afar, and its lines are asked for where the call says; else it
-    /// is packed.
+    /// is packed, and what is asked for there is a line per row of what comes next.
     pub prefetch: bool,
     /// The right operand's vectors are also written to memory, as f32, row after row.
     pub keep: bool,
@@ -79,8 +79,9 @@ pub(crate) struct TileCall {
     pub add: usize,
     /// Where the right operand's vectors go.
     pub keep: *mut f32,
-    /// Where the rows to ask for ahead begin.
+    /// Where the rows to ask for ahead begin, and bytes to the next one.
     pub ahead: *const u8,
+    pub ahead_step: isize,
 }
 
 /// `rows` by `columns` elements of the result, of operands that lie along the shared dimension.
@@ -176,15 +177,17 @@ impl Tile {
         }
         e.asm.load(keep, TABLE, 64);
         self.start(&mut e, c, c_step, walk);
-        let ahead = TABLE;
+        let (ahead, ahead_step) = (TABLE, walk);
+        e.asm.load(ahead_step, TABLE, 80);
         e.asm.load(ahead, TABLE, 72);
         e.counted(self.unrolled(), |e, count| {
             for i in 0..count {
                 self.row(e, a, b, i);
                 e.asm.add_reg(b, step);
-                if self.prefetch {
-                    e.asm.add_reg(ahead, step);
+                if !self.prefetch {
+                    e.asm.prefetch(ahead, 0);
                 }
+                e.asm.add_reg(ahead, ahead_step);
                 if self.keep {
                     e.asm.add(keep, 64 * self.vectors as i32);
                 }
@@ -468,6 +471,7 @@ mod tests {
                 add: (start > 0) as usize,
                 keep: keep[start * tile.vectors * LANES..].as_mut_ptr(),
                 ahead: stored.as_ptr(),
+                ahead_step: 64,
             };
             // SAFETY: the operands and the result have these sizes.
             unsafe { function.call(&call) };

@@ -16,6 +16,7 @@
 //! the smallest of bytes, go to the matrix unit (`matrix`) where there is one, which is several times
 //! as fast.
 
+mod chunk;
 mod dots;
 mod integers;
 mod matrix;
@@ -32,10 +33,10 @@ use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use dots::DotProducts;
-use girih_kernel::{Access, Bindings, BodyPart, ExecError, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, ExecError, Kernel, Prepared, Scratch};
 use matrix::MatrixProduct;
 use operand::{Out, Side, Target};
-use pack::{Part, Rows, pack};
+use pack::{Part, pack};
 use parts::parts;
 pub(crate) use rows::RowsProduct;
 use shape::Cut;
@@ -50,8 +51,13 @@ const PACKED_BY_ALL: usize = 1 << 17;
 /// Multiplications of the products of a batch that share a chunk.
 const BATCHED: usize = 1 << 19;
 /// Tiles of rows from which on columns are packed before all of them: the first of fewer tiles reads
-/// the columns where they lie, and packs them for the others.
-const PACKED_AHEAD: usize = 4;
+/// the columns where they lie, and packs them for the others, which ask for the next ones meanwhile.
+const PACKED_AHEAD: usize = 16;
+/// Shared indices of a block whose columns are read where they lie: those of a panel should stay in
+/// the second cache, in which rows that lie a page apart share few places.
+const DIRECT_BLOCK: usize = 256;
+/// Products that are computed before the body takes them.
+const GROUP: usize = 1 << 12;
 /// Rows of the right operand that are asked for ahead.
 const AHEAD: isize = 10;
 
@@ -131,6 +137,9 @@ impl Product {
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         if direct && cut.chunk_tiles < PACKED_AHEAD {
             product.direct = Some(functions(cut, n, rhs.stored, true)?);
+            if cut.chunk_tiles > 1 {
+                product.cut = product.cut.with_block(DIRECT_BLOCK);
+            }
         }
         product.dots = DotProducts::new(&product);
         product.matrix = MatrixProduct::new(&product);
@@ -328,228 +337,6 @@ impl Product {
         };
         let job: &crate::pool::Job<'_> = &|i, s| job(i, s);
         pool.run(chunks.div_ceil(together), cost_ns, job)
-    }
-
-    /// # Safety
-    /// As [`Product::run_chunks`]; no other thread has a chunk that overlaps this one.
-    unsafe fn run_chunk(
-        &self,
-        prepared: &Prepared,
-        chunk: &Chunk,
-        bindings: &Bindings<'_>,
-        left: Option<Left>,
-        parts: Memory,
-        scratch: &mut Scratch,
-    ) -> Result<(), ExecError> {
-        let cut = &self.cut;
-        let (row, end) = (cut.row(chunk.tiles.start), cut.row(chunk.tiles.end));
-        let column = chunk.panels.start * cut.width();
-        let (rows, columns) = (end - row, (chunk.panels.end * cut.width()).min(self.n) - column);
-        let panel = cut.slab * cut.block * cut.width();
-        let packed = if left.is_none() { rows * cut.block } else { 0 };
-        let body = self.out.is_none() && cut.parts == 1;
-        let tile = if body { rows * columns } else { 0 };
-        let sizes = [panel, packed, tile].map(|n: usize| n.next_multiple_of(LANES));
-        with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
-            let panel = memory as *mut f32;
-            let packed = panel.wrapping_add(sizes[0]);
-            let tile = packed.wrapping_add(sizes[1]);
-            let target = match &self.out {
-                _ if cut.parts > 1 => self.part(parts.get(), chunk.part, row, column),
-                Some(out) => out.target(bindings, &self.batch, chunk.batch, row, column),
-                None => Target { start: tile, pitch: columns as isize },
-            };
-            // SAFETY: the caller's promise; the memory has room for all three.
-            unsafe {
-                let end_k = ((chunk.part + 1) * cut.depth).min(self.k);
-                for k in (chunk.part * cut.depth..end_k).step_by(cut.block) {
-                    let shared = k..(k + cut.block).min(end_k);
-                    let left = left.unwrap_or_else(|| {
-                        let tiles = chunk.tiles.clone();
-                        let place = (chunk.batch, row);
-                        self.pack_left(bindings, place, tiles, shared.clone(), packed);
-                        Left { start: packed, row, k, depth: shared.len() }
-                    });
-                    self.block(chunk, shared, bindings, left, panel, target);
-                }
-                match body {
-                    true => {
-                        let part = (chunk.batch, row..end, column..column + columns);
-                        self.body(prepared, part, target, bindings, scratch)
-                    }
-                    false => Ok(()),
-                }
-            }
-        })
-    }
-
-    /// A block of the shared dimension of all tiles and panels of a chunk.
-    ///
-    /// # Safety
-    /// As [`Product::run_chunk`]; `panels` has room for a slab of packed panels.
-    unsafe fn block(
-        &self,
-        chunk: &Chunk,
-        shared: Range<usize>,
-        bindings: &Bindings<'_>,
-        left: Left,
-        panels: *mut f32,
-        target: Target,
-    ) {
-        let start = self.rhs.start(bindings, &self.batch, chunk.batch);
-        for first in chunk.panels.clone().step_by(self.cut.slab) {
-            let slab = first..(first + self.cut.slab).min(chunk.panels.end);
-            // SAFETY: the caller's promise.
-            unsafe {
-                if self.direct.is_none() {
-                    self.pack_right(start, &slab, &shared, panels);
-                }
-                self.slab(chunk, slab, &shared, start, left, panels, target);
-            }
-        }
-    }
-
-    /// A slab of panels of all tiles of a chunk.
-    ///
-    /// # Safety
-    /// As [`Product::block`]; `panels` holds the slab, unless the first tile packs it.
-    #[expect(clippy::too_many_arguments, reason = "the places of three matrices")]
-    unsafe fn slab(
-        &self,
-        chunk: &Chunk,
-        slab: Range<usize>,
-        shared: &Range<usize>,
-        start: *const u8,
-        left: Left,
-        panels: *mut f32,
-        target: Target,
-    ) {
-        for tile in chunk.tiles.clone() {
-            for p in slab.clone() {
-                let panel = panels.wrapping_add((p - slab.start) * shared.len() * self.cut.width());
-                let down = (self.cut.row(tile) - self.cut.row(chunk.tiles.start)) as isize;
-                let across = ((p - chunk.panels.start) * self.cut.width()) as isize;
-                let c = target.start.wrapping_offset(down * target.pitch + across);
-                let c = Target { start: c, pitch: target.pitch };
-                let direct = self.direct.as_ref().filter(|_| tile == chunk.tiles.start);
-                // SAFETY: the caller's promise; the result is this chunk's.
-                unsafe { self.tile(tile, p, direct, shared, start, left, panel, c) };
-            }
-        }
-    }
-
-    /// A tile of the result, from its packed panel or by the `direct` functions, which pack it.
-    ///
-    /// # Safety
-    /// As [`Product::block`]; `panel` holds the panel, or has room for it.
-    unsafe fn tile(
-        &self,
-        tile: usize,
-        p: usize,
-        direct: Option<&Functions>,
-        shared: &Range<usize>,
-        start: *const u8,
-        left: Left,
-        panel: *mut f32,
-        target: Target,
-    ) {
-        let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
-        let column = p * self.cut.width();
-        let columns = self.cut.width().min(self.n - column);
-        let width = columns.next_multiple_of(LANES);
-        let mut call = TileCall {
-            a: left
-                .start
-                .wrapping_add((row - left.row) * left.depth + (shared.start - left.k) * rows),
-            b: panel as *const u8,
-            b_step: 4 * width as isize,
-            c: target.start,
-            c_step: 4 * target.pitch,
-            k: shared.len(),
-            lanes: columns - (width - LANES),
-            add: (!shared.start.is_multiple_of(self.cut.depth)) as usize,
-            keep: panel,
-            ahead: std::ptr::null(),
-        };
-        if direct.is_some() {
-            let size = self.rhs.stored.size() as isize;
-            let step = self.rhs.shared.step().expect("direct operands have one") * size;
-            call.b = start.wrapping_offset(column as isize * size + shared.start as isize * step);
-            call.ahead = call.b.wrapping_offset(AHEAD * step);
-            call.b_step = step;
-        }
-        let last = p + 1 == self.cut.panels;
-        let function =
-            &direct.unwrap_or(&self.packed)[last as usize][(tile < self.cut.taller) as usize];
-        // SAFETY: all of the panel is in memory, and of the left operand's tile.
-        unsafe { function.as_ref().expect("every size has its function").call(&call) };
-    }
-
-    /// Packs a slab of panels.
-    ///
-    /// # Safety
-    /// As [`Product::run_chunk`]; `to` has room for the panels.
-    unsafe fn pack_right(
-        &self,
-        start: *const u8,
-        slab: &Range<usize>,
-        shared: &Range<usize>,
-        to: *mut f32,
-    ) {
-        let (rhs, width) = (&self.rhs, self.cut.width());
-        let columns = slab.start * width..(slab.end * width).min(self.n);
-        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.shared.step()) {
-            let first = columns.start as isize + shared.start as isize * step;
-            let size = rhs.stored.size() as isize;
-            let (start, step) = (start.wrapping_offset(first * size), step * size);
-            let (rows, columns) = (shared.len(), columns.len());
-            let rows = Rows { start, step, stored: rhs.stored, rows, columns, width };
-            // SAFETY: the caller's promise.
-            return unsafe { rows.pack(to) };
-        }
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
-        rhs.shared.fill(shared.start, &mut offsets);
-        for first in columns.clone().step_by(width) {
-            let indices = first..(first + width).min(columns.end);
-            let columns_of_panel = indices.len().next_multiple_of(LANES);
-            let part = Part {
-                start,
-                stored: rhs.stored,
-                outer: &rhs.outer,
-                indices,
-                shared: &offsets,
-                along_shared: rhs.along_shared(),
-            };
-            let to = to.wrapping_add((first - columns.start) * shared.len());
-            // SAFETY: the caller's promise.
-            unsafe { pack(&part, to, columns_of_panel) };
-        }
-    }
-
-    /// Runs the body on a part whose products lie in `tile`, and are lost.
-    ///
-    /// # Safety
-    /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
-    unsafe fn body(
-        &self,
-        prepared: &Prepared,
-        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: Target,
-        bindings: &Bindings<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(), ExecError> {
-        // SAFETY: the caller's promise; the products are not needed as they are.
-        unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
-        let part = BodyPart {
-            point: (batch * self.m + rows.start) * self.n + columns.start,
-            row: self.n,
-            rows: rows.len(),
-            columns: columns.len(),
-            core: tile.start as *const u8,
-            pitch: tile.pitch * (4 / self.core_bytes) as isize,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 }
 

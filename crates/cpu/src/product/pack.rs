@@ -7,6 +7,9 @@ use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// Rows that are asked for ahead. (More that lie a page apart would share few places in the cache.)
+const AHEAD: isize = 8;
+
 /// A part of an operand: where that starts, its dimensions of rows or columns and which of them
 /// there are, and the distances of the part's shared indices, in elements.
 pub(super) struct Part<'a> {
@@ -87,6 +90,11 @@ impl Rows {
     unsafe fn pack_as<const S: u8>(&self, to: *mut f32) {
         for k in 0..self.rows {
             let row = self.start.wrapping_offset(k as isize * self.step);
+            // Rows are short and far apart: no processor follows them.
+            let next = row.wrapping_offset(AHEAD * self.step);
+            for line in (0..self.columns as isize * size(S)).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
+            }
             for first in (0..self.columns).step_by(self.width) {
                 let columns = self.width.min(self.columns - first);
                 let width = columns.next_multiple_of(LANES);

@@ -1,6 +1,7 @@
 //! Products of kernels over rows: some rows of an entry of the batch at a time, with the right
 //! operand packed once for all that follow one another.
 
+use super::chunk::Block;
 use super::{Chunk, Left, PANEL, Product, Target, with_memory};
 use crate::jit::tile::LANES;
 use crate::product::shape::Cut;
@@ -87,7 +88,9 @@ impl Product {
                 }
                 for p in chunk.panels.clone().step_by(cut.slab) {
                     let slab = p..(p + cut.slab).min(chunk.panels.end);
-                    self.slab(&chunk, slab, &shared, start, left, at(p), target);
+                    let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
+                    let block = Block { chunk, shared, end: self.k, start, left, panels };
+                    self.slab(&block, &slab, target);
                 }
             }
         }

@@ -67,7 +67,9 @@ impl Cut {
         let panels = wanted.div_ceil(vectors);
         let tiles = m.div_ceil(most_rows(vectors));
         let (rows, taller) = (m / tiles, m % tiles);
-        let block = k.div_ceil(k.div_ceil(BLOCK));
+        let env =
+            |n: &str, d: usize| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
+        let block = k.div_ceil(k.div_ceil(env("BLK", BLOCK)));
         let slab = (SLAB / (block * vectors * LANES)).max(1);
         let row_chunks = m.div_ceil(ROWS).min(tiles);
         let chunk_tiles = tiles.div_ceil(row_chunks);
@@ -105,6 +107,13 @@ impl Cut {
     /// The same in parts.
     pub fn in_parts(m: usize, n: usize, k: usize, parts: usize) -> Cut {
         Cut { parts, ..Cut::new(m, n, k.div_ceil(parts)) }
+    }
+
+    /// The same with blocks of so many shared indices at most.
+    pub fn with_block(&self, most: usize) -> Cut {
+        let block = self.depth.div_ceil(self.depth.div_ceil(most));
+        let slab = (SLAB / (block * self.width())).clamp(1, self.chunk_panels);
+        Cut { block, slab, ..self.clone() }
     }
 
     /// A product of few rows at a time in one chunk.

@@ -196,6 +196,23 @@ fn large_products_are_cut_into_blocks_without_a_change() {
 }
 
 #[test]
+fn first_tiles_pack_for_the_others_block_by_block() {
+    use DType::{BF16, F16, F32};
+    for (dtype, sizes) in [
+        (F32, [1, 40, 300, 600]),
+        (F32, [2, 130, 70, 257]),
+        (F32, [1, 200, 40, 900]),
+        (F16, [3, 50, 100, 513]),
+        (BF16, [1, 15, 100, 700]),
+    ] {
+        for body in [false, true] {
+            let lies = [Lie::Columns, Lie::Rows];
+            Case { body, ..Case::new(dtype, sizes, lies) }.check();
+        }
+    }
+}
+
+#[test]
 fn products_of_few_rows_are_sums_of_parts() {
     use DType::{BF16, F16, F32};
     for (dtype, sizes) in [

@@ -6,7 +6,7 @@
 //! is set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
-use super::copy::{gather, read, splat, wrap_index, write};
+use super::copy::{gather, prefetch, read, splat, wrap_index, write};
 use super::fold::LANES;
 use super::isa::BlockFn;
 use super::walk::Walk;
@@ -269,6 +269,33 @@ impl Code {
             Step::Fused(fused) => Some(&*fused.function),
             _ => None,
         })
+    }
+
+    /// Has the memory that [`Frame::run_rows`] reaches brought into the caches, but for what is the
+    /// same in each row. Rows that are short and far apart are followed by no processor.
+    pub fn ask_for(
+        &self,
+        p: usize,
+        n: usize,
+        (rows, row): (usize, usize),
+        bindings: &Bindings<'_>,
+    ) {
+        let [Step::Fused(fused)] = &self.steps[..] else { return };
+        let Some(steps) = fused.row_steps(p, (rows, row), (self.core, 0)) else { return };
+        let mut asked: SmallVec<[*mut u8; 16]> = SmallVec::new();
+        for (stream, step) in fused.streams.iter().zip(steps) {
+            let Stream::Memory { buffer, walk, size } = stream else { continue };
+            let size = *size as isize;
+            let start = bindings.buffers[*buffer as usize].wrapping_offset(walk.at(p) * size);
+            // What is updated in place is read and written.
+            if step == 0 || asked.contains(&start) {
+                continue;
+            }
+            asked.push(start);
+            for i in 0..rows as isize {
+                prefetch(start.wrapping_offset(i * step).cast_const(), n * size as usize);
+            }
+        }
     }
 }
 

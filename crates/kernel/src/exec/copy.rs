@@ -31,7 +31,7 @@ pub(super) unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
 /// Asks for `n` elements from an address on to be brought into the caches, where machines can be
 /// asked.
 #[inline(always)]
-fn prefetch<T>(at: *const T, n: usize) {
+pub(super) fn prefetch<T>(at: *const T, n: usize) {
     #[cfg(target_arch = "x86_64")]
     for byte in (0..n * size_of::<T>()).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

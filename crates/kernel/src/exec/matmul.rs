@@ -185,6 +185,11 @@ impl Matmul {
         Ok(())
     }
 
+    /// As [`super::Prepared::ask_for`].
+    pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
+        self.body.ask_for(part.point, part.columns, (part.rows, part.row), bindings);
+    }
+
     /// # Safety
     /// As [`super::Prepared::run_body`].
     pub unsafe fn run_body(

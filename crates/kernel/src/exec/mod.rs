@@ -359,6 +359,14 @@ impl Prepared {
         // SAFETY: the caller's promise.
         unsafe { m.run_body(part, bindings, scratch) }
     }
+
+    /// Has what [`Prepared::run_body`] will reach in memory at a part brought into the caches, where
+    /// that is known to help; the products are not looked at.
+    pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
+        if let Form::Matmul(m) = &self.form {
+            m.ask_for(part, bindings);
+        }
+    }
 }
 
 /// Chunks of about [`CHUNK_PS`] over `points` of that cost each: points per chunk, a multiple of

@@ -1,0 +1,338 @@
+//! One thread's piece of a product: tiles of some rows and panels, block by block of the shared
+//! dimension, and the body on them.
+
+use super::operand::Target;
+use super::pack::{Part, Rows, pack};
+use super::{AHEAD, Chunk, GROUP, Left, Memory, PANEL, Product, integers};
+use crate::jit::tile::{LANES, TileCall};
+use crate::kernel::with_memory;
+use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
+
+/// Where the operands of a block of a chunk's shared indices are.
+pub(super) struct Block<'a> {
+    pub chunk: &'a Chunk,
+    pub shared: Range<usize>,
+    /// The end of the chunk's shared indices.
+    pub end: usize,
+    /// The right operand's first element of the chunk's batch.
+    pub start: *const u8,
+    pub left: Left,
+    /// Packed panels of a slab.
+    pub panels: *mut f32,
+}
+
+impl Product {
+    /// # Safety
+    /// As [`Product::run_chunks`]; no other thread has a chunk that overlaps this one.
+    pub(super) unsafe fn run_chunk(
+        &self,
+        prepared: &Prepared,
+        chunk: &Chunk,
+        bindings: &Bindings<'_>,
+        left: Option<Left>,
+        parts: Memory,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let cut = &self.cut;
+        let (rows, columns) = (self.rows_of(&chunk.tiles), self.columns_of(&chunk.panels));
+        let body = self.out.is_none() && cut.parts == 1;
+        let of_tile = cut.rows_of(0) * cut.slab * cut.width();
+        // The body follows some tiles at a time, whose products are in the first cache, if these are
+        // complete.
+        let grouped = body && cut.block == self.k;
+        let together = match self.direct {
+            _ if !grouped => usize::MAX,
+            Some(_) => chunk.tiles.len(),
+            None => (GROUP / of_tile).max(1),
+        };
+        let panels = cut.slab * cut.block * cut.width();
+        let packed = if left.is_none() { rows.len() * cut.block } else { 0 };
+        let products = match body {
+            true if grouped => together * of_tile,
+            true => rows.len() * columns.len(),
+            false => 0,
+        };
+        let sizes = [panels, packed, products].map(|n: usize| n.next_multiple_of(LANES));
+        with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
+            let panels = memory as *mut f32;
+            let packed = panels.wrapping_add(sizes[0]);
+            let products = packed.wrapping_add(sizes[1]);
+            let target = match &self.out {
+                _ if cut.parts > 1 => self.part(parts.get(), chunk.part, rows.start, columns.start),
+                Some(out) => {
+                    out.target(bindings, &self.batch, chunk.batch, rows.start, columns.start)
+                }
+                None => Target { start: products, pitch: columns.len() as isize },
+            };
+            let start = self.rhs.start(bindings, &self.batch, chunk.batch);
+            let end = ((chunk.part + 1) * cut.depth).min(self.k);
+            // SAFETY: the caller's promise; the memory has room for all three.
+            unsafe {
+                for k in (chunk.part * cut.depth..end).step_by(cut.block) {
+                    let shared = k..(k + cut.block).min(end);
+                    let left = left.unwrap_or_else(|| {
+                        let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
+                        self.pack_left(bindings, place, tiles, shared.clone(), packed);
+                        Left { start: packed, row: rows.start, k, depth: shared.len() }
+                    });
+                    let block = Block { chunk, shared, end, start, left, panels };
+                    if grouped {
+                        self.groups(prepared, &block, together, products, bindings, scratch)?;
+                    } else {
+                        self.packed_slabs(&block).for_each(|slab| self.slab(&block, &slab, target));
+                    }
+                }
+                if body && !grouped {
+                    self.body(prepared, (chunk.batch, rows, columns), target, bindings, scratch)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn rows_of(&self, tiles: &Range<usize>) -> Range<usize> {
+        self.cut.row(tiles.start)..self.cut.row(tiles.end)
+    }
+
+    fn columns_of(&self, panels: &Range<usize>) -> Range<usize> {
+        let width = self.cut.width();
+        panels.start * width..(panels.end * width).min(self.n)
+    }
+
+    /// The slabs of a chunk, packed ahead of their tiles unless the first of these do it.
+    ///
+    /// # Safety
+    /// As [`Product::run_chunk`]; the block's panels have room for a slab.
+    unsafe fn packed_slabs(&self, block: &Block<'_>) -> impl Iterator<Item = Range<usize>> {
+        let Block { chunk, start, panels, .. } = block;
+        let (step, end) = (self.cut.slab, chunk.panels.end);
+        chunk.panels.clone().step_by(step).map(move |first| {
+            let slab = first..(first + step).min(end);
+            if self.direct.is_none() {
+                // SAFETY: the caller's promise.
+                unsafe { self.pack_right(*start, &slab, &block.shared, *panels) };
+            }
+            slab
+        })
+    }
+
+    /// Tiles and panels in the order in which they are computed: where first tiles pack, those that
+    /// share a panel follow, and ask for the next one.
+    fn pairs(
+        &self,
+        tiles: &Range<usize>,
+        slab: &Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (tiles, slab, direct) = (tiles.clone(), slab.clone(), self.direct.is_some());
+        (0..tiles.len() * slab.len()).map(move |i| match direct {
+            true => (tiles.start + i % tiles.len(), slab.start + i / tiles.len()),
+            false => (tiles.start + i / slab.len(), slab.start + i % slab.len()),
+        })
+    }
+
+    /// A block of a slab of all tiles of a chunk, whose result begins at the target.
+    ///
+    /// # Safety
+    /// As [`Product::run_chunk`]; the block's panels hold the slab, unless the first tiles pack it.
+    pub(super) unsafe fn slab(&self, block: &Block<'_>, slab: &Range<usize>, target: Target) {
+        let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
+        for (tile, p) in self.pairs(tiles, slab) {
+            let down = (self.cut.row(tile) - self.cut.row(tiles.start)) as isize;
+            let across = ((p - panels.start) * self.cut.width()) as isize;
+            let start = target.start.wrapping_offset(down * target.pitch + across);
+            // SAFETY: the caller's promise; the result is this chunk's.
+            unsafe { self.tile(block, slab, tile, p, Target { start, ..target }) };
+        }
+    }
+
+    /// All tiles of a chunk whose shared dimension is one block, and the body on some of them at a
+    /// time. What it reads is asked for before each tile, which takes the time that memory takes.
+    ///
+    /// # Safety
+    /// As [`Product::packed_slabs`]; there is room for the products of so many tiles by a slab.
+    unsafe fn groups(
+        &self,
+        prepared: &Prepared,
+        block: &Block<'_>,
+        together: usize,
+        products: *mut f32,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let (cut, batch, all) = (&self.cut, block.chunk.batch, &block.chunk.tiles);
+        // SAFETY: the caller's promise; products are complete when the body takes them.
+        unsafe {
+            for slab in self.packed_slabs(block) {
+                let columns = self.columns_of(&slab);
+                for first in all.clone().step_by(together) {
+                    let tiles = first..(first + together).min(all.end);
+                    let rows = self.rows_of(&tiles);
+                    let target = Target { start: products, pitch: columns.len() as isize };
+                    for (tile, p) in self.pairs(&tiles, &slab) {
+                        let (above, before) = (cut.row(tile), p * cut.width());
+                        let down = (above - rows.start) * columns.len();
+                        let start = products.wrapping_add(down + before - columns.start);
+                        let part = Target { start, ..target };
+                        let of = above..above + cut.rows_of(tile);
+                        let place = (batch, of, before..(before + cut.width()).min(self.n));
+                        prepared.ask_for(&self.body_part(place, part), bindings);
+                        self.tile(block, &slab, tile, p, part);
+                    }
+                    let place = (batch, rows, columns.clone());
+                    self.body(prepared, place, target, bindings, scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A tile of the result, from its packed panel; or of the first rows of a chunk where the right
+    /// operand lies, which packs the panel for the others.
+    ///
+    /// # Safety
+    /// As [`Product::slab`].
+    unsafe fn tile(
+        &self,
+        block: &Block<'_>,
+        slab: &Range<usize>,
+        tile: usize,
+        p: usize,
+        target: Target,
+    ) {
+        let (left, shared) = (block.left, &block.shared);
+        let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
+        let column = p * self.cut.width();
+        let columns = self.cut.width().min(self.n - column);
+        let width = columns.next_multiple_of(LANES);
+        let panel = (p - slab.start) * shared.len() * self.cut.width();
+        let panel = block.panels.wrapping_add(panel);
+        let depth = (row - left.row) * left.depth + (shared.start - left.k) * rows;
+        let mut call = TileCall {
+            a: left.start.wrapping_add(depth),
+            b: panel as *const u8,
+            b_step: 4 * width as isize,
+            c: target.start,
+            c_step: 4 * target.pitch,
+            k: shared.len(),
+            lanes: columns - (width - LANES),
+            add: (!shared.start.is_multiple_of(self.cut.depth)) as usize,
+            keep: panel,
+            ahead: panel as *const u8,
+            ahead_step: 0,
+        };
+        let direct = self.direct.as_ref().filter(|_| tile == block.chunk.tiles.start);
+        if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
+            let step = step * self.rhs.stored.size() as isize;
+            let at = |p: usize, k: usize| {
+                let before = (p * self.cut.width() * self.rhs.stored.size()) as isize;
+                block.start.wrapping_offset(before + k as isize * step)
+            };
+            if direct.is_some() {
+                (call.b, call.b_step) = (at(p, shared.start), step);
+                (call.ahead, call.ahead_step) = (call.b.wrapping_offset(AHEAD * step), step);
+            } else if let Some((p, k, line)) = self.next_line(block, tile, p) {
+                (call.ahead, call.ahead_step) = (at(p, k).wrapping_add(line * LINE), step);
+            }
+        }
+        let last = p + 1 == self.cut.panels;
+        let function =
+            &direct.unwrap_or(&self.packed)[last as usize][(tile < self.cut.taller) as usize];
+        // SAFETY: all of the panel is in memory, and of the left operand's tile.
+        unsafe { function.as_ref().expect("every size has its function").call(&call) };
+    }
+
+    /// What a tile asks for while it reads its packed panel: a line of the rows of the panel that
+    /// comes next, by its number, first shared index and line in the row.
+    fn next_line(&self, block: &Block<'_>, tile: usize, p: usize) -> Option<(usize, usize, usize)> {
+        let panels = &block.chunk.panels;
+        let line = tile - block.chunk.tiles.start - 1;
+        if line * LINE >= self.cut.width() * self.rhs.stored.size() {
+            return None;
+        }
+        if p + 1 < panels.end {
+            return Some((p + 1, block.shared.start, line));
+        }
+        (block.shared.end < block.end).then_some((panels.start, block.shared.end, line))
+    }
+
+    /// Packs a slab of panels.
+    ///
+    /// # Safety
+    /// As [`Product::run_chunk`]; `to` has room for the panels.
+    pub(super) unsafe fn pack_right(
+        &self,
+        start: *const u8,
+        slab: &Range<usize>,
+        shared: &Range<usize>,
+        to: *mut f32,
+    ) {
+        let (rhs, width) = (&self.rhs, self.cut.width());
+        let columns = slab.start * width..(slab.end * width).min(self.n);
+        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.shared.step()) {
+            let first = columns.start as isize + shared.start as isize * step;
+            let size = rhs.stored.size() as isize;
+            let (start, step) = (start.wrapping_offset(first * size), step * size);
+            let (rows, columns) = (shared.len(), columns.len());
+            let rows = Rows { start, step, stored: rhs.stored, rows, columns, width };
+            // SAFETY: the caller's promise.
+            return unsafe { rows.pack(to) };
+        }
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
+        rhs.shared.fill(shared.start, &mut offsets);
+        for first in columns.clone().step_by(width) {
+            let indices = first..(first + width).min(columns.end);
+            let columns_of_panel = indices.len().next_multiple_of(LANES);
+            let part = Part {
+                start,
+                stored: rhs.stored,
+                outer: &rhs.outer,
+                indices,
+                shared: &offsets,
+                along_shared: rhs.along_shared(),
+            };
+            let to = to.wrapping_add((first - columns.start) * shared.len());
+            // SAFETY: the caller's promise.
+            unsafe { pack(&part, to, columns_of_panel) };
+        }
+    }
+
+    /// Runs the body on a part whose products lie in `tile`, and are lost.
+    ///
+    /// # Safety
+    /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
+    pub(super) unsafe fn body(
+        &self,
+        prepared: &Prepared,
+        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
+        tile: Target,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise; the products are not needed as they are.
+        unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
+        let part = self.body_part((batch, rows, columns), tile);
+        // SAFETY: the caller's promise.
+        unsafe { prepared.run_body(&part, bindings, scratch) }
+    }
+
+    /// A part of the result, whose products lie in `tile`.
+    fn body_part(
+        &self,
+        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
+        tile: Target,
+    ) -> BodyPart {
+        BodyPart {
+            point: (batch * self.m + rows.start) * self.n + columns.start,
+            row: self.n,
+            rows: rows.len(),
+            columns: columns.len(),
+            core: tile.start as *const u8,
+            pitch: tile.pitch * (4 / self.core_bytes) as isize,
+        }
+    }
+}
