@@ -166,6 +166,82 @@ def test_svd(shape, dtype):
             near(product, eye(product.shape, dtype), dtype)
 
 
+#: Sizes on both sides of those from which a library computes, and a batch of them.
+LARGE = [(23, 23), (39, 39), (47, 47), (64, 64), (130, 130), (2, 48, 48), (2, 97, 97)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", LARGE)
+def test_large_systems(shape, dtype):
+    n = shape[-1]
+    x, b = sample(shape, dtype, 0, -1, 1), sample((*shape[:-1], 3), dtype, 1)
+    x += np.eye(n, dtype=dtype) * (n / 4)
+    t, u = gr.asarray(x), gr.asarray(b)
+    for got, want in zip(la.slogdet(t), np.linalg.slogdet(x), strict=True):
+        near(got, want, dtype)
+    near(la.inv(t), np.linalg.inv(x), dtype)
+    near(la.inv(t.mT), np.linalg.inv(x.mT), dtype)
+    near(la.solve(t, u), np.linalg.solve(x, b), dtype)
+    near(la.solve(t, u[..., 0][..., None]), np.linalg.solve(x, b[..., :1]), dtype)
+    for lower in (False, True):
+        got = la.solve_triangular(t, u, lower=lower).numpy()
+        near((np.tril(x) if lower else np.triu(x)) @ got, b, dtype)
+    for upper in (False, True):
+        p = positive(shape, dtype)
+        read = gr.asarray(np.triu(p) if upper else np.tril(p))
+        near(la.cholesky(read, upper=upper), np.linalg.cholesky(p, upper=upper), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", LARGE)
+@pytest.mark.parametrize("upper", [False, True])
+def test_large_hermitian_eigenproblems(shape, dtype, upper):
+    x = sample(shape, dtype, 2, -1, 1)
+    x = x + mt(x)
+    read = gr.asarray(np.triu(x) if upper else np.tril(x))
+    w, v = (t.numpy() for t in la.eigh(read, UPLO="U" if upper else "L"))
+    near(w, np.linalg.eigvalsh(x), dtype)
+    near(la.eigvalsh(read, UPLO="U" if upper else "L"), w, dtype)
+    near(mt(v) @ v, eye(shape, dtype), dtype)
+    near(v * w[..., None, :] @ mt(v), x, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [*LARGE, (130, 300), (300, 130), (150, 97), (96, 95)])
+def test_large_factors(shape, dtype):
+    x = sample(shape, dtype, 3, -1, 1)
+    m, n = shape[-2:]
+    for mode in ("reduced", "complete"):
+        q, r = (t.numpy() for t in la.qr(gr.asarray(x), mode=mode))
+        want = np.linalg.qr(x, mode)
+        assert (q.shape, r.shape) == (want.Q.shape, want.R.shape)
+        near(np.abs(r), np.abs(want.R), dtype)
+        assert not np.tril(r, -1).any()
+        assert not np.diagonal(r, axis1=-2, axis2=-1).imag.any()
+        if dtype in ("float32", "float64"):
+            near(r, want.R, dtype)
+        near(q @ r, x, dtype)
+        near(mt(q) @ q, eye((*shape[:-2], q.shape[-1], q.shape[-1]), dtype), dtype)
+    near(la.svdvals(gr.asarray(x)), np.linalg.svd(x, compute_uv=False), dtype)
+    for full in (False, True):
+        u, s, vh = (t.numpy() for t in la.svd(gr.asarray(x), full_matrices=full))
+        assert u.shape[-1] == (m if full else min(m, n))
+        assert vh.shape[-2] == (n if full else min(m, n))
+        k = s.shape[-1]
+        near(u[..., :k] * s[..., None, :] @ vh[..., :k, :], x, dtype)
+        for q in (u, mt(vh)):
+            product = mt(q) @ q
+            near(product, eye(product.shape, dtype), dtype)
+
+
+def test_gradients_of_large_matrices():
+    x, b = square((70, 70), "float64") + np.eye(70) * 20, sample((70, 2), "float64", 1)
+    inverse = np.linalg.inv(x)
+    got = gr.grad(lambda x: la.solve(x, gr.asarray(b)).sum())(gr.asarray(x))
+    near(got, -np.outer(inverse.sum(0), (inverse @ b).sum(1)), "float64")
+    near(gr.grad(lambda x: la.slogdet(x)[1])(gr.asarray(x)), inverse.T, "float64")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", RECTANGLES)
 def test_pseudo_inverses_ranks_and_norms(shape, dtype):

@@ -1,10 +1,12 @@
-//! From an op to its routine: the one place that says which function computes which op.
+//! From an op on matrices to its routine in `girih-linalg`: the one place that says which function
+//! computes which op.
 
-use super::{
-    Eig, Failure, Qr, Scalar, Svd, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve,
-    solve_triangular, svd,
-};
 use crate::{Op, OpCode};
+use girih_linalg::{
+    Eig, Qr, Svd, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve, solve_triangular,
+    svd,
+};
+pub use girih_linalg::{Failure, Real, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 /// A result: of the operands' numbers, or of the real or complex ones of their precision.

@@ -1,13 +1,15 @@
 //! The numbers that matrices are made of.
 
 use super::eig::{double_start, settle_pair, single_start};
+use super::large::Large;
 use num_complex::Complex;
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A real or complex number.
 pub trait Scalar:
-    Copy
+    Large
+    + Copy
     + Debug
     + Default
     + PartialEq

@@ -1,7 +1,9 @@
 //! Triangular factors, what is solved with them, and orthogonal factors.
 
+use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Svd, adjoint, dot, eye, product, subtract, svd, transpose,
+    Failure, Real, Reflector, Scalar, Svd, adjoint, dot, eye, from, is_large, product, subtract,
+    svd, transpose,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -9,6 +11,9 @@ use super::{
 ///
 /// Errors: [`Failure::NotPositiveDefinite`].
 pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
+    if is_large(a, n, from::CHOLESKY) {
+        return T::cholesky(a, n, upper).map_err(Failure::NotPositiveDefinite);
+    }
     let mut l = if upper { adjoint(a, n, n) } else { a.to_vec() };
     let mut conjugate = vec![T::default(); n];
     for i in 0..n {
@@ -33,16 +38,31 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
 }
 
 /// Row-pivoted triangular factors in one matrix, the row each row came from, and whether the
-/// number of exchanges is odd.
+/// number of exchanges is odd. The library's lie by columns.
 struct Lu<T> {
     factors: Vec<T>,
     rows: Vec<usize>,
     odd: bool,
+    by_columns: bool,
 }
 
 impl<T: Scalar> Lu<T> {
     fn new(a: &[T], n: usize) -> Lu<T> {
-        let mut lu = Lu { factors: a.to_vec(), rows: (0..n).collect(), odd: false };
+        if is_large(a, n, from::LU) {
+            let (factors, rows, odd) = T::lu(a, n);
+            let lu = Lu { factors, rows, odd, by_columns: true };
+            // It divides by any pivot.
+            let divides = |k: usize| T::ONE.over(lu.pivot(k)).modulus().is_finite();
+            if (0..n).all(divides) {
+                return lu;
+            }
+        }
+        Lu::by_rows(a, n)
+    }
+
+    fn by_rows(a: &[T], n: usize) -> Lu<T> {
+        let rows = (0..n).collect();
+        let mut lu = Lu { factors: a.to_vec(), rows, odd: false, by_columns: false };
         for k in 0..n {
             let size = |i: usize| lu.factors[i * n + k].modulus();
             let mut pivot = k;
@@ -84,26 +104,40 @@ impl<T: Scalar> Lu<T> {
         (0..self.rows.len()).fold(sign, |product, k| product * self.pivot(k))
     }
 
-    fn solve(&self, b: &[T], columns: usize) -> Result<Vec<T>, Failure> {
-        match self.zero_pivot() {
-            Some(k) => Err(Failure::Singular(k)),
-            None => Ok(self.divide(b, columns)),
-        }
+    /// Errors: [`Failure::Singular`], if a pivot is zero.
+    fn check(&self) -> Result<(), Failure> {
+        self.zero_pivot().map_or(Ok(()), |k| Err(Failure::Singular(k)))
     }
 
-    /// As [`Lu::solve`]; infinite or NaN for a singular matrix.
+    /// The `X` with `A X = B`; infinite or NaN for a singular matrix.
     fn divide(&self, b: &[T], columns: usize) -> Vec<T> {
         let n = self.rows.len();
         let row = |&i: &usize| &b[i * columns..(i + 1) * columns];
         let mut x: Vec<T> = self.rows.iter().flat_map(row).copied().collect();
-        substitute(&self.factors, n, &mut x, columns, false, true);
-        substitute(&self.factors, n, &mut x, columns, true, false);
+        for upper in [false, true] {
+            let by_columns = self.by_columns;
+            let factor = Triangle { a: &self.factors, n, by_columns, upper, unit: !upper };
+            match by_columns {
+                true => T::substitute(factor, &mut x, columns),
+                false => substitute(factor, &mut x, columns),
+            }
+        }
         x
+    }
+
+    /// The inverse; infinite or NaN for a singular matrix.
+    fn invert(&self) -> Vec<T> {
+        let n = self.rows.len();
+        match self.by_columns {
+            true => T::inverse(&self.factors, &self.rows),
+            false => self.divide(&eye(n, n), n),
+        }
     }
 }
 
-/// Solves with one triangle of a matrix, in place; with `unit`, as if its diagonal were ones.
-fn substitute<T: Scalar>(a: &[T], n: usize, x: &mut [T], columns: usize, upper: bool, unit: bool) {
+/// Solves with one triangle of a matrix by rows, in place.
+fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize) {
+    let Triangle { a, n, upper, unit, .. } = triangle;
     if columns == 0 {
         return;
     }
@@ -131,7 +165,9 @@ fn substitute<T: Scalar>(a: &[T], n: usize, x: &mut [T], columns: usize, upper: 
 ///
 /// Errors: [`Failure::Singular`].
 pub fn solve<T: Scalar>(a: &[T], b: &[T], n: usize, columns: usize) -> Result<Vec<T>, Failure> {
-    Lu::new(a, n).solve(b, columns)
+    let lu = Lu::new(a, n);
+    lu.check()?;
+    Ok(lu.divide(b, columns))
 }
 
 /// The inverse; with `any`, of a singular matrix too, infinite or NaN.
@@ -139,7 +175,10 @@ pub fn solve<T: Scalar>(a: &[T], b: &[T], n: usize, columns: usize) -> Result<Ve
 /// Errors: [`Failure::Singular`].
 pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool) -> Result<Vec<T>, Failure> {
     let lu = Lu::new(a, n);
-    if any { Ok(lu.divide(&eye(n, n), n)) } else { lu.solve(&eye(n, n), n) }
+    if !any {
+        lu.check()?;
+    }
+    Ok(lu.invert())
 }
 
 /// The `X` with `T X = B`, of one triangle `T` of `a`; with `unit`, as if its diagonal were ones.
@@ -158,7 +197,11 @@ pub fn solve_triangular<T: Scalar>(
         return Err(Failure::Singular(i));
     }
     let mut x = b.to_vec();
-    substitute(a, n, &mut x, columns, upper, unit);
+    let triangle = Triangle { a, n, by_columns: false, upper, unit };
+    match columns > 0 && is_large(a, n, from::LU) {
+        true => T::substitute(triangle, &mut x, columns),
+        false => substitute(triangle, &mut x, columns),
+    }
     Ok(x)
 }
 
@@ -172,7 +215,7 @@ pub fn det<T: Scalar>(a: &[T], n: usize) -> T {
 pub fn cofactors<T: Scalar>(a: &[T], n: usize) -> Vec<T> {
     let lu = Lu::new(a, n);
     if lu.zero_pivot().is_none() {
-        let inverse = transpose(&lu.divide(&eye(n, n), n), n, n);
+        let inverse = transpose(&lu.invert(), n, n);
         let d = lu.det();
         let product: Vec<T> = inverse.iter().map(|&x| d * x).collect();
         if product.iter().all(|x| x.modulus().is_finite()) {
@@ -225,6 +268,9 @@ pub struct Qr<T> {
 
 /// Factors a matrix of `m` by `n`; `k` is `m`, or the smaller of both unless `complete`.
 pub fn qr<T: Scalar>(a: &[T], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<T> {
+    if is_large(a, m.min(n), from::QR) {
+        return T::qr(a, m, n, complete, with_q);
+    }
     let k = if complete { m } else { m.min(n) };
     let mut r = a.to_vec();
     let mut reflectors = Vec::with_capacity(m.min(n));

@@ -29,7 +29,8 @@ fn times<T: Scalar>(a: &[T], b: &[T], m: usize, k: usize, n: usize) -> Vec<T> {
 fn same<T: Scalar<Real = f64>>(a: &[T], b: &[T]) {
     assert_eq!(a.len(), b.len());
     let apart = a.iter().zip(b).map(|(&a, &b)| (a - b).modulus()).fold(0.0, f64::max);
-    assert!(apart < 1e-12, "{apart} apart: {a:?} and {b:?}");
+    let size = a.iter().map(|x| x.modulus()).fold(1.0, f64::max);
+    assert!(apart < 1e-12 * size, "{apart} apart: {a:?} and {b:?}");
 }
 
 #[track_caller]
@@ -43,9 +44,28 @@ fn diagonal<T: Scalar<Real = f64>>(s: &[f64], rows: usize, columns: usize) -> Ve
     out
 }
 
+/// Sizes on both sides of each threshold.
+const SIZES: [(usize, usize); 16] = [
+    (0, 0),
+    (0, 3),
+    (3, 0),
+    (1, 1),
+    (1, 4),
+    (4, 1),
+    (5, 5),
+    (7, 3),
+    (3, 7),
+    (20, 20),
+    (from::QR - 1, from::QR),
+    (from::QR + 2, from::QR + 2),
+    (from::SVD, from::SVD + 9),
+    (from::SVD + 30, from::SVD + 1),
+    (2 * from::SVD + 7, from::SVD),
+    (from::SVD - 1, from::SVD - 1),
+];
+
 fn check_rectangles<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
-    for (m, n) in [(0, 0), (0, 3), (3, 0), (1, 1), (1, 4), (4, 1), (5, 5), (7, 3), (3, 7), (20, 20)]
-    {
+    for (m, n) in SIZES {
         let a = make(m, n);
         for whole in [false, true] {
             let k = if whole { m } else { m.min(n) };
@@ -74,15 +94,16 @@ fn rectangles_are_the_products_of_their_factors() {
 }
 
 fn check_squares<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
-    for n in [0, 1, 2, 3, 8, 21] {
+    let sizes = [0, 1, 2, 3, 8, 21, from::CHOLESKY + 1, from::LU - 1, from::LU, from::EIGH + 2];
+    for n in sizes {
         let (mut a, b) = (make(n, n), make(n, 2));
-        (0..n).for_each(|i| a[i * n + i] = a[i * n + i] + T::real(9.0));
+        (0..n).for_each(|i| a[i * n + i] = a[i * n + i] + T::real(9.0 + n as f64));
         let x = solve(&a, &b, n, 2).unwrap();
         same(&times(&a, &x, n, n, 2), &b);
         same(&times(&inv(&a, n, false).unwrap(), &a, n, n, n), &eye(n, n));
         let (sign, log) = slogdet(&a, n);
         let d = det(&a, n);
-        assert!((sign.scale(log.exp()) - d).modulus() <= 1e-12 * (1.0 + d.modulus()));
+        assert!((sign.scale(log.exp()) - d).modulus() <= 1e-11 * (1.0 + d.modulus()));
         let mut positive = times(&a, &adjoint(&a, n, n), n, n, n);
         (0..n).for_each(|i| positive[i * n + i] = positive[i * n + i] + T::ONE);
         for upper in [false, true] {
@@ -242,6 +263,103 @@ fn cofactors_are_there_for_matrices_of_any_rank() {
     assert_eq!(cofactors(&[0.0], 1), [1.0]);
     assert!(cofactors(&[f64::NAN; 4], 2).iter().all(|x| x.is_nan()));
     assert!(inv(&[1.0, 2.0, 2.0, 4.0], 2, true).unwrap().iter().all(|x| !x.is_finite()));
+}
+
+/// A product of two factors of that rank, dense.
+fn deficient<T: Scalar>(make: fn(usize, usize) -> Vec<T>, n: usize, rank: usize) -> Vec<T> {
+    times(&make(n, rank), &make(rank, n), n, rank, n)
+}
+
+fn check_deficient<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
+    let n = from::SVD.max(from::QR) + 3;
+    let a = deficient(make, n, 5);
+    let Qr { q, r } = qr(&a, n, n, false, true);
+    orthonormal(&q, n, n);
+    same(&times(&q, &r, n, n, n), &a);
+    let Svd { u, s, vh } = svd(&a, n, n, false, true).unwrap();
+    orthonormal(&u, n, n);
+    orthonormal(&vh, n, n);
+    assert!(s[4] > 1.0 && s[5..].iter().all(|&s| s < 1e-11), "{s:?}");
+    let (w, v) = eigh(&times(&a, &adjoint(&a, n, n), n, n, n), n, true, true).unwrap();
+    orthonormal(&v, n, n);
+    assert!(w[n - 5] > 1.0 && w[n - 6].abs() < 1e-9 * w[n - 1], "{w:?}");
+}
+
+#[test]
+fn large_matrices_of_any_rank_are_decomposed() {
+    check_deficient(real);
+    check_deficient(complex);
+}
+
+#[test]
+fn diagonals_of_triangular_factors_are_real() {
+    for n in [7, from::QR] {
+        let r = qr(&complex(n, n), n, n, false, true).r;
+        assert!((0..n).all(|i| r[i * n + i].im == 0.0));
+        // What is imaginary on the diagonal is not read.
+        let dominant =
+            (0..n * n).map(|at| if at % (n + 1) == 0 { C::new(3.0, 1.0) } else { C::ZERO });
+        let l = cholesky(&dominant.collect::<Vec<_>>(), n, true).unwrap();
+        let diagonal = |i: usize| l[i * n + i];
+        assert!(
+            (0..n).all(|i| diagonal(i).im == 0.0 && (diagonal(i).re - 3f64.sqrt()).abs() < 1e-15)
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_done_to_large_matrices_is_the_same_failure() {
+    let n = from::LU.max(from::EIGH).max(from::SVD) + 3;
+    let mut a = real(n, n);
+    // Two columns of one direction: no pivot is left for the second, exactly.
+    (0..n).for_each(|i| a[i * n + 7] = if i == 0 { 2.0 } else { 0.0 });
+    (0..n).for_each(|i| a[i * n + 9] = a[i * n + 7] * 2.0);
+    let Err(Failure::Singular(pivot)) = inv(&a, n, false) else { panic!("singular") };
+    assert_eq!(pivot, 9);
+    assert_eq!(solve(&a, &real(n, 1), n, 1), Err(Failure::Singular(9)));
+    assert_eq!(det(&a, n), 0.0);
+    assert_eq!(slogdet(&a, n), (0.0, f64::NEG_INFINITY));
+    assert!(inv(&a, n, true).unwrap().iter().any(|x| !x.is_finite()));
+    let mut diagonal = eye::<f64>(n, n);
+    diagonal[40 * n + 40] = -1.0;
+    assert_eq!(cholesky(&diagonal, n, false), Err(Failure::NotPositiveDefinite(41)));
+    diagonal[40 * n + 40] = f64::NAN;
+    assert_eq!(cholesky(&diagonal, n, true), Err(Failure::NotPositiveDefinite(41)));
+    assert!(svd(&diagonal, n, n, false, true).is_err());
+    assert!(eigh(&diagonal, n, false, true).is_err());
+    assert!(qr(&diagonal, n, n, false, true).r[40 * n + 40].is_nan());
+    assert!(det(&diagonal, n).is_nan());
+    diagonal[40 * n + 40] = 0.0;
+    let zero = solve_triangular(&diagonal, &diagonal, n, n, true, false);
+    assert_eq!(zero, Err(Failure::Singular(40)));
+}
+
+#[test]
+fn large_matrices_of_extreme_elements_are_decomposed() {
+    let n = from::SVD + 1;
+    let mut a = real(n, n);
+    (0..n).for_each(|i| a[i * n + i] += n as f64);
+    let expected = svd(&a, n, n, false, false).unwrap().s;
+    for scale in [1e290, 1e-290] {
+        let scaled: Vec<f64> = a.iter().map(|x| x * scale).collect();
+        let values = svd(&scaled, n, n, false, false).unwrap().s;
+        same(&values.iter().map(|s| s / scale).collect::<Vec<_>>(), &expected);
+        let x = solve(&scaled, &scaled, n, n).unwrap();
+        same(&x, &eye(n, n));
+    }
+}
+
+/// Routines that several threads run at once give the bits that one gives alone.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    let n = from::SVD + 5;
+    let a = complex(n, n);
+    let both = || (inv(&a, n, false).unwrap(), svd(&a, n, n, false, true).unwrap().u);
+    let alone = both();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(both)).collect();
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), alone));
+    });
 }
 
 #[test]

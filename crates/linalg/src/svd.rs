@@ -2,7 +2,10 @@
 //! algorithm. Source: Golub and Reinsch 1970, Singular value decomposition and least squares
 //! solutions.
 
-use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, product, rotate, transpose};
+use super::{
+    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, product, rotate,
+    transpose,
+};
 
 /// `A = U diag(s) V^H`.
 pub struct Svd<T: Scalar> {
@@ -24,6 +27,9 @@ pub fn svd<T: Scalar>(
     full: bool,
     with_vectors: bool,
 ) -> Result<Svd<T>, Failure> {
+    if is_large(a, m.min(n), from::SVD) {
+        return T::svd(a, m, n, full, with_vectors);
+    }
     let Some(scale) = extreme(a) else { return oriented(a, m, n, full, with_vectors) };
     let scaled: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
     let mut out = oriented(&scaled, m, n, full, with_vectors)?;
@@ -31,10 +37,11 @@ pub fn svd<T: Scalar>(
     Ok(out)
 }
 
-/// The largest absolute value, if squares of the elements overflow or vanish.
+/// The largest absolute value of a real or imaginary part, if squares of the elements overflow or vanish.
 pub(super) fn extreme<T: Scalar>(a: &[T]) -> Option<T::Real> {
     let zero = T::Real::default();
-    let largest = a.iter().map(|x| x.modulus()).fold(zero, |m, x| if x > m { x } else { m });
+    let larger = |m: T::Real, x: T::Real| if x.modulus() > m { x.modulus() } else { m };
+    let largest = a.iter().fold(zero, |m, x| larger(larger(m, x.re()), x.im()));
     let square = largest * largest;
     let vanishes = square * T::Real::EPSILON * T::Real::EPSILON == zero;
     let extreme = square + square == square || vanishes;

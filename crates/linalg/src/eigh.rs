@@ -3,7 +3,8 @@
 //! imtql2.
 
 use super::{
-    Failure, MAX_STEPS, Real, Reflector, Scalar, dot, product, rotate, subtract, transpose,
+    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, dot, from, is_large, product, rotate,
+    subtract, transpose,
 };
 
 /// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
@@ -17,6 +18,9 @@ pub fn eigh<T: Scalar>(
     with_vectors: bool,
 ) -> Result<(Vec<T::Real>, Vec<T>), Failure> {
     let mut a = hermitian(a, n, upper);
+    if is_large(&a, n, from::EIGH) {
+        return T::eigh(&a, n, with_vectors);
+    }
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
         let column = (k + 1..n).map(|i| a[i * n + k]).collect();
@@ -64,12 +68,13 @@ fn both_sides<T: Scalar>(reflector: &Reflector<T>, a: &mut [T], n: usize, first:
 
 /// The whole matrix from one of its triangles.
 fn hermitian<T: Scalar>(a: &[T], n: usize, upper: bool) -> Vec<T> {
-    let at = |i: usize, j: usize| match i.cmp(&j) {
-        std::cmp::Ordering::Equal => T::real(a[i * n + i].re()),
-        ahead if (ahead == std::cmp::Ordering::Less) == upper => a[i * n + j],
-        _ => a[j * n + i].conj(),
-    };
-    (0..n * n).map(|k| at(k / n, k % n)).collect()
+    let (mut out, other) = (a.to_vec(), adjoint(a, n, n));
+    for i in 0..n {
+        let rest = if upper { i * n..i * n + i } else { i * n + i + 1..(i + 1) * n };
+        out[rest.clone()].copy_from_slice(&other[rest]);
+        out[i * n + i] = T::real(out[i * n + i].re());
+    }
+    out
 }
 
 /// Makes a real tridiagonal matrix diagonal; `e[i]` is beside `d[i]` and `d[i + 1]`. The rows of

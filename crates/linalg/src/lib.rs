@@ -2,21 +2,23 @@
 //! evaluator and the executors call the same functions: factors are not unique, so that two
 //! programs could only agree on what defines them. Tests check that, and compare with LAPACK.
 //!
-//! Real and complex numbers share the code. Sums run in an order fixed by the sizes, without fused
-//! multiply-adds, so that the bits are the same everywhere.
+//! Real and complex numbers share the code. Small matrices are factored here, in sums whose order is
+//! fixed by the sizes, without fused multiply-adds, so that their bits are the same everywhere;
+//! large ones by a library ([`large`]).
+#![forbid(unsafe_code)]
 
 mod balance;
-mod call;
 mod eig;
 mod eigh;
 mod factor;
+mod large;
 mod scalar;
 mod svd;
 
-pub use call::{Matrix, Part, call};
 pub use eig::{Eig, eig};
 pub use eigh::eigh;
 pub use factor::{Qr, cholesky, cofactors, det, inv, qr, slogdet, solve, solve_triangular};
+pub use large::Large;
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};
 
@@ -42,6 +44,23 @@ pub enum Failure {
 /// Most steps for one eigenvalue or singular value; a handful is usual.
 const MAX_STEPS: usize = 75;
 
+/// Sizes (of rows or columns, whichever are fewer) from which the library's routines take less time, or
+/// no more for any kind of number. Below, their preparations cost more than they save.
+mod from {
+    pub const LU: usize = 40;
+    pub const CHOLESKY: usize = 24;
+    pub const QR: usize = 96;
+    pub const EIGH: usize = 48;
+    pub const SVD: usize = 96;
+}
+
+/// True if a matrix of that size is for the library, whose threshold is `from`: its elements are
+/// finite, and so are sums of their squares. What becomes of others, the routines here say.
+fn is_large<T: Scalar>(a: &[T], size: usize, from: usize) -> bool {
+    let finite = |x: &T| x.re().is_finite() && x.im().is_finite();
+    size >= from && a.iter().all(finite) && svd::extreme(a).is_none()
+}
+
 /// The identity, `rows` by `columns`.
 fn eye<T: Scalar>(rows: usize, columns: usize) -> Vec<T> {
     let mut out = vec![T::default(); rows * columns];
@@ -51,12 +70,27 @@ fn eye<T: Scalar>(rows: usize, columns: usize) -> Vec<T> {
 
 /// The conjugate transpose of a matrix of `rows` by `columns`.
 fn adjoint<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
-    (0..rows * columns).map(|at| a[at % rows * columns + at / rows].conj()).collect()
+    let mut out = transpose(a, rows, columns);
+    if T::COMPLEX {
+        out.iter_mut().for_each(|x| *x = x.conj());
+    }
+    out
 }
 
-/// The transpose of a matrix of `rows` by `columns`.
+/// The transpose of a matrix of `rows` by `columns`, tile by tile.
 fn transpose<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
-    (0..rows * columns).map(|at| a[at % rows * columns + at / rows]).collect()
+    const TILE: usize = 16;
+    let mut out = vec![T::default(); rows * columns];
+    for top in (0..rows).step_by(TILE) {
+        let below = rows.min(top + TILE);
+        for left in (0..columns).step_by(TILE) {
+            for j in left..columns.min(left + TILE) {
+                let to = &mut out[j * rows + top..j * rows + below];
+                to.iter_mut().zip(top..).for_each(|(to, i)| *to = a[i * columns + j]);
+            }
+        }
+    }
+    out
 }
 
 /// `to -= factor * from`, element by element.
