@@ -4,7 +4,7 @@
 //!
 //! Real and complex numbers share the code. Small matrices are factored here, in sums whose order is
 //! fixed by the sizes, without fused multiply-adds, so that their bits are the same everywhere;
-//! large ones by a library ([`large`]).
+//! large ones by a library (`large`).
 #![forbid(unsafe_code)]
 
 mod balance;
