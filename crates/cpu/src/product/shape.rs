@@ -1,19 +1,22 @@
 //! How a product is cut: into tiles that fit the registers, blocks that fit the caches, and chunks
-//! that are one thread's work at a time. All of it follows from sizes alone.
+//! that are one thread's work at a time. All of it follows from sizes, chunks from the machine's
+//! processors too; no cut changes a result.
 
 use crate::jit::tile::LANES;
+use std::sync::OnceLock;
 
 /// Multiplications that a chunk should hold: some ten microseconds.
 const CHUNK: usize = 1 << 20;
-/// The most chunks that a product is cut into for the sake of threads.
-const CHUNKS: usize = 16;
+/// The most chunks that a product is cut into for the sake of threads, for each processor: each packs
+/// its columns, and reads all of the left operand for a slab of them.
+const CHUNKS: usize = 4;
 /// Shared indices of a block: few enough that panels and a tile's part of the left operand stay in
 /// the second cache, many enough that most results are written once.
 const BLOCK: usize = 2048;
 /// Elements of the panels of a slab, which stay in the second cache while all tiles of rows pass.
 const SLAB: usize = 1 << 17;
 /// Rows of a chunk.
-const ROWS: usize = 512;
+const ROWS: usize = 1024;
 /// Columns of a chunk.
 const COLUMNS: usize = 1024;
 
@@ -38,6 +41,13 @@ pub(super) struct Cut {
     /// Tiles and panels of a chunk.
     pub chunk_tiles: usize,
     pub chunk_panels: usize,
+}
+
+/// The most chunks of a product, but for its size.
+fn most_chunks() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    CHUNKS * (*PROCESSORS.get_or_init(count)).max(2)
 }
 
 /// The most rows that a tile of so many vectors can have.
@@ -76,7 +86,7 @@ impl Cut {
         let work = m.saturating_mul(n).saturating_mul(k);
         // Each chunk packs its columns for itself: rows are not cut for the sake of small chunks.
         let least = n.div_ceil(COLUMNS);
-        let pieces = (work / CHUNK).min(CHUNKS).max(least * row_chunks);
+        let pieces = (work / CHUNK).min(most_chunks()).max(least * row_chunks);
         let across = pieces.div_ceil(row_chunks).min(panels);
         // An even number of chunks keeps two, four, ... threads equally busy.
         let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
