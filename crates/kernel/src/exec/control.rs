@@ -91,7 +91,7 @@ impl Driver {
 }
 
 /// # Safety
-/// Both are valid for that many bytes, if it is any, and do not overlap.
+/// Both are valid for that many bytes, if it is any, and do not overlap unless they are one.
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if bytes > 0 && from != to {
         // SAFETY: the caller's promise.
@@ -146,7 +146,8 @@ impl Run<'_, '_> {
             (self.hooks.run)(number, kernel, &bindings)?;
         }
         for &(result, from) in copies {
-            // SAFETY: results have places apart from operands and temporaries, as large as they.
+            // SAFETY: results have places apart from temporaries, and from operands or theirs, as large
+            // as they.
             unsafe {
                 copy(self.table[from.0 as usize], self.results[result], result_bytes[result]);
             }
