@@ -6,7 +6,7 @@
 //! the result is to begin with what that changes.
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
-use super::tile::{Function, enabled};
+use super::tile::{Function, at, enabled};
 use super::unit::{BLOCK, PANEL, ROWS as QUADS, UnitCall};
 
 /// The most rows of a function, whose sums fit the registers.
@@ -136,11 +136,6 @@ impl Quads {
         walks.iter().for_each(|&walk| asm.add(walk, 4));
         asm.add(b, BLOCK as i32);
     }
-}
-
-/// Memory at a distance in bytes.
-fn at(base: Gpr, bytes: usize) -> Source {
-    Source::Mem(Mem::Offset { base, displacement: bytes as i32 })
 }
 
 #[cfg(test)]

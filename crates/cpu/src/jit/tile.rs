@@ -57,7 +57,7 @@ pub(crate) struct Tile {
     /// The right operand comes from afar, and its lines are asked for where the call says; else it
     /// is packed, and what is asked for there is a line per row of what comes next.
     pub prefetch: bool,
-    /// The right operand's vectors are also written to memory, as f32, row after row.
+    /// The right operand's vectors are also written to memory, as it is packed, row after row.
     pub keep: bool,
 }
 
@@ -354,7 +354,7 @@ impl Dots {
 }
 
 /// Memory at a distance in bytes.
-fn at(base: Gpr, bytes: usize) -> Source {
+pub(super) fn at(base: Gpr, bytes: usize) -> Source {
     Source::Mem(Mem::Offset { base, displacement: bytes as i32 })
 }
 

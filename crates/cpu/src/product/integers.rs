@@ -2,6 +2,7 @@
 //! of narrower ones take up the low bits.
 
 use super::Target;
+use super::pack::lanes;
 use crate::jit::tile::LANES;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
@@ -37,7 +38,7 @@ unsafe fn narrow_to<const BYTES: usize>(tile: Target, rows: usize, columns: usiz
     for row in 0..rows {
         let from = tile.start.wrapping_offset(row as isize * tile.pitch) as *mut i32;
         for column in (0..columns).step_by(LANES) {
-            let mask = ((1u32 << LANES.min(columns - column)) - 1) as u16;
+            let mask = lanes(columns - column);
             // SAFETY: lanes of the row; what is written is no longer than what has been read.
             unsafe {
                 let sums = _mm512_maskz_loadu_epi32(mask, from.add(column));

@@ -114,7 +114,7 @@ impl Rows {
 }
 
 /// The lanes of a vector.
-fn lanes(n: usize) -> u16 {
+pub(super) fn lanes(n: usize) -> u16 {
     ((1u32 << n.min(LANES)) - 1) as u16
 }
 
