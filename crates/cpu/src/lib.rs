@@ -21,6 +21,7 @@ mod matmul;
 pub mod pool;
 #[cfg(target_arch = "x86_64")]
 mod product;
+mod seats;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
 pub use cache_directory::CacheState;

@@ -4,13 +4,14 @@
 //! what it reads and writes again is in its own caches. It claims them from the front; when it has
 //! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
 //! names the job, so the caller works through all chunks no worker has taken and waits only for
-//! those in progress: at worst it is as slow as alone. Workers are pinned to CPUs of their own, spin
-//! for a short while after a job and then park. A caller that finds the pool busy (nested, or another
+//! those in progress: at worst it is as slow as alone. Workers are bound to CPUs of their own
+//! (`seats`), spin for a short while after a job and then park. A caller that finds the pool busy (nested, or another
 //! thread's) runs its chunks alone. Which chunks exist is the caller's matter and never depends on
 //! the number of threads.
 //!
 //! A run that is stopped from outside (`watched`) ends between two chunks.
 
+use crate::seats::{Seats, available};
 use girih_kernel::{ExecError, Scratch};
 use girih_runtime::{RunControl, fork};
 use std::any::Any;
@@ -109,6 +110,7 @@ struct Team {
     /// The first error by chunk number.
     error: Mutex<Option<(usize, ExecError)>>,
     workers: Mutex<Vec<Thread>>,
+    seats: Seats,
     parked: AtomicUsize,
     stop: AtomicBool,
     /// Forks of the process before the team was made.
@@ -247,11 +249,6 @@ impl Drop for Pool {
     }
 }
 
-/// CPUs this process may use: its affinity mask and its control group's quota.
-fn available() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds a lock of the pool; after a poisoning the data is still valid.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -325,6 +322,7 @@ impl Team {
             busy: AtomicBool::new(false),
             error: Mutex::new(None),
             workers: Mutex::new(vec![]),
+            seats: Seats::new(threads),
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             forks: fork::count(),
@@ -341,16 +339,9 @@ impl Team {
         if !workers.is_empty() {
             return;
         }
-        let cpus = allowed_cpus();
         for i in 1..self.threads() {
-            let cpu = (!cpus.is_empty()).then(|| cpus[i % cpus.len()]);
             let name = format!("girih-{i}");
-            let spawned = std::thread::Builder::new().name(name).spawn(move || {
-                if let Some(cpu) = cpu.filter(|_| cpus_suffice(self.threads())) {
-                    pin(cpu);
-                }
-                self.work(i);
-            });
+            let spawned = std::thread::Builder::new().name(name).spawn(move || self.work(i));
             if let Ok(handle) = spawned {
                 workers.push(handle.thread().clone());
             }
@@ -377,6 +368,7 @@ impl Team {
         for i in (0..all).rev() {
             self.shares[i].offer(epoch, bound(i)..bound(i + 1));
         }
+        self.seats.make_room();
         with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
         let mut spins = 0u32;
         while self.done.load(Acquire) < chunks {
@@ -416,7 +408,9 @@ impl Team {
         let mut scratch = Scratch::new();
         let mut idle_since = Instant::now();
         let mut spins = 0u32;
+        let mut bound = Seats::UNBOUND;
         while !self.stop.load(Acquire) {
+            self.seats.sit(thread, &mut bound);
             if self.claim_and_run(thread, &mut scratch) {
                 idle_since = Instant::now();
             } else if spins % 64 == 63 && idle_since.elapsed() > SPIN {
@@ -440,43 +434,6 @@ fn relax(spins: &mut u32) {
         std::hint::spin_loop();
     }
 }
-
-/// True if each thread can have a CPU of its own; otherwise pinning would only get in the way.
-fn cpus_suffice(threads: usize) -> bool {
-    threads <= available()
-}
-
-/// The CPUs this thread may run on; empty where that cannot be asked.
-#[cfg(target_os = "linux")]
-fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: the set is plain data, filled by the call within its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
-            return vec![];
-        }
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn allowed_cpus() -> Vec<usize> {
-    vec![]
-}
-
-/// Binds this thread to a CPU; if that fails it stays free.
-#[cfg(target_os = "linux")]
-fn pin(cpu: usize) {
-    // SAFETY: the set is plain data, and `cpu` is one of `allowed_cpus`, below the set's size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn pin(_: usize) {}
 
 #[cfg(test)]
 mod tests {

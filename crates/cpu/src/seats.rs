@@ -1,0 +1,156 @@
+//! Which CPU each worker of a pool is bound to.
+//!
+//! A worker has a CPU of its own, so that what it left in that CPU's caches is there for its next
+//! job. The caller is bound to none. Where the system puts it on a worker's CPU the two would take
+//! turns for long, as only one of them may be moved; so the worker gets the CPU nobody has.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The CPU of a thread that may run anywhere.
+const ANY: usize = usize::MAX;
+
+/// The CPUs of a pool's threads.
+pub(crate) struct Seats {
+    /// Those threads may have; empty where there is not one for each.
+    cpus: Vec<usize>,
+    /// Of each thread; [`ANY`] for the caller, the first.
+    taken: Vec<AtomicUsize>,
+}
+
+impl Seats {
+    /// CPUs for that many threads, if there are as many: otherwise binding would only get in the way.
+    pub fn new(threads: usize) -> Seats {
+        let cpus = if threads <= available() { allowed() } else { vec![] };
+        Seats::among(cpus, threads)
+    }
+
+    fn among(mut cpus: Vec<usize>, threads: usize) -> Seats {
+        if cpus.len() < threads {
+            cpus.clear();
+        }
+        let of = |thread: usize| match thread {
+            0 => ANY,
+            _ => cpus.get(thread).copied().unwrap_or(ANY),
+        };
+        Seats { taken: (0..threads).map(|thread| AtomicUsize::new(of(thread))).collect(), cpus }
+    }
+
+    /// Gives the worker whose CPU the caller is on another one. It moves when it next runs.
+    pub fn make_room(&self) {
+        if !self.cpus.is_empty() {
+            self.make_room_on(current());
+        }
+    }
+
+    fn make_room_on(&self, here: usize) {
+        let on = |cpu: usize| self.taken.iter().find(move |seat| seat.load(Relaxed) == cpu);
+        let Some(seat) = on(here) else { return };
+        if let Some(&free) = self.cpus.iter().find(|&&cpu| on(cpu).is_none()) {
+            seat.store(free, Relaxed);
+        }
+    }
+
+    /// Binds this thread, that worker, to its CPU if it is not bound to it; `bound` is kept for it.
+    pub fn sit(&self, worker: usize, bound: &mut usize) {
+        let seat = self.taken[worker].load(Relaxed);
+        if seat != *bound {
+            bind(seat);
+            *bound = seat;
+        }
+    }
+
+    /// What `sit` is to be given first.
+    pub const UNBOUND: usize = ANY;
+}
+
+/// CPUs this process may use: its affinity mask and its control group's quota.
+pub(crate) fn available() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// The CPUs this thread may run on; empty where that cannot be asked.
+#[cfg(target_os = "linux")]
+fn allowed() -> Vec<usize> {
+    // SAFETY: the set is plain data, filled by the call within its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return vec![];
+        }
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allowed() -> Vec<usize> {
+    vec![]
+}
+
+/// Binds this thread to a CPU; if that fails it stays where it may run.
+#[cfg(target_os = "linux")]
+fn bind(cpu: usize) {
+    // SAFETY: the set is plain data, and `cpu` is one of `allowed`, below the set's size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bind(_: usize) {}
+
+/// The CPU this thread runs on.
+#[cfg(target_os = "linux")]
+fn current() -> usize {
+    // SAFETY: the call has no preconditions; its error is -1, no CPU's number.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn current() -> usize {
+    ANY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(seats: &Seats) -> Vec<usize> {
+        seats.taken.iter().map(|seat| seat.load(Relaxed)).collect()
+    }
+
+    #[test]
+    fn a_worker_gives_way_to_the_caller() {
+        let seats = Seats::among(vec![2, 4, 6], 3);
+        assert_eq!(taken(&seats), [ANY, 4, 6]);
+        seats.make_room_on(2);
+        assert_eq!(taken(&seats), [ANY, 4, 6]);
+        seats.make_room_on(6);
+        assert_eq!(taken(&seats), [ANY, 4, 2]);
+        seats.make_room_on(4);
+        assert_eq!(taken(&seats), [ANY, 6, 2]);
+    }
+
+    #[test]
+    fn threads_without_a_cpu_each_are_not_bound() {
+        let seats = Seats::among(vec![0, 1], 3);
+        assert_eq!(taken(&seats), [ANY; 3]);
+        seats.make_room();
+        assert_eq!(taken(&seats), [ANY; 3]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_worker_moves_when_it_next_runs() {
+        let Some(&cpu) = allowed().last() else { return };
+        let seats = Seats::among(vec![cpu; 2], 2);
+        std::thread::spawn(move || {
+            let mut bound = Seats::UNBOUND;
+            seats.sit(1, &mut bound);
+            assert_eq!((allowed(), current(), bound), (vec![cpu], cpu, cpu));
+        })
+        .join()
+        .expect("the worker is bound");
+    }
+}
