@@ -14,7 +14,7 @@ const IDIOMS: &[(&[OpCode], &str)] = {
     &[
         (&[Neg, Exp, Add, Div], "sigmoid"),
         (&[Mul, Mul, Erf, Add, Mul], "gelu"),
-        (&[Mul, Mul, Mul, Add, Mul, Mul, Tanh, Add, Mul], "gelu"),
+        (&[Mul, Mul, Add, Mul, Neg, Exp, Add, Div, Mul], "gelu"),
     ]
 };
 
