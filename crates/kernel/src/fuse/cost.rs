@@ -13,6 +13,13 @@ pub(super) const CHEAP: u32 = 4;
 /// costs less than the memory traffic of keeping it.
 pub(super) const CHEAP_IN_REDUCTION: u32 = HEAVY + CHEAP;
 
+/// Bytes from which on a value that two kernels use is no longer in cache when the second one runs.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
+
+/// Cost up to which such a value is computed twice: a logistic function takes half the time of a
+/// line's way to memory and back.
+pub(super) const LESS_THAN_MEMORY: u32 = HEAVY + 2 * CHEAP;
+
 /// Cost of one op at one point.
 pub(super) fn of(code: OpCode) -> u32 {
     use OpCode::*;
@@ -52,7 +59,10 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
     let mut sum = Chain { cost: of(node.op.code), depth: 1, ..Chain::default() };
     let in_order = matches!(node.op.class(), Class::Elementwise | Class::Reshape);
     let numel = node.spec.numel();
-    for &input in &node.inputs {
+    for (at, &input) in node.inputs.iter().enumerate() {
+        if node.inputs[..at].contains(&input) {
+            continue;
+        }
         let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
         let kept = matches!(
             class,

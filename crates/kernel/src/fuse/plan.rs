@@ -8,6 +8,8 @@
 //! Kernels run by ascending root, and a kernel needs only what precedes its root: so there are no
 //! cycles to look for, and the first consumer is the one of the smallest root.
 
+mod again;
+
 use super::cost::{self, Chain};
 use super::{FusionOptions, LowerError, Refusal, Refusals, control, operand};
 use crate::ir::Program;
@@ -389,7 +391,11 @@ impl Planner<'_> {
             Homes::Many => (cost::CHEAP, 1),
         };
         let cheap = chain.cost <= cost && chain.loads <= loads && chain.depth <= MAX_SHARED_DEPTH;
-        if cheap { Ok(()) } else { Err(Refusal::Shared) }
+        if cheap || self.costs_less_than_memory(id, node, demand) {
+            Ok(())
+        } else {
+            Err(Refusal::Shared)
+        }
     }
 
     fn elementwise(&mut self, id: NodeId, node: &Node, demand: Demand) {

@@ -425,3 +425,24 @@ fn windows_are_strides_of_what_they_are_of() {
     assert_eq!(kernel.extents.as_slice(), &[2, 4, 3, 3, 3]);
     assert_eq!(kernel.accesses[0].strides.as_slice(), &[63, 14, 2, 7, 1]);
 }
+
+#[test]
+fn a_large_value_that_two_kernels_need_is_computed_by_both_if_all_it_needs_is_at_hand() {
+    // A gate in the forward half of a step, and in the backward half with what it is made of.
+    let exponentials = |rows: usize, whole: bool| {
+        let g = graph(|b| {
+            let (x, w, ct) = (input(b, [rows, 8]), input(b, [8, 512]), input(b, [rows, 8]));
+            let h = b.matmul(x, w)?;
+            let gate = sigmoid(b, h)?;
+            let y = b.mul(h, gate)?;
+            let back = b.matmul(ct, w)?;
+            let scaled = b.mul(back, gate)?;
+            let back = if whole { b.mul(scaled, h)? } else { scaled };
+            Ok([y, back])
+        });
+        lower(&g, APART).unwrap().to_string().matches("exp(").count()
+    };
+    assert_eq!(exponentials(512, true), 2, "the operand is read anyway");
+    assert_eq!(exponentials(512, false), 1, "reading the gate is cheaper than computing it");
+    assert_eq!(exponentials(16, true), 1, "it stays in the caches");
+}

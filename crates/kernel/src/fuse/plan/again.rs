@@ -1,0 +1,63 @@
+//! Large values that two kernels need, as the forward and the backward half of a training step do:
+//! whether both compute them.
+
+use super::{Demand, Homes, Planner};
+use crate::fuse::cost;
+use girih_ir::{Class, Node, NodeId};
+use smallvec::SmallVec;
+
+/// What a kernel would do to compute a value.
+struct Work {
+    home: u32,
+    /// Elements of the value.
+    numel: usize,
+    cost: u32,
+    /// Nodes that are counted.
+    seen: SmallVec<[NodeId; 16]>,
+}
+
+impl Planner<'_> {
+    /// True if the later kernel has all that the value is made of at hand, and computing it is less
+    /// work than writing it and reading it again.
+    pub(super) fn costs_less_than_memory(&self, id: NodeId, node: &Node, demand: Demand) -> bool {
+        let Homes::Two(a, b) = demand.homes else { return false };
+        let numel = node.spec.numel();
+        let large = numel.saturating_mul(node.spec.dtype.size()) >= cost::LARGE_BYTES;
+        if !large || demand.scattered || demand.output {
+            return false;
+        }
+        // Kernels are planned in reverse.
+        let mut work = Work { home: a.min(b), numel, cost: 0, seen: SmallVec::new() };
+        self.add_work(id, &mut work)
+    }
+
+    /// Adds what a kernel does for a value; false if that is too much or needs memory that the
+    /// kernel does not read anyway.
+    fn add_work(&self, id: NodeId, work: &mut Work) -> bool {
+        let node = self.graph.node(id);
+        work.cost += cost::of(node.op.code);
+        work.seen.push(id);
+        node.op.class() == Class::Elementwise
+            && work.cost <= cost::LESS_THAN_MEMORY
+            && node.inputs.iter().all(|&input| {
+                work.seen.contains(&input)
+                    || self.at_hand(input, work)
+                    || self.graph.spec(input).numel() == work.numel && self.add_work(input, work)
+            })
+    }
+
+    fn at_hand(&self, id: NodeId, work: &Work) -> bool {
+        let op = &self.graph.node(id).op;
+        self.demands[id.index()].homes.iter().any(|home| home == work.home)
+            || op.class() == Class::Leaf && !op.is_random()
+            || self.is_broadcast(id, work.numel)
+    }
+
+    /// True for a view of something much smaller.
+    fn is_broadcast(&self, id: NodeId, numel: usize) -> bool {
+        let node = self.graph.node(id);
+        let small = |operand: NodeId| self.graph.spec(operand).numel() <= numel / 16;
+        matches!(node.op.class(), Class::View | Class::Reshape)
+            && (small(node.inputs[0]) || self.is_broadcast(node.inputs[0], numel))
+    }
+}
