@@ -47,7 +47,8 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     let executor = Executor::new(ExecutorConfig::default()).unwrap();
     let context = Context::current();
     let before = context.swap(context.frame().with_executor(executor.clone()));
-    let x = ramp(24, 24);
+    // Large enough for several kernels.
+    let x = ramp(128, 128);
     let traced = |given: &[Tensor]| Ok::<_, girih::Error>((f(&given[0])?, Vec::new()));
     let program = TracedProgram::trace(&[x.spec()], &[], traced).unwrap().0;
     let bound = BoundProgram::new(Arc::new(program), &[x.spec()]).unwrap();

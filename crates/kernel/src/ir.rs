@@ -10,6 +10,7 @@
 use crate::control::{Control, Feed, Splat};
 use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, Literal, Op, OpCode};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -208,6 +209,20 @@ pub struct Local {
 }
 
 impl Rows {
+    /// True if the parts are maps of which none reads or writes what another one writes: they may run
+    /// at the same time.
+    pub fn are_apart(&self) -> bool {
+        let mut writers = FxHashMap::default();
+        for (at, part) in self.parts.iter().enumerate() {
+            let mut shared = |id| writers.insert(id, at).is_some_and(|other| other != at);
+            if !matches!(part.core, Core::Map) || part.writes().any(&mut shared) {
+                return false;
+            }
+        }
+        let own = |at: usize, id| writers.get(&id).is_none_or(|&writer| writer == at);
+        self.parts.iter().enumerate().all(|(at, part)| part.reads().all(|id| own(at, id)))
+    }
+
     fn is_local(&self, id: BufferId) -> bool {
         self.locals.iter().any(|l| l.buffer == id)
     }

@@ -26,8 +26,13 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
                 return false;
             };
             let (before, rest) = rows.parts.split_at(writer);
+            // Those of a single row may run at the same time.
+            let reads_before = |p: &Kernel| match kernel.points() {
+                1 => p.reads().all(|b| b != operand),
+                rows => reads_by_row(p, operand, rows),
+            };
             return may_overwrite(&rows.parts[writer], operand, result)
-                && before.iter().all(|p| reads_by_row(p, operand, kernel.points()))
+                && before.iter().all(reads_before)
                 && rest[1..].iter().all(|p| p.reads().all(|b| b != operand))
                 && reads_by_row(&rows.parts[writer], operand, kernel.points());
         }

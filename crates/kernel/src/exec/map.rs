@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// A map made ready.
 pub(super) struct Map {
-    /// One, or the whole tiles and what is left beside them.
+    /// One, or the whole tiles and what is left beside them; of each of several maps.
     parts: SmallVec<[Part; 1]>,
 }
 
@@ -181,6 +181,11 @@ impl Map {
         let mut parts = smallvec![Part::new(&whole, tiles.code(&whole, target))];
         parts.extend(rest.iter().map(|part| Part::plain(part, target)));
         Map { parts }
+    }
+
+    /// Several maps that may run at the same time.
+    pub fn of_all(kernels: &[Kernel], target: Target<'_>) -> Map {
+        Map { parts: kernels.iter().flat_map(|kernel| Map::new(kernel, target).parts).collect() }
     }
 
     /// What runs at its points.

@@ -209,6 +209,11 @@ impl Prepared {
                 let chunks = scatter.chunks();
                 (Form::Scatter(Box::new(scatter)), chunks)
             }
+            Core::Rows(definition) if kernel.points() == 1 && definition.are_apart() => {
+                let map = map::Map::of_all(&definition.parts, target);
+                let chunks = [map.chunks(), 0];
+                (Form::Map(Box::new(map)), chunks)
+            }
             Core::Rows(definition) => {
                 let rows = rows::Rows::new(kernel, definition, target);
                 let chunks = [rows.chunks(), 0];

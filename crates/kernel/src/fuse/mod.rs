@@ -21,6 +21,7 @@ mod share;
 mod space;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use crate::ir::Program;
 use girih_ir::{Graph, NodeId};
@@ -169,6 +170,7 @@ fn run(
     let mut built = build::program(graph, plan);
     if options.rows && options.elementwise {
         rows::group(graph, &mut built);
+        together::group(graph, &mut built);
     }
     #[cfg(debug_assertions)]
     if let Err(broken) = crate::verify::verify(&built.program) {

@@ -33,13 +33,13 @@ const WIDE: usize = 2;
 const MAX_RIGHT: usize = 1 << 22;
 
 /// A kernel, the nodes it computes, and the buffers it names.
-struct Part {
-    kernel: Kernel,
+pub(super) struct Part {
+    pub kernel: Kernel,
     nodes: Vec<NodeId>,
     reads: SmallVec<[BufferId; 8]>,
-    writes: SmallVec<[BufferId; 4]>,
+    pub writes: SmallVec<[BufferId; 4]>,
     /// Those that it does not write the whole of.
-    pieces: SmallVec<[BufferId; 2]>,
+    pub pieces: SmallVec<[BufferId; 2]>,
 }
 
 impl Part {
@@ -60,8 +60,17 @@ impl Part {
     }
 }
 
-/// Puts the kernels of a program together.
+/// Puts the kernels of a program together that hand rows to each other.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
+    regroup(graph, built, grow);
+}
+
+/// Puts kernels together: `grow` makes a group of one and those after it that are to join it.
+pub(super) fn regroup(
+    graph: &Graph,
+    built: &mut Built,
+    grow: impl Fn(&Program, &mut [Option<Part>], Part) -> Group,
+) {
     let kernels = std::mem::take(&mut built.program.kernels).into_iter();
     let kernels = kernels.zip(built.nodes.drain(..));
     let part = |kernel| Some(Part::new(&built.program, kernel));
@@ -123,10 +132,10 @@ impl Buffers {
 type RowCounts = SmallVec<[usize; 4]>;
 
 /// Kernels that will be one.
-struct Group {
-    parts: Vec<Part>,
+pub(super) struct Group {
+    pub parts: Vec<Part>,
     /// Over how many rows they can be.
-    rows: RowCounts,
+    pub rows: RowCounts,
     read: Buffers,
     written: Buffers,
     /// Written, but not as a whole by one part.
@@ -137,20 +146,29 @@ struct Group {
 
 impl Group {
     fn new(program: &Program, start: Part) -> Group {
-        let mut group = Group {
+        let rows = Group::empty(program).rows_with(program, &start);
+        Group { rows, ..Group::of_one(program, start) }
+    }
+
+    /// A kernel as a single row.
+    pub fn of_one(program: &Program, start: Part) -> Group {
+        let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
+        group.extend([start]);
+        group
+    }
+
+    fn empty(program: &Program) -> Group {
+        Group {
             parts: Vec::new(),
             rows: RowCounts::new(),
             read: Buffers::none(program),
             written: Buffers::none(program),
             pieces: Buffers::none(program),
             elements: 0,
-        };
-        group.rows = group.rows_with(program, &start);
-        group.extend([start]);
-        group
+        }
     }
 
-    fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
+    pub fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
         for part in parts {
             self.read.add(&part.reads);
             self.written.add(&part.writes);
@@ -158,6 +176,12 @@ impl Group {
             self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
+    }
+
+    /// True if a kernel reads or writes what the group writes, or writes what it reads.
+    pub fn meets_writing(&self, part: &Part) -> bool {
+        part.named().any(|&id| self.written.contains(id))
+            || part.writes.iter().any(|&id| self.read.contains(id))
     }
 
     /// True if a kernel can be a part and reads what the group reads or writes.
@@ -209,7 +233,7 @@ impl Group {
 }
 
 /// Elements that a part works on; of a product, those that it hands on.
-fn elements(kernel: &Kernel) -> usize {
+pub(super) fn elements(kernel: &Kernel) -> usize {
     match kernel.core {
         Core::Matmul { .. } => kernel.points(),
         _ => kernel.points().saturating_mul(kernel.reduced()),
@@ -246,23 +270,23 @@ fn candidates(kernel: &Kernel) -> RowCounts {
 }
 
 /// What the kernels read and write that stay between a group and the next candidate.
-struct Skipped {
+pub(super) struct Skipped {
     read: Buffers,
     written: Buffers,
 }
 
 impl Skipped {
-    fn new(program: &Program) -> Skipped {
+    pub fn new(program: &Program) -> Skipped {
         Skipped { read: Buffers::none(program), written: Buffers::none(program) }
     }
 
-    fn add(&mut self, part: &Part) {
+    pub fn add(&mut self, part: &Part) {
         self.read.add(&part.reads);
         self.written.add(&part.writes);
     }
 
     /// True if a kernel cannot run before them.
-    fn hinder(&self, part: &Part) -> bool {
+    pub fn hinder(&self, part: &Part) -> bool {
         let early = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
         part.reads.iter().any(|&id| self.written.contains(id)) || part.writes.iter().any(early)
     }

@@ -64,7 +64,7 @@ pub(crate) fn keeps_to_rows(
         let numel = program.buffers[access.buffer.0 as usize].numel;
         numel.is_multiple_of(rows) && stays(access, &part.extents, &split, numel / rows)
     });
-    own && !gathers(part, |a| shared(a.buffer))
+    own && (rows == 1 || !gathers(part, |a| shared(a.buffer)))
 }
 
 /// True if a kernel over so many rows reads of a buffer, whose rows are as long as those of its own

@@ -12,6 +12,7 @@ mod refusals;
 mod registry;
 mod rows;
 mod structure;
+mod together;
 
 use super::*;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};

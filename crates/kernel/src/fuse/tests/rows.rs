@@ -68,7 +68,7 @@ fn few_long_rows_and_other_rows_stay_apart() {
     assert_eq!(count([4, 100_000], 1), 2, "two threads or more have nothing to share");
     assert_eq!(count([4, 100], 1), 1, "little work may have few rows");
     assert_eq!(count([100, 100_000], 1), 2, "a row is too long for the cache");
-    assert_eq!(count([64, 64], 0), 2, "columns are no rows");
+    assert_eq!(count([100, 100], 0), 2, "columns are no rows");
 }
 
 #[test]

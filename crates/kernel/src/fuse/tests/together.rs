@@ -1,0 +1,102 @@
+//! Many kernels that become one: updates of an optimiser, and small kernels.
+
+use super::*;
+use super::{eval, executed};
+use crate::ir::{Core, Kernel, Program};
+use crate::place::takeovers;
+
+fn kernels(graph: &Graph) -> Program {
+    lower(graph, FusionOptions::ALL).expect("the graph is primitive")
+}
+
+/// Numbers of parts of each kernel; 0 of one that has none.
+fn parts(program: &Program) -> Vec<usize> {
+    let of = |kernel: &Kernel| match &kernel.core {
+        Core::Rows(rows) => rows.parts.len(),
+        _ => 0,
+    };
+    program.kernels.iter().map(of).collect()
+}
+
+/// `m = 0.9 m + g` and `p - m` of parameters of these shapes.
+fn momentum(shapes: &[[usize; 2]]) -> Graph {
+    let mut b = GraphBuilder::default();
+    let mut outputs = Vec::new();
+    for &shape in shapes {
+        let [p, g, m] = [(); 3].map(|()| b.input(TensorSpec::new(shape, DType::F64)));
+        let keep = b.scalar_like(m, 0.9);
+        let kept = b.mul(m, keep).unwrap();
+        let m = b.add(kept, g).unwrap();
+        outputs.extend([b.sub(p, m).unwrap(), m]);
+    }
+    b.finish(outputs)
+}
+
+fn numbers(n: usize) -> eval::Data {
+    (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect()
+}
+
+#[test]
+fn updates_of_many_parameters_are_one_kernel() {
+    let shapes = [[3, 5], [1, 1], [300, 100], [7, 64], [1, 30]];
+    let g = momentum(&shapes);
+    let (fused, apart) = (kernels(&g), lower(&g, APART).expect("the graph is primitive"));
+    assert_eq!((parts(&fused), apart.kernels.len()), (vec![5], 5), "{fused}");
+    let sizes = shapes.iter().flat_map(|[m, n]| [m * n; 3]);
+    let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
+    assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
+    // Each takes the place of what it updates.
+    assert_eq!(takeovers(&fused).len(), 10, "{fused}");
+}
+
+#[test]
+fn an_operand_of_two_updates_is_not_overwritten() {
+    for both in [false, true] {
+        let mut b = GraphBuilder::default();
+        let x = input(&mut b, [40, 50]);
+        let t = b.transpose(x).unwrap();
+        let (y, z) = (b.exp(t).unwrap(), b.neg(x).unwrap());
+        let program = kernels(&b.finish(if both { vec![y, z] } else { vec![z] }));
+        assert_eq!(parts(&program), [if both { 2 } else { 0 }], "{program}");
+        // The two run at the same time, so none may write where the other one reads.
+        assert_eq!(takeovers(&program).len(), !both as usize, "{program}");
+    }
+}
+
+#[test]
+fn what_reads_a_result_runs_after_it() {
+    let g = graph(|b| {
+        let x = input(b, [100, 100]);
+        let y = b.exp(x)?;
+        let t = b.transpose(y)?;
+        Ok([y, b.add(x, t)?])
+    });
+    assert_eq!(parts(&kernels(&g)), [0, 0], "as maps of many elements");
+    let g = graph(|b| {
+        let x = input(b, [10, 10]);
+        let y = b.exp(x)?;
+        let t = b.transpose(y)?;
+        Ok([y, b.add(x, t)?])
+    });
+    let small = kernels(&g);
+    assert_eq!(parts(&small), [2], "one after the other: {small}");
+    let apart = lower(&g, APART).expect("the graph is primitive");
+    let x = [numbers(100)];
+    assert_eq!(executed::run(&small, &x), executed::run(&apart, &x));
+}
+
+#[test]
+fn small_kernels_are_one_and_large_ones_are_not() {
+    let sums = |rows: usize| {
+        let mut b = GraphBuilder::default();
+        let outputs: Vec<NodeId> = (0..3)
+            .map(|_| {
+                let x = input(&mut b, [rows, 10]);
+                b.sum(x, AxisSet::one(0), false).unwrap()
+            })
+            .collect();
+        parts(&kernels(&b.finish(outputs)))
+    };
+    assert_eq!(sums(20), [3]);
+    assert_eq!(sums(2000), [0, 0, 0], "threads share each");
+}
