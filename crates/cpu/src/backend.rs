@@ -123,21 +123,23 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
     let outputs = outputs.collect();
     let mut operations = Vec::with_capacity(program.kernels.len());
     let mut binaries: Vec<Binary> = Vec::with_capacity(program.kernels.len());
+    let mut weights = Vec::new();
+    let is_argument = |b: &usize| matches!(program.buffers[*b].kind, BufferKind::Argument(_));
     for (i, kernel) in program.kernels.iter().enumerate() {
         operations.push(Operation {
             name: kernel.name.clone(),
             compute: Some(i),
             ..Operation::default()
         });
-        binaries.push(Arc::new(HostProgram {
-            name: kernel.name.clone(),
-            kernel: LoadedKernel::new(kernel),
-        }));
+        let loaded = LoadedKernel::new(kernel);
+        weights.extend(loaded.weights().filter(is_argument).filter(|b| !weights.contains(b)));
+        binaries.push(Arc::new(HostProgram { name: kernel.name.clone(), kernel: loaded }));
     }
     ExecutionPlan {
         operations,
         binaries,
         buffers,
+        weights,
         takeovers: takeovers(program),
         cost_ns: cost_ns(program),
         temporary_bytes,

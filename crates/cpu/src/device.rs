@@ -1,6 +1,7 @@
 //! The host device: its memory is one reserved range of the process, its launches run on the
 //! calling thread and the kernel pool.
 
+use crate::keep::{Keep, KeptBytes, Weights};
 use crate::pool::watched;
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
@@ -21,6 +22,7 @@ pub struct HostDevice {
     memory: MmapMut,
     base: u64,
     size: usize,
+    kept: KeptBytes,
 }
 
 /// A kernel as the host's back end compiles it; loading it changes nothing.
@@ -75,7 +77,13 @@ impl HostDevice {
             memory,
             base,
             size,
+            kept: KeptBytes::default(),
         })
+    }
+
+    /// Bytes of what is kept of buffers' contents.
+    pub(crate) fn kept_bytes(&self) -> &KeptBytes {
+        &self.kept
     }
 }
 
@@ -156,10 +164,12 @@ impl Device for HostDevice {
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
         let bindings =
             Bindings { buffers, arguments: &arguments.words, workspace: std::ptr::null_mut() };
+        let keep = Weights { device: self, arguments };
+        let keep: Option<&dyn Keep> = if arguments.weights.is_empty() { None } else { Some(&keep) };
         let outcome = watched(&arguments.control, || {
             // SAFETY: the executor bound each buffer of the plan to a block of at least its size
             // that stays alive with the argument block, and no other launch writes it meanwhile.
-            unsafe { program.kernel.run(&bindings, self.pool) }
+            unsafe { program.kernel.run_keeping(&bindings, self.pool, keep) }
         });
         outcome.map_err(|error| match error {
             ExecError::Stopped => arguments.control.error(&program.name),

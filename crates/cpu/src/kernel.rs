@@ -2,6 +2,7 @@
 //! or loop over kernels, run on the pool.
 
 use crate::jit;
+use crate::keep::Keep;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
@@ -91,19 +92,43 @@ impl LoadedKernel {
 
     /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
     ///
+    /// # Safety
+    /// As [`LoadedKernel::run_keeping`].
+    pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_keeping(bindings, pool, None) }
+    }
+
+    /// The buffer that the kernel would rather read in a form that is kept.
+    pub(crate) fn weights(&self) -> Option<usize> {
+        match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Form::Product(form) => form.0.weights(),
+            _ => None,
+        }
+    }
+
+    /// Runs the kernel to its end; `keep` has forms of operands that other runs have made.
+    ///
     /// Errors: [`ExecError::IndexOutOfBounds`]; of several, the one of the first chunk.
     /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, but
     /// for library routines and the tables of branches and loops.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract but for the workspace.
-    pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
+    pub(crate) unsafe fn run_keeping(
+        &self,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+        keep: Option<&dyn Keep>,
+    ) -> Result<(), ExecError> {
         match &self.0 {
             // SAFETY: the caller's promise; the matmul was made from the same kernel.
             Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: as for the matmul.
             #[cfg(target_arch = "x86_64")]
-            Form::Product(form) => unsafe { form.0.run(&form.1, bindings, pool) },
+            Form::Product(form) => unsafe { form.0.run(&form.1, bindings, pool, keep) },
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             Form::Control(form) => {

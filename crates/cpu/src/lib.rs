@@ -16,6 +16,7 @@ mod disassembly;
 mod explain;
 mod file;
 mod jit;
+mod keep;
 mod kernel;
 mod matmul;
 pub mod pool;

@@ -3,6 +3,7 @@
 //! next request of that size, larger ones, and small ones when there are many, coalesce with their
 //! neighbours. Nothing goes back to the operating system.
 
+use crate::forms::{Form, FormKey, Forms};
 use crate::{Device, DeviceHandle, Error, Result};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -102,6 +103,7 @@ impl Allocator {
             handle: DeviceHandle::region(id as u32, offset as u64),
             size_bytes: size,
             owner: Owner::Pool { allocator: self.clone(), reserved },
+            forms: Forms::default(),
         })
     }
 
@@ -235,6 +237,8 @@ pub struct Buffer {
     handle: DeviceHandle,
     size_bytes: usize,
     owner: Owner,
+    /// Of the pool's memory, whose contents nobody changes while somebody may read them.
+    forms: Forms,
 }
 
 impl Buffer {
@@ -245,7 +249,7 @@ impl Buffer {
         size_bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Buffer {
-        Buffer { handle, size_bytes, owner: Owner::Foreign(owner) }
+        Buffer { handle, size_bytes, owner: Owner::Foreign(owner), forms: Forms::default() }
     }
 
     /// Where the block begins.
@@ -256,6 +260,20 @@ impl Buffer {
     /// Bytes that may be used.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
+    }
+
+    /// Another form of the contents, which `make` makes of them when they have been read often
+    /// enough. None for memory of another owner, who might change it after all.
+    pub fn form(&self, key: &FormKey, make: impl FnOnce() -> Option<Form>) -> Option<Arc<Form>> {
+        match self.owner {
+            Owner::Pool { .. } => self.forms.get(key, make),
+            Owner::Foreign(_) => None,
+        }
+    }
+
+    /// Forgets other forms: the contents will be others.
+    pub(crate) fn forget_forms(&self) {
+        self.forms.clear();
     }
 
     /// Fails unless `size` bytes from the start are the buffer's.

@@ -33,6 +33,8 @@ pub struct ArgumentBlock {
     pub words: SmallVec<[[u64; 2]; 8]>,
     /// Keeps the memory behind the addresses until the last launch is done.
     pub buffers: SmallVec<[Arc<Buffer>; 8]>,
+    /// The memory of the plan's weights, by buffer of the program.
+    pub weights: SmallVec<[(usize, Arc<Buffer>); 2]>,
     /// The memory of temporaries.
     pub temporaries: Option<Arc<Buffer>>,
     /// Stops the run when its time is up or somebody wants it to.

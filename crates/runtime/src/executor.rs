@@ -313,6 +313,13 @@ impl Executor {
             }
         }
         block.temporaries = temporaries;
+        for &buffer in &plan.weights {
+            if let Placement::Argument(i) = plan.buffers[buffer].placement
+                && let Argument::Tensor(value, _) | Argument::Checked(value) = &arguments[i]
+            {
+                block.weights.push((buffer, value.buffer.clone()));
+            }
+        }
         let mut values = Values::new();
         for (output, source) in plan.outputs.iter().zip(&plan.facts.output_sources) {
             values.push(match *source {
@@ -328,7 +335,10 @@ impl Executor {
                         _ => None,
                     });
                     let value = match donated {
-                        Some(value) => value,
+                        Some(value) => {
+                            value.buffer.forget_forms();
+                            value
+                        }
                         None => Value::new(allocator.allocate(size)?),
                     };
                     block.addresses[output.buffer] = self.device.resolve(value.handle(), size)?;

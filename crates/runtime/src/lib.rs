@@ -19,6 +19,7 @@ pub mod env;
 pub mod error;
 pub mod executor;
 pub mod fork;
+mod forms;
 pub mod handle;
 pub mod plan;
 pub mod queue;
@@ -37,6 +38,7 @@ pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};
 pub use error::{Error, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
+pub use forms::{Form, FormKey};
 pub use handle::DeviceHandle;
 pub use plan::{
     ArgumentSpec, CompileTimes, ExecutionPlan, Operation, OutputSpec, Placement, Source, Step,

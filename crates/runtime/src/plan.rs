@@ -111,6 +111,9 @@ pub struct ExecutionPlan {
     /// Results that may be written over an argument that is donated: buffer of the result, number of
     /// the argument.
     pub takeovers: Vec<(usize, usize)>,
+    /// Buffers of arguments that the device would rather read in another form, if they are given
+    /// again and again.
+    pub weights: Vec<usize>,
     /// What every run needs to know, found when the plan is loaded.
     pub facts: Facts,
     /// About how long a run takes on one thread, in nanoseconds; 0 if nobody knows.

@@ -3,7 +3,7 @@
 
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
-use super::{AHEAD, Chunk, GROUP, Left, Memory, PANEL, Product, integers};
+use super::{AHEAD, Ahead, Chunk, GROUP, Left, Memory, PANEL, Product, Right, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
@@ -24,6 +24,8 @@ pub(super) struct Block<'a> {
     pub left: Left,
     /// Packed panels of a slab.
     pub panels: *mut f32,
+    /// All panels, if they are kept; there is no slab then.
+    pub right: Option<Right>,
 }
 
 impl Product {
@@ -34,7 +36,7 @@ impl Product {
         prepared: &Prepared,
         chunk: &Chunk,
         bindings: &Bindings<'_>,
-        left: Option<Left>,
+        Ahead { left, right }: Ahead,
         parts: Memory,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
@@ -80,7 +82,7 @@ impl Product {
                         self.pack_left(bindings, place, tiles, shared.clone(), packed);
                         Left { start: packed, row: rows.start, k, depth: shared.len() }
                     });
-                    let block = Block { chunk, shared, end, start, left, panels };
+                    let block = Block { chunk, shared, end, start, left, panels, right };
                     if grouped {
                         self.groups(prepared, &block, together, products, bindings, scratch)?;
                     } else {
@@ -113,7 +115,7 @@ impl Product {
         let (step, end) = (self.cut.slab, chunk.panels.end);
         chunk.panels.clone().step_by(step).map(move |first| {
             let slab = first..(first + step).min(end);
-            if self.direct.is_none() {
+            if self.direct.is_none() && block.right.is_none() {
                 // SAFETY: the caller's promise.
                 unsafe { self.pack_right(*start, &slab, &block.shared, *panels) };
             }
@@ -225,8 +227,16 @@ impl Product {
             ahead: panel as *const u8,
             ahead_step: 0,
         };
-        let direct = self.direct.as_ref().filter(|_| tile == block.chunk.tiles.start);
-        if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
+        let number = tile - block.chunk.tiles.start;
+        let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());
+        if let Some(Right(right)) = block.right {
+            let at = |p: usize, k: usize| right.wrapping_add(self.panel(p, k)) as *const u8;
+            call.b = at(p, shared.start);
+            if let Some((p, k, line)) = self.next_line(block, number, p) {
+                call.ahead = at(p, k).wrapping_add(line * LINE);
+                call.ahead_step = 4 * self.width_of(p) as isize;
+            }
+        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
             let step = step * self.rhs.stored.size() as isize;
             let at = |p: usize, k: usize| {
                 let before = (p * self.cut.width() * self.rhs.stored.size()) as isize;
@@ -235,7 +245,7 @@ impl Product {
             if direct.is_some() {
                 (call.b, call.b_step) = (at(p, shared.start), step);
                 (call.ahead, call.ahead_step) = (call.b.wrapping_offset(AHEAD * step), step);
-            } else if let Some((p, k, line)) = self.next_line(block, tile, p) {
+            } else if let Some((p, k, line)) = self.next_line(block, number - 1, p) {
                 (call.ahead, call.ahead_step) = (at(p, k).wrapping_add(line * LINE), step);
             }
         }
@@ -246,11 +256,10 @@ impl Product {
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }
 
-    /// What a tile asks for while it reads its packed panel: a line of the rows of the panel that
+    /// What a tile asks for while it reads its packed panel: that line of the rows of the panel that
     /// comes next, by its number, first shared index and line in the row.
-    fn next_line(&self, block: &Block<'_>, tile: usize, p: usize) -> Option<(usize, usize, usize)> {
+    fn next_line(&self, block: &Block<'_>, line: usize, p: usize) -> Option<(usize, usize, usize)> {
         let panels = &block.chunk.panels;
-        let line = tile - block.chunk.tiles.start - 1;
         if line * LINE >= self.cut.width() * self.rhs.stored.size() {
             return None;
         }

@@ -3,9 +3,9 @@
 //!
 //! Columns are taken in panels. The right operand's part of some panels, a slab, is packed into the
 //! second cache, where all tiles of rows use it; where those are few, the first one reads it where it
-//! lies. The left operand is packed once for all. Operands may have any number of strided dimensions
-//! for their rows, columns and shared indices: the windows of a convolution are packed straight from
-//! the image.
+//! lies. Weights that are given again and again are kept packed (`weights`). The left operand is
+//! packed once for all. Operands may have any number of strided dimensions for their rows, columns and
+//! shared indices: the windows of a convolution are packed straight from the image.
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
@@ -28,8 +28,10 @@ mod rows;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
+use crate::keep::Keep;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use dots::DotProducts;
@@ -43,6 +45,7 @@ use shape::Cut;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
+use weights::Right;
 
 /// Elements of a left operand that is packed for all threads ahead of the product.
 const PACKED_FOR_ALL: usize = 1 << 22;
@@ -111,6 +114,13 @@ struct Left {
 
 // SAFETY: it is complete before threads share it, and only read then.
 unsafe impl Sync for Left {}
+
+/// What is packed ahead of all chunks.
+#[derive(Clone, Copy)]
+struct Ahead {
+    left: Option<Left>,
+    right: Option<Right>,
+}
 
 /// Memory that threads write to in different places.
 #[derive(Clone, Copy)]
@@ -191,7 +201,8 @@ impl Product {
         tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec).collect()
     }
 
-    /// Runs the product, and the body of the kernel it was made from.
+    /// Runs the product, and the body of the kernel it was made from. `keep` may have its right
+    /// operand packed.
     ///
     /// # Safety
     /// `prepared` is of the same kernel; the bindings fulfil their contract but for the workspace.
@@ -200,11 +211,15 @@ impl Product {
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
+        keep: Option<&dyn Keep>,
     ) -> Result<(), ExecError> {
         if let Some(matrix) = &self.matrix {
             // SAFETY: the caller's promise.
             return unsafe { matrix.run(self, prepared, bindings, pool) };
         }
+        // SAFETY: the caller's promise.
+        let kept = keep.and_then(|keep| unsafe { self.kept(keep, bindings, pool) });
+        let right = kept.as_ref().map(|kept| Right(kept.start as *const f32));
         let same = self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let for_all = same && self.m * self.k <= PACKED_FOR_ALL && self.dots.is_none();
         let bytes = if for_all { self.m * self.k * 4 } else { 0 };
@@ -216,14 +231,14 @@ impl Product {
                 if for_all {
                     self.pack_left_for_all(memory, bindings, pool)?;
                 }
-                let left = for_all.then_some(left);
+                let ahead = Ahead { left: for_all.then_some(left), right };
                 if self.cut.parts == 1 {
                     let nowhere = Memory(std::ptr::null_mut());
-                    return self.run_chunks(prepared, bindings, pool, left, nowhere);
+                    return self.run_chunks(prepared, bindings, pool, ahead, nowhere);
                 }
                 with_memory(&PARTS, self.cut.parts * self.m * self.n * 4, |parts| {
                     let parts = Memory(parts as *mut f32);
-                    self.run_chunks(prepared, bindings, pool, left, parts)?;
+                    self.run_chunks(prepared, bindings, pool, ahead, parts)?;
                     self.add_parts(parts, prepared, bindings, pool)
                 })
             }
@@ -302,7 +317,7 @@ impl Product {
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
-        left: Option<Left>,
+        ahead: Ahead,
         parts: Memory,
     ) -> Result<(), ExecError> {
         let (down, across) = match &self.dots {
@@ -314,9 +329,8 @@ impl Product {
         let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
         let shared = Shared(*bindings);
-        let left = &left;
+        let ahead = &ahead;
         let job = |first: usize, scratch: &mut Scratch| {
-            let left = *left;
             for i in first * together..((first + 1) * together).min(chunks) {
                 let (of, rest) = (i / (down * across), i % (down * across));
                 let (batch, part) = (of / self.cut.parts, of % self.cut.parts);
@@ -330,7 +344,7 @@ impl Product {
                     let tiles = range(rest / across, self.cut.chunk_tiles, self.cut.tiles);
                     let panels = range(rest % across, self.cut.chunk_panels, self.cut.panels);
                     let chunk = Chunk { batch, part, tiles, panels };
-                    self.run_chunk(prepared, &chunk, shared.get(), left, parts, scratch)?;
+                    self.run_chunk(prepared, &chunk, shared.get(), *ahead, parts, scratch)?;
                 }
             }
             Ok(())

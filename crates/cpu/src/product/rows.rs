@@ -89,7 +89,8 @@ impl Product {
                 for p in chunk.panels.clone().step_by(cut.slab) {
                     let slab = p..(p + cut.slab).min(chunk.panels.end);
                     let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
-                    let block = Block { chunk, shared, end: self.k, start, left, panels };
+                    let block =
+                        Block { chunk, shared, end: self.k, start, left, panels, right: None };
                     self.slab(&block, &slab, target);
                 }
             }

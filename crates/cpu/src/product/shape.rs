@@ -77,9 +77,7 @@ impl Cut {
         let panels = wanted.div_ceil(vectors);
         let tiles = m.div_ceil(most_rows(vectors));
         let (rows, taller) = (m / tiles, m % tiles);
-        let env =
-            |n: &str, d: usize| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-        let block = k.div_ceil(k.div_ceil(env("BLK", BLOCK)));
+        let block = k.div_ceil(k.div_ceil(BLOCK));
         let slab = (SLAB / (block * vectors * LANES)).max(1);
         let row_chunks = m.div_ceil(ROWS).min(tiles);
         let chunk_tiles = tiles.div_ceil(row_chunks);

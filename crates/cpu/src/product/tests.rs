@@ -2,11 +2,14 @@
 
 mod integers;
 
+use crate::keep::{Keep, Kept};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
+use girih_runtime::FormKey;
 use proptest::prelude::*;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// How an operand lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +33,23 @@ struct Case {
     /// The left operand is the same for all of the batch.
     shared_left: bool,
     body: bool,
+}
+
+/// Has every form made.
+struct Always;
+
+impl Keep for Always {
+    fn form(
+        &self,
+        _: usize,
+        _: &FormKey,
+        bytes: usize,
+        make: &mut dyn FnMut(*mut u8) -> bool,
+    ) -> Option<Kept> {
+        let mut memory = vec![0u128; bytes.div_ceil(16)];
+        let start = memory.as_mut_ptr() as *mut u8;
+        make(start).then(|| Kept { form: Arc::new(memory), start })
+    }
 }
 
 /// Offset and strides `(batch, row, column)` of a matrix, and the elements it spans.
@@ -92,7 +112,7 @@ impl Case {
     }
 
     /// Operands of few bits, so that sums are exact whatever their order.
-    fn run(&self, threads: usize) -> (Vec<Vec<f64>>, Vec<f64>) {
+    fn run(&self, threads: usize, keep: Option<&dyn Keep>) -> (Vec<Vec<f64>>, Vec<f64>) {
         let (kernel, sizes) = self.kernel();
         let size = self.dtype.size();
         let mut values: Vec<Vec<f64>> = vec![];
@@ -112,7 +132,8 @@ impl Case {
         let bindings =
             Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
         // SAFETY: the accesses stay inside buffers of these sizes.
-        unsafe { LoadedKernel::new(&kernel).run(&bindings, &Pool::new(threads)) }.unwrap();
+        unsafe { LoadedKernel::new(&kernel).run_keeping(&bindings, &Pool::new(threads), keep) }
+            .unwrap();
         let mask = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
         let at = |i: usize| {
             let bits = buffers[3][i * size / 8] >> (i * size % 8 * 8) & mask;
@@ -123,10 +144,13 @@ impl Case {
 
     fn check(&self) {
         let [b, m, n, k] = self.sizes;
-        let (values, got) = self.run(1);
+        let (values, got) = self.run(1, None);
         let bits = |v: &[f64]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for threads in 2..=4 {
-            assert_eq!(bits(&got), bits(&self.run(threads).1), "{threads} threads, {self:?}");
+            let again = self.run(threads, None).1;
+            assert_eq!(bits(&got), bits(&again), "{threads} threads, {self:?}");
+            let packed = self.run(threads, Some(&Always)).1;
+            assert_eq!(bits(&got), bits(&packed), "kept, {threads} threads, {self:?}");
         }
         let (left, l, _) = place(self.lies[0], b, m, k);
         let (right, r, _) = place(self.lies[1], b, k, n);

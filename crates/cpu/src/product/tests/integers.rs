@@ -53,7 +53,7 @@ fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<
                 let mut product = Product::new(kernel, lhs, rhs).expect("the machine has them");
                 product.matrix = MatrixProduct::with(&product, Engine::Vectors);
                 assert!(product.matrix.is_some(), "the product is of that kind");
-                product.run(&Prepared::new(kernel), &bindings, &Pool::new(threads))
+                product.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
             }
         }
     }
