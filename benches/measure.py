@@ -74,13 +74,14 @@ class Workload:
 
 @dataclass
 class Figure:
-    """What one library took, in seconds."""
+    """What one library took, in seconds; of first calls also what the same call took later."""
 
     median: float
     spread: float
     first: float
     samples: int
     peak_bytes: int | None = None
+    later: float | None = None
 
 
 @dataclass
@@ -163,6 +164,7 @@ class _Sampler:
         self.make = lambda: workload.build(library, arrays)
         self.count = 1
         self.samples: list[tuple[float, bool]] = []
+        self.later: list[float] = []
 
     def calibrate(self, sample_s: float) -> float:
         """Chooses how many calls a sample has; the time that one takes."""
@@ -179,28 +181,28 @@ class _Sampler:
         return int(self.count * sample_s / max(seconds, 1e-9))
 
     def sample(self) -> None:
-        """Takes a sample, after calls that bring back what it needs to the caches."""
+        """Takes a sample, after calls that end the pause and bring what it needs to the caches.
+
+        Before a first call they are calls of what is then forgotten.
+        """
+        deadline = time.perf_counter() + WARM_S
+        self.call()
+        while time.perf_counter() < deadline:
+            self.call()
         if self.workload.first:
             self.library.forget()
-            call = self.make()
-            seconds, quiet = self._time(call, 1)
+            self.call = self.make()
+            seconds, quiet = self._timed(1)
+            self.later.append(self._timed(1)[0])
         else:
-            deadline = time.perf_counter() + WARM_S
-            self.call()
-            while time.perf_counter() < deadline:
-                self.call()
             seconds, quiet = self._timed(self.count)
         self.samples.append((seconds / self.count, quiet))
 
     def _timed(self, count: int) -> tuple[float, bool]:
-        return self._time(self.call, count)
-
-    @staticmethod
-    def _time(call: Call, count: int) -> tuple[float, bool]:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         start = time.perf_counter()
         for _ in range(count):
-            call()
+            self.call()
         seconds = time.perf_counter() - start
         return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == before
 
@@ -208,7 +210,8 @@ class _Sampler:
         quiet = [seconds for seconds, undisturbed in self.samples if undisturbed]
         times = quiet if len(quiet) >= ENOUGH else [seconds for seconds, _ in self.samples]
         low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
-        return Figure(median, high - low, self.first, len(times))
+        later = statistics.median(self.later) if self.later else None
+        return Figure(median, high - low, self.first, len(times), later=later)
 
 
 def run(

@@ -313,7 +313,8 @@ class Girih(_Functional):
     module = "girih"
 
     def tensor(self, array: np.ndarray) -> Any:
-        return self.xp.asarray(array).eval()
+        # In memory of its own, as with JAX.
+        return self.xp.asarray(array, copy=True).eval()
 
     def low(self, array: np.ndarray) -> Any:
         return self.xp.asarray(array).astype(self.xp.bfloat16).eval()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from .measure import Result
+    from .measure import Figure, Result
 
 Run = dict[str, Any]
 
@@ -22,9 +22,10 @@ Medians of calls that end when the value is there; libraries alternate sample by
 process, and each value is compared before it is timed. *Ratio* is Girih's time over the best
 peer's: below 1.00 is ahead; *target* is the ratio, or the time, that is aimed at. *Limit* is the
 least time that the row's multiply-adds and bytes take on this machine (measured in the same run)
-over Girih's time. Peers that are given a buffer to write to (`out=`) are shown and not counted as
-best. *girih* calls functions made by `girih.compile`, as others those of theirs; *girih lazy*
-records its graph anew in each call.
+over Girih's time. Rows of *compile* are first calls, from a function to its result, and in brackets
+what the same call takes later. Peers that are given a buffer to write to (`out=`) are shown and not
+counted as best. *girih* calls functions made by `girih.compile`, as others those of theirs; *girih
+lazy* records its graph anew in each call.
 """
 
 
@@ -47,7 +48,7 @@ def size(value: float) -> str:
 
 def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
     """The cells of a row: by library, and the ratios."""
-    cells = {name: seconds(f.median) for name, f in result.figures.items()}
+    cells = {name: time_cell(f) for name, f in result.figures.items()}
     ratio, best = result.ratio(), result.best_peer()
     cells["ratio"] = (
         f"**{ratio:.2f}**"
@@ -64,6 +65,12 @@ def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
         least = machine.least_time(limits, w.flops, w.bytes, w.dtype)
     cells["limit"] = f"{least / result.figures['girih'].median:.0%}" if least else ""
     return cells
+
+
+def time_cell(figure: Figure) -> str:
+    """The median; after that of first calls, that of later ones."""
+    later = f" ({seconds(figure.later)} later)" if figure.later is not None else ""
+    return seconds(figure.median) + later
 
 
 def target(result: Result) -> str:
