@@ -92,8 +92,12 @@ impl LoadedKernel {
 
     /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
     ///
+    /// Errors: [`ExecError::IndexOutOfBounds`]; of several, the one of the first chunk.
+    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, but
+    /// for library routines and the tables of branches and loops.
+    ///
     /// # Safety
-    /// As [`LoadedKernel::run_keeping`].
+    /// The bindings fulfil [`Bindings`]' contract but for the workspace.
     pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
         unsafe { self.run_keeping(bindings, pool, None) }
@@ -108,14 +112,10 @@ impl LoadedKernel {
         }
     }
 
-    /// Runs the kernel to its end; `keep` has forms of operands that other runs have made.
-    ///
-    /// Errors: [`ExecError::IndexOutOfBounds`]; of several, the one of the first chunk.
-    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, but
-    /// for library routines and the tables of branches and loops.
+    /// [`LoadedKernel::run`]; `keep` has forms of operands that other runs have made.
     ///
     /// # Safety
-    /// The bindings fulfil [`Bindings`]' contract but for the workspace.
+    /// As there.
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
     pub(crate) unsafe fn run_keeping(
         &self,
