@@ -48,6 +48,10 @@ with np.errstate(all="ignore"):
         for to in reals + integers + ["bool"]:
             take(x.astype(getattr(gr, to + "_" * (to == "bool"))))
         take(gr.where(x > y, x * 2 + y, gr.exp(-x * x)).sum())
+        for columns in 64, 1000, 1536:
+            rows = gr.asarray(rng.standard_normal((9, columns)).astype(dtype))
+            for name in "sum prod max min".split():
+                take(getattr(gr, name)(rows * 1.1, axis=1))
     for dtype in integers:
         info = np.iinfo(dtype)
         a = rng.integers(info.min, info.max, 2003, dtype=dtype, endpoint=True)

@@ -29,6 +29,8 @@ pub(super) enum Place {
     Constant(u16),
     /// The fold's register of this part of the iteration, beyond those that values may have.
     Accumulator,
+    /// The register of the lanes to be combined with it.
+    Other,
 }
 
 /// A register that is saved.
@@ -58,6 +60,8 @@ pub(super) struct Allocated {
     pub setup: Vec<Step>,
     /// Each iteration.
     pub body: Vec<Step>,
+    /// Each combination of lanes after the loop.
+    pub combine: Vec<Step>,
     /// What instructions take from memory.
     pub constants: Vec<(Lane, u64)>,
     /// Vectors in the stack frame.
@@ -182,11 +186,17 @@ impl<'a> Allocator<'a> {
                 self.invariant(Value(i as u32), &mut invariants)?;
             }
         }
+        let (mut end, looped) = (0, self.program.looped());
         for (i, inst) in self.program.insts.iter().enumerate() {
-            if !matches!(inst, Inst::Const(..) | Inst::Splat(..) | Inst::Accumulator(_)) {
-                self.inst(i, inst)?;
+            match inst {
+                Inst::Const(..) | Inst::Splat(..) | Inst::Accumulator(_) | Inst::Other(_) => {}
+                _ => self.inst(i, inst)?,
+            }
+            if i + 1 == looped {
+                end = self.out.body.len();
             }
         }
+        self.out.combine = self.out.body.split_off(end);
         Some(())
     }
 
@@ -235,7 +245,7 @@ impl<'a> Allocator<'a> {
         let mut temporaries: SmallVec<[u8; 2]> = SmallVec::new();
         for (k, &value) in operands.iter().enumerate() {
             places[k] = match self.place(value) {
-                place @ (Place::Reg(_) | Place::Accumulator) => place,
+                place @ (Place::Reg(_) | Place::Accumulator | Place::Other) => place,
                 place if Some(k) == in_memory => place,
                 Place::Slot(slot) => {
                     let reg = self.take(value, &operands)?;
@@ -273,8 +283,10 @@ impl<'a> Allocator<'a> {
     }
 
     fn place(&self, value: Value) -> Place {
-        if matches!(self.program.insts[value.0 as usize], Inst::Accumulator(_)) {
-            return Place::Accumulator;
+        match self.program.insts[value.0 as usize] {
+            Inst::Accumulator(_) => return Place::Accumulator,
+            Inst::Other(_) => return Place::Other,
+            _ => {}
         }
         if let Some(number) = self.constants.of[value.0 as usize] {
             return match (number as usize) < self.pinned {

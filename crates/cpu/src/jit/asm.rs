@@ -197,6 +197,12 @@ impl Assembler {
         self.address(1, Mem::Offset { base, displacement }, 0);
     }
 
+    /// As [`Self::prefetch`] the line at `[base + index * scale + displacement]`.
+    pub fn prefetch_at(&mut self, base: Gpr, index: Gpr, scale: u8, displacement: i32) {
+        self.bytes(&[0x40 | (index.0 >> 3) << 1 | base.0 >> 3, 0x0f, 0x18]);
+        self.indexed(1, base, index, scale, displacement);
+    }
+
     /// `to -= by`; equal if nothing is left.
     pub fn sub_reg(&mut self, to: Gpr, by: Gpr) {
         self.op_rr(0x29, to, by);
@@ -310,8 +316,14 @@ impl Assembler {
     /// `to = base + index * scale + displacement`.
     pub fn lea_indexed(&mut self, to: Gpr, base: Gpr, index: Gpr, scale: u8, displacement: i32) {
         let rex = 0x48 | (to.0 >> 3) << 2 | (index.0 >> 3) << 1 | base.0 >> 3;
+        self.bytes(&[rex, 0x8d]);
+        self.indexed(to.0, base, index, scale, displacement);
+    }
+
+    /// The operand `[base + index * scale + displacement]`.
+    fn indexed(&mut self, reg: u8, base: Gpr, index: Gpr, scale: u8, displacement: i32) {
         let sib = (scale.trailing_zeros() as u8) << 6 | (index.0 & 7) << 3 | base.0 & 7;
-        self.bytes(&[rex, 0x8d, 0x84 | (to.0 & 7) << 3, sib]);
+        self.bytes(&[0x84 | (reg & 7) << 3, sib]);
         self.bytes(&displacement.to_le_bytes());
     }
 

@@ -41,13 +41,11 @@ impl Function {
                 }
                 avx512::emit(program, &allocated, false)?
             }
-            // Too few registers for accumulators.
-            Isa::Avx2 if program.fold.is_some() => return None,
-            Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::REGISTERS)?)?,
+            Isa::Avx2 => avx2::emit(program, &allocate(program, &avx2::registers(program))?)?,
             Isa::Baseline => return None,
         };
         let code = arena::install(&code)?;
-        let cost_ps = INST_PS * program.insts.len();
+        let cost_ps = INST_PS * program.looped();
         let inputs = chain.defs.iter().filter(|d| matches!(d, Def::Input { .. })).count();
         let _symbol = symbols::announce(&code, name);
         Some(Function { _symbol, code, streaming, inputs, cost_ps })

@@ -253,17 +253,21 @@ pub(super) enum Inst {
     Store(u16, Element, Value),
     /// What the program's fold has in these lanes so far.
     Accumulator(Lane),
-    /// What it has from here on. Defines nothing.
+    /// What it has from here on. Defines nothing. The first one ends the loop.
     Accumulate(Value),
+    /// After the loop: what other lanes have, to be combined with these.
+    Other(Lane),
 }
 
 impl Inst {
     /// The values it uses.
     pub fn uses(&self) -> impl Iterator<Item = Value> {
         let (a, b, c) = match *self {
-            Inst::Const(..) | Inst::Load(..) | Inst::Splat(..) | Inst::Accumulator(_) => {
-                (None, None, None)
-            }
+            Inst::Const(..)
+            | Inst::Load(..)
+            | Inst::Splat(..)
+            | Inst::Accumulator(_)
+            | Inst::Other(_) => (None, None, None),
             Inst::Binary(_, _, a, b) | Inst::Compare(_, _, a, b) | Inst::Logic(_, a, b) => {
                 (Some(a), Some(b), None)
             }
@@ -294,9 +298,11 @@ impl Inst {
             }
             Inst::Store(pointer, element, a) => Inst::Store(pointer, element, at(a)),
             Inst::Accumulate(a) => Inst::Accumulate(at(a)),
-            leaf @ (Inst::Const(..) | Inst::Load(..) | Inst::Splat(..) | Inst::Accumulator(_)) => {
-                leaf
-            }
+            leaf @ (Inst::Const(..)
+            | Inst::Load(..)
+            | Inst::Splat(..)
+            | Inst::Accumulator(_)
+            | Inst::Other(_)) => leaf,
         }
     }
 
@@ -307,6 +313,7 @@ impl Inst {
             Inst::Load(_, element) | Inst::Splat(_, element) => Some(element.lane()),
             Inst::Const(lane, _)
             | Inst::Accumulator(lane)
+            | Inst::Other(lane)
             | Inst::Binary(_, lane, ..)
             | Inst::Unary(_, lane, _)
             | Inst::Fma(lane, ..) => Some(lane),
@@ -331,7 +338,7 @@ pub(super) struct Program {
 /// An accumulator, of [`ChainFold::LANES`](girih_kernel::exec::ChainFold::LANES) lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fold {
-    /// Where the lanes go after the loop.
+    /// Where what they are combined to goes after the loop.
     pub pointer: u16,
     pub lane: Lane,
     /// What each starts with.
@@ -339,6 +346,12 @@ pub(super) struct Fold {
 }
 
 impl Program {
+    /// Instructions of the loop; the others come after it.
+    pub fn looped(&self) -> usize {
+        let last = self.insts.iter().position(|inst| matches!(inst, Inst::Accumulate(_)));
+        last.map_or(self.insts.len(), |last| last + 1)
+    }
+
     /// True if any value is wide.
     pub fn is_wide(&self) -> bool {
         self.insts.iter().any(|inst| inst.lane() == Some(Lane::Wide))
@@ -413,15 +426,21 @@ impl Builder {
         state.program.pointers - 1
     }
 
-    /// Makes the program combine `step` of what it has so far and of each iteration.
+    /// Makes the program combine a value over all iterations, lane by lane, and then the lanes.
     pub fn fold(
         &self,
-        lane: Lane,
+        value: Value,
         identity: u64,
-        step: impl FnOnce(Value) -> Option<Value>,
+        combine: impl Fn(Value, Value) -> Option<Value>,
     ) -> Option<()> {
-        let next = step(self.push(Inst::Accumulator(lane)))?;
-        self.push(Inst::Accumulate(next));
+        let lane = self.lane(value);
+        let accumulator = || self.push(Inst::Accumulator(lane));
+        self.push(Inst::Accumulate(combine(accumulator(), value)?));
+        // What the loop computed is not there after it.
+        let constant = |inst: &Inst, _: &mut Value| matches!(inst, Inst::Const(..));
+        self.state.borrow_mut().known.retain(constant);
+        let other = self.push(Inst::Other(lane));
+        self.push(Inst::Accumulate(combine(accumulator(), other)?));
         let pointer = self.pointer();
         self.state.borrow_mut().program.fold = Some(Fold { pointer, lane, identity });
         Some(())

@@ -51,8 +51,7 @@ pub(super) fn lower(chain: &Chain) -> Option<Program> {
     if let Some(ChainFold { value, op, identity }) = chain.fold {
         let dtype = chain.defs[value as usize].dtype();
         let value = lower.values[value as usize];
-        let step = |lanes| lower.ops().op(op, &[lanes, value], dtype);
-        lower.b.fold(lower.b.lane(value), identity, step)?;
+        lower.b.fold(value, identity, |a, b| lower.ops().op(op, &[a, b], dtype))?;
     }
     Some(lower.b.finish())
 }

@@ -2,9 +2,9 @@
 //!
 //! The executor of `girih-kernel` hands over chains of loops ([`Chain`]). Each becomes a
 //! straight-line program of the vector IR (`ir`); elementary functions write themselves into it
-//! (`trace`). A linear pass gives its values registers (`allocate`), an encoder (`avx512`, `avx2`)
-//! writes the loop around it, and the code goes to memory that is never writable and executable at
-//! once (`arena`).
+//! (`trace`). A linear pass gives its values registers (`allocate`), an encoder (`emitter`, with
+//! `avx512` or `avx2`) writes the loop around it, and the code goes to memory that is never writable
+//! and executable at once (`arena`).
 //!
 //! Generated code computes what the executor's own loops compute, to the bit (but for payloads of
 //! NaNs): the same operations in the same order, nothing contracted. What the generator does not
@@ -15,11 +15,15 @@ mod allocate;
 #[cfg(target_arch = "x86_64")]
 mod arena;
 #[cfg(target_arch = "x86_64")]
+mod arithmetic;
+#[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod emitter;
 #[cfg(target_arch = "x86_64")]
 mod function;
 #[cfg(target_arch = "x86_64")]

@@ -197,6 +197,7 @@ fn outputs(
     kernel: &Kernel,
     buffers: &[(DType, usize)],
     seed: u64,
+    workspace_bytes: usize,
     run: impl Fn(&Bindings<'_>),
 ) -> Vec<Vec<u64>> {
     let mut memory: Vec<Vec<u8>> = Vec::new();
@@ -206,7 +207,9 @@ fn outputs(
     }
     let pointers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr()).collect();
     let arguments = [[element(DType::F32, 5, seed), 0]];
-    run(&Bindings { buffers: &pointers, arguments: &arguments, workspace: std::ptr::null_mut() });
+    let mut workspace = vec![0u64; workspace_bytes.div_ceil(8)];
+    let workspace = workspace.as_mut_ptr() as *mut u8;
+    run(&Bindings { buffers: &pointers, arguments: &arguments, workspace });
     let stored = kernel.stores.iter().map(|s| (s.access.buffer.0 as usize, s.access.dtype));
     stored
         .map(|(b, dtype)| {
@@ -243,14 +246,18 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
     girih_kernel::verify::verify(&maker.program()).unwrap();
     let map = generated(&maker.kernel);
     let prepared = Prepared::new(&maker.kernel);
-    let expected = outputs(&maker.kernel, &maker.buffers, seed, |bindings| {
+    let bytes = prepared.workspace_bytes();
+    let expected = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
         // SAFETY: the buffers have the sizes the kernel was made with.
         unsafe { prepared.run(bindings, &mut Scratch::new()).unwrap() };
     });
-    let found = outputs(&maker.kernel, &maker.buffers, seed, |bindings| {
-        for chunk in (0..map.chunks(0)).rev() {
-            // SAFETY: as above.
-            unsafe { map.run_chunk(0, chunk, bindings, &mut Scratch::new()).unwrap() };
+    let bytes = map.workspace_bytes();
+    let found = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
+        for phase in 0..map.phases() {
+            for chunk in (0..map.chunks(phase)).rev() {
+                // SAFETY: as above.
+                unsafe { map.run_chunk(phase, chunk, bindings, &mut Scratch::new()).unwrap() };
+            }
         }
     });
     for (store, (found, expected)) in found.iter().zip(&expected).enumerate() {

@@ -110,14 +110,14 @@ pub struct Chain {
 }
 
 /// A value of a chain combined over the points of a run: point `i` goes to lane `i mod` [`LANES`], each
-/// lane starting from the identity, and the lanes are the result.
+/// lane starting from the identity; then lanes are combined in halves, until there is one.
 ///
 /// [`LANES`]: ChainFold::LANES
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChainFold {
     /// The value: of f32 or f64.
     pub value: u16,
-    /// What combines a lane, its first operand, with a value.
+    /// What combines a lane, its first operand, with a value or a later lane.
     pub op: OpCode,
     /// The bits of the identity.
     pub identity: u64,
@@ -194,9 +194,9 @@ pub trait Compiled: Send + Sync {
     ///
     /// # Safety
     /// `pointers` holds the address of each input in order, then of each output, then of the fold's
-    /// lanes. An input is valid for reads of `n` elements (of one, if it is a splat), an output for
-    /// writes of `n`, the lanes for their number, all aligned to their dtypes. An output may start where an input of its size starts that is no
-    /// splat; otherwise outputs overlap nothing.
+    /// result. An input is valid for reads of `n` elements (of one, if it is a splat), an output for
+    /// writes of `n`, the fold's result for one, all aligned to their dtypes. An output may start
+    /// where an input of its size starts that is no splat; otherwise outputs overlap nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 
     /// Rough time of one element in picoseconds, memory aside.

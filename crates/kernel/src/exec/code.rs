@@ -7,7 +7,6 @@
 
 use super::chain::{ChainOp, Compiled};
 use super::copy::{gather, prefetch, read, splat, wrap_index, write};
-use super::fold::LANES;
 use super::isa::BlockFn;
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError};
@@ -76,8 +75,8 @@ pub(crate) enum Stream {
     Register { reg: Reg, size: u8 },
     /// Elements of a buffer, consecutive (or, read, all one) within a segment.
     Memory { buffer: u32, walk: Walk, size: u8 },
-    /// In a register, the lanes of each segment's fold.
-    Lanes { reg: Reg, size: u8 },
+    /// In a register, the result of each segment's fold.
+    Total { reg: Reg, size: u8 },
 }
 
 impl Stream {
@@ -86,7 +85,7 @@ impl Stream {
     fn step(&self, segment: usize) -> (isize, usize) {
         match self {
             Stream::Register { size, .. } => ((segment * *size as usize) as isize, usize::MAX),
-            Stream::Lanes { size, .. } => ((LANES * *size as usize) as isize, usize::MAX),
+            Stream::Total { size, .. } => (*size as isize, usize::MAX),
             Stream::Memory { walk, size, .. } => {
                 let (step, segments) = walk.run_steps(segment);
                 (step * *size as isize, segments)
@@ -213,7 +212,7 @@ pub(crate) type Registers = SmallVec<[Reg; 3]>;
 
 fn registers(streams: &[Stream]) -> Registers {
     let of = |s: &Stream| match s {
-        Stream::Register { reg, .. } | Stream::Lanes { reg, .. } => Some(*reg),
+        Stream::Register { reg, .. } | Stream::Total { reg, .. } => Some(*reg),
         Stream::Memory { .. } => None,
     };
     streams.iter().filter_map(of).collect()
@@ -250,8 +249,8 @@ pub(crate) struct Code {
     pub reads: Vec<u32>,
     /// The register of the core's value; [`NONE`] without one.
     pub core: Reg,
-    /// The register of the lanes of each segment's fold, if a chain folds what was asked for.
-    pub lanes: Option<Reg>,
+    /// The register of the result of each segment's fold, if a chain folds what was asked for.
+    pub total: Option<Reg>,
     /// Most points that are computed at once.
     pub block: usize,
     /// What is the same at all points is read as one element, never as a block.
@@ -465,9 +464,7 @@ impl<'a> Frame<'a> {
         let at = |stream: &Stream| unsafe {
             match stream {
                 Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
-                Stream::Lanes { reg, size } => {
-                    self.reg(*reg).add(segments * LANES * *size as usize)
-                }
+                Stream::Total { reg, size } => self.reg(*reg).add(segments * *size as usize),
                 Stream::Memory { buffer, walk, size } => {
                     let base = self.bindings.buffers[*buffer as usize];
                     base.offset(walk.at(point) * *size as isize)

@@ -23,6 +23,8 @@ pub(crate) struct Fold {
     /// `(out, x, len as an address, _, rows)`: folds `rows` rows of `len` elements each, the number
     /// passed in place of an operand's address.
     pub rows: BlockFn,
+    /// `(out, x, blocks, _, rows)`: as `rows`, of elements that are results of blocks each.
+    pub blocks: BlockFn,
     /// `(acc, x, _, _, n)`: `acc[i] = acc[i] op x[i]`; does not overlap.
     pub combine: BlockFn,
     /// `(out, _, _, _, n)`: fills with the identity.
@@ -140,6 +142,28 @@ impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
     }
 }
 
+/// What a [`Cascade`] makes of a sequence.
+fn tree<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
+    if let [one] = x {
+        return *one;
+    }
+    let (first, second) = x.split_at(x.len().next_power_of_two() / 2);
+    M::eval(tree::<T, M>(first), tree::<T, M>(second))
+}
+
+struct Blocks<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for Blocks<M, T> {
+    #[inline(always)]
+    unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
+        let len = len as usize;
+        // SAFETY: the caller passes `rows` results and `rows * len` elements.
+        let (out, x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
+        for (o, x) in out.iter_mut().zip(x.chunks_exact(len)) {
+            *o = tree::<T, M>(x);
+        }
+    }
+}
+
 struct Combine<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
     #[inline(always)]
@@ -164,6 +188,7 @@ impl<T: Copy, M: Monoid<T>> Loop for Identity<M, T> {
 fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
     Fold {
         rows: select::<Rows<M, T>>(isa),
+        blocks: select::<Blocks<M, T>>(isa),
         combine: select::<Combine<M, T>>(isa),
         identity: select::<Identity<M, T>>(isa),
     }
@@ -274,13 +299,15 @@ impl Cascade {
     /// As for [`Cascade::new`].
     pub unsafe fn finish(self) -> *const u8 {
         let null = std::ptr::null();
-        let mut occupied = (0..usize::BITS as usize).filter(|i| self.count >> i & 1 == 1);
-        let Some(first) = occupied.next() else { unreachable!("a cascade has a vector") };
-        let mut carry = self.level(first);
-        for i in occupied {
+        debug_assert!(self.count > 0, "a cascade has a vector");
+        let mut carry = self.level(self.count.trailing_zeros() as usize);
+        let mut later = self.count & (self.count - 1);
+        while later > 0 {
+            let level = self.level(later.trailing_zeros() as usize);
             // SAFETY: both levels are valid for `n` elements and distinct.
-            unsafe { (self.combine)(self.level(i), carry, null, null, self.n) };
-            carry = self.level(i);
+            unsafe { (self.combine)(level, carry, null, null, self.n) };
+            carry = level;
+            later &= later - 1;
         }
         carry
     }

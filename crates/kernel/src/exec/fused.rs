@@ -27,8 +27,8 @@ pub(super) struct FoldOf {
     pub fold: ChainFold,
     /// The register to be folded.
     pub value: Reg,
-    /// The register of the lanes.
-    pub lanes: Reg,
+    /// The register of the results.
+    pub total: Reg,
     /// Consecutive points that are folded together, of which the code is asked for at most a block,
     /// or for several rows of whole blocks.
     pub row: usize,
@@ -90,8 +90,8 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// The steps, in an order that respects their dependencies, and the register of the lanes if one
-    /// of them folds.
+    /// The steps, in an order that respects their dependencies, and the register of the results
+    /// if one of them folds.
     pub fn run(mut self, compiler: &dyn Compiler, steps: Vec<Step>) -> (Vec<Step>, Option<Reg>) {
         for (i, step) in steps.iter().enumerate() {
             step.uses().iter().for_each(|&r| self.users[r as usize].push(i as u32));
@@ -124,8 +124,8 @@ impl<'a> Fuse<'a> {
             out.extend(self.chain(compiler, &[], &[], true).map(|f| Step::Fused(Box::new(f))));
         }
         self.drop_unused(&out);
-        let lanes = self.fold.filter(|_| self.folded).map(|f| f.lanes);
-        (out, lanes)
+        let total = self.fold.filter(|_| self.folded).map(|f| f.total);
+        (out, total)
     }
 
     /// When each step can run, and which are loops the compiler knows.
@@ -286,10 +286,10 @@ impl<'a> Fuse<'a> {
         for &(reg, value) in &pending {
             self.outputs(reg, value, members, last, &mut chain, &mut streams, &mut written);
         }
-        if let (Some(value), Some(FoldOf { fold, lanes, .. })) = (folded, self.fold) {
+        if let (Some(value), Some(FoldOf { fold, total, .. })) = (folded, self.fold) {
             chain.fold = Some(ChainFold { value, ..fold });
-            let size = self.regs[lanes as usize].dtype.size() as u8;
-            streams.push(Stream::Lanes { reg: lanes, size });
+            let size = self.regs[total as usize].dtype.size() as u8;
+            streams.push(Stream::Total { reg: total, size });
         }
         let in_memory = |s: &Stream| matches!(s, Stream::Memory { .. });
         chain.streamed = self.streamed && streams[inputs..].iter().all(in_memory);

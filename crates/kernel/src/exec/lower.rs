@@ -312,12 +312,12 @@ impl<'a> Lower<'a> {
     }
 
     /// As [`Self::finish`], for rows of which a register is to be folded and nothing else kept: if a
-    /// chain can do that, the code says where the lanes are, else the register is kept.
+    /// chain can do that, the code says where the results are, else the register is kept.
     pub fn finish_fold(mut self, stores: &[Store], value: Reg, op: ReduceOp, row: usize) -> Code {
         let dtype = self.regs[value as usize].dtype;
         let fold = ChainFold::of(op, dtype).filter(|_| self.target.compiler.is_some());
         let fold =
-            fold.map(|fold| FoldOf { fold, value, lanes: self.reg(dtype, None, false), row });
+            fold.map(|fold| FoldOf { fold, value, total: self.reg(dtype, None, false), row });
         self.finish_folding(stores, &[value], fold)
     }
 
@@ -337,7 +337,7 @@ impl<'a> Lower<'a> {
         let of = |step: &Step| self.regs[step.out() as usize].invariant;
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);
-        let (steps, lanes) = match self.target.compiler {
+        let (steps, total) = match self.target.compiler {
             Some(compiler) => {
                 let (name, regs) = (&self.kernel.name, &self.regs);
                 let mut fuse = Fuse::new(name, regs, &mut self.directs, &mut writes, keep, fold);
@@ -348,7 +348,7 @@ impl<'a> Lower<'a> {
             }
             None => (steps, None),
         };
-        let keep = if lanes.is_some() { &[] } else { keep };
+        let keep = if total.is_some() { &[] } else { keep };
         for step in setup.iter().chain(&steps) {
             self.cost += match step {
                 Step::Call { op, .. } => op.cost_ps(),
@@ -358,7 +358,7 @@ impl<'a> Lower<'a> {
         }
         self.forward(&mut writes, &steps, keep);
         let (consts, narrow) = self.constants(&setup, &steps, &writes, keep);
-        let kept = lanes.as_ref().map_or(keep, std::slice::from_ref);
+        let kept = total.as_ref().map_or(keep, std::slice::from_ref);
         let by_itself = |s: &Step| matches!(s, Step::Fused(_) | Step::Read { .. });
         let tile = narrow && keep.is_empty() && steps.iter().all(by_itself);
         let block = if tile { self.tile } else { BLOCK };
@@ -368,7 +368,7 @@ impl<'a> Lower<'a> {
             Stream::Register { reg, size } => {
                 *size == 0 || self.place_of(*reg) == Some(Place::Outside)
             }
-            Stream::Memory { .. } | Stream::Lanes { .. } => true,
+            Stream::Memory { .. } | Stream::Total { .. } => true,
         };
         let whole = |s: &Step| matches!(s, Step::Fused(f) if f.streams.iter().all(in_place));
         let whole = narrow && keep.is_empty() && writes.is_empty() && steps.iter().all(whole);
@@ -381,7 +381,7 @@ impl<'a> Lower<'a> {
             writes,
             reads: self.reads,
             core: self.core,
-            lanes,
+            total,
             block: if whole { usize::MAX } else { block },
             narrow,
             slot_bytes,

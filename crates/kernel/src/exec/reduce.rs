@@ -22,9 +22,6 @@ use std::ops::Range;
 /// runs, its lanes in cache.
 const ROW_BYTES: usize = 2048;
 
-/// Blocks whose lanes fill a block.
-const FOLDS: usize = BLOCK / LANES;
-
 #[derive(Clone, Copy)]
 enum Kind {
     Fold(Fold),
@@ -55,7 +52,7 @@ struct Work<'a> {
     prologue: Frame<'a>,
     /// One block for the values of an arg reduction.
     best: *mut u8,
-    /// A row of results for each lane (inner: the result of each of [`FOLDS`] blocks).
+    /// A row of results for each lane (inner: one result).
     lanes: *mut u8,
     levels: *mut u8,
 }
@@ -253,7 +250,7 @@ impl Reduce {
         };
         let levels = Cascade::levels(range.len().div_ceil(BLOCK)) * self.level_bytes();
         let levels = levels.next_multiple_of(64);
-        let lanes = if self.outer { LANES * ROW_BYTES } else { FOLDS * MAX_SIZE };
+        let lanes = if self.outer { LANES * ROW_BYTES } else { 64 };
         let slots = 2 * BLOCK * MAX_SIZE + lanes + levels;
         let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
         let (mem, regs) =
@@ -350,7 +347,6 @@ impl Reduce {
     ) -> Result<(), ExecError> {
         let null = std::ptr::null();
         let group = BLOCK / self.reduced.min(BLOCK + 1);
-        let blocks = self.reduced / BLOCK;
         // SAFETY: the points and the range lie in the space, a block's worth at a time.
         unsafe {
             if group > 1 {
@@ -363,8 +359,8 @@ impl Reduce {
                 }
                 return Ok(());
             }
-            if self.whole_blocks() && range.len() == self.reduced && blocks <= FOLDS {
-                return self.inner_blocks(fold, work, start, n, out);
+            if let (Some(total), true) = (self.prologue.total, self.whole_blocks()) {
+                return self.inner_blocks((fold, total), work, (start, n), range, out);
             }
             let bytes = self.level_bytes();
             for i in 0..n {
@@ -373,10 +369,11 @@ impl Reduce {
                 for r in range.clone().step_by(BLOCK) {
                     let len = BLOCK.min(range.end - r);
                     work.prologue.run(row + r, len)?;
-                    let (x, len) = match self.prologue.lanes {
-                        Some(lanes) => (work.prologue.reg(lanes), LANES),
-                        None => (work.prologue.reg(self.value), len),
-                    };
+                    if let Some(total) = self.prologue.total {
+                        cascade.push(work.prologue.reg(total));
+                        continue;
+                    }
+                    let x = work.prologue.reg(self.value);
                     (fold.rows)(work.lanes, x, len as *const u8, null, 1);
                     cascade.push(work.lanes);
                 }
@@ -388,43 +385,48 @@ impl Reduce {
     }
 
     /// True if a run of the prologue may be several whole blocks, of each of which it leaves the
-    /// lanes.
+    /// result.
     fn whole_blocks(&self) -> bool {
-        let many = self.prologue.lanes.is_some() && self.prologue.block > BLOCK;
-        many && self.reduced.is_multiple_of(BLOCK)
+        self.prologue.block > BLOCK && self.reduced.is_multiple_of(BLOCK)
     }
 
-    /// Reduces rows of a few whole blocks, several at a time.
+    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: of several
+    /// rows, or of a power of two of blocks.
     ///
     /// # Safety
-    /// As [`Reduce::reduce`], of the whole range.
+    /// As [`Reduce::reduce`]; `total` holds the results of blocks.
     unsafe fn inner_blocks(
         &self,
-        fold: &Fold,
+        (fold, total): (&Fold, Reg),
         work: &Work<'_>,
-        start: usize,
-        n: usize,
+        (start, n): (usize, usize),
+        range: Range<usize>,
         out: *mut u8,
     ) -> Result<(), ExecError> {
-        let (null, blocks) = (std::ptr::null(), self.reduced / BLOCK);
-        let lanes = self.prologue.lanes.expect("the caller asked for them");
-        let at_once = FOLDS / blocks;
-        // SAFETY: the points lie in the space; the lanes of `FOLDS` blocks fill a block.
-        unsafe {
-            let bytes = self.level_bytes();
-            for i in (0..n).step_by(at_once) {
-                let rows = at_once.min(n - i);
-                work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
-                let x = work.prologue.reg(lanes);
-                (fold.rows)(work.lanes, x, LANES as *const u8, null, rows * blocks);
-                for row in 0..rows {
-                    let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
-                    for block in row * blocks..(row + 1) * blocks {
-                        cascade.push(work.lanes.add(block * self.size));
-                    }
-                    let total = cascade.finish();
-                    std::ptr::copy_nonoverlapping(total, out.add((i + row) * self.size), self.size);
+        let (null, size) = (std::ptr::null(), self.size);
+        let blocks = range.len() / BLOCK;
+        // Parts of rows do not follow each other.
+        let at_once = if range.len() == self.reduced { (BLOCK / blocks).max(1) } else { 1 };
+        for i in (0..n).step_by(at_once) {
+            let (rows, row) = (at_once.min(n - i), (start + i) * self.reduced);
+            // SAFETY: the points lie in the space, and so does the range; a register has room for a
+            // block of results.
+            unsafe {
+                let x = work.prologue.reg(total);
+                if blocks <= BLOCK {
+                    work.prologue.run(row + range.start, rows * range.len())?;
+                    (fold.blocks)(out.add(i * size), x, blocks as *const u8, null, rows);
+                    continue;
                 }
+                let bytes = self.level_bytes();
+                let mut cascade = Cascade::new(work.levels, bytes, size, 1, fold.combine);
+                for r in range.clone().step_by(BLOCK * BLOCK) {
+                    let len = (BLOCK * BLOCK).min(range.end - r);
+                    work.prologue.run(row + r, len)?;
+                    (fold.blocks)(work.lanes, x, (len / BLOCK) as *const u8, null, 1);
+                    cascade.push(work.lanes);
+                }
+                std::ptr::copy_nonoverlapping(cascade.finish(), out.add(i * size), size);
             }
         }
         Ok(())

@@ -58,22 +58,27 @@ fn reductions_along_rows_have_the_bits_of_the_executor() {
 }
 
 #[test]
-fn a_fold_is_part_of_the_loop_where_there_are_registers_for_it() {
-    if !super::super::function::enabled() {
-        return;
-    }
-    for (dtype, parts) in [(DType::F32, 2), (DType::F64, 4)] {
-        LEVEL.set(Some(Isa::best()));
-        let maker = reduction(dtype, ReduceOp::Sum, Folded::Loaded, 4, 1024);
-        let functions = generated(&maker.kernel).functions().len();
-        LEVEL.set(None);
-        if Isa::best() < Isa::Avx512 {
-            assert_eq!(functions, 0);
-            continue;
+fn a_fold_is_part_of_the_loop() {
+    at_each_level(|| {
+        let bytes = if LEVEL.get() == Some(Isa::Avx512) { 64 } else { 32 };
+        for dtype in [DType::F32, DType::F64] {
+            let maker = reduction(dtype, ReduceOp::Sum, Folded::Loaded, 4, 1024);
+            let text = form::iteration(&code_of(&maker.kernel));
+            // Each of the lanes is added to in a register.
+            let registers = 32 * dtype.size() / bytes;
+            assert_eq!(text.matches("vaddp").count(), registers, "{text}");
+            assert!(text.contains("prefetcht0"), "{text}");
         }
-        let code = code_of(&maker.kernel);
-        let stored = form::disassembly(&code).matches("vmovup").count();
-        // Loads and moves of each part twice, whole and masked, and the stores of the lanes.
-        assert_eq!(stored, parts * 5, "{}", form::disassembly(&code));
-    }
+    });
+}
+
+#[test]
+fn long_rows_are_a_tree_of_blocks() {
+    at_each_level(|| {
+        // Cut into parts, and whole rows of more blocks than are folded at once.
+        for (rows, blocks) in [(2, 3), (1, 512), (2, 513), (16, 600)] {
+            let maker = reduction(DType::F32, ReduceOp::Sum, Folded::Thirds, rows, blocks * 512);
+            assert!(check_bits(&maker, blocks as u64) > 0);
+        }
+    });
 }

@@ -18,7 +18,7 @@ pub(super) fn disassembly(code: &[u8]) -> String {
 }
 
 /// The instructions of whole iterations.
-fn iteration(code: &[u8]) -> String {
+pub(super) fn iteration(code: &[u8]) -> String {
     let text = disassembly(code);
     let lines: Vec<&str> = text.lines().collect();
     let end = lines.iter().position(|l| l.contains(" jbe ")).expect("a loop");

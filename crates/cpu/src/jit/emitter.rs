@@ -1,0 +1,537 @@
+//! What the encoders share: the function around a program's loop, and the instructions that the
+//! instruction sets have in common, which differ in their form alone.
+
+use super::allocate::{Allocated, Place, Reg, Registers, Step};
+use super::arithmetic::Shift;
+use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
+use super::ir::{Element, Fold, Inst, Lane, Program};
+use super::scalar::Scalar;
+use girih_kernel::exec::ChainFold;
+use std::ops::Range;
+
+/// The first element of the iteration, and before the loop for a moment each pointer of a splat.
+pub(super) const INDEX: Gpr = Gpr(0);
+/// Of elements: all, or those left.
+pub(super) const COUNT: Gpr = Gpr(6);
+/// The table of pointers.
+pub(super) const TABLE: Gpr = Gpr(7);
+pub(super) const RSP: Gpr = Gpr(4);
+const RBP: Gpr = Gpr(5);
+
+/// An instruction on 256 bits, which [`Emitter::on`] and its like make as wide as they should be.
+pub(super) const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
+    VectorOp { map, prefix, opcode, wide: false, bits: Bits::B256 }
+}
+
+/// As `op` on 128 bits.
+pub(super) const fn short(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
+    VectorOp { bits: Bits::B128, ..op(map, prefix, opcode) }
+}
+
+/// Bytes ahead of what a fold reads that it asks for. Nothing is stored while memory is awaited, and
+/// one core alone has too few lines under way by itself.
+const AHEAD: i32 = 4096;
+
+pub(super) const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
+pub(super) const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
+pub(super) const STORE_64: VectorOp = VectorOp { wide: true, ..short(Map::M0F, Prefix::P66, 0xd6) };
+pub(super) const STORE_32: VectorOp = short(Map::M0F, Prefix::P66, 0x7e);
+pub(super) const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
+pub(super) const TO_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x1d);
+pub(super) const SPLAT_8: VectorOp = op(Map::M0F38, Prefix::P66, 0x78);
+const SPLAT_16: VectorOp = op(Map::M0F38, Prefix::P66, 0x79);
+const SPLAT_32: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
+/// Its bit W is one thing in VEX and another in EVEX form.
+pub(super) const SPLAT_64: VectorOp = op(Map::M0F38, Prefix::P66, 0x19);
+
+/// From bytes or halves of words to words.
+pub(super) const fn widen(bytes: usize, signed: bool) -> VectorOp {
+    op(Map::M0F38, Prefix::P66, (if signed { 0x20 } else { 0x30 }) | (bytes as u8 * 2 - 1))
+}
+
+/// A call out of the loop, for some lanes of a value.
+pub(super) struct Call {
+    at: Label,
+    back: Label,
+    address: usize,
+    mask: u8,
+    out: u8,
+    of: u8,
+}
+
+/// Writes a program's loop; `M` is what an instruction set keeps for itself.
+pub(super) struct Emitter<'a, M> {
+    pub asm: Assembler,
+    pub program: &'a Program,
+    /// By pointer: the register that holds it.
+    pub bases: Vec<Option<Gpr>>,
+    constants: &'a [(Lane, u64)],
+    /// How much of a register words take.
+    pub words: Bits,
+    /// Elements per iteration, or part of it.
+    pub lanes: i32,
+    /// The accumulator of the part of an iteration that is being written.
+    pub accumulator: u8,
+    /// After the loop: the register of the lanes that are combined with it.
+    other: u8,
+    /// Calls to be written after the function.
+    calls: Vec<Call>,
+    /// The instruction set's own state.
+    pub machine: M,
+}
+
+/// An instruction set.
+pub(super) trait Encoder: Sized {
+    /// Registers for values. The next vector register is the encoder's own.
+    const REGISTERS: Registers;
+    /// Registers for pointers, the caller's last.
+    const POINTERS: &'static [Gpr];
+    /// How many of those need not be saved.
+    const CALLER_SAVED: usize;
+    /// A whole register.
+    const BITS: Bits;
+    /// Instructions take whole vectors from the constants: there are such; else, single ones.
+    const WHOLE_CONSTANTS: bool;
+    /// A wide element in all lanes.
+    const SPLAT_WIDE: VectorOp;
+
+    /// Writes an instruction on all lanes.
+    fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>);
+    /// Bytes of the stack frame.
+    fn frame(&self, allocated: &Allocated) -> i32;
+    /// Writes the last, partial iteration, which ends at `done`.
+    fn rest(&mut self, body: &[Step], done: Label);
+    /// Writes what is to be done after the loop.
+    fn finish(&mut self) {}
+    /// Writes an instruction that is another on each instruction set: on masks, or giving one.
+    fn own(&mut self, inst: Inst, out: u8, operands: [Place; 3]);
+    /// Makes a register the accumulator's value, where there are elements.
+    fn accumulate(&mut self, lane: Lane, from: u8);
+    /// Reads elements at the loop's index.
+    fn load(&mut self, pointer: u16, element: Element, out: u8);
+    /// Writes elements at the loop's index.
+    fn store(&mut self, pointer: u16, element: Element, value: u8);
+    /// The mask of the lanes that are not 0 in the scratch register, where one byte is in all
+    /// places or has a word to itself.
+    fn mask_of_bytes(&mut self, out: u8);
+    /// The lower halves of wide lanes, as words.
+    fn lower_words(&mut self, out: u8, a: u8);
+    /// Not equal if the mask has any lane.
+    fn test_mask(&mut self, mask: u8);
+    /// `to = ` the lanes that the test found, as bits.
+    fn tested(&mut self, to: Gpr, mask: u8);
+    /// Saves or takes back a mask register.
+    fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
+}
+
+/// Elements per iteration of a program in registers of so many bytes, or part of it.
+fn lanes(program: &Program, bytes: i32) -> i32 {
+    bytes / if program.is_wide() { 8 } else { 4 }
+}
+
+/// Bytes of a register.
+pub(super) const fn bytes(bits: Bits) -> i32 {
+    16 << bits as i32
+}
+
+impl<'a, M> Emitter<'a, M>
+where
+    Emitter<'a, M>: Encoder,
+{
+    /// Bytes of a register.
+    pub const VECTOR: i32 = bytes(Self::BITS);
+    /// The encoder's own vector register.
+    pub const SCRATCH: u8 = Self::REGISTERS.vectors;
+
+    /// The registers for a program's values: accumulators have the last ones.
+    pub fn registers(program: &Program) -> Registers {
+        Self::REGISTERS.without(Self::accumulators_of(program))
+    }
+
+    /// The registers of a program's fold. An iteration has a part for each.
+    fn accumulators_of(program: &Program) -> u8 {
+        let each = lanes(program, Self::VECTOR);
+        program.fold.map_or(0, |_| (ChainFold::LANES as i32 / each) as u8)
+    }
+
+    /// None if there are more pointers than registers.
+    pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
+        let mut bases = vec![None; program.pointers as usize];
+        let mut free = Self::POINTERS.iter();
+        for inst in &program.insts {
+            if let Inst::Load(pointer, _) | Inst::Store(pointer, ..) = *inst {
+                let base = &mut bases[pointer as usize];
+                if base.is_none() {
+                    *base = Some(*free.next()?);
+                }
+            }
+        }
+        if let Some(fold) = program.fold {
+            bases[fold.pointer as usize] = Some(*free.next()?);
+        }
+        let words = match (program.is_wide(), Self::BITS) {
+            (false, bits) => bits,
+            (true, Bits::B512) => Bits::B256,
+            (true, _) => Bits::B128,
+        };
+        Some(Emitter {
+            asm: Assembler::default(),
+            program,
+            bases,
+            constants: &allocated.constants,
+            words,
+            lanes: lanes(program, Self::VECTOR),
+            accumulator: 0,
+            other: 0,
+            calls: vec![],
+            machine,
+        })
+    }
+
+    /// The loop as a function `(table of pointers, number of elements)`.
+    pub fn function(mut self, allocated: &Allocated) -> Vec<u8> {
+        let used = |reg: &&Gpr| self.bases.contains(&Some(**reg));
+        let saved: Vec<Gpr> =
+            Self::POINTERS[Self::CALLER_SAVED..].iter().filter(used).copied().collect();
+        saved.iter().for_each(|&reg| self.asm.push(reg));
+        let frame = self.frame(allocated);
+        if frame > 0 {
+            self.asm.push(RBP);
+            self.asm.enter_frame(frame);
+        }
+        for (i, base) in self.bases.iter().enumerate() {
+            if let Some(base) = base {
+                self.asm.load(*base, TABLE, 8 * i as i32);
+            }
+        }
+        self.steps(&allocated.setup);
+        self.start_fold();
+        self.walk(&allocated.body);
+        self.finish_fold(&allocated.combine);
+        self.finish();
+        if frame > 0 {
+            self.asm.leave_frame();
+            self.asm.pop(RBP);
+        }
+        saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
+        self.asm.leave();
+        for call in std::mem::take(&mut self.calls) {
+            self.call(call);
+        }
+        let constants: Vec<Vec<u8>> = self.constants.iter().map(Self::constant).collect();
+        self.asm.finish(&constants)
+    }
+
+    /// A constant as instructions take it.
+    fn constant(&(lane, bits): &(Lane, u64)) -> Vec<u8> {
+        let single = match lane {
+            Lane::Wide => bits.to_le_bytes().to_vec(),
+            _ => (bits as u32).to_le_bytes().to_vec(),
+        };
+        if Self::WHOLE_CONSTANTS {
+            single.repeat(Self::VECTOR as usize / single.len())
+        } else {
+            single
+        }
+    }
+
+    /// The loop: iterations over whole vectors, then the rest.
+    fn walk(&mut self, body: &[Step]) {
+        let parts = self.parts();
+        let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
+        self.asm.zero(INDEX);
+        self.asm.sub(COUNT, parts * self.lanes);
+        self.asm.jump_if(Condition::Below, tail);
+        self.asm.align(32);
+        self.asm.bind(main);
+        for part in 0..parts {
+            self.ask_ahead(part);
+            self.part(part, body);
+            self.asm.add(INDEX, self.lanes);
+        }
+        self.asm.compare(INDEX, COUNT);
+        self.asm.jump_if(Condition::BelowOrEqual, main);
+        self.asm.bind(tail);
+        self.asm.add(COUNT, parts * self.lanes);
+        self.rest(body, done);
+        self.asm.bind(done);
+    }
+
+    /// Parts of an iteration: each combines into an accumulator of its own.
+    pub fn parts(&self) -> i32 {
+        self.accumulators().len().max(1) as i32
+    }
+
+    /// A part of an iteration.
+    pub fn part(&mut self, part: i32, body: &[Step]) {
+        self.accumulator = self.accumulators().start + part as u8;
+        self.steps(body);
+    }
+
+    /// The registers of the fold.
+    fn accumulators(&self) -> Range<u8> {
+        Self::SCRATCH - Self::accumulators_of(self.program)..Self::SCRATCH
+    }
+
+    /// Gives accumulators their first value.
+    fn start_fold(&mut self) {
+        const WORD: VectorOp = short(Map::M0F, Prefix::P66, 0x6e);
+        let Some(Fold { lane, identity, .. }) = self.program.fold else { return };
+        self.asm.set(INDEX, identity);
+        let wide = lane == Lane::Wide;
+        for reg in self.accumulators() {
+            self.plain(VectorOp { wide, ..WORD }, reg, 0, Source::Reg(INDEX.0));
+            self.splat_from(wide, reg, Source::Reg(reg));
+        }
+    }
+
+    /// Asks for what a fold reads a while later, a line at a time.
+    fn ask_ahead(&mut self, part: i32) {
+        if self.program.fold.is_none() {
+            return;
+        }
+        for inst in &self.program.insts {
+            let Inst::Load(pointer, element) = *inst else { continue };
+            let scale = element.size() as u8;
+            if part * self.lanes * scale as i32 % 64 == 0 {
+                let base = self.bases[pointer as usize].expect("loads have their base");
+                self.asm.prefetch_at(base, INDEX, scale, AHEAD);
+            }
+        }
+    }
+
+    /// Combines accumulators, then the lanes of the one left, in halves, and stores the last.
+    fn finish_fold(&mut self, combine: &[Step]) {
+        let Some(Fold { pointer, lane, .. }) = self.program.fold else { return };
+        let first = self.accumulators().start;
+        let mut count = self.accumulators().len() as u8;
+        while count > 1 {
+            count /= 2;
+            (first..first + count).for_each(|reg| self.combine(reg, reg + count, combine));
+        }
+        let one = if lane == Lane::Wide { 8 } else { 4 };
+        let mut bytes = one * self.lanes;
+        while bytes > one {
+            bytes /= 2;
+            self.take_upper(first + 1, first, bytes);
+            self.combine(first, first + 1, combine);
+        }
+        let base = self.bases[pointer as usize].expect("a fold has its base");
+        let to = Source::Mem(Mem::Offset { base, displacement: 0 });
+        self.plain(if lane == Lane::Wide { STORE_64 } else { STORE_32 }, first, 0, to);
+    }
+
+    /// Combines the lanes of two registers into the first.
+    fn combine(&mut self, accumulator: u8, other: u8, steps: &[Step]) {
+        (self.accumulator, self.other) = (accumulator, other);
+        self.steps(steps);
+    }
+
+    /// The upper of two halves of so many bytes as the lower.
+    fn take_upper(&mut self, to: u8, from: u8, bytes: i32) {
+        const HALF_OF_64: VectorOp =
+            VectorOp { wide: true, bits: Bits::B512, ..op(Map::M0F3A, Prefix::P66, 0x1b) };
+        const HALF_OF_32: VectorOp = op(Map::M0F3A, Prefix::P66, 0x19);
+        const PERMUTE: VectorOp = short(Map::M0F3A, Prefix::P66, 0x04);
+        match bytes {
+            32 => self.vector(HALF_OF_64, from, 0, Source::Reg(to), Some(1)),
+            16 => self.vector(HALF_OF_32, from, 0, Source::Reg(to), Some(1)),
+            8 => self.vector(PERMUTE, to, 0, Source::Reg(from), Some(0b1110)),
+            _ => self.vector(PERMUTE, to, 0, Source::Reg(from), Some(0b01)),
+        }
+    }
+
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Inst { at, out, operands } => {
+                    let inst = self.program.insts[at as usize];
+                    self.inst(inst, out, operands);
+                }
+                Step::Spill { reg: Reg::Vector(reg), slot } => {
+                    self.plain(self.whole(STORE), reg, 0, Self::slot(slot));
+                }
+                Step::Reload { reg: Reg::Vector(reg), slot } => {
+                    self.plain(self.whole(LOAD), reg, 0, Self::slot(slot));
+                }
+                Step::Spill { reg: Reg::Mask(mask), slot } => {
+                    self.keep_mask(mask, Self::VECTOR * slot as i32, true);
+                }
+                Step::Reload { reg: Reg::Mask(mask), slot } => {
+                    self.keep_mask(mask, Self::VECTOR * slot as i32, false);
+                }
+                Step::Constant { reg, number } if Self::WHOLE_CONSTANTS => {
+                    self.plain(LOAD, reg, 0, Source::Mem(Mem::Constant(number)));
+                }
+                Step::Constant { reg, number } => {
+                    let wide = self.constants[number as usize].0 == Lane::Wide;
+                    self.splat_from(wide, reg, Source::Mem(Mem::Single(number)));
+                }
+            }
+        }
+    }
+
+    fn splat_from(&mut self, wide: bool, out: u8, from: Source) {
+        let op = if wide { Self::SPLAT_WIDE } else { SPLAT_32 };
+        self.plain(self.whole(op), out, 0, from);
+    }
+
+    /// A slot of the stack frame.
+    pub fn slot(slot: u16) -> Source {
+        Source::Mem(Mem::Offset { base: RSP, displacement: Self::VECTOR * slot as i32 })
+    }
+
+    /// An instruction on a whole register.
+    pub fn whole(&self, op: VectorOp) -> VectorOp {
+        VectorOp { bits: Self::BITS, ..op }
+    }
+
+    /// An instruction on words: on as much of the registers as they take.
+    pub fn on_words(&self, op: VectorOp) -> VectorOp {
+        VectorOp { bits: self.words, ..op }
+    }
+
+    /// An instruction on values of a lane, given as the one on words.
+    pub fn on(&self, lane: Lane, op: VectorOp) -> VectorOp {
+        match lane {
+            Lane::Wide => VectorOp { wide: true, ..self.whole(op) },
+            _ => self.on_words(op),
+        }
+    }
+
+    /// As [`Self::on`] an instruction on floats, whose implied prefix says their bits too.
+    pub fn on_floats(&self, lane: Lane, op: VectorOp) -> VectorOp {
+        let prefix = if lane == Lane::Wide { Prefix::P66 } else { op.prefix };
+        self.on(lane, VectorOp { prefix, ..op })
+    }
+
+    /// An instruction without immediate.
+    pub fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
+        self.vector(op, dst, a, b, None);
+    }
+
+    /// The register of an operand.
+    pub fn reg(&self, place: Place) -> u8 {
+        match place {
+            Place::Reg(reg) => reg,
+            Place::Accumulator => self.accumulator,
+            Place::Other => self.other,
+            place => unreachable!("an operand that has to be in a register is in {place:?}"),
+        }
+    }
+
+    /// An operand that may be in memory.
+    pub fn source(&self, place: Place) -> Source {
+        match place {
+            Place::Slot(slot) => Self::slot(slot),
+            Place::Constant(number) => Source::Mem(Mem::Constant(number)),
+            place => Source::Reg(self.reg(place)),
+        }
+    }
+
+    fn inst(&mut self, inst: Inst, out: u8, operands: [Place; 3]) {
+        let [a, b, c] = operands;
+        match inst {
+            Inst::Const(..) | Inst::Accumulator(_) | Inst::Other(_) => {
+                unreachable!("these are operands")
+            }
+            Inst::Accumulate(_) => {
+                let fold = self.program.fold.expect("what is accumulated is folded");
+                self.accumulate(fold.lane, self.reg(a));
+            }
+            Inst::Load(pointer, element) => self.load(pointer, element, out),
+            Inst::Splat(pointer, element) => self.splat(pointer, element, out),
+            Inst::Store(pointer, element, _) => self.store(pointer, element, self.reg(a)),
+            Inst::Binary(op, lane, ..) => {
+                let (op, imm) = self.binary(op, lane);
+                self.vector(op, out, self.reg(a), self.source(b), imm);
+            }
+            Inst::Unary(op, lane, _) => self.unary(op, lane, out, self.reg(a)),
+            Inst::Fma(lane, ..) => self.fma(lane, out, [self.reg(a), self.reg(b)], self.source(c)),
+            Inst::Convert(from, to, _) => self.convert(from, to, out, self.reg(a)),
+            Inst::Repair { function, lane, .. } => self.repair(function, lane, out, operands),
+            Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) | Inst::Select { .. } => {
+                self.own(inst, out, operands);
+            }
+        }
+    }
+
+    /// Jumps to a call if any lane is to be repaired.
+    fn repair(&mut self, function: Scalar, lane: Lane, out: u8, operands: [Place; 3]) {
+        let [mask, value, of] = operands.map(|place| self.reg(place));
+        self.plain(self.whole(LOAD), out, 0, Source::Reg(value));
+        let (at, back) = (self.asm.label(), self.asm.label());
+        self.test_mask(mask);
+        self.asm.jump_if(Condition::NotEqual, at);
+        self.asm.bind(back);
+        self.calls.push(Call { at, back, address: function.address(lane), mask, out, of });
+    }
+
+    /// Saves all that a function may change, calls it on a register in memory, and takes all back.
+    fn call(&mut self, call: Call) {
+        const RDX: Gpr = Gpr(2);
+        const RSI: Gpr = Gpr(6);
+        const RDI: Gpr = Gpr(7);
+        const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+        let (vectors, end_of_masks) = (0..=Self::SCRATCH, Self::REGISTERS.masks.end);
+        let at = |reg: u8| Self::VECTOR * reg as i32;
+        let place = |reg: u8| Source::Mem(Mem::Offset { base: RSP, displacement: at(reg) });
+        let masks = at(Self::SCRATCH + 1);
+        let others = masks + 64;
+        let others = || CHANGED.iter().zip(0..).map(move |(&reg, i)| (Gpr(reg), others + 8 * i));
+        self.asm.bind(call.at);
+        self.asm.push(RBP);
+        self.asm.enter_frame(masks + 64 + 128);
+        others().for_each(|(reg, at)| self.asm.store(RSP, at, reg));
+        (1..end_of_masks).for_each(|k| self.keep_mask(k, masks + 8 * k as i32, true));
+        vectors.clone().for_each(|reg| self.plain(self.whole(STORE), reg, 0, place(reg)));
+        self.tested(RDX, call.mask);
+        self.asm.lea(RDI, RSP, at(call.out));
+        self.asm.lea(RSI, RSP, at(call.of));
+        self.asm.clear_upper();
+        self.asm.call(call.address);
+        vectors.for_each(|reg| self.plain(self.whole(LOAD), reg, 0, place(reg)));
+        (1..end_of_masks).for_each(|k| self.keep_mask(k, masks + 8 * k as i32, false));
+        others().for_each(|(reg, at)| self.asm.load(reg, RSP, at));
+        self.asm.leave_frame();
+        self.asm.pop(RBP);
+        self.asm.jump(call.back);
+    }
+
+    /// The elements at the loop's index.
+    pub fn element(&self, pointer: u16, element: Element) -> Source {
+        let base = self.bases[pointer as usize].expect("loads and stores have their base");
+        Source::Mem(Mem::Indexed { base, index: INDEX, scale: element.size() as u8 })
+    }
+
+    fn splat(&mut self, pointer: u16, element: Element, out: u8) {
+        // Before the loop, which clears the index.
+        self.asm.load(INDEX, TABLE, 8 * pointer as i32);
+        let from = Source::Mem(Mem::Offset { base: INDEX, displacement: 0 });
+        let bytes = self.whole(if element.size() == 1 { SPLAT_8 } else { SPLAT_16 });
+        match element {
+            Element::Wide | Element::Word => {
+                self.splat_from(element == Element::Wide, out, from);
+            }
+            Element::Half => {
+                self.plain(bytes, out, 0, from);
+                self.plain(self.whole(FROM_HALF), out, 0, Source::Reg(out));
+            }
+            Element::Brain => {
+                self.plain(bytes, out, 0, from);
+                self.shift(Shift::Left, Lane::Word, out, out, 16);
+            }
+            Element::Short { signed } | Element::Byte { signed } => {
+                let unused = 32 - 8 * element.size() as u8;
+                self.plain(bytes, out, 0, from);
+                self.shift(Shift::Left, Lane::Word, out, out, unused);
+                let back = if signed { Shift::RightSigned } else { Shift::Right };
+                self.shift(back, Lane::Word, out, out, unused);
+            }
+            Element::Bool => {
+                self.plain(bytes, Self::SCRATCH, 0, from);
+                self.mask_of_bytes(out);
+            }
+        }
+    }
+}
