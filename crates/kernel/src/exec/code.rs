@@ -94,6 +94,11 @@ impl Stream {
     }
 }
 
+/// Where the streams of a chain are. Filled where it lies: a copy of what was just written reads
+/// more at once than any one store wrote, and waits for all stores before it, results of the last
+/// function among them.
+type Pointers = SmallVec<[*mut u8; 16]>;
+
 /// A chain and its operands.
 pub(crate) struct Fused {
     pub function: Box<dyn Compiled>,
@@ -436,7 +441,8 @@ impl<'a> Frame<'a> {
         // SAFETY: the caller's promise; accesses stay inside their buffers.
         unsafe {
             self.set_core(core);
-            let mut pointers = self.pointers(fused, p, (0, 0));
+            let mut pointers = Pointers::new();
+            self.point(fused, p, (0, 0), &mut pointers);
             for _ in 0..rows {
                 fused.function.run(&pointers, n);
                 for (pointer, step) in pointers.iter_mut().zip(&steps) {
@@ -447,42 +453,46 @@ impl<'a> Frame<'a> {
         true
     }
 
-    /// Where the streams of a chain are at a point, before which that many points and segments of the
-    /// run are done.
+    /// Says where the streams of a chain are at a point, before which that many points and segments
+    /// of the run are done.
     ///
     /// # Safety
     /// As [`Frame::step`].
-    unsafe fn pointers(
+    unsafe fn point(
         &self,
         fused: &Fused,
         point: usize,
         (done, segments): (usize, usize),
-    ) -> SmallVec<[*mut u8; 16]> {
-        // SAFETY: accesses stay inside their buffers, and registers hold an element for each point of
-        // the run (one, if they are the same at all points: then `size` is 0), or a fold of each
-        // segment.
-        let at = |stream: &Stream| unsafe {
-            match stream {
-                Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
-                Stream::Total { reg, size } => self.reg(*reg).add(segments * *size as usize),
-                Stream::Memory { buffer, walk, size } => {
-                    let base = self.bindings.buffers[*buffer as usize];
-                    base.offset(walk.at(point) * *size as isize)
+        pointers: &mut Pointers,
+    ) {
+        pointers.clear();
+        for stream in &fused.streams {
+            // SAFETY: accesses stay inside their buffers, and registers hold an element for each
+            // point of the run (one, if they are the same at all points: then `size` is 0), or a
+            // fold of each segment.
+            pointers.push(unsafe {
+                match stream {
+                    Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
+                    Stream::Total { reg, size } => self.reg(*reg).add(segments * *size as usize),
+                    Stream::Memory { buffer, walk, size } => {
+                        let base = self.bindings.buffers[*buffer as usize];
+                        base.offset(walk.at(point) * *size as isize)
+                    }
                 }
-            }
-        };
-        fused.streams.iter().map(at).collect()
+            });
+        }
     }
 
     /// # Safety
     /// As [`Frame::step`].
     unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) {
         let (mut done, mut segments) = (0, 0);
+        let mut pointers = Pointers::new();
         while done < n {
             let (count, len) = fused.run_from(p + done, n - done);
             // SAFETY: the caller's promise.
             unsafe {
-                let mut pointers = self.pointers(fused, p + done, (done, segments));
+                self.point(fused, p + done, (done, segments), &mut pointers);
                 fused.function.run(&pointers, len);
                 for _ in 1..count {
                     for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {

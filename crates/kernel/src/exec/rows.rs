@@ -212,12 +212,26 @@ impl Rows {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let groups = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.groups.count);
         // Taken while in use, so that the parts' own scratch memory does not move it.
         let mut locals = scratch.take_locals(self.local_bytes);
         let memory = locals.as_mut_ptr() as *mut u8;
+        // SAFETY: the caller's promise; the memory is for this.
+        let done = unsafe { self.run_groups(chunk, memory, bindings, scratch) };
+        scratch.give_locals(locals);
+        done
+    }
+
+    /// # Safety
+    /// As [`Rows::run_chunk`]; the memory is valid for the locals and used by nobody else.
+    unsafe fn run_groups(
+        &self,
+        chunk: usize,
+        memory: *mut u8,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let groups = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.groups.count);
         let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
-        let mut done = Ok(());
         let first_group = groups.start;
         for group in groups {
             let rows = self.groups.get(group);
@@ -230,13 +244,9 @@ impl Rows {
             let bindings = Bindings { buffers: &table, ..*bindings };
             // SAFETY: the caller's promise; the locals have room for the group's rows, and the
             // parts reach no others.
-            done = unsafe { self.run_group(rows, (memory, first), &bindings, scratch) };
-            if done.is_err() {
-                break;
-            }
+            unsafe { self.run_group(rows, (memory, first), &bindings, scratch)? };
         }
-        scratch.give_locals(locals);
-        done
+        Ok(())
     }
 
     /// `first` of the chunk: products have kept nothing.
