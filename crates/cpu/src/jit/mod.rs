@@ -23,6 +23,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod dots;
+#[cfg(target_arch = "x86_64")]
 mod emitter;
 #[cfg(target_arch = "x86_64")]
 mod function;

@@ -3,7 +3,7 @@
 //!
 //! An element of the result is one chain of fused multiply-adds in the order of the shared
 //! dimension, whatever the tile and wherever the chain is interrupted: tiles of all shapes give the
-//! same bits. [`Dots`], for operands that both lie along the shared dimension, sum it in 16 chains.
+//! same bits.
 //! Integers are summed modulo 2^32, which no order changes.
 
 use super::arena::{self, Code};
@@ -21,18 +21,19 @@ const AHEAD: usize = 8;
 /// Accumulators, a row's vectors of the right operand and an element of the left one must fit.
 const REGISTERS: usize = 32;
 
-/// The register in which the sums of [`Dots`] of integers get their products.
-const SPARE: u8 = 31;
-
-const MASK: u8 = 1;
-const TABLE: Gpr = Gpr(7);
-const COUNT: Gpr = Gpr(10);
+pub(super) const MASK: u8 = 1;
+pub(super) const TABLE: Gpr = Gpr(7);
+pub(super) const COUNT: Gpr = Gpr(10);
+/// Where the left operand is; where its rows lie apart, every third row's place.
+const LEFT: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
+/// Bytes between rows that lie apart.
+const LEFT_STEP: Gpr = Gpr(15);
 
 const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { map, prefix, opcode, wide: false, bits: Bits::B512 }
 }
-const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
-const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
+pub(super) const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
+pub(super) const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
 /// Words and bytes to 32 bits, with zeros or with the sign.
 const WIDEN: VectorOp = op(Map::M0F38, Prefix::P66, 0x33);
@@ -59,12 +60,15 @@ pub(crate) struct Tile {
     pub prefetch: bool,
     /// The right operand's vectors are also written to memory, as it is packed, row after row.
     pub keep: bool,
+    /// The left operand, of f32, is read where it lies, row by row along the shared dimension; else
+    /// it is packed.
+    pub apart: bool,
 }
 
 /// What a tile's function is called with. `k` is at least 1.
 #[repr(C)]
 pub(crate) struct TileCall {
-    /// Left operand, `[k][rows]`.
+    /// Left operand, `[k][rows]`, or its first row.
     pub a: *const f32,
     /// First row of the right operand, and bytes to the next one.
     pub b: *const u8,
@@ -82,27 +86,8 @@ pub(crate) struct TileCall {
     /// Where the rows to ask for ahead begin, and bytes to the next one.
     pub ahead: *const u8,
     pub ahead_step: isize,
-}
-
-/// `rows` by `columns` elements of the result, of operands that lie along the shared dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Dots {
-    pub rows: usize,
-    pub columns: usize,
-    pub stored: Stored,
-}
-
-/// What the function of [`Dots`] is called with. `k` is at least 1.
-#[repr(C)]
-pub(crate) struct DotsCall {
-    /// Left operand, `[k / 16][rows][16]`, with zeros at the end.
-    pub a: *const f32,
-    /// First column of the right operand, and bytes to the next one.
-    pub b: *const u8,
-    pub b_step: isize,
-    /// The 16 chains of each element, `[rows][columns][16]`.
-    pub out: *mut f32,
-    pub k: usize,
+    /// Bytes to the left operand's next row, where that is not packed.
+    pub a_step: isize,
 }
 
 /// The function of a tile.
@@ -149,7 +134,8 @@ pub(super) fn enabled() -> bool {
 impl Tile {
     /// True if the registers suffice.
     fn fits(&self) -> bool {
-        self.rows * self.vectors + self.vectors < REGISTERS
+        let apart = !self.apart || self.rows <= 3 * LEFT.len();
+        self.rows * self.vectors + self.vectors < REGISTERS && apart
     }
 
     /// Its function; none where code cannot be generated.
@@ -162,27 +148,40 @@ impl Tile {
 
     /// Rows of the right operand per iteration: enough to hide the loop itself.
     fn unrolled(&self) -> usize {
-        (24 / (self.rows * self.vectors)).clamp(1, 4)
+        if self.apart { 1 } else { (24 / (self.rows * self.vectors)).clamp(1, 4) }
+    }
+
+    /// The registers for the left operand's places.
+    fn left(&self) -> &'static [Gpr] {
+        if self.apart { &LEFT[..self.rows.div_ceil(3)] } else { &LEFT[..1] }
+    }
+
+    /// Registers that the caller keeps something in.
+    fn saved(&self) -> impl DoubleEndedIterator<Item = Gpr> + use<> {
+        let step = self.apart.then_some(LEFT_STEP);
+        self.left()[1..].iter().copied().chain(step)
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
         assert!(self.fits() && self.rows > 0 && self.vectors > 0, "{self:?}");
         let mut e = Emitter::default();
-        let (a, b, step, keep) = (Gpr(6), Gpr(2), Gpr(1), Gpr(11));
+        let (a, b, step, keep) = (LEFT[0], Gpr(2), Gpr(1), Gpr(11));
         let (c, c_step, walk) = (Gpr(8), Gpr(9), Gpr(0));
+        self.saved().for_each(|reg| e.asm.push(reg));
         e.asm.load(walk, TABLE, 48);
         e.asm.low_bits(MASK, walk, keep);
         for (i, reg) in [a, b, step, c, c_step, COUNT].into_iter().enumerate() {
             e.asm.load(reg, TABLE, 8 * i as i32);
         }
         e.asm.load(keep, TABLE, 64);
+        self.find_rows(&mut e);
         self.start(&mut e, c, c_step, walk);
         let (ahead, ahead_step) = (TABLE, walk);
         e.asm.load(ahead_step, TABLE, 80);
         e.asm.load(ahead, TABLE, 72);
         e.counted(self.unrolled(), |e, count| {
             for i in 0..count {
-                self.row(e, a, b, i);
+                self.row(e, b, i);
                 e.asm.add_reg(b, step);
                 if !self.prefetch {
                     e.asm.prefetch(ahead, 0);
@@ -192,7 +191,8 @@ impl Tile {
                     e.asm.add(keep, 64 * self.vectors as i32);
                 }
             }
-            e.asm.add(a, (4 * self.rows * count) as i32);
+            let step = if self.apart { 4 } else { 4 * self.rows * count };
+            self.left().iter().for_each(|&left| e.asm.add(left, step as i32));
         });
         for r in 0..self.rows {
             for v in 0..self.vectors {
@@ -201,8 +201,34 @@ impl Tile {
             }
             e.asm.add_reg(c, c_step);
         }
+        self.saved().rev().for_each(|reg| e.asm.pop(reg));
         e.asm.leave();
         e.asm.finish(&[])
+    }
+
+    /// The places of rows that lie apart.
+    fn find_rows(&self, e: &mut Emitter) {
+        if !self.apart {
+            return;
+        }
+        e.asm.load(LEFT_STEP, TABLE, 88);
+        for pair in self.left().windows(2) {
+            e.asm.lea_indexed(pair[1], pair[0], LEFT_STEP, 2, 0);
+            e.asm.add_reg(pair[1], LEFT_STEP);
+        }
+    }
+
+    /// Where a row's element of the left operand is, by the step of the iteration.
+    fn element(&self, row: usize, step: usize) -> Mem {
+        if !self.apart {
+            let displacement = (4 * (step * self.rows + row)) as i32;
+            return Mem::Offset { base: LEFT[0], displacement };
+        }
+        let base = LEFT[row / 3];
+        match row % 3 {
+            0 => Mem::Offset { base, displacement: 0 },
+            after => Mem::Indexed { base, index: LEFT_STEP, scale: after as u8 },
+        }
     }
 
     /// The register of an accumulator.
@@ -239,7 +265,7 @@ impl Tile {
     }
 
     /// One row of the right operand and the elements of the left one that meet it.
-    fn row(&self, e: &mut Emitter, a: Gpr, b: Gpr, step: usize) {
+    fn row(&self, e: &mut Emitter, b: Gpr, step: usize) {
         let (first, size) = (self.rows * self.vectors, self.stored.size());
         let vector = |v: usize| (first + v) as u8;
         for v in 0..self.vectors {
@@ -256,98 +282,19 @@ impl Tile {
         }
         let spare = (first + self.vectors) as u8;
         for r in 0..self.rows {
-            let element =
-                Mem::Broadcast { base: a, displacement: (4 * (step * self.rows + r)) as i32 };
-            if self.vectors == 1 || self.stored.is_integer() {
+            let element = self.element(r, step);
+            if let Mem::Offset { base, displacement } = element
+                && (self.vectors == 1 || self.stored.is_integer())
+            {
+                let element = Source::Mem(Mem::Broadcast { base, displacement });
                 for v in 0..self.vectors {
-                    let (sum, element) = (self.sum(r, v), Source::Mem(element));
-                    e.multiply_add(self.stored, sum, vector(v), element, spare);
+                    e.multiply_add(self.stored, self.sum(r, v), vector(v), element, spare);
                 }
                 continue;
             }
-            let Mem::Broadcast { base, displacement } = element else { unreachable!() };
-            e.plain(SPLAT, spare, 0, Source::Mem(Mem::Offset { base, displacement }));
+            e.plain(SPLAT, spare, 0, Source::Mem(element));
             for v in 0..self.vectors {
                 e.plain(MULTIPLY_ADD, self.sum(r, v), spare, Source::Reg(vector(v)));
-            }
-        }
-    }
-}
-
-impl Dots {
-    /// Columns that have a register for their address.
-    const COLUMNS: [Gpr; 8] = [Gpr(2), Gpr(8), Gpr(9), Gpr(11), Gpr(0), Gpr(3), Gpr(12), Gpr(13)];
-
-    /// Its function; none where code cannot be generated.
-    pub fn compile(&self) -> Option<Function<DotsCall>> {
-        if !enabled() {
-            return None;
-        }
-        Function::install(&self.emit(), &format!("dots {} by {}", self.rows, self.columns))
-    }
-
-    pub(super) fn emit(&self) -> Vec<u8> {
-        let (rows, columns) = (self.rows, self.columns);
-        assert!(
-            rows > 0 && (1..=8).contains(&columns) && rows * columns + columns < SPARE as usize
-        );
-        let mut e = Emitter::default();
-        let (a, step, out, index) = (Gpr(6), Gpr(1), Gpr(7), Gpr(14));
-        let saved: Vec<Gpr> = [Gpr(3), Gpr(12), Gpr(13), index].to_vec();
-        saved.iter().for_each(|&reg| e.asm.push(reg));
-        e.asm.load(a, TABLE, 0);
-        e.asm.load(step, TABLE, 16);
-        e.asm.load(Self::COLUMNS[0], TABLE, 8);
-        for pair in Self::COLUMNS[..columns].windows(2) {
-            e.asm.copy(pair[1], pair[0]);
-            e.asm.add_reg(pair[1], step);
-        }
-        e.asm.load(COUNT, TABLE, 32);
-        e.asm.load(out, TABLE, 24);
-        (0..rows * columns).for_each(|sum| e.clear(sum as u8));
-        e.asm.zero(index);
-        let (main, tail, done) = (e.asm.label(), e.asm.label(), e.asm.label());
-        e.asm.sub(COUNT, LANES as i32);
-        e.asm.jump_if(Condition::Below, tail);
-        e.asm.align(32);
-        e.asm.bind(main);
-        self.block(&mut e, a, index, Masking::default());
-        e.asm.add(a, (64 * rows) as i32);
-        e.asm.add(index, LANES as i32);
-        e.asm.sub(COUNT, LANES as i32);
-        e.asm.jump_if(Condition::NotBelow, main);
-        e.asm.bind(tail);
-        e.asm.add(COUNT, LANES as i32);
-        e.asm.jump_if(Condition::Equal, done);
-        e.asm.low_bits(MASK, COUNT, step);
-        self.block(&mut e, a, index, Masking { mask: MASK, zero: true });
-        e.asm.bind(done);
-        for sum in 0..rows * columns {
-            e.plain(STORE, sum as u8, 0, at(out, 64 * sum));
-        }
-        saved.iter().rev().for_each(|&reg| e.asm.pop(reg));
-        e.asm.leave();
-        e.asm.finish(&[])
-    }
-
-    /// Sixteen elements of all rows and columns.
-    fn block(&self, e: &mut Emitter, a: Gpr, index: Gpr, masking: Masking) {
-        let first = self.rows * self.columns;
-        for (j, &base) in Self::COLUMNS[..self.columns].iter().enumerate() {
-            let scale = self.stored.size() as u8;
-            let from = Source::Mem(Mem::Indexed { base, index, scale });
-            e.widen(self.stored, (first + j) as u8, from, masking);
-        }
-        for r in 0..self.rows {
-            let mut row = at(a, 64 * r);
-            if self.columns > 1 && first + self.columns < SPARE as usize {
-                let spare = (first + self.columns) as u8;
-                e.plain(LOAD, spare, 0, row);
-                row = Source::Reg(spare);
-            }
-            for j in 0..self.columns {
-                let sum = (r * self.columns + j) as u8;
-                e.multiply_add(self.stored, sum, (first + j) as u8, row, SPARE);
             }
         }
     }
@@ -359,21 +306,21 @@ pub(super) fn at(base: Gpr, bytes: usize) -> Source {
 }
 
 #[derive(Default)]
-struct Emitter {
-    asm: Assembler,
+pub(super) struct Emitter {
+    pub asm: Assembler,
 }
 
 impl Emitter {
-    fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
+    pub(super) fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
         self.asm.evex(op, dst, a, b, Masking::default(), None);
     }
 
-    fn clear(&mut self, reg: u8) {
+    pub(super) fn clear(&mut self, reg: u8) {
         self.plain(XOR, reg, reg, Source::Reg(reg));
     }
 
     /// Elements as they are packed.
-    fn widen(&mut self, stored: Stored, out: u8, from: Source, masking: Masking) {
+    pub(super) fn widen(&mut self, stored: Stored, out: u8, from: Source, masking: Masking) {
         let op = match stored {
             Stored::F32 | Stored::I32 => LOAD,
             Stored::F16 => FROM_HALF,
@@ -389,7 +336,7 @@ impl Emitter {
     }
 
     /// `sum += a * b`; of integers with the product in `spare`.
-    fn multiply_add(&mut self, stored: Stored, sum: u8, a: u8, b: Source, spare: u8) {
+    pub(super) fn multiply_add(&mut self, stored: Stored, sum: u8, a: u8, b: Source, spare: u8) {
         if !stored.is_integer() {
             return self.plain(MULTIPLY_ADD, sum, a, b);
         }
@@ -423,18 +370,18 @@ impl Emitter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    const STORED: [Stored; 3] = [Stored::F32, Stored::F16, Stored::BF16];
+    pub(in crate::jit) const STORED: [Stored; 3] = [Stored::F32, Stored::F16, Stored::BF16];
 
-    fn draw(n: usize, seed: usize) -> Vec<f32> {
+    pub(in crate::jit) fn draw(n: usize, seed: usize) -> Vec<f32> {
         // Few bits: the same in every format.
         (0..n).map(|i| ((i * 7919 + seed * 104_729) % 251) as f32 / 32.0 - 4.0).collect()
     }
 
-    fn bytes(values: &[f32], stored: Stored) -> Vec<u8> {
+    pub(in crate::jit) fn bytes(values: &[f32], stored: Stored) -> Vec<u8> {
         let of = |&x: &f32| match stored {
             Stored::F32 => x.to_le_bytes().to_vec(),
             Stored::F16 => half::f16::from_f32(x).to_le_bytes().to_vec(),
@@ -450,6 +397,8 @@ mod tests {
         let columns = (tile.vectors - 1) * LANES + lanes;
         let pitch = columns + 3;
         let a = draw(k * tile.rows, 1);
+        // The same with each row along the shared dimension.
+        let rows: Vec<f32> = (0..a.len()).map(|i| a[i % k * tile.rows + i / k]).collect();
         let b: Vec<f32> = draw(k * pitch, 2).iter().map(|x| x.round()).collect();
         let stored = bytes(&b, tile.stored);
         let mut c = vec![7.0f32; tile.rows * pitch];
@@ -461,7 +410,7 @@ mod tests {
             }
             let step = pitch * tile.stored.size();
             let call = TileCall {
-                a: a[start * tile.rows..].as_ptr(),
+                a: if tile.apart { &rows[start..] } else { &a[start * tile.rows..] }.as_ptr(),
                 b: stored[start * step..].as_ptr(),
                 b_step: step as isize,
                 c: c.as_mut_ptr(),
@@ -472,6 +421,7 @@ mod tests {
                 keep: keep[start * tile.vectors * LANES..].as_mut_ptr(),
                 ahead: stored.as_ptr(),
                 ahead_step: 64,
+                a_step: 4 * k as isize,
             };
             // SAFETY: the operands and the result have these sizes.
             unsafe { function.call(&call) };
@@ -499,43 +449,11 @@ mod tests {
             for rows in 1..=24 {
                 let i = rows + vectors;
                 let (stored, keep) = (STORED[i % 3], i % 2 == 0);
-                let tile = Tile { rows, vectors, stored, prefetch: i % 4 < 2, keep };
-                if tile.fits() {
-                    for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
-                        run(tile, k, lanes);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn dots_are_sixteen_chains_whose_sum_is_the_element() {
-        for (rows, columns) in [(1, 8), (2, 8), (3, 7), (4, 4), (5, 4), (6, 4), (1, 1), (2, 3)] {
-            for stored in STORED {
-                let Some(function) = (Dots { rows, columns, stored }).compile() else { return };
-                for k in [1usize, 15, 16, 17, 64, 75] {
-                    let blocks = k.div_ceil(LANES);
-                    let (left, right) = (draw(rows * k, 1), draw(columns * (k + 2), 2));
-                    let right: Vec<f32> = right.iter().map(|x| x.round()).collect();
-                    let mut a = vec![0f32; blocks * rows * LANES];
-                    for (i, x) in left.iter().enumerate() {
-                        let (r, k) = (i / k, i % k);
-                        a[(k / LANES * rows + r) * LANES + k % LANES] = *x;
-                    }
-                    let b = bytes(&right, stored);
-                    let mut out = vec![0f32; rows * columns * LANES];
-                    let b_step = ((k + 2) * stored.size()) as isize;
-                    let call =
-                        DotsCall { a: a.as_ptr(), b: b.as_ptr(), b_step, out: out.as_mut_ptr(), k };
-                    // SAFETY: the operands and the result have these sizes.
-                    unsafe { function.call(&call) };
-                    for r in 0..rows {
-                        for j in 0..columns {
-                            let got: f32 = out[(r * columns + j) * LANES..][..LANES].iter().sum();
-                            let dot = |i: usize| left[r * k + i] * right[j * (k + 2) + i];
-                            let want: f32 = (0..k).map(dot).sum();
-                            assert_eq!(got, want, "{rows} {columns} {stored:?} {k} at {r} {j}");
+                for apart in [false, true] {
+                    let tile = Tile { rows, vectors, stored, prefetch: i % 4 < 2, keep, apart };
+                    if tile.fits() {
+                        for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
+                            run(tile, k, lanes);
                         }
                     }
                 }
@@ -551,7 +469,14 @@ mod tests {
 
     #[test]
     fn a_tile_of_eight_rows_and_three_vectors_loads_eleven_times_for_24_multiply_adds() {
-        let tile = Tile { rows: 8, vectors: 3, stored: Stored::F32, prefetch: false, keep: false };
+        let tile = Tile {
+            rows: 8,
+            vectors: 3,
+            stored: Stored::F32,
+            prefetch: false,
+            keep: false,
+            apart: false,
+        };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));
         let count = |name| names.iter().filter(|m| **m == name).count();
@@ -563,7 +488,14 @@ mod tests {
 
     #[test]
     fn a_tile_of_bytes_extends_them_as_it_loads_and_broadcasts_in_its_products() {
-        let tile = Tile { rows: 8, vectors: 3, stored: Stored::I8, prefetch: false, keep: false };
+        let tile = Tile {
+            rows: 8,
+            vectors: 3,
+            stored: Stored::I8,
+            prefetch: false,
+            keep: false,
+            apart: false,
+        };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));
         let count = |name| names.iter().filter(|m| **m == name).count();

@@ -53,6 +53,11 @@ impl Product {
             None => (GROUP / of_tile).max(1),
         };
         let panels = cut.slab * cut.block * cut.width();
+        let apart = self.apart.map(|step| {
+            let start = self.lhs.start(bindings, &self.batch, chunk.batch);
+            Left::Apart { start, step }
+        });
+        let left = left.or(apart);
         let packed = if left.is_none() { rows.len() * cut.block } else { 0 };
         let products = match body {
             true if grouped => together * of_tile,
@@ -80,7 +85,7 @@ impl Product {
                     let left = left.unwrap_or_else(|| {
                         let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
                         self.pack_left(bindings, place, tiles, shared.clone(), packed);
-                        Left { start: packed, row: rows.start, k, depth: shared.len() }
+                        Left::Packed { start: packed, row: rows.start, k, depth: shared.len() }
                     });
                     let block = Block { chunk, shared, end, start, left, panels, right };
                     if grouped {
@@ -213,9 +218,9 @@ impl Product {
         let width = columns.next_multiple_of(LANES);
         let panel = (p - slab.start) * shared.len() * self.cut.width();
         let panel = block.panels.wrapping_add(panel);
-        let depth = (row - left.row) * left.depth + (shared.start - left.k) * rows;
+        let (a, a_step) = left.tile(row, rows, shared.start);
         let mut call = TileCall {
-            a: left.start.wrapping_add(depth),
+            a,
             b: panel as *const u8,
             b_step: 4 * width as isize,
             c: target.start,
@@ -226,6 +231,7 @@ impl Product {
             keep: panel,
             ahead: panel as *const u8,
             ahead_step: 0,
+            a_step,
         };
         let number = tile - block.chunk.tiles.start;
         let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());

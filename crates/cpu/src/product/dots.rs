@@ -3,7 +3,8 @@
 
 use super::pack::add_lanes;
 use super::{PANEL, Product, Target};
-use crate::jit::tile::{Dots, DotsCall, Function, LANES, Stored};
+use crate::jit::dots::{Dots, DotsCall};
+use crate::jit::tile::{Function, LANES, Stored};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;

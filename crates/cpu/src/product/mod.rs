@@ -4,8 +4,9 @@
 //! Columns are taken in panels. The right operand's part of some panels, a slab, is packed into the
 //! second cache, where all tiles of rows use it; where those are few, the first one reads it where it
 //! lies. Weights that are given again and again are kept packed (`weights`). The left operand is
-//! packed once for all. Operands may have any number of strided dimensions for their rows, columns and
-//! shared indices: the windows of a convolution are packed straight from the image.
+//! packed once for all, or read where it lies if there are few columns. Operands may have any number of
+//! strided dimensions for their rows, columns and shared indices: the windows of a convolution are
+//! packed straight from the image.
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
@@ -51,6 +52,15 @@ use weights::Right;
 const PACKED_FOR_ALL: usize = 1 << 22;
 /// Elements of a left operand from which on threads share its packing.
 const PACKED_BY_ALL: usize = 1 << 17;
+/// Columns up to which a left operand whose rows lie along the shared dimension is read where it
+/// lies: packing it would take as long as using it.
+const READ_APART: usize = 256;
+/// Rows of a tile whose elements may share a place in the first cache: most of its ways.
+const ALIASED: usize = 8;
+/// Bytes after which addresses share a place in the first cache.
+const CACHE_STEP: usize = 4096;
+/// Multiplications that take as long as packing an element of the right operand.
+const PACKING: usize = 24;
 /// Multiplications of the products of a batch that share a chunk.
 const BATCHED: usize = 1 << 19;
 /// Tiles of rows from which on columns are packed before all of them: the first of fewer tiles reads
@@ -86,6 +96,8 @@ pub(crate) struct Product {
     /// Bytes of what the body takes up.
     core_bytes: usize,
     cut: Cut,
+    /// Bytes between the left operand's rows, if they are read where they lie.
+    apart: Option<isize>,
     /// Tiles over packed columns.
     packed: Functions,
     /// Tiles over columns where they lie, if they are used so.
@@ -102,17 +114,32 @@ struct Chunk {
     panels: Range<usize>,
 }
 
-/// The left operand, packed: the first of its tiles and shared indices that is there, and how many
-/// shared indices each tile has.
+/// Where the left operand is.
 #[derive(Clone, Copy)]
-struct Left {
-    start: *const f32,
-    row: usize,
-    k: usize,
-    depth: usize,
+enum Left {
+    /// Packed: the first of its tiles and shared indices that is there, and how many shared indices
+    /// each tile has.
+    Packed { start: *const f32, row: usize, k: usize, depth: usize },
+    /// Where it lies: its first row, and bytes to the next.
+    Apart { start: *const u8, step: isize },
 }
 
-// SAFETY: it is complete before threads share it, and only read then.
+impl Left {
+    /// Where a tile of so many rows begins at a shared index, and bytes to its next row.
+    fn tile(&self, first: usize, rows: usize, shared: usize) -> (*const f32, isize) {
+        match *self {
+            Left::Packed { start, row, k, depth } => {
+                (start.wrapping_add((first - row) * depth + (shared - k) * rows), 0)
+            }
+            Left::Apart { start, step } => {
+                let row = start.wrapping_offset(first as isize * step);
+                (row.cast::<f32>().wrapping_add(shared), step)
+            }
+        }
+    }
+}
+
+// SAFETY: what it points to is complete before threads share it, and only read then.
 unsafe impl Sync for Left {}
 
 /// What is packed ahead of all chunks.
@@ -145,12 +172,17 @@ impl Product {
         let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
         let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
-        if direct && cut.chunk_tiles < PACKED_AHEAD {
-            product.direct = Some(functions(cut, n, rhs.stored, true)?);
-            if cut.chunk_tiles > 1 {
+        if direct && cut.chunk_tiles() < PACKED_AHEAD {
+            product.direct = Some(Functions::default());
+            if cut.chunk_tiles() > 1 {
                 product.cut = product.cut.with_block(DIRECT_BLOCK);
             }
         }
+        if product.direct.is_none() && product.batches == 1 {
+            product.cut = product.cut.along_rows();
+        }
+        product.apart = product.rows_apart();
+        product.compile()?;
         product.dots = DotProducts::new(&product);
         product.matrix = MatrixProduct::new(&product);
         Some(product)
@@ -169,11 +201,10 @@ impl Product {
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
         let cut = cut(m, n, k, &rhs);
-        let packed = functions(&cut, n, rhs.stored.packed(), false)?;
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, dots, matrix) = (None, None, None);
+        let (direct, dots, matrix, apart) = (None, None, None, None);
         Some(Product {
             batch,
             batches,
@@ -185,11 +216,40 @@ impl Product {
             out,
             core_bytes,
             cut,
-            packed,
+            apart,
+            packed: Functions::default(),
             direct,
             dots,
             matrix,
         })
+    }
+
+    /// Generates its functions.
+    fn compile(&mut self) -> Option<()> {
+        let apart = self.apart.is_some();
+        self.packed = functions(&self.cut, self.n, self.rhs.stored.packed(), false, apart)?;
+        if self.direct.is_some() {
+            self.direct = Some(functions(&self.cut, self.n, self.rhs.stored, true, apart)?);
+        }
+        Some(())
+    }
+
+    /// Bytes between the left operand's rows, if they are better read where they lie.
+    fn rows_apart(&self) -> Option<isize> {
+        let lhs = &self.lhs;
+        let columns = if self.same_left() { self.n * self.batches } else { self.n };
+        if lhs.stored != Stored::F32 || lhs.shared.step() != Some(1) || columns > READ_APART {
+            return None;
+        }
+        let step = 4 * lhs.outer.step()?;
+        let places = CACHE_STEP >> step.trailing_zeros().min(CACHE_STEP.trailing_zeros());
+        let aliased = self.cut.rows_of(0).div_ceil(places);
+        (aliased <= ALIASED).then_some(step)
+    }
+
+    /// True if all entries of the batch have the same left operand.
+    fn same_left(&self) -> bool {
+        self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
     }
 
     /// The machine code of its tiles.
@@ -220,12 +280,12 @@ impl Product {
         // SAFETY: the caller's promise.
         let kept = keep.and_then(|keep| unsafe { self.kept(keep, bindings, pool) });
         let right = kept.as_ref().map(|kept| Right(kept.start as *const f32));
-        let same = self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
-        let for_all = same && self.m * self.k <= PACKED_FOR_ALL && self.dots.is_none();
+        let packed = self.apart.is_none() && self.dots.is_none();
+        let for_all = packed && self.same_left() && self.m * self.k <= PACKED_FOR_ALL;
         let bytes = if for_all { self.m * self.k * 4 } else { 0 };
         with_memory(&LEFT, bytes, |memory| {
             let memory = Memory(memory as *mut f32);
-            let left = Left { start: memory.0, row: 0, k: 0, depth: self.k };
+            let left = Left::Packed { start: memory.0, row: 0, k: 0, depth: self.k };
             // SAFETY: the caller's promise; the memory has room for all tiles.
             unsafe {
                 if for_all {
@@ -245,11 +305,17 @@ impl Product {
         })
     }
 
-    /// Rough time on one core: of the multiplications, or of reading the right operand.
+    /// Rough time on one core: of multiplications and packing, or of reading the right operand.
     fn cost_ns(&self) -> u64 {
         let elements = self.n.saturating_mul(self.k).saturating_mul(self.batches);
         let reading = elements.saturating_mul(self.rhs.stored.size()) / 25;
-        (elements.saturating_mul(self.m) / 80).max(reading) as u64
+        (elements.saturating_mul(self.element_work()) / 80).max(reading) as u64
+    }
+
+    /// Multiplications with an element of the right operand, and those that packing it is worth.
+    fn element_work(&self) -> usize {
+        let packed = self.direct.is_none() && self.dots.is_none() && self.matrix.is_none();
+        self.m + if packed { PACKING } else { 0 }
     }
 
     /// # Safety
@@ -322,10 +388,10 @@ impl Product {
     ) -> Result<(), ExecError> {
         let (down, across) = match &self.dots {
             Some(dots) => (1, dots.chunks()),
-            None => self.cut.chunks(),
+            None => (self.cut.down, self.cut.across),
         };
         let chunks = self.batches * self.cut.parts * down * across;
-        let work = self.m.saturating_mul(self.n).saturating_mul(self.cut.depth);
+        let work = self.element_work().saturating_mul(self.n).saturating_mul(self.cut.depth);
         let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
         let shared = Shared(*bindings);
@@ -334,15 +400,15 @@ impl Product {
             for i in first * together..((first + 1) * together).min(chunks) {
                 let (of, rest) = (i / (down * across), i % (down * across));
                 let (batch, part) = (of / self.cut.parts, of % self.cut.parts);
-                let range = |i: usize, each: usize, all: usize| i * each..((i + 1) * each).min(all);
+                let range = |i: usize, of: usize, all: usize| i * all / of..(i + 1) * all / of;
                 // SAFETY: the caller's promise; chunks do not overlap.
                 unsafe {
                     if let Some(dots) = &self.dots {
                         dots.run(self, batch, rest, prepared, shared.get(), scratch)?;
                         continue;
                     }
-                    let tiles = range(rest / across, self.cut.chunk_tiles, self.cut.tiles);
-                    let panels = range(rest % across, self.cut.chunk_panels, self.cut.panels);
+                    let tiles = range(rest / across, down, self.cut.tiles);
+                    let panels = range(rest % across, across, self.cut.panels);
                     let chunk = Chunk { batch, part, tiles, panels };
                     self.run_chunk(prepared, &chunk, shared.get(), *ahead, parts, scratch)?;
                 }
@@ -355,15 +421,15 @@ impl Product {
 }
 
 /// The functions of a cut's tiles.
-fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool) -> Option<Functions> {
+fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool, apart: bool) -> Option<Functions> {
     let last = (n - (cut.panels - 1) * cut.width()).div_ceil(LANES);
-    let keep = direct && cut.chunk_tiles > 1;
+    let keep = direct && cut.chunk_tiles() > 1;
     let mut out: Functions = Default::default();
     for (i, vectors) in [(0, cut.vectors), (1, last)] {
         for (j, rows) in [(0, cut.rows), (1, cut.rows + 1)] {
             let needed = (i == 1 || cut.panels > 1) && (j == 0 || cut.taller > 0);
             if needed {
-                let tile = Tile { rows, vectors, stored, prefetch: direct, keep };
+                let tile = Tile { rows, vectors, stored, prefetch: direct, keep, apart };
                 out[i][j] = Some(tile.compile()?);
             }
         }

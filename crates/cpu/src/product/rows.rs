@@ -28,7 +28,9 @@ impl RowsProduct {
         for &rows in rows {
             let cut = products.first().map(|(_, first)| first.cut.with_rows(rows));
             let cut = |_, n, k, _: &_| cut.unwrap_or_else(|| Cut::of_rows(rows, n, k));
-            products.push((rows, Product::with_cut(kernel, lhs, rhs, cut)?));
+            let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
+            product.compile()?;
+            products.push((rows, product));
         }
         Some(RowsProduct { products })
     }
@@ -76,7 +78,7 @@ impl Product {
             let shared = k..(k + cut.block).min(self.k);
             let at =
                 |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * cut.width());
-            let left = Left { start: packed, row: 0, k, depth: shared.len() };
+            let left = Left::Packed { start: packed, row: 0, k, depth: shared.len() };
             // SAFETY: the caller's promise.
             unsafe {
                 if first {

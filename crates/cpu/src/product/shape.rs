@@ -38,16 +38,26 @@ pub(super) struct Cut {
     pub block: usize,
     /// Panels of a slab, which are packed together; a chunk's last one may have fewer.
     pub slab: usize,
-    /// Tiles and panels of a chunk.
-    pub chunk_tiles: usize,
-    pub chunk_panels: usize,
+    /// Chunks along the rows and along the columns, of nearly as many tiles and panels each.
+    pub down: usize,
+    pub across: usize,
+}
+
+/// The machine's processors, two at least.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    (*PROCESSORS.get_or_init(count)).max(2)
 }
 
 /// The most chunks of a product, but for its size.
 fn most_chunks() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
-    CHUNKS * (*PROCESSORS.get_or_init(count)).max(2)
+    CHUNKS * processors()
+}
+
+/// So many chunks of some pieces: an even number keeps two, four, ... threads equally busy.
+fn even(chunks: usize, pieces: usize) -> usize {
+    if chunks > 1 { chunks.next_multiple_of(2).min(pieces) } else { 1 }
 }
 
 /// The most rows that a tile of so many vectors can have.
@@ -78,38 +88,15 @@ impl Cut {
         let tiles = m.div_ceil(most_rows(vectors));
         let (rows, taller) = (m / tiles, m % tiles);
         let block = k.div_ceil(k.div_ceil(BLOCK));
-        let slab = (SLAB / (block * vectors * LANES)).max(1);
-        let row_chunks = m.div_ceil(ROWS).min(tiles);
-        let chunk_tiles = tiles.div_ceil(row_chunks);
         let work = m.saturating_mul(n).saturating_mul(k);
         // Each chunk packs its columns for itself: rows are not cut for the sake of small chunks.
-        let least = n.div_ceil(COLUMNS);
-        let pieces = (work / CHUNK).min(most_chunks()).max(least * row_chunks);
-        let across = pieces.div_ceil(row_chunks).min(panels);
-        // An even number of chunks keeps two, four, ... threads equally busy.
-        let across = if across > 1 { across.next_multiple_of(2) } else { 1 };
-        let chunk_panels = panels.div_ceil(across);
-        let slab = slab.min(chunk_panels);
-        let mut cut = Cut {
-            parts: 1,
-            depth: k,
-            tiles,
-            rows,
-            taller,
-            vectors,
-            panels,
-            block,
-            slab,
-            chunk_tiles,
-            chunk_panels,
-        };
+        let (long, wide) = (m.div_ceil(ROWS).min(tiles), n.div_ceil(COLUMNS));
+        let pieces = (work / CHUNK).min(most_chunks()).max(wide * long);
+        let across = even(pieces.div_ceil(long), panels);
         // Few columns and many rows.
-        let down = pieces / panels.div_ceil(chunk_panels);
-        if down > tiles.div_ceil(chunk_tiles) {
-            let down = down.min(tiles).next_multiple_of(2);
-            cut.chunk_tiles = tiles.div_ceil(down).min(chunk_tiles);
-        }
-        cut
+        let down = if pieces / across > long { even(pieces / across, tiles) } else { long };
+        let slab = (SLAB / (block * vectors * LANES)).clamp(1, panels.div_ceil(across));
+        Cut { parts: 1, depth: k, tiles, rows, taller, vectors, panels, block, slab, down, across }
     }
 
     /// The same in parts.
@@ -120,22 +107,36 @@ impl Cut {
     /// The same with blocks of so many shared indices at most.
     pub fn with_block(&self, most: usize) -> Cut {
         let block = self.depth.div_ceil(self.depth.div_ceil(most));
-        let slab = (SLAB / (block * self.width())).clamp(1, self.chunk_panels);
+        let slab = (SLAB / (block * self.width())).clamp(1, self.panels.div_ceil(self.across));
         Cut { block, slab, ..self.clone() }
+    }
+
+    /// The same with a chunk of the rows for each processor, if there are too few panels to give
+    /// all the same to do. Each packs all columns for itself: what another one packed would come
+    /// from its caches, which takes as long.
+    pub fn along_rows(&self) -> Cut {
+        let down = processors();
+        if self.panels > most_chunks() || self.down * self.across == 1 || self.tiles < 2 * down {
+            return self.clone();
+        }
+        let m = self.row(self.tiles);
+        let tiles = self.tiles.next_multiple_of(down).min(m);
+        let slab = (SLAB / (self.block * self.width())).clamp(1, self.panels);
+        let (rows, taller) = (m / tiles, m % tiles);
+        Cut { tiles, rows, taller, down, across: 1, slab, ..self.clone() }
     }
 
     /// A product of few rows at a time in one chunk.
     pub fn of_rows(m: usize, n: usize, k: usize) -> Cut {
-        let mut cut = Cut::new(m, n, k);
+        let cut = Cut::new(m, n, k);
         let slab = (SLAB / (cut.block * cut.width())).clamp(1, cut.panels);
-        (cut.chunk_panels, cut.slab) = (cut.panels, slab);
-        cut.with_rows(m)
+        Cut { across: 1, slab, ..cut }.with_rows(m)
     }
 
     /// The same columns for another number of rows, in one chunk.
     pub fn with_rows(&self, m: usize) -> Cut {
         let tiles = m.div_ceil(most_rows(self.vectors));
-        Cut { tiles, rows: m / tiles, taller: m % tiles, chunk_tiles: tiles, ..self.clone() }
+        Cut { tiles, rows: m / tiles, taller: m % tiles, down: 1, ..self.clone() }
     }
 
     /// The first row of a tile.
@@ -153,9 +154,9 @@ impl Cut {
         self.vectors * LANES
     }
 
-    /// Chunks along the rows and along the columns.
-    pub fn chunks(&self) -> (usize, usize) {
-        (self.tiles.div_ceil(self.chunk_tiles), self.panels.div_ceil(self.chunk_panels))
+    /// The most tiles of a chunk.
+    pub fn chunk_tiles(&self) -> usize {
+        self.tiles.div_ceil(self.down)
     }
 }
 
@@ -174,10 +175,16 @@ mod tests {
                     let rows = cut.rows_of(0);
                     assert!(rows * cut.vectors + cut.vectors < 32, "{m} {n} {cut:?}");
                     assert!(cut.block >= 1 && cut.block <= k);
-                    assert!(cut.chunk_tiles >= 1 && cut.chunk_panels >= 1);
+                    assert!((1..=cut.tiles).contains(&cut.down));
+                    assert!((1..=cut.panels).contains(&cut.across));
                     let rows = Cut::of_rows(m, n, k);
                     let fewer = rows.with_rows(m.div_ceil(3));
-                    assert_eq!((rows.chunks(), fewer.chunks()), ((1, 1), (1, 1)));
+                    let chunks = |cut: &Cut| (cut.down, cut.across);
+                    assert_eq!([chunks(&rows), chunks(&fewer)], [(1, 1); 2]);
+                    let along = cut.along_rows();
+                    assert_eq!(along.row(along.tiles), m, "{along:?}");
+                    assert!((1..=along.tiles).contains(&along.down), "{along:?}");
+                    assert!(along.rows_of(0) <= cut.rows_of(0), "{along:?}");
                     assert_eq!(fewer.row(fewer.tiles), m.div_ceil(3), "{fewer:?}");
                     assert!(fewer.rows_of(0) * fewer.vectors + fewer.vectors < 32);
                 }

@@ -237,6 +237,22 @@ fn first_tiles_pack_for_the_others_block_by_block() {
 }
 
 #[test]
+fn few_columns_meet_rows_where_these_lie_on_each_thread() {
+    // The last one's rows share a place in the cache.
+    for sizes in [
+        [1, 300, 60, 500],
+        [1, 130, 200, 2100],
+        [1, 512, 49, 900],
+        [2, 90, 33, 300],
+        [1, 300, 20, 1021],
+    ] {
+        for (body, lie) in [(false, Lie::Columns), (true, Lie::Apart), (true, Lie::Rows)] {
+            Case { body, ..Case::new(DType::F32, sizes, [Lie::Rows, lie]) }.check();
+        }
+    }
+}
+
+#[test]
 fn products_of_few_rows_are_sums_of_parts() {
     use DType::{BF16, F16, F32};
     for (dtype, sizes) in [

@@ -1,0 +1,148 @@
+//! Inner loops of matrix products for operands that both lie along the shared dimension, for AVX-512:
+//! each element is summed in 16 chains of fused multiply-adds.
+
+use super::asm::{Condition, Gpr, Masking, Mem, Source};
+use super::tile::{COUNT, Emitter, Function, LANES, LOAD, MASK, STORE, Stored, TABLE, at, enabled};
+
+/// The register in which the sums of [`Dots`] of integers get their products.
+const SPARE: u8 = 31;
+
+/// `rows` by `columns` elements of the result, of operands that lie along the shared dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Dots {
+    pub rows: usize,
+    pub columns: usize,
+    pub stored: Stored,
+}
+
+/// What the function of [`Dots`] is called with. `k` is at least 1.
+#[repr(C)]
+pub(crate) struct DotsCall {
+    /// Left operand, `[k / 16][rows][16]`, with zeros at the end.
+    pub a: *const f32,
+    /// First column of the right operand, and bytes to the next one.
+    pub b: *const u8,
+    pub b_step: isize,
+    /// The 16 chains of each element, `[rows][columns][16]`.
+    pub out: *mut f32,
+    pub k: usize,
+}
+
+impl Dots {
+    /// Columns that have a register for their address.
+    const COLUMNS: [Gpr; 8] = [Gpr(2), Gpr(8), Gpr(9), Gpr(11), Gpr(0), Gpr(3), Gpr(12), Gpr(13)];
+
+    /// Its function; none where code cannot be generated.
+    pub fn compile(&self) -> Option<Function<DotsCall>> {
+        if !enabled() {
+            return None;
+        }
+        Function::install(&self.emit(), &format!("dots {} by {}", self.rows, self.columns))
+    }
+
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let (rows, columns) = (self.rows, self.columns);
+        assert!(
+            rows > 0 && (1..=8).contains(&columns) && rows * columns + columns < SPARE as usize
+        );
+        let mut e = Emitter::default();
+        let (a, step, out, index) = (Gpr(6), Gpr(1), Gpr(7), Gpr(14));
+        let saved: Vec<Gpr> = [Gpr(3), Gpr(12), Gpr(13), index].to_vec();
+        saved.iter().for_each(|&reg| e.asm.push(reg));
+        e.asm.load(a, TABLE, 0);
+        e.asm.load(step, TABLE, 16);
+        e.asm.load(Self::COLUMNS[0], TABLE, 8);
+        for pair in Self::COLUMNS[..columns].windows(2) {
+            e.asm.copy(pair[1], pair[0]);
+            e.asm.add_reg(pair[1], step);
+        }
+        e.asm.load(COUNT, TABLE, 32);
+        e.asm.load(out, TABLE, 24);
+        (0..rows * columns).for_each(|sum| e.clear(sum as u8));
+        e.asm.zero(index);
+        let (main, tail, done) = (e.asm.label(), e.asm.label(), e.asm.label());
+        e.asm.sub(COUNT, LANES as i32);
+        e.asm.jump_if(Condition::Below, tail);
+        e.asm.align(32);
+        e.asm.bind(main);
+        self.block(&mut e, a, index, Masking::default());
+        e.asm.add(a, (64 * rows) as i32);
+        e.asm.add(index, LANES as i32);
+        e.asm.sub(COUNT, LANES as i32);
+        e.asm.jump_if(Condition::NotBelow, main);
+        e.asm.bind(tail);
+        e.asm.add(COUNT, LANES as i32);
+        e.asm.jump_if(Condition::Equal, done);
+        e.asm.low_bits(MASK, COUNT, step);
+        self.block(&mut e, a, index, Masking { mask: MASK, zero: true });
+        e.asm.bind(done);
+        for sum in 0..rows * columns {
+            e.plain(STORE, sum as u8, 0, at(out, 64 * sum));
+        }
+        saved.iter().rev().for_each(|&reg| e.asm.pop(reg));
+        e.asm.leave();
+        e.asm.finish(&[])
+    }
+
+    /// Sixteen elements of all rows and columns.
+    fn block(&self, e: &mut Emitter, a: Gpr, index: Gpr, masking: Masking) {
+        let first = self.rows * self.columns;
+        for (j, &base) in Self::COLUMNS[..self.columns].iter().enumerate() {
+            let scale = self.stored.size() as u8;
+            let from = Source::Mem(Mem::Indexed { base, index, scale });
+            e.widen(self.stored, (first + j) as u8, from, masking);
+        }
+        for r in 0..self.rows {
+            let mut row = at(a, 64 * r);
+            if self.columns > 1 && first + self.columns < SPARE as usize {
+                let spare = (first + self.columns) as u8;
+                e.plain(LOAD, spare, 0, row);
+                row = Source::Reg(spare);
+            }
+            for j in 0..self.columns {
+                let sum = (r * self.columns + j) as u8;
+                e.multiply_add(self.stored, sum, (first + j) as u8, row, SPARE);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tile::tests::{STORED, bytes, draw};
+    use super::*;
+
+    #[test]
+    fn dots_are_sixteen_chains_whose_sum_is_the_element() {
+        for (rows, columns) in [(1, 8), (2, 8), (3, 7), (4, 4), (5, 4), (6, 4), (1, 1), (2, 3)] {
+            for stored in STORED {
+                let Some(function) = (Dots { rows, columns, stored }).compile() else { return };
+                for k in [1usize, 15, 16, 17, 64, 75] {
+                    let blocks = k.div_ceil(LANES);
+                    let (left, right) = (draw(rows * k, 1), draw(columns * (k + 2), 2));
+                    let right: Vec<f32> = right.iter().map(|x| x.round()).collect();
+                    let mut a = vec![0f32; blocks * rows * LANES];
+                    for (i, x) in left.iter().enumerate() {
+                        let (r, k) = (i / k, i % k);
+                        a[(k / LANES * rows + r) * LANES + k % LANES] = *x;
+                    }
+                    let b = bytes(&right, stored);
+                    let mut out = vec![0f32; rows * columns * LANES];
+                    let b_step = ((k + 2) * stored.size()) as isize;
+                    let call =
+                        DotsCall { a: a.as_ptr(), b: b.as_ptr(), b_step, out: out.as_mut_ptr(), k };
+                    // SAFETY: the operands and the result have these sizes.
+                    unsafe { function.call(&call) };
+                    for r in 0..rows {
+                        for j in 0..columns {
+                            let got: f32 = out[(r * columns + j) * LANES..][..LANES].iter().sum();
+                            let dot = |i: usize| left[r * k + i] * right[j * (k + 2) + i];
+                            let want: f32 = (0..k).map(dot).sum();
+                            assert_eq!(got, want, "{rows} {columns} {stored:?} {k} at {r} {j}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
