@@ -157,8 +157,10 @@ impl Rows {
         let groups = Groups::new(&definition.parts, rows);
         let (locals, mut local_bytes) = place_locals(definition, groups.rows);
         let parts = definition.parts.iter().map(|part| {
-            let local = |b| definition.locals.iter().any(|l| l.buffer == b);
-            let streams = !part.stores.iter().any(|s| local(s.access.buffer));
+            // What other parts read or write is better kept in cache.
+            let others = || definition.parts.iter().filter(|p| !std::ptr::eq(*p, part));
+            let named = |b| others().flat_map(|p| p.reads().chain(p.writes())).any(|id| id == b);
+            let streams = !part.stores.iter().any(|s| named(s.access.buffer));
             let target = Target { streams, ..target };
             let mut made = Part::new(part, rows, &groups.lengths(), target);
             if let Part::Product(_, Some(product)) = &mut made {

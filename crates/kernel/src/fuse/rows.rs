@@ -1,7 +1,8 @@
 //! Kernels that hand rows to each other become one kernel over rows: a softmax, a norm, a loss and
 //! their gradients read their operand once and keep what is between in cache. Products whose results
 //! are larger than what they are made of (the scores of an attention) are part of it, and those that
-//! make little of such results again, so that these never are in memory as a whole.
+//! make little of such results again, so that these never are in memory as a whole. Padding is filled
+//! row by row with what it surrounds.
 //!
 //! Kernels are taken in order of execution. One starts a group; later ones join if they share what
 //! is written or read, if nothing between keeps them from running earlier, and if there is a number
@@ -12,6 +13,7 @@ use super::build::Built;
 use super::name;
 use super::share::share;
 use crate::ir::{BufferId, Core, Kernel, Local, Program, Rows};
+use crate::place::copied;
 use crate::verify::{along_rows, apart, keeps_to_rows};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
@@ -184,11 +186,16 @@ impl Group {
             || part.writes.iter().any(|&id| self.read.contains(id))
     }
 
-    /// True if a kernel can be a part and reads what the group reads or writes.
+    /// True if a kernel can be a part and reads what the group reads or writes, or stores into what
+    /// the group filled. (A copy that it stores into may turn out to be nothing to do.)
     fn meets(&self, part: &Part) -> bool {
         let touches = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
+        let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
+        let filled = |&id: &BufferId| self.written.contains(id) && !self.pieces.contains(id);
         match part.kernel.core {
-            Core::Map | Core::Reduce { .. } => part.reads.iter().any(touches),
+            Core::Map | Core::Reduce { .. } => {
+                part.reads.iter().any(touches) || part.writes.iter().any(filled) && !copies()
+            }
             Core::Matmul { .. } => self.goes_on_with(part),
             _ => false,
         }

@@ -72,6 +72,35 @@ fn few_long_rows_and_other_rows_stay_apart() {
 }
 
 #[test]
+fn padding_is_filled_row_by_row_unless_rows_are_few_and_large() {
+    let padded = |sizes: [usize; 3]| {
+        graph(|b| {
+            let x = input(b, sizes);
+            let dims = [(0, 0), (1, 1), (1, 2)];
+            let dims = dims.map(|(low, high)| girih_ir::ops::PadDim { low, high, interior: 0 });
+            let y = b.pad(x, dims.to_vec(), girih_ir::Literal::from_f64(DType::F32, 0.0))?;
+            Ok([y])
+        })
+    };
+    assert_eq!(one(&padded([64, 14, 14])), (2, 0));
+    let few = kernels(&padded([3, 224, 224]));
+    assert_eq!(few.kernels.len(), 2, "{few}");
+}
+
+#[test]
+fn a_copy_of_which_parts_are_replaced_may_turn_out_to_be_none() {
+    let g = graph(|b| {
+        let (x, y) = (input(b, [64, 14]), input(b, [64, 2]));
+        let dims = [(0, 64), (3, 2)];
+        let dims = dims.map(|(start, size)| girih_ir::ops::SliceDim { start, size, step: 1 });
+        let op = Op::new(OpCode::UpdateSlice, Attrs::Slice(dims.to_vec().into()));
+        Ok([b.emit(op, &[x, y])?])
+    });
+    let program = kernels(&g);
+    assert_eq!(program.kernels.len(), 2, "{program}");
+}
+
+#[test]
 fn what_depends_on_a_kernel_between_waits_for_it() {
     let g = graph(|b| {
         let (x, w) = (input(b, [32, 8]), input(b, [8, 8]));
