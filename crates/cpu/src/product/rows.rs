@@ -26,11 +26,21 @@ impl RowsProduct {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let mut products: SmallVec<[(usize, Product); 2]> = SmallVec::new();
         for &rows in rows {
-            let cut = products.first().map(|(_, first)| first.cut.with_rows(rows));
-            let cut = |_, n, k, _: &_| cut.unwrap_or_else(|| Cut::of_rows(rows, n, k));
-            let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
-            product.compile()?;
+            let product = match products.first() {
+                Some((_, first)) => {
+                    let cut = first.cut.with_rows(rows);
+                    Product::with_cut(kernel, lhs, rhs, |_, _, _, _| cut)?
+                }
+                None => {
+                    let cut = |_, n, k, _: &_| Cut::of_rows(rows, n, k);
+                    Product::with_cut(kernel, lhs, rhs, cut)?.used_once()
+                }
+            };
             products.push((rows, product));
+        }
+        for (_, product) in &mut products {
+            product.apart = product.rows_apart();
+            product.compile()?;
         }
         Some(RowsProduct { products })
     }
@@ -42,6 +52,18 @@ impl RowsProduct {
 }
 
 impl Product {
+    /// The same with one panel, if the left operand may then be read where it lies.
+    fn used_once(mut self) -> Product {
+        let cut = self.cut.clone();
+        if let Some(one) = cut.in_one_panel(self.n) {
+            self.cut = one;
+            if self.rows_apart().is_none() {
+                self.cut = cut;
+            }
+        }
+        self
+    }
+
     /// Columns with those that fill the last vector.
     fn padded(&self) -> usize {
         self.n.next_multiple_of(LANES)
@@ -58,7 +80,7 @@ impl Product {
     }
 
     /// Some panels of some rows of an entry, whose right operand is packed from `right` on, or to be
-    /// packed there; the left one is packed with the first panels.
+    /// packed there; the left one is packed with the first panels, or read where it lies.
     ///
     /// # Safety
     /// As [`RowProduct::run`]; `packed` has room for a block of the rows' left operand, `target` for
@@ -78,13 +100,19 @@ impl Product {
             let shared = k..(k + cut.block).min(self.k);
             let at =
                 |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * cut.width());
-            let left = Left::Packed { start: packed, row: 0, k, depth: shared.len() };
+            let left = match self.apart {
+                Some(step) => {
+                    let start = self.lhs.start(bindings, &self.batch, batch);
+                    Left::Apart { start: start.wrapping_offset(row as isize * step), step }
+                }
+                None => Left::Packed { start: packed, row: 0, k, depth: shared.len() },
+            };
             // SAFETY: the caller's promise.
             unsafe {
                 if first {
                     self.pack_right(start, &chunk.panels, &shared, at(chunk.panels.start));
                 }
-                if chunk.panels.start == 0 {
+                if chunk.panels.start == 0 && self.apart.is_none() {
                     let tiles = chunk.tiles.clone();
                     self.pack_left(bindings, (batch, row), tiles, shared.clone(), packed);
                 }
@@ -119,7 +147,10 @@ impl RowProduct for RowsProduct {
         let (batch, row) = (rows.start / product.m, rows.start % product.m);
         let (all, width) = (product.cut.panels, product.cut.width());
         let each = product.panels_at_once(rows.len());
-        let packed = (rows.len() * product.cut.block).next_multiple_of(LANES);
+        let packed = match product.apart {
+            Some(_) => 0,
+            None => (rows.len() * product.cut.block).next_multiple_of(LANES),
+        };
         let tile = if product.out.is_none() { rows.len() * each * width } else { 0 };
         with_memory(&PANEL, (packed + tile) * 4, |memory| {
             let packed_rows = memory as *mut f32;

@@ -15,6 +15,9 @@ const CHUNKS: usize = 4;
 const BLOCK: usize = 2048;
 /// Elements of the panels of a slab, which stay in the second cache while all tiles of rows pass.
 const SLAB: usize = 1 << 17;
+/// The most vectors of a panel that has all columns: tiles of fewer rows than with these read the
+/// right operand too often.
+const ONE_PANEL: usize = 4;
 /// Rows of a chunk.
 const ROWS: usize = 1024;
 /// Columns of a chunk.
@@ -131,6 +134,14 @@ impl Cut {
         let cut = Cut::new(m, n, k);
         let slab = (SLAB / (cut.block * cut.width())).clamp(1, cut.panels);
         Cut { across: 1, slab, ..cut }.with_rows(m)
+    }
+
+    /// The same with all columns in one panel, if tiles of some rows have registers for them: then
+    /// each element of the left operand is used once.
+    pub fn in_one_panel(&self, n: usize) -> Option<Cut> {
+        let vectors = n.div_ceil(LANES);
+        let cut = Cut { vectors, panels: 1, slab: 1, ..self.clone() };
+        (vectors <= ONE_PANEL).then(|| cut.with_rows(self.row(self.tiles)))
     }
 
     /// The same columns for another number of rows, in one chunk.
