@@ -1,6 +1,7 @@
 //! Composites: ops with a name of their own in graphs and a definition in terms of primitives.
 
 pub(super) mod decompose;
+mod long;
 mod vjp;
 
 use super::reduce::reduced_spec;

@@ -159,13 +159,21 @@ pub(super) fn centred(b: &mut GraphBuilder, x: NodeId, axes: AxisSet) -> Result<
     b.sub(x, mean)
 }
 
-/// In two passes: the one-pass formula cancels.
+/// In two passes, over the whole or over pieces: the one-pass formula cancels.
 pub(super) fn var(d: &mut Decomposition<'_>) -> Definition {
     let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
     let x = d.wide()?;
-    let centred = centred(d.b, x, axes)?;
-    let squares = d.b.mul(centred, centred)?;
-    let sum = d.b.sum(squares, axes, keepdims)?;
+    let sum = match long::moments(d.b, x, axes)? {
+        Some([_, squares]) => {
+            let result = d.b.shape(x).reduced(axes, keepdims);
+            d.b.reshape(squares, result)?
+        }
+        None => {
+            let centred = centred(d.b, x, axes)?;
+            let squares = d.b.mul(centred, centred)?;
+            d.b.sum(squares, axes, keepdims)?
+        }
+    };
     let degrees = degrees(d.b, d.op, x);
     let divisor = d.b.scalar_of_size(d.b.dtype(sum), degrees);
     let y = d.b.div(sum, divisor)?;
@@ -183,23 +191,41 @@ pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
         let minus_infinity = d.b.scalar_like(d.inputs[0], f64::NEG_INFINITY);
         return d.b.broadcast_to(minus_infinity, result);
     }
-    let max = d.b.max(x, axes, true)?;
-    let finite = d.b.isfinite(max)?;
-    let zero = d.b.scalar_like(x, 0.0);
-    let shift = d.b.select(finite, max, zero)?;
-    let shifted = d.b.sub(x, shift)?;
-    let exp = d.b.exp(shifted)?;
-    let sum = d.b.sum(exp, axes, true)?;
+    let along_rows = shape.rank() > 0 && axes == AxisSet::one(shape.rank() - 1);
+    let long = if along_rows { long::exponentials(d.b, x, true)? } else { None };
+    let [shift, sum] = match long {
+        Some(of_pieces) => of_pieces,
+        None => {
+            let max = d.b.max(x, axes, true)?;
+            let shift = long::finite_or_zero(d.b, max)?;
+            let shifted = d.b.sub(x, shift)?;
+            let exp = d.b.exp(shifted)?;
+            [shift, d.b.sum(exp, axes, true)?]
+        }
+    };
     let log = d.b.log(sum)?;
     let y = d.b.add(log, shift)?;
     let y = d.b.reshape(y, result)?;
     d.narrow(y)
 }
 
-/// `x` less its largest element along an axis, so that its exponential cannot overflow.
-fn shifted(b: &mut GraphBuilder, x: NodeId, axis: u8) -> Result<NodeId> {
-    let max = b.max(x, AxisSet::one(axis as usize), true)?;
-    b.sub(x, max)
+/// `x` less its largest element along an axis, so that its exponential cannot overflow, that
+/// exponential, and its sum along the axis.
+fn exponentials(b: &mut GraphBuilder, x: NodeId, axis: u8) -> Result<[NodeId; 3]> {
+    let along = AxisSet::one(axis as usize);
+    let is_last = axis as usize + 1 == b.shape(x).rank();
+    let long = if is_last { long::exponentials(b, x, false)? } else { None };
+    let max = match long {
+        Some([max, _]) => max,
+        None => b.max(x, along, true)?,
+    };
+    let shifted = b.sub(x, max)?;
+    let exp = b.exp(shifted)?;
+    let sum = match long {
+        Some([_, sum]) => sum,
+        None => b.sum(exp, along, true)?,
+    };
+    Ok([shifted, exp, sum])
 }
 
 pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
@@ -207,9 +233,7 @@ pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
     if d.b.shape(x).has_no_elements() {
         return Ok(d.inputs[0]);
     }
-    let shifted = shifted(d.b, x, axis)?;
-    let exp = d.b.exp(shifted)?;
-    let sum = d.b.sum(exp, AxisSet::one(axis as usize), true)?;
+    let [_, exp, sum] = exponentials(d.b, x, axis)?;
     // One division a row: they take longer than all the rest of an element.
     let one = d.b.scalar_like(sum, 1.0);
     let scale = d.b.div(one, sum)?;
@@ -222,9 +246,7 @@ pub(super) fn log_softmax(d: &mut Decomposition<'_>) -> Definition {
     if d.b.shape(x).has_no_elements() {
         return Ok(d.inputs[0]);
     }
-    let shifted = shifted(d.b, x, axis)?;
-    let exp = d.b.exp(shifted)?;
-    let sum = d.b.sum(exp, AxisSet::one(axis as usize), true)?;
+    let [shifted, _, sum] = exponentials(d.b, x, axis)?;
     let log = d.b.log(sum)?;
     let y = d.b.sub(shifted, log)?;
     d.narrow(y)
@@ -248,9 +270,18 @@ pub(crate) fn normalised(b: &mut GraphBuilder, op: &Op, x: NodeId) -> Result<Nor
         Attrs::Standardize { axes, eps } => (axes, eps),
         _ => unreachable!("the shape rule checks it"),
     };
-    let centred = centred(b, x, axes)?;
-    let squares = b.mul(centred, centred)?;
-    let variance = b.mean(squares, axes, true)?;
+    let (centred, variance) = match long::moments(b, x, axes)? {
+        Some([mean, squares]) => {
+            let count = count(b, x, axes);
+            let count = b.scalar_of_size(b.dtype(x), count);
+            (b.sub(x, mean)?, b.div(squares, count)?)
+        }
+        None => {
+            let centred = centred(b, x, axes)?;
+            let squares = b.mul(centred, centred)?;
+            (centred, b.mean(squares, axes, true)?)
+        }
+    };
     let eps = b.scalar_like(x, eps.get());
     let guarded = b.add(variance, eps)?;
     let scale = b.rsqrt(guarded)?;
