@@ -18,7 +18,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -234,10 +234,7 @@ impl Pool {
             return alone(chunks, job);
         }
         team.start();
-        if cost_ns >= WAKE_NS && team.parked.load(Relaxed) > 0 {
-            team.wake();
-        }
-        let result = team.share(chunks, job);
+        let result = team.share(chunks, cost_ns >= WAKE_NS, job);
         team.busy.store(false, Release);
         result
     }
@@ -359,14 +356,20 @@ impl Team {
         }
     }
 
-    /// Publishes a job, works on it, waits for the chunks others have claimed.
-    fn share(&self, chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
+    /// Publishes a job, to parked workers too if it is worth that, works on it, waits for the chunks
+    /// others have claimed.
+    fn share(&self, chunks: usize, wakes: bool, job: &Job<'_>) -> Result<(), ExecError> {
         let epoch = self.shares[0].epoch().wrapping_add(1) & EPOCH_MASK;
         self.job.store((&raw const job) as *mut (), Relaxed);
         self.done.store(0, Relaxed);
         let (all, bound) = (self.threads(), |i: usize| i * chunks / self.threads());
         for i in (0..all).rev() {
             self.shares[i].offer(epoch, bound(i)..bound(i + 1));
+        }
+        // A worker that parks now sees the job, or is seen here.
+        fence(SeqCst);
+        if wakes && self.parked.load(Relaxed) > 0 {
+            self.wake();
         }
         self.seats.make_room();
         with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
@@ -415,8 +418,12 @@ impl Team {
                 idle_since = Instant::now();
             } else if spins % 64 == 63 && idle_since.elapsed() > SPIN {
                 self.parked.fetch_add(1, SeqCst);
-                // An unpark between the last look and this call is kept as a token.
-                std::thread::park();
+                fence(SeqCst);
+                // Who offers a job from here on wakes this thread: an unpark before the call is kept
+                // as a token.
+                if !self.claim_and_run(thread, &mut scratch) && !self.stop.load(Acquire) {
+                    std::thread::park();
+                }
                 self.parked.fetch_sub(1, SeqCst);
                 idle_since = Instant::now();
             }
