@@ -29,8 +29,9 @@ pub(super) struct FoldOf {
     pub value: Reg,
     /// The register of the results.
     pub total: Reg,
-    /// Consecutive points that are folded together, of which the code is asked for at most a block,
-    /// or for several rows of whole blocks.
+    /// Consecutive points that are folded together. The code is asked for some rows, or if they are
+    /// longer than a block for one at a time, and of such that are no number of blocks for at most a
+    /// block.
     pub row: usize,
 }
 
@@ -186,15 +187,16 @@ impl<'a> Fuse<'a> {
         self.walks = found;
     }
 
-    /// Cuts rows of whole blocks by blocks, so that a run over several folds each; gives the fold up
-    /// if the segments would cut a block.
+    /// Cuts rows of whole blocks by blocks, and rows of less than a block from each other, so that a
+    /// run over several folds each; gives the fold up if the segments would cut what is folded.
     fn cut_for_fold(&mut self) {
         let Some(FoldOf { row, .. }) = self.fold else { return };
         let whole = |of: usize| self.segment == usize::MAX || self.segment.is_multiple_of(of);
-        match row.is_multiple_of(BLOCK) {
-            true if whole(BLOCK) => self.segment = BLOCK,
-            false if whole(row) => {}
-            _ => self.fold = None,
+        let folded = if row.is_multiple_of(BLOCK) { BLOCK } else { row };
+        match whole(folded) {
+            true if folded <= BLOCK => self.segment = folded,
+            true => {}
+            false => self.fold = None,
         }
     }
 

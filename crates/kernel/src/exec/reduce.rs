@@ -22,6 +22,9 @@ use std::ops::Range;
 /// runs, its lanes in cache.
 const ROW_BYTES: usize = 2048;
 
+/// The shortest row that is worth a function's call.
+const SHORTEST: usize = 64;
+
 #[derive(Clone, Copy)]
 enum Kind {
     Fold(Fold),
@@ -97,7 +100,7 @@ impl Reduce {
         let dtype = kernel.dtype(prologue, *value);
         let lower = Lower::new(kernel, prologue, &order, target);
         let reg = lower.val(*value);
-        let prologue = match outer || kernel.reduced() <= BLOCK / 2 {
+        let prologue = match outer || kernel.reduced() < SHORTEST {
             true => lower.finish(stores, &[reg]),
             false => lower.finish_fold(stores, reg, *op, kernel.reduced()),
         };
@@ -346,19 +349,12 @@ impl Reduce {
         out: *mut u8,
     ) -> Result<(), ExecError> {
         let null = std::ptr::null();
-        let group = BLOCK / self.reduced.min(BLOCK + 1);
+        if self.reduced <= BLOCK {
+            // SAFETY: the caller's promise; such rows are never split.
+            return unsafe { self.inner_short(fold, work, (start, n), out) };
+        }
         // SAFETY: the points and the range lie in the space, a block's worth at a time.
         unsafe {
-            if group > 1 {
-                // Short rows, several to a block (these are never split).
-                for i in (0..n).step_by(group) {
-                    let rows = group.min(n - i);
-                    work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
-                    let x = work.prologue.reg(self.value);
-                    (fold.rows)(out.add(i * self.size), x, self.reduced as *const u8, null, rows);
-                }
-                return Ok(());
-            }
             if let (Some(total), true) = (self.prologue.total, self.whole_blocks()) {
                 return self.inner_blocks((fold, total), work, (start, n), range, out);
             }
@@ -379,6 +375,37 @@ impl Reduce {
                 }
                 let total = cascade.finish();
                 std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces rows of at most a block: several to a run, of whose results there is room for a block.
+    ///
+    /// # Safety
+    /// As [`Reduce::reduce`], of the whole range.
+    unsafe fn inner_short(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let (total, any) = (self.prologue.total, self.prologue.block > BLOCK);
+        let group = if total.is_some() && any { BLOCK } else { BLOCK / self.reduced };
+        for i in (0..n).step_by(group) {
+            let rows = group.min(n - i);
+            // SAFETY: the points lie in the space, and so do their rows.
+            unsafe {
+                let out = out.add(i * self.size);
+                work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
+                if let Some(total) = total {
+                    let x = work.prologue.reg(total);
+                    std::ptr::copy_nonoverlapping(x, out, rows * self.size);
+                    continue;
+                }
+                let (x, len) = (work.prologue.reg(self.value), self.reduced as *const u8);
+                (fold.rows)(out, x, len, std::ptr::null(), rows);
             }
         }
         Ok(())

@@ -44,7 +44,9 @@ fn reduction(dtype: DType, op: ReduceOp, folded: Folded, rows: usize, row: usize
 fn reductions_along_rows_have_the_bits_of_the_executor() {
     const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
     at_each_level(|| {
-        for (i, row) in [257, 511, 512, 513, 784, 1024, 1536, 9216].into_iter().enumerate() {
+        for (i, row) in
+            [32, 64, 100, 256, 257, 511, 512, 513, 784, 1024, 1536, 9216].into_iter().enumerate()
+        {
             for dtype in FLOATS {
                 for op in OPS {
                     for folded in [Folded::Loaded, Folded::Thirds, Folded::Zeros] {
