@@ -22,8 +22,10 @@ use std::ops::Range;
 /// runs, its lanes in cache.
 const ROW_BYTES: usize = 2048;
 
-/// The shortest row that is worth a function's call.
+/// The shortest row that is worth a function's call, and the elements of rows of at most half a block
+/// that are worth making the function.
 const SHORTEST: usize = 64;
+const WORTH: usize = 1 << 12;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -100,7 +102,9 @@ impl Reduce {
         let dtype = kernel.dtype(prologue, *value);
         let lower = Lower::new(kernel, prologue, &order, target);
         let reg = lower.val(*value);
-        let prologue = match outer || kernel.reduced() < SHORTEST {
+        let few = kernel.points().saturating_mul(kernel.reduced()) < WORTH;
+        let short = kernel.reduced() < SHORTEST || few && kernel.reduced() <= BLOCK / 2;
+        let prologue = match outer || short {
             true => lower.finish(stores, &[reg]),
             false => lower.finish_fold(stores, reg, *op, kernel.reduced()),
         };
