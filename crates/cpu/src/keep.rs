@@ -1,7 +1,7 @@
 //! What the host keeps of arguments' contents from one run to the next: packed weights.
 
 use crate::HostDevice;
-use girih_runtime::{Allocator, ArgumentBlock, Device, Form, FormKey};
+use girih_runtime::{ArgumentBlock, Device, Form, FormKey};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -74,7 +74,7 @@ impl Keep for Weights<'_> {
         let form = memory.form(key, || {
             let most = self.device.properties().memory_bytes / SHARE;
             let share = self.device.kept_bytes().count(bytes, most)?;
-            let buffer = Allocator::allocate(self.device.allocator(), bytes).ok()?;
+            let buffer = self.device.allocator().allocate(bytes).ok()?;
             let form = Form { buffer, share };
             make(address(&form)? as *mut u8).then_some(form)
         })?;

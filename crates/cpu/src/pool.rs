@@ -5,9 +5,9 @@
 //! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
 //! names the job, so the caller works through all chunks no worker has taken and waits only for
 //! those in progress: at worst it is as slow as alone. Workers are bound to CPUs of their own
-//! (`seats`), spin for a short while after a job and then park. A caller that finds the pool busy (nested, or another
-//! thread's) runs its chunks alone. Which chunks exist is the caller's matter and never depends on
-//! the number of threads.
+//! (`seats`), spin for a short while after a job and then park. A caller that finds the pool busy
+//! (nested, or another thread's) runs its chunks alone. Which chunks exist is the caller's matter and
+//! never depends on the number of threads.
 //!
 //! A run that is stopped from outside (`watched`) ends between two chunks.
 
@@ -411,7 +411,7 @@ impl Team {
         let mut scratch = Scratch::new();
         let mut idle_since = Instant::now();
         let mut spins = 0u32;
-        let mut bound = Seats::UNBOUND;
+        let mut bound = Seats::ANY;
         while !self.stop.load(Acquire) {
             self.seats.sit(thread, &mut bound);
             if self.claim_and_run(thread, &mut scratch) {

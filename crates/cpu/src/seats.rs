@@ -6,18 +6,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The CPU of a thread that may run anywhere.
-const ANY: usize = usize::MAX;
-
 /// The CPUs of a pool's threads.
 pub(crate) struct Seats {
     /// Those threads may have; empty where there is not one for each.
     cpus: Vec<usize>,
-    /// Of each thread; [`ANY`] for the caller, the first.
+    /// Of each thread; [`Seats::ANY`] for the caller, the first.
     taken: Vec<AtomicUsize>,
 }
 
 impl Seats {
+    /// The CPU of a thread that may run anywhere, which `sit` is to be given first.
+    pub const ANY: usize = usize::MAX;
+
     /// CPUs for that many threads, if there are as many: otherwise binding would only get in the way.
     pub fn new(threads: usize) -> Seats {
         let cpus = if threads <= available() { allowed() } else { vec![] };
@@ -29,8 +29,8 @@ impl Seats {
             cpus.clear();
         }
         let of = |thread: usize| match thread {
-            0 => ANY,
-            _ => cpus.get(thread).copied().unwrap_or(ANY),
+            0 => Seats::ANY,
+            _ => cpus.get(thread).copied().unwrap_or(Seats::ANY),
         };
         Seats { taken: (0..threads).map(|thread| AtomicUsize::new(of(thread))).collect(), cpus }
     }
@@ -58,9 +58,6 @@ impl Seats {
             *bound = seat;
         }
     }
-
-    /// What `sit` is to be given first.
-    pub const UNBOUND: usize = ANY;
 }
 
 /// CPUs this process may use: its affinity mask and its control group's quota.
@@ -109,7 +106,7 @@ fn current() -> usize {
 
 #[cfg(not(target_os = "linux"))]
 fn current() -> usize {
-    ANY
+    Seats::ANY
 }
 
 #[cfg(test)]
@@ -123,21 +120,21 @@ mod tests {
     #[test]
     fn a_worker_gives_way_to_the_caller() {
         let seats = Seats::among(vec![2, 4, 6], 3);
-        assert_eq!(taken(&seats), [ANY, 4, 6]);
+        assert_eq!(taken(&seats), [Seats::ANY, 4, 6]);
         seats.make_room_on(2);
-        assert_eq!(taken(&seats), [ANY, 4, 6]);
+        assert_eq!(taken(&seats), [Seats::ANY, 4, 6]);
         seats.make_room_on(6);
-        assert_eq!(taken(&seats), [ANY, 4, 2]);
+        assert_eq!(taken(&seats), [Seats::ANY, 4, 2]);
         seats.make_room_on(4);
-        assert_eq!(taken(&seats), [ANY, 6, 2]);
+        assert_eq!(taken(&seats), [Seats::ANY, 6, 2]);
     }
 
     #[test]
     fn threads_without_a_cpu_each_are_not_bound() {
         let seats = Seats::among(vec![0, 1], 3);
-        assert_eq!(taken(&seats), [ANY; 3]);
+        assert_eq!(taken(&seats), [Seats::ANY; 3]);
         seats.make_room();
-        assert_eq!(taken(&seats), [ANY; 3]);
+        assert_eq!(taken(&seats), [Seats::ANY; 3]);
     }
 
     #[test]
@@ -146,7 +143,7 @@ mod tests {
         let Some(&cpu) = allowed().last() else { return };
         let seats = Seats::among(vec![cpu; 2], 2);
         std::thread::spawn(move || {
-            let mut bound = Seats::UNBOUND;
+            let mut bound = Seats::ANY;
             seats.sit(1, &mut bound);
             assert_eq!((allowed(), current(), bound), (vec![cpu], cpu, cpu));
         })

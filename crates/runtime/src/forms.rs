@@ -27,7 +27,6 @@ pub struct Form {
     /// Its memory.
     pub buffer: Buffer,
     /// Dropped with it.
-    #[allow(dead_code, reason = "held for its drop")]
     pub share: Box<dyn Send + Sync>,
 }
 

@@ -60,6 +60,7 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
     let in_order = matches!(node.op.class(), Class::Elementwise | Class::Reshape);
     let numel = node.spec.numel();
     for (at, &input) in node.inputs.iter().enumerate() {
+        // What an op has twice is computed once.
         if node.inputs[..at].contains(&input) {
             continue;
         }

@@ -93,7 +93,7 @@ fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group
     if group.rows.is_empty() {
         return group;
     }
-    let mut skipped = Skipped::new(program);
+    let mut skipped = Named::none(program);
     for next in following.iter_mut().take(HORIZON) {
         if group.rows.is_empty() || group.parts.len() == MAX_PARTS {
             break;
@@ -138,8 +138,7 @@ pub(super) struct Group {
     pub parts: Vec<Part>,
     /// Over how many rows they can be.
     pub rows: RowCounts,
-    read: Buffers,
-    written: Buffers,
+    pub named: Named,
     /// Written, but not as a whole by one part.
     pieces: Buffers,
     /// Elements of the largest part.
@@ -163,8 +162,7 @@ impl Group {
         Group {
             parts: Vec::new(),
             rows: RowCounts::new(),
-            read: Buffers::none(program),
-            written: Buffers::none(program),
+            named: Named::none(program),
             pieces: Buffers::none(program),
             elements: 0,
         }
@@ -172,26 +170,19 @@ impl Group {
 
     pub fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
         for part in parts {
-            self.read.add(&part.reads);
-            self.written.add(&part.writes);
+            self.named.add(&part);
             self.pieces.add(&part.pieces);
             self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
     }
 
-    /// True if a kernel reads or writes what the group writes, or writes what it reads.
-    pub fn meets_writing(&self, part: &Part) -> bool {
-        part.named().any(|&id| self.written.contains(id))
-            || part.writes.iter().any(|&id| self.read.contains(id))
-    }
-
     /// True if a kernel can be a part and reads what the group reads or writes, or stores into what
     /// the group filled. (A copy that it stores into may turn out to be nothing to do.)
     fn meets(&self, part: &Part) -> bool {
-        let touches = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
+        let touches = |&id: &BufferId| self.named.contains(id);
         let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
-        let filled = |&id: &BufferId| self.written.contains(id) && !self.pieces.contains(id);
+        let filled = |&id: &BufferId| self.named.written.contains(id) && !self.pieces.contains(id);
         match part.kernel.core {
             Core::Map | Core::Reduce { .. } => {
                 part.reads.iter().any(touches) || part.writes.iter().any(filled) && !copies()
@@ -210,7 +201,7 @@ impl Group {
             lhs >= WIDE * out && rhs <= MAX_RIGHT && after
         };
         (is_wide(&part.kernel) || narrow())
-            && part.reads.iter().any(|&id| self.written.contains(id))
+            && part.reads.iter().any(|&id| self.named.written.contains(id))
     }
 
     /// Over how many rows the group and a kernel can be one.
@@ -218,12 +209,12 @@ impl Group {
         let Part { kernel, reads, writes, pieces, .. } = part;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
         let shared = |id: BufferId| {
-            let written = self.written.contains(id) || writes.contains(&id);
+            let written = self.named.written.contains(id) || writes.contains(&id);
             let in_pieces = self.pieces.contains(id) || pieces.contains(&id);
             written && !(in_pieces && apart(program, parts.clone(), id))
         };
         // What holds for the parts holds on, unless they share more with the kernel.
-        let new = |id: &BufferId| !self.read.contains(*id) && !self.written.contains(*id);
+        let new = |id: &BufferId| !self.named.contains(*id);
         let apart = writes.iter().all(new) && reads.iter().all(|id| !self.pieces.contains(*id));
         let elements = self.elements.max(elements(kernel));
         let stays =
@@ -276,15 +267,16 @@ fn candidates(kernel: &Kernel) -> RowCounts {
     rows
 }
 
-/// What the kernels read and write that stay between a group and the next candidate.
-pub(super) struct Skipped {
+/// What some kernels read and write.
+pub(super) struct Named {
     read: Buffers,
     written: Buffers,
 }
 
-impl Skipped {
-    pub fn new(program: &Program) -> Skipped {
-        Skipped { read: Buffers::none(program), written: Buffers::none(program) }
+impl Named {
+    /// By no kernel yet.
+    pub fn none(program: &Program) -> Named {
+        Named { read: Buffers::none(program), written: Buffers::none(program) }
     }
 
     pub fn add(&mut self, part: &Part) {
@@ -292,10 +284,14 @@ impl Skipped {
         self.written.add(&part.writes);
     }
 
-    /// True if a kernel cannot run before them.
+    fn contains(&self, id: BufferId) -> bool {
+        self.read.contains(id) || self.written.contains(id)
+    }
+
+    /// True if a kernel that comes after them cannot run before or with them.
     pub fn hinder(&self, part: &Part) -> bool {
-        let early = |&id: &BufferId| self.read.contains(id) || self.written.contains(id);
-        part.reads.iter().any(|&id| self.written.contains(id)) || part.writes.iter().any(early)
+        part.reads.iter().any(|&id| self.written.contains(id))
+            || part.writes.iter().any(|&id| self.contains(id))
     }
 }
 

@@ -5,7 +5,7 @@
 //! They are the parts of a kernel over a single row.
 
 use super::build::Built;
-use super::rows::{Group, Part, Skipped, elements, regroup};
+use super::rows::{Group, Named, Part, elements, regroup};
 use crate::ir::{Core, Program};
 use crate::place::copied;
 use girih_ir::Graph;
@@ -25,7 +25,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
         let mut group = Group::of_one(program, start);
         if is_update(program, &group.parts[0]) {
             grow(program, following, &mut group, |group, part| {
-                is_update(program, part) && !group.meets_writing(part)
+                is_update(program, part) && !group.named.hinder(part)
             });
         }
         if group.parts.len() == 1 && is_small(&group.parts[0]) {
@@ -46,7 +46,7 @@ fn grow(
     group: &mut Group,
     join: impl Fn(&Group, &Part) -> bool,
 ) {
-    let mut skipped = Skipped::new(program);
+    let mut skipped = Named::none(program);
     for next in following.iter_mut().take(HORIZON) {
         if group.parts.len() == MAX_PARTS {
             break;
