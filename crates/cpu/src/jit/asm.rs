@@ -337,15 +337,15 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x77]);
     }
 
-    /// The `n` lowest bits of the mask register set, all if `n` is more than it has.
+    /// The `n` lowest of 32 bits of the mask register set, all if `n` is more.
     pub fn low_bits(&mut self, mask: u8, n: Gpr, scratch: Gpr) {
-        // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovw mask, scratch
+        // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovd mask, scratch
         self.bytes(&[Self::rex(0, scratch.0), 0xc7, 0xc0 | scratch.0 & 7, 0xff, 0xff, 0xff, 0xff]);
         let rxb = 0xe2 & !((scratch.0 >> 3) << 7) & !((scratch.0 >> 3) << 5);
         let operand = !n.0 & 15;
         self.bytes(&[0xc4, rxb, operand << 3, 0xf5, 0xc0 | (scratch.0 & 7) << 3 | scratch.0 & 7]);
         let b = if scratch.0 > 7 { 0xc1 } else { 0xe1 };
-        self.bytes(&[0xc4, b, 0x78, 0x92, 0xc0 | mask << 3 | scratch.0 & 7]);
+        self.bytes(&[0xc4, b, 0x7b, 0x92, 0xc0 | mask << 3 | scratch.0 & 7]);
     }
 
     /// Saves a register on the stack.
@@ -470,6 +470,11 @@ impl Assembler {
                 self.bytes(&[0; 4]);
             }
         }
+    }
+
+    /// `to = a`'s 32 bits shifted right.
+    pub fn mask_right(&mut self, to: u8, a: u8, by: u8) {
+        self.bytes(&[0xc4, 0xe3, 0x79, 0x31, 0xc0 | to << 3 | a, by]);
     }
 
     /// `to = op(a, b)` on masks of 16 lanes.

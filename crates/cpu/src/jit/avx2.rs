@@ -23,6 +23,7 @@ const BUFFER: Gpr = Gpr(11);
 
 const UPPER_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x39);
 const SHUFFLE: VectorOp = short(Map::M0F, Prefix::None, 0xc6);
+const PERMUTE_64: VectorOp = VectorOp { wide: true, ..op(Map::M0F3A, Prefix::P66, 0x01) };
 const XOR: VectorOp = op(Map::M0F, Prefix::P66, 0xef);
 const EQUAL: VectorOp = op(Map::M0F, Prefix::P66, 0x76);
 const GREATER_BYTES: VectorOp = op(Map::M0F, Prefix::P66, 0x64);
@@ -54,6 +55,8 @@ struct Stream {
     pointer: u16,
     reg: Gpr,
     element: Element,
+    /// Every second one.
+    even: bool,
     stored: bool,
 }
 
@@ -114,10 +117,10 @@ impl Encoder for Emitter<'_, Avx2> {
             self.asm.sub(INDEX, (parts - 1) * self.lanes);
         }
         for i in 0..self.machine.streams.len() {
-            let Stream { pointer, reg, element, stored } = self.machine.streams[i];
+            let Stream { pointer, reg, element, stored, .. } = self.machine.streams[i];
             if stored {
                 self.asm.load(BUFFER, TABLE, 8 * pointer as i32);
-                self.copy(reg, BUFFER, element.size() as u8);
+                self.copy(reg, false, BUFFER, element.size() as u8);
             }
         }
         self.machine.tail = false;
@@ -197,6 +200,26 @@ impl Encoder for Emitter<'_, Avx2> {
         }
     }
 
+    /// Of two vectors, the first of which ends where the second begins: of that, elements at odd
+    /// places are taken. Each half of a register has those of the first, then those of the second.
+    fn load_even(&mut self, pointer: u16, element: Element, out: u8) {
+        if self.machine.tail {
+            // The copies are consecutive.
+            return self.load(pointer, element, out);
+        }
+        self.even_elements(DATA, pointer, element);
+        let (size, lane) = (element.size() as i32, element.lane());
+        let at = |displacement| Source::Mem(Mem::Offset { base: DATA, displacement });
+        let (load, shuffle) = (self.on_floats(lane, LOAD), self.on_floats(lane, SHUFFLE));
+        self.plain(load, out, 0, at(0));
+        let taken = if lane == Lane::Wide { 0b1010 } else { 0b11_01_10_00 };
+        let second = at((self.lanes - 1) * size);
+        self.vector(shuffle, out, out, second, Some(taken));
+        if shuffle.bits == Bits::B256 {
+            self.vector(PERMUTE_64, out, 0, Source::Reg(out), Some(0b11_01_10_00));
+        }
+    }
+
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let to = self.element(pointer, element);
         match element {
@@ -266,13 +289,16 @@ impl Emitter<'_, Avx2> {
 
     fn find_streams(&mut self) {
         for inst in &self.program.insts {
-            let (pointer, element, stored) = match *inst {
-                Inst::Load(pointer, element) => (pointer, element, false),
-                Inst::Store(pointer, element, _) => (pointer, element, true),
+            let (pointer, element) = match *inst {
+                Inst::Load(pointer, element)
+                | Inst::LoadEven(pointer, element)
+                | Inst::Store(pointer, element, _) => (pointer, element),
                 _ => continue,
             };
+            let (even, stored) =
+                (matches!(inst, Inst::LoadEven(..)), matches!(inst, Inst::Store(..)));
             let reg = self.bases[pointer as usize].expect("loads and stores have their base");
-            self.machine.streams.push(Stream { pointer, reg, element, stored });
+            self.machine.streams.push(Stream { pointer, reg, element, even, stored });
         }
     }
 
@@ -287,7 +313,7 @@ impl Emitter<'_, Avx2> {
     /// Copies what is left of a stream, or if it is stored makes room for it, and has its register
     /// say where the element of the index 0 would be.
     fn take_copy(&mut self, i: usize) {
-        let Stream { reg, element, stored, .. } = self.machine.streams[i];
+        let Stream { reg, element, even, stored, .. } = self.machine.streams[i];
         let Frame { buffers, buffer, .. } = self.machine.frame;
         let (at, bytes) = (buffers + buffer * i as i32, element.size() as u8);
         self.fill(Self::SCRATCH, at, buffer);
@@ -295,7 +321,7 @@ impl Emitter<'_, Avx2> {
         self.asm.negate(BUFFER);
         self.asm.lea_indexed(BUFFER, RSP, BUFFER, bytes, at);
         if !stored {
-            self.copy(reg, BUFFER, bytes);
+            self.copy(reg, even, BUFFER, bytes);
         }
         self.asm.copy(reg, BUFFER);
     }
@@ -330,11 +356,18 @@ impl Emitter<'_, Avx2> {
         self.vector(blend, out, other, then, Some(mask << 4));
     }
 
-    /// Copies the elements from the index to the count.
-    fn copy(&mut self, from: Gpr, to: Gpr, bytes: u8) {
+    /// Copies the elements from the index to the count, or every second one.
+    fn copy(&mut self, from: Gpr, even: bool, to: Gpr, bytes: u8) {
         let next = self.asm.label();
         self.asm.copy(COUNTER, INDEX);
         self.asm.bind(next);
+        let from = match even {
+            true => {
+                self.asm.lea_indexed(DATA, from, COUNTER, bytes, 0);
+                DATA
+            }
+            false => from,
+        };
         self.asm.load_element(DATA, from, COUNTER, bytes);
         self.asm.store_element(DATA, to, COUNTER, bytes);
         self.asm.add(COUNTER, 1);

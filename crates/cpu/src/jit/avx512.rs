@@ -7,15 +7,20 @@
 
 use super::allocate::{Allocated, Place, Registers, Step};
 use super::arithmetic::Shift;
-use super::asm::{Bits, Condition, Gpr, Label, Map, Masking, Prefix, Source, VectorOp};
+use super::asm::{Bits, Condition, Gpr, Label, Map, Masking, Mem, Prefix, Source, VectorOp};
 use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, TABLE, TO_HALF, op,
     widen,
 };
 use super::ir::{Compare, Element, Inst, Lane, Logic, Program};
+use smallvec::SmallVec;
 
 /// The mask of the last, partial iteration.
 const TAIL: u8 = 1;
+/// In the last iteration, the elements to be read of the two vectors of which every second one is
+/// taken. Programs that do so have no values there.
+const NEAR: u8 = 2;
+const FAR: u8 = 3;
 
 const STREAM: VectorOp = op(Map::M0F, Prefix::None, 0x2b);
 const NARROW_16: VectorOp = op(Map::M0F38, Prefix::PF3, 0x33);
@@ -23,6 +28,7 @@ const NARROW_8: VectorOp = op(Map::M0F38, Prefix::PF3, 0x31);
 const NARROW_WIDE: VectorOp = op(Map::M0F38, Prefix::PF3, 0x35);
 const TEST: VectorOp = op(Map::M0F38, Prefix::P66, 0x27);
 const MASK_TO_WORDS: VectorOp = op(Map::M0F38, Prefix::PF3, 0x38);
+const PERMUTE_TWO: VectorOp = op(Map::M0F38, Prefix::P66, 0x7f);
 const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
 
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
@@ -30,13 +36,27 @@ const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
 ///
 /// `streams` writes whole vectors past the caches: outputs have to start with a line.
 pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> Option<Vec<u8>> {
-    let emitter = Emitter::new(program, allocated, Avx512 { streams, mask: 0 })?;
+    let machine = Avx512 { streams, mask: 0, orders: orders(program) };
+    let emitter = Emitter::new(program, allocated, machine)?;
     Some(emitter.function(allocated))
 }
 
 /// The registers for a program's values.
 pub(super) fn registers(program: &Program) -> Registers {
-    Emitter::<Avx512>::registers(program)
+    let registers = Emitter::<Avx512>::registers(program);
+    let orders = orders(program);
+    let masks = if orders.is_empty() { registers.masks.clone() } else { FAR + 1..8 };
+    Registers { masks, ..registers.without(orders.len() as u8) }
+}
+
+/// The orders in which a program permutes two vectors to have every second element: of words, of
+/// wide ones, of both, or none.
+fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
+    let read = |lane: Lane| {
+        let reads = |i: &Inst| matches!(i, Inst::LoadEven(_, e) if e.lane() == lane);
+        program.insts.iter().any(reads)
+    };
+    [Lane::Word, Lane::Wide].into_iter().filter(|&lane| read(lane)).collect()
 }
 
 pub(super) struct Avx512 {
@@ -44,6 +64,8 @@ pub(super) struct Avx512 {
     streams: bool,
     /// The mask of memory accesses: none, or the tail's.
     mask: u8,
+    /// Of permutations; each has a register after those for values.
+    orders: SmallVec<[Lane; 2]>,
 }
 
 impl Encoder for Emitter<'_, Avx512> {
@@ -82,6 +104,7 @@ impl Encoder for Emitter<'_, Avx512> {
         self.machine.mask = TAIL;
         for part in 0..parts {
             self.asm.low_bits(TAIL, COUNT, TABLE);
+            self.mask_even();
             self.part(part, body);
             if part + 1 < parts {
                 self.asm.add(INDEX, self.lanes);
@@ -90,6 +113,25 @@ impl Encoder for Emitter<'_, Avx512> {
             }
         }
         self.machine.mask = 0;
+    }
+
+    /// Places of the elements: the second vector begins where the first ends.
+    fn constants(&self) -> Vec<Vec<u8>> {
+        let lanes = self.lanes as u64;
+        let place = |i: u64| if 2 * i < lanes { 2 * i } else { 2 * i + 1 };
+        let of = |lane: &Lane| -> Vec<u8> {
+            let size = if *lane == Lane::Wide { 8 } else { 4 };
+            (0..lanes).flat_map(|i| place(i).to_le_bytes()[..size].to_vec()).collect()
+        };
+        self.machine.orders.iter().map(of).collect()
+    }
+
+    fn start(&mut self) {
+        for lane in self.machine.orders.clone() {
+            let (reg, number) = self.order(lane);
+            let from = Source::Mem(Mem::Single(self.constants.len() as u16 + number));
+            self.plain(self.on_floats(lane, LOAD), reg, 0, from);
+        }
     }
 
     fn finish(&mut self) {
@@ -148,6 +190,23 @@ impl Encoder for Emitter<'_, Avx512> {
         }
     }
 
+    fn load_even(&mut self, pointer: u16, element: Element, out: u8) {
+        let (order, _) = self.order(element.lane());
+        self.even_elements(TABLE, pointer, element);
+        let far = (self.lanes - 1) * element.size() as i32;
+        let at = |displacement| Source::Mem(Mem::Offset { base: TABLE, displacement });
+        let load = self.on_floats(element.lane(), LOAD);
+        let permute = self.on_floats(element.lane(), PERMUTE_TWO);
+        if self.machine.mask == 0 {
+            self.plain(load, out, 0, at(0));
+            return self.plain(permute, out, order, at(far));
+        }
+        let masking = |mask| Masking { mask, zero: true };
+        self.asm.evex(load, out, 0, at(0), masking(NEAR), None);
+        self.asm.evex(load, Self::SCRATCH, 0, at(far), masking(FAR), None);
+        self.plain(permute, out, order, Source::Reg(Self::SCRATCH));
+    }
+
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let masking = Masking { mask: self.machine.mask, zero: false };
         let to = self.element(pointer, element);
@@ -198,6 +257,26 @@ impl Encoder for Emitter<'_, Avx512> {
 }
 
 impl Emitter<'_, Avx512> {
+    /// The register of an order, and its number.
+    fn order(&self, lane: Lane) -> (u8, u16) {
+        let number = self.machine.orders.iter().position(|&o| o == lane);
+        let number = number.expect("programs have the orders of what they read");
+        (self.accumulators().start - 1 - number as u8, number as u16)
+    }
+
+    /// Makes the masks of what is read to have every second element for as many lanes as there are
+    /// elements left: of `n`, the first `2 n - 1`.
+    fn mask_even(&mut self) {
+        if self.machine.orders.is_empty() {
+            return;
+        }
+        self.asm.push(COUNT);
+        self.asm.lea_indexed(COUNT, COUNT, COUNT, 1, -1);
+        self.asm.low_bits(NEAR, COUNT, TABLE);
+        self.asm.mask_right(FAR, NEAR, self.lanes as u8 - 1);
+        self.asm.pop(COUNT);
+    }
+
     /// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.
     fn comparison(&self, compare: Compare, lane: Lane) -> (VectorOp, u8) {
         let float = self.on_floats(lane, op(Map::M0F, Prefix::None, 0xc2));

@@ -65,7 +65,7 @@ pub(super) struct Emitter<'a, M> {
     pub program: &'a Program,
     /// By pointer: the register that holds it.
     pub bases: Vec<Option<Gpr>>,
-    constants: &'a [(Lane, u64)],
+    pub constants: &'a [(Lane, u64)],
     /// How much of a register words take.
     pub words: Bits,
     /// Elements per iteration, or part of it.
@@ -101,6 +101,12 @@ pub(super) trait Encoder: Sized {
     fn frame(&self, allocated: &Allocated) -> i32;
     /// Writes the last, partial iteration, which ends at `done`.
     fn rest(&mut self, body: &[Step], done: Label);
+    /// Constants of the encoder's own, after the program's.
+    fn constants(&self) -> Vec<Vec<u8>> {
+        vec![]
+    }
+    /// Writes what is to be done before the loop.
+    fn start(&mut self) {}
     /// Writes what is to be done after the loop.
     fn finish(&mut self) {}
     /// Writes an instruction that is another on each instruction set: on masks, or giving one.
@@ -109,6 +115,8 @@ pub(super) trait Encoder: Sized {
     fn accumulate(&mut self, lane: Lane, from: u8);
     /// Reads elements at the loop's index.
     fn load(&mut self, pointer: u16, element: Element, out: u8);
+    /// Reads every second element, from twice the loop's index on.
+    fn load_even(&mut self, pointer: u16, element: Element, out: u8);
     /// Writes elements at the loop's index.
     fn store(&mut self, pointer: u16, element: Element, value: u8);
     /// The mask of the lanes that are not 0 in the scratch register, where one byte is in all
@@ -159,7 +167,9 @@ where
         let mut bases = vec![None; program.pointers as usize];
         let mut free = Self::POINTERS.iter();
         for inst in &program.insts {
-            if let Inst::Load(pointer, _) | Inst::Store(pointer, ..) = *inst {
+            if let Inst::Load(pointer, _) | Inst::LoadEven(pointer, _) | Inst::Store(pointer, ..) =
+                *inst
+            {
                 let base = &mut bases[pointer as usize];
                 if base.is_none() {
                     *base = Some(*free.next()?);
@@ -205,6 +215,7 @@ where
             }
         }
         self.steps(&allocated.setup);
+        self.start();
         self.start_fold();
         self.walk(&allocated.body);
         self.finish_fold(&allocated.combine);
@@ -218,7 +229,8 @@ where
         for call in std::mem::take(&mut self.calls) {
             self.call(call);
         }
-        let constants: Vec<Vec<u8>> = self.constants.iter().map(Self::constant).collect();
+        let mut constants: Vec<Vec<u8>> = self.constants.iter().map(Self::constant).collect();
+        constants.extend(self.constants());
         self.asm.finish(&constants)
     }
 
@@ -269,7 +281,7 @@ where
     }
 
     /// The registers of the fold.
-    fn accumulators(&self) -> Range<u8> {
+    pub fn accumulators(&self) -> Range<u8> {
         Self::SCRATCH - Self::accumulators_of(self.program)..Self::SCRATCH
     }
 
@@ -440,6 +452,7 @@ where
                 self.accumulate(fold.lane, self.reg(a));
             }
             Inst::Load(pointer, element) => self.load(pointer, element, out),
+            Inst::LoadEven(pointer, element) => self.load_even(pointer, element, out),
             Inst::Splat(pointer, element) => self.splat(pointer, element, out),
             Inst::Store(pointer, element, _) => self.store(pointer, element, self.reg(a)),
             Inst::Binary(op, lane, ..) => {
@@ -502,6 +515,14 @@ where
     pub fn element(&self, pointer: u16, element: Element) -> Source {
         let base = self.bases[pointer as usize].expect("loads and stores have their base");
         Source::Mem(Mem::Indexed { base, index: INDEX, scale: element.size() as u8 })
+    }
+
+    /// Has a register say where the elements at twice the loop's index are.
+    pub fn even_elements(&mut self, at: Gpr, pointer: u16, element: Element) {
+        let base = self.bases[pointer as usize].expect("loads and stores have their base");
+        let size = element.size() as u8;
+        self.asm.lea_indexed(at, base, INDEX, size, 0);
+        self.asm.lea_indexed(at, at, INDEX, size, 0);
     }
 
     fn splat(&mut self, pointer: u16, element: Element, out: u8) {

@@ -221,6 +221,8 @@ pub(super) enum Inst {
     Const(Lane, u64),
     /// Consecutive elements from the pointer of that number on.
     Load(u16, Element),
+    /// Every second element from the pointer of that number on: words or wide ones.
+    LoadEven(u16, Element),
     /// The one element at the pointer of that number, in all lanes.
     Splat(u16, Element),
     Binary(Binary, Lane, Value, Value),
@@ -265,6 +267,7 @@ impl Inst {
         let (a, b, c) = match *self {
             Inst::Const(..)
             | Inst::Load(..)
+            | Inst::LoadEven(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
             | Inst::Other(_) => (None, None, None),
@@ -300,6 +303,7 @@ impl Inst {
             Inst::Accumulate(a) => Inst::Accumulate(at(a)),
             leaf @ (Inst::Const(..)
             | Inst::Load(..)
+            | Inst::LoadEven(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
             | Inst::Other(_)) => leaf,
@@ -310,7 +314,9 @@ impl Inst {
     pub fn lane(&self) -> Option<Lane> {
         match *self {
             Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) => Some(Lane::Mask),
-            Inst::Load(_, element) | Inst::Splat(_, element) => Some(element.lane()),
+            Inst::Load(_, element) | Inst::LoadEven(_, element) | Inst::Splat(_, element) => {
+                Some(element.lane())
+            }
             Inst::Const(lane, _)
             | Inst::Accumulator(lane)
             | Inst::Other(lane)

@@ -66,11 +66,12 @@ struct Lower {
 impl Lower {
     fn def(&self, def: &Def) -> Option<Value> {
         match def {
-            Def::Input { dtype, splat } => {
+            Def::Input { dtype, step } => {
                 let (pointer, element) = (self.b.pointer(), element(*dtype)?);
-                Some(self.b.push(match splat {
-                    true => Inst::Splat(pointer, element),
-                    false => Inst::Load(pointer, element),
+                Some(self.b.push(match step {
+                    0 => Inst::Splat(pointer, element),
+                    1 => Inst::Load(pointer, element),
+                    _ => Inst::LoadEven(pointer, element),
                 }))
             }
             Def::Constant { dtype, bits } => self.ops().literal(*dtype, *bits),

@@ -1,5 +1,6 @@
 //! Generated code against the portable executor, to the bit.
 
+mod even;
 mod fold;
 mod form;
 mod stream;
@@ -47,6 +48,8 @@ struct Maker {
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     Dense,
+    /// Every second element of a row.
+    Even,
     /// One row for all.
     Row,
     /// One element per row.
@@ -73,6 +76,7 @@ impl Maker {
         let (rows, row) = (self.kernel.extents[0], self.kernel.extents[1] as isize);
         let (strides, numel) = match walk {
             Walk::Dense => ([row, 1], rows * row as usize),
+            Walk::Even => ([2 * row + 1, 2], rows * (2 * row as usize + 1) - 2),
             Walk::Row => ([0, 1], row as usize),
             Walk::Column => ([1, 0], rows),
             Walk::Point => ([0, 0], 1),
@@ -434,7 +438,7 @@ fn what_the_generator_does_not_know_is_left() {
 /// Programs of random ops on what is there.
 fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
     let mut maker = Maker::new(rows, row);
-    let walks = [Walk::Dense, Walk::Row, Walk::Column, Walk::Point, Walk::Dense];
+    let walks = [Walk::Dense, Walk::Row, Walk::Column, Walk::Point, Walk::Dense, Walk::Even];
     let dtypes = [
         DType::F32,
         DType::I64,
@@ -461,7 +465,7 @@ fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
             let value = match found.get(pick as usize % (found.len() + 1)) {
                 Some(&v) => Val(v),
                 None if maker.buffers.len() < 6 => {
-                    let walk = walks[(pick as usize + i) % 5];
+                    let walk = walks[(pick as usize + i) % 6];
                     maker.load(d, walk, pick as usize % 3)
                 }
                 None => match found.first() {

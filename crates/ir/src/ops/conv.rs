@@ -208,7 +208,8 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (xs, ws) = (d.b.shape(x).clone(), d.b.shape(w).clone());
     let n = conv.dims.len();
     let patches = patches(d.b, x, conv, &ws[2..])?;
-    if ws[1] == 1 && product(&ws[2..]) <= TAPS && conv.dims.iter().all(|d| d.stride == 1) {
+    let near = conv.dims.last().is_none_or(|d| d.stride <= 2);
+    if ws[1] == 1 && product(&ws[2..]) <= TAPS && near {
         let y = by_taps(d.b, patches, w)?;
         return with_bias(d, y);
     }
@@ -225,7 +226,8 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     with_bias(d, y)
 }
 
-/// Most taps of a kernel that is applied tap by tap.
+/// Most taps of a kernel that is applied tap by tap, to elements that lie side by side or every second
+/// of such.
 const TAPS: usize = 9;
 
 /// A channel per group leaves a product one row, for which bringing its columns together does not

@@ -59,13 +59,13 @@ impl ChainOp {
 /// A value of a chain: its number is its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Def {
-    /// Elements from memory on: consecutive ones, or if `splat` the first one at every point. A
-    /// half dtype is a half in memory, which only `LoadHalf` takes.
+    /// Elements from memory on. A half dtype is a half in memory, which only `LoadHalf` takes.
     Input {
         /// How an element lies there.
         dtype: DType,
-        /// One element for all points.
-        splat: bool,
+        /// Elements from one point's to the next one's: 1; 0, if all have the first; or 2, of elements
+        /// of four or eight bytes.
+        step: u8,
     },
     /// The same number at every point: the bits of its compute type.
     Constant {
@@ -194,9 +194,9 @@ pub trait Compiled: Send + Sync {
     ///
     /// # Safety
     /// `pointers` holds the address of each input in order, then of each output, then of the fold's
-    /// result. An input is valid for reads of `n` elements (of one, if it is a splat), an output for
-    /// writes of `n`, the fold's result for one, all aligned to their dtypes. An output may start
-    /// where an input of its size starts that is no splat; otherwise outputs overlap nothing.
+    /// result. An input is valid for reads of the points' `n` elements, an output for writes of `n`, the
+    /// fold's result for one, all aligned to their dtypes. An output may start where an input of its
+    /// size and of step 1 starts; otherwise outputs overlap nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 
     /// Rough time of one element in picoseconds, memory aside.

@@ -73,7 +73,7 @@ pub(crate) enum Step {
 pub(crate) enum Stream {
     /// The elements of a register; of one that is the same at all points, the first.
     Register { reg: Reg, size: u8 },
-    /// Elements of a buffer, consecutive (or, read, all one) within a segment.
+    /// Elements of a buffer, consecutive (or, read, all one or every second) within a segment.
     Memory { buffer: u32, walk: Walk, size: u8 },
     /// In a register, the result of each segment's fold.
     Total { reg: Reg, size: u8 },

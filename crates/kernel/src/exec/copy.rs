@@ -121,6 +121,12 @@ pub(super) unsafe fn read(
                 match stride {
                     1 => std::ptr::copy_nonoverlapping(from, to, len),
                     0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
+                    // A loop of its own, as it becomes one of vectors.
+                    2 => {
+                        for i in 0..len {
+                            *to.add(i) = *from.add(2 * i);
+                        }
+                    }
                     _ => {
                         for i in 0..len {
                             *to.add(i) = *from.offset(stride * i as isize);

@@ -165,20 +165,22 @@ impl<'a> Fuse<'a> {
 
     /// Cuts the space so that as many reads and writes as may be are consecutive within a piece.
     fn choose_segment(&mut self, steps: &[Step]) {
-        let follows = |walk: &Walk, read: bool| {
-            let (extent, stride) = walk.inner();
-            (stride == 1 || stride == 0 && read) && extent > 1
+        let dense = |walk: &Walk| walk.inner().0 > 1 && walk.inner().1 == 1;
+        let follows = |walk: &Walk, size: u8| match walk.inner() {
+            (1, _) => false,
+            (_, 2) => matches!(size, 4 | 8),
+            (_, stride) => matches!(stride, 0 | 1),
         };
         let mut found: Vec<(Reg, u32, Walk)> = Vec::new();
         for step in steps {
-            if let Step::Read { buffer, walk, out, .. } = step
+            if let Step::Read { buffer, walk, size, out } = step
                 && self.only_chained(*out)
-                && follows(walk, true)
+                && follows(walk, *size)
             {
                 found.push((*out, *buffer, walk.clone()));
             }
         }
-        let strided = self.writes.iter().filter(|w| !w.walk.is_dense() && follows(&w.walk, false));
+        let strided = self.writes.iter().filter(|w| !w.walk.is_dense() && dense(&w.walk));
         let extents = found.iter().map(|f| &f.2).chain(strided.map(|w| &w.walk));
         let extents = extents.map(|w| w.inner().0);
         self.segment = shortest_worth(extents.collect()).unwrap_or(usize::MAX);
@@ -338,20 +340,20 @@ impl<'a> Fuse<'a> {
         }
         let size = dtype.size() as u8;
         let direct = self.directs.iter().find(|d| d.reg == reg);
-        let (stream, splat) = match (self.walk(reg), direct) {
+        let (stream, step) = match (self.walk(reg), direct) {
             (Some((_, buffer, walk)), _) => {
                 let stream = Stream::Memory { buffer: *buffer, walk: walk.clone(), size };
-                (stream, walk.inner().1 == 0)
+                (stream, walk.inner().1 as u8)
             }
             (None, Some(d)) if self.only_chained(reg) => {
                 let walk = Walk::new(d.offset, [(usize::MAX, 1)].into_iter());
-                (Stream::Memory { buffer: d.buffer, walk, size }, false)
+                (Stream::Memory { buffer: d.buffer, walk, size }, 1)
             }
-            _ if invariant => (Stream::Register { reg, size: 0 }, true),
-            _ => (Stream::Register { reg, size }, false),
+            _ if invariant => (Stream::Register { reg, size: 0 }, 0),
+            _ => (Stream::Register { reg, size }, 1),
         };
         streams.push(stream);
-        chain.defs.push(Def::Input { dtype, splat });
+        chain.defs.push(Def::Input { dtype, step });
         number
     }
 

@@ -5,9 +5,11 @@ use girih_kernel::ReduceOp;
 
 /// What is folded.
 #[derive(Clone, Copy, Debug)]
-enum Folded {
+pub(super) enum Folded {
     /// Elements as they lie in memory, hard ones among them.
     Loaded,
+    /// Every second one.
+    Every2nd,
     /// Small integers divided by three, so that every order of adding has its own bits.
     Thirds,
     /// Zeros of both signs.
@@ -15,11 +17,18 @@ enum Folded {
 }
 
 /// A reduction of each of `rows` rows.
-fn reduction(dtype: DType, op: ReduceOp, folded: Folded, rows: usize, row: usize) -> Maker {
+pub(super) fn reduction(
+    dtype: DType,
+    op: ReduceOp,
+    folded: Folded,
+    rows: usize,
+    row: usize,
+) -> Maker {
     let mut maker = Maker::new(rows, row);
     let literal = |v| Inst::Literal(Literal::from_f64(dtype, v));
     let value = match folded {
         Folded::Loaded => maker.load(dtype, Walk::Dense, 1),
+        Folded::Every2nd => maker.load(dtype, Walk::Even, 0),
         Folded::Thirds | Folded::Zeros => {
             let x = maker.load(DType::I8, Walk::Dense, 0);
             let x = maker.op(OpCode::Cast, &[x], dtype);

@@ -86,7 +86,7 @@ fn the_loop_of_a_sum_with_a_constant_under_a_bound() {
     7b je 00000000000000B9h
     81 mov rdi,0FFFFFFFFFFFFFFFFh
     88 bzhi edi,edi,esi
-    8d kmovw k1,edi
+    8d kmovd k1,edi
     92 vcvtph2ps zmm0{k1}{z},[rdx+rax*2]
     99 vmovups zmm1{k1}{z},[rcx+rax*4]
     a0 vaddps zmm0,zmm1,zmm0
