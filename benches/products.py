@@ -49,6 +49,17 @@ def byte_inputs(m: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
     return lambda rng: [draw(rng, m, SIDE), draw(rng, SIDE, SIDE)]
 
 
+def scaled_bytes(m: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
+    """Rows, weights in int8, and a scale for each of their columns."""
+
+    def make(rng: np.random.Generator) -> list[np.ndarray]:
+        scale = rng.uniform(1e-4, 1e-3, SIDE).astype(np.float32)
+        w = rng.integers(-127, 128, (SIDE, SIDE), np.int8)
+        return [rng.standard_normal((m, SIDE), np.float32), w, scale]
+
+    return make
+
+
 def mlp(lib: Library, x: Any, w1: Any, w2: Any) -> Any:
     return lib.relu(x @ w1) @ w2
 
@@ -88,6 +99,14 @@ def products() -> list[Workload]:
             tolerance=0.0,
         )
         for m in (8, 128, 1024)
+    ]  # fmt: skip
+    rows += [
+        Workload(
+            f"x @ (w of int8 * scale), M = {m}", scaled_bytes(m),
+            compute(lambda _, x, w, scale: x @ (w * scale)),
+            flops=2 * m * SIDE * SIDE, bytes=8 * m * SIDE + SIDE * SIDE, tolerance=1e-3,
+        )
+        for m in (1, 32)
     ]  # fmt: skip
     return rows
 

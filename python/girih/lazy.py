@@ -184,7 +184,8 @@ def without_passes(*names: str) -> AbstractContextManager[None]:
     Args:
         names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``,
             ``matmul_chain``) and kinds of fusion (``elementwise``, ``views``,
-            ``reduction_prologue``, ``reduction_epilogue``, ``matmul_epilogue``, ``rows``).
+            ``reduction_prologue``, ``reduction_epilogue``, ``matmul_epilogue``, ``rows``,
+            ``matmul_prologue``).
 
     Raises:
         InvalidArgumentError: a name of neither.

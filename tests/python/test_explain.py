@@ -25,6 +25,7 @@ FUSIONS = [
     "reduction_epilogue",
     "matmul_epilogue",
     "rows",
+    "matmul_prologue",
 ]
 
 

@@ -8,7 +8,8 @@ use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use crate::product::{Product, RowsProduct};
 use girih_kernel::exec::{Driver, Hooks, RowProduct};
-use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Prepared, Program};
+use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
+use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// A kernel made ready to run, shared freely between threads.
@@ -22,17 +23,21 @@ enum Form {
     Matmul(Box<(Matmul, Prepared)>),
     #[cfg(target_arch = "x86_64")]
     Product(Box<(Product, Prepared)>),
+    InOrder(Box<InOrder>),
     /// With the kernels of each of its programs.
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
+
+/// Memory that a thread keeps for the next kernel, at most, in one place.
+const KEPT_BYTES: usize = 1 << 26;
 
 /// 64 bytes at a cache line's alignment.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// Memory of a thread that grows to what it is asked for and is kept. Taken while in use, so that
-/// a nested use gets memory of its own.
+/// Memory of a thread that grows to what it is asked for and is kept, if that is not too much. Taken
+/// while in use, so that a nested use gets memory of its own.
 pub(crate) fn with_memory<R>(
     slot: &'static std::thread::LocalKey<Cell<Vec<Line>>>,
     bytes: usize,
@@ -47,12 +52,51 @@ pub(crate) fn with_memory<R>(
         memory.resize(lines, Line([0; 64]));
     }
     let result = f(memory.as_mut_ptr() as *mut u8);
-    slot.set(memory);
+    if bytes <= KEPT_BYTES {
+        slot.set(memory);
+    }
     result
 }
 
 thread_local! {
     static WORKSPACE: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static LOCALS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// The parts of a kernel over one row, one after the other, each on all threads: a product whose
+/// operands are computed, where no generated loops do that as they pack.
+struct InOrder {
+    kernels: Vec<LoadedKernel>,
+    /// By buffer, where it begins in the memory for locals.
+    locals: Vec<(usize, usize)>,
+    bytes: usize,
+}
+
+impl InOrder {
+    fn new(rows: &Rows) -> InOrder {
+        let mut bytes = 0;
+        let place = |local: &Local| {
+            let at = bytes;
+            bytes += local.row_bytes.next_multiple_of(64);
+            (local.buffer.0 as usize, at)
+        };
+        let locals = rows.locals.iter().map(place).collect();
+        InOrder { kernels: rows.parts.iter().map(LoadedKernel::new).collect(), locals, bytes }
+    }
+
+    /// # Safety
+    /// As [`LoadedKernel::run`].
+    unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
+        let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
+        with_memory(&LOCALS, self.bytes, |memory| {
+            for &(buffer, at) in &self.locals {
+                table[buffer] = memory.wrapping_add(at);
+            }
+            let bindings = Bindings { buffers: &table, ..*bindings };
+            // SAFETY: the caller's promise; the locals have their memory.
+            self.kernels.iter().try_for_each(|kernel| unsafe { kernel.run(&bindings, pool) })
+        })
+    }
 }
 
 impl LoadedKernel {
@@ -65,13 +109,17 @@ impl LoadedKernel {
             let kernels = control.programs.iter().map(load).collect();
             return LoadedKernel(Form::Control(Box::new((Driver::new(control), kernels))));
         }
-        let prepared = Prepared::compiled(kernel, &jit::Generator);
-        #[cfg(target_arch = "x86_64")]
-        if let Core::Matmul { lhs, rhs, .. } = &kernel.core
-            && let Some(product) = Product::new(kernel, lhs, rhs)
+        if let Core::Rows(rows) = &kernel.core
+            && kernel.points() == 1
+            && let Some((maps, product)) = rows.product()
         {
-            return LoadedKernel(Form::Product(Box::new((product, prepared))));
+            return generated_product(product, maps)
+                .unwrap_or_else(|| LoadedKernel(Form::InOrder(Box::new(InOrder::new(rows)))));
         }
+        if let Some(product) = generated_product(kernel, &[]) {
+            return product;
+        }
+        let prepared = Prepared::compiled(kernel, &jit::Generator);
         LoadedKernel(match library_product(kernel) {
             Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
             None => Form::Portable(Box::new(prepared)),
@@ -86,6 +134,7 @@ impl LoadedKernel {
             Form::Matmul(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
             Form::Product(form) => [form.0.code(), form.1.code()].concat(),
+            Form::InOrder(form) => form.kernels.iter().flat_map(LoadedKernel::code).collect(),
             Form::Control(form) => form.1.iter().flatten().flat_map(LoadedKernel::code).collect(),
         }
     }
@@ -131,6 +180,8 @@ impl LoadedKernel {
             Form::Product(form) => unsafe { form.0.run(&form.1, bindings, pool, keep) },
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
+            // SAFETY: the caller's promise.
+            Form::InOrder(form) => unsafe { form.run(bindings, pool) },
             Form::Control(form) => {
                 let (driver, kernels) = &**form;
                 let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
@@ -148,6 +199,19 @@ impl LoadedKernel {
             }
         }
     }
+}
+
+/// A product in generated loops, which compute what maps say of its operands as they pack.
+#[cfg(target_arch = "x86_64")]
+fn generated_product(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
+    let product = Product::new(kernel, maps)?;
+    let prepared = Prepared::compiled(kernel, &jit::Generator);
+    Some(LoadedKernel(Form::Product(Box::new((product, prepared)))))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn generated_product(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
+    None
 }
 
 /// A product through the library.

@@ -209,6 +209,21 @@ pub struct Local {
 }
 
 impl Rows {
+    /// Maps that compute operands of a product, and the product, if the parts are these: nothing else
+    /// reads what a map computes, which is a local. Over a single row, the operands need not exist as
+    /// a whole.
+    pub fn product(&self) -> Option<(&[Kernel], &Kernel)> {
+        let (product, maps) = self.parts.split_last()?;
+        let Core::Matmul { lhs, rhs, .. } = &product.core else { return None };
+        let makes = |map: &Kernel| {
+            let (Core::Map, [store]) = (&map.core, map.stores.as_slice()) else { return false };
+            let id = store.access.buffer;
+            let operand = (lhs.buffer == id) != (rhs.buffer == id);
+            operand && self.is_local(id) && product.accesses.iter().all(|a| a.buffer != id)
+        };
+        maps.iter().all(makes).then_some((maps, product))
+    }
+
     /// True if the parts are maps of which none reads or writes what another one writes: they may run
     /// at the same time.
     pub fn are_apart(&self) -> bool {

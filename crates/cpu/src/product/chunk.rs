@@ -3,7 +3,7 @@
 
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
-use super::{AHEAD, Ahead, Chunk, GROUP, Left, Memory, PANEL, Product, Right, integers};
+use super::{AHEAD, Ahead, Chunk, GROUP, Left, Memory, PANEL, Product, Right, Strip, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
@@ -64,11 +64,13 @@ impl Product {
             true => rows.len() * columns.len(),
             false => 0,
         };
-        let sizes = [panels, packed, products].map(|n: usize| n.next_multiple_of(LANES));
+        let strip = self.made[1].as_ref().map_or(0, |m| m.bytes(columns.len(), cut.block) / 4 + 1);
+        let sizes = [panels, packed, products, strip].map(|n: usize| n.next_multiple_of(LANES));
         with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
             let panels = memory as *mut f32;
             let packed = panels.wrapping_add(sizes[0]);
             let products = packed.wrapping_add(sizes[1]);
+            let strip = products.wrapping_add(sizes[2]) as *mut u8;
             let target = match &self.out {
                 _ if cut.parts > 1 => self.part(parts.get(), chunk.part, rows.start, columns.start),
                 Some(out) => {
@@ -76,17 +78,24 @@ impl Product {
                 }
                 None => Target { start: products, pitch: columns.len() as isize },
             };
-            let start = self.rhs.start(bindings, &self.batch, chunk.batch);
             let end = ((chunk.part + 1) * cut.depth).min(self.k);
-            // SAFETY: the caller's promise; the memory has room for all three.
+            // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
                 for k in (chunk.part * cut.depth..end).step_by(cut.block) {
                     let shared = k..(k + cut.block).min(end);
                     let left = left.unwrap_or_else(|| {
                         let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
-                        self.pack_left(bindings, place, tiles, shared.clone(), packed);
+                        self.fill_left(bindings, place, tiles, shared.clone(), packed, scratch);
                         Left::Packed { start: packed, row: rows.start, k, depth: shared.len() }
                     });
+                    let start = match &self.made[1] {
+                        None => self.rhs.start(bindings, &self.batch, chunk.batch),
+                        Some(made) => {
+                            let (outer, shared) = (columns.clone(), shared.clone());
+                            let part = Strip { batch: chunk.batch, outer, shared };
+                            made.fill(&part, &self.batch, strip, bindings, scratch)
+                        }
+                    };
                     let block = Block { chunk, shared, end, start, left, panels, right };
                     if grouped {
                         self.groups(prepared, &block, together, products, bindings, scratch)?;

@@ -2,7 +2,7 @@
 //! the weights of linear layers: sums of products in vectors, without packing the columns.
 
 use super::pack::add_lanes;
-use super::{PANEL, Product, Target};
+use super::{PANEL, Product, STRIPS, Strip, Target};
 use crate::jit::dots::{Dots, DotsCall};
 use crate::jit::tile::{Function, LANES, Stored};
 use crate::kernel::with_memory;
@@ -70,25 +70,36 @@ impl DotProducts {
     ) -> Result<(), ExecError> {
         let (m, k) = (product.m, product.k);
         let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(product.n);
-        let sizes = [k.div_ceil(LANES) * LANES * m, m * self.columns * LANES, m * columns.len()];
-        let bytes = sizes.iter().map(|n| n.next_multiple_of(LANES) * 4).sum();
+        let made = product.made[1].as_ref();
+        let strip = made.map_or(0, |made| made.bytes(self.columns, k) / 4 + 1);
+        let left = k.div_ceil(LANES) * LANES * m;
+        let sizes = [left, m * self.columns * LANES, m * columns.len(), strip];
+        let sizes = sizes.map(|n| n.next_multiple_of(LANES));
+        let bytes = sizes.iter().sum::<usize>() * 4;
         with_memory(&PANEL, bytes, |memory| {
             let left = memory as *mut f32;
             let chains = left.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
+            let strip = tile.wrapping_add(sizes[2]) as *mut u8;
             let target = match &product.out {
                 Some(out) => out.target(bindings, &product.batch, batch, 0, columns.start),
                 None => Target { start: tile, pitch: columns.len() as isize },
             };
-            // SAFETY: the caller's promise; the memory has room for all three.
+            // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                self.pack_left(product, batch, bindings, left);
-                let start = product.rhs.start(bindings, &product.batch, batch);
+                self.pack_left(product, batch, left, bindings, scratch);
                 let step = product.rhs.outer.step().expect("checked when it was made")
                     * product.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
+                    let start = match made {
+                        None => product.rhs.start(bindings, &product.batch, batch),
+                        Some(made) => {
+                            let some = Strip { batch, outer: j..j + width, shared: 0..k };
+                            made.fill(&some, &product.batch, strip, bindings, scratch)
+                        }
+                    };
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotsCall { a: left, b, b_step: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
@@ -136,25 +147,46 @@ impl DotProducts {
         &self,
         product: &Product,
         batch: usize,
-        bindings: &Bindings<'_>,
         to: *mut f32,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
     ) {
         let (lhs, m, k) = (&product.lhs, product.m, product.k);
-        let start = lhs.start(bindings, &product.batch, batch);
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
-        lhs.shared.fill(0, &mut offsets);
-        for row in 0..m {
-            let first = lhs.outer.at(row);
-            for i in 0..k.next_multiple_of(LANES) {
-                let element = first + offsets.get(i).copied().unwrap_or(0);
-                // SAFETY: an element of the operand; a place within its packed size.
-                unsafe {
-                    let value = match i < k {
-                        true => packed(lhs.stored, start, element),
-                        false => 0.0,
-                    };
-                    *to.add((i / LANES * m + row) * LANES + i % LANES) = value;
-                }
+        let Some(made) = &product.made[0] else {
+            let start = lhs.start(bindings, &product.batch, batch);
+            // SAFETY: the caller's promise.
+            return unsafe { pack_rows(product, start, to) };
+        };
+        with_memory(&STRIPS, made.bytes(m, k), |memory| {
+            let rows = Strip { batch, outer: 0..m, shared: 0..k };
+            // SAFETY: the caller's promise; the strip has room for the rows.
+            unsafe {
+                let start = made.fill(&rows, &product.batch, memory, bindings, scratch);
+                pack_rows(product, start, to);
+            }
+        });
+    }
+}
+
+/// The rows of a left operand that starts there, as [`DotProducts::pack_left`].
+///
+/// # Safety
+/// As there.
+unsafe fn pack_rows(product: &Product, start: *const u8, to: *mut f32) {
+    let (lhs, m, k) = (&product.lhs, product.m, product.k);
+    let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
+    lhs.shared.fill(0, &mut offsets);
+    for row in 0..m {
+        let first = lhs.outer.at(row);
+        for i in 0..k.next_multiple_of(LANES) {
+            let element = first + offsets.get(i).copied().unwrap_or(0);
+            // SAFETY: an element of the operand; a place within its packed size.
+            unsafe {
+                let value = match i < k {
+                    true => packed(lhs.stored, start, element),
+                    false => 0.0,
+                };
+                *to.add((i / LANES * m + row) * LANES + i % LANES) = value;
             }
         }
     }

@@ -6,7 +6,7 @@
 //! right one are packed. An element's sum is taken in the same order whatever the cut.
 
 use super::panel::{Columns, Lie};
-use super::{PANEL as MEMORY, Product, Target};
+use super::{LEFT, Memory, PANEL as MEMORY, Product, Strip, Target};
 use crate::jit::quads::{self, Quads};
 use crate::jit::tile::{Function, Stored};
 use crate::jit::unit::{BLOCK, Multiply, ROWS, SIDE, Shape, Unit, UnitCall};
@@ -25,6 +25,9 @@ const CHUNK: usize = 1 << 22;
 const PACKED: usize = 1 << 19;
 /// The most chunks of a part of the rows.
 const CHUNKS: usize = 16;
+
+/// Rows of a left operand that are computed at a time.
+const MADE_ROWS: usize = 32;
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,17 +133,57 @@ impl MatrixProduct {
     ) -> Result<(), ExecError> {
         let (m, n) = (product.m, product.n);
         let (down, across) = (m.div_ceil(self.rows), n.div_ceil(self.columns));
+        let bytes = match product.made[0] {
+            Some(_) => product.batches * m * self.padded(product),
+            None => 0,
+        };
+        with_memory(&LEFT, bytes, |left| {
+            let (left, shared) = (Memory(left as *mut f32), Shared(*bindings));
+            // SAFETY: the caller's promise; the memory has room for all rows.
+            unsafe { self.fill_left(product, left, bindings, pool)? };
+            let cost_ns = product.cost_ns() / 4;
+            pool.run(product.batches * down * across, cost_ns, &|i, scratch| {
+                let (row, column) = (i / across % down * self.rows, i % across * self.columns);
+                let part = Part {
+                    batch: i / (down * across),
+                    rows: row..(row + self.rows).min(m),
+                    columns: column..(column + self.columns).min(n),
+                };
+                // SAFETY: the caller's promise; parts do not overlap.
+                unsafe { self.run_part(product, prepared, &part, left, shared.get(), scratch) }
+            })
+        })
+    }
+
+    /// Computes the left operand, if the product is to: all rows, each with zeros up to whole blocks.
+    ///
+    /// # Safety
+    /// As [`Product::run`]; the memory has room for them.
+    unsafe fn fill_left(
+        &self,
+        product: &Product,
+        to: Memory,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+    ) -> Result<(), ExecError> {
+        let Some(made) = &product.made[0] else { return Ok(()) };
+        let (bytes, taken) = (self.padded(product), product.k * self.size);
+        let pieces = product.m.div_ceil(MADE_ROWS);
         let shared = Shared(*bindings);
-        let cost_ns = product.cost_ns() / 4;
-        pool.run(product.batches * down * across, cost_ns, &|i, scratch| {
-            let (row, column) = (i / across % down * self.rows, i % across * self.columns);
-            let part = Part {
-                batch: i / (down * across),
-                rows: row..(row + self.rows).min(m),
-                columns: column..(column + self.columns).min(n),
-            };
-            // SAFETY: the caller's promise; parts do not overlap.
-            unsafe { self.run_part(product, prepared, &part, shared.get(), scratch) }
+        let cost_ns = (product.batches * product.m * product.k / 4) as u64;
+        pool.run(product.batches * pieces, cost_ns, &|i, scratch| {
+            let (batch, row) = (i / pieces, i % pieces * MADE_ROWS);
+            let rows = row..(row + MADE_ROWS).min(product.m);
+            let to = (to.get() as *mut u8).wrapping_add((batch * product.m + row) * bytes);
+            // SAFETY: the caller's promise; each piece has rows of its own.
+            unsafe {
+                for i in 0..rows.len() {
+                    to.add(i * bytes + taken).write_bytes(0, bytes - taken);
+                }
+                let strip = Strip { batch, outer: rows, shared: 0..product.k };
+                made.fill(&strip, &product.batch, to, shared.get(), scratch);
+            }
+            Ok(())
         })
     }
 
@@ -151,27 +194,38 @@ impl MatrixProduct {
         product: &Product,
         prepared: &Prepared,
         part: &Part,
+        made: Memory,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (rows, k_bytes) = (part.rows.len(), self.padded(product));
         let columns = part.columns.len().next_multiple_of(SIDE);
         let group = self.group(k_bytes).min(columns);
-        let packed = if self.in_place(product) { 0 } else { rows * k_bytes };
+        let here = self.in_place(product) || product.made[0].is_some();
+        let packed = if here { 0 } else { rows * k_bytes };
         let out = product.out.as_ref().filter(|_| columns == part.columns.len());
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
-        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums];
+        let strip = product.made[1].as_ref().map_or(0, |made| made.bytes(group, product.k));
+        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums, strip];
         with_memory(&MEMORY, sizes.iter().sum(), |panels| {
             let left = panels.wrapping_add(sizes[0]);
             let start = left.wrapping_add(sizes[1]) as *mut f32;
+            let strip = left.wrapping_add(sizes[1] + sizes[2]);
             let (row, column) = (part.rows.start, part.columns.start);
             let target = match out {
                 Some(out) => out.target(bindings, &product.batch, part.batch, row, column),
                 None => Target { start, pitch: columns as isize },
             };
-            // SAFETY: the caller's promise; the memory has room for all three.
+            // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                let left = self.left(product, part, bindings, left);
+                let left = match product.made[0] {
+                    Some(_) => {
+                        let before = (part.batch * product.m + row) * k_bytes;
+                        let start = (made.get() as *const u8).wrapping_add(before);
+                        Rows { start, step: k_bytes as isize }
+                    }
+                    None => self.left(product, part, left, bindings),
+                };
                 if let Some(factor) = self.begin {
                     let signed = product.lhs.stored == Stored::I8;
                     begin(left, signed, (rows, product.k), factor, (target, columns));
@@ -179,7 +233,15 @@ impl MatrixProduct {
                 for first in part.columns.clone().step_by(group) {
                     let some = first..part.columns.end.min(first + group);
                     let count = some.len().div_ceil(SIDE);
-                    self.right(product, part.batch, some, bindings).pack(panels);
+                    let start = match &product.made[1] {
+                        None => product.rhs.start(bindings, &product.batch, part.batch),
+                        Some(made) => {
+                            let shared = 0..product.k;
+                            let some = Strip { batch: part.batch, outer: some.clone(), shared };
+                            made.fill(&some, &product.batch, strip, bindings, scratch)
+                        }
+                    };
+                    self.right(product, start, some).pack(panels);
                     if self.begin.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
                         bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
@@ -213,6 +275,11 @@ impl MatrixProduct {
         self.padded(product) == product.k * self.size
     }
 
+    /// Elements between rows of the left operand, if it is computed.
+    pub fn pitch(&self, product: &Product) -> usize {
+        self.padded(product) / self.size
+    }
+
     /// A part's rows of the left operand: where they lie, or copied with zeros up to whole blocks.
     ///
     /// # Safety
@@ -221,8 +288,8 @@ impl MatrixProduct {
         &self,
         product: &Product,
         part: &Part,
-        bindings: &Bindings<'_>,
         to: *mut u8,
+        bindings: &Bindings<'_>,
     ) -> Rows {
         let step = product.lhs.outer.step().expect("checked when it was made") * self.size as isize;
         let start = product.lhs.start(bindings, &product.batch, part.batch);
@@ -242,19 +309,12 @@ impl MatrixProduct {
         Rows { start: to, step: bytes as isize }
     }
 
-    /// Some columns of the right operand.
-    fn right(
-        &self,
-        product: &Product,
-        batch: usize,
-        columns: Range<usize>,
-        bindings: &Bindings<'_>,
-    ) -> Columns {
+    /// Some columns of the right operand, which starts there.
+    fn right(&self, product: &Product, start: *const u8, columns: Range<usize>) -> Columns {
         let (rhs, size) = (&product.rhs, self.size as isize);
         let along = if self.lie == Lie::Rows { &rhs.shared } else { &rhs.outer };
         let step = along.step().expect("checked when it was made") * size;
         let next = if self.lie == Lie::Rows { size } else { step };
-        let start = rhs.start(bindings, &product.batch, batch);
         let start = start.wrapping_offset(columns.start as isize * next);
         let (size, lie) = (self.size, self.lie);
         Columns { start, step, lie, size, columns: columns.len(), k: product.k }

@@ -6,7 +6,7 @@
 //! lies. Weights that are given again and again are kept packed (`weights`). The left operand is
 //! packed once for all, or read where it lies if there are few columns. Operands may have any number of
 //! strided dimensions for their rows, columns and shared indices: the windows of a convolution are
-//! packed straight from the image.
+//! packed straight from the image. Or they are computed strip by strip as they are packed (`made`).
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
@@ -20,6 +20,7 @@
 mod chunk;
 mod dots;
 mod integers;
+mod made;
 mod matrix;
 mod operand;
 mod pack;
@@ -36,7 +37,8 @@ use crate::keep::Keep;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use dots::DotProducts;
-use girih_kernel::{Access, Bindings, ExecError, Kernel, Prepared, Scratch};
+use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
+use made::{LEFT_STRIP, Made, STRIP, Strip};
 use matrix::MatrixProduct;
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
@@ -78,6 +80,7 @@ thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static PARTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static STRIPS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// The functions of full and of last panels, for tall and for other tiles.
@@ -92,6 +95,8 @@ pub(crate) struct Product {
     k: usize,
     lhs: Side,
     rhs: Side,
+    /// Computes the left and the right operand, which then lie in strips.
+    made: [Option<Made>; 2],
     out: Option<Out>,
     /// Bytes of what the body takes up.
     core_bytes: usize,
@@ -162,30 +167,68 @@ impl Memory {
 }
 
 impl Product {
-    /// `None` for dtypes and machines that have no generated loops.
-    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Product> {
+    /// Of operands that maps compute, or that are in memory. `None` for dtypes and machines that have
+    /// no generated loops, and for other kernels.
+    pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Product> {
+        let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
         let cut = |m, n, k, rhs: &Side| {
             let parts = if one { parts(m, n, k, rhs) } else { 1 };
             Cut::in_parts(m, n, k, parts)
         };
         let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
+        product.made = [(&product.lhs, product.m), (&product.rhs, product.n)]
+            .map(|(side, outer)| Made::new(maps, side, [outer, product.k]));
+        let [left, right] = &product.made;
+        let along_shared = |made: &Option<Made>| made.as_ref().map(Made::along_shared);
+        let found = left.iter().chain(right).count();
+        if found < maps.len() || along_shared(left) == Some(false) {
+            return None;
+        }
         let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
+        let direct = direct && along_shared(right) != Some(true);
         if direct && cut.chunk_tiles() < PACKED_AHEAD {
             product.direct = Some(Functions::default());
             if cut.chunk_tiles() > 1 {
                 product.cut = product.cut.with_block(DIRECT_BLOCK);
             }
         }
-        if product.direct.is_none() && product.batches == 1 {
+        if product.direct.is_none() && product.batches == 1 && product.made[1].is_none() {
             product.cut = product.cut.along_rows();
         }
         product.apart = product.rows_apart();
-        product.compile()?;
         product.dots = DotProducts::new(&product);
         product.matrix = MatrixProduct::new(&product);
+        product.take_strips()?;
+        product.compile()?;
         Some(product)
+    }
+
+    /// Decides on the strips of operands that are computed; none if these would be too narrow.
+    fn take_strips(&mut self) -> Option<()> {
+        let across = self.made[1].as_ref().is_some_and(|made| !made.along_shared());
+        if across && self.matrix.is_some() {
+            return None;
+        }
+        let columns = self.cut.panels.div_ceil(self.cut.across) * self.cut.width();
+        if self.made[1].is_some() && self.matrix.is_none() {
+            self.cut = self.cut.with_block((STRIP / columns).max(1));
+        }
+        let whole = self.matrix.is_some() || self.dots.is_some();
+        let shared = if whole { self.k } else { self.cut.block };
+        let left = match &self.matrix {
+            Some(matrix) => matrix.pitch(self),
+            None if self.packs_left_for_all() => self.k,
+            None => shared,
+        };
+        if let Some(made) = &mut self.made[0] {
+            self.lhs = made.in_strips(left);
+        }
+        if let Some(made) = &mut self.made[1] {
+            self.rhs = made.in_strips(if across { columns } else { shared });
+        }
+        Some(())
     }
 
     /// One that packs all columns, cut by its rows, columns, shared indices and right operand.
@@ -204,7 +247,7 @@ impl Product {
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, dots, matrix, apart) = (None, None, None, None);
+        let (direct, dots, matrix, apart, made) = (None, None, None, None, [None, None]);
         Some(Product {
             batch,
             batches,
@@ -213,6 +256,7 @@ impl Product {
             k,
             lhs,
             rhs,
+            made,
             out,
             core_bytes,
             cut,
@@ -238,7 +282,8 @@ impl Product {
     fn rows_apart(&self) -> Option<isize> {
         let lhs = &self.lhs;
         let columns = if self.same_left() { self.n * self.batches } else { self.n };
-        if lhs.stored != Stored::F32 || lhs.shared.step() != Some(1) || columns > READ_APART {
+        let lies = self.made[0].is_none() && lhs.stored == Stored::F32;
+        if !lies || lhs.shared.step() != Some(1) || columns > READ_APART {
             return None;
         }
         let step = 4 * lhs.outer.step()?;
@@ -249,7 +294,8 @@ impl Product {
 
     /// True if all entries of the batch have the same left operand.
     fn same_left(&self) -> bool {
-        self.lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
+        let lhs = self.made[0].as_ref().map_or(&self.lhs, Made::place);
+        lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
     }
 
     /// The machine code of its tiles.
@@ -258,7 +304,8 @@ impl Product {
         let dots = self.dots.iter().flat_map(DotProducts::functions);
         let matrix = self.matrix.iter().flat_map(MatrixProduct::functions);
         let rest = dots.map(Function::bytes).chain(matrix.map(Function::bytes));
-        tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec).collect()
+        let products = tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec);
+        products.chain(self.made.iter().flatten().flat_map(Made::code)).collect()
     }
 
     /// Runs the product, and the body of the kernel it was made from. `keep` may have its right
@@ -280,8 +327,7 @@ impl Product {
         // SAFETY: the caller's promise.
         let kept = keep.and_then(|keep| unsafe { self.kept(keep, bindings, pool) });
         let right = kept.as_ref().map(|kept| Right(kept.start as *const f32));
-        let packed = self.apart.is_none() && self.dots.is_none();
-        let for_all = packed && self.same_left() && self.m * self.k <= PACKED_FOR_ALL;
+        let for_all = self.packs_left_for_all();
         let bytes = if for_all { self.m * self.k * 4 } else { 0 };
         with_memory(&LEFT, bytes, |memory| {
             let memory = Memory(memory as *mut f32);
@@ -303,6 +349,12 @@ impl Product {
                 })
             }
         })
+    }
+
+    /// True if the left operand is packed ahead of all chunks.
+    fn packs_left_for_all(&self) -> bool {
+        let packed = self.apart.is_none() && self.dots.is_none();
+        packed && self.same_left() && self.m * self.k <= PACKED_FOR_ALL
     }
 
     /// Rough time on one core: of multiplications and packing, or of reading the right operand.
@@ -331,31 +383,68 @@ impl Product {
         let each = self.cut.tiles.div_ceil(pieces);
         let shared = Shared(*bindings);
         let cost_ns = elements as u64 / 4;
-        pool.run(self.cut.tiles.div_ceil(each), cost_ns, &|i, _| {
+        pool.run(self.cut.tiles.div_ceil(each), cost_ns, &|i, scratch| {
             let tiles = i * each..((i + 1) * each).min(self.cut.tiles);
             let first = self.cut.row(tiles.start);
             let to = memory.get().wrapping_add(first * self.k);
             // SAFETY: the caller's promise; each piece has tiles of its own.
-            unsafe { self.pack_left(shared.get(), (0, first), tiles, 0..self.k, to) };
+            unsafe { self.fill_left(shared.get(), (0, first), tiles, 0..self.k, to, scratch) };
             Ok(())
         })
     }
 
-    /// Packs tiles of the left operand, one after the other; the first of them begins at a row of an
-    /// entry of the batch.
+    /// Packs tiles of the left operand, one after the other, which is computed if it is not in memory;
+    /// the first of them begins at a row of an entry of the batch.
     ///
     /// # Safety
     /// As [`Product::run`]; `to` has room for them.
-    unsafe fn pack_left(
+    unsafe fn fill_left(
         &self,
         bindings: &Bindings<'_>,
         (batch, first): (usize, usize),
         tiles: Range<usize>,
         shared: Range<usize>,
+        to: *mut f32,
+        scratch: &mut Scratch,
+    ) {
+        let Some(made) = &self.made[0] else {
+            let start = self.lhs.start(bindings, &self.batch, batch);
+            // SAFETY: the caller's promise.
+            return unsafe { self.pack_left(start, first, tiles, shared, to) };
+        };
+        let above = self.cut.row(tiles.start);
+        let of_tile = self.cut.rows_of(0) * shared.len();
+        let together = (LEFT_STRIP / of_tile).clamp(1, tiles.len());
+        let rows = together * self.cut.rows_of(0);
+        with_memory(&STRIPS, made.bytes(rows, shared.len()), |memory| {
+            for start in tiles.clone().step_by(together) {
+                let some = start..(start + together).min(tiles.end);
+                let [row, end] =
+                    [some.start, some.end].map(|tile| first + self.cut.row(tile) - above);
+                let strip = Strip { batch, outer: row..end, shared: shared.clone() };
+                let to = to.wrapping_add((row - first) * shared.len());
+                // SAFETY: the caller's promise; the strip has room for the tiles' rows.
+                unsafe {
+                    let start = made.fill(&strip, &self.batch, memory, bindings, scratch);
+                    self.pack_left(start, row, some, shared.clone(), to);
+                }
+            }
+        });
+    }
+
+    /// Packs tiles of a left operand that starts there; the first of them begins at that row.
+    ///
+    /// # Safety
+    /// As [`Product::fill_left`].
+    unsafe fn pack_left(
+        &self,
+        start: *const u8,
+        first: usize,
+        tiles: Range<usize>,
+        shared: Range<usize>,
         mut to: *mut f32,
     ) {
         let above = self.cut.row(tiles.start);
-        let start = self.lhs.start(bindings, &self.batch, batch);
         let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
         self.lhs.shared.fill(shared.start, &mut offsets);
         for tile in tiles {

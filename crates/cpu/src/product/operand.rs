@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// An operand.
+#[derive(Clone)]
 pub(super) struct Side {
     pub buffer: usize,
     pub stored: Stored,
@@ -57,7 +58,7 @@ impl Side {
 }
 
 /// The distance of a batch's matrix from the first one.
-fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
+pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
     let mut element = 0;
     for (&extent, &stride) in extents.iter().zip(strides).rev() {
         element += (batch % extent) as isize * stride;

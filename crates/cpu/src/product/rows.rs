@@ -113,8 +113,8 @@ impl Product {
                     self.pack_right(start, &chunk.panels, &shared, at(chunk.panels.start));
                 }
                 if chunk.panels.start == 0 && self.apart.is_none() {
-                    let tiles = chunk.tiles.clone();
-                    self.pack_left(bindings, (batch, row), tiles, shared.clone(), packed);
+                    let start = self.lhs.start(bindings, &self.batch, batch);
+                    self.pack_left(start, row, chunk.tiles.clone(), shared.clone(), packed);
                 }
                 for p in chunk.panels.clone().step_by(cut.slab) {
                     let slab = p..(p + cut.slab).min(chunk.panels.end);

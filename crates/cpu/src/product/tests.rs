@@ -1,6 +1,7 @@
 //! Products against plain sums in f64, over sizes, layouts, dtypes and threads.
 
 mod integers;
+mod made;
 
 use crate::keep::{Keep, Kept};
 use crate::{LoadedKernel, Pool};

@@ -8,6 +8,7 @@
 use super::chain::{ChainOp, Compiled};
 use super::copy::{gather, prefetch, read, splat, wrap_index, write};
 use super::isa::BlockFn;
+use super::stream::{Fused, Pointers, Stream};
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError};
 use crate::philox::RandomKey;
@@ -67,110 +68,6 @@ pub(crate) enum Step {
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
     /// A chain made one function.
     Fused(Box<Fused>),
-}
-
-/// Where a function of a chain reads or writes.
-pub(crate) enum Stream {
-    /// The elements of a register; of one that is the same at all points, the first.
-    Register { reg: Reg, size: u8 },
-    /// Elements of a buffer, consecutive (or, read, all one or every second) within a segment.
-    Memory { buffer: u32, walk: Walk, size: u8 },
-    /// In a register, the result of each segment's fold.
-    Total { reg: Reg, size: u8 },
-}
-
-impl Stream {
-    /// Bytes from its place at a segment of that length to the next, and for how many segments, from
-    /// each multiple of it on.
-    fn step(&self, segment: usize) -> (isize, usize) {
-        match self {
-            Stream::Register { size, .. } => ((segment * *size as usize) as isize, usize::MAX),
-            Stream::Total { size, .. } => (*size as isize, usize::MAX),
-            Stream::Memory { walk, size, .. } => {
-                let (step, segments) = walk.run_steps(segment);
-                (step * *size as isize, segments)
-            }
-        }
-    }
-}
-
-/// Where the streams of a chain are. Filled where it lies: a copy of what was just written reads
-/// more at once than any one store wrote, and waits for all stores before it, results of the last
-/// function among them.
-type Pointers = SmallVec<[*mut u8; 16]>;
-
-/// A chain and its operands.
-pub(crate) struct Fused {
-    pub function: Box<dyn Compiled>,
-    /// Of each input, then of each output.
-    pub streams: Vec<Stream>,
-    /// Number of inputs.
-    pub inputs: usize,
-    /// The function runs over no more points than lie between two multiples of this.
-    pub segment: usize,
-    /// Bytes by which each stream goes on from a segment to the next, as it does for so many of them
-    /// from each multiple of their number on.
-    steps: Vec<isize>,
-    regular: usize,
-}
-
-impl Fused {
-    pub fn new(
-        function: Box<dyn Compiled>,
-        streams: Vec<Stream>,
-        inputs: usize,
-        segment: usize,
-    ) -> Fused {
-        let (mut steps, mut regular) = (Vec::new(), 0);
-        if segment < usize::MAX {
-            for (step, segments) in streams.iter().map(|s| s.step(segment)) {
-                steps.push(step);
-                if segments < usize::MAX / segment {
-                    regular = gcd(regular, segments);
-                }
-            }
-        }
-        // All of them, if every stream is as regular as that.
-        let regular = if regular == 0 { usize::MAX } else { regular };
-        Fused { function, streams, inputs, segment, steps, regular }
-    }
-
-    /// Segments from a point on that can run one after another, and the points of each; the number
-    /// of points is not 0.
-    fn run_from(&self, point: usize, points: usize) -> (usize, usize) {
-        let len = self.segment - point % self.segment;
-        if len > points || len < self.segment {
-            return (1, len.min(points));
-        }
-        let at = point / self.segment;
-        ((points / len).min(self.regular - at % self.regular), len)
-    }
-
-    /// Bytes by which each stream goes on from a row of so many points to the next, as they all do
-    /// for `rows` rows from a point on; `None` if they do not. `core` is the register whose elements
-    /// are the caller's, and how they go on.
-    fn row_steps(
-        &self,
-        point: usize,
-        (rows, row): (usize, usize),
-        core: (Reg, isize),
-    ) -> Option<SmallVec<[isize; 16]>> {
-        let dense = self.segment == usize::MAX;
-        let regular = self.segment == row && (point / row) % self.regular + rows <= self.regular;
-        let step = |(i, stream): (usize, &Stream)| match stream {
-            Stream::Register { reg, .. } if *reg == core.0 => Some(core.1),
-            Stream::Register { size: 0, .. } => Some(0),
-            Stream::Memory { size, .. } if dense => Some((row * *size as usize) as isize),
-            Stream::Memory { .. } if regular => Some(self.steps[i]),
-            _ => None,
-        };
-        self.streams.iter().enumerate().map(step).collect()
-    }
-}
-
-/// The greatest common divisor.
-pub(super) fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl Step {
@@ -438,19 +335,59 @@ impl<'a> Frame<'a> {
         let Some(steps) = fused.row_steps(p, (rows, row), (code.core, core_step)) else {
             return false;
         };
-        // SAFETY: the caller's promise; accesses stay inside their buffers.
+        // SAFETY: the caller's promise.
         unsafe {
             self.set_core(core);
-            let mut pointers = Pointers::new();
+            self.follow(fused, (p, n), rows, &steps);
+        }
+        true
+    }
+
+    /// Computes and stores `n` points of each of some lines, from point `p` on, if one function does
+    /// all that there is to do; says whether it does. What goes to that buffer goes on by so many
+    /// bytes from each line to the next, not by those of `line` points.
+    ///
+    /// # Safety
+    /// As [`Frame::run_rows`]; the buffer is only written.
+    pub unsafe fn run_lines(
+        &self,
+        p: usize,
+        n: usize,
+        (lines, line): (usize, usize),
+        (buffer, pitch): (usize, isize),
+    ) -> bool {
+        let ([Step::Fused(fused)], [], []) =
+            (&self.code.steps[..], &self.code.writes[..], &self.code.directs[..])
+        else {
+            return false;
+        };
+        let Some(mut steps) = fused.row_steps(p, (lines, line), (NONE, 0)) else { return false };
+        for (stream, step) in fused.streams.iter().zip(&mut steps) {
+            if matches!(stream, Stream::Memory { buffer: to, .. } if *to as usize == buffer) {
+                *step = pitch;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.follow(fused, (p, n), lines, &steps) };
+        true
+    }
+
+    /// Runs a function over `n` points of each of some rows, from a point on.
+    ///
+    /// # Safety
+    /// As [`Frame::run`] for each row, to which the streams go on by these steps.
+    unsafe fn follow(&self, fused: &Fused, (p, n): (usize, usize), rows: usize, steps: &[isize]) {
+        let mut pointers = Pointers::new();
+        // SAFETY: the caller's promise; accesses stay inside their buffers.
+        unsafe {
             self.point(fused, p, (0, 0), &mut pointers);
             for _ in 0..rows {
                 fused.function.run(&pointers, n);
-                for (pointer, step) in pointers.iter_mut().zip(&steps) {
+                for (pointer, step) in pointers.iter_mut().zip(steps) {
                     *pointer = pointer.wrapping_offset(*step);
                 }
             }
         }
-        true
     }
 
     /// Says where the streams of a chain are at a point, before which that many points and segments

@@ -8,8 +8,9 @@
 
 use super::BLOCK;
 use super::chain::{Chain, ChainFold, ChainOp, Compiler, Def};
-use super::code::{Direct, Fused, NONE, Reg, Step, Stream, Write};
+use super::code::{Direct, NONE, Reg, Step, Write};
 use super::lower::Register;
+use super::stream::{Fused, Stream};
 use super::walk::Walk;
 use smallvec::SmallVec;
 

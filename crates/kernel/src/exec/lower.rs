@@ -4,9 +4,10 @@
 use super::BLOCK;
 use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp, Target};
-use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Stream, Write};
+use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Write};
 use super::fused::{FoldOf, Fuse};
 use super::ops::exact_on_halves;
+use super::stream::Stream;
 use super::walk::Walk;
 use crate::ir::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
 use crate::philox::{self, Draw, RandomKey};

@@ -27,9 +27,11 @@ mod lower;
 mod map;
 mod matmul;
 mod ops;
+mod points;
 mod reduce;
 mod rows;
 mod scatter;
+mod stream;
 mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
@@ -37,6 +39,7 @@ pub use control::{Driver, Hooks};
 pub use isa::Isa;
 pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
+pub use points::{Lines, Points};
 
 use crate::ir::{BufferId, Core, Kernel};
 use crate::place::copied;

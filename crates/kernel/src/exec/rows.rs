@@ -2,11 +2,11 @@
 //! what they hand to each other is in cache.
 
 use super::chain::{RowProduct, Target};
-use super::code::{Code, Frame, gcd};
-use super::lower::Lower;
-use super::map::{parallel_order, run_points};
+use super::code::Code;
 use super::matmul::Matmul;
+use super::points::Points;
 use super::reduce::Reduce;
+use super::stream::gcd;
 use super::{Bindings, ExecError, Form, Prepared, Scratch, chunk_points};
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, Rows as Definition};
 use crate::place;
@@ -25,7 +25,7 @@ const PRODUCT_LINES: Range<usize> = 16..128;
 const PRODUCT_CHUNKS: usize = 16;
 
 enum Part {
-    Map(Code),
+    Map(Points),
     Reduce(Box<Reduce>),
     /// A matmul made ready, and a faster way to its products.
     Product(Box<Prepared>, Option<Product>),
@@ -182,7 +182,7 @@ impl Rows {
         let mut codes = Vec::new();
         for (part, _) in &self.parts {
             match part {
-                Part::Map(code) => codes.push(code),
+                Part::Map(map) => codes.push(map.code()),
                 Part::Reduce(reduce) => codes.extend(reduce.codes()),
                 Part::Product(kernel, _) => codes.push(matmul(kernel).code()),
             }
@@ -264,15 +264,10 @@ impl Rows {
     ) -> Result<(), ExecError> {
         for (part, per_row) in &self.parts {
             let points = rows.start * per_row..rows.end * per_row;
-            // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+            // SAFETY: the caller's promise.
             unsafe {
                 match part {
-                    Part::Map(code) => {
-                        let (slots, regs) = scratch.reserve(code.slot_bytes, code.places.len());
-                        let n = code.block.min(points.len());
-                        let frame = Frame::new(code, slots, regs, bindings, n);
-                        run_points(&frame, code.block, points.start, points.end)?;
-                    }
+                    Part::Map(map) => map.run(points, bindings, scratch)?,
                     Part::Reduce(reduce) => reduce.run_points(points, bindings, scratch)?,
                     Part::Product(kernel, None) => {
                         matmul(kernel).run_points(points, bindings, scratch)?;
@@ -303,17 +298,13 @@ impl Part {
                 });
                 Part::Product(Box::new(Prepared::target(part, target)), product)
             }
-            _ => {
-                let order = parallel_order(part);
-                let lower = Lower::new(part, &part.body, &order, target);
-                Part::Map(lower.finish(&part.stores, &[]))
-            }
+            _ => Part::Map(Points::new(part, target)),
         }
     }
 
     fn cost_ps(&self, points: usize) -> usize {
         match self {
-            Part::Map(code) => points.saturating_mul(code.cost_ps),
+            Part::Map(map) => points.saturating_mul(map.code().cost_ps),
             Part::Reduce(reduce) => reduce.cost_ps(),
             Part::Product(kernel, _) => matmul(kernel).cost_ps(),
         }

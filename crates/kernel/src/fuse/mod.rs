@@ -15,6 +15,7 @@ mod memo;
 mod name;
 mod operand;
 mod plan;
+mod prologue;
 mod refusal;
 mod rows;
 mod share;
@@ -44,6 +45,9 @@ pub struct FusionOptions {
     /// Kernels that hand rows to each other run as one, a few rows after another. Nothing without
     /// `elementwise`.
     pub rows: bool,
+    /// Operands of a matrix product are computed by its kernel, as it packs them. Nothing without
+    /// `elementwise`.
+    pub matmul_prologue: bool,
 }
 
 impl Default for FusionOptions {
@@ -61,6 +65,7 @@ impl FusionOptions {
         reduction_epilogue: true,
         matmul_epilogue: true,
         rows: true,
+        matmul_prologue: true,
     };
 
     /// One kernel per op.
@@ -71,16 +76,18 @@ impl FusionOptions {
         reduction_epilogue: false,
         matmul_epilogue: false,
         rows: false,
+        matmul_prologue: false,
     };
 
     /// The names of the options; the position is the bit in [`FusionOptions::bits`].
-    pub const NAMES: [&str; 6] = [
+    pub const NAMES: [&str; 7] = [
         "elementwise",
         "views",
         "reduction_prologue",
         "reduction_epilogue",
         "matmul_epilogue",
         "rows",
+        "matmul_prologue",
     ];
 
     /// The options with that encoding; bits of no option are ignored.
@@ -93,6 +100,7 @@ impl FusionOptions {
             reduction_epilogue: on(3),
             matmul_epilogue: on(4),
             rows: on(5),
+            matmul_prologue: on(6),
         }
     }
 
@@ -104,6 +112,7 @@ impl FusionOptions {
             | (self.reduction_epilogue as u32) << 3
             | (self.matmul_epilogue as u32) << 4
             | (self.rows as u32) << 5
+            | (self.matmul_prologue as u32) << 6
     }
 }
 
@@ -170,6 +179,11 @@ fn run(
     let mut built = build::program(graph, plan);
     if options.rows && options.elementwise {
         rows::group(graph, &mut built);
+    }
+    if options.matmul_prologue && options.elementwise {
+        prologue::group(graph, &mut built);
+    }
+    if options.rows && options.elementwise {
         together::group(graph, &mut built);
     }
     #[cfg(debug_assertions)]

@@ -73,18 +73,22 @@ pub(super) fn regroup(
     built: &mut Built,
     grow: impl Fn(&Program, &mut [Option<Part>], Part) -> Group,
 ) {
-    let kernels = std::mem::take(&mut built.program.kernels).into_iter();
-    let kernels = kernels.zip(built.nodes.drain(..));
-    let part = |kernel| Some(Part::new(&built.program, kernel));
-    let mut left: Vec<Option<Part>> = kernels.map(part).collect();
-    let uses = Uses::of(&built.program, left.iter().flatten());
+    let (mut left, uses) = parts(built);
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
         let group = grow(&built.program, &mut left[first + 1..], start);
-        let (kernel, nodes) = finish(graph, &mut built.program, &uses, group);
-        built.program.kernels.push(kernel);
-        built.nodes.push(nodes);
+        finish(graph, built, &uses, group);
     }
+}
+
+/// The kernels of a program, which then has none, and how often each buffer is named.
+pub(super) fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
+    let kernels = std::mem::take(&mut built.program.kernels).into_iter();
+    let kernels = kernels.zip(built.nodes.drain(..));
+    let part = |kernel| Some(Part::new(&built.program, kernel));
+    let parts: Vec<Option<Part>> = kernels.map(part).collect();
+    let uses = Uses::of(&built.program, parts.iter().flatten());
+    (parts, uses)
 }
 
 /// The kernel with those of the following that join it.
@@ -148,13 +152,13 @@ pub(super) struct Group {
 impl Group {
     fn new(program: &Program, start: Part) -> Group {
         let rows = Group::empty(program).rows_with(program, &start);
-        Group { rows, ..Group::of_one(program, start) }
+        Group { rows, ..Group::of_one_row(program, [start]) }
     }
 
-    /// A kernel as a single row.
-    pub fn of_one(program: &Program, start: Part) -> Group {
+    /// Kernels as a single row.
+    pub fn of_one_row(program: &Program, parts: impl IntoIterator<Item = Part>) -> Group {
         let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
-        group.extend([start]);
+        group.extend(parts);
         group
     }
 
@@ -301,7 +305,7 @@ fn pays(elements: usize, rows: usize) -> bool {
 }
 
 /// How often each buffer is named, as a result of the program or by a kernel.
-struct Uses(Vec<u32>);
+pub(super) struct Uses(Vec<u32>);
 
 impl Uses {
     fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a Part>) -> Uses {
@@ -324,17 +328,26 @@ impl Uses {
     }
 }
 
-/// The kernel of a group.
-fn finish(
+/// Adds the kernel of a group to the program.
+pub(super) fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
+    let (kernel, nodes) = match group.parts.len() {
+        1 => {
+            let Part { kernel, nodes, .. } = group.parts.remove(0);
+            (kernel, nodes)
+        }
+        _ => together(graph, &mut built.program, uses, group),
+    };
+    built.program.kernels.push(kernel);
+    built.nodes.push(nodes);
+}
+
+/// The kernel of several parts, and the nodes it computes.
+fn together(
     graph: &Graph,
     program: &mut Program,
     uses: &Uses,
-    mut group: Group,
+    group: Group,
 ) -> (Kernel, Vec<NodeId>) {
-    if group.parts.len() == 1 {
-        let Part { kernel, nodes, .. } = group.parts.remove(0);
-        return (kernel, nodes);
-    }
     let rows = group.rows.iter().copied().max().unwrap_or(1);
     let outside = uses.besides(&group.parts);
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));

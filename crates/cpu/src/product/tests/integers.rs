@@ -6,7 +6,7 @@ use crate::product::Product;
 use crate::product::matrix::{Engine, MatrixProduct};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
-use girih_kernel::{Bindings, Core, Kernel, Prepared, Scratch};
+use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
 use proptest::prelude::*;
 
 /// Elements of a buffer: the ends of the dtype's range among others.
@@ -49,8 +49,7 @@ fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<
             Way::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
             Way::Threads(threads) => LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads)),
             Way::Vectors(threads) => {
-                let Core::Matmul { lhs, rhs, .. } = &kernel.core else { unreachable!() };
-                let mut product = Product::new(kernel, lhs, rhs).expect("the machine has them");
+                let mut product = Product::new(kernel, &[]).expect("the machine has them");
                 product.matrix = MatrixProduct::with(&product, Engine::Vectors);
                 assert!(product.matrix.is_some(), "the product is of that kind");
                 product.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)

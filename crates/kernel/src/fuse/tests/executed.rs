@@ -46,7 +46,7 @@ proptest! {
     #[test]
     fn fusing_changes_no_bit(
         choices in proptest::collection::vec(any::<u16>(), 40..160),
-        bits in 0u32..64,
+        bits in 0u32..128,
     ) {
         let (graph, arguments) = random_graph(&choices);
         let sums = |n: &girih_ir::Node| matches!(n.op.code, OpCode::ReduceSum | OpCode::Matmul);

@@ -7,6 +7,7 @@ mod executed;
 mod fourier;
 mod golden;
 mod library;
+mod prologue;
 mod random;
 mod refusals;
 mod registry;
@@ -18,7 +19,8 @@ use super::*;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};
 
 /// Every fusion of a kernel, none of kernels with each other.
-const APART: FusionOptions = FusionOptions { rows: false, ..FusionOptions::ALL };
+const APART: FusionOptions =
+    FusionOptions { rows: false, matmul_prologue: false, ..FusionOptions::ALL };
 
 /// An f32 input.
 fn input<const N: usize>(b: &mut GraphBuilder, shape: [usize; N]) -> NodeId {

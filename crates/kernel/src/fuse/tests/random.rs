@@ -225,6 +225,7 @@ pub fn options(bits: u32) -> FusionOptions {
         reduction_epilogue: bits & 8 != 0,
         matmul_epilogue: bits & 16 != 0,
         rows: bits & 32 != 0,
+        matmul_prologue: bits & 64 != 0,
     };
     assert_eq!(options.bits(), bits);
     options
@@ -236,7 +237,7 @@ proptest! {
     #[test]
     fn any_fusion_computes_what_the_graph_says(
         choices in proptest::collection::vec(any::<u16>(), 40..160),
-        bits in 0u32..64,
+        bits in 0u32..128,
     ) {
         let (graph, arguments) = random_graph(&choices);
         let expected = eval::graph(&graph, &arguments);

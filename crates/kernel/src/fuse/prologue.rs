@@ -1,0 +1,164 @@
+//! Operands that products compute as they pack them: a cast of weights, a scale that turns small
+//! integers into numbers, an activation, a mask. The operand is then never in memory as a whole.
+//!
+//! The map that computes it and the product become one kernel over a single row, and the operand a
+//! local of it. A map may run as late as its only reader, so that nothing between them matters.
+
+use super::build::Built;
+use super::cost;
+use super::rows::{Group, Part, finish, parts};
+use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use girih_ir::{DType, Graph};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Elements of an operand up to which a product is sure to compute each only once.
+const ONCE: usize = 1 << 22;
+
+/// Rows beyond which a right operand would be computed again, and costs little in any case.
+const MOST_ROWS: usize = 512;
+/// Rows from which on products of bfloat16 are worth packing for matrix units.
+const GROUPED_ROWS: usize = 16;
+
+/// The kernels that compute operands of one, by position.
+type Makers = SmallVec<[usize; 2]>;
+
+/// Has the products of a program compute their operands.
+pub(super) fn group(graph: &Graph, built: &mut Built) {
+    let products = products(&built.program);
+    if products.is_empty() {
+        return;
+    }
+    let made: Vec<usize> = products.iter().flat_map(|(_, makers)| makers.iter().copied()).collect();
+    if let Some(refusals) = &mut built.refusals {
+        let roots: Vec<_> = made.iter().filter_map(|&at| built.nodes[at].last()).collect();
+        refusals.retain(|(node, _)| !roots.contains(&node));
+    }
+    let (mut left, uses) = parts(built);
+    for at in (0..left.len()).filter(|at| !made.contains(at)) {
+        let makers = products.iter().find(|(product, _)| *product == at);
+        let makers = makers.map_or(&[][..], |(_, makers)| makers.as_slice());
+        let mut take = |&at: &usize| left[at].take().expect("each kernel is in one group");
+        let all: SmallVec<[Part; 3]> = makers.iter().chain([&at]).map(&mut take).collect();
+        finish(graph, built, &uses, Group::of_one_row(&built.program, all));
+    }
+}
+
+/// The products that may compute operands, with the kernels that do it now.
+fn products(program: &Program) -> Vec<(usize, Makers)> {
+    let kernels = program.kernels.iter().enumerate();
+    let products = kernels.filter_map(|(at, kernel)| {
+        let Core::Matmul { lhs, rhs, dtype, .. } = &kernel.core else { return None };
+        if !is_packed(*dtype) {
+            return None;
+        }
+        let sides = [(lhs, true), (rhs, false)].into_iter();
+        let packed = sides.filter(|(access, left)| in_strips(kernel, access, *left));
+        let makers: Makers =
+            packed.filter_map(|(access, _)| maker(program, at, access.buffer)).collect();
+        (!makers.is_empty()).then_some((at, makers))
+    });
+    products.collect()
+}
+
+/// True for dtypes whose products pack their operands.
+fn is_packed(dtype: DType) -> bool {
+    let number = dtype.is_int() || matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
+    number && dtype.size() <= 4
+}
+
+/// True if an operand may be computed by strips: of runs of elements that follow one another in
+/// memory, and none of it twice.
+fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
+    let Some(dims) = product.matmul_dims() else { return false };
+    let outer = if left { &dims.rows } else { &dims.columns };
+    let steps =
+        [outer, &dims.shared].map(|of| step(product, access, of).map(|s| (s, product.size(of))));
+    let [Some((outer, lines)), Some((shared, k))] = steps else { return false };
+    let along_shared = shared == 1 && (lines == 1 || outer >= k as isize);
+    let along_lines = outer == 1 && (k == 1 || shared >= lines as isize);
+    let apart = |d: usize| access.strides[d] != 0 || product.extents[d] == 1;
+    // Rows are packed side by side: those that lie side by side would be computed in short runs. And
+    // all are packed ahead, if these are not too many.
+    let fits = match left {
+        true => along_shared && lines * k <= ONCE,
+        false => {
+            let across = along_lines && !is_multiplied_in_groups(access.dtype, product);
+            product.size(&dims.rows) <= MOST_ROWS && (along_shared || across)
+        }
+    };
+    fits && dims.batch.into_iter().all(apart)
+}
+
+/// True for products in instructions that multiply groups of shared indices, of many columns of which
+/// little is computed at a time where these lie side by side.
+fn is_multiplied_in_groups(dtype: DType, product: &Kernel) -> bool {
+    let rows = product.matmul_dims().map_or(0, |dims| product.size(&dims.rows));
+    match dtype {
+        DType::BF16 => rows >= GROUPED_ROWS,
+        dtype => dtype.size() == 1,
+    }
+}
+
+/// The step of an access from each point of some dimensions to the next one, if it is the same for
+/// all; 1 for a single point.
+fn step(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Option<isize> {
+    let mut along = dims.clone().rev().filter(|&d| kernel.extents[d] > 1);
+    let Some(last) = along.next() else { return Some(1) };
+    let mut next = access.strides[last] * kernel.extents[last] as isize;
+    for d in along {
+        (access.strides[d] == next).then_some(())?;
+        next *= kernel.extents[d] as isize;
+    }
+    Some(access.strides[last])
+}
+
+/// The kernel that computes a buffer for that product and for nothing else, if it is a map whose
+/// points are the buffer's elements.
+fn maker(program: &Program, product: usize, buffer: BufferId) -> Option<usize> {
+    let made = program.buffers[buffer.0 as usize].kind == BufferKind::Computed;
+    if !made || program.outputs.contains(&buffer) {
+        return None;
+    }
+    let named = |(at, kernel): (usize, &Kernel)| {
+        let times = kernel.reads().chain(kernel.writes()).filter(|&id| id == buffer).count();
+        (times > 0).then_some((at, times))
+    };
+    let mut names = program.kernels.iter().enumerate().filter_map(named);
+    let (maker, reader, more) = (names.next()?, names.next()?, names.next());
+    let alone = reader == (product, 1) && maker.1 == 1 && more.is_none();
+    let numel = program.buffers[buffer.0 as usize].numel;
+    (alone && makes(&program.kernels[maker.0], numel)).then_some(maker.0)
+}
+
+/// True for a map of so many points that stores its value in their order, and can be run at any.
+fn makes(kernel: &Kernel, numel: usize) -> bool {
+    let (Core::Map, [store]) = (&kernel.core, kernel.stores.as_slice()) else { return false };
+    let mut next = 1;
+    let in_order = (0..kernel.parallel).rev().all(|d| {
+        let follows = kernel.extents[d] == 1 || store.access.strides[d] == next;
+        next *= kernel.extents[d] as isize;
+        follows
+    });
+    in_order
+        && kernel.points() == numel
+        && store.access.offset == 0
+        && is_computed(&kernel.body)
+        && (numel <= ONCE || is_cheap(&kernel.body))
+}
+
+/// True if something is computed, and no index looked up, which may fail.
+fn is_computed(body: &Block) -> bool {
+    let ops = body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
+    let fails = |inst: &Inst| matches!(inst, Inst::Gather { .. } | Inst::Wrap { .. });
+    ops && !body.insts.iter().any(fails)
+}
+
+/// True if it may be computed again for other parts of the product.
+fn is_cheap(body: &Block) -> bool {
+    body.insts.iter().all(|inst| match inst {
+        Inst::Op { code, .. } => cost::of(*code) < cost::HEAVY,
+        Inst::Random { .. } => false,
+        _ => true,
+    })
+}

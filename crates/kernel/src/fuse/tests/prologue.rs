@@ -1,0 +1,85 @@
+//! Products that compute their operands.
+
+use super::eval::Data;
+use super::executed;
+use super::*;
+use crate::ir::Core;
+
+fn names(graph: &Graph) -> Vec<String> {
+    let program = lower(graph, FusionOptions::ALL).expect("the graph is primitive");
+    program.kernels.into_iter().map(|k| k.name).collect()
+}
+
+/// `x` by a matrix of bytes with a scale for each column.
+fn scaled_weights(b: &mut GraphBuilder) -> Result<NodeId> {
+    let (w, scale) = (b.input(TensorSpec::new([4, 6], DType::I8)), input(b, [6]));
+    let wide = b.cast(w, DType::F32)?;
+    b.mul(wide, scale)
+}
+
+#[test]
+fn casts_scales_and_activations_of_operands_are_the_products() {
+    let g = graph(|b| {
+        let (x, w) = (input(b, [8, 4]), scaled_weights(b)?);
+        let x = relu(b, x)?;
+        let y = b.matmul(x, w)?;
+        Ok([relu(b, y)?])
+    });
+    assert_eq!(names(&g), ["fused_relu_cast_mul_matmul_relu"]);
+    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    assert_eq!(explained.refusals, []);
+    let (maps, product) = match &explained.program.kernels[0].core {
+        Core::Rows(rows) => rows.product().expect("maps and their product"),
+        core => panic!("{core:?}"),
+    };
+    assert_eq!((maps.len(), product.name.as_str()), (2, "fused_matmul_relu"));
+    assert_eq!(lower(&g, APART).unwrap().kernels.len(), 3);
+}
+
+#[test]
+fn an_operand_that_others_need_or_that_is_no_map_is_in_memory() {
+    // It is a result.
+    let g = graph(|b| {
+        let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
+        let x = relu(b, x)?;
+        Ok([b.matmul(x, w)?, x])
+    });
+    assert_eq!(names(&g), ["relu", "matmul"]);
+    // Both products read it, or one twice.
+    let g = graph(|b| {
+        let (x, w) = (input(b, [4, 4]), input(b, [4, 6]));
+        let x = relu(b, x)?;
+        Ok([b.matmul(x, w)?, b.matmul(x, x)?])
+    });
+    assert_eq!(names(&g), ["relu", "matmul", "matmul"]);
+    // An index may be out of range, and rows of a left operand that lie side by side are computed
+    // in runs as short as a tile.
+    let g = graph(|b| {
+        let (table, w) = (input(b, [9, 4]), input(b, [4, 6]));
+        let ids = b.input(TensorSpec::new([8], DType::I32));
+        let rows = b.emit(Op::new(OpCode::Take, Attrs::Axis(0)), &[table, ids])?;
+        let rows = relu(b, rows)?;
+        let y = b.matmul(rows, w)?;
+        let x = input(b, [8, 12]);
+        let x = relu(b, x)?;
+        let x = b.transpose(x)?;
+        Ok([b.matmul(x, y)?])
+    });
+    assert_eq!(names(&g), ["fused_take_relu_relu", "matmul", "matmul"]);
+}
+
+#[test]
+fn operands_are_computed_where_views_of_them_are_read() {
+    let g = graph(|b| {
+        let (x, w) = (input(b, [2, 3, 8]), input(b, [6, 8]));
+        let (x, w) = (relu(b, x)?, relu(b, w)?);
+        let (x, w) = (b.reshape(x, [6, 8])?, b.transpose(w)?);
+        Ok([b.matmul(x, w)?])
+    });
+    assert_eq!(names(&g), ["fused_relu_relu_matmul"]);
+    // Words of 64 bits: of these elements of 32, each second one is zero.
+    let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
+    let data: Vec<Data> = vec![numbers(48), numbers(48)];
+    let run = |options| executed::run(&lower(&g, options).unwrap(), &data);
+    assert_eq!(run(FusionOptions::ALL), run(FusionOptions::NONE));
+}
