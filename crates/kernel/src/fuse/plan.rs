@@ -9,11 +9,12 @@
 //! cycles to look for, and the first consumer is the one of the smallest root.
 
 mod again;
+mod library;
 
 use super::cost::{self, Chain};
-use super::{FusionOptions, LowerError, Refusal, Refusals, control, operand};
+use super::{FusionOptions, LowerError, Refusal, Refusals, operand};
 use crate::ir::Program;
-use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode};
+use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -217,7 +218,7 @@ impl Plan {
         let stored = vec![None; graph.len()];
         let programs = FxHashMap::default();
         let plan = Plan { options, groups: Vec::new(), memory, stored, programs, refusals };
-        let leaders = library_leaders(graph);
+        let leaders = library::leaders(graph);
         let mut planner = Planner { graph, chains, demands, plan, leaders, results: vec![] };
         for output in graph.outputs() {
             let demand = Demand { wanted: true, output: true, ..Demand::default() };
@@ -513,42 +514,6 @@ impl Planner<'_> {
         }
     }
 
-    /// Nothing is fused with a routine, a branch or a loop: it takes and gives dense memory. All results of one call
-    /// that anything asks for are computed by one kernel, which runs in the place of the first.
-    ///
-    /// Errors: [`LowerError::Composite`] in a region.
-    fn library(&mut self, id: NodeId, node: &Node, demand: Demand) -> Result<(), LowerError> {
-        self.plan.memory[id.index()] = true;
-        if demand.wanted {
-            let reason = match node.op.class() {
-                Class::Control => Refusal::Control,
-                _ => Refusal::Library,
-            };
-            self.refuse(id, demand, reason);
-            self.results.push(id);
-        }
-        if self.leaders[&id] != id {
-            return Ok(());
-        }
-        let own = |result: &NodeId| self.leaders[result] == id;
-        let stores: SmallVec<[NodeId; 1]> = self.results.iter().copied().filter(own).collect();
-        if stores.is_empty() {
-            return Ok(());
-        }
-        let home = self.root(id, Role::Library);
-        self.plan.groups[home as usize].stores = stores;
-        let dense = Demand::dense(home);
-        if node.op.class() == Class::Control {
-            let programs = control::programs(self.graph, id, self.plan.options)?;
-            self.plan.programs.insert(id, programs);
-            let needed = control::in_memory(self.graph, node);
-            needed.for_each(|input| self.demands[input.index()].merge(dense));
-            return Ok(());
-        }
-        node.inputs.iter().for_each(|input| self.demands[input.index()].merge(dense));
-        Ok(())
-    }
-
     fn scatter(&mut self, id: NodeId, node: &Node, demand: Demand) {
         self.refuse(id, demand, Refusal::Parts);
         let Scattered { onto, indices, updates } = scattered(node);
@@ -567,34 +532,6 @@ impl Planner<'_> {
             self.demands[onto.index()].merge(Demand::of_root(home, node.spec.numel()));
         }
     }
-}
-
-/// For each live result of a library routine, a branch or a loop that has elements, the first such result of the same
-/// call: of the same op, settings and operands.
-fn library_leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
-    let mut leaders = FxHashMap::default();
-    // The first result of the last call of that op, and its results so far.
-    type Results<'a> = (NodeId, SmallVec<[&'a Op; 4]>);
-    let mut calls: FxHashMap<(Op, &[NodeId]), Results<'_>> = FxHashMap::default();
-    let several = |node: &Node| matches!(node.op.class(), Class::Library | Class::Control);
-    if !graph.nodes().any(|(_, n)| several(n)) {
-        return leaders;
-    }
-    let live = graph.live();
-    for (id, node) in graph.nodes() {
-        let routine = several(node) && node.spec.numel() > 0;
-        if routine && live[id.index()] {
-            let key = (node.op.with_result(0), node.inputs.as_slice());
-            let (leader, results) = calls.entry(key).or_insert_with(|| (id, SmallVec::new()));
-            if results.contains(&&node.op) {
-                // The same once more, which nothing has merged: another call.
-                (*leader, *results) = (id, SmallVec::new());
-            }
-            results.push(&node.op);
-            leaders.insert(id, *leader);
-        }
-    }
-    leaders
 }
 
 /// How many operands of live nodes, and outputs, refer to each node.

@@ -1,0 +1,79 @@
+//! Library routines, branches and loops in a plan: kernels of their own, each of all results of a call.
+
+use super::{Demand, Planner, Role};
+use crate::fuse::{LowerError, Refusal, control};
+use girih_ir::{Class, Graph, Node, NodeId, Op};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+impl Planner<'_> {
+    /// Nothing is fused with a routine, a branch or a loop: it takes and gives dense memory. All
+    /// results of one call that anything asks for are computed by one kernel, which runs in the place
+    /// of the first.
+    ///
+    /// Errors: [`LowerError::Composite`] in a region.
+    pub(super) fn library(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        demand: Demand,
+    ) -> Result<(), LowerError> {
+        self.plan.memory[id.index()] = true;
+        if demand.wanted {
+            let reason = match node.op.class() {
+                Class::Control => Refusal::Control,
+                _ => Refusal::Library,
+            };
+            self.refuse(id, demand, reason);
+            self.results.push(id);
+        }
+        if self.leaders[&id] != id {
+            return Ok(());
+        }
+        let own = |result: &NodeId| self.leaders[result] == id;
+        let stores: SmallVec<[NodeId; 1]> = self.results.iter().copied().filter(own).collect();
+        if stores.is_empty() {
+            return Ok(());
+        }
+        let home = self.root(id, Role::Library);
+        self.plan.groups[home as usize].stores = stores;
+        let dense = Demand::dense(home);
+        if node.op.class() == Class::Control {
+            let programs = control::programs(self.graph, id, self.plan.options)?;
+            self.plan.programs.insert(id, programs);
+            let needed = control::in_memory(self.graph, node);
+            needed.for_each(|input| self.demands[input.index()].merge(dense));
+            return Ok(());
+        }
+        node.inputs.iter().for_each(|input| self.demands[input.index()].merge(dense));
+        Ok(())
+    }
+}
+
+/// For each live result of a library routine, a branch or a loop that has elements, the first such
+/// result of the same call: of the same op, settings and operands.
+pub(super) fn leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
+    let mut leaders = FxHashMap::default();
+    // The first result of the last call of that op, and its results so far.
+    type Results<'a> = (NodeId, SmallVec<[&'a Op; 4]>);
+    let mut calls: FxHashMap<(Op, &[NodeId]), Results<'_>> = FxHashMap::default();
+    let several = |node: &Node| matches!(node.op.class(), Class::Library | Class::Control);
+    if !graph.nodes().any(|(_, n)| several(n)) {
+        return leaders;
+    }
+    let live = graph.live();
+    for (id, node) in graph.nodes() {
+        let routine = several(node) && node.spec.numel() > 0;
+        if routine && live[id.index()] {
+            let key = (node.op.with_result(0), node.inputs.as_slice());
+            let (leader, results) = calls.entry(key).or_insert_with(|| (id, SmallVec::new()));
+            if results.contains(&&node.op) {
+                // The same once more, which nothing has merged: another call.
+                (*leader, *results) = (id, SmallVec::new());
+            }
+            results.push(&node.op);
+            leaders.insert(id, *leader);
+        }
+    }
+    leaders
+}
