@@ -97,3 +97,13 @@ def test_threads_change_no_bit():
         y = (x * 2) @ (w.astype("float32") * 0.5)
         results.add(bytes(y.numpy()))
     assert len(results) == 1
+
+
+def test_a_donated_source_is_not_overwritten_while_it_is_read():
+    call = gr.compile(lambda x, w: gr.relu(x) @ gr.relu(w), donate=(0, 1))
+    x, w = RNG.normal(size=(2, 300, 300)).astype("float32")
+    want = (gr.relu(gr.asarray(x)) @ gr.relu(gr.asarray(w))).numpy()
+    for _ in range(3):
+        donated = gr.asarray(x) + 0, gr.asarray(w) + 0
+        gr.eval(*donated)
+        np.testing.assert_array_equal(call(*donated).numpy(), want)
