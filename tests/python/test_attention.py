@@ -86,10 +86,12 @@ def peak(program, *operands):
     return gr.cache_stats()["peak_memory_bytes"] - before
 
 
+@pytest.mark.parametrize("scale", [None, 1.0])
 @pytest.mark.parametrize("causal", [False, True])
-def test_memory_does_not_hold_the_scores(causal):
+def test_memory_does_not_hold_the_scores(causal, scale):
     length = 3000
-    call = lambda q, k, v: gr.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    attention = gr.scaled_dot_product_attention
+    call = lambda q, k, v: attention(q, k, v, is_causal=causal, scale=scale)
     gradient = gr.grad(lambda *x: (call(*x) ** 2).sum(), argnums=(0, 1, 2))
     with gr.use_executor(gr.Executor()):
         x = [gr.asarray(RNG.standard_normal((2, length, 16), np.float32)) for _ in range(3)]
@@ -98,6 +100,18 @@ def test_memory_does_not_hold_the_scores(causal):
         # Parts of one tensor, whose gradients are put side by side.
         gradient = gr.grad(lambda x: (call(x[0], x[1], x[2]) ** 2).sum())
         assert 0 < peak(gradient, gr.stack(x)) < length * length
+
+
+@pytest.mark.parametrize("length", [40, 1100])
+def test_a_scale_of_one_leaves_the_bits(length):
+    q, k, v = (gr.asarray(RNG.standard_normal((2, length, 16), np.float32)) for _ in range(3))
+    attention = gr.scaled_dot_product_attention
+    plain = lambda q, k, v: attention(q, k, v, is_causal=True)
+    one = lambda q, k, v: attention(q * 0.25, k, v, is_causal=True, scale=1.0)
+    np.testing.assert_array_equal(one(q, k, v).numpy(), plain(q, k, v).numpy())
+    of = lambda f: gr.grad(lambda *x: (f(*x) ** 2).sum(), argnums=(0, 1, 2))(q, k, v)
+    for got, want in zip(of(one), of(plain), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
 
 
 # Scores that are kept for the derivative, and that are computed again.

@@ -157,8 +157,16 @@ impl Operands {
         b.mul(x, scale)
     }
 
-    /// `rows columns^T` with all that a query must not see at minus infinity. Rows are those of
-    /// queries and columns those of keys, or the other way round if it is `transposed`.
+    /// What queries or keys are multiplied by for the scores: the scale. A scale of 1 would leave both
+    /// as they are, and what is computed from them twice would be merged and kept: then it is -1, and
+    /// the products are taken with the other sign, which changes no bit of them.
+    fn with_scale(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+        if self.scale == 1.0 { b.neg(x) } else { self.scaled(b, x) }
+    }
+
+    /// `rows columns^T`, one of which is [`Operands::with_scale`], with all that a query must not see
+    /// at minus infinity. Rows are those of queries and columns those of keys, or the other way round
+    /// if it is `transposed`.
     fn scores(
         &self,
         b: &mut GraphBuilder,
@@ -168,6 +176,9 @@ impl Operands {
     ) -> Result<NodeId> {
         let columns = b.transpose(columns)?;
         let mut scores = b.matmul(rows, columns)?;
+        if self.scale == 1.0 {
+            scores = b.neg(scores)?;
+        }
         let minus_infinity = b.scalar_like(scores, f64::NEG_INFINITY);
         if let Some(mut mask) = self.mask {
             if transposed {
@@ -196,7 +207,7 @@ impl Operands {
     /// The weights of the definition. A query that may see no key has exponentials of zero, and one
     /// for their sum.
     fn weights(&self, b: &mut GraphBuilder) -> Result<Weights> {
-        let q = self.scaled(b, self.q)?;
+        let q = self.with_scale(b, self.q)?;
         let scores = self.scores(b, q, self.k, false)?;
         let keys = AxisSet::one(b.shape(scores).rank() - 1);
         let max = b.max(scores, keys, true)?;

@@ -61,7 +61,7 @@ impl Operands {
     /// by rows adds up nothing from row to row. They are not the scores of the definition, which
     /// would be kept for both: there queries are scaled, here keys.
     fn recomputed(&self, b: &mut GraphBuilder, of: &Queries, transposed: bool) -> Result<Slopes> {
-        let keys = self.scaled(b, self.k)?;
+        let keys = self.with_scale(b, self.k)?;
         let (mut shift, mut along) = (of.weights.shift, of.along);
         let (mut sides, mut values) = ((self.q, keys), (of.ct, self.v));
         if transposed {
