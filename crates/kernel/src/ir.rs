@@ -210,14 +210,13 @@ pub struct Local {
 
 impl Rows {
     /// Maps that compute operands of a product, and the product, if the parts are these: nothing else
-    /// reads what a map computes, which is a local. Over a single row, the operands need not exist as
-    /// a whole.
+    /// reads what a map computes, which is a local, in the order of its points. Over a single row, the
+    /// operands need not exist as a whole.
     pub fn product(&self) -> Option<(&[Kernel], &Kernel)> {
         let (product, maps) = self.parts.split_last()?;
         let Core::Matmul { lhs, rhs, .. } = &product.core else { return None };
         let makes = |map: &Kernel| {
-            let (Core::Map, [store]) = (&map.core, map.stores.as_slice()) else { return false };
-            let id = store.access.buffer;
+            let Some(id) = map.fills_in_order() else { return false };
             let operand = (lhs.buffer == id) != (rhs.buffer == id);
             operand && self.is_local(id) && product.accesses.iter().all(|a| a.buffer != id)
         };
@@ -486,6 +485,21 @@ impl Kernel {
         let rows = columns.start.checked_sub(rows)?..columns.start;
         let shared = self.parallel..self.extents.len();
         Some(MatmulDims { batch: 0..rows.start, rows, columns, shared })
+    }
+
+    /// The buffer of a map whose only result has an element for each of its points, in their order,
+    /// and which looks up no index, so that it cannot fail.
+    pub(crate) fn fills_in_order(&self) -> Option<BufferId> {
+        let (Core::Map, [store]) = (&self.core, self.stores.as_slice()) else { return None };
+        let mut next = 1;
+        let in_order = (0..self.parallel).rev().all(|d| {
+            let follows = self.extents[d] == 1 || store.access.strides[d] == next;
+            next *= self.extents[d] as isize;
+            follows
+        });
+        let looks_up = |inst: &Inst| matches!(inst, Inst::Gather { .. } | Inst::Wrap { .. });
+        let sure = in_order && store.access.offset == 0 && !self.body.insts.iter().any(looks_up);
+        sure.then_some(store.access.buffer)
     }
 
     /// An access of the table.

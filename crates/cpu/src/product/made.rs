@@ -4,7 +4,7 @@ use super::operand::{Side, along};
 use crate::dims::Dims;
 use crate::jit;
 use girih_kernel::exec::{Lines, Points};
-use girih_kernel::{Bindings, Core, Kernel, Scratch};
+use girih_kernel::{Bindings, Kernel, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -22,6 +22,8 @@ pub(super) struct Made {
     place: Side,
     /// Lines of a strip go along the shared dimension, not along rows or columns.
     along_shared: bool,
+    /// Points from a line to the next one.
+    step: usize,
     /// Rows or columns of the operand, and shared indices.
     sizes: [usize; 2],
     /// Elements from a line of a strip to the next one.
@@ -37,20 +39,18 @@ pub(super) struct Strip {
 
 impl Made {
     /// What computes the operand at that place, of so many rows or columns and shared indices, if one
-    /// of the maps does.
+    /// of the maps does, and lines of it can be computed; the maps are those of a [`Rows::product`].
+    ///
+    /// [`Rows::product`]: girih_kernel::Rows::product
     pub fn new(maps: &[Kernel], place: &Side, sizes: [usize; 2]) -> Option<Made> {
         let makes = |map: &&Kernel| map.stores[0].access.buffer.0 as usize == place.buffer;
         let map = maps.iter().find(makes)?;
-        debug_assert!(matches!(map.core, Core::Map));
-        let steps = (place.outer.step(), place.shared.step());
-        let along_shared = steps.1 == Some(1) && (steps.0 != Some(1) || sizes[1] >= sizes[0]);
-        Some(Made {
-            points: Points::compiled(map, &jit::Generator),
-            place: place.clone(),
-            along_shared,
-            sizes,
-            pitch: 0,
-        })
+        let (outer, shared) = (place.outer.step()?, place.shared.step()?);
+        let along_shared = shared == 1 && (outer != 1 || sizes[1] >= sizes[0]);
+        let (line, step) = if along_shared { (shared, outer) } else { (outer, shared) };
+        let step = usize::try_from(step).ok().filter(|_| line == 1)?;
+        let points = Points::compiled(map, &jit::Generator);
+        Some(Made { points, place: place.clone(), along_shared, step, sizes, pitch: 0 })
     }
 
     /// Where the operand would lie.
@@ -102,12 +102,11 @@ impl Made {
             + along(extents, &place.batch, strip.batch)
             + place.outer.at(strip.outer.start)
             + place.shared.at(strip.shared.start);
-        let of_lines = if self.along_shared { &place.outer } else { &place.shared };
         let all = Lines {
             first: first as usize,
             points: line.len(),
             lines: lines.len(),
-            step: of_lines.step().unwrap_or(0) as usize,
+            step: self.step,
             to,
             pitch: self.pitch * size,
         };

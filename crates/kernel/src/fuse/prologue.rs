@@ -131,27 +131,13 @@ fn maker(program: &Program, product: usize, buffer: BufferId) -> Option<usize> {
     (alone && makes(&program.kernels[maker.0], numel)).then_some(maker.0)
 }
 
-/// True for a map of so many points that stores its value in their order, and can be run at any.
+/// True for a map of so many points that can be run at any of them, and computes something.
 fn makes(kernel: &Kernel, numel: usize) -> bool {
-    let (Core::Map, [store]) = (&kernel.core, kernel.stores.as_slice()) else { return false };
-    let mut next = 1;
-    let in_order = (0..kernel.parallel).rev().all(|d| {
-        let follows = kernel.extents[d] == 1 || store.access.strides[d] == next;
-        next *= kernel.extents[d] as isize;
-        follows
-    });
-    in_order
+    let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
+    kernel.fills_in_order().is_some()
         && kernel.points() == numel
-        && store.access.offset == 0
-        && is_computed(&kernel.body)
+        && computes
         && (numel <= ONCE || is_cheap(&kernel.body))
-}
-
-/// True if something is computed, and no index looked up, which may fail.
-fn is_computed(body: &Block) -> bool {
-    let ops = body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
-    let fails = |inst: &Inst| matches!(inst, Inst::Gather { .. } | Inst::Wrap { .. });
-    ops && !body.insts.iter().any(fails)
 }
 
 /// True if it may be computed again for other parts of the product.
