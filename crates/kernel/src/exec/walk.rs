@@ -92,20 +92,28 @@ impl Walk {
         if outer.is_empty() {
             return f(0, self.offset + position as isize * stride, stride, n);
         }
-        let mut inner = position % extent;
-        let mut row = position / extent;
+        let (mut inner, mut rest) = (position % extent, position / extent);
+        // The other dimensions are counted like an odometer: rows may be short, and divisions are
+        // dear.
+        let mut row = self.offset;
+        let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, outer.len());
+        for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {
+            *digit = rest % extent;
+            rest /= extent;
+            row += *digit as isize * stride;
+        }
         let mut done = 0;
         while done < n {
             let len = (extent - inner).min(n - done);
-            let (mut element, mut rest) = (self.offset + inner as isize * stride, row);
-            for &(e, s) in outer.iter().rev() {
-                element += (rest % e) as isize * s;
-                rest /= e;
+            f(done, row + inner as isize * stride, stride, len);
+            (done, inner) = (done + len, 0);
+            for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {
+                (*digit, row) = (*digit + 1, row + stride);
+                if *digit < extent {
+                    break;
+                }
+                (*digit, row) = (0, row - extent as isize * stride);
             }
-            f(done, element, stride, len);
-            done += len;
-            inner = 0;
-            row += 1;
         }
     }
 }
