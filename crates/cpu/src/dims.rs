@@ -46,6 +46,11 @@ impl Dims {
         self.0.last().map_or(1, |d| d.0)
     }
 
+    /// The steps along the other dimensions.
+    pub fn outer_steps(&self) -> impl Iterator<Item = isize> {
+        self.0.iter().rev().skip(1).map(|d| d.1)
+    }
+
     /// The distance of an index from the first.
     pub fn at(&self, mut index: usize) -> isize {
         let mut element = 0;

@@ -43,6 +43,8 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod stored;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod strewn;
+#[cfg(target_arch = "x86_64")]
 mod symbols;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

@@ -9,6 +9,7 @@
 use super::arena::{self, Code};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
 pub(crate) use super::stored::Stored;
+use super::strewn;
 use super::symbols::{self, Symbol};
 use girih_kernel::Isa;
 
@@ -63,6 +64,9 @@ pub(crate) struct Tile {
     /// The left operand, of f32, is read where it lies, row by row along the shared dimension; else
     /// it is packed.
     pub apart: bool,
+    /// The right operand, of f32, has vectors that lie each for itself; where the bit is set, in two
+    /// places.
+    pub strewn: Option<u8>,
 }
 
 /// What a tile's function is called with. `k` is at least 1.
@@ -70,7 +74,8 @@ pub(crate) struct Tile {
 pub(crate) struct TileCall {
     /// Left operand, `[k][rows]`, or its first row.
     pub a: *const f32,
-    /// First row of the right operand, and bytes to the next one.
+    /// First row of the right operand, and bytes to the next one; or of one that is strewn, where its
+    /// vectors are ([`Strewn`](super::strewn::Strewn)).
     pub b: *const u8,
     pub b_step: isize,
     /// Result, and bytes to its next row.
@@ -134,8 +139,9 @@ pub(super) fn enabled() -> bool {
 impl Tile {
     /// True if the registers suffice.
     fn fits(&self) -> bool {
-        let apart = !self.apart || self.rows <= 3 * LEFT.len();
-        self.rows * self.vectors + self.vectors < REGISTERS && apart
+        let apart = !self.apart || self.rows <= 3 * LEFT.len() && self.strewn.is_none();
+        let strewn = self.strewn.is_none() || self.vectors <= strewn::VECTORS;
+        self.rows * self.vectors + self.vectors < REGISTERS && apart && strewn
     }
 
     /// Its function; none where code cannot be generated.
@@ -159,7 +165,8 @@ impl Tile {
     /// Registers that the caller keeps something in.
     fn saved(&self) -> impl DoubleEndedIterator<Item = Gpr> + use<> {
         let step = self.apart.then_some(LEFT_STEP);
-        self.left()[1..].iter().copied().chain(step)
+        let places: &[Gpr] = if self.strewn.is_some() { &strewn::SAVED } else { &[] };
+        self.left()[1..].iter().chain(places).copied().chain(step)
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
@@ -173,6 +180,7 @@ impl Tile {
         for (i, reg) in [a, b, step, c, c_step, COUNT].into_iter().enumerate() {
             e.asm.load(reg, TABLE, 8 * i as i32);
         }
+        self.find_vectors(&mut e, [walk, keep]);
         e.asm.load(keep, TABLE, 64);
         self.find_rows(&mut e);
         self.start(&mut e, c, c_step, walk);
@@ -182,14 +190,12 @@ impl Tile {
         e.counted(self.unrolled(), |e, count| {
             for i in 0..count {
                 self.row(e, b, i);
-                e.asm.add_reg(b, step);
-                if !self.prefetch {
-                    e.asm.prefetch(ahead, 0);
+                if self.strewn.is_none() {
+                    self.next_row(e, [b, step], [ahead, ahead_step], keep);
                 }
-                e.asm.add_reg(ahead, ahead_step);
-                if self.keep {
-                    e.asm.add(keep, 64 * self.vectors as i32);
-                }
+            }
+            if self.strewn.is_some() {
+                self.next_vectors(e, count);
             }
             let step = if self.apart { 4 } else { 4 * self.rows * count };
             self.left().iter().for_each(|&left| e.asm.add(left, step as i32));
@@ -236,7 +242,12 @@ impl Tile {
         (row * self.vectors + vector) as u8
     }
 
-    fn masking(&self, vector: usize, zero: bool) -> Masking {
+    /// The register of a vector of the right operand.
+    pub(super) fn vector(&self, vector: usize) -> u8 {
+        (self.rows * self.vectors + vector) as u8
+    }
+
+    pub(super) fn masking(&self, vector: usize, zero: bool) -> Masking {
         match vector + 1 == self.vectors {
             true => Masking { mask: MASK, zero },
             false => Masking::default(),
@@ -264,23 +275,42 @@ impl Tile {
         e.asm.bind(ready);
     }
 
-    /// One row of the right operand and the elements of the left one that meet it.
-    fn row(&self, e: &mut Emitter, b: Gpr, step: usize) {
-        let (first, size) = (self.rows * self.vectors, self.stored.size());
-        let vector = |v: usize| (first + v) as u8;
+    /// A row of the right operand.
+    fn load_row(&self, e: &mut Emitter, b: Gpr) {
+        let size = self.stored.size();
         for v in 0..self.vectors {
             let from = at(b, LANES * size * v);
-            e.widen(self.stored, vector(v), from, self.masking(v, true));
+            e.widen(self.stored, self.vector(v), from, self.masking(v, true));
             if !self.prefetch {
                 e.asm.prefetch(b, (LANES * size * (v + AHEAD * self.vectors)) as i32);
             } else if (v * size).is_multiple_of(4) {
                 e.asm.prefetch(TABLE, (LANES * size * v) as i32);
             }
             if self.keep {
-                e.plain(STORE, vector(v), 0, at(Gpr(11), 64 * v));
+                e.plain(STORE, self.vector(v), 0, at(Gpr(11), 64 * v));
             }
         }
-        let spare = (first + self.vectors) as u8;
+    }
+
+    /// Goes on to the next row of the right operand.
+    fn next_row(&self, e: &mut Emitter, [b, step]: [Gpr; 2], ahead: [Gpr; 2], keep: Gpr) {
+        e.asm.add_reg(b, step);
+        if !self.prefetch {
+            e.asm.prefetch(ahead[0], 0);
+        }
+        e.asm.add_reg(ahead[0], ahead[1]);
+        if self.keep {
+            e.asm.add(keep, 64 * self.vectors as i32);
+        }
+    }
+
+    /// One row of the right operand and the elements of the left one that meet it.
+    fn row(&self, e: &mut Emitter, b: Gpr, step: usize) {
+        match self.strewn {
+            Some(_) => self.load_vectors(e, step),
+            None => self.load_row(e, b),
+        }
+        let spare = self.vector(self.vectors);
         for r in 0..self.rows {
             let element = self.element(r, step);
             if let Mem::Offset { base, displacement } = element
@@ -288,13 +318,13 @@ impl Tile {
             {
                 let element = Source::Mem(Mem::Broadcast { base, displacement });
                 for v in 0..self.vectors {
-                    e.multiply_add(self.stored, self.sum(r, v), vector(v), element, spare);
+                    e.multiply_add(self.stored, self.sum(r, v), self.vector(v), element, spare);
                 }
                 continue;
             }
             e.plain(SPLAT, spare, 0, Source::Mem(element));
             for v in 0..self.vectors {
-                e.plain(MULTIPLY_ADD, self.sum(r, v), spare, Source::Reg(vector(v)));
+                e.plain(MULTIPLY_ADD, self.sum(r, v), spare, Source::Reg(self.vector(v)));
             }
         }
     }
@@ -450,7 +480,8 @@ pub(super) mod tests {
                 let i = rows + vectors;
                 let (stored, keep) = (STORED[i % 3], i % 2 == 0);
                 for apart in [false, true] {
-                    let tile = Tile { rows, vectors, stored, prefetch: i % 4 < 2, keep, apart };
+                    let prefetch = i % 4 < 2;
+                    let tile = Tile { rows, vectors, stored, prefetch, keep, apart, strewn: None };
                     if tile.fits() {
                         for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
                             run(tile, k, lanes);
@@ -476,6 +507,7 @@ pub(super) mod tests {
             prefetch: false,
             keep: false,
             apart: false,
+            strewn: None,
         };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));
@@ -495,6 +527,7 @@ pub(super) mod tests {
             prefetch: false,
             keep: false,
             apart: false,
+            strewn: None,
         };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));

@@ -3,11 +3,13 @@
 
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
+use super::strewn::Places;
 use super::{AHEAD, Ahead, Chunk, GROUP, Left, Memory, PANEL, Product, Right, Strip, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Bytes of a line of the caches.
@@ -26,6 +28,8 @@ pub(super) struct Block<'a> {
     pub panels: *mut f32,
     /// All panels, if they are kept; there is no slab then.
     pub right: Option<Right>,
+    /// Where the vectors of the panel are that was computed last, if they are read where they lie.
+    pub places: Cell<Option<Places>>,
 }
 
 impl Product {
@@ -47,12 +51,12 @@ impl Product {
         // The body follows some tiles at a time, whose products are in the first cache, if these are
         // complete.
         let grouped = body && cut.block == self.k;
-        let together = match self.direct {
+        let together = match self.packs_ahead() {
             _ if !grouped => usize::MAX,
-            Some(_) => chunk.tiles.len(),
-            None => (GROUP / of_tile).max(1),
+            false => chunk.tiles.len(),
+            true => (GROUP / of_tile).max(1),
         };
-        let panels = cut.slab * cut.block * cut.width();
+        let panels = if self.strewn.is_some() { 0 } else { cut.slab * cut.block * cut.width() };
         let apart = self.apart.map(|step| {
             let start = self.lhs.start(bindings, &self.batch, chunk.batch);
             Left::Apart { start, step }
@@ -96,7 +100,8 @@ impl Product {
                             made.fill(&part, &self.batch, strip, bindings, scratch)
                         }
                     };
-                    let block = Block { chunk, shared, end, start, left, panels, right };
+                    let places = Cell::new(None);
+                    let block = Block { chunk, shared, end, start, left, panels, right, places };
                     if grouped {
                         self.groups(prepared, &block, together, products, bindings, scratch)?;
                     } else {
@@ -115,7 +120,7 @@ impl Product {
         self.cut.row(tiles.start)..self.cut.row(tiles.end)
     }
 
-    fn columns_of(&self, panels: &Range<usize>) -> Range<usize> {
+    pub(super) fn columns_of(&self, panels: &Range<usize>) -> Range<usize> {
         let width = self.cut.width();
         panels.start * width..(panels.end * width).min(self.n)
     }
@@ -129,7 +134,7 @@ impl Product {
         let (step, end) = (self.cut.slab, chunk.panels.end);
         chunk.panels.clone().step_by(step).map(move |first| {
             let slab = first..(first + step).min(end);
-            if self.direct.is_none() && block.right.is_none() {
+            if self.packs_ahead() && block.right.is_none() {
                 // SAFETY: the caller's promise.
                 unsafe { self.pack_right(*start, &slab, &block.shared, *panels) };
             }
@@ -137,17 +142,17 @@ impl Product {
         })
     }
 
-    /// Tiles and panels in the order in which they are computed: where first tiles pack, those that
-    /// share a panel follow, and ask for the next one.
+    /// Tiles and panels in the order in which they are computed: where columns are read where they lie,
+    /// those that share a panel follow one another.
     fn pairs(
         &self,
         tiles: &Range<usize>,
         slab: &Range<usize>,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (tiles, slab, direct) = (tiles.clone(), slab.clone(), self.direct.is_some());
-        (0..tiles.len() * slab.len()).map(move |i| match direct {
-            true => (tiles.start + i % tiles.len(), slab.start + i / tiles.len()),
-            false => (tiles.start + i / slab.len(), slab.start + i % slab.len()),
+        let (tiles, slab, packed) = (tiles.clone(), slab.clone(), self.packs_ahead());
+        (0..tiles.len() * slab.len()).map(move |i| match packed {
+            false => (tiles.start + i % tiles.len(), slab.start + i / tiles.len()),
+            true => (tiles.start + i / slab.len(), slab.start + i % slab.len()),
         })
     }
 
@@ -242,6 +247,11 @@ impl Product {
             ahead_step: 0,
             a_step,
         };
+        let tall = tile < self.cut.taller;
+        if let Some(strewn) = &self.strewn {
+            // SAFETY: the left operand's tile is packed.
+            return unsafe { strewn.tile(self, block, p, tall, call) };
+        }
         let number = tile - block.chunk.tiles.start;
         let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());
         if let Some(Right(right)) = block.right {
@@ -265,8 +275,7 @@ impl Product {
             }
         }
         let last = p + 1 == self.cut.panels;
-        let function =
-            &direct.unwrap_or(&self.packed)[last as usize][(tile < self.cut.taller) as usize];
+        let function = &direct.unwrap_or(&self.packed)[last as usize][tall as usize];
         // SAFETY: all of the panel is in memory, and of the left operand's tile.
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }

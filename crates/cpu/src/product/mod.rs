@@ -6,7 +6,8 @@
 //! lies. Weights that are given again and again are kept packed (`weights`). The left operand is
 //! packed once for all, or read where it lies if there are few columns. Operands may have any number of
 //! strided dimensions for their rows, columns and shared indices: the windows of a convolution are
-//! packed straight from the image. Or they are computed strip by strip as they are packed (`made`).
+//! packed straight from the image, or where few rows are multiplied with them read there (`strewn`).
+//! Or operands are computed strip by strip as they are packed (`made`).
 //!
 //! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
 //! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
@@ -28,6 +29,7 @@ mod panel;
 mod parts;
 mod rows;
 mod shape;
+mod strewn;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -107,6 +109,8 @@ pub(crate) struct Product {
     packed: Functions,
     /// Tiles over columns where they lie, if they are used so.
     direct: Option<Functions>,
+    /// The right operand, if all tiles read it where it lies.
+    strewn: Option<strewn::Columns>,
     dots: Option<DotProducts>,
     matrix: Option<MatrixProduct>,
 }
@@ -198,6 +202,7 @@ impl Product {
             product.cut = product.cut.along_rows();
         }
         product.apart = product.rows_apart();
+        product.strewn = strewn::Columns::new(&product);
         product.dots = DotProducts::new(&product);
         product.matrix = MatrixProduct::new(&product);
         product.take_strips()?;
@@ -247,7 +252,8 @@ impl Product {
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, dots, matrix, apart, made) = (None, None, None, None, [None, None]);
+        let (direct, strewn, dots, matrix, apart) = (None, None, None, None, None);
+        let made = [None, None];
         Some(Product {
             batch,
             batches,
@@ -263,6 +269,7 @@ impl Product {
             apart,
             packed: Functions::default(),
             direct,
+            strewn,
             dots,
             matrix,
         })
@@ -270,6 +277,9 @@ impl Product {
 
     /// Generates its functions.
     fn compile(&mut self) -> Option<()> {
+        if self.strewn.is_some() {
+            return Some(());
+        }
         let apart = self.apart.is_some();
         self.packed = functions(&self.cut, self.n, self.rhs.stored.packed(), false, apart)?;
         if self.direct.is_some() {
@@ -292,6 +302,11 @@ impl Product {
         (aliased <= ALIASED).then_some(step)
     }
 
+    /// True if columns are packed before all tiles.
+    fn packs_ahead(&self) -> bool {
+        self.direct.is_none() && self.strewn.is_none()
+    }
+
     /// True if all entries of the batch have the same left operand.
     fn same_left(&self) -> bool {
         let lhs = self.made[0].as_ref().map_or(&self.lhs, Made::place);
@@ -301,6 +316,7 @@ impl Product {
     /// The machine code of its tiles.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
+        let tiles = tiles.chain(self.strewn.iter().flat_map(strewn::Columns::functions));
         let dots = self.dots.iter().flat_map(DotProducts::functions);
         let matrix = self.matrix.iter().flat_map(MatrixProduct::functions);
         let rest = dots.map(Function::bytes).chain(matrix.map(Function::bytes));
@@ -366,7 +382,7 @@ impl Product {
 
     /// Multiplications with an element of the right operand, and those that packing it is worth.
     fn element_work(&self) -> usize {
-        let packed = self.direct.is_none() && self.dots.is_none() && self.matrix.is_none();
+        let packed = self.packs_ahead() && self.dots.is_none() && self.matrix.is_none();
         self.m + if packed { PACKING } else { 0 }
     }
 
@@ -518,7 +534,8 @@ fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool, apart: bool) -> 
         for (j, rows) in [(0, cut.rows), (1, cut.rows + 1)] {
             let needed = (i == 1 || cut.panels > 1) && (j == 0 || cut.taller > 0);
             if needed {
-                let tile = Tile { rows, vectors, stored, prefetch: direct, keep, apart };
+                let tile =
+                    Tile { rows, vectors, stored, prefetch: direct, keep, apart, strewn: None };
                 out[i][j] = Some(tile.compile()?);
             }
         }

@@ -8,6 +8,7 @@ use crate::product::shape::Cut;
 use girih_kernel::exec::RowProduct;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Elements of a result that is taken up by a body: they stay in the second cache until then.
@@ -119,8 +120,8 @@ impl Product {
                 for p in chunk.panels.clone().step_by(cut.slab) {
                     let slab = p..(p + cut.slab).min(chunk.panels.end);
                     let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
-                    let block =
-                        Block { chunk, shared, end: self.k, start, left, panels, right: None };
+                    let (end, right, places) = (self.k, None, Cell::new(None));
+                    let block = Block { chunk, shared, end, start, left, panels, right, places };
                     self.slab(&block, &slab, target);
                 }
             }

@@ -2,6 +2,7 @@
 
 mod integers;
 mod made;
+mod windows;
 
 use crate::keep::{Keep, Kept};
 use crate::{LoadedKernel, Pool};

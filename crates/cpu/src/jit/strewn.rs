@@ -1,0 +1,153 @@
+//! Right operands of tiles whose vectors lie each for itself, as the windows of an image do.
+
+use super::asm::{Gpr, Masking, Mem, Source};
+use super::tile::{Emitter, LOAD, MASK, Tile};
+
+/// The most vectors of a panel: each has two places, and a mask.
+pub(crate) const VECTORS: usize = 3;
+
+/// Rows that are asked for ahead: an image may come from the third cache.
+pub(crate) const AHEAD: usize = 18;
+
+/// Where the vectors are: what [`TileCall::b`](super::tile::TileCall::b) points to. A vector's first
+/// lanes may lie elsewhere than the others; both are said by where lane 0 would be.
+#[repr(C)]
+pub(crate) struct Strewn {
+    /// Bytes from the places to each row, and to [`AHEAD`] more, of which nothing but the lines are
+    /// asked for.
+    pub rows: *const isize,
+    pub others: [*const u8; VECTORS],
+    pub first: [*const u8; VECTORS],
+    /// The number of the first lanes.
+    pub lanes: [usize; VECTORS],
+}
+
+const OTHERS: [Gpr; VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
+const FIRST: [Gpr; VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
+/// The masks of first lanes, one after the other.
+const FIRST_LANES: u8 = MASK + 1;
+/// Where the distance of the next row is, and the distance.
+const ROWS: Gpr = Gpr(1);
+const ROW: Gpr = Gpr(2);
+/// Registers that the caller keeps something in.
+pub(super) const SAVED: [Gpr; 2 * VECTORS] = [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
+
+impl Tile {
+    /// True if a vector's first lanes lie elsewhere.
+    fn split(&self, vector: usize) -> bool {
+        self.strewn.is_some_and(|split| split >> vector & 1 == 1)
+    }
+
+    /// Reads where the vectors are; two registers are lost.
+    pub(super) fn find_vectors(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
+        if self.strewn.is_none() {
+            return;
+        }
+        let (others, first, lanes) = (8, 8 + 8 * VECTORS, 8 + 16 * VECTORS);
+        for v in 0..self.vectors {
+            let at = |field: usize| (field + 8 * v) as i32;
+            e.asm.load(OTHERS[v], ROW, at(others));
+            if self.split(v) {
+                e.asm.load(FIRST[v], ROW, at(first));
+                e.asm.load(lost, ROW, at(lanes));
+                e.asm.low_bits(FIRST_LANES + v as u8, lost, scratch);
+            }
+        }
+        e.asm.load(ROWS, ROW, 0);
+    }
+
+    /// Loads the vectors of the row that comes after `step` others of the iteration.
+    pub(super) fn load_vectors(&self, e: &mut Emitter, step: usize) {
+        e.asm.load(ROW, ROWS, 8 * step as i32);
+        let at = |base| Source::Mem(Mem::Indexed { base, index: ROW, scale: 1 });
+        for v in 0..self.vectors {
+            let to = self.vector(v);
+            e.asm.evex(LOAD, to, 0, at(OTHERS[v]), self.masking(v, true), None);
+            if self.split(v) {
+                let masking = Masking { mask: FIRST_LANES + v as u8, zero: false };
+                e.asm.evex(LOAD, to, 0, at(FIRST[v]), masking, None);
+            }
+        }
+        if self.strewn == Some(0) {
+            // A tile that loads more would wait for these.
+            e.asm.load(ROW, ROWS, 8 * (step + AHEAD) as i32);
+            (0..=self.vectors).for_each(|v| e.asm.prefetch_at(OTHERS[0], ROW, 1, 64 * v as i32));
+        }
+    }
+
+    /// Goes on to the rows after so many.
+    pub(super) fn next_vectors(&self, e: &mut Emitter, rows: usize) {
+        e.asm.add(ROWS, 8 * rows as i32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tile::tests::draw;
+    use super::super::tile::{LANES, Stored, TileCall};
+    use super::*;
+
+    /// The first of a vector's other lanes, and of its first lanes, and the number of these.
+    const OTHER: usize = 60;
+    const FIRST: usize = 20;
+    const SPLIT: usize = 5;
+
+    /// Runs a tile over `k` rows at uneven distances, with so many lanes of the last vector.
+    fn run(tile: Tile, k: usize, lanes: usize) {
+        let Some(function) = tile.compile() else { return };
+        let (a, data) = (draw(k * tile.rows, 1), draw(300 * VECTORS + 400, 2));
+        let rows: Vec<isize> = (0..k + AHEAD).map(|i| i as isize * 37 % 200).collect();
+        let at = |v: usize, lane: usize| data[300 * v + lane..].as_ptr() as *const u8;
+        let bytes: Vec<isize> = rows.iter().map(|row| 4 * row).collect();
+        let strewn = Strewn {
+            rows: bytes.as_ptr(),
+            others: std::array::from_fn(|v| at(v, OTHER)),
+            first: std::array::from_fn(|v| at(v, FIRST)),
+            lanes: std::array::from_fn(|v| SPLIT + v),
+        };
+        let columns = (tile.vectors - 1) * LANES + lanes;
+        let pitch = columns + 3;
+        let mut c = vec![7.0f32; tile.rows * pitch];
+        let call = TileCall {
+            a: a.as_ptr(),
+            b: (&raw const strewn).cast(),
+            b_step: 0,
+            c: c.as_mut_ptr(),
+            c_step: 4 * pitch as isize,
+            k,
+            lanes,
+            add: 0,
+            keep: std::ptr::null_mut(),
+            ahead: std::ptr::null(),
+            ahead_step: 0,
+            a_step: 0,
+        };
+        // SAFETY: the operands and the result have these sizes.
+        unsafe { function.call(&call) };
+        let b = |i: usize, column: usize| {
+            let (v, lane) = (column / LANES, column % LANES);
+            let first = tile.split(v) && lane < SPLIT + v;
+            data[300 * v + lane + if first { FIRST } else { OTHER } + rows[i] as usize]
+        };
+        for (at, &found) in c.iter().enumerate() {
+            let (r, j) = (at / pitch, at % pitch);
+            let dot = (0..k).fold(0f32, |s, i| a[i * tile.rows + r].mul_add(b(i, j.min(47)), s));
+            let want = if j < columns { dot } else { 7.0 };
+            assert_eq!(found, want, "{tile:?} k {k} lanes {lanes} at {r} {j}");
+        }
+    }
+
+    #[test]
+    fn tiles_of_strewn_vectors_are_the_same_chains() {
+        let (stored, [prefetch, keep, apart]) = (Stored::F32, [false; 3]);
+        for (rows, vectors) in [(1, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)] {
+            for split in 0..1 << vectors {
+                let strewn = Some(split);
+                let tile = Tile { rows, vectors, stored, prefetch, keep, apart, strewn };
+                for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
+                    run(tile, k, lanes);
+                }
+            }
+        }
+    }
+}

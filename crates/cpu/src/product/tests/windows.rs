@@ -1,0 +1,137 @@
+//! Products with the windows of images, against plain sums.
+
+use super::*;
+use crate::product::Product;
+
+/// A product of `rows` by the channels of a kernel of `side` by `side` with its windows in `batch`
+/// images of `channels`, which are `image` high and wide.
+struct Windows {
+    rows: usize,
+    batch: usize,
+    channels: usize,
+    side: usize,
+    image: [usize; 2],
+    body: bool,
+}
+
+impl Windows {
+    fn positions(&self) -> [usize; 2] {
+        self.image.map(|extent| extent - self.side + 1)
+    }
+
+    fn shared(&self) -> usize {
+        self.channels * self.side * self.side
+    }
+
+    /// Extents of batch, rows, positions, channels and taps.
+    fn kernel(&self) -> Kernel {
+        let ([height, width], [down, across]) = (self.image, self.positions());
+        let (side, plane) = (self.side as isize, (height * width) as isize);
+        let w = width as isize;
+        let access = |buffer: u32, strides: &[isize]| Access {
+            buffer: BufferId(buffer),
+            dtype: DType::F32,
+            offset: 0,
+            strides: SmallVec::from_slice(strides),
+        };
+        let shared = self.shared() as isize;
+        let left = access(0, &[0, shared, 0, 0, side * side, side, 1]);
+        let right = access(1, &[plane * self.channels as isize, 0, w, 1, plane, w, 1]);
+        let mut body = Block::default();
+        let mut value = body.push(Inst::Core { dtype: DType::F32 });
+        if self.body {
+            let bias = body.push(Inst::Load(AccessId(0)));
+            let args = SmallVec::from_slice(&[value, bias]);
+            value = body.push(Inst::Op { code: OpCode::Add, args, dtype: DType::F32 });
+        }
+        let (positions, across_) = ((down * across) as isize, across as isize);
+        let out = [positions * self.rows as isize, positions, across_, 1];
+        let extents = [self.batch, self.rows, down, across, self.channels, self.side, self.side];
+        Kernel {
+            name: "windows".into(),
+            extents: SmallVec::from_slice(&extents),
+            parallel: 4,
+            accesses: vec![access(2, &[0, 1, 0, 0])],
+            core: Core::Matmul { lhs: left, rhs: right, dtype: DType::F32, rows: 1, columns: 2 },
+            body,
+            stores: vec![Store { access: access(3, &out), value }],
+        }
+    }
+
+    /// The operands, of few bits, so that sums are exact, and what the kernel makes of them.
+    fn run(&self, threads: usize) -> [Vec<f32>; 4] {
+        let [down, across] = self.positions();
+        let pixels = self.image[0] * self.image[1];
+        let draw = |n: usize, seed: usize| -> Vec<f32> {
+            (0..n).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 / 4.0 - 2.0).collect()
+        };
+        let mut buffers = [
+            draw(self.rows * self.shared(), 0),
+            draw(self.batch * self.channels * pixels, 1),
+            draw(self.rows, 2),
+            vec![0.0; self.batch * self.rows * down * across],
+        ];
+        let pointers = buffers.each_mut().map(|b| b.as_mut_ptr() as *mut u8);
+        let bindings =
+            Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+        // SAFETY: the accesses stay inside buffers of these sizes.
+        unsafe {
+            LoadedKernel::new(&self.kernel()).run_keeping(&bindings, &Pool::new(threads), None)
+        }
+        .unwrap();
+        buffers
+    }
+
+    /// True if the columns are read where they lie; none where there is no generated code.
+    fn strewn(&self) -> Option<bool> {
+        Some(Product::new(&self.kernel(), &[])?.strewn.is_some())
+    }
+
+    fn check(&self) {
+        let [left, right, bias, found] = self.run(1);
+        for threads in 2..=3 {
+            assert_eq!(self.run(threads)[3], found, "{threads} threads");
+        }
+        let ([height, width], [down, across]) = (self.image, self.positions());
+        let (side, shared) = (self.side, self.shared());
+        for (i, &found) in found.iter().enumerate() {
+            let (y, x) = (i / across % down, i % across);
+            let (batch, row) = (i / (across * down * self.rows), i / (across * down) % self.rows);
+            let term = |k: usize| {
+                let (channel, dy, dx) = (k / (side * side), k / side % side, k % side);
+                let plane = (batch * self.channels + channel) * height * width;
+                left[row * shared + k] * right[plane + (y + dy) * width + x + dx]
+            };
+            let sum: f32 = (0..shared).map(term).sum();
+            let want = if self.body { sum + bias[row] } else { sum };
+            assert_eq!(found, want, "batch {batch} row {row} at {y} {x}");
+        }
+    }
+}
+
+#[test]
+fn windows_are_read_where_they_lie_by_few_rows_and_packed_for_many() {
+    for (rows, channels, side, image, strewn) in [
+        // Rows of 20 positions, of a vector, and of one more.
+        (14, 5, 3, [17, 22], Some(true)),
+        (40, 3, 3, [21, 18], Some(true)),
+        (9, 4, 2, [23, 18], Some(true)),
+        // In blocks.
+        (10, 240, 3, [16, 22], Some(true)),
+        // Shorter ones than a vector, but no vector lies in three; then some do.
+        (30, 3, 3, [25, 16], Some(true)),
+        (30, 3, 3, [45, 11], Some(false)),
+        // All in one row.
+        (12, 3, 3, [3, 300], Some(true)),
+        // As the machine has it.
+        (700, 2, 3, [17, 22], None),
+    ] {
+        for (batch, body) in [(1, false), (3, true)] {
+            let windows = Windows { rows, batch, channels, side, image, body };
+            windows.check();
+            if let (Some(found), Some(strewn)) = (windows.strewn(), strewn) {
+                assert_eq!(found, strewn, "{rows} {image:?}");
+            }
+        }
+    }
+}
