@@ -403,7 +403,7 @@ impl<'a> Frame<'a> {
         pointers: &mut Pointers,
     ) {
         pointers.clear();
-        for stream in &fused.streams {
+        for (stream, element) in fused.streams.iter().zip(fused.elements(point)) {
             // SAFETY: accesses stay inside their buffers, and registers hold an element for each
             // point of the run (one, if they are the same at all points: then `size` is 0), or a
             // fold of each segment.
@@ -411,9 +411,9 @@ impl<'a> Frame<'a> {
                 match stream {
                     Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
                     Stream::Total { reg, size } => self.reg(*reg).add(segments * *size as usize),
-                    Stream::Memory { buffer, walk, size } => {
+                    Stream::Memory { buffer, size, .. } => {
                         let base = self.bindings.buffers[*buffer as usize];
-                        base.offset(walk.at(point) * *size as isize)
+                        base.offset(element * *size as isize)
                     }
                 }
             });

@@ -33,7 +33,7 @@ impl Stream {
 /// Where the streams of a chain are. Filled where it lies: a copy of what was just written reads
 /// more at once than any one store wrote, and waits for all stores before it, results of the last
 /// function among them.
-pub(crate) type Pointers = SmallVec<[*mut u8; 16]>;
+pub(crate) type Pointers = SmallVec<[*mut u8; 24]>;
 
 /// A chain and its operands.
 pub(crate) struct Fused {
@@ -48,6 +48,8 @@ pub(crate) struct Fused {
     /// from each multiple of their number on.
     pub steps: Vec<isize>,
     regular: usize,
+    /// Of each stream, the number of its walk among those that have different distances.
+    walks: Vec<u16>,
 }
 
 impl Fused {
@@ -68,7 +70,21 @@ impl Fused {
         }
         // All of them, if every stream is as regular as that.
         let regular = if regular == 0 { usize::MAX } else { regular };
-        Fused { function, streams, inputs, segment, steps, regular }
+        let walks = numbers(&streams);
+        Fused { function, streams, inputs, segment, steps, regular, walks }
+    }
+
+    /// The elements that streams of memory are at, of others 0: distances are computed once for
+    /// walks that have the same, as the taps of a kernel have.
+    pub fn elements(&self, point: usize) -> impl Iterator<Item = isize> {
+        let mut distances: SmallVec<[isize; 8]> = SmallVec::new();
+        self.streams.iter().zip(&self.walks).map(move |(stream, &number)| {
+            let Stream::Memory { walk, .. } = stream else { return 0 };
+            if number as usize == distances.len() {
+                distances.push(walk.distance(point));
+            }
+            walk.offset + distances[number as usize]
+        })
     }
 
     /// Segments from a point on that can run one after another, and the points of each; the number
@@ -104,7 +120,63 @@ impl Fused {
     }
 }
 
+/// The number of each stream's walk among those that are not parallel, in the order of the first of
+/// each; 0 of streams of other kinds.
+fn numbers<'a>(streams: &'a [Stream]) -> Vec<u16> {
+    let mut walks: Vec<&'a Walk> = vec![];
+    let number = |stream: &'a Stream| {
+        let Stream::Memory { walk, .. } = stream else { return 0 };
+        let known = walks.iter().position(|known| known.is_parallel(walk));
+        known.unwrap_or_else(|| {
+            walks.push(walk);
+            walks.len() - 1
+        }) as u16
+    };
+    streams.iter().map(number).collect()
+}
+
 /// The greatest common divisor.
 pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not to be run.
+    struct Nothing;
+
+    impl Compiled for Nothing {
+        unsafe fn run(&self, _: &[*mut u8], _: usize) {
+            unreachable!("nothing runs it")
+        }
+
+        fn cost_ps(&self) -> usize {
+            0
+        }
+
+        fn code(&self) -> &[u8] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn streams_are_where_their_walks_are_whether_others_are_parallel_or_not() {
+        let walk =
+            |offset, strides: [isize; 3]| Walk::new(offset, [4, 5, 6].into_iter().zip(strides));
+        let image = [0, 1, 9].map(|offset| walk(offset, [100, 10, 1]));
+        let [a, b, c] = image;
+        let (row, out) = (walk(2, [7, 0, 0]), walk(0, [30, 6, 1]));
+        let walks = [a, row, b, out, c];
+        let memory = |walk: &Walk| Stream::Memory { buffer: 0, walk: walk.clone(), size: 4 };
+        let mut streams: Vec<Stream> = walks.iter().map(memory).collect();
+        streams.insert(1, Stream::Register { reg: 0, size: 4 });
+        let fused = Fused::new(Box::new(Nothing), streams, 4, 6);
+        assert_eq!(fused.walks, [0, 0, 1, 0, 2, 0]);
+        for point in (0..120).step_by(6) {
+            let [a, row, b, out, c] = walks.each_ref().map(|walk| walk.at(point));
+            assert_eq!(fused.elements(point).collect::<Vec<_>>(), [a, 0, row, b, out, c]);
+        }
+    }
 }

@@ -73,13 +73,24 @@ impl Walk {
     }
 
     /// The element at a position.
-    pub fn at(&self, mut position: usize) -> isize {
-        let mut element = self.offset;
-        for &(extent, stride) in self.dims.iter().rev() {
-            element += (position % extent) as isize * stride;
+    pub fn at(&self, position: usize) -> isize {
+        self.offset + self.distance(position)
+    }
+
+    /// The distance of the element at a position from that at position 0.
+    pub fn distance(&self, mut position: usize) -> isize {
+        let Some((&(_, outermost), inner)) = self.dims.split_first() else { return 0 };
+        let mut distance = 0;
+        for &(extent, stride) in inner.iter().rev() {
+            distance += (position % extent) as isize * stride;
             position /= extent;
         }
-        element
+        distance + position as isize * outermost
+    }
+
+    /// True if both have the same distances.
+    pub fn is_parallel(&self, other: &Walk) -> bool {
+        self.dims == other.dims
     }
 
     /// Calls `f(done, element, stride, len)` for each run of equally spaced elements in the range
