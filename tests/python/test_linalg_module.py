@@ -414,6 +414,19 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert found[0] == found[1]
 
 
+def test_large_matrices_are_the_work_of_any_number_of_threads():
+    x = sample((330, 330), "float32")
+    a, b = gr.asarray(x), gr.asarray(sample((330, 200), "float32"))
+    found = []
+    for threads in (1, 2, 4):
+        gr.set_num_threads(threads)
+        parts = [la.inv(a), la.solve(a, b), *la.qr(a), *la.eigh(a + a.T), la.slogdet(a)[1]]
+        found.append([part.numpy().tobytes() for part in parts])
+    gr.set_num_threads(2)
+    assert found[0] == found[1] == found[2]
+    near(la.solve(a, b), np.linalg.solve(x.astype("float64"), b.numpy()).astype("float32"), "float32")
+
+
 def test_large_and_awkward_matrices():
     x = sample((150, 100), "float64")
     near(la.svdvals(gr.asarray(x)), np.linalg.svd(x, compute_uv=False), "float64")

@@ -7,6 +7,7 @@ use crate::matmul::Matmul;
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use crate::product::{Product, RowsProduct};
+use crate::threads::Threads;
 use girih_kernel::exec::{Driver, Hooks, RowProduct};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
 use smallvec::SmallVec;
@@ -248,11 +249,12 @@ unsafe fn run_portable(
     with_memory(&WORKSPACE, prepared.workspace_bytes(), |workspace| {
         let bindings = Shared(Bindings { workspace, ..*bindings });
         for phase in 0..prepared.phases() {
-            let chunks = prepared.chunks(phase);
+            let (chunks, team) = (prepared.chunks(phase), Threads::of(pool));
             // SAFETY: the caller's promise; phases run in order, each chunk once.
-            pool.run(chunks, cost, &|chunk, scratch| unsafe {
-                prepared.run_chunk(phase, chunk, bindings.get(), scratch)
-            })?;
+            let run = pool.run(chunks, cost, &|chunk, scratch| unsafe {
+                prepared.run_chunk(phase, chunk, bindings.get(), scratch, &team)
+            });
+            team.outcome().and(run)?;
         }
         Ok(())
     })

@@ -23,6 +23,7 @@ pub mod pool;
 #[cfg(target_arch = "x86_64")]
 mod product;
 mod seats;
+mod threads;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
 pub use cache_directory::CacheState;

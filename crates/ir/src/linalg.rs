@@ -2,11 +2,11 @@
 //! computes which op.
 
 use crate::{Op, OpCode};
+pub use girih_linalg::{Alone, Failure, Real, Scalar, Team};
 use girih_linalg::{
-    Eig, Qr, Svd, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve, solve_triangular,
-    svd,
+    Eig, Qr, Svd, Triangle, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve,
+    solve_triangular, svd,
 };
-pub use girih_linalg::{Failure, Real, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 /// A result: of the operands' numbers, or of the real or complex ones of their precision.
@@ -23,12 +23,14 @@ pub enum Part<T: Scalar> {
 pub type Matrix<'a, T> = (&'a [T], [usize; 2]);
 
 /// Computes an op on one matrix, or one pair; `needed` says which results are. Others may be empty.
+/// The work of a large matrix is the team's.
 ///
 /// Errors: those of the routine. Panics: for an op that is none on matrices.
 pub fn call<T: Scalar>(
     op: &Op,
     operands: &[Matrix<'_, T>],
     needed: &[bool],
+    team: &dyn Team,
 ) -> Result<SmallVec<[Part<T>; 3]>, Failure> {
     let (_, flag, size) = op.attrs.library();
     let (a, [m, n]) = operands[0];
@@ -38,25 +40,26 @@ pub fn call<T: Scalar>(
         OpCode::Cholesky => smallvec![Part::Same(cholesky(a, n, flag)?)],
         OpCode::Solve => {
             let (b, columns) = right(1);
-            smallvec![Part::Same(solve(a, b, n, columns)?)]
+            smallvec![Part::Same(solve(a, b, n, columns, team)?)]
         }
         OpCode::SolveTriangular => {
             let (b, columns) = right(1);
-            smallvec![Part::Same(solve_triangular(a, b, n, columns, flag, size != 0)?)]
+            let triangle = Triangle { a, n, upper: flag, unit: size != 0 };
+            smallvec![Part::Same(solve_triangular(triangle, b, columns, team)?)]
         }
-        OpCode::Inv => smallvec![Part::Same(inv(a, n, flag)?)],
-        OpCode::Det => smallvec![Part::Same(vec![det(a, n)])],
-        OpCode::Cofactors => smallvec![Part::Same(cofactors(a, n))],
+        OpCode::Inv => smallvec![Part::Same(inv(a, n, flag, team)?)],
+        OpCode::Det => smallvec![Part::Same(vec![det(a, n, team)])],
+        OpCode::Cofactors => smallvec![Part::Same(cofactors(a, n, team))],
         OpCode::Slogdet => {
-            let (sign, log) = slogdet(a, n);
+            let (sign, log) = slogdet(a, n, team);
             smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]
         }
         OpCode::Qr => {
-            let Qr { q, r } = qr(a, m, n, flag, needs(0));
+            let Qr { q, r } = qr(a, [m, n], flag, needs(0), team);
             smallvec![Part::Same(q), Part::Same(r)]
         }
         OpCode::Eigh => {
-            let (values, vectors) = eigh(a, n, flag, needs(1))?;
+            let (values, vectors) = eigh(a, n, flag, needs(1), team)?;
             smallvec![Part::Real(values), Part::Same(vectors)]
         }
         OpCode::Eig => {

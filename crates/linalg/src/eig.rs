@@ -6,8 +6,8 @@
 //! exceptional shifts of LAPACK's dlahqr.
 
 use super::balance::Balance;
-use super::svd::extreme;
-use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, norm, product};
+use super::svd::is_extreme;
+use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product};
 
 /// Eigenvalues, and eigenvectors as columns of length one, if they were asked for.
 #[derive(Debug, PartialEq)]
@@ -23,10 +23,11 @@ pub struct Eig<T: Scalar> {
 ///
 /// Errors: [`Failure::NotFinite`], [`Failure::NotConverged`].
 pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, Failure> {
-    if !a.iter().all(|x| x.re().is_finite() && x.im().is_finite()) {
+    let largest = largest(a);
+    if !largest.is_finite() {
         return Err(Failure::NotFinite);
     }
-    let scale = extreme(a).unwrap_or(T::Real::ONE);
+    let scale = if is_extreme(largest) { largest } else { T::Real::ONE };
     let mut h: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
     let balance = Balance::new(&mut h, n);
     let mut z = hessenberg(&mut h, n, with_vectors);

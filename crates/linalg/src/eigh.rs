@@ -3,8 +3,8 @@
 //! imtql2.
 
 use super::{
-    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, dot, from, is_large, product, rotate,
-    subtract, transpose,
+    Failure, MAX_STEPS, Real, Reflector, Scalar, Team, adjoint, dot, from, is_large, product,
+    rotate, subtract, transpose,
 };
 
 /// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
@@ -16,10 +16,11 @@ pub fn eigh<T: Scalar>(
     n: usize,
     upper: bool,
     with_vectors: bool,
+    team: &dyn Team,
 ) -> Result<(Vec<T::Real>, Vec<T>), Failure> {
     let mut a = hermitian(a, n, upper);
     if is_large(&a, n, from::EIGH) {
-        return T::eigh(&a, n, with_vectors);
+        return T::eigh(&a, n, with_vectors, team);
     }
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {

@@ -2,8 +2,8 @@
 
 use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Svd, adjoint, dot, eye, from, is_large, product, subtract,
-    svd, transpose,
+    Failure, Real, Reflector, Scalar, Svd, Team, adjoint, dot, eye, from, is_large, product,
+    subtract, svd, transpose,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -37,20 +37,23 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
     Ok(if upper { adjoint(&l, n, n) } else { l })
 }
 
-/// Row-pivoted triangular factors in one matrix, the row each row came from, and whether the
-/// number of exchanges is odd. The library's lie by columns.
+/// Triangular factors in one matrix, and whether the number of exchanges is odd.
 struct Lu<T> {
     factors: Vec<T>,
-    rows: Vec<usize>,
+    /// The row each row came from, or column each column.
+    origins: Vec<usize>,
     odd: bool,
+    /// Columns were exchanged, as the library does, and the upper factor has ones on its diagonal;
+    /// else rows, and the lower factor.
     by_columns: bool,
 }
 
 impl<T: Scalar> Lu<T> {
-    fn new(a: &[T], n: usize) -> Lu<T> {
+    fn new(a: &[T], n: usize, team: &dyn Team) -> Lu<T> {
         if is_large(a, n, from::LU) {
-            let (factors, rows, odd) = T::lu(a, n);
-            let lu = Lu { factors, rows, odd, by_columns: true };
+            let mut factors = a.to_vec();
+            let (origins, odd) = T::lu(&mut factors, n, team);
+            let lu = Lu { factors, origins, odd, by_columns: true };
             // It divides by any pivot.
             let divides = |k: usize| T::ONE.over(lu.pivot(k)).modulus().is_finite();
             if (0..n).all(divides) {
@@ -61,8 +64,8 @@ impl<T: Scalar> Lu<T> {
     }
 
     fn by_rows(a: &[T], n: usize) -> Lu<T> {
-        let rows = (0..n).collect();
-        let mut lu = Lu { factors: a.to_vec(), rows, odd: false, by_columns: false };
+        let origins = (0..n).collect();
+        let mut lu = Lu { factors: a.to_vec(), origins, odd: false, by_columns: false };
         for k in 0..n {
             let size = |i: usize| lu.factors[i * n + k].modulus();
             let mut pivot = k;
@@ -74,7 +77,7 @@ impl<T: Scalar> Lu<T> {
             if pivot != k {
                 let (a, b) = super::two_rows(&mut lu.factors, n, k, pivot);
                 a.swap_with_slice(b);
-                lu.rows.swap(k, pivot);
+                lu.origins.swap(k, pivot);
                 lu.odd = !lu.odd;
             }
             let (above, below) = lu.factors.split_at_mut((k + 1) * n);
@@ -92,16 +95,16 @@ impl<T: Scalar> Lu<T> {
     }
 
     fn pivot(&self, k: usize) -> T {
-        self.factors[k * self.rows.len() + k]
+        self.factors[k * self.origins.len() + k]
     }
 
     fn zero_pivot(&self) -> Option<usize> {
-        (0..self.rows.len()).find(|&k| self.pivot(k) == T::default())
+        (0..self.origins.len()).find(|&k| self.pivot(k) == T::default())
     }
 
     fn det(&self) -> T {
         let sign = if self.odd { -T::ONE } else { T::ONE };
-        (0..self.rows.len()).fold(sign, |product, k| product * self.pivot(k))
+        (0..self.origins.len()).fold(sign, |product, k| product * self.pivot(k))
     }
 
     /// Errors: [`Failure::Singular`], if a pivot is zero.
@@ -110,34 +113,40 @@ impl<T: Scalar> Lu<T> {
     }
 
     /// The `X` with `A X = B`; infinite or NaN for a singular matrix.
-    fn divide(&self, b: &[T], columns: usize) -> Vec<T> {
-        let n = self.rows.len();
-        let row = |&i: &usize| &b[i * columns..(i + 1) * columns];
-        let mut x: Vec<T> = self.rows.iter().flat_map(row).copied().collect();
-        for upper in [false, true] {
-            let by_columns = self.by_columns;
-            let factor = Triangle { a: &self.factors, n, by_columns, upper, unit: !upper };
-            match by_columns {
-                true => T::substitute(factor, &mut x, columns),
-                false => substitute(factor, &mut x, columns),
+    fn divide(&self, b: &[T], columns: usize, team: &dyn Team) -> Vec<T> {
+        let n = self.origins.len();
+        let row = |i: usize| i * columns..(i + 1) * columns;
+        let factor =
+            |upper: bool| Triangle { a: &self.factors, n, upper, unit: upper == self.by_columns };
+        if self.by_columns {
+            let mut y = b.to_vec();
+            T::substitute(factor(false), &mut y, columns, team);
+            T::substitute(factor(true), &mut y, columns, team);
+            let mut x = vec![T::default(); n * columns];
+            for (j, &to) in self.origins.iter().enumerate() {
+                x[row(to)].copy_from_slice(&y[row(j)]);
             }
+            return x;
         }
+        let mut x: Vec<T> = self.origins.iter().flat_map(|&i| &b[row(i)]).copied().collect();
+        substitute(factor(false), &mut x, columns);
+        substitute(factor(true), &mut x, columns);
         x
     }
 
     /// The inverse; infinite or NaN for a singular matrix.
-    fn invert(&self) -> Vec<T> {
-        let n = self.rows.len();
+    fn invert(&self, team: &dyn Team) -> Vec<T> {
+        let n = self.origins.len();
         match self.by_columns {
-            true => T::inverse(&self.factors, &self.rows),
-            false => self.divide(&eye(n, n), n),
+            true => T::inverse(&self.factors, &self.origins, team),
+            false => self.divide(&eye(n, n), n, team),
         }
     }
 }
 
 /// Solves with one triangle of a matrix by rows, in place.
 fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize) {
-    let Triangle { a, n, upper, unit, .. } = triangle;
+    let Triangle { a, n, upper, unit } = triangle;
     if columns == 0 {
         return;
     }
@@ -164,58 +173,62 @@ fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize)
 /// The `X` with `A X = B`, for `columns` columns of `b`.
 ///
 /// Errors: [`Failure::Singular`].
-pub fn solve<T: Scalar>(a: &[T], b: &[T], n: usize, columns: usize) -> Result<Vec<T>, Failure> {
-    let lu = Lu::new(a, n);
+pub fn solve<T: Scalar>(
+    a: &[T],
+    b: &[T],
+    n: usize,
+    columns: usize,
+    team: &dyn Team,
+) -> Result<Vec<T>, Failure> {
+    let lu = Lu::new(a, n, team);
     lu.check()?;
-    Ok(lu.divide(b, columns))
+    Ok(lu.divide(b, columns, team))
 }
 
 /// The inverse; with `any`, of a singular matrix too, infinite or NaN.
 ///
 /// Errors: [`Failure::Singular`].
-pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool) -> Result<Vec<T>, Failure> {
-    let lu = Lu::new(a, n);
+pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool, team: &dyn Team) -> Result<Vec<T>, Failure> {
+    let lu = Lu::new(a, n, team);
     if !any {
         lu.check()?;
     }
-    Ok(lu.invert())
+    Ok(lu.invert(team))
 }
 
-/// The `X` with `T X = B`, of one triangle `T` of `a`; with `unit`, as if its diagonal were ones.
+/// The `X` with `T X = B`, of one triangle `T`.
 ///
 /// Errors: [`Failure::Singular`].
 pub fn solve_triangular<T: Scalar>(
-    a: &[T],
+    triangle: Triangle<'_, T>,
     b: &[T],
-    n: usize,
     columns: usize,
-    upper: bool,
-    unit: bool,
+    team: &dyn Team,
 ) -> Result<Vec<T>, Failure> {
+    let Triangle { a, n, unit, .. } = triangle;
     let zero = (0..n).find(|&i| !unit && a[i * n + i] == T::default());
     if let Some(i) = zero {
         return Err(Failure::Singular(i));
     }
     let mut x = b.to_vec();
-    let triangle = Triangle { a, n, by_columns: false, upper, unit };
     match columns > 0 && is_large(a, n, from::LU) {
-        true => T::substitute(triangle, &mut x, columns),
+        true => T::substitute(triangle, &mut x, columns, team),
         false => substitute(triangle, &mut x, columns),
     }
     Ok(x)
 }
 
 /// The determinant.
-pub fn det<T: Scalar>(a: &[T], n: usize) -> T {
-    Lu::new(a, n).det()
+pub fn det<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> T {
+    Lu::new(a, n, team).det()
 }
 
 /// The matrix of cofactors, `det(A) A^-T`: of a singular matrix by its singular values, of which all
 /// but one are multiplied. NaN where that does not converge.
-pub fn cofactors<T: Scalar>(a: &[T], n: usize) -> Vec<T> {
-    let lu = Lu::new(a, n);
+pub fn cofactors<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Vec<T> {
+    let lu = Lu::new(a, n, team);
     if lu.zero_pivot().is_none() {
-        let inverse = transpose(&lu.invert(), n, n);
+        let inverse = transpose(&lu.invert(team), n, n);
         let d = lu.det();
         let product: Vec<T> = inverse.iter().map(|&x| d * x).collect();
         if product.iter().all(|x| x.modulus().is_finite()) {
@@ -225,7 +238,7 @@ pub fn cofactors<T: Scalar>(a: &[T], n: usize) -> Vec<T> {
     let Ok(Svd { u, s, vh }) = svd(a, n, n, false, true) else {
         return vec![T::real(T::Real::default() / T::Real::default()); n * n];
     };
-    let turn = det(&u, n) * det(&vh, n);
+    let turn = det(&u, n, team) * det(&vh, n, team);
     let others = |k: usize| {
         let all = s.iter().enumerate().filter(|(i, _)| *i != k);
         all.fold(T::Real::ONE, |product, (_, &s)| product * s)
@@ -243,8 +256,8 @@ pub fn cofactors<T: Scalar>(a: &[T], n: usize) -> Vec<T> {
 
 /// The determinant's sign (or direction) and the logarithm of its absolute value; zero and minus
 /// infinity for a singular matrix.
-pub fn slogdet<T: Scalar>(a: &[T], n: usize) -> (T, T::Real) {
-    let lu = Lu::new(a, n);
+pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
+    let lu = Lu::new(a, n, team);
     let mut sign = if lu.odd { -T::ONE } else { T::ONE };
     let mut log = T::Real::default();
     for k in 0..n {
@@ -267,9 +280,15 @@ pub struct Qr<T> {
 }
 
 /// Factors a matrix of `m` by `n`; `k` is `m`, or the smaller of both unless `complete`.
-pub fn qr<T: Scalar>(a: &[T], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<T> {
+pub fn qr<T: Scalar>(
+    a: &[T],
+    [m, n]: [usize; 2],
+    complete: bool,
+    with_q: bool,
+    team: &dyn Team,
+) -> Qr<T> {
     if is_large(a, m.min(n), from::QR) {
-        return T::qr(a, m, n, complete, with_q);
+        return T::qr(a, [m, n], complete, with_q, team);
     }
     let k = if complete { m } else { m.min(n) };
     let mut r = a.to_vec();

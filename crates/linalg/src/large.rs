@@ -1,24 +1,24 @@
 //! Large matrices: blocked algorithms and divide and conquer, by the `faer` crate. Here is what lies
 //! between its matrices by columns and ours by rows.
 //!
-//! It runs on the calling thread and adds in an order fixed by sizes and processor: the bits are the
-//! same however many threads there are. It asks the processor itself for its instructions, fused
+//! Its routines run on one thread each. What is worth several is cut up here and in `blocked`, by sizes
+//! only, and all adds in an order fixed by sizes and processor: the bits are the same however many
+//! threads there are. It asks the processor itself for its instructions, fused
 //! multiply-adds among them, so that other processors' bits may differ, and `GIRIH_ISA` does not
 //! reach it.
 
-use crate::{Failure, Qr, Real, Scalar, Svd, eye, transpose};
-use faer::diag::DiagMut;
-use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
+use crate::team::{Team, stripes};
+use crate::{Failure, Qr, Real, Scalar, Svd, blocked, transpose};
+use faer::diag::{DiagMut, DiagRef};
+use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor as llt;
 use faer::linalg::householder::{
-    apply_block_householder_sequence_on_the_left_in_place_scratch as apply_scratch,
-    apply_block_householder_sequence_on_the_left_in_place_with_conj as apply,
+    apply_block_householder_sequence_on_the_left_in_place_scratch as reflect_scratch,
+    apply_block_householder_sequence_on_the_left_in_place_with_conj as reflect,
 };
-use faer::linalg::lu::partial_pivoting::{factor as plu, inverse as inverted};
 use faer::linalg::qr::no_pivoting::factor;
 use faer::linalg::svd::{self as singular, ComputeSvdVectors};
 use faer::linalg::{evd, triangular_solve as triangular};
-use faer::perm::PermRef;
 use faer::traits::{ComplexField, Conjugate};
 use faer::{Auto, Conj, Mat, MatMut, MatRef, Par};
 use num_complex::Complex;
@@ -31,23 +31,27 @@ type Spectrum<T> = (Vec<<T as Scalar>::Real>, Vec<T>);
 
 /// The routines, compiled in this crate once for each kind of number.
 pub trait Large: Sized {
-    /// Row-pivoted triangular factors by columns, the row each row came from, and whether the number
-    /// of exchanges is odd. After a pivot of zero, or one with no finite reciprocal, they are not to
-    /// be used.
-    fn lu(a: &[Self], n: usize) -> (Vec<Self>, Vec<usize>, bool);
-    /// Solves with one triangle of a matrix by rows, or `by_columns`, in place; with `unit`, as if
-    /// its diagonal were ones.
-    fn substitute(a: Triangle<'_, Self>, x: &mut [Self], columns: usize);
-    /// The inverse, from the factors and the rows' origins.
-    fn inverse(factors: &[Self], rows: &[usize]) -> Vec<Self>;
+    /// Triangular factors, in the matrix's place: a lower one, and an upper one with ones on its
+    /// diagonal; of each column, the column it came from, and whether the number of exchanges is odd.
+    /// After a pivot of zero, or one with no finite reciprocal, they are not to be used.
+    fn lu(a: &mut [Self], n: usize, team: &dyn Team) -> (Vec<usize>, bool);
+    /// Solves with one triangle of a matrix in place; with `unit`, as if its diagonal were ones.
+    fn substitute(a: Triangle<'_, Self>, x: &mut [Self], columns: usize, team: &dyn Team);
+    /// The inverse, from the factors and the columns' origins.
+    fn inverse(factors: &[Self], columns: &[usize], team: &dyn Team) -> Vec<Self>;
     /// The lower triangular factor, or with `upper` its adjoint.
     ///
     /// Errors: the order of a leading minor that is not positive.
     fn cholesky(a: &[Self], n: usize, upper: bool) -> Result<Vec<Self>, usize>;
     /// As [`crate::qr`].
-    fn qr(a: &[Self], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<Self>;
+    fn qr(a: &[Self], size: [usize; 2], complete: bool, with_q: bool, team: &dyn Team) -> Qr<Self>;
     /// As [`crate::eigh`], of a matrix whose triangles are both there.
-    fn eigh(a: &[Self], n: usize, with_vectors: bool) -> Result<Spectrum<Self>, Failure>
+    fn eigh(
+        a: &[Self],
+        n: usize,
+        with_vectors: bool,
+        team: &dyn Team,
+    ) -> Result<Spectrum<Self>, Failure>
     where
         Self: Scalar;
     /// As [`crate::svd`].
@@ -62,14 +66,12 @@ pub trait Large: Sized {
         Self: Scalar;
 }
 
-/// One triangle of a square matrix.
+/// One triangle of a square matrix by rows.
 pub struct Triangle<'a, T> {
     /// The matrix.
     pub a: &'a [T],
     /// Its rows.
     pub n: usize,
-    /// Column after column, not row after row.
-    pub by_columns: bool,
     /// The upper triangle.
     pub upper: bool,
     /// Its diagonal counts as ones.
@@ -79,28 +81,40 @@ pub struct Triangle<'a, T> {
 macro_rules! large {
     ($($ty:ty),*) => {
         $(impl Large for $ty {
-            fn lu(a: &[$ty], n: usize) -> (Vec<$ty>, Vec<usize>, bool) {
-                lu(a, n)
+            // What lies by rows is the transpose by columns.
+            fn lu(a: &mut [$ty], n: usize, team: &dyn Team) -> (Vec<usize>, bool) {
+                blocked::lu(a, n, team)
             }
 
-            fn substitute(a: Triangle<'_, $ty>, x: &mut [$ty], columns: usize) {
-                substitute(a, x, columns)
+            fn substitute(a: Triangle<'_, $ty>, x: &mut [$ty], columns: usize, team: &dyn Team) {
+                substitute(a, x, columns, team)
             }
 
-            fn inverse(factors: &[$ty], rows: &[usize]) -> Vec<$ty> {
-                inverse(factors, rows)
+            fn inverse(factors: &[$ty], columns: &[usize], team: &dyn Team) -> Vec<$ty> {
+                blocked::inverse(factors, columns, team)
             }
 
             fn cholesky(a: &[$ty], n: usize, upper: bool) -> Result<Vec<$ty>, usize> {
                 cholesky(a, n, upper)
             }
 
-            fn qr(a: &[$ty], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<$ty> {
-                qr(a, m, n, complete, with_q)
+            fn qr(
+                a: &[$ty],
+                size: [usize; 2],
+                complete: bool,
+                with_q: bool,
+                team: &dyn Team,
+            ) -> Qr<$ty> {
+                qr(a, size, complete, with_q, team)
             }
 
-            fn eigh(a: &[$ty], n: usize, with_vectors: bool) -> Result<Spectrum<$ty>, Failure> {
-                eigh(a, n, with_vectors)
+            fn eigh(
+                a: &[$ty],
+                n: usize,
+                with_vectors: bool,
+                team: &dyn Team,
+            ) -> Result<Spectrum<$ty>, Failure> {
+                eigh(a, n, with_vectors, team)
             }
 
             fn svd(
@@ -119,57 +133,21 @@ macro_rules! large {
 large!(f32, f64, Complex<f32>, Complex<f64>);
 
 /// What both `faer` and the routines beside take.
-trait Both: Scalar + ComplexField + Conjugate<Canonical = Self> {}
+pub(crate) trait Both: Scalar + ComplexField + Conjugate<Canonical = Self> {}
 
 impl<T: Scalar + ComplexField + Conjugate<Canonical = T>> Both for T {}
 
-fn lu<T: Both>(a: &[T], n: usize) -> (Vec<T>, Vec<usize>, bool) {
-    let mut factors = transpose(a, n, n);
-    let (mut rows, mut places) = (vec![0; n], vec![0; n]);
-    let mut memory =
-        MemBuffer::new(plu::lu_in_place_scratch::<usize, T>(n, n, Par::Seq, Default::default()));
-    let (info, _) = plu::lu_in_place(
-        MatMut::from_column_major_slice_mut(&mut factors, n, n),
-        &mut rows,
-        &mut places,
-        Par::Seq,
-        MemStack::new(&mut memory),
-        Default::default(),
-    );
-    (factors, rows, info.transposition_count % 2 == 1)
-}
-
-fn substitute<T: Both>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize) {
-    let Triangle { a, n, by_columns, upper, unit } = triangle;
-    let a = match by_columns {
-        true => MatRef::from_column_major_slice(a, n, n),
-        false => MatRef::from_row_major_slice(a, n, n),
+fn substitute<T: Both>(a: Triangle<'_, T>, x: &mut [T], columns: usize, team: &dyn Team) {
+    let Triangle { a, n, upper, unit } = a;
+    let a = MatRef::from_row_major_slice(a, n, n);
+    let solve = match (upper, unit) {
+        (false, false) => triangular::solve_lower_triangular_in_place,
+        (false, true) => triangular::solve_unit_lower_triangular_in_place,
+        (true, false) => triangular::solve_upper_triangular_in_place,
+        (true, true) => triangular::solve_unit_upper_triangular_in_place,
     };
     let x = MatMut::from_row_major_slice_mut(x, n, columns);
-    match (upper, unit) {
-        (false, false) => triangular::solve_lower_triangular_in_place(a, x, Par::Seq),
-        (false, true) => triangular::solve_unit_lower_triangular_in_place(a, x, Par::Seq),
-        (true, false) => triangular::solve_upper_triangular_in_place(a, x, Par::Seq),
-        (true, true) => triangular::solve_unit_upper_triangular_in_place(a, x, Par::Seq),
-    }
-}
-
-fn inverse<T: Both>(factors: &[T], rows: &[usize]) -> Vec<T> {
-    let n = rows.len();
-    let mut places = vec![0; n];
-    rows.iter().enumerate().for_each(|(place, &row)| places[row] = place);
-    let factors = MatRef::from_column_major_slice(factors, n, n);
-    let mut out = vec![T::default(); n * n];
-    let mut memory = MemBuffer::new(inverted::inverse_scratch::<usize, T>(n, Par::Seq));
-    inverted::inverse(
-        MatMut::from_column_major_slice_mut(&mut out, n, n),
-        factors,
-        factors,
-        PermRef::new_checked(rows, &places, n),
-        Par::Seq,
-        MemStack::new(&mut memory),
-    );
-    transpose(&out, n, n)
+    stripes(team, x, n * n / 2, |_, stripe| solve(a, stripe, Par::Seq));
 }
 
 fn cholesky<T: Both>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, usize> {
@@ -190,35 +168,20 @@ fn cholesky<T: Both>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, usize> {
     Ok(if upper { l } else { transpose(&l, n, n) })
 }
 
-fn qr<T: Both>(a: &[T], m: usize, n: usize, complete: bool, with_q: bool) -> Qr<T> {
+fn qr<T: Both>(
+    a: &[T],
+    [m, n]: [usize; 2],
+    complete: bool,
+    with_q: bool,
+    team: &dyn Team,
+) -> Qr<T> {
     let least = m.min(n);
     let k = if complete { m } else { least };
-    let block = factor::recommended_block_size::<T>(m, n).max(16).min(least);
     let mut columns = transpose(a, m, n);
-    let mut scales = Mat::<T>::zeros(block, least);
-    let mut memory = MemBuffer::new(StackReq::any_of(&[
-        factor::qr_in_place_scratch::<T>(m, n, block, Par::Seq, Default::default()),
-        apply_scratch::<T>(m, block, k),
-    ]));
-    let stack = MemStack::new(&mut memory);
-    let view = MatMut::from_column_major_slice_mut(&mut columns, m, n);
-    factor::qr_in_place(view, scales.as_mut(), Par::Seq, stack, Default::default());
-    let mut q = Vec::new();
-    if with_q {
-        // The identity by columns.
-        q = eye(k, m);
-        apply(
-            MatRef::from_column_major_slice(&columns[..m * least], m, least),
-            scales.as_ref(),
-            Conj::No,
-            MatMut::from_column_major_slice_mut(&mut q, m, k),
-            Par::Seq,
-            stack,
-        );
-    }
+    let reflections = blocked::qr(&mut columns, m, n, team);
+    let mut q = if with_q { reflections.product(m, k, team) } else { Vec::new() };
     let mut r = transpose(&columns, n, m);
     r.truncate(k * n);
-    r.chunks_exact_mut(n).enumerate().for_each(|(i, row)| row[..i.min(n)].fill(T::default()));
     if T::COMPLEX {
         turn(&mut q, &mut r, m, n, least);
     }
@@ -242,28 +205,53 @@ fn turn<T: Scalar>(q: &mut [T], r: &mut [T], m: usize, n: usize, least: usize) {
     }
 }
 
-fn eigh<T: Both>(a: &[T], n: usize, with_vectors: bool) -> Result<Spectrum<T>, Failure> {
+fn eigh<T: Both>(
+    a: &[T],
+    n: usize,
+    with_vectors: bool,
+    team: &dyn Team,
+) -> Result<Spectrum<T>, Failure> {
     let params = evd::SelfAdjointEvdParams { recursion_threshold: WHOLE, ..Auto::<T>::auto() };
     let wanted = match with_vectors {
         true => evd::ComputeEigenvectors::Yes,
         false => evd::ComputeEigenvectors::No,
     };
-    let mut memory =
-        MemBuffer::new(evd::self_adjoint_evd_scratch::<T>(n, wanted, Par::Seq, params.into()));
+    let scratch = evd::self_adjoint_evd_scratch::<T>(n, wanted, Par::Seq, params.into());
+    let mut memory = MemBuffer::new(scratch);
+    let stack = MemStack::new(&mut memory);
+    let mut reduced = MatRef::from_row_major_slice(a, n, n).to_owned();
+    let mut scales = Mat::<T>::zeros(factor::recommended_block_size::<T>(n, n), n - 1);
+    let (band, tridiag) = (reduced.as_mut(), params.tridiag.into());
+    evd::tridiag::tridiag_in_place(band, scales.as_mut(), Par::Seq, stack, tridiag);
+    let diagonal: Vec<T> = (0..n).map(|i| reduced[(i, i)]).collect();
+    let beside: Vec<T> = (1..n).map(|i| reduced[(i, i - 1)]).collect();
     let mut values = vec![T::default(); n];
     let mut vectors = vec![T::default(); if with_vectors { n * n } else { 0 }];
     let view = with_vectors.then(|| MatMut::from_column_major_slice_mut(&mut vectors, n, n));
-    evd::self_adjoint_evd(
-        MatRef::from_row_major_slice(a, n, n),
+    evd::tridiagonal_self_adjoint_evd(
+        DiagRef::from_slice(&diagonal),
+        DiagRef::from_slice(&beside),
         DiagMut::from_slice_mut(&mut values),
         view,
         Par::Seq,
-        MemStack::new(&mut memory),
+        stack,
         params.into(),
     )
     .map_err(|evd::EvdError::NoConvergence| Failure::NotConverged)?;
-    let vectors = if with_vectors { transpose(&vectors, n, n) } else { vectors };
-    Ok((values.iter().map(|value| value.re()).collect(), vectors))
+    let values = values.iter().map(|value| value.re()).collect();
+    if !with_vectors {
+        return Ok((values, vectors));
+    }
+    // Back from the tridiagonal matrix's vectors to those of the whole.
+    let view = MatMut::from_column_major_slice_mut(&mut vectors, n, n);
+    let basis = reduced.get(1.., ..n - 1);
+    stripes(team, view, n * n, |_, stripe| {
+        let size = reflect_scratch::<T>(n - 1, scales.nrows(), stripe.ncols());
+        let mut memory = MemBuffer::new(size);
+        let (stripe, stack) = (stripe.get_mut(1.., ..), MemStack::new(&mut memory));
+        reflect(basis, scales.as_ref(), Conj::No, stripe, Par::Seq, stack);
+    });
+    Ok((values, transpose(&vectors, n, n)))
 }
 
 fn svd<T: Both>(

@@ -8,19 +8,22 @@
 #![forbid(unsafe_code)]
 
 mod balance;
+mod blocked;
 mod eig;
 mod eigh;
 mod factor;
 mod large;
 mod scalar;
 mod svd;
+mod team;
 
 pub use eig::{Eig, eig};
 pub use eigh::eigh;
 pub use factor::{Qr, cholesky, cofactors, det, inv, qr, slogdet, solve, solve_triangular};
-pub use large::Large;
+pub use large::{Large, Triangle};
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};
+pub use team::{Alone, Team};
 
 /// What a matrix has that an algorithm cannot take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +60,32 @@ mod from {
 /// True if a matrix of that size is for the library, whose threshold is `from`: its elements are
 /// finite, and so are sums of their squares. What becomes of others, the routines here say.
 fn is_large<T: Scalar>(a: &[T], size: usize, from: usize) -> bool {
-    let finite = |x: &T| x.re().is_finite() && x.im().is_finite();
-    size >= from && a.iter().all(finite) && svd::extreme(a).is_none()
+    size >= from && {
+        let largest = largest(a);
+        largest.is_finite() && !svd::is_extreme(largest)
+    }
+}
+
+/// The largest absolute value of a real or imaginary part; NaN if one is.
+fn largest<T: Scalar>(a: &[T]) -> T::Real {
+    const LANES: usize = 16;
+    let zero = T::Real::default();
+    let (mut lanes, mut nan) = ([zero; LANES], [zero; LANES]);
+    for chunk in a.chunks(LANES) {
+        for ((lane, nan), x) in lanes.iter_mut().zip(&mut nan).zip(chunk) {
+            let (re, im) = (x.re().modulus(), x.im().modulus());
+            *lane = if re > *lane { re } else { *lane };
+            *lane = if im > *lane { im } else { *lane };
+            // Zero but for NaN and infinities, of which the latter are the largest.
+            *nan = *nan + re * zero + im * zero;
+        }
+    }
+    let larger = |m: T::Real, &x: &T::Real| if x > m { x } else { m };
+    let largest = lanes.iter().fold(zero, larger);
+    match largest.is_finite() && nan.iter().any(|nan| nan.is_nan()) {
+        true => T::Real::of(f64::NAN),
+        false => largest,
+    }
 }
 
 /// The identity, `rows` by `columns`.
@@ -79,15 +106,22 @@ fn adjoint<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
 
 /// The transpose of a matrix of `rows` by `columns`, tile by tile.
 fn transpose<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
-    const TILE: usize = 16;
+    const TILE: usize = 8;
     let mut out = vec![T::default(); rows * columns];
-    for top in (0..rows).step_by(TILE) {
-        let below = rows.min(top + TILE);
-        for left in (0..columns).step_by(TILE) {
-            for j in left..columns.min(left + TILE) {
-                let to = &mut out[j * rows + top..j * rows + below];
-                to.iter_mut().zip(top..).for_each(|(to, i)| *to = a[i * columns + j]);
+    let whole = (rows - rows % TILE, columns - columns % TILE);
+    for top in (0..whole.0).step_by(TILE) {
+        for left in (0..whole.1).step_by(TILE) {
+            let row = |i: usize| &a[(top + i) * columns + left..][..TILE];
+            let tile: [&[T]; TILE] = std::array::from_fn(row);
+            for j in 0..TILE {
+                let to = &mut out[(left + j) * rows + top..][..TILE];
+                to.iter_mut().zip(&tile).for_each(|(to, row)| *to = row[j]);
             }
+        }
+    }
+    for i in 0..rows {
+        for j in (if i < whole.0 { whole.1 } else { 0 })..columns {
+            out[j * rows + i] = a[i * columns + j];
         }
     }
     out

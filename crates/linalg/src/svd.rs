@@ -3,7 +3,7 @@
 //! solutions.
 
 use super::{
-    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, product, rotate,
+    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, largest, product, rotate,
     transpose,
 };
 
@@ -30,22 +30,21 @@ pub fn svd<T: Scalar>(
     if is_large(a, m.min(n), from::SVD) {
         return T::svd(a, m, n, full, with_vectors);
     }
-    let Some(scale) = extreme(a) else { return oriented(a, m, n, full, with_vectors) };
+    let scale = largest(a);
+    if !is_extreme(scale) {
+        return oriented(a, m, n, full, with_vectors);
+    }
     let scaled: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
     let mut out = oriented(&scaled, m, n, full, with_vectors)?;
     out.s.iter_mut().for_each(|s| *s = *s * scale);
     Ok(out)
 }
 
-/// The largest absolute value of a real or imaginary part, if squares of the elements overflow or vanish.
-pub(super) fn extreme<T: Scalar>(a: &[T]) -> Option<T::Real> {
-    let zero = T::Real::default();
-    let larger = |m: T::Real, x: T::Real| if x.modulus() > m { x.modulus() } else { m };
-    let largest = a.iter().fold(zero, |m, x| larger(larger(m, x.re()), x.im()));
+/// True if squares of elements the largest of which is that overflow or vanish.
+pub(super) fn is_extreme<R: Real>(largest: R) -> bool {
     let square = largest * largest;
-    let vanishes = square * T::Real::EPSILON * T::Real::EPSILON == zero;
-    let extreme = square + square == square || vanishes;
-    (extreme && largest.is_finite() && largest != zero).then_some(largest)
+    let vanishes = square * R::EPSILON * R::EPSILON == R::default();
+    (square + square == square || vanishes) && largest.is_finite() && largest != R::default()
 }
 
 /// As [`svd`], for elements whose squares can be computed with.

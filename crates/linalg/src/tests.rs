@@ -2,6 +2,7 @@
 
 use super::*;
 use num_complex::Complex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 type C = Complex<f64>;
 
@@ -44,6 +45,10 @@ fn diagonal<T: Scalar<Real = f64>>(s: &[f64], rows: usize, columns: usize) -> Ve
     out
 }
 
+fn triangle<T>(a: &[T], n: usize, upper: bool) -> Triangle<'_, T> {
+    Triangle { a, n, upper, unit: false }
+}
+
 /// Sizes on both sides of each threshold.
 const SIZES: [(usize, usize); 16] = [
     (0, 0),
@@ -69,11 +74,11 @@ fn check_rectangles<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
         let a = make(m, n);
         for whole in [false, true] {
             let k = if whole { m } else { m.min(n) };
-            let Qr { q, r } = qr(&a, m, n, whole, true);
+            let Qr { q, r } = qr(&a, [m, n], whole, true, &Alone);
             orthonormal(&q, m, k);
             same(&times(&q, &r, m, k, n), &a);
             assert!((0..k * n).all(|at| at / n <= at % n || r[at] == T::default()));
-            assert_eq!(qr(&a, m, n, whole, false).r, r);
+            assert_eq!(qr(&a, [m, n], whole, false, &Alone).r, r);
             let (p, o) = if whole { (m, n) } else { (m.min(n), m.min(n)) };
             let Svd { u, s, vh } = svd(&a, m, n, whole, true).unwrap();
             orthonormal(&u, m, p);
@@ -98,11 +103,11 @@ fn check_squares<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
     for n in sizes {
         let (mut a, b) = (make(n, n), make(n, 2));
         (0..n).for_each(|i| a[i * n + i] = a[i * n + i] + T::real(9.0 + n as f64));
-        let x = solve(&a, &b, n, 2).unwrap();
+        let x = solve(&a, &b, n, 2, &Alone).unwrap();
         same(&times(&a, &x, n, n, 2), &b);
-        same(&times(&inv(&a, n, false).unwrap(), &a, n, n, n), &eye(n, n));
-        let (sign, log) = slogdet(&a, n);
-        let d = det(&a, n);
+        same(&times(&inv(&a, n, false, &Alone).unwrap(), &a, n, n, n), &eye(n, n));
+        let (sign, log) = slogdet(&a, n, &Alone);
+        let d = det(&a, n, &Alone);
         assert!((sign.scale(log.exp()) - d).modulus() <= 1e-11 * (1.0 + d.modulus()));
         let mut positive = times(&a, &adjoint(&a, n, n), n, n, n);
         (0..n).for_each(|i| positive[i * n + i] = positive[i * n + i] + T::ONE);
@@ -111,16 +116,16 @@ fn check_squares<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
             let h = adjoint(&l, n, n);
             let (l, h) = if upper { (h, l) } else { (l, h) };
             same(&times(&l, &h, n, n, n), &positive);
-            let y = solve_triangular(&l, &b, n, 2, false, false).unwrap();
+            let y = solve_triangular(triangle(&l, n, false), &b, 2, &Alone).unwrap();
             same(&times(&l, &y, n, n, 2), &b);
-            let y = solve_triangular(&h, &b, n, 2, true, false).unwrap();
+            let y = solve_triangular(triangle(&h, n, true), &b, 2, &Alone).unwrap();
             same(&times(&h, &y, n, n, 2), &b);
-            let (w, v) = eigh(&positive, n, upper, true).unwrap();
+            let (w, v) = eigh(&positive, n, upper, true, &Alone).unwrap();
             orthonormal(&v, n, n);
             let scaled = times(&v, &diagonal(&w, n, n), n, n, n);
             same(&times(&scaled, &adjoint(&v, n, n), n, n, n), &positive);
             assert!(w.windows(2).all(|w| w[0] <= w[1]));
-            same(&eigh(&positive, n, upper, false).unwrap().0, &w);
+            same(&eigh(&positive, n, upper, false, &Alone).unwrap().0, &w);
         }
     }
 }
@@ -137,13 +142,13 @@ fn degenerate_matrices_are_decomposed() {
     let ones = vec![1.0; n * n];
     let Svd { s, .. } = svd(&ones, n, n, false, true).unwrap();
     same(&s, &[6.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-    let (w, _) = eigh(&ones, n, false, true).unwrap();
+    let (w, _) = eigh(&ones, n, false, true, &Alone).unwrap();
     same(&w, &[0.0, 0.0, 0.0, 0.0, 0.0, 6.0]);
     same(&svd(&[0.0; 6], 2, 3, true, true).unwrap().s, &[0.0, 0.0]);
     let mut shift = vec![0.0; 9];
     (shift[1], shift[5]) = (1.0, 1.0);
     same(&svd(&shift, 3, 3, true, true).unwrap().s, &[1.0, 1.0, 0.0]);
-    same(&eigh(&eye::<f64>(5, 5), 5, true, true).unwrap().0, &[1.0; 5]);
+    same(&eigh(&eye::<f64>(5, 5), 5, true, true, &Alone).unwrap().0, &[1.0; 5]);
     let huge: [f64; 4] = [1e300, 2e300, 3e300, 4e300];
     let tiny = huge.map(|x| x * 1e-290 * 1e-300);
     for (x, unit) in [(huge, 1e300), (tiny, 1e-290)] {
@@ -155,16 +160,16 @@ fn degenerate_matrices_are_decomposed() {
 
 #[test]
 fn what_cannot_be_done_is_a_failure() {
-    assert_eq!(inv(&[1.0, 2.0, 2.0, 4.0], 2, false), Err(Failure::Singular(1)));
-    assert_eq!(det(&[1.0, 2.0, 2.0, 4.0], 2), 0.0);
-    assert_eq!(slogdet(&[0.0f32], 1), (0.0, f32::NEG_INFINITY));
+    assert_eq!(inv(&[1.0, 2.0, 2.0, 4.0], 2, false, &Alone), Err(Failure::Singular(1)));
+    assert_eq!(det(&[1.0, 2.0, 2.0, 4.0], 2, &Alone), 0.0);
+    assert_eq!(slogdet(&[0.0f32], 1, &Alone), (0.0, f32::NEG_INFINITY));
     assert_eq!(cholesky(&[1.0, 0.0, 2.0, 1.0], 2, false), Err(Failure::NotPositiveDefinite(2)));
     assert_eq!(cholesky(&[f64::NAN], 1, true), Err(Failure::NotPositiveDefinite(1)));
-    let zero = solve_triangular(&[1.0, 0.0, 1.0, 0.0], &[1.0, 1.0], 2, 1, false, false);
+    let zero = solve_triangular(triangle(&[1.0, 0.0, 1.0, 0.0], 2, false), &[1.0, 1.0], 1, &Alone);
     assert_eq!(zero, Err(Failure::Singular(1)));
     let nan = [f64::NAN, 1.0, 1.0, 1.0];
     assert!(svd(&nan, 2, 2, false, true).is_err());
-    assert!(eigh(&nan, 2, false, true).is_err());
+    assert!(eigh(&nan, 2, false, true, &Alone).is_err());
 }
 
 /// What defines eigenvectors, for a matrix whose elements are about one.
@@ -253,16 +258,20 @@ fn eigenvalues_of_defective_repeated_and_rotating_matrices_are_found() {
 #[test]
 fn cofactors_are_there_for_matrices_of_any_rank() {
     let a = real(4, 4);
-    let inverse = inv(&a, 4, false).unwrap();
-    let scaled: Vec<f64> = transpose(&inverse, 4, 4).iter().map(|x| x * det(&a, 4)).collect();
-    same(&cofactors(&a, 4), &scaled);
-    same(&cofactors(&[1.0, 2.0, 2.0, 4.0], 2), &[4.0, -2.0, -2.0, 1.0]);
-    same(&cofactors(&[C::I, C::ONE, C::ZERO, C::ZERO], 2), &[C::ZERO, C::ZERO, -C::ONE, C::I]);
-    same(&cofactors(&[0.0, 1.0, 0.0, 0.0], 2), &[0.0, 0.0, -1.0, 0.0]);
-    same(&cofactors(&[1.0; 9], 3), &[0.0; 9]);
-    assert_eq!(cofactors(&[0.0], 1), [1.0]);
-    assert!(cofactors(&[f64::NAN; 4], 2).iter().all(|x| x.is_nan()));
-    assert!(inv(&[1.0, 2.0, 2.0, 4.0], 2, true).unwrap().iter().all(|x| !x.is_finite()));
+    let inverse = inv(&a, 4, false, &Alone).unwrap();
+    let scaled: Vec<f64> =
+        transpose(&inverse, 4, 4).iter().map(|x| x * det(&a, 4, &Alone)).collect();
+    same(&cofactors(&a, 4, &Alone), &scaled);
+    same(&cofactors(&[1.0, 2.0, 2.0, 4.0], 2, &Alone), &[4.0, -2.0, -2.0, 1.0]);
+    same(
+        &cofactors(&[C::I, C::ONE, C::ZERO, C::ZERO], 2, &Alone),
+        &[C::ZERO, C::ZERO, -C::ONE, C::I],
+    );
+    same(&cofactors(&[0.0, 1.0, 0.0, 0.0], 2, &Alone), &[0.0, 0.0, -1.0, 0.0]);
+    same(&cofactors(&[1.0; 9], 3, &Alone), &[0.0; 9]);
+    assert_eq!(cofactors(&[0.0], 1, &Alone), [1.0]);
+    assert!(cofactors(&[f64::NAN; 4], 2, &Alone).iter().all(|x| x.is_nan()));
+    assert!(inv(&[1.0, 2.0, 2.0, 4.0], 2, true, &Alone).unwrap().iter().all(|x| !x.is_finite()));
 }
 
 /// A product of two factors of that rank, dense.
@@ -271,16 +280,17 @@ fn deficient<T: Scalar>(make: fn(usize, usize) -> Vec<T>, n: usize, rank: usize)
 }
 
 fn check_deficient<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
-    let n = from::SVD.max(from::QR) + 3;
+    // Several panels, and the first has all there is.
+    let n = from::SVD.max(from::QR) + 103;
     let a = deficient(make, n, 5);
-    let Qr { q, r } = qr(&a, n, n, false, true);
+    let Qr { q, r } = qr(&a, [n, n], false, true, &Alone);
     orthonormal(&q, n, n);
     same(&times(&q, &r, n, n, n), &a);
     let Svd { u, s, vh } = svd(&a, n, n, false, true).unwrap();
     orthonormal(&u, n, n);
     orthonormal(&vh, n, n);
     assert!(s[4] > 1.0 && s[5..].iter().all(|&s| s < 1e-11), "{s:?}");
-    let (w, v) = eigh(&times(&a, &adjoint(&a, n, n), n, n, n), n, true, true).unwrap();
+    let (w, v) = eigh(&times(&a, &adjoint(&a, n, n), n, n, n), n, true, true, &Alone).unwrap();
     orthonormal(&v, n, n);
     assert!(w[n - 5] > 1.0 && w[n - 6].abs() < 1e-9 * w[n - 1], "{w:?}");
 }
@@ -294,7 +304,7 @@ fn large_matrices_of_any_rank_are_decomposed() {
 #[test]
 fn diagonals_of_triangular_factors_are_real() {
     for n in [7, from::QR] {
-        let r = qr(&complex(n, n), n, n, false, true).r;
+        let r = qr(&complex(n, n), [n, n], false, true, &Alone).r;
         assert!((0..n).all(|i| r[i * n + i].im == 0.0));
         // What is imaginary on the diagonal is not read.
         let dominant =
@@ -314,23 +324,23 @@ fn what_cannot_be_done_to_large_matrices_is_the_same_failure() {
     // Two columns of one direction: no pivot is left for the second, exactly.
     (0..n).for_each(|i| a[i * n + 7] = if i == 0 { 2.0 } else { 0.0 });
     (0..n).for_each(|i| a[i * n + 9] = a[i * n + 7] * 2.0);
-    let Err(Failure::Singular(pivot)) = inv(&a, n, false) else { panic!("singular") };
+    let Err(Failure::Singular(pivot)) = inv(&a, n, false, &Alone) else { panic!("singular") };
     assert_eq!(pivot, 9);
-    assert_eq!(solve(&a, &real(n, 1), n, 1), Err(Failure::Singular(9)));
-    assert_eq!(det(&a, n), 0.0);
-    assert_eq!(slogdet(&a, n), (0.0, f64::NEG_INFINITY));
-    assert!(inv(&a, n, true).unwrap().iter().any(|x| !x.is_finite()));
+    assert_eq!(solve(&a, &real(n, 1), n, 1, &Alone), Err(Failure::Singular(9)));
+    assert_eq!(det(&a, n, &Alone), 0.0);
+    assert_eq!(slogdet(&a, n, &Alone), (0.0, f64::NEG_INFINITY));
+    assert!(inv(&a, n, true, &Alone).unwrap().iter().any(|x| !x.is_finite()));
     let mut diagonal = eye::<f64>(n, n);
     diagonal[40 * n + 40] = -1.0;
     assert_eq!(cholesky(&diagonal, n, false), Err(Failure::NotPositiveDefinite(41)));
     diagonal[40 * n + 40] = f64::NAN;
     assert_eq!(cholesky(&diagonal, n, true), Err(Failure::NotPositiveDefinite(41)));
     assert!(svd(&diagonal, n, n, false, true).is_err());
-    assert!(eigh(&diagonal, n, false, true).is_err());
-    assert!(qr(&diagonal, n, n, false, true).r[40 * n + 40].is_nan());
-    assert!(det(&diagonal, n).is_nan());
+    assert!(eigh(&diagonal, n, false, true, &Alone).is_err());
+    assert!(qr(&diagonal, [n, n], false, true, &Alone).r[40 * n + 40].is_nan());
+    assert!(det(&diagonal, n, &Alone).is_nan());
     diagonal[40 * n + 40] = 0.0;
-    let zero = solve_triangular(&diagonal, &diagonal, n, n, true, false);
+    let zero = solve_triangular(triangle(&diagonal, n, true), &diagonal, n, &Alone);
     assert_eq!(zero, Err(Failure::Singular(40)));
 }
 
@@ -344,22 +354,79 @@ fn large_matrices_of_extreme_elements_are_decomposed() {
         let scaled: Vec<f64> = a.iter().map(|x| x * scale).collect();
         let values = svd(&scaled, n, n, false, false).unwrap().s;
         same(&values.iter().map(|s| s / scale).collect::<Vec<_>>(), &expected);
-        let x = solve(&scaled, &scaled, n, n).unwrap();
+        let x = solve(&scaled, &scaled, n, n, &Alone).unwrap();
         same(&x, &eye(n, n));
     }
 }
 
-/// Routines that several threads run at once give the bits that one gives alone.
+/// Threads that take parts from the last to the first, beside the caller's from first to last.
+struct Crowd(usize);
+
+impl Team for Crowd {
+    fn share(&self, parts: usize, _: u64, job: &(dyn Fn(usize) + Sync)) {
+        let taken: Vec<_> = (0..parts).map(|_| AtomicBool::new(false)).collect();
+        let take = |part: usize| (!taken[part].swap(true, Relaxed)).then(|| job(part));
+        std::thread::scope(|scope| {
+            for _ in 1..self.0 {
+                scope.spawn(|| (0..parts).rev().for_each(|part| _ = take(part)));
+            }
+            (0..parts).for_each(|part| _ = take(part));
+        });
+    }
+}
+
+fn check_teams<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>, n: usize) {
+    let (mut a, b) = (make(n, n), make(n, n + 70));
+    // Well conditioned, with pivots far from the diagonal.
+    (0..n).for_each(|i| a[i * n + (7 * i + 3) % n] = T::real(n as f64));
+    let all = |team: &dyn Team| {
+        let Qr { q, r } = qr(&b, [n, n + 70], true, true, team);
+        let (w, v) = eigh(&a, n, true, true, team).unwrap();
+        let solved = solve(&a, &b, n, n + 70, team).unwrap();
+        (inv(&a, n, false, team).unwrap(), solved, slogdet(&a, n, team), q, r, w, v)
+    };
+    let alone = all(&Alone);
+    same(&times(&alone.0, &a, n, n, n), &eye(n, n));
+    same(&times(&a, &alone.1, n, n, n + 70), &b);
+    same(&times(&alone.3, &alone.4, n, n, n + 70), &b);
+    for threads in [2, 5] {
+        assert!(all(&Crowd(threads)) == alone, "{threads} threads");
+    }
+}
+
+/// Routines shared by several threads give the bits that one gives alone, and so do routines that
+/// several threads run at once.
 #[test]
 fn bits_do_not_depend_on_threads() {
+    check_teams(real, 201);
+    check_teams(complex, 193);
     let n = from::SVD + 5;
     let a = complex(n, n);
-    let both = || (inv(&a, n, false).unwrap(), svd(&a, n, n, false, true).unwrap().u);
+    let both = || (inv(&a, n, false, &Alone).unwrap(), svd(&a, n, n, false, true).unwrap().u);
     let alone = both();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(both)).collect();
         threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), alone));
     });
+}
+
+/// The transpose, and the largest element with NaN and infinities, at sizes of whole tiles and others.
+#[test]
+fn every_element_is_looked_at() {
+    for (rows, columns) in [(0, 3), (8, 8), (17, 9), (7, 24)] {
+        let a = real(rows, columns);
+        let t = transpose(&a, rows, columns);
+        assert!((0..rows * columns).all(|at| t[at % columns * rows + at / columns] == a[at]));
+        for at in 0..rows * columns {
+            let mut a = complex(rows, columns);
+            a[at].im = -9.0;
+            assert_eq!(largest(&a), 9.0);
+            a[at].re = f64::NEG_INFINITY;
+            assert_eq!(largest(&a), f64::INFINITY);
+            a[at].re = f64::NAN;
+            assert!(largest(&a).is_nan());
+        }
+    }
 }
 
 #[test]

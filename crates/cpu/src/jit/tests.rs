@@ -6,6 +6,7 @@ mod form;
 mod stream;
 
 use super::Generator;
+use girih_ir::linalg::Alone;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
     Access, AccessId, Bindings, Block, Buffer, BufferId, BufferKind, Core, Inst, Isa, Kernel,
@@ -260,7 +261,9 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
         for phase in 0..map.phases() {
             for chunk in (0..map.chunks(phase)).rev() {
                 // SAFETY: as above.
-                unsafe { map.run_chunk(phase, chunk, bindings, &mut Scratch::new()).unwrap() };
+                unsafe {
+                    map.run_chunk(phase, chunk, bindings, &mut Scratch::new(), &Alone).unwrap()
+                };
             }
         }
     });

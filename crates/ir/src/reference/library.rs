@@ -1,7 +1,7 @@
 //! What library routines mean, row by row in the plainest way.
 
 use super::{Array, Element, fourier, scalar};
-use crate::linalg::{Matrix, Part, Scalar, call};
+use crate::linalg::{Alone, Matrix, Part, Scalar, call};
 use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
 use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
@@ -143,7 +143,7 @@ fn matrices<T: Scalar<Real: Into<f64>>>(
         };
         let owned: Vec<(Vec<T>, [usize; 2])> = operands.iter().map(one).collect();
         let slices: Vec<Matrix<'_, T>> = owned.iter().map(|(x, p)| (x.as_slice(), *p)).collect();
-        let parts = call(&node.op, &slices, &[true; 3]).map_err(|failure| {
+        let parts = call(&node.op, &slices, &[true; 3], &Alone).map_err(|failure| {
             Error::InvalidArgument { op: node.op.name(), reason: failure.to_string() }
         })?;
         let dtype = node.spec.dtype;

@@ -4,6 +4,7 @@ use super::{Bindings, CHUNK_PS, ExecError};
 use crate::ir::{Item, Kernel, Routine};
 use crate::library::{self, Args, Data, DataMut};
 use girih_ir::DType;
+use girih_ir::linalg::Team;
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
@@ -33,7 +34,12 @@ impl Library {
 
     /// # Safety
     /// As [`super::Prepared::run_chunk`].
-    pub unsafe fn run_chunk(&self, chunk: usize, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+    pub unsafe fn run_chunk(
+        &self,
+        chunk: usize,
+        bindings: &Bindings<'_>,
+        team: &dyn Team,
+    ) -> Result<(), ExecError> {
         let end = ((chunk + 1) * self.per_chunk).min(self.batches);
         let first = chunk * self.per_chunk;
         let many = if library::takes_many(self.routine.op.code) { self.per_chunk } else { 1 };
@@ -54,6 +60,7 @@ impl Library {
                 batch: (self.batches > 1).then_some(batch),
                 operands: self.routine.operands.iter().map(operand).collect(),
                 results: self.routine.results.iter().map(result).collect(),
+                team,
             };
             library::run(&self.routine.op, &mut args)?;
         }

@@ -44,6 +44,7 @@ pub use points::{Lines, Points};
 use crate::ir::{BufferId, Core, Kernel};
 use crate::place::copied;
 use chain::Target;
+use girih_ir::linalg::{Alone, Team};
 use thiserror::Error;
 
 /// Points per block.
@@ -292,7 +293,8 @@ impl Prepared {
         ps as u64 / 1000
     }
 
-    /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once.
+    /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once. The team does
+    /// what a chunk has to do to a large matrix.
     ///
     /// Errors: [`ExecError::IndexOutOfBounds`], [`ExecError::Linalg`].
     /// Cost: no allocation once the scratch memory has grown to the kernel's needs, but for library
@@ -307,6 +309,7 @@ impl Prepared {
         chunk: usize,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
+        team: &dyn Team,
     ) -> Result<(), ExecError> {
         debug_assert!(chunk < self.chunks[phase]);
         // SAFETY: the caller's promise.
@@ -317,7 +320,7 @@ impl Prepared {
                 Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
                 Form::Rows(r) => r.run_chunk(chunk, bindings, scratch),
-                Form::Library(l) => l.run_chunk(chunk, bindings),
+                Form::Library(l) => l.run_chunk(chunk, bindings, team),
                 Form::Control(c) => c.run(bindings, scratch),
             }
         }
@@ -344,7 +347,7 @@ impl Prepared {
         for phase in 0..self.phases() {
             for chunk in 0..self.chunks(phase) {
                 // SAFETY: the caller's promise; phases and chunks in order.
-                unsafe { self.run_chunk(phase, chunk, bindings, scratch)? };
+                unsafe { self.run_chunk(phase, chunk, bindings, scratch, &Alone)? };
             }
         }
         Ok(())

@@ -101,7 +101,9 @@ impl Memory {
             for i in 0..n {
                 let chunk = if backwards { n - 1 - i } else { i };
                 // SAFETY: the buffers live in `copy`; the tests build accesses inside them.
-                unsafe { prepared.run_chunk(phase, chunk, &bindings, &mut scratch[i % 2])? };
+                unsafe {
+                    prepared.run_chunk(phase, chunk, &bindings, &mut scratch[i % 2], &Alone)?
+                };
             }
         }
         Ok(copy)

@@ -19,13 +19,14 @@ where
     };
     let operands: SmallVec<[_; 2]> = (0..args.operands.len()).map(operand).collect();
     let needed: SmallVec<[bool; 3]> = args.results.iter().map(Option::is_some).collect();
-    let parts = call::<T>(op, &operands, &needed).map_err(|failure| ExecError::Linalg {
-        op: op.name(),
-        reason: match args.batch {
-            Some(at) => format!("matrix {at} of the batch: {failure}"),
-            None => failure.to_string(),
-        },
-    })?;
+    let parts =
+        call::<T>(op, &operands, &needed, args.team).map_err(|failure| ExecError::Linalg {
+            op: op.name(),
+            reason: match args.batch {
+                Some(at) => format!("matrix {at} of the batch: {failure}"),
+                None => failure.to_string(),
+            },
+        })?;
     for (i, part) in parts.into_iter().enumerate() {
         match part {
             Part::Same(values) => copy(args.result::<T>(i), &values),

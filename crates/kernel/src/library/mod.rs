@@ -8,6 +8,7 @@ mod matrix;
 mod rows;
 
 use crate::ExecError;
+use girih_ir::linalg::Team;
 use girih_ir::{Op, OpCode};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
@@ -68,6 +69,8 @@ pub(crate) struct Args<'a> {
     pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
     /// By number, the results that are needed.
     pub results: SmallVec<[Option<DataMut<'a>>; 3]>,
+    /// Who does the work of a large matrix.
+    pub team: &'a dyn Team,
 }
 
 impl<'a> Args<'a> {
