@@ -1,9 +1,9 @@
 //! Complex numbers as block loops. Arithmetic is in the parts' own precision; functions are
 //! [`girih_ir::complex`]'s, called one number at a time, so these loops are compiled for one
-//! instruction-set level only.
+//! instruction-set level only; but for absolute values of `Complex<f32>`, of several numbers at once.
 
 use super::isa::{BlockFn, Isa, Loop, select};
-use super::ops::{Binary, Map1, Map2, Unary, choose, slice, slice_mut};
+use super::ops::{Binary, Hypot, Map1, Map2, Unary, choose, slice, slice_mut};
 use girih_ir::complex::{self, Part};
 use girih_ir::{DType, OpCode};
 use num_complex::{Complex, Complex64};
@@ -30,8 +30,23 @@ unary! {
     Conj -> complex, z => z.conj();
     Real -> real, z => z.re;
     Imag -> real, z => z.im;
-    Abs -> real, z => complex::abs(Part::widen(z)) as _;
     ToBool -> bool, z => (z.re != 0.0 || z.im != 0.0) as u8;
+}
+
+struct Abs;
+impl Unary<Complex<f32>> for Abs {
+    type Out = f32;
+    #[inline(always)]
+    fn eval(z: Complex<f32>) -> f32 {
+        Hypot::eval(z.re, z.im)
+    }
+}
+impl Unary<Complex64> for Abs {
+    type Out = f64;
+    #[inline(always)]
+    fn eval(z: Complex64) -> f64 {
+        complex::abs(z)
+    }
 }
 
 macro_rules! binary {
@@ -156,7 +171,7 @@ fn function(code: OpCode, dtype: DType) -> Option<BlockFn> {
 }
 
 /// The loop of an elementwise op on complex operands, or for `Complex` on their parts.
-pub(super) fn op(code: OpCode, dtype: DType) -> Option<BlockFn> {
+pub(super) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
     macro_rules! of {
         ($map:ident $op:ident) => {
             match dtype {
@@ -172,6 +187,7 @@ pub(super) fn op(code: OpCode, dtype: DType) -> Option<BlockFn> {
         C::Conj => of!(Map1 Conj),
         C::Real => of!(Map1 Real),
         C::Imag => of!(Map1 Imag),
+        C::Abs if dtype == DType::C64 => select::<Map1<Abs, Complex<f32>>>(isa),
         C::Abs => of!(Map1 Abs),
         C::Add => of!(Map2 Add),
         C::Sub => of!(Map2 Sub),
@@ -210,6 +226,7 @@ pub(super) fn cost_ps(code: OpCode, dtype: DType) -> usize {
     use OpCode::*;
     match code {
         Neg | Conj | Real | Imag | Add | Sub | Mul | Eq | Ne | Where | Cast => 20 * dtype.size(),
+        Abs if dtype == DType::C64 => 500,
         Div | Abs => 4000,
         Pow => 60_000,
         _ => 30_000,

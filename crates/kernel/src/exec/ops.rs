@@ -396,7 +396,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         };
     }
     if dtype.is_complex() {
-        return super::complex::op(code, dtype);
+        return super::complex::op(code, dtype, isa);
     }
     use OpCode as C;
     Some(match code {
@@ -452,7 +452,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Copysign => floats!(Map2 Copysign),
         C::Nextafter if is_half(dtype) => next_half(dtype),
         C::Nextafter => floats!(Map2 Nextafter),
-        C::Complex => return super::complex::op(code, dtype),
+        C::Complex => return super::complex::op(code, dtype, isa),
         C::ShiftLeft => bits!(Map2 ShiftLeft),
         C::ShiftRight => integers!(Map2 ShiftRight),
         C::And => bits!(Map2 And),
