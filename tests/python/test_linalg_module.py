@@ -424,7 +424,9 @@ def test_large_matrices_are_the_work_of_any_number_of_threads():
         found.append([part.numpy().tobytes() for part in parts])
     gr.set_num_threads(2)
     assert found[0] == found[1] == found[2]
-    near(la.solve(a, b), np.linalg.solve(x.astype("float64"), b.numpy()).astype("float32"), "float32")
+    near(
+        la.solve(a, b), np.linalg.solve(x.astype("float64"), b.numpy()).astype("float32"), "float32"
+    )
 
 
 def test_large_and_awkward_matrices():
