@@ -6,9 +6,9 @@
 
 use super::build::Built;
 use super::cost;
-use super::rows::{Group, Part, finish, parts};
-use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program};
-use girih_ir::{DType, Graph};
+use super::rows::over_rows;
+use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Local, Program};
+use girih_ir::{DType, Graph, NodeId};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -34,18 +34,41 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
         let roots: Vec<_> = made.iter().filter_map(|&at| built.nodes[at].last()).collect();
         refusals.retain(|(node, _)| !roots.contains(&node));
     }
-    let (mut left, uses) = parts(built);
-    for at in (0..left.len()).filter(|at| !made.contains(at)) {
+    let kernels = std::mem::take(&mut built.program.kernels).into_iter();
+    let mut left: Vec<_> = kernels.zip(built.nodes.drain(..)).map(Some).collect();
+    for at in 0..left.len() {
+        if made.contains(&at) {
+            continue;
+        }
         let makers = products.iter().find(|(product, _)| *product == at);
         let makers = makers.map_or(&[][..], |(_, makers)| makers.as_slice());
-        let mut take = |&at: &usize| left[at].take().expect("each kernel is in one group");
-        let all: SmallVec<[Part; 3]> = makers.iter().chain([&at]).map(&mut take).collect();
-        finish(graph, built, &uses, Group::of_one_row(&built.program, all));
+        let mut take = |&at: &usize| left[at].take().expect("each kernel is part of one");
+        let mut parts: Vec<(Kernel, Vec<NodeId>)> = makers.iter().map(&mut take).collect();
+        let (product, nodes) = take(&at);
+        let (kernel, nodes) = match parts.is_empty() {
+            true => (product, nodes),
+            false => {
+                let written = parts.iter().flat_map(|(map, _)| map.writes());
+                let local = |buffer: BufferId| {
+                    let row_bytes = built.program.buffers[buffer.0 as usize].size_bytes();
+                    Local { buffer, row_bytes }
+                };
+                let locals = written.map(local).collect();
+                parts.push((product, nodes));
+                over_rows(graph, 1, parts.into_iter().unzip(), locals)
+            }
+        };
+        built.program.kernels.push(kernel);
+        built.nodes.push(nodes);
     }
 }
 
 /// The products that may compute operands, with the kernels that do it now.
 fn products(program: &Program) -> Vec<(usize, Makers)> {
+    if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Matmul { .. })) {
+        return vec![];
+    }
+    let names = Names::of(program);
     let kernels = program.kernels.iter().enumerate();
     let products = kernels.filter_map(|(at, kernel)| {
         let Core::Matmul { lhs, rhs, dtype, .. } = &kernel.core else { return None };
@@ -55,7 +78,7 @@ fn products(program: &Program) -> Vec<(usize, Makers)> {
         let sides = [(lhs, true), (rhs, false)].into_iter();
         let packed = sides.filter(|(access, left)| in_strips(kernel, access, *left));
         let makers: Makers =
-            packed.filter_map(|(access, _)| maker(program, at, access.buffer)).collect();
+            packed.filter_map(|(access, _)| names.maker(program, access.buffer)).collect();
         (!makers.is_empty()).then_some((at, makers))
     });
     products.collect()
@@ -113,22 +136,31 @@ fn step(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Option<isize> 
     Some(access.strides[last])
 }
 
-/// The kernel that computes a buffer for that product and for nothing else, if it is a map whose
-/// points are the buffer's elements.
-fn maker(program: &Program, product: usize, buffer: BufferId) -> Option<usize> {
-    let made = program.buffers[buffer.0 as usize].kind == BufferKind::Computed;
-    if !made || program.outputs.contains(&buffer) {
-        return None;
+/// How often kernels name each buffer, and the last that writes it.
+struct Names(Vec<(u32, Option<usize>)>);
+
+impl Names {
+    fn of(program: &Program) -> Names {
+        let mut names = Names(vec![(0, None); program.buffers.len()]);
+        for (at, kernel) in program.kernels.iter().enumerate() {
+            kernel.reads().for_each(|id| names.0[id.0 as usize].0 += 1);
+            for id in kernel.writes() {
+                let (count, writer) = &mut names.0[id.0 as usize];
+                (*count, *writer) = (*count + 1, Some(at));
+            }
+        }
+        names
     }
-    let named = |(at, kernel): (usize, &Kernel)| {
-        let times = kernel.reads().chain(kernel.writes()).filter(|&id| id == buffer).count();
-        (times > 0).then_some((at, times))
-    };
-    let mut names = program.kernels.iter().enumerate().filter_map(named);
-    let (maker, reader, more) = (names.next()?, names.next()?, names.next());
-    let alone = reader == (product, 1) && maker.1 == 1 && more.is_none();
-    let numel = program.buffers[buffer.0 as usize].numel;
-    (alone && makes(&program.kernels[maker.0], numel)).then_some(maker.0)
+
+    /// The kernel that computes a buffer for the one that reads it and for nothing else, if it is a
+    /// map whose points are the buffer's elements.
+    fn maker(&self, program: &Program, buffer: BufferId) -> Option<usize> {
+        let of = &program.buffers[buffer.0 as usize];
+        let (count, writer) = self.0[buffer.0 as usize];
+        let alone = count == 2 && of.kind == BufferKind::Computed;
+        let maker = writer.filter(|_| alone && !program.outputs.contains(&buffer))?;
+        makes(&program.kernels[maker], of.numel).then_some(maker)
+    }
 }
 
 /// True for a map of so many points that can be run at any of them, and computes something.

@@ -82,7 +82,7 @@ pub(super) fn regroup(
 }
 
 /// The kernels of a program, which then has none, and how often each buffer is named.
-pub(super) fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
+fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
     let kernels = std::mem::take(&mut built.program.kernels).into_iter();
     let kernels = kernels.zip(built.nodes.drain(..));
     let part = |kernel| Some(Part::new(&built.program, kernel));
@@ -305,7 +305,7 @@ fn pays(elements: usize, rows: usize) -> bool {
 }
 
 /// How often each buffer is named, as a result of the program or by a kernel.
-pub(super) struct Uses(Vec<u32>);
+struct Uses(Vec<u32>);
 
 impl Uses {
     fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a Part>) -> Uses {
@@ -329,7 +329,7 @@ impl Uses {
 }
 
 /// Adds the kernel of a group to the program.
-pub(super) fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
+fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
     let (kernel, nodes) = match group.parts.len() {
         1 => {
             let Part { kernel, nodes, .. } = group.parts.remove(0);
@@ -360,6 +360,16 @@ fn together(
             locals.push(Local { buffer, row_bytes });
         }
     }
+    over_rows(graph, rows, (parts, nodes), locals)
+}
+
+/// A kernel over so many rows of parts, each with the nodes it computes.
+pub(super) fn over_rows(
+    graph: &Graph,
+    rows: usize,
+    (parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>),
+    locals: Vec<Local>,
+) -> (Kernel, Vec<NodeId>) {
     let nodes: Vec<NodeId> = nodes.concat();
     let fallback = graph.node(nodes[0]).op.name();
     let kernel = Kernel {
