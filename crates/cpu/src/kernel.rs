@@ -29,7 +29,7 @@ enum Form {
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
 
-/// Memory that a thread keeps for the next kernel, at most, in one place.
+/// Memory for locals that a thread keeps for the next kernel, at most.
 const KEPT_BYTES: usize = 1 << 26;
 
 /// 64 bytes at a cache line's alignment.
@@ -37,8 +37,8 @@ const KEPT_BYTES: usize = 1 << 26;
 #[repr(align(64))]
 pub(crate) struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// Memory of a thread that grows to what it is asked for and is kept, if that is not too much. Taken
-/// while in use, so that a nested use gets memory of its own.
+/// Memory of a thread that grows to what it is asked for and is kept. Taken while in use, so that
+/// a nested use gets memory of its own.
 pub(crate) fn with_memory<R>(
     slot: &'static std::thread::LocalKey<Cell<Vec<Line>>>,
     bytes: usize,
@@ -53,9 +53,7 @@ pub(crate) fn with_memory<R>(
         memory.resize(lines, Line([0; 64]));
     }
     let result = f(memory.as_mut_ptr() as *mut u8);
-    if bytes <= KEPT_BYTES {
-        slot.set(memory);
-    }
+    slot.set(memory);
     result
 }
 
@@ -89,14 +87,18 @@ impl InOrder {
     /// As [`LoadedKernel::run`].
     unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
-        with_memory(&LOCALS, self.bytes, |memory| {
+        let done = with_memory(&LOCALS, self.bytes, |memory| {
             for &(buffer, at) in &self.locals {
                 table[buffer] = memory.wrapping_add(at);
             }
             let bindings = Bindings { buffers: &table, ..*bindings };
             // SAFETY: the caller's promise; the locals have their memory.
             self.kernels.iter().try_for_each(|kernel| unsafe { kernel.run(&bindings, pool) })
-        })
+        });
+        if self.bytes > KEPT_BYTES {
+            LOCALS.take();
+        }
+        done
     }
 }
 

@@ -92,14 +92,9 @@ impl Product {
                         self.fill_left(bindings, place, tiles, shared.clone(), packed, scratch);
                         Left::Packed { start: packed, row: rows.start, k, depth: shared.len() }
                     });
-                    let start = match &self.made[1] {
-                        None => self.rhs.start(bindings, &self.batch, chunk.batch),
-                        Some(made) => {
-                            let (outer, shared) = (columns.clone(), shared.clone());
-                            let part = Strip { batch: chunk.batch, outer, shared };
-                            made.fill(&part, &self.batch, strip, bindings, scratch)
-                        }
-                    };
+                    let (outer, of) = (columns.clone(), shared.clone());
+                    let part = Strip { batch: chunk.batch, outer, shared: of };
+                    let start = self.right_start(&part, strip, bindings, scratch);
                     let places = Cell::new(None);
                     let block = Block { chunk, shared, end, start, left, panels, right, places };
                     if grouped {

@@ -93,13 +93,8 @@ impl DotProducts {
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
-                    let start = match made {
-                        None => product.rhs.start(bindings, &product.batch, batch),
-                        Some(made) => {
-                            let some = Strip { batch, outer: j..j + width, shared: 0..k };
-                            made.fill(&some, &product.batch, strip, bindings, scratch)
-                        }
-                    };
+                    let some = Strip { batch, outer: j..j + width, shared: 0..k };
+                    let start = product.right_start(&some, strip, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotsCall { a: left, b, b_step: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);

@@ -233,14 +233,9 @@ impl MatrixProduct {
                 for first in part.columns.clone().step_by(group) {
                     let some = first..part.columns.end.min(first + group);
                     let count = some.len().div_ceil(SIDE);
-                    let start = match &product.made[1] {
-                        None => product.rhs.start(bindings, &product.batch, part.batch),
-                        Some(made) => {
-                            let shared = 0..product.k;
-                            let some = Strip { batch: part.batch, outer: some.clone(), shared };
-                            made.fill(&some, &product.batch, strip, bindings, scratch)
-                        }
-                    };
+                    let (outer, shared) = (some.clone(), 0..product.k);
+                    let group = Strip { batch: part.batch, outer, shared };
+                    let start = product.right_start(&group, strip, bindings, scratch);
                     self.right(product, start, some).pack(panels);
                     if self.begin.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);

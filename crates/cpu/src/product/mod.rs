@@ -448,6 +448,25 @@ impl Product {
         });
     }
 
+    /// Where the right operand would begin if all of it lay as a part of it does: where it lies, or in
+    /// a strip that is computed first.
+    ///
+    /// # Safety
+    /// As [`Made::fill`].
+    unsafe fn right_start(
+        &self,
+        part: &Strip,
+        strip: *mut u8,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> *const u8 {
+        match &self.made[1] {
+            None => self.rhs.start(bindings, &self.batch, part.batch),
+            // SAFETY: the caller's promise.
+            Some(made) => unsafe { made.fill(part, &self.batch, strip, bindings, scratch) },
+        }
+    }
+
     /// Packs tiles of a left operand that starts there; the first of them begins at that row.
     ///
     /// # Safety

@@ -152,13 +152,13 @@ pub(super) struct Group {
 impl Group {
     fn new(program: &Program, start: Part) -> Group {
         let rows = Group::empty(program).rows_with(program, &start);
-        Group { rows, ..Group::of_one_row(program, [start]) }
+        Group { rows, ..Group::of_one(program, start) }
     }
 
-    /// Kernels as a single row.
-    pub fn of_one_row(program: &Program, parts: impl IntoIterator<Item = Part>) -> Group {
+    /// A kernel as a single row.
+    pub fn of_one(program: &Program, start: Part) -> Group {
         let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
-        group.extend(parts);
+        group.extend([start]);
         group
     }
 

@@ -22,7 +22,7 @@ const SMALL_TOGETHER: usize = 1 << 15;
 /// Puts the updates and the small kernels of a program together.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
     regroup(graph, built, |program, following, start| {
-        let mut group = Group::of_one_row(program, [start]);
+        let mut group = Group::of_one(program, start);
         if is_update(program, &group.parts[0]) {
             grow(program, following, &mut group, |group, part| {
                 is_update(program, part) && !group.named.hinder(part)
