@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,36 +66,51 @@ def mlp_loss(lib: Library, p: Any, x: Any, labels: Any) -> Any:
 
 # Transformer: blocks that normalise first, four heads.
 
-BLOCKS, BATCH, TOKENS, WIDTH, HEADS = 2, 4, 128, 256, 4
 PER_BLOCK = 12
 
 
-def transformer_inputs(rng: np.random.Generator) -> list[np.ndarray]:
-    w = WIDTH
-    block = lambda: [
-        ones(w), zeros(w), weight(rng, w, 3 * w), zeros(3 * w), weight(rng, w, w), zeros(w),
-        ones(w), zeros(w), weight(rng, w, 4 * w), zeros(4 * w), weight(rng, 4 * w, w), zeros(w),
-    ]  # fmt: skip
-    data = [rng.standard_normal((BATCH, TOKENS, w), np.float32) for _ in range(2)]
-    return [*data, *(p for _ in range(BLOCKS) for p in block())]
+@dataclass(frozen=True)
+class Transformer:
+    """Sizes of a stack of blocks that attend, then apply a layer four times as wide."""
+
+    blocks: int
+    batch: int
+    tokens: int
+    width: int
+    heads: int = 4
+
+    def inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
+        w = self.width
+        block = lambda: [
+            ones(w), zeros(w), weight(rng, w, 3 * w), zeros(3 * w), weight(rng, w, w), zeros(w),
+            ones(w), zeros(w), weight(rng, w, 4 * w), zeros(4 * w), weight(rng, 4 * w, w), zeros(w),
+        ]  # fmt: skip
+        data = [rng.standard_normal((self.batch, self.tokens, w), np.float32) for _ in range(2)]
+        return [*data, *(p for _ in range(self.blocks) for p in block())]
+
+    def attention(self, lib: Library, x: Any, p: Sequence[Any]) -> Any:
+        shape = (self.batch, self.tokens, 3, self.heads, self.width // self.heads)
+        split = lib.permute((x @ p[0] + p[1]).reshape(shape), (2, 0, 3, 1, 4))
+        mixed = lib.permute(lib.attention(split[0], split[1], split[2]), (0, 2, 1, 3))
+        return mixed.reshape((self.batch, self.tokens, self.width)) @ p[2] + p[3]
+
+    def loss(self, lib: Library, p: Any, x: Any, target: Any) -> Any:
+        for at in range(0, self.blocks * PER_BLOCK, PER_BLOCK):
+            q = p[at : at + PER_BLOCK]
+            x = x + self.attention(lib, lib.layer_norm(x, q[0], q[1]), q[2:6])
+            hidden = lib.gelu(lib.layer_norm(x, q[6], q[7]) @ q[8] + q[9])
+            x = x + hidden @ q[10] + q[11]
+        difference = x - target
+        return (difference * difference).mean()
+
+    def flops(self) -> float:
+        """Multiplications and additions of the products of a training step."""
+        matrices = 12 * self.width * self.width
+        scores = 2 * self.tokens * self.width
+        return 2 * self.batch * self.tokens * self.blocks * 3 * (matrices + scores)
 
 
-def attention(lib: Library, x: Any, p: Sequence[Any]) -> Any:
-    split = lib.permute(
-        (x @ p[0] + p[1]).reshape((BATCH, TOKENS, 3, HEADS, WIDTH // HEADS)), (2, 0, 3, 1, 4)
-    )
-    mixed = lib.permute(lib.attention(split[0], split[1], split[2]), (0, 2, 1, 3))
-    return mixed.reshape((BATCH, TOKENS, WIDTH)) @ p[2] + p[3]
-
-
-def transformer_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
-    for at in range(0, BLOCKS * PER_BLOCK, PER_BLOCK):
-        q = p[at : at + PER_BLOCK]
-        x = x + attention(lib, lib.layer_norm(x, q[0], q[1]), q[2:6])
-        hidden = lib.gelu(lib.layer_norm(x, q[6], q[7]) @ q[8] + q[9])
-        x = x + hidden @ q[10] + q[11]
-    difference = x - target
-    return (difference * difference).mean()
+TRANSFORMER = Transformer(blocks=2, batch=4, tokens=128, width=256)
 
 
 # A residual block: convolution, batch norm, relu, twice, and the shortcut.
@@ -127,13 +142,9 @@ def tiny_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
 def flops() -> dict[str, float]:
     """Of the products: forward, and twice that for the gradients but for those of the data."""
     layers = 784 * 512 + 512 * 512 + 512 * 10
-    tokens = BATCH * TOKENS
-    matrices = 12 * WIDTH * WIDTH
-    scores = 2 * TOKENS * WIDTH
     pixels = 8 * 28 * 28
     return {
         "mlp": 2 * 128 * (3 * layers - 784 * 512),
-        "transformer": 2 * tokens * BLOCKS * 3 * (matrices + scores),
         "block": 2 * pixels * 64 * 64 * 9 * (3 + 2),
     }
 
@@ -148,8 +159,8 @@ STEPS = [
         LIBRARIES, flops=flops()["mlp"], tolerance=1e-3, memory=True, calls=3, target=1 / 1.4,
     ),
     Workload(
-        "training step, transformer of two blocks", transformer_inputs,
-        training(transformer_loss, 2), LIBRARIES, flops=flops()["transformer"], tolerance=1e-3,
+        "training step, transformer of two blocks", TRANSFORMER.inputs,
+        training(TRANSFORMER.loss, 2), LIBRARIES, flops=TRANSFORMER.flops(), tolerance=1e-3,
         memory=True, calls=3, target=1 / 1.8,
     ),
     Workload(
@@ -168,9 +179,21 @@ def compilation(of: Workload, name: str, within: float) -> Workload:
     )  # fmt: skip
 
 
+def depth(blocks: int, libraries: tuple[str, ...]) -> Workload:
+    """The first training step of a deep stack of small blocks, where compilation is nearly all."""
+    stack = Transformer(blocks, batch=4, tokens=32, width=64)
+    return Workload(
+        f"compile, transformer of {blocks} small blocks", stack.inputs, training(stack.loss, 2),
+        libraries, tolerance=1e-3, first=True, lazy=False, target=1 / 30,
+    )  # fmt: skip
+
+
 THREE = Workload("three kernels", SMALL, compute(three_kernels), tolerance=1e-3)
 WORKLOADS = [
     *STEPS,
     compilation(THREE, "compile three kernels", 0.3e-3),
     *(compilation(s, s.name.replace("training step", "compile"), 5e-3) for s in STEPS[1:]),
+    # JAX takes minutes for the deeper stack: it is there to show that our time grows linearly.
+    depth(24, ("girih", "jax")),
+    depth(96, ("girih",)),
 ]
