@@ -3,6 +3,7 @@
 # make check   the quick part of it
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax")
+# make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
 # make bench-peers         installs those libraries in .venv-bench, which make bench then uses
 # make bench-instructions  counts instructions and compares them with the table
 # make stubs   writes python/girih/_girih.pyi
@@ -19,7 +20,7 @@ SMOKE := $(VENV)/smoke
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test check bench bench-peers bench-instructions stubs docs develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test check bench figures bench-peers bench-instructions stubs docs develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -79,6 +80,10 @@ bench: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
 	@$(BENCH)/bin/python -m benches $(ARGS)
 	@$(CARGO) bench --quiet -p girih --bench overhead
+
+figures: $(VENV)/.dev
+	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
+	@$(BENCH)/bin/python -m benches --headline --out docs/benchmarks $(ARGS)
 
 # PyTorch without CUDA, a tenth of the size, where its index can be reached.
 bench-peers: requirements-bench.txt

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rows of each group")
+    parser.add_argument("--headline", action="store_true", help="the rows that the README shows")
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="rows whose name or group has this in it"
     )
@@ -51,19 +52,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; 1 if a value was wrong."""
     options = arguments(argv)
     peers.limit_threads(options.threads)
-    # Imports NumPy, which reads the number of threads then.
-    from . import command
+    # They import NumPy, which reads the number of threads then.
+    from . import command, figures, report
 
     if options.peak_of:
         print(json.dumps(command.peak_of(*options.peak_of)))
         return 0
-    chosen = command.choose(options.quick, options.only or [])
+    chosen = command.choose(options.quick, options.only or [], options.headline)
     if options.list or not chosen:
         print("\n".join(f"{group}: {w.name}" for group, w in chosen) or "no row has such a name")
         return 0 if chosen else 1
-    whole = not (options.quick or options.only or options.libraries)
+    whole = not (options.quick or options.only or options.libraries or options.headline)
     out = options.out or machine.ROOT / ("docs/benchmarks" if whole else "bench-out")
-    return command.run(chosen, options, out, description())
+    write = figures.write if options.headline else report.write
+    return command.run(chosen, options, out, description(), write)
 
 
 def description() -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +26,15 @@ GROUPS = {
 }
 
 Chosen = list[tuple[str, measure.Workload]]
+#: Writes what was measured to a folder.
+Write = Callable[["Path", dict[str, Any], "Sequence[measure.Result]"], None]
 
 
-def choose(quick: bool, only: Sequence[str]) -> Chosen:
+def choose(quick: bool, only: Sequence[str], headline: bool = False) -> Chosen:
     """The rows to measure, with their groups."""
     rows = [(group, w) for group, members in GROUPS.items() for w in members]
+    if headline:
+        rows = [(g, w) for g, w in rows if w.headline]
     if quick:
         rows = [(g, w) for g, w in rows if w.quick]
     if only:
@@ -97,7 +102,9 @@ def measure_rows(
         print(line(result), flush=True)
 
 
-def run(chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str, Any]) -> int:
+def run(
+    chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str, Any], write: Write
+) -> int:
     """Measures and writes, what there is if interrupted; 1 if a value was wrong."""
     libraries, missing = peers.installed(options.libraries)
     about["threads"] = options.threads
@@ -118,6 +125,6 @@ def run(chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str,
     about["limits"] = limits
     about["load_after"] = machine.load()
     about["wrong"] = wrong
-    report.write(out, about, results)
+    write(out, about, results)
     print(f"written to {out}")
     return 1 if wrong else 0

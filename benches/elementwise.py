@@ -71,9 +71,13 @@ def sized() -> list[Workload]:
             rows.append(Workload(name, arrays((n,)), exp, bytes=8 * n, target=EXP[label]))
             ten = compute(chain)
             name = f"ten cheap operations, {label}"
+            headline = "ten elementwise operations on 16,384 numbers" if small else ""
             rows.append(
-                Workload(name, arrays((n,)), ten, bytes=8 * n, quick=small, target=TEN[label])
-            )
+                Workload(
+                    name, arrays((n,)), ten, bytes=8 * n, quick=small, target=TEN[label],
+                    headline=headline,
+                )
+            )  # fmt: skip
         rows.append(
             Workload(
                 f"gelu(x*a + b), {label}", arrays((n,), (), ()), compute(gelu), bytes=8 * n,

@@ -52,6 +52,7 @@ class Workload:
         quick: Whether it is part of `--quick`.
         calls: The call whose value is compared: a later one where each changes what the next does.
         compared: What of the value is: all of it, unless some of it is not unique.
+        headline: How the README names the row, if it is one of the README's figures.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Workload:
     quick: bool = False
     calls: int = 1
     compared: Callable[[Any], Any] = lambda value: value
+    headline: str = ""
 
 
 @dataclass

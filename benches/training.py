@@ -152,7 +152,7 @@ def flops() -> dict[str, float]:
 STEPS = [
     Workload(
         "training step, MLP 8-8-8", tiny_inputs, training(tiny_loss, 2), LIBRARIES, calls=3,
-        quick=True,
+        quick=True, headline="training step of a network of 8, 8 and 8 units, with Adam",
     ),
     Workload(
         "training step, MLP 784-512-512-10, batch 128", mlp_inputs, training(mlp_loss, 2),
@@ -162,6 +162,7 @@ STEPS = [
         "training step, transformer of two blocks", TRANSFORMER.inputs,
         training(TRANSFORMER.loss, 2), LIBRARIES, flops=TRANSFORMER.flops(), tolerance=1e-3,
         memory=True, calls=3, target=1 / 1.8,
+        headline="training step of two transformer blocks, 512 tokens of width 256",
     ),
     Workload(
         "training step, residual block 8x64x28x28", block_inputs, training(block_loss, 2), NO_MLX,
@@ -175,16 +176,16 @@ def compilation(of: Workload, name: str, within: float) -> Workload:
     libraries = tuple(n for n in of.libraries if n in COMPILERS)
     return replace(
         of, name=name, libraries=libraries, first=True, flops=0.0, bytes=0.0, memory=False,
-        quick=False, calls=1, lazy=False, target=1 / 30, within=within,
+        quick=False, calls=1, lazy=False, target=1 / 30, within=within, headline="",
     )  # fmt: skip
 
 
-def depth(blocks: int, libraries: tuple[str, ...]) -> Workload:
+def depth(blocks: int, libraries: tuple[str, ...], headline: str = "") -> Workload:
     """The first training step of a deep stack of small blocks, where compilation is nearly all."""
     stack = Transformer(blocks, batch=4, tokens=32, width=64)
     return Workload(
         f"compile, transformer of {blocks} small blocks", stack.inputs, training(stack.loss, 2),
-        libraries, tolerance=1e-3, first=True, lazy=False, target=1 / 30,
+        libraries, tolerance=1e-3, first=True, lazy=False, target=1 / 30, headline=headline,
     )  # fmt: skip
 
 
@@ -194,6 +195,6 @@ WORKLOADS = [
     compilation(THREE, "compile three kernels", 0.3e-3),
     *(compilation(s, s.name.replace("training step", "compile"), 5e-3) for s in STEPS[1:]),
     # JAX takes minutes for the deeper stack: it is there to show that our time grows linearly.
-    depth(24, ("girih", "jax")),
+    depth(24, ("girih", "jax"), "first training step of 24 small transformer blocks, compiled"),
     depth(96, ("girih",)),
 ]

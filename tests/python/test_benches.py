@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benches import command, instructions, machine, measure, peers, report  # noqa: E402
+from benches import command, figures, instructions, machine, measure, peers, report  # noqa: E402
 
 
 def workload(name="doubled", body=lambda lib, x: x + x, **fields):
@@ -139,3 +139,19 @@ def test_bad_options_are_refused(bad):
     )
     assert ran.returncode == 2
     assert "expected" in ran.stderr or "there are" in ran.stderr
+
+
+def test_the_readmes_figures_are_five_rows_as_table_and_picture(tmp_path):
+    chosen = command.choose(False, [], headline=True)
+    assert len(chosen) == 5
+    results = []
+    for group, row in chosen:
+        result = measure.Result(row, group)
+        times = {"girih": 1e-3, "jax": 2e-3, "torch out=": 1e-4}
+        result.figures = {n: measure.Figure(t, 0.0, t, 1) for n, t in times.items()}
+        results.append(result)
+    run = {"versions": {"girih": "0"}, "processor": "p", "threads": 1, "date": "2026-01-01T0"}
+    figures.write(tmp_path, run, results)
+    table = (tmp_path / "figures.md").read_text()
+    assert all(f"| {row.headline} | 1 ms | 2 ms (jax) | 2 |" in table for _, row in chosen)
+    assert (tmp_path / "figures.svg").read_text().count("jax 2 ms") == 5

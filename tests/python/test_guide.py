@@ -28,7 +28,11 @@ def blocks(text: str) -> list[tuple[int, str, str | None]]:
         if block[1] != "python":
             continue
         expected = None
-        if following and following[1] == "text" and not text[block.end() : following.start()].strip():
+        if (
+            following
+            and following[1] == "text"
+            and not text[block.end() : following.start()].strip()
+        ):
             expected = following[2]
         out.append((text[: block.start()].count("\n") + 2, block[2], expected))
     return out

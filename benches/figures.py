@@ -1,0 +1,94 @@
+"""The README's figures: a few rows, as a table, a picture and JSON."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from . import report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from .measure import Result
+
+#: Colour of each library's bars, distinguishable without seeing red and green.
+COLOURS = {
+    "girih": "#0072b2",
+    "numpy": "#999999",
+    "torch": "#d55e00",
+    "torch.compile": "#e69f00",
+    "jax": "#009e73",
+    "mlx": "#cc79a7",
+}
+LEFT, WIDTH, BAR, GAP = 24, 620, 16, 34
+
+
+def table(results: Sequence[Result]) -> str:
+    """The rows as Markdown: Girih's time, the best peer's, and how many times that is."""
+    rows = []
+    for result in results:
+        best, ours = result.best_peer(), result.figures["girih"].median
+        others = [report.seconds(ours), "", ""]
+        if best is not None:
+            name, figure = best
+            times = f"{figure.median / ours:.3g}"
+            others = [report.seconds(ours), f"{report.seconds(figure.median)} ({name})", times]
+        rows.append([result.workload.headline, *others])
+    return report.table(["", "Girih", "best of the others", "times faster"], rows)
+
+
+def picture(results: Sequence[Result]) -> str:
+    """Bars of every library's time per row, on one logarithmic axis."""
+    shown = [
+        [(name, f.median) for name, f in r.figures.items() if name in COLOURS] for r in results
+    ]
+    times = [seconds for bars in shown for _, seconds in bars]
+    low = 10 ** math.floor(math.log10(min(times)))
+    high = max(times) * 1.5
+    length = lambda t: WIDTH * math.log(t / low) / math.log(high / low)
+    out: list[str] = []
+    y = 44
+    for result, bars in zip(results, shown, strict=True):
+        out.append(
+            f'<text x="{LEFT}" y="{y}" font-size="13">{escape(result.workload.headline)}</text>'
+        )
+        for name, seconds in sorted(bars, key=lambda bar: bar[1]):
+            y += BAR
+            weight = ' font-weight="bold"' if name == "girih" else ""
+            end = LEFT + length(seconds)
+            out.append(
+                f'<rect x="{LEFT}" y="{y - 9}" width="{length(seconds):.1f}" height="{BAR - 4}" '
+                f'fill="{COLOURS[name]}"/>'
+                f'<text x="{end + 6:.1f}" y="{y + 1}"{weight}>'
+                f"{name} {report.seconds(seconds)}</text>"
+            )
+        y += GAP
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 160}" height="{y - 16}" '
+        'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>'
+        f'<text x="{LEFT}" y="20" font-size="13" fill="#666">'
+        "time, logarithmic; shorter is better</text>"
+    )
+    return "\n".join([head, *out, "</svg>\n"])
+
+
+def markdown(run: dict[str, Any], results: Sequence[Result]) -> str:
+    """The table with where it was measured."""
+    versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
+    facts = f"{run['processor']}, {run['threads']} threads, {run['date'][:10]}; {versions}."
+    return (
+        "# The README's figures\n\nWritten by `make figures`. Medians; libraries alternate in one "
+        f"process, and values are compared first.\n\n{facts}\n\n![Times](figures.svg)\n\n"
+        f"{table(results)}"
+    )
+
+
+def write(folder: Path, run: dict[str, Any], results: Sequence[Result]) -> None:
+    """Writes table, picture and JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "figures.md").write_text(markdown(run, results))
+    (folder / "figures.svg").write_text(picture(results))
+    (folder / "figures.json").write_text(report.record(run, results))
