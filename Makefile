@@ -1,5 +1,5 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
-# make test    everything CI checks
+# make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax")
@@ -10,6 +10,7 @@
 # make docs    writes docs/ops.md
 
 PYTHON ?= python3
+ORACLE ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -37,6 +38,14 @@ $(VENV)/.dev: $(VENV)/.build requirements-dev.txt
 	$(PIP) install -r requirements-dev.txt
 	@touch $@
 
+# The tests compare networks with PyTorch. Its own index has it without CUDA, a tenth of the size; on
+# machines that do not reach that index it comes with CUDA, some gigabytes.
+$(VENV)/.oracle: $(VENV)/.dev requirements-oracle.txt
+	@echo "Installing PyTorch, which the tests compare with, once; ORACLE=0 leaves those tests out."
+	@$(PIP) install --retries 1 --index-url $(TORCH_CPU) -r requirements-oracle.txt 2> /dev/null \
+		|| $(PIP) install -r requirements-oracle.txt
+	@touch $@
+
 # Builds the extension in release mode and installs the package for editing. Cargo knows what has
 # changed; running it again is cheap.
 develop: $(VENV)/.build
@@ -59,7 +68,7 @@ python-check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 
-python-test: python-check develop
+python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
 	$(BIN)/python scripts/stubs.py --check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
