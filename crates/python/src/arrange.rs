@@ -33,7 +33,7 @@ pub(crate) fn counts(op: &'static str, values: &[i64]) -> PyResult<Vec<usize>> {
 #[pyfunction]
 #[pyo3(signature = (x, shift, axis=None))]
 fn roll(py: Python<'_>, x: TensorArg, shift: Axes, axis: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let shift = shift.as_slice().ok_or_else(|| invalid("roll: a shift is needed"))?;
     let axis = axis.unwrap_or_default();
     // One shift for several axes, or several for one, as NumPy's broadcast.
@@ -47,7 +47,7 @@ fn roll(py: Python<'_>, x: TensorArg, shift: Axes, axis: Option<Axes>) -> Out {
 /// The tensor side by side with itself, so many times along each axis.
 #[pyfunction]
 fn tile(py: Python<'_>, x: TensorArg, repetitions: Axes) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.tile(&counts("tile", repetitions.as_slice().unwrap_or_default())?))
 }
 
@@ -62,7 +62,7 @@ fn repeat(
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let axis = crate::args::axes(axis, dim)?.single("repeat")?;
     if repeats.is_instance_of::<PyInt>() {
         let count = counts("repeat", &[crate::args::integer(repeats)?])?[0];
@@ -75,7 +75,7 @@ fn repeat(
 /// Axes moved to other places, the others in order.
 #[pyfunction]
 fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (from, to) = (source.as_slice(), destination.as_slice());
     out(x.0.moveaxis(from.unwrap_or_default(), to.unwrap_or_default()))
 }
@@ -84,42 +84,42 @@ fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Ou
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(1), axes=(0, 1)))]
 fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: (i64, i64)) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.rot90(k.0, axes))
 }
 
 /// Elements reversed along the first axis.
 #[pyfunction]
 fn flipud(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.flip(Some(&[0])))
 }
 
 /// Elements reversed along the second axis.
 #[pyfunction]
 fn fliplr(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.flip(Some(&[1])))
 }
 
 /// The last two axes exchanged.
 #[pyfunction]
 fn matrix_transpose(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(girih::linalg::matrix_transpose(&x.0))
 }
 
 /// Axes in the given order.
 #[pyfunction]
 fn permute_dims(py: Python<'_>, x: TensorArg, axes: Axes) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.permute(axes.as_slice().unwrap_or_default()))
 }
 
 /// All elements along one axis.
 #[pyfunction]
 fn ravel(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.reshape(&[-1]))
 }
 
@@ -129,7 +129,7 @@ macro_rules! triangles {
         #[pyfunction]
         #[pyo3(signature = (x, /, *, k=IntArg(0)))]
         fn $name(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(x.0.$name(k.0))
         })*
     };
@@ -144,7 +144,7 @@ triangles! {
 #[pyfunction]
 #[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
 fn tri(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let shape = counts("tri", &[n.0, m.unwrap_or(n).0])?;
     out(Tensor::tri(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
@@ -153,7 +153,7 @@ fn tri(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DT
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(0)))]
 fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.diag(k.0))
 }
 
@@ -161,7 +161,7 @@ fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(0)))]
 fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(k.0)))
 }
 
@@ -169,7 +169,7 @@ fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
 fn diagonal(py: Python<'_>, x: TensorArg, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.diagonal(offset.0, axis1.0, axis2.0))
 }
 
@@ -184,7 +184,7 @@ fn trace(
     axis2: IntArg,
     dtype: Option<DTypeArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let x = dtype.map_or(Ok(x.0.clone()), |d| x.0.astype(d.0)).py()?;
     out(x.trace(offset.0, axis1.0, axis2.0))
 }
@@ -201,7 +201,7 @@ fn diff(
     prepend: Option<TensorArg>,
     append: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let n = counts("diff", &[n.0])?[0];
     let (prepend, append) = (prepend.map(|t| t.0), append.map(|t| t.0));
     out(x.0.diff(n, axis.0, prepend.as_ref(), append.as_ref()))
@@ -212,7 +212,7 @@ fn diff(
 #[pyfunction]
 #[pyo3(signature = (*tensors, indexing="xy"))]
 fn meshgrid(py: Python<'_>, tensors: Vec<TensorArg>, indexing: &str) -> Many {
-    location::enter(py);
+    let _called = location::enter!(py);
     let swapped = match indexing {
         "xy" => true,
         "ij" => false,
@@ -231,7 +231,7 @@ fn where_<'py>(
     x: Option<OperandArg>,
     y: Option<OperandArg>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    location::enter(py);
+    let _called = location::enter!(py);
     match (x, y) {
         (Some(x), Some(y)) => {
             let chosen = girih::where_(&condition.0, x.operand(), y.operand()).py()?;
@@ -246,7 +246,7 @@ fn where_<'py>(
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
 fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let axis = match dim {
         Some(dim) => dim,
         None => axis,
@@ -264,7 +264,7 @@ fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Axes, dim: Option<Axes>
 #[pyfunction]
 #[pyo3(signature = (x, sections, axis=None, *, dim=None))]
 fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Option<Axes>) -> Many {
-    location::enter(sections.py());
+    let _called = location::enter!(sections.py());
     let axis = crate::args::axis("split", axis, dim, 0)?;
     if !sections.is_instance_of::<PyInt>() {
         return split_at(&x.0, sections, axis);
@@ -304,7 +304,7 @@ fn pad(
     value: Option<OperandArg>,
     constant_values: Option<OperandArg>,
 ) -> Out {
-    location::enter(widths.py());
+    let _called = location::enter!(widths.py());
     let widths = pad_widths(widths, x.0.rank())?;
     let named = mode.and_then(|m| m.extract::<String>().ok());
     let value = match (mode, &named) {
@@ -363,7 +363,7 @@ fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
 #[pyfunction]
 #[pyo3(signature = (*tensors))]
 fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> Many {
-    location::enter(py);
+    let _called = location::enter!(py);
     many(girih::broadcast_arrays(&refs(&tensors)))
 }
 
@@ -383,7 +383,7 @@ fn broadcast_shapes<'py>(
 #[pyfunction]
 #[pyo3(signature = (x, /, *, axis=IntArg(0)))]
 fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'py, PyTuple>> {
-    location::enter(py);
+    let _called = location::enter!(py);
     PyTuple::new(py, many(girih::unstack(&x.0, axis.0))?)
 }
 
@@ -392,7 +392,7 @@ fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'
 #[pyfunction]
 #[pyo3(signature = (x, sections, axis=IntArg(0)))]
 fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
-    location::enter(sections.py());
+    let _called = location::enter!(sections.py());
     if sections.is_instance_of::<PyInt>() {
         let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
         return many(girih::array_split(&x.0, count, axis.0));
@@ -405,7 +405,7 @@ macro_rules! stacks {
         $(#[doc = $doc]
         #[pyfunction]
         fn $name(py: Python<'_>, tensors: Vec<TensorArg>) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(girih::$name(&refs(&tensors)))
         })*
     };
@@ -423,7 +423,7 @@ macro_rules! at_least {
         $(#[doc = $doc]
         #[pyfunction]
         fn $name(py: Python<'_>, x: TensorArg) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(x.0.at_least($rank))
         })*
     };
@@ -438,7 +438,7 @@ at_least! {
 /// The indices of a shape's elements, one row per axis. Dtype: int64.
 #[pyfunction]
 fn indices(py: Python<'_>, shape: crate::args::ShapeArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(girih::indices(&shape.shape("indices")?))
 }
 
@@ -454,7 +454,7 @@ fn put_along_axis(
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let axis = crate::args::axis("put_along_axis", axis, dim, -1)?;
     out(x.0.put_along_axis(&indices.0, values.operand(), axis, Update::Set))
 }
@@ -463,7 +463,7 @@ fn put_along_axis(
 impl PyTensor {
     /// All elements along one axis.
     fn ravel(&self, py: Python<'_>) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         out(self.0.reshape(&[-1]))
     }
 
@@ -482,14 +482,14 @@ impl PyTensor {
     /// The elements of two axes' diagonal, as the last axis.
     #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
     fn diagonal(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         out(self.0.diagonal(offset.0, axis1.0, axis2.0))
     }
 
     /// The sum along two axes' diagonal. Integers are summed in int64.
     #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
     fn trace(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         out(self.0.trace(offset.0, axis1.0, axis2.0))
     }
 }

@@ -51,7 +51,7 @@ fn in_place(code: OpCode, object: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>
         Some(operand) => operand,
         None => OperandArg::Tensor(as_tensor(other, None)?),
     };
-    location::enter(object.py());
+    let _called = location::enter!(object.py());
     let op = code.def().name;
     girih::kept_dtype(op, Some(code), old.dtype(), operand.operand()).py()?;
     let new = girih::binary(code, Operand::Tensor(&old), operand.operand()).py()?;
@@ -94,7 +94,7 @@ impl PyTensor {
 
     fn __imatmul__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<()> {
         let (old, other) = (slf.borrow().0.clone(), as_tensor(other, None)?);
-        location::enter(slf.py());
+        let _called = location::enter!(slf.py());
         girih::kept_dtype("matmul", Some(OpCode::Mul), old.dtype(), Operand::Tensor(&other))
             .py()?;
         let new = old.matmul(&other).py()?;
@@ -109,7 +109,7 @@ impl PyTensor {
     ) -> PyResult<()> {
         let old = slf.borrow().0.clone();
         let (entries, value) = (indexing::entries(key)?, value.extract::<OperandArg>()?);
-        location::enter(slf.py());
+        let _called = location::enter!(slf.py());
         let update = || old.index_update(&entries, Update::Set, value.operand());
         rebind(slf, if evaluates(&entries) { slf.py().detach(update) } else { update() }.py()?)
     }
@@ -148,7 +148,7 @@ struct PyIndexed {
 
 impl PyIndexed {
     fn update(&self, py: Python<'_>, update: Update, value: &OperandArg) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         let run = || self.tensor.index_update(&self.entries, update, value.operand());
         out(if evaluates(&self.entries) { py.detach(run) } else { run() })
     }
@@ -181,7 +181,7 @@ updates! {
 impl PyIndexed {
     /// These elements. Returns: Tensor.
     fn get(&self, py: Python<'_>) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         out(self.tensor.index(&self.entries))
     }
 

@@ -85,7 +85,7 @@ fn strategy(optimize: Option<&Bound<'_, PyAny>>) -> PyResult<Optimize> {
 #[pyfunction]
 #[pyo3(signature = (*operands, optimize=None))]
 fn einsum(operands: &Bound<'_, PyTuple>, optimize: Option<&Bound<'_, PyAny>>) -> Out {
-    location::enter(operands.py());
+    let _called = location::enter!(operands.py());
     let (subscripts, tensors) = summation(operands)?;
     let refs: Vec<&Tensor> = tensors.iter().collect();
     out(girih::einsum(&subscripts, &refs, strategy(optimize)?))
@@ -100,7 +100,7 @@ fn einsum_path<'py>(
     operands: &Bound<'py, PyTuple>,
     optimize: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(Vec<Bound<'py, PyTuple>>, String)> {
-    location::enter(operands.py());
+    let _called = location::enter!(operands.py());
     let (subscripts, tensors) = summation(operands)?;
     let shapes: Vec<Shape> = tensors.iter().map(Tensor::shape).collect();
     let path = girih::einsum_path(&subscripts, &shapes, strategy(optimize)?).py()?;
@@ -114,7 +114,7 @@ fn einsum_path<'py>(
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /, axes=None))]
 fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'_, PyAny>>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let count = match axes {
         None => Some(2),
         Some(axes) => axes.extract::<i64>().ok(),
@@ -154,7 +154,7 @@ macro_rules! products {
         #[pyfunction]
         #[pyo3(signature = (x1, x2, /))]
         fn $name(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(x1.0.$name(&x2.0))
         })*
 
@@ -177,7 +177,7 @@ products! {
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /, *, axis=-1))]
 fn vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: i64) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.vecdot(&x2.0, axis))
 }
 

@@ -53,7 +53,7 @@ fn arange(
 ) -> Out {
     let _ = device;
     let py = start.py();
-    location::enter(py);
+    let _called = location::enter!(py);
     if let (None, Ok(dim), OperandArg::Int(1)) = (stop, start.cast::<PyDim>(), &step) {
         let shape = Shape::of_dims([dim.get().0]);
         return out(Tensor::iota(shape, 0, dtype.map_or(girih::default_int(), |d| d.0)));
@@ -81,7 +81,7 @@ fn linspace(
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
-    location::enter(py);
+    let _called = location::enter!(py);
     let num = Shape::from_signed("linspace", &[num.0]).py()?.numel();
     let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
     out(Tensor::linspace(start, stop, num, endpoint, dtype.map_or(DType::F32, |d| d.0)))
@@ -99,7 +99,7 @@ fn eye(
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
-    location::enter(py);
+    let _called = location::enter!(py);
     let shape = Shape::from_signed("eye", &[n_rows.0, n_cols.unwrap_or(n_rows).0]).py()?;
     out(Tensor::eye(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
@@ -122,7 +122,7 @@ fn full(
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
-    location::enter(py);
+    let _called = location::enter!(py);
     let default = match fill_value {
         OperandArg::Bool(_) => DType::Bool,
         OperandArg::Int(_) => girih::default_int(),
@@ -144,7 +144,7 @@ fn full_like(
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
-    location::enter(py);
+    let _called = location::enter!(py);
     filled(&fill_value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
 }
 
@@ -160,7 +160,7 @@ macro_rules! filled_like {
             device: Option<DeviceArg>,
         ) -> Out {
             let _ = device;
-            location::enter(py);
+            let _called = location::enter!(py);
             out(Tensor::$method(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
         })*
     };
@@ -193,7 +193,7 @@ macro_rules! filled_shapes {
             device: Option<DeviceArg>,
         ) -> Out {
             let _ = device;
-            location::enter(sizes.py());
+            let _called = location::enter!(sizes.py());
             let shape = shape_of(stringify!($name), sizes, shape)?;
             out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
         })*
@@ -218,7 +218,7 @@ fn randint(
     shape: ShapeArg,
     dtype: Option<DTypeArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
     let dtype = dtype.map_or(girih::default_int(), |d| d.0);
     out(Tensor::randint(low, high, shape.shape("randint")?, dtype))

@@ -1,5 +1,6 @@
 //! The library's errors as the classes of `girih.errors`.
 
+use crate::location::of_called;
 use girih::{Error, TransformError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -84,7 +85,7 @@ pub fn exception(class: &str, message: String) -> PyErr {
 
 /// An argument that no op can take.
 pub fn invalid(message: impl Into<String>) -> PyErr {
-    exception("InvalidArgumentError", message.into())
+    exception("InvalidArgumentError", of_called(message.into()))
 }
 
 thread_local! {
@@ -120,7 +121,12 @@ pub fn raise(error: Error) -> PyErr {
     if let Some(interrupt) = take_interrupt(Some(&error)) {
         return interrupt;
     }
-    exception(class(&error), error.to_string())
+    let message = error.to_string();
+    let message = match error {
+        Error::Record(_) | Error::InvalidArgument(_) => of_called(message),
+        _ => message,
+    };
+    exception(class(&error), message)
 }
 
 /// Turns a library result into Python's.

@@ -30,7 +30,7 @@ macro_rules! along_one {
             axis: IntArg,
             norm: Option<&str>,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let norm = norm_of(stringify!($function), norm)?;
             out(fft::$function(&x.0, n.map(|n| n.0), axis.0, norm))
         })*
@@ -58,7 +58,7 @@ macro_rules! along_several {
             axes: Option<Axes>,
             norm: Option<&str>,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let norm = norm_of(stringify!($function), norm)?;
             let axes = axes.unwrap_or_default();
             let s = s.map(|s| s.numbers());
@@ -87,7 +87,7 @@ macro_rules! frequencies {
             device: Option<DeviceArg>,
         ) -> Out {
             let _ = device;
-            location::enter(py);
+            let _called = location::enter!(py);
             out(fft::$function(n.0, d, dtype.map_or(DType::F32, |d| d.0)))
         })*
     };
@@ -104,7 +104,7 @@ macro_rules! shifts {
         #[pyfunction]
         #[pyo3(signature = (x, axes=None))]
         fn $name(py: Python<'_>, x: TensorArg, axes: Option<Axes>) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(fft::$function(&x.0, axes.unwrap_or_default().as_slice()))
         })*
     };

@@ -33,7 +33,7 @@ macro_rules! elementwise {
             #[pyfunction]
             #[pyo3(signature = (x1, x2, /))]
             pub fn $binary(py: Python<'_>, x1: OperandArg, x2: OperandArg) -> Out {
-                location::enter(py);
+                let _called = location::enter!(py);
                 out(girih::binary(OpCode::$bcode, x1.operand(), x2.operand()))
             })*
 
@@ -51,7 +51,7 @@ macro_rules! unary {
         impl PyTensor {
             $(#[doc = $doc]
             fn $name(&self, py: Python<'_>) -> Out {
-                location::enter(py);
+                let _called = location::enter!(py);
                 out(self.0.$method())
             })*
         }
@@ -63,7 +63,7 @@ macro_rules! unary {
             #[pyfunction]
             #[pyo3(signature = (x, /))]
             pub fn $name(py: Python<'_>, x: TensorArg) -> Out {
-                location::enter(py);
+                let _called = location::enter!(py);
                 out(x.0.$method())
             })*
 
@@ -99,7 +99,7 @@ macro_rules! reductions {
                 dim: Option<Axes>,
                 keepdim: Option<bool>,
             ) -> Out {
-                location::enter(py);
+                let _called = location::enter!(py);
                 out(self.0.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
             })*
         }
@@ -147,7 +147,7 @@ macro_rules! both {
             $($(#[doc = $doc])+
             #[pyo3(signature = ($($arg $(= $default)?),* $(, *, $($kw=None),*)?))]
             fn $name(&self, $py: Python<'_> $(, $arg: $ty)* $($(, $kw: $kwty)*)?) -> Out {
-                location::enter($py);
+                let _called = location::enter!($py);
                 let $x = &self.0;
                 $body
             })*
@@ -294,7 +294,7 @@ impl PyTensor {
     /// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
     /// leading axes broadcast.
     fn matmul(&self, py: Python<'_>, other: TensorArg) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         out(self.0.matmul(&other.0))
     }
 }
@@ -314,7 +314,7 @@ impl PyTensor {
         dim: Option<Axes>,
         keepdim: Option<bool>,
     ) -> Out {
-        location::enter(py);
+        let _called = location::enter!(py);
         let (axes, keep) = (axes(axis, dim)?, keep(keepdims, keepdim)?);
         out(self.0.std(axes.as_slice(), correction.unwrap_or(0.0), keep))
     }
@@ -341,7 +341,7 @@ fn std_(
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
 fn matmul(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.matmul(&x2.0))
 }
 
@@ -356,7 +356,7 @@ fn positive(x: TensorArg) -> PyTensor {
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
 fn logical_and(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.logical_and(&x2.0))
 }
 
@@ -364,7 +364,7 @@ fn logical_and(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
 fn logical_or(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.logical_or(&x2.0))
 }
 
@@ -372,7 +372,7 @@ fn logical_or(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
 fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.logical_xor(&x2.0))
 }
 
@@ -380,7 +380,7 @@ fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, /))]
 fn real(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.real())
 }
 
@@ -388,7 +388,7 @@ fn real(py: Python<'_>, x: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, /))]
 fn imag(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.imag())
 }
 
@@ -410,7 +410,7 @@ fn reshape(
 #[pyfunction]
 #[pyo3(signature = (x, *axes))]
 fn permute(py: Python<'_>, x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.permute(&axis_list(axes)?))
 }
 
@@ -424,7 +424,7 @@ fn transpose(x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
 /// Two axes exchanged.
 #[pyfunction]
 fn swapaxes(py: Python<'_>, x: TensorArg, axis1: IntArg, axis2: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.swapaxes(axis1.0, axis2.0))
 }
 
@@ -439,7 +439,7 @@ fn broadcast_to(x: TensorArg, sizes: &Bound<'_, PyTuple>, shape: Option<ShapeArg
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.unsqueeze(self::axis("expand_dims", axis, dim, 0)?))
 }
 
@@ -447,7 +447,7 @@ fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axe
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=None, *, dim=None))]
 fn stack(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
     out(girih::stack(&refs, self::axis("stack", axis, dim, 0)?))
 }
@@ -461,7 +461,7 @@ fn one_hot(
     num_classes: IntArg,
     dtype: Option<DTypeArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let classes = Shape::from_signed("one_hot", &[num_classes.0]).py()?.numel();
     out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
@@ -484,7 +484,7 @@ fn layer_norm(
     bias: Option<TensorArg>,
     eps: f64,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("layer_norm")?);
     if !ends_with(&shape, &sizes) {
         let reason = "the last axes of the first must have the normalized sizes".to_string();

@@ -18,35 +18,35 @@ fn pair(result: girih::Result<(girih::Tensor, girih::Tensor)>) -> Pair {
 /// The triangular factor of positive definite matrices.
 #[pyfunction]
 fn linalg_cholesky(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::cholesky(&x.0, upper))
 }
 
 /// Determinants.
 #[pyfunction]
 fn linalg_det(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::det(&x.0))
 }
 
 /// Signs and logarithms of determinants. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_slogdet(py: Python<'_>, x: TensorArg) -> Pair {
-    location::enter(py);
+    let _called = location::enter!(py);
     pair(linalg::slogdet(&x.0))
 }
 
 /// Inverses.
 #[pyfunction]
 fn linalg_inv(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::inv(&x.0))
 }
 
 /// Solutions of linear systems.
 #[pyfunction]
 fn linalg_solve(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::solve(&x1.0, &x2.0))
 }
 
@@ -59,56 +59,56 @@ fn linalg_solve_triangular(
     lower: bool,
     unit_diagonal: bool,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::solve_triangular(&x1.0, &x2.0, lower, unit_diagonal))
 }
 
 /// Orthonormal columns and a triangular matrix. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_qr(py: Python<'_>, x: TensorArg, complete: bool) -> Pair {
-    location::enter(py);
+    let _called = location::enter!(py);
     pair(linalg::qr(&x.0, complete))
 }
 
 /// Eigenvalues and eigenvectors of symmetric matrices. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_eigh(py: Python<'_>, x: TensorArg, upper: bool) -> Pair {
-    location::enter(py);
+    let _called = location::enter!(py);
     pair(linalg::eigh(&x.0, upper))
 }
 
 /// Eigenvalues of symmetric matrices.
 #[pyfunction]
 fn linalg_eigvalsh(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::eigvalsh(&x.0, upper))
 }
 
 /// Eigenvalues and eigenvectors. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_eig(py: Python<'_>, x: TensorArg) -> Pair {
-    location::enter(py);
+    let _called = location::enter!(py);
     pair(linalg::eig(&x.0))
 }
 
 /// Eigenvalues.
 #[pyfunction]
 fn linalg_eigvals(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::eigvals(&x.0))
 }
 
 /// Singular vectors and values. Returns: tuple[Tensor, Tensor, Tensor].
 #[pyfunction]
 fn linalg_svd(py: Python<'_>, x: TensorArg, full_matrices: bool) -> Triple {
-    location::enter(py);
+    let _called = location::enter!(py);
     linalg::svd(&x.0, full_matrices).map(|(u, s, v)| (PyTensor(u), PyTensor(s), PyTensor(v))).py()
 }
 
 /// Singular values.
 #[pyfunction]
 fn linalg_svdvals(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::svdvals(&x.0))
 }
 
@@ -116,7 +116,7 @@ fn linalg_svdvals(py: Python<'_>, x: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, rtol=None))]
 fn linalg_pinv(py: Python<'_>, x: TensorArg, rtol: Option<OperandArg>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::pinv(&x.0, rtol.as_ref().map(OperandArg::operand)))
 }
 
@@ -124,7 +124,7 @@ fn linalg_pinv(py: Python<'_>, x: TensorArg, rtol: Option<OperandArg>) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, rtol=None))]
 fn linalg_matrix_rank(py: Python<'_>, x: TensorArg, rtol: Option<OperandArg>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::matrix_rank(&x.0, rtol.as_ref().map(OperandArg::operand)))
 }
 
@@ -138,7 +138,7 @@ fn linalg_lstsq(
     x2: TensorArg,
     rtol: Option<OperandArg>,
 ) -> PyResult<(PyTensor, PyTensor, PyTensor, PyTensor)> {
-    location::enter(py);
+    let _called = location::enter!(py);
     let found = linalg::lstsq(&x1.0, &x2.0, rtol.as_ref().map(OperandArg::operand)).py()?;
     Ok((
         PyTensor(found.solution),
@@ -151,35 +151,35 @@ fn linalg_lstsq(
 /// Powers of square matrices.
 #[pyfunction]
 fn linalg_matrix_power(py: Python<'_>, x: TensorArg, n: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::matrix_power(&x.0, n.0))
 }
 
 /// Diagonals of the last two axes.
 #[pyfunction]
 fn linalg_diagonal(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::diagonal(&x.0, offset.0))
 }
 
 /// Sums of diagonals of the last two axes.
 #[pyfunction]
 fn linalg_trace(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::trace(&x.0, offset.0))
 }
 
 /// All products of elements of two vectors.
 #[pyfunction]
 fn linalg_outer(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::outer(&x1.0, &x2.0))
 }
 
 /// Cross products of vectors of three elements.
 #[pyfunction]
 fn linalg_cross(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::cross(&x1.0, &x2.0, axis.single("cross")?.unwrap_or(-1)))
 }
 
@@ -193,14 +193,14 @@ fn linalg_vector_norm(
     keepdims: bool,
     axis: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(linalg::vector_norm(&x.0, axes(axis, None)?.as_slice(), keepdims, ord))
 }
 
 /// Norms of matrices.
 #[pyfunction]
 fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<'_, PyAny>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let norm = match ord.extract::<String>().as_deref() {
         Ok("fro") => MatrixNorm::Frobenius,
         Ok("nuc") => MatrixNorm::Nuclear,

@@ -1,4 +1,4 @@
-//! The user's source line for recorded ops.
+//! The user's source line for recorded ops, and the function that the user called.
 //!
 //! Finding a line number costs more than recording an op, so a call site is noted as a code object
 //! and a bytecode offset, and turned into a line only when an error shows it. Frames of this
@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Code objects seen, and the call sites in them.
@@ -52,6 +52,8 @@ const RECENT: usize = 16;
 thread_local! {
     static LATELY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([None; RECENT]) };
     static CACHE: RefCell<Cache> = RefCell::default();
+    /// Path of a function inside the one that Python has called and that has entered.
+    static CALLED: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
 /// Lets the library ask for lines.
@@ -86,6 +88,100 @@ pub fn enter(py: Python<'_>) {
     crate::contexts::sync(py);
     let line = if girih::location::enabled() { current(py) } else { None };
     girih::location::enter(line.unwrap_or_default());
+}
+
+/// As [`enter`], by a function that errors are to name: until the guard goes, what fails is said of
+/// the function around this line, whichever ops and helpers it is made of.
+macro_rules! enter_here {
+    ($py:expr) => {{
+        fn here() {}
+        $crate::location::enter_named($py, ::core::any::type_name_of_val(&here))
+    }};
+}
+
+pub(crate) use enter_here as enter;
+
+/// Ends the stay in a function that [`enter!`] has entered.
+#[must_use]
+pub struct Called(Option<&'static str>);
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        CALLED.set(self.0);
+    }
+}
+
+/// What [`enter!`] expands to.
+pub fn enter_named(py: Python<'_>, path: &'static str) -> Called {
+    enter(py);
+    Called(CALLED.replace(Some(path)))
+}
+
+/// As [`enter!`] in an operator or another special method: errors keep the op's name, unless a
+/// function of this package uses the operator.
+pub fn enter_operator(py: Python<'_>) -> Called {
+    enter_named(py, "__operator__::here")
+}
+
+/// What is wrong with a call, said of the function the user called: of this package's function or
+/// layer around the extension's, if there is one, else of the extension's own. Special methods keep
+/// the name of the op.
+///
+/// A message begins with the name of an op or helper and a colon, or has no such head.
+pub fn of_called(message: String) -> String {
+    let Some(path) = CALLED.get() else { return message };
+    let name = path.rsplit("::").nth(1).unwrap_or(path).trim_end_matches('_');
+    let around = Python::attach(|py| package_function(py).ok().flatten());
+    let name = match (around, name.starts_with("__")) {
+        (Some(around), _) => around,
+        (None, true) => return message,
+        (None, false) => name.to_string(),
+    };
+    let is_name = |head: &str| {
+        head.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && head.starts_with(|c: char| c.is_ascii_alphabetic())
+    };
+    let text = match message.split_once(": ") {
+        Some((head, rest)) if is_name(head) => rest,
+        _ => &message,
+    };
+    format!("{name}: {text}")
+}
+
+/// The function of this package that the user's line has called and that is running: the innermost
+/// layer with its path in the model, else the outermost function.
+fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
+    // SAFETY: the thread is attached; the frame is borrowed from the interpreter and null only
+    // where no Python code runs.
+    let innermost = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
+    let (mut frame, mut found) = (innermost, None);
+    let module = py.import("girih")?.getattr("__dict__")?.get_item("nn").ok();
+    let module = module.map(|nn| nn.getattr("Module")).transpose()?;
+    while let Some(running) = frame {
+        let code = code_of(&running);
+        if !note_code(&code).is_some_and(|code| code.internal) {
+            break;
+        }
+        let name: String = match code.getattr(intern!(py, "co_qualname")) {
+            Ok(name) => name.extract()?,
+            Err(_) => code.getattr(intern!(py, "co_name"))?.extract()?,
+        };
+        if let (true, Some(module)) = (name.ends_with("__call__"), &module) {
+            let of = running.getattr(intern!(py, "f_locals"))?.get_item("self")?;
+            if of.is_instance(module)? {
+                let class: String = of.get_type().name()?.extract()?;
+                return Ok(Some(match Scope::current().path() {
+                    Some(path) if path != class => format!("{class} ({path})"),
+                    _ => class,
+                }));
+            }
+        }
+        // `grad.<locals>.wrapped` is `grad` to users, and `Adam.__init__` is `Adam`.
+        let name = name.split(".<").next().unwrap_or(&name).split(".__").next().unwrap_or(&name);
+        found = Some(name.to_string());
+        frame = running.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none());
+    }
+    Ok(found)
 }
 
 fn current(py: Python<'_>) -> Option<Location> {

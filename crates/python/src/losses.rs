@@ -28,7 +28,7 @@ macro_rules! simple_losses {
         fn $name(
             py: Python<'_>, $($tensor: TensorArg,)* $($arg: $ty,)* reduction: &str
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let reduction = self::reduction(stringify!($name), reduction)?;
             out(losses::$name($(&$tensor.0,)* $($arg,)* reduction))
         })*
@@ -81,7 +81,7 @@ fn triplet_margin_loss(
     swap: bool,
     reduction: &str,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let reduction = self::reduction("triplet_margin_loss", reduction)?;
     let options = Triplet { margin, p, eps, swap };
     out(losses::triplet_margin_loss(&anchor.0, &positive.0, &negative.0, options, reduction))
@@ -97,7 +97,7 @@ fn binary_cross_entropy(
     weight: Option<TensorArg>,
     reduction: &str,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let reduction = self::reduction("binary_cross_entropy", reduction)?;
     let weight = weight.map(|w| w.0);
     out(losses::binary_cross_entropy(&x.0, &target.0, weight.as_ref(), reduction))
@@ -114,7 +114,7 @@ fn binary_cross_entropy_with_logits(
     reduction: &str,
     pos_weight: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let reduction = self::reduction("binary_cross_entropy_with_logits", reduction)?;
     let (weight, positive) = (weight.map(|w| w.0), pos_weight.map(|w| w.0));
     out(losses::binary_cross_entropy_with_logits(
@@ -141,7 +141,7 @@ fn nll_loss(
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let reduction = self::reduction("nll_loss", reduction)?;
     let weight = weight.map(|w| w.0);
     let options = ClassOptions {
@@ -173,7 +173,7 @@ fn cross_entropy(
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let reduction = self::reduction("cross_entropy", reduction)?;
     let weight = weight.map(|w| w.0);
     let options = ClassOptions {

@@ -77,7 +77,7 @@ macro_rules! convolutions {
             dilation: SizesArg,
             groups: usize,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             kernel_rank(stringify!($name), &weight.0, $n)?;
             let options = ConvOptions {
                 stride: stride.0,
@@ -107,7 +107,7 @@ macro_rules! convolutions {
             groups: usize,
             dilation: SizesArg,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             kernel_rank(stringify!($transpose), &weight.0, $n)?;
             let options = ConvOptions {
                 stride: stride.0,
@@ -159,7 +159,7 @@ macro_rules! poolings {
             dilation: SizesArg,
             ceil_mode: bool,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let options = PoolOptions {
                 stride: stride.map(|s| s.0),
                 padding: padding.0,
@@ -185,7 +185,7 @@ macro_rules! poolings {
             ceil_mode: bool,
             count_include_pad: bool,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let options = PoolOptions {
                 stride: stride.map(|s| s.0),
                 padding: padding.0,
@@ -206,7 +206,7 @@ macro_rules! poolings {
             kernel_size: SizesArg,
             stride: Option<SizesArg>,
         ) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let options = PoolOptions {
                 stride: stride.map(|s| s.0),
                 ..PoolOptions::new(exactly(stringify!($lp), "kernel_size", kernel_size, $n)?)
@@ -217,7 +217,7 @@ macro_rules! poolings {
         #[doc = concat!("Means of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
         #[pyfunction]
         fn $adaptive_avg(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let sizes = exactly(stringify!($adaptive_avg), "output_size", output_size, $n)?;
             out(x.0.adaptive_avg_pool(&sizes))
         }
@@ -225,7 +225,7 @@ macro_rules! poolings {
         #[doc = concat!("Largest elements of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
         #[pyfunction]
         fn $adaptive_max(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             let sizes = exactly(stringify!($adaptive_max), "output_size", output_size, $n)?;
             out(x.0.adaptive_max_pool(&sizes))
         }
@@ -259,7 +259,7 @@ fn windows(
     stride: SizesArg,
     dilation: SizesArg,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.windows(&kernel_size.0, &stride.0, &dilation.0))
 }
 
@@ -287,7 +287,7 @@ fn unfold(
     padding: PaddingArg,
     stride: SizesArg,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let n = if kernel_size.0.len() == 1 {
         x.0.rank().saturating_sub(2).max(1)
     } else {
@@ -312,7 +312,7 @@ fn fold(
     padding: PaddingArg,
     stride: SizesArg,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let n = output_size.0.len();
     let size = exactly("fold", "kernel_size", kernel_size, n)?;
     out(x.0.fold(&output_size.0, &size, &columns(stride, padding, dilation)))
@@ -331,7 +331,7 @@ fn interpolate(
     align_corners: bool,
     py: Python<'_>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let kind = match mode {
         "nearest" => Interpolation::Nearest,
         "nearest-exact" => Interpolation::NearestExact,
@@ -392,7 +392,7 @@ fn batch_norm(
     training: bool,
     eps: f64,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let statistics = match (training, &running_mean, &running_var) {
         (true, ..) => None,
         (false, Some(mean), Some(var)) => Some((&mean.0, &var.0)),
@@ -417,7 +417,7 @@ fn group_norm(
     bias: Option<TensorArg>,
     eps: f64,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
     out(x.0.group_norm(num_groups, weight.as_ref(), bias.as_ref(), eps))
 }
@@ -433,7 +433,7 @@ fn instance_norm(
     bias: Option<TensorArg>,
     eps: f64,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
     out(x.0.instance_norm(weight.as_ref(), bias.as_ref(), eps))
 }
@@ -448,7 +448,7 @@ fn rms_norm(
     weight: Option<TensorArg>,
     eps: f64,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("rms_norm")?);
     if !crate::functions::ends_with(&shape, &sizes) {
         let reason = "the last axes of the first must have the normalized sizes".to_string();
@@ -476,7 +476,7 @@ fn scaled_dot_product_attention(
     is_causal: bool,
     scale: Option<f64>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let mask = mask.map(|m| m.0);
     out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale))
 }
@@ -487,7 +487,7 @@ macro_rules! activations {
         #[pyfunction]
         #[pyo3(signature = (x $(, $arg=$default)*))]
         fn $name(py: Python<'_>, x: TensorArg $(, $arg: $ty)*) -> Out {
-            location::enter(py);
+            let _called = location::enter!(py);
             out(x.0.$name($($arg),*))
         })*
 
@@ -518,7 +518,7 @@ activations! {
 /// ``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
 #[pyfunction]
 fn prelu(py: Python<'_>, x: TensorArg, weight: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.prelu(&weight.0))
 }
 
@@ -526,7 +526,7 @@ fn prelu(py: Python<'_>, x: TensorArg, weight: TensorArg) -> Out {
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn glu(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.glu(crate::args::axis("glu", axis, dim, -1)?))
 }
 
@@ -534,7 +534,7 @@ fn glu(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> O
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.softmin(crate::args::axis("softmin", axis, dim, -1)?))
 }
 
@@ -543,7 +543,7 @@ fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) 
 #[pyfunction]
 #[pyo3(signature = (x, p=0.5, whole_channels=false))]
 fn dropout(py: Python<'_>, x: TensorArg, p: f64, whole_channels: bool) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.dropout(p, whole_channels))
 }
 
@@ -558,7 +558,7 @@ fn normalize(
     eps: f64,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.normalize(p, crate::args::axis("normalize", axis, dim, 1)?, eps))
 }
 
@@ -573,7 +573,7 @@ fn cosine_similarity(
     eps: f64,
     dim: Option<Axes>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.cosine_similarity(&x2.0, crate::args::axis("cosine_similarity", axis, dim, 1)?, eps))
 }
 
@@ -581,7 +581,7 @@ fn cosine_similarity(
 #[pyfunction]
 #[pyo3(signature = (x1, x2, p=2.0, eps=1e-6))]
 fn pairwise_distance(py: Python<'_>, x1: TensorArg, x2: TensorArg, p: f64, eps: f64) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x1.0.pairwise_distance(&x2.0, p, eps))
 }
 

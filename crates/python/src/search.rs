@@ -16,21 +16,21 @@ use pyo3::types::{PyInt, PyTuple};
 /// Returns: tuple[Tensor, ...].
 #[pyfunction]
 pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
-    location::enter(py);
+    let _called = location::enter!(py);
     PyTuple::new(py, many(py.detach(|| x.0.nonzero()))?)
 }
 
 /// Where the elements are that are not zero: one row of indices for each. Evaluates x.
 #[pyfunction]
 fn argwhere(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(py.detach(|| x.0.argwhere()))
 }
 
 /// Positions in row-major order of the elements that are not zero. Evaluates x.
 #[pyfunction]
 fn flatnonzero(py: Python<'_>, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(py.detach(|| x.0.flatnonzero()))
 }
 
@@ -45,7 +45,7 @@ fn count_nonzero(
     dim: Option<Axes>,
     keepdim: Option<bool>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let keep = crate::args::keep(keepdims, keepdim)?;
     out(x.0.count_nonzero(crate::args::axes(axis, dim)?.as_slice(), keep))
 }
@@ -55,7 +55,7 @@ fn count_nonzero(
 #[pyfunction]
 #[pyo3(signature = (condition, x, axis=None))]
 fn compress(py: Python<'_>, condition: TensorArg, x: TensorArg, axis: Option<Axes>) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("compress")?;
     out(py.detach(|| x.0.compress(&condition.0, axis)))
 }
@@ -63,12 +63,12 @@ fn compress(py: Python<'_>, condition: TensorArg, x: TensorArg, axis: Option<Axe
 /// The elements, in row-major order, for which the condition holds. Evaluates the condition.
 #[pyfunction]
 fn extract(py: Python<'_>, condition: TensorArg, x: TensorArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(py.detach(|| x.0.extract(&condition.0)))
 }
 
 fn unique_of(py: Python<'_>, x: &TensorArg) -> PyResult<Unique> {
-    location::enter(py);
+    let _called = location::enter!(py);
     py.detach(|| x.0.unique()).py()
 }
 
@@ -112,7 +112,7 @@ fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>>
 #[pyfunction]
 #[pyo3(signature = (x, test, /, *, invert=false))]
 fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let found = match OperandArg::of(test)? {
         // An integer of its own is an int64, which meets no uint64.
         Some(OperandArg::Int(v)) if v >= 0 && x.0.dtype() == DType::U64 => x.0.eq(Operand::Int(v)),
@@ -129,7 +129,7 @@ fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> 
 #[pyfunction]
 #[pyo3(signature = (x, weights=None, minlength=IntArg(0)))]
 fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength: IntArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (weights, minlength) = (weights.map(|w| w.0), counts("bincount", &[minlength.0])?[0]);
     out(py.detach(|| x.0.bincount(weights.as_ref(), minlength)))
 }
@@ -168,7 +168,7 @@ fn histogram_bin_edges(
     bins: Option<&Bound<'_, PyAny>>,
     range: Option<(f64, f64)>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(x.0.histogram_bin_edges(&BinsArg::of(bins)?.bins(range)))
 }
 
@@ -184,7 +184,7 @@ fn histogram(
     density: bool,
     weights: Option<TensorArg>,
 ) -> PyResult<(PyTensor, PyTensor)> {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (bins, weights) = (BinsArg::of(bins)?, weights.map(|w| w.0));
     let (counts, edges) = x.0.histogram(&bins.bins(range), weights.as_ref(), density).py()?;
     Ok((PyTensor(counts), PyTensor(edges)))

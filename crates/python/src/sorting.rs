@@ -100,7 +100,7 @@ fn cumulative_sum(
     dtype: Option<DTypeArg>,
     include_initial: bool,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     need_axis("cumulative_sum", &x.0, &axis)?;
     let axis = self::axis("cumulative_sum", axis, None, 0)?;
     out(x.0.cumsum(axis, dtype.map(|d| d.0), include_initial))
@@ -117,7 +117,7 @@ fn cumulative_prod(
     dtype: Option<DTypeArg>,
     include_initial: bool,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     need_axis("cumulative_prod", &x.0, &axis)?;
     let axis = self::axis("cumulative_prod", axis, None, 0)?;
     out(x.0.cumprod(axis, dtype.map(|d| d.0), include_initial))
@@ -135,7 +135,7 @@ fn topk(
     largest: bool,
     dim: Option<Axes>,
 ) -> PyResult<(PyTensor, PyTensor)> {
-    location::enter(py);
+    let _called = location::enter!(py);
     let axis = self::axis("topk", axis, dim, -1)?;
     let count = usize::try_from(k.0)
         .map_err(|_| invalid(format!("topk: k must not be negative, got {}", k.0)))?;
@@ -154,7 +154,7 @@ fn searchsorted(
     side: &str,
     sorter: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let right = match side {
         "left" => false,
         "right" => true,

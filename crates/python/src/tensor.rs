@@ -59,7 +59,7 @@ fn binary<'py>(
     let Some(operand) = OperandArg::of(other)? else {
         return Ok(py.NotImplemented().into_bound(py));
     };
-    location::enter(py);
+    let _called = location::enter_operator(py);
     let (a, b) = (Operand::Tensor(&this.0), operand.operand());
     let (a, b) = if reflected { (b, a) } else { (a, b) };
     let out = girih::binary(code, a, b).py()?;
@@ -73,7 +73,7 @@ fn matmul<'py>(this: &PyTensor, other: &Bound<'py, PyAny>, reflected: bool) -> M
         Some(_) => return Err(invalid("matmul: neither operand may be a scalar; use * for that")),
         None => return Ok(py.NotImplemented().into_bound(py)),
     };
-    location::enter(py);
+    let _called = location::enter!(py);
     let out = if reflected { operand.matmul(&this.0) } else { this.0.matmul(&operand) };
     Ok(Bound::new(py, PyTensor(out.py()?))?.into_any())
 }
@@ -85,7 +85,7 @@ impl PyTensor {
             let (what, shape) = (what, self.0.shape());
             return Err(crate::errors::raise(girih::Error::NotScalar { what, shape }));
         }
-        location::enter(py);
+        let _called = location::enter_operator(py);
         to_list(py, &self.0.reshape(&[]).py()?)
     }
 }
@@ -228,7 +228,7 @@ impl PyTensor {
     }
 
     fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.neg().map(PyTensor).py()
     }
 
@@ -237,22 +237,22 @@ impl PyTensor {
     }
 
     fn __abs__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.abs().map(PyTensor).py()
     }
 
     fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.bitwise_not().map(PyTensor).py()
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-        location::enter(key.py());
+        let _called = location::enter!(key.py());
         self.0.index(&indexing::entries(key)?).map(PyTensor).py()
     }
 
     fn __contains__(&self, value: OperandArg, py: Python<'_>) -> PyResult<bool> {
-        location::enter(py);
+        let _called = location::enter!(py);
         let found = self.0.eq(value.operand()).and_then(|same| same.any(None, false)).py()?;
         py.detach(|| found.item::<bool>()).py()
     }
@@ -265,7 +265,7 @@ impl PyTensor {
 
     fn __iter__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         let len = self.__len__()? as i64;
-        location::enter(py);
+        let _called = location::enter!(py);
         let rows = (0..len).map(|i| {
             let row = self.0.index(&[girih::Index::At(i)]).py()?;
             Bound::new(py, PyTensor(row))
@@ -335,14 +335,14 @@ impl PyTensor {
     /// The real part; real numbers as they are.
     #[getter]
     fn real(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.real().map(PyTensor).py()
     }
 
     /// The imaginary part; zeros for real numbers.
     #[getter]
     fn imag(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.imag().map(PyTensor).py()
     }
 
@@ -361,14 +361,14 @@ impl PyTensor {
     /// Axes reversed. Returns: Tensor.
     #[getter(T)]
     fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.t().map(PyTensor).py()
     }
 
     /// The last two axes exchanged. Returns: Tensor.
     #[getter(mT)]
     fn mt(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.swapaxes(-1, -2).map(PyTensor).py()
     }
 
@@ -379,21 +379,21 @@ impl PyTensor {
         sizes: &Bound<'_, PyTuple>,
         shape: Option<ShapeArg>,
     ) -> PyResult<PyTensor> {
-        location::enter(sizes.py());
+        let _called = location::enter!(sizes.py());
         self.0.reshape_sizes(&shape_or_sizes("reshape", sizes, shape)?).map(PyTensor).py()
     }
 
     /// Axes in the given order.
     #[pyo3(signature = (*axes))]
     fn permute(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        location::enter(axes.py());
+        let _called = location::enter!(axes.py());
         self.0.permute(&axis_list(axes)?).map(PyTensor).py()
     }
 
     /// Axes in the given order; two ints exchange those axes; none reverses all.
     #[pyo3(signature = (*axes))]
     pub fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        location::enter(axes.py());
+        let _called = location::enter!(axes.py());
         if axes.is_empty() {
             return self.0.t().map(PyTensor).py();
         }
@@ -409,7 +409,7 @@ impl PyTensor {
 
     /// Two axes exchanged.
     fn swapaxes(&self, py: Python<'_>, axis1: IntArg, axis2: IntArg) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.swapaxes(axis1.0, axis2.0).map(PyTensor).py()
     }
 
@@ -420,7 +420,7 @@ impl PyTensor {
         sizes: &Bound<'_, PyTuple>,
         shape: Option<ShapeArg>,
     ) -> PyResult<PyTensor> {
-        location::enter(sizes.py());
+        let _called = location::enter!(sizes.py());
         let sizes = shape_or_sizes("broadcast_to", sizes, shape)?;
         let shape = girih::shape_of("broadcast_to", &sizes).py()?;
         self.0.broadcast_to(shape).map(PyTensor).py()
@@ -429,7 +429,7 @@ impl PyTensor {
     /// Same as broadcast_to; a size of -1 keeps the axis.
     #[pyo3(signature = (*shape))]
     fn expand(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        location::enter(shape.py());
+        let _called = location::enter!(shape.py());
         let mut shape = sizes(shape)?;
         let own = self.0.shape();
         for (size, own) in shape.iter_mut().rev().zip(own.dims().rev()) {
@@ -443,13 +443,13 @@ impl PyTensor {
 
     /// All elements along one axis.
     fn flatten(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.reshape(&[-1]).map(PyTensor).py()
     }
 
     /// Cast to another dtype.
     fn astype(&self, py: Python<'_>, dtype: DTypeArg) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.astype(dtype.0).map(PyTensor).py()
     }
 
@@ -460,7 +460,7 @@ impl PyTensor {
 
     /// The same value, held constant by gradients.
     fn detach(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        location::enter(py);
+        let _called = location::enter!(py);
         self.0.stop_gradient().map(PyTensor).py()
     }
 
