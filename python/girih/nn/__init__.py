@@ -29,6 +29,7 @@ from .activations import (
 from .attention import (
     MultiheadAttention,
 )
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import (
     Conv1d,
     Conv2d,
@@ -67,7 +68,6 @@ from .layers import (
     LayerNorm,
     Linear,
     ReLU,
-    Sequential,
     Sigmoid,
     SiLU,
     Tanh,
@@ -177,10 +177,14 @@ __all__ = [
     "MaxPool3d",
     "Mish",
     "Module",
+    "ModuleDict",
+    "ModuleList",
     "MultiheadAttention",
     "NLLLoss",
     "PReLU",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PoissonNLLLoss",
     "RMSNorm",
     "ReLU",

@@ -54,7 +54,7 @@ class MultiheadAttention(Module):
             raise InvalidArgumentError(
                 f"MultiheadAttention: {kv_heads} heads of keys do not divide {num_heads} heads"
             )
-        self.num_heads, self.num_kv_heads = num_heads, kv_heads
+        self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, kv_heads
         inner = embed_dim // num_heads * kv_heads
         self.q_proj = Linear(embed_dim, embed_dim, bias, dtype)
         self.k_proj = Linear(embed_dim if kdim is None else kdim, inner, bias, dtype)
@@ -88,10 +88,6 @@ class MultiheadAttention(Module):
             out.reshape((*out.shape[:-2], out.shape[-2] * out.shape[-1]))
         )
         return joined
-
-    def extra_repr(self) -> str:
-        """Heads."""
-        return f"num_heads={self.num_heads}"
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

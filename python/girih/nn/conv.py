@@ -65,10 +65,6 @@ class _Convolution(Module):
         self.weight = Parameter(weight)
         self.bias = Parameter(init.uniform((channels[1],), -bound, bound, dtype)) if bias else None
 
-    def extra_repr(self) -> str:
-        """Channels and sizes."""
-        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
-
 
 class _Conv(_Convolution):
     _function: ClassVar[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .. import _girih
 from ..errors import AxisError, InvalidArgumentError
@@ -11,7 +11,7 @@ from . import init
 from .module import Module, Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from .._girih import DType, Tensor
 
@@ -26,7 +26,6 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "ReLU",
-    "Sequential",
     "SiLU",
     "Sigmoid",
     "Tanh",
@@ -51,6 +50,7 @@ class Linear(Module):
             raise InvalidArgumentError(
                 f"Linear: sizes must not be negative, got {in_features} and {out_features}"
             )
+        self.in_features, self.out_features = in_features, out_features
         bound = in_features**-0.5 if in_features else 0.0
         shape = (out_features, in_features)
         self.weight = Parameter(init.uniform(shape, -bound, bound, dtype))
@@ -60,11 +60,6 @@ class Linear(Module):
         """Applies the layer."""
         out = x @ self.weight.T
         return out if self.bias is None else out + self.bias
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        out_features, in_features = self.weight.shape
-        return f"{in_features}, {out_features}" + (", bias=False" if self.bias is None else "")
 
 
 class ReLU(Module):
@@ -129,10 +124,6 @@ class Dropout(Module):
         keep = _girih.rand(x.shape) >= self.p
         return _girih.where(keep, x * (1.0 / (1.0 - self.p)), 0.0)
 
-    def extra_repr(self) -> str:
-        """The probability."""
-        return f"p={self.p}"
-
 
 class _ChannelDropout(Dropout):
     def forward(self, x: Tensor) -> Tensor:
@@ -181,15 +172,12 @@ class Embedding(Module):
     weight: Tensor
 
     def __init__(self, num_embeddings: int, features: int, dtype: DType | None = None) -> None:
+        self.num_embeddings, self.features = num_embeddings, features
         self.weight = Parameter(init.normal((num_embeddings, features), dtype=dtype))
 
     def forward(self, indices: Tensor) -> Tensor:
         """Looks the rows up."""
         return _girih.take(self.weight, indices, axis=0)
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
 
 
 class LayerNorm(Module):
@@ -210,36 +198,10 @@ class LayerNorm(Module):
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         self.normalized_shape = tuple(sizes)
-        self.eps = eps
+        self.eps, self.affine = eps, affine
         self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
         self.bias = Parameter(init.zeros(self.normalized_shape, dtype)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
         return _girih.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{list(self.normalized_shape)}, eps={self.eps}"
-
-
-class Sequential(Module):
-    """Calls modules, or any functions, one after the other."""
-
-    def __init__(self, *layers: Module | Callable[[Any], Any]) -> None:
-        self.layers = list(layers)
-
-    def forward(self, x: Any) -> Any:
-        """Applies the layers in order."""
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.layers[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.layers)

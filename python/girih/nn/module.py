@@ -7,6 +7,7 @@ buffers: saved with it, not trained.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _girih, transforms, tree
@@ -35,7 +36,7 @@ def apply(function: str, *args: Any, **options: Any) -> Tensor:
 def _name_scopes(name: str, value: Any) -> None:
     """Names the scope of a module that is held under that name, or of those in a container."""
     if isinstance(value, Module):
-        value.__dict__.setdefault(_SCOPE, name)
+        value.name_scope(name)
     elif isinstance(value, (list, tuple)):
         for i, held in enumerate(value):
             _name_scopes(f"{name}.{i}", held)
@@ -57,9 +58,29 @@ def Parameter(value: Any) -> Tensor:  # noqa: N802 - reads as a class where it i
     """Marks a tensor as trainable: ``self.weight = Parameter(gr.zeros([3]))``.
 
     To be assigned to an attribute of a :class:`Module`, which from then on holds the plain
-    tensor. Assigning another tensor to the attribute later keeps it a parameter.
+    tensor. Assigning another tensor to the attribute later keeps it a parameter. A list or dict of
+    parameters becomes a :class:`ParameterList` or :class:`ParameterDict`.
     """
+    if isinstance(value, _Parameter):
+        return cast("Tensor", value)
     return cast("Tensor", _Parameter(value if isinstance(value, Tensor) else asarray(value)))
+
+
+def _gathered(owner: str, value: Any) -> Any:
+    """A list, tuple or dict of parameters as the module that holds such; others as they are."""
+    held = list(value.values() if isinstance(value, dict) else value)
+    found = [isinstance(v, _Parameter) for v in held]
+    if not any(found):
+        return value
+    if not all(found):
+        other = type(held[found.index(False)]).__name__
+        raise InvalidArgumentError(
+            f"{owner}: parameters and others (here {other}) in one {type(value).__name__}; give "
+            "parameters an attribute each, or a list of their own"
+        )
+    from .containers import ParameterDict, ParameterList
+
+    return ParameterDict(value) if isinstance(value, dict) else ParameterList(value)
 
 
 class Module:
@@ -98,14 +119,13 @@ class Module:
             self.__dict__.setdefault(_NAMES, set()).add(name)
             value = value.tensor
         elif isinstance(value, (list, tuple, dict)):
-            held = value.values() if isinstance(value, dict) else value
-            if any(isinstance(v, _Parameter) for v in held):
-                raise InvalidArgumentError(
-                    f"{type(self).__qualname__}.{name}: parameters must be attributes of a module; "
-                    "a list or dict may hold modules"
-                )
+            value = _gathered(f"{type(self).__qualname__}.{name}", value)
         _name_scopes(name, value)
         object.__setattr__(self, name, value)
+
+    def name_scope(self, name: str) -> None:
+        """Names the scope of the module's calls, unless it has a name; who holds it does so."""
+        self.__dict__.setdefault(_SCOPE, name)
 
     def __delattr__(self, name: str) -> None:
         self.__dict__.get(_NAMES, set()).discard(name)
@@ -226,11 +246,17 @@ class Module:
         return self.update(tree.map(cast_floats, self.buffers_tree()))
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows between the parentheses; for subclasses to define."""
-        return ""
+        """What ``repr`` shows between the parentheses before modules it holds.
+
+        By default the arguments of the constructor that the module has attributes of the same name
+        for, as far as they are plain values: numbers, strings, tuples of these. A layer's tensors
+        show as whether they are there.
+        """
+        return ", ".join(_arguments(self))
 
     def __repr__(self) -> str:
-        lines = [self.extra_repr()] if self.extra_repr() else []
+        own = self.extra_repr()
+        lines = [own] if own else []
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 lines.append(f"{name}: {value!r}")
@@ -242,6 +268,26 @@ class Module:
             return f"{name}({', '.join(lines)})"
         body = "\n".join(lines).replace("\n", "\n  ")
         return f"{name}(\n  {body}\n)"
+
+
+def _arguments(module: Module) -> list[str]:
+    """The constructor's arguments that a module shows as its own."""
+    out = []
+    for name, parameter in inspect.signature(type(module)).parameters.items():
+        if name == "dtype":
+            held = [v.dtype.name for v in vars(module).values() if isinstance(v, Tensor)]
+            out += [f"dtype={held[0]}"] if held[:1] not in ([], ["float32"]) else []
+        if name not in vars(module):
+            continue
+        value = vars(module)[name]
+        if isinstance(parameter.default, bool) and not isinstance(value, bool):
+            value = value is not None
+        if value is None or isinstance(value, (bool, int, float, complex, str, tuple, list)):
+            if not _has_modules(value):
+                out.append(f"{name}={value!r}")
+        elif isinstance(value, Tensor):
+            out.append(f"{name}=tensor{list(value.shape)}")
+    return out
 
 
 def _held(value: Any) -> list[Any]:

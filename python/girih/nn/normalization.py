@@ -34,6 +34,7 @@ class _ByChannel(Module):
     bias: Tensor | None
 
     def _affine(self, channels: int, affine: bool, dtype: DType | None) -> None:
+        self.affine = affine
         self.weight = Parameter(init.ones((channels,), dtype)) if affine else None
         self.bias = Parameter(init.zeros((channels,), dtype)) if affine else None
 
@@ -61,7 +62,7 @@ class _BatchNorm(_ByChannel):
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self._affine(num_features, affine, dtype)
-        tracked = track_running_stats
+        self.track_running_stats = tracked = track_running_stats
         self.running_mean = init.zeros((num_features,), dtype) if tracked else None
         self.running_var = init.ones((num_features,), dtype) if tracked else None
         self.num_batches_tracked = _girih.zeros([], dtype=_girih.int64) if tracked else None
@@ -99,10 +100,6 @@ class _BatchNorm(_ByChannel):
         share = 1.0 / self.num_batches_tracked.astype(mean.dtype) if rate is None else rate
         self.running_mean = mean + (wide.mean(axes) - mean) * share
         self.running_var = var + (wide.var(axes, correction=1) - var) * share
-
-    def extra_repr(self) -> str:
-        """Sizes and rates."""
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -150,10 +147,6 @@ class _InstanceNorm(_ByChannel):
         self._check(x)
         return _girih.instance_norm(x, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.num_features}, eps={self.eps}"
-
 
 class InstanceNorm1d(_InstanceNorm):
     """Each channel of each batch entry normalised over its spatial axis: Ulyanov et al. 2016."""
@@ -200,10 +193,6 @@ class GroupNorm(_ByChannel):
         """Applies the layer."""
         return _girih.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
-
 
 class RMSNorm(Module):
     """Division by the root mean square over the last axes, then scaling: Zhang and Sennrich 2019.
@@ -221,13 +210,9 @@ class RMSNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape, self.eps = tuple(sizes), eps
+        self.normalized_shape, self.eps, self.affine = tuple(sizes), eps, affine
         self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
         return _girih.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{list(self.normalized_shape)}, eps={self.eps}"
