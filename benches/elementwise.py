@@ -54,6 +54,11 @@ def build_add(lib: Library, operands: Any) -> Any:
     return lambda: lib.add(x, y, out)  # type: ignore[attr-defined]
 
 
+def build_copy(lib: Library, operands: Any) -> Any:
+    """A NumPy array made a tensor of the library's own."""
+    return lambda: lib.copied(operands[0])
+
+
 def sized() -> list[Workload]:
     rows = []
     for label, n in SIZES.items():
@@ -65,6 +70,13 @@ def sized() -> list[Workload]:
                 libraries=("girih", "numpy", "torch", "torch.compile", "jax", "mlx", *HINTED),
             )
         )  # fmt: skip
+        if not small:
+            rows.append(
+                Workload(
+                    f"asarray of NumPy's array, {label}", arrays((n,)), build_copy, bytes=8 * n,
+                    quick=not large, libraries=("girih", "numpy", "torch", "jax", "mlx"),
+                )
+            )  # fmt: skip
         if not large:
             exp = compute(lambda lib, x: lib.exp(x))
             name = f"exp(x), {label}"

@@ -52,6 +52,10 @@ class Library:
         """The array as the library's tensor."""
         return array
 
+    def copied(self, array: np.ndarray) -> Any:
+        """The array copied into a tensor, by the function that the library's users call for it."""
+        return array.copy()
+
     def low(self, array: np.ndarray) -> Any:
         """The array as a tensor of bfloat16."""
         raise UnsupportedError("no bfloat16")
@@ -159,6 +163,9 @@ class Torch(Library):
 
     def tensor(self, array: np.ndarray) -> Any:
         return self.xp.from_numpy(array.copy())
+
+    def copied(self, array: np.ndarray) -> Any:
+        return self.xp.tensor(array)
 
     def low(self, array: np.ndarray) -> Any:
         return self.tensor(array).to(self.xp.bfloat16)
@@ -316,6 +323,9 @@ class Girih(_Functional):
         # In memory of its own, as with JAX.
         return self.xp.asarray(array, copy=True).eval()
 
+    def copied(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array)
+
     def low(self, array: np.ndarray) -> Any:
         return self.xp.asarray(array).astype(self.xp.bfloat16).eval()
 
@@ -415,6 +425,9 @@ class Jax(_Functional):
     def tensor(self, array: np.ndarray) -> Any:
         return self.xp.array(array)
 
+    def copied(self, array: np.ndarray) -> Any:
+        return self.finish(self.xp.array(array))
+
     def low(self, array: np.ndarray) -> Any:
         return self.xp.array(array, dtype=self.xp.bfloat16)
 
@@ -469,6 +482,9 @@ class Mlx(_Functional):
 
     def tensor(self, array: np.ndarray) -> Any:
         return self.xp.array(array)
+
+    def copied(self, array: np.ndarray) -> Any:
+        return self.finish(self.xp.array(array))
 
     def low(self, array: np.ndarray) -> Any:
         return self.xp.array(array).astype(self.xp.bfloat16)

@@ -26,6 +26,7 @@ from .dtypes import (
 )
 from .errors import (
     AxisError,
+    CopyRequiredError,
     DeviceError,
     DTypeError,
     EvaluationCancelledError,
@@ -126,6 +127,7 @@ __all__ = [
     "EvaluationCancelledError",
     "Context",
     "AxisError",
+    "CopyRequiredError",
     "CompiledFunction",
     "Dim",
     "DTypeError",

@@ -1339,10 +1339,12 @@ def asarray(
     device: Any | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is
-    row-major are shared, not copied, and must not change while the tensor lives; `copy=True` copies
-    them. Python floats give float32, ints int64, bools bool, complex numbers complex64. Never a
-    literal of the graph: other values are the same program.
+    """A tensor of numbers, nested sequences, or an array of another library. Arrays are copied, but
+    for those that nobody can write, such as one that a tensor's `numpy()` gave. `copy=False` shares
+    an array's memory, which must not change while the tensor or what is recorded of it lives, and
+    raises CopyRequiredError where that cannot be: for numbers, lists, another dtype, elements that
+    are not row-major. Python floats give float32, ints int64, bools bool, complex numbers
+    complex64. Never a literal of the graph: other values are the same program.
     """
 def asin(x: _TensorLike, /) -> Tensor:
     """The inverse sine."""
@@ -1922,8 +1924,10 @@ def from_dlpack(
     device: Any | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """A tensor over the memory of another library's array, without a copy where it is row-major.
-    The memory must not change while the tensor lives.
+    """A tensor of another library's array. It is copied, but if nobody can write its memory: an op
+    on the tensor may run after the owner has changed it. `copy=False` shares the memory, which must
+    not change while the tensor or what is recorded of it lives; CopyRequiredError where the
+    elements are not row-major.
     """
 def full(
     shape: int | Sequence[int],

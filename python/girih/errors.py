@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "AxisError",
+    "CopyRequiredError",
     "DTypeError",
     "DeviceError",
     "EvaluationCancelledError",
@@ -57,6 +58,10 @@ class FormatError(GirihError, ValueError):
 
 class InvalidArgumentError(GirihError, ValueError):
     """An argument whose value makes no sense, such as a scalar that does not fit its dtype."""
+
+
+class CopyRequiredError(InvalidArgumentError, BufferError):
+    """``copy=False`` was asked for, and the data cannot be had without a copy."""
 
 
 class OutOfMemoryError(GirihError, MemoryError):

@@ -49,6 +49,7 @@ CASES = {
     "negative index": (lambda: gr.ones(A)[0, -4], gr.IndexOutOfBoundsError, IndexError, ["-4", "size 3"]),
     "too many indices": (lambda: gr.ones(A)[0, 0, 0], gr.GirihError, IndexError, ["3"]),
     "zero step": (lambda: gr.ones(A)[::0], gr.InvalidArgumentError, ValueError, ["step"]),
+    "copy": (lambda: gr.asarray([1.0], copy=False), gr.CopyRequiredError, (ValueError, BufferError), ["copy=False", "list"]),
     "two axes": (lambda: gr.ones(A).sum(0, dim=1), gr.InvalidArgumentError, ValueError, ["axis", "dim"]),
     "reduction": (lambda: gr.cross_entropy(gr.ones(A), gr.arange(2), reduction="max"), gr.InvalidArgumentError, ValueError, ["max"]),
     "approximate": (lambda: gr.gelu(gr.ones(A), approximate="yes"), gr.InvalidArgumentError, ValueError, ["yes"]),

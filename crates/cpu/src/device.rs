@@ -34,6 +34,11 @@ pub(crate) struct HostProgram {
 /// The environment variable that limits the device's memory.
 const MEMORY_LIMIT: &str = "GIRIH_MEMORY_LIMIT";
 
+/// The smallest part of a copy that a thread is worth waking for, in bytes.
+const SMALLEST_PART: usize = 1 << 20;
+/// About what one thread copies.
+const BYTES_PER_NS: usize = 8;
+
 impl HostDevice {
     /// The host with as much memory as the machine, or the container around the process, has; or
     /// as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
@@ -78,6 +83,39 @@ impl HostDevice {
             base,
             size,
             kept: KeptBytes::default(),
+        })
+    }
+
+    /// Copies bytes, those of large copies on all threads of the pool: one does not use up the
+    /// memory's bandwidth, and pages that are touched for the first time are made by several.
+    ///
+    /// # Safety
+    /// As for `std::ptr::copy_nonoverlapping`.
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result<()> {
+        if len < 2 * SMALLEST_PART {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+            return Ok(());
+        }
+        // As few parts as keep the threads busy: the system's copy writes past the caches where a
+        // part is larger than they are.
+        let parts = (len / SMALLEST_PART).min(4 * self.pool.num_threads());
+        let part = len.div_ceil(parts).next_multiple_of(4096);
+        let (from, to) = (from as usize, to as usize);
+        let copied = self.pool.run(parts, (len / BYTES_PER_NS) as u64, &|i, _| {
+            let at = (i * part).min(len);
+            let size = part.min(len - at);
+            // SAFETY: the part lies within what the caller vouches for; parts do not overlap.
+            unsafe {
+                let (from, to) = ((from + at) as *const u8, (to + at) as *mut u8);
+                std::ptr::copy_nonoverlapping(from, to, size);
+            }
+            Ok(())
+        });
+        copied.map_err(|error| Error::Launch {
+            operation: "copy".into(),
+            device: self.properties.name.clone(),
+            reason: error.to_string(),
         })
     }
 
@@ -131,17 +169,15 @@ impl Device for HostDevice {
     fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
         let address = self.resolve(target, source.len())? as *mut u8;
         // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns
-        // the block there and the scheduler runs nothing else on it, and host slices never alias
-        // the device's range.
-        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), address, source.len()) };
-        Ok(())
+        // the block there and nothing else runs on it, and host slices never alias the device's
+        // range.
+        unsafe { self.copy(source.as_ptr(), address, source.len()) }
     }
 
     fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()> {
         let address = self.resolve(source, target.len())? as *const u8;
         // SAFETY: as in `copy_to_device`, with source and target exchanged.
-        unsafe { std::ptr::copy_nonoverlapping(address, target.as_mut_ptr(), target.len()) };
-        Ok(())
+        unsafe { self.copy(address, target.as_mut_ptr(), target.len()) }
     }
 
     fn load(&self, binary: &Binary) -> Result<LoadedProgram> {

@@ -10,7 +10,7 @@ pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
     /// The elements' memory.
-    fn bytes(slice: &[Self]) -> Vec<u8>;
+    fn bytes(slice: &[Self]) -> &[u8];
     /// Elements from memory whose length is a multiple of the element's.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
@@ -20,8 +20,8 @@ macro_rules! element {
         $(impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
 
-            fn bytes(slice: &[Self]) -> Vec<u8> {
-                bytemuck::cast_slice(slice).to_vec()
+            fn bytes(slice: &[Self]) -> &[u8] {
+                bytemuck::cast_slice(slice)
             }
 
             fn from_bytes(bytes: &[u8]) -> Vec<Self> {
@@ -51,8 +51,8 @@ element!(
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
 
-    fn bytes(slice: &[Self]) -> Vec<u8> {
-        slice.iter().map(|&b| b as u8).collect()
+    fn bytes(slice: &[Self]) -> &[u8] {
+        bytemuck::cast_slice(slice)
     }
 
     fn from_bytes(bytes: &[u8]) -> Vec<Self> {
@@ -73,8 +73,8 @@ impl Tensor {
     /// of 0 or 1 per element.
     ///
     /// Errors: [`Error::DataLength`].
-    pub fn from_bytes(spec: &TensorSpec, bytes: impl Into<Box<[u8]>>) -> Result<Tensor> {
-        let bytes = bytes.into();
+    pub fn from_bytes(spec: &TensorSpec, bytes: impl AsRef<[u8]>) -> Result<Tensor> {
+        let bytes = bytes.as_ref();
         spec.shape.check("from_slice", spec.dtype)?;
         if bytes.len() != spec.size_bytes() {
             return Err(Error::DataLength {
@@ -86,9 +86,31 @@ impl Tensor {
         eval::from_bytes(spec, bytes)
     }
 
+    /// A tensor of elements that are nowhere as a whole: `read` fills memory with the bytes from a
+    /// place of the whole on, piece by piece in order. Pieces hold whole elements.
+    ///
+    /// Errors: those of a shape that no tensor has; [`Error::Evaluation`] if there is no memory for
+    /// the whole, before anything is read.
+    pub fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
+        spec.shape.check("from_pieces", spec.dtype)?;
+        eval::from_pieces(spec, read)
+    }
+
     /// A tensor over a value of the device's, without a copy. For front ends that share memory.
-    pub fn from_value(spec: &TensorSpec, value: girih_runtime::Value) -> Tensor {
-        Tensor::available(girih_ir::OpCode::Input, spec, value)
+    ///
+    /// Errors: those of a shape that no tensor has; [`Error::DataLength`] if the value holds fewer
+    /// elements.
+    pub fn from_value(spec: &TensorSpec, value: girih_runtime::Value) -> Result<Tensor> {
+        spec.shape.check("from_value", spec.dtype)?;
+        let found = value.buffer.size_bytes().saturating_sub(value.offset);
+        if found < spec.size_bytes() {
+            return Err(Error::DataLength {
+                shape: spec.shape.clone(),
+                expected: spec.numel(),
+                found: found / spec.dtype.size(),
+            });
+        }
+        Ok(Tensor::available(girih_ir::OpCode::Input, spec, value))
     }
 
     /// The tensor's value on the device, computed if need be.

@@ -461,8 +461,14 @@ fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
 }
 
 /// A tensor over bytes in the layout of `spec`, copied to the device.
-pub(crate) fn from_bytes(spec: &TensorSpec, bytes: Box<[u8]>) -> Result<Tensor> {
+pub(crate) fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
     let value = executor()?.upload(bytes)?;
+    Ok(Tensor::available(OpCode::Input, spec, value))
+}
+
+/// A tensor of bytes that `read` gives piece by piece.
+pub(crate) fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
+    let value = executor()?.upload_pieces(spec.size_bytes(), read)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
 }
 

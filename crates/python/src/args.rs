@@ -65,8 +65,7 @@ impl OperandArg {
         if object.is_exact_instance_of::<PyComplex>() {
             return complex(object).map(|v| Some(OperandArg::Complex(v)));
         }
-        let array = object.hasattr("__array_interface__")? || object.hasattr("__dlpack__")?;
-        if array {
+        if crate::arrays::is_array(object)? {
             return Ok(Some(OperandArg::Tensor(as_tensor(object, None)?)));
         }
         if object.is_instance_of::<PyFloat>() {

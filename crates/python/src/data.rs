@@ -1,55 +1,64 @@
-//! Host data in and out: Python values, NumPy's array interface, memory shared without a copy.
+//! Host data in and out: numbers and lists in (arrays of others: `arrays`), NumPy arrays and lists out.
 
+use crate::arrays::{self, Import};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::{DeviceArg, PyTensor};
 use girih::{DType, Tensor, TensorSpec};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
 };
 
 /// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
-/// object with NumPy's array interface, DLPack, or a buffer. Row-major memory of arrays is shared.
+/// object with DLPack, NumPy's array interface, or a buffer. Memory that its owner can write is
+/// copied.
 pub fn as_tensor(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
-    convert_to(object, dtype, false)
+    convert_to(object, dtype, Import::Safe)
 }
 
-fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyResult<Tensor> {
-    let tensor = convert(object, dtype, copy)?;
+fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> PyResult<Tensor> {
+    let tensor = convert(object, dtype, how)?;
     match dtype {
+        Some(dtype) if how == Import::Share && dtype != tensor.dtype() => {
+            let why = format!("its dtype is {}, not {dtype}", tensor.dtype());
+            Err(arrays::must_copy("asarray", &why))
+        }
         Some(dtype) => tensor.astype(dtype).py(),
         None => Ok(tensor),
     }
 }
 
-fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyResult<Tensor> {
+fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> PyResult<Tensor> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
         return Ok(tensor.borrow().0.clone());
     }
+    let number = object.is_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyComplex>();
+    let listed =
+        object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>();
+    if !number
+        && !listed
+        && let Some(tensor) = arrays::import(object, how)?
+    {
+        return Ok(tensor);
+    }
+    if how == Import::Share {
+        let kind = object.get_type().name()?;
+        return Err(arrays::must_copy("asarray", &format!("a {kind} has no memory of elements")));
+    }
+    from_numbers(object, dtype)
+}
+
+/// A Python number, what converts to one, or nested sequences.
+fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     if object.is_instance_of::<PyBool>() {
         let byte = object.extract::<bool>()? as u8;
-        return upload(object.py(), &TensorSpec::scalar(DType::Bool), vec![byte]);
+        return upload(object.py(), &TensorSpec::scalar(DType::Bool), &[byte]);
     }
-    if object.is_exact_instance_of::<PyFloat>()
-        || object.is_exact_instance_of::<PyInt>()
-        || object.is_exact_instance_of::<PyComplex>()
-    {
-        return Nested::default().read(object, dtype);
-    }
-    // A class has its instances' attributes.
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
         return Err(not_array_like(object));
-    }
-    if object.hasattr(intern!(object.py(), "__array_interface__"))? {
-        return from_array_interface(object, copy);
-    }
-    if object.hasattr(intern!(object.py(), "__dlpack__"))? {
-        return crate::dlpack::import(object, copy);
-    }
-    if let Some(tensor) = from_buffer(object)? {
-        return Ok(tensor);
     }
     let number = object.is_instance_of::<PyInt>()
         || object.is_instance_of::<PyFloat>()
@@ -64,21 +73,28 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, copy: bool) -> PyRes
     if object.hasattr("__float__")? {
         let value = object.extract::<f64>()? as f32;
         let spec = TensorSpec::scalar(DType::F32);
-        return upload(object.py(), &spec, value.to_ne_bytes().to_vec());
+        return upload(object.py(), &spec, &value.to_ne_bytes());
     }
     Err(not_array_like(object))
 }
 
-/// Bytes as a tensor. Detached: the copy may wait for a run whose end needs the interpreter.
-pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: Vec<u8>) -> PyResult<Tensor> {
+/// Bytes as a tensor. Detached: making the first executor, or a long copy, takes its time.
+pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: &[u8]) -> PyResult<Tensor> {
     py.detach(|| Tensor::from_bytes(spec, bytes)).py()
 }
 
 fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
     let kind = object.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-    let message = format!(
-        "cannot make a tensor of a {kind}; give numbers, nested lists of numbers, or an array"
-    );
+    // As SciPy's and pydata's sparse arrays have it.
+    let sparse = object.hasattr("nnz").unwrap_or(false)
+        && object.hasattr("toarray").unwrap_or(object.hasattr("todense").unwrap_or(false));
+    let message = if sparse {
+        format!("cannot make a tensor of a {kind}, which is sparse; give its .toarray()")
+    } else {
+        format!(
+            "cannot make a tensor of a {kind}; give numbers, nested lists of numbers, or an array"
+        )
+    };
     exception("DTypeError", message)
 }
 
@@ -114,7 +130,7 @@ impl Nested {
             return Err(exception("DTypeError", message));
         }
         let spec = TensorSpec::new(std::mem::take(&mut self.shape), target);
-        upload(object.py(), &spec, self.bytes(target)?)
+        upload(object.py(), &spec, &self.bytes(target)?)
     }
 
     /// The numbers in a dtype's memory.
@@ -167,10 +183,7 @@ impl Nested {
                     ),
                 ));
             }
-            for item in object.try_iter()? {
-                self.collect(&item?, depth + 1)?;
-            }
-            return Ok(());
+            return items(object)?.iter().try_for_each(|item| self.collect(item, depth + 1));
         }
         if let Ok(value) = object.cast::<PyBool>() {
             self.push(value.is_true() as i64 as f64, value.is_true().into());
@@ -219,15 +232,30 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!other && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
 }
 
+/// The items of a sequence; that there are as many as its length says.
+fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let len = object.len()?;
+    // One more, for those that have more; iterators may have no end.
+    let items = object.try_iter()?.take(len.saturating_add(1)).collect::<PyResult<Vec<_>>>()?;
+    if items.len() != len {
+        let kind = object.get_type().name()?;
+        return Err(invalid(format!(
+            "asarray: a {kind} says its length is {len} and gives {} {} items",
+            if items.len() < len { "only" } else { "at least" },
+            items.len()
+        )));
+    }
+    Ok(items)
+}
+
 /// The elements of a sequence as tensors, if any of them is a tensor or an array.
 fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<Vec<Tensor>>> {
     if !is_sequence(object)? {
         return Ok(None);
     }
-    let items = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+    let items = items(object)?;
     let is_array = |o: &Bound<'_, PyAny>| {
-        o.is_instance_of::<PyTensor>()
-            || o.hasattr(intern!(o.py(), "__array_interface__")).unwrap_or(false)
+        o.is_instance_of::<PyTensor>() || arrays::is_array(o).unwrap_or(false)
     };
     if !items.iter().any(is_array) {
         return Ok(None);
@@ -235,163 +263,9 @@ fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<V
     items.iter().map(|i| as_tensor(i, dtype)).collect::<PyResult<_>>().map(Some)
 }
 
-/// The dtype of an array-interface type string; the name tells bfloat16 from other 2-byte records.
-fn interface_dtype(typestr: &str, object: &Bound<'_, PyAny>) -> PyResult<DType> {
-    let native = !typestr.starts_with('>') || cfg!(target_endian = "big");
-    let dtype = match (native, typestr.get(1..).unwrap_or_default()) {
-        (true, "b1") => Some(DType::Bool),
-        (true, "u1") => Some(DType::U8),
-        (true, "u2") => Some(DType::U16),
-        (true, "u4") => Some(DType::U32),
-        (true, "u8") => Some(DType::U64),
-        (true, "c8") => Some(DType::C64),
-        (true, "c16") => Some(DType::C128),
-        (true, "i1") => Some(DType::I8),
-        (true, "i2") => Some(DType::I16),
-        (true, "i4") => Some(DType::I32),
-        (true, "i8") => Some(DType::I64),
-        (true, "f2") => Some(DType::F16),
-        (true, "f4") => Some(DType::F32),
-        (true, "f8") => Some(DType::F64),
-        (true, "V2") => object
-            .getattr("dtype")
-            .and_then(|d| d.getattr("name")?.extract::<String>())
-            .ok()
-            .filter(|n| n == "bfloat16")
-            .map(|_| DType::BF16),
-        _ => None,
-    };
-    dtype.ok_or_else(|| {
-        let message = format!(
-            "an array of dtype {typestr} has no tensor dtype; convert it first, for example with \
-             .astype('float32')"
-        );
-        exception("DTypeError", message)
-    })
-}
-
-/// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`),
-/// read through `memoryview`: the stable ABI of Python 3.10 has no other way.
-fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
-    let py = object.py();
-    let Ok(view) = py.import("builtins")?.getattr("memoryview")?.call1((object,)) else {
-        return Ok(None);
-    };
-    let format: String = view.getattr("format")?.extract()?;
-    let size: usize = view.getattr("itemsize")?.extract()?;
-    let dtype = match (format.trim_start_matches(['@', '=']), size) {
-        ("?", 1) => DType::Bool,
-        ("B" | "c", 1) => DType::U8,
-        ("b", 1) => DType::I8,
-        ("h" | "i" | "l" | "q" | "n", 2) => DType::I16,
-        ("i" | "l" | "q" | "n", 4) => DType::I32,
-        ("l" | "q" | "n", 8) => DType::I64,
-        ("H" | "I" | "L" | "Q" | "N", 2) => DType::U16,
-        ("I" | "L" | "Q" | "N", 4) => DType::U32,
-        ("L" | "Q" | "N", 8) => DType::U64,
-        ("Zf", 8) => DType::C64,
-        ("Zd", 16) => DType::C128,
-        ("e", 2) => DType::F16,
-        ("f", 4) => DType::F32,
-        ("d", 8) => DType::F64,
-        _ => {
-            let message = format!("a buffer of format '{format}' has no tensor dtype");
-            return Err(exception("DTypeError", message));
-        }
-    };
-    let shape: Vec<usize> = view.getattr("shape")?.extract()?;
-    let bytes = view.call_method0("tobytes")?;
-    let bytes = bytes.cast::<PyBytes>()?;
-    upload(py, &TensorSpec::new(shape, dtype), bytes.as_bytes().to_vec()).map(Some)
-}
-
-/// A tensor over an object with NumPy's array interface (version 3 of its specification): over its
-/// memory if that is row-major and aligned and `copy` does not forbid it, else a copy.
-fn from_array_interface(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
-    let interface = object.getattr("__array_interface__")?;
-    let interface = interface.cast::<PyDict>()?;
-    let field = |name: &str| {
-        let found = interface.get_item(name)?;
-        found.ok_or_else(|| invalid(format!("the array interface has no '{name}'")))
-    };
-    let typestr: String = field("typestr")?.extract()?;
-    if let Some(swapped) = other_byte_order(object, &typestr)? {
-        return from_array_interface(&swapped, false);
-    }
-    let dtype = interface_dtype(&typestr, object)?;
-    let shape: Vec<usize> = field("shape")?.extract()?;
-    let spec = TensorSpec::new(shape, dtype);
-    let dense: Vec<isize> =
-        spec.shape.strides().iter().map(|s| s * dtype.size() as isize).collect();
-    let strides: Vec<isize> = match interface.get_item("strides")? {
-        Some(strides) if !strides.is_none() => strides.extract()?,
-        _ => dense.clone(),
-    };
-    let address: usize = match interface.get_item("data")? {
-        Some(data) if !data.is_none() => data.get_item(0)?.extract()?,
-        _ => return Err(invalid("the array interface has no data pointer")),
-    };
-    let is_dense =
-        strides.iter().zip(&dense).zip(spec.shape.iter()).all(|((a, b), &n)| n == 1 || a == b);
-    if is_dense && !copy && address.is_multiple_of(dtype.size()) && spec.numel() > 0 {
-        let handle = girih::runtime::DeviceHandle::physical(address as u64);
-        // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
-        let owner = Box::new((object.clone().unbind(), interface.clone().unbind()));
-        let buffer = girih::runtime::Buffer::foreign(handle, spec.size_bytes(), owner);
-        return Ok(Tensor::from_value(&spec, girih::runtime::Value::new(buffer)));
-    }
-    // SAFETY: the interface's owner, alive here, vouches for the memory that its shape and strides
-    // reach.
-    let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
-    upload(object.py(), &spec, bytes)
-}
-
-/// The array in this machine's byte order, if it is in the other.
-fn other_byte_order<'py>(
-    object: &Bound<'py, PyAny>,
-    typestr: &str,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let other = if cfg!(target_endian = "big") { '<' } else { '>' };
-    if !typestr.starts_with(other) || !object.hasattr("astype")? {
-        return Ok(None);
-    }
-    let native = object.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
-    object.call_method1("astype", (native,)).map(Some)
-}
-
-/// The elements at byte strides from `start`, row-major.
-///
-/// # Safety
-/// Every element that shape and strides reach must be readable.
-pub unsafe fn gather(start: *const u8, spec: &TensorSpec, strides: &[isize]) -> Vec<u8> {
-    let size = spec.dtype.size();
-    let mut out = Vec::with_capacity(spec.size_bytes());
-    if spec.numel() == 0 {
-        return out;
-    }
-    // The longest dense tail is copied at once.
-    let mut run = size;
-    let mut outer = spec.shape.rank();
-    while outer > 0 && (strides[outer - 1] == run as isize || spec.shape[outer - 1] == 1) {
-        run *= spec.shape[outer - 1];
-        outer -= 1;
-    }
-    let mut index = vec![0usize; outer];
-    loop {
-        let offset: isize = index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
-        // SAFETY: `index` is inside the shape, so the caller vouches for `run` bytes here.
-        out.extend_from_slice(unsafe { std::slice::from_raw_parts(start.offset(offset), run) });
-        let Some(axis) = (0..outer).rev().find(|&a| index[a] + 1 < spec.shape[a]) else {
-            return out;
-        };
-        index[axis] += 1;
-        index[axis + 1..].fill(0);
-    }
-}
-
 /// Keeps a tensor's memory while NumPy looks at it.
 #[pyclass(frozen, module = "girih._girih")]
-struct Memory {
+pub struct Memory {
     address: u64,
     spec: TensorSpec,
     typestr: &'static str,
@@ -491,10 +365,12 @@ fn nest<'py>(
     Ok(PyList::new(py, items)?.into_any())
 }
 
-/// A tensor of numbers, nested sequences, or an array of another library. Arrays whose memory is
-/// row-major are shared, not copied, and must not change while the tensor lives; `copy=True`
-/// copies them. Python floats give float32, ints int64, bools bool, complex numbers complex64.
-/// Never a literal of the graph: other values are the same program.
+/// A tensor of numbers, nested sequences, or an array of another library. Arrays are copied, but for
+/// those that nobody can write, such as one that a tensor's `numpy()` gave. `copy=False` shares an
+/// array's memory, which must not change while the tensor or what is recorded of it lives, and raises
+/// CopyRequiredError where that cannot be: for numbers, lists, another dtype, elements that are not
+/// row-major. Python floats give float32, ints int64, bools bool, complex numbers complex64. Never a
+/// literal of the graph: other values are the same program.
 #[pyfunction]
 #[pyo3(signature = (value, /, dtype=None, *, device=None, copy=None))]
 fn asarray<'py>(
@@ -515,15 +391,7 @@ fn asarray<'py>(
             _ => Ok(value.clone()),
         };
     }
-    let array = value.is_instance_of::<PyTensor>()
-        || value.hasattr("__array_interface__")?
-        || value.hasattr("__dlpack__")?;
-    if copy == Some(false) && !array {
-        return Err(invalid(
-            "asarray: numbers and lists can only be copied, copy=False forbids it",
-        ));
-    }
-    let tensor = convert_to(value, dtype.map(|d| d.0), copy == Some(true))?;
+    let tensor = convert_to(value, dtype.map(|d| d.0), Import::of(copy))?;
     Ok(Bound::new(value.py(), PyTensor(tensor))?.into_any())
 }
 
@@ -531,14 +399,14 @@ fn asarray<'py>(
 #[pyfunction]
 #[pyo3(signature = (value, dtype=None))]
 fn tensor(value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    convert_to(value, dtype.map(|d| d.0), true).map(PyTensor)
+    convert_to(value, dtype.map(|d| d.0), Import::Copy).map(PyTensor)
 }
 
 /// A tensor from what pickling kept.
 #[pyfunction]
 fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
     let spec = TensorSpec::new(shape, DType::parse(dtype).py()?);
-    upload(py, &spec, bytes).map(PyTensor)
+    upload(py, &spec, &bytes).map(PyTensor)
 }
 
 /// Adds this file's functions.

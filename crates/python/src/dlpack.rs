@@ -1,10 +1,11 @@
 //! DLPack (version 1 of its C structures, legacy capsules too): tensors shared with other libraries
 //! without a copy, both ways.
 
-use crate::data::{gather, upload};
+use crate::arrays::{Foreign, Import, is_constant};
+use crate::data::upload;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::PyTensor;
-use girih::runtime::{Buffer, DeviceHandle, Value};
+use girih::runtime::Value;
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -107,7 +108,7 @@ pub fn export<'py>(
     let copied;
     let tensor = if copy {
         let bytes = py.detach(|| tensor.to_bytes()).py()?;
-        copied = upload(py, &tensor.spec(), bytes)?;
+        copied = upload(py, &tensor.spec(), &bytes)?;
         &copied
     } else {
         tensor
@@ -206,9 +207,8 @@ impl Drop for Imported {
     }
 }
 
-/// A tensor over the memory of an object with `__dlpack__`; copied where `copy` says so or its
-/// strides are not row-major.
-pub fn import(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
+/// A tensor of the elements of an object with `__dlpack__`. `what` is the user's function.
+pub fn import(object: &Bound<'_, PyAny>, what: &str, how: Import) -> PyResult<Tensor> {
     let capsule = request(object)?;
     let raw = capsule.as_ptr();
     // SAFETY: `raw` is a live capsule; its name says which structure it holds, and renaming it
@@ -236,7 +236,7 @@ pub fn import(object: &Bound<'_, PyAny>, copy: bool) -> PyResult<Tensor> {
         let message = format!("from_dlpack: the data is on DLPack device type {kind}, not the CPU");
         return Err(PyBufferError::new_err(message));
     }
-    share(object.py(), owner, dl, copy)
+    share(object, owner, dl, what, how)
 }
 
 fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
@@ -257,9 +257,18 @@ fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     Ok(capsule.cast_into::<PyCapsule>()?)
 }
 
-fn share(py: Python<'_>, owner: Imported, dl: &DlTensor, copy: bool) -> PyResult<Tensor> {
-    let rank = usize::try_from(dl.ndim).map_err(|_| invalid("from_dlpack: negative rank"))?;
+fn share(
+    object: &Bound<'_, PyAny>,
+    owner: Imported,
+    dl: &DlTensor,
+    what: &str,
+    how: Import,
+) -> PyResult<Tensor> {
+    let rank = usize::try_from(dl.ndim).map_err(|_| invalid(format!("{what}: negative rank")))?;
     let dtype = dtype(dl.dtype)?;
+    if rank > 0 && dl.shape.is_null() {
+        return Err(invalid(format!("{what}: a DLPack tensor of rank {rank} has no shape")));
+    }
     // SAFETY: the producer vouches for `ndim` sizes, and as many strides unless the pointer is
     // null, as long as the structure lives, which `owner` sees to.
     let (shape, strides) = unsafe {
@@ -271,30 +280,25 @@ fn share(py: Python<'_>, owner: Imported, dl: &DlTensor, copy: bool) -> PyResult
     };
     let shape = girih::Shape::from_signed("from_dlpack", shape).py()?;
     let spec = TensorSpec { shape, dtype };
-    let dense = spec.shape.strides();
-    let is_dense = strides.is_none_or(|strides| {
-        let matches =
-            |((&have, &want), &size): ((&i64, &isize), &usize)| size == 1 || have == want as i64;
-        spec.numel() == 0 || strides.iter().zip(&dense).zip(spec.shape.iter()).all(matches)
-    });
-    let address = dl.data as u64 + dl.byte_offset;
-    if is_dense && !copy && address.is_multiple_of(dtype.size() as u64) && spec.numel() > 0 {
-        let handle = DeviceHandle::physical(address);
-        let buffer = Buffer::foreign(handle, spec.size_bytes(), Box::new(owner));
-        return Ok(Tensor::from_value(&spec, Value::new(buffer)));
-    }
-    let size = dtype.size() as isize;
-    let strides: Vec<isize> = match strides {
-        Some(strides) => strides.iter().map(|&s| s as isize * size).collect(),
-        None => dense.iter().map(|s| s * size).collect(),
+    spec.shape.check("from_dlpack", dtype).py()?;
+    let size = dtype.size() as i64;
+    let strides = match strides {
+        Some(strides) => strides.iter().map(|&s| s.checked_mul(size).map(|s| s as isize)).collect(),
+        None => Some(spec.shape.strides().iter().map(|s| s * size as isize).collect()),
     };
-    // SAFETY: the producer vouches for the elements that shape and strides reach.
-    let bytes = unsafe { gather(address as *const u8, &spec, &strides) };
-    upload(py, &spec, bytes)
+    let strides = strides.ok_or_else(|| invalid(format!("{what}: strides beyond 64 bits")))?;
+    let address = (dl.data as usize).wrapping_add(dl.byte_offset as usize);
+    let (constant, owner) = (is_constant(object), Box::new(owner));
+    let foreign = Foreign { address, spec, strides, swapped: false, constant, owner };
+    // SAFETY: the producer vouches for the elements that shape and strides reach, as long as the
+    // structure lives.
+    unsafe { foreign.tensor(object.py(), what, how) }
 }
 
-/// A tensor over the memory of another library's array, without a copy where it is row-major. The
-/// memory must not change while the tensor lives.
+/// A tensor of another library's array. It is copied, but if nobody can write its memory: an op on
+/// the tensor may run after the owner has changed it. `copy=False` shares the memory, which must not
+/// change while the tensor or what is recorded of it lives; CopyRequiredError where the elements are
+/// not row-major.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, device=None, copy=None))]
 fn from_dlpack(
@@ -306,7 +310,7 @@ fn from_dlpack(
     if let Ok(tensor) = x.cast::<PyTensor>() {
         return Ok(PyTensor(tensor.borrow().0.clone()));
     }
-    import(x, copy == Some(true)).map(PyTensor)
+    import(x, "from_dlpack", Import::of(copy)).map(PyTensor)
 }
 
 /// Adds this file's functions.

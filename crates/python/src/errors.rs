@@ -57,7 +57,7 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
 fn run_class(error: &girih::runtime::Error) -> &'static str {
     use girih::runtime::Error::*;
     match error {
-        OutOfMemory { .. } => "OutOfMemoryError",
+        OutOfMemory { .. } | HostMemory { .. } => "OutOfMemoryError",
         IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
         Linalg { .. } => "LinAlgError",
         Dependency(cause) => run_class(cause),

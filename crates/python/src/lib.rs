@@ -3,6 +3,7 @@
 
 mod args;
 mod arrange;
+mod arrays;
 mod assign;
 mod call;
 mod compiled;

@@ -28,6 +28,14 @@ pub enum Error {
         /// Bytes of all regions.
         capacity: usize,
     },
+    /// The process gets no memory for what it needs beside the device's.
+    #[error(
+        "out of memory: the system has no {requested} bytes for this process; work in smaller pieces"
+    )]
+    HostMemory {
+        /// Bytes asked for.
+        requested: usize,
+    },
     /// A handle that does not name `size` bytes of the device's memory.
     #[error("{handle} does not name {size} bytes of {device}")]
     InvalidHandle {

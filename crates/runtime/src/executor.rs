@@ -147,6 +147,9 @@ pub struct Executor {
 }
 
 impl Executor {
+    /// Bytes that [`Executor::upload_pieces`] asks for at once; whole elements of every dtype.
+    pub const PIECE: usize = 256 << 10;
+
     /// An executor for a device and the back end that compiles for it. Plans that `disk` holds are
     /// not compiled again.
     pub fn new(
@@ -363,12 +366,33 @@ impl Executor {
         self.stream.run(plan, block, after, completion, wait)
     }
 
-    /// Copies host bytes to a block of their own, through the stream.
+    /// Copies host bytes to a block of their own. No queued work knows that block, so the copy need
+    /// not wait for any.
     ///
     /// Errors: [`Error::OutOfMemory`].
-    pub fn upload(&self, bytes: Box<[u8]>) -> Result<Value> {
+    pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
         let value = Value::new(self.device.allocator().allocate(bytes.len())?);
-        self.stream.upload(bytes, &value.buffer)?;
+        self.device.copy_to_device(bytes, value.handle())?;
+        Ok(value)
+    }
+
+    /// As [`Executor::upload`], of bytes that are nowhere as a whole: `read` is given a piece's
+    /// memory with its place among the `size` bytes, from the first piece to the last. Each piece but
+    /// the last is a multiple of [`Executor::PIECE`] long.
+    ///
+    /// Errors: [`Error::OutOfMemory`], before anything is read.
+    pub fn upload_pieces(
+        &self,
+        size: usize,
+        mut read: impl FnMut(usize, &mut [u8]),
+    ) -> Result<Value> {
+        let value = Value::new(self.device.allocator().allocate(size)?);
+        let mut piece = vec![0; size.min(Executor::PIECE)];
+        for at in (0..size).step_by(Executor::PIECE) {
+            let piece = &mut piece[..Executor::PIECE.min(size - at)];
+            read(at, piece);
+            self.device.copy_to_device(piece, value.handle().offset(at))?;
+        }
         Ok(value)
     }
 

@@ -266,15 +266,16 @@ impl DeviceQueue {
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller than the source.
     pub fn copy_to_device(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        let block = self.upload(source, buffer)?;
-        self.enqueue(block);
+        buffer.check_size(source.len(), self.scheduler.device().as_ref())?;
+        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
+        self.enqueue(ControlBlock::CopyToDevice { source, target, buffer });
         Ok(())
     }
 
     /// Copies the first `size` bytes of a value to the host; read them when the completion is
     /// there.
     ///
-    /// Errors: [`Error::InvalidHandle`] if the value holds fewer.
+    /// Errors: [`Error::InvalidHandle`] if the value holds fewer; [`Error::HostMemory`].
     pub fn copy_from_device(
         &self,
         value: &Value,
@@ -284,17 +285,13 @@ impl DeviceQueue {
         Ok((target, self.enqueue(block)))
     }
 
-    /// The block that copies `source` to the start of `buffer`.
-    pub(crate) fn upload(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<ControlBlock> {
-        buffer.check_size(source.len(), self.scheduler.device().as_ref())?;
-        let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
-        Ok(ControlBlock::CopyToDevice { source, target, buffer })
-    }
-
     /// The block that copies the first `size` bytes of a value to the host, and where they go.
     pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
         value.check_size(size, self.scheduler.device().as_ref())?;
-        let target = Arc::new(Mutex::new(vec![0; size].into_boxed_slice()));
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
+        bytes.resize(size, 0);
+        let target = Arc::new(Mutex::new(bytes.into_boxed_slice()));
         let (source, buffer) = (value.handle(), value.buffer.clone());
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
         Ok((target, block))

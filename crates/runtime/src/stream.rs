@@ -3,8 +3,8 @@
 
 use crate::queue::Submission;
 use crate::{
-    ArgumentBlock, Buffer, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error,
-    ExecutionPlan, Operation, Result, Scheduler, Step, Value,
+    ArgumentBlock, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error, ExecutionPlan,
+    Operation, Result, Scheduler, Step, Value,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -99,16 +99,9 @@ impl Stream {
         })
     }
 
-    /// Copies bytes to the start of a buffer, after what was submitted before, and waits.
-    ///
-    /// Errors: [`Error::InvalidHandle`] if the buffer is smaller.
-    pub fn upload(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        self.copy(self.queue.upload(source, buffer)?)
-    }
-
     /// Copies `size` bytes of a value to the host, after what was submitted before, and waits.
     ///
-    /// Errors: [`Error::InvalidHandle`] if the value holds fewer.
+    /// Errors: [`Error::InvalidHandle`] if the value holds fewer; [`Error::HostMemory`].
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
         let (target, block) = self.queue.download(value, size)?;
         self.copy(block)?;

@@ -141,8 +141,9 @@ impl<'a> Source<'a> {
             {
                 let handle = DeviceHandle::physical(address as u64);
                 let buffer = Buffer::foreign(handle, size, Box::new(file.clone()));
-                Ok(Tensor::from_value(spec, Value::new(buffer)))
+                Tensor::from_value(spec, Value::new(buffer))
             }
+            _ if spec.dtype != girih_ir::DType::Bool => Tensor::from_bytes(spec, bytes),
             _ => owned(spec, bytes.to_vec()),
         }
     }

@@ -1,0 +1,523 @@
+//! Arrays of other libraries as tensors: whose memory they are, whether it may be shared, and the
+//! ways in: DLPack (`dlpack`), NumPy's array interface, buffers.
+//!
+//! A tensor is a value, and an op on it may run much later. Memory that its owner can still write
+//! is therefore copied, unless the caller asks for it to be shared.
+
+use crate::data::Memory;
+use crate::dlpack;
+use crate::errors::{IntoPy, exception, invalid};
+use girih::runtime::{Buffer, DeviceHandle, Value};
+use girih::{DType, Shape, Tensor, TensorSpec};
+use pyo3::exceptions::PyBufferError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
+use std::any::Any;
+
+/// What an import may do with memory of another owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// `copy=True`.
+    Copy,
+    /// `copy=None`: shares only memory that nobody can write.
+    Safe,
+    /// `copy=False`: shares, or fails.
+    Share,
+}
+
+impl Import {
+    /// By the argument `copy`.
+    pub fn of(copy: Option<bool>) -> Import {
+        match copy {
+            None => Import::Safe,
+            Some(true) => Import::Copy,
+            Some(false) => Import::Share,
+        }
+    }
+}
+
+/// Elements in memory of another owner.
+pub struct Foreign {
+    /// Of the first element.
+    pub address: usize,
+    /// Shape and dtype.
+    pub spec: TensorSpec,
+    /// From an element to the next of each axis, in bytes.
+    pub strides: Vec<isize>,
+    /// The bytes of a number are in the order of other machines.
+    pub swapped: bool,
+    /// Nobody can write the memory as long as its owner lives.
+    pub constant: bool,
+    /// Keeps the memory valid.
+    pub owner: Box<dyn Any + Send + Sync>,
+}
+
+impl Foreign {
+    /// A tensor of the elements, over their memory where `how` wants or allows it.
+    ///
+    /// # Safety
+    /// `owner` keeps every element readable that shape and strides reach from the address.
+    pub unsafe fn tensor(self, py: Python<'_>, what: &str, how: Import) -> PyResult<Tensor> {
+        self.check(what)?;
+        if self.spec.numel() == 0 {
+            return py.detach(|| Tensor::from_bytes(&self.spec, [])).py();
+        }
+        let obstacle = if how == Import::Copy || how == Import::Safe && !self.constant {
+            Some("it was asked for")
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.obstacle() }
+        };
+        match obstacle {
+            None => {
+                let handle = DeviceHandle::physical(self.address as u64);
+                let buffer = Buffer::foreign(handle, self.spec.size_bytes(), self.owner);
+                Tensor::from_value(&self.spec, Value::new(buffer)).py()
+            }
+            Some(why) if how == Import::Share => {
+                Err(must_copy(what, &format!("{why}, so that its memory is no tensor's as it is")))
+            }
+            // SAFETY: the caller's promise.
+            Some(_) => unsafe { self.copied(py) },
+        }
+    }
+
+    /// Fails for what no memory has: other strides than axes, elements at no address.
+    fn check(&self, what: &str) -> PyResult<()> {
+        let Foreign { spec, strides, address, .. } = self;
+        spec.shape.check("asarray", spec.dtype).py()?;
+        if strides.len() != spec.shape.rank() {
+            let (found, rank) = (strides.len(), spec.shape.rank());
+            return Err(invalid(format!("{what}: {found} strides for an array of rank {rank}")));
+        }
+        if spec.numel() == 0 {
+            return Ok(());
+        }
+        let (low, high) = self.extent().ok_or_else(|| {
+            invalid(format!("{what}: the strides {strides:?} reach beyond the address space"))
+        })?;
+        let begin = address.checked_add_signed(low).filter(|&a| a > 0);
+        match begin.and(address.checked_add_signed(high)) {
+            Some(end) if end <= isize::MAX as usize => Ok(()),
+            _ => Err(invalid(format!("{what}: no array of {spec} is at address {address:#x}"))),
+        }
+    }
+
+    /// The bytes before the first element and from it on that elements lie in.
+    fn extent(&self) -> Option<(isize, isize)> {
+        extent(&self.spec, &self.strides)
+    }
+
+    /// Why the memory cannot be a tensor's.
+    ///
+    /// # Safety
+    /// As for [`Foreign::tensor`].
+    unsafe fn obstacle(&self) -> Option<&'static str> {
+        let Foreign { spec, strides, address, .. } = self;
+        let dense = dense_strides(spec);
+        let mut axes = strides.iter().zip(&dense).zip(spec.shape.iter());
+        if !axes.all(|((have, want), &size)| size == 1 || have == want) {
+            return Some("its elements are not row-major");
+        }
+        if self.swapped {
+            return Some("its bytes are in the order of other machines");
+        }
+        if !address.is_multiple_of(spec.dtype.real().size()) {
+            return Some("its elements are not aligned");
+        }
+        if spec.dtype == DType::Bool {
+            // SAFETY: dense, so that these are the elements; the caller's promise.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(*address as *const u8, spec.size_bytes()) };
+            if bytes.iter().any(|&b| b > 1) {
+                return Some("some of its bools are neither 0 nor 1");
+            }
+        }
+        None
+    }
+
+    /// # Safety
+    /// As for [`Foreign::tensor`].
+    unsafe fn copied(self, py: Python<'_>) -> PyResult<Tensor> {
+        let Foreign { address, ref spec, ref strides, swapped, .. } = self;
+        let plain = spec.dtype != DType::Bool && !swapped && *strides == dense_strides(spec);
+        if plain {
+            // SAFETY: dense, so that these are the elements; the caller's promise.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(address as *const u8, spec.size_bytes()) };
+            return py.detach(|| Tensor::from_bytes(spec, bytes)).py();
+        }
+        let part = spec.dtype.real().size();
+        let read = |at: usize, out: &mut [u8]| {
+            // SAFETY: the caller's promise.
+            unsafe { gather(address as *const u8, spec, strides, at, out) };
+            if spec.dtype == DType::Bool {
+                out.iter_mut().for_each(|b| *b = (*b != 0) as u8);
+            }
+            if swapped {
+                out.chunks_exact_mut(part).for_each(<[u8]>::reverse);
+            }
+        };
+        py.detach(|| Tensor::from_pieces(spec, read)).py()
+    }
+}
+
+/// Row-major strides in bytes.
+fn dense_strides(spec: &TensorSpec) -> Vec<isize> {
+    spec.shape.strides().iter().map(|s| s * spec.dtype.size() as isize).collect()
+}
+
+/// The bytes before the first element and from it on that elements lie in; none if they are more
+/// than an address space has.
+fn extent(spec: &TensorSpec, strides: &[isize]) -> Option<(isize, isize)> {
+    let mut bounds = (0isize, spec.dtype.size() as isize);
+    for (&stride, &size) in strides.iter().zip(spec.shape.iter()) {
+        let reach = stride.checked_mul(isize::try_from(size).ok()?.checked_sub(1)?)?;
+        let bound = if reach < 0 { &mut bounds.0 } else { &mut bounds.1 };
+        *bound = bound.checked_add(reach)?;
+    }
+    Some(bounds)
+}
+
+/// Fills `out` with elements from byte `at` of the row-major order on.
+///
+/// # Safety
+/// Every element that shape and strides reach must be readable.
+unsafe fn gather(
+    start: *const u8,
+    spec: &TensorSpec,
+    strides: &[isize],
+    at: usize,
+    out: &mut [u8],
+) {
+    let size = spec.dtype.size();
+    // The longest dense tail is copied at once.
+    let mut run = size;
+    let mut outer = spec.shape.rank();
+    while outer > 0 && (strides[outer - 1] == run as isize || spec.shape[outer - 1] == 1) {
+        run *= spec.shape[outer - 1];
+        outer -= 1;
+    }
+    let mut index: Vec<usize> = vec![0; outer];
+    let mut rest = at / run;
+    for (axis, place) in index.iter_mut().enumerate().rev() {
+        *place = rest % spec.shape[axis];
+        rest /= spec.shape[axis];
+    }
+    let (mut skipped, mut filled) = (at % run, 0);
+    // Along the last axis the place is the one before, a stride further on.
+    while filled < out.len() {
+        let offset: isize = index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
+        let last = outer.checked_sub(1);
+        let (count, step) = last.map_or((1, 0), |a| (spec.shape[a] - index[a], strides[a]));
+        let mut done = 0;
+        while done < count && filled < out.len() {
+            let len = (run - skipped).min(out.len() - filled);
+            // SAFETY: the index is inside the shape, so the caller vouches for `run` bytes here, of
+            // which `len` from `skipped` on are copied.
+            unsafe {
+                let from = start.offset(offset + done as isize * step).add(skipped);
+                copy_few(from, out[filled..].as_mut_ptr(), len);
+            }
+            (skipped, filled, done) = (0, filled + len, done + 1);
+        }
+        if let Some(axis) = last {
+            index[axis] += done;
+        }
+        for axis in (1..outer).rev() {
+            if index[axis] == spec.shape[axis] {
+                index[axis] = 0;
+                index[axis - 1] += 1;
+            }
+        }
+    }
+}
+
+/// Copies bytes, an element's without a call.
+///
+/// # Safety
+/// As for `std::ptr::copy_nonoverlapping`.
+#[inline]
+unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match len {
+            1 => *to = *from,
+            2 => std::ptr::copy_nonoverlapping(from, to, 2),
+            4 => std::ptr::copy_nonoverlapping(from, to, 4),
+            8 => std::ptr::copy_nonoverlapping(from, to, 8),
+            16 => std::ptr::copy_nonoverlapping(from, to, 16),
+            _ => std::ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+/// What `copy=False` gets where a copy is needed.
+pub fn must_copy(what: &str, why: &str) -> PyErr {
+    let message = format!("{what}: copy=False forbids a copy, but {why}; leave copy out");
+    exception("CopyRequiredError", message)
+}
+
+/// An array of another library as a tensor; `None` if the object is none that is known.
+pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
+    let py = object.py();
+    // A class has its instances' attributes.
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
+        return Ok(None);
+    }
+    let described = object.hasattr(intern!(py, "__array_interface__"))?;
+    if object.hasattr(intern!(py, "__dlpack__"))? {
+        match dlpack::import(object, "asarray", how) {
+            // NumPy exports neither read-only arrays (before 2.1) nor all of its dtypes.
+            Err(error) if described && error.is_instance_of::<PyBufferError>(py) => {}
+            outcome => return outcome.map(Some),
+        }
+    }
+    if described {
+        return from_array_interface(object, how).map(Some);
+    }
+    if let Some(tensor) = from_buffer(object, how)? {
+        return Ok(Some(tensor));
+    }
+    if object.hasattr(intern!(py, "__array__"))? {
+        let array = object.call_method0(intern!(py, "__array__"))?;
+        if array.hasattr(intern!(py, "__array_interface__"))? {
+            return from_array_interface(&array, how).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// True of an object that [`import`] takes for an array, numbers' buffers left aside.
+pub fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    Ok(!object.is_instance_of::<PyType>()
+        && (object.hasattr(intern!(py, "__array_interface__"))?
+            || object.hasattr(intern!(py, "__dlpack__"))?))
+}
+
+/// True if nobody can write an array's memory: at the end of its bases is a tensor, or `bytes`.
+pub fn is_constant(object: &Bound<'_, PyAny>) -> bool {
+    let py = object.py();
+    let mut object = object.clone();
+    // Views of NumPy know the owner of their memory; chains are short.
+    for _ in 0..8 {
+        if object.is_instance_of::<Memory>() || object.is_exact_instance_of::<PyBytes>() {
+            return true;
+        }
+        let Ok(base) = object.getattr(intern!(py, "base")) else { return false };
+        object = base;
+    }
+    false
+}
+
+/// The elements of an object with NumPy's array interface, version 3. Everything it says is checked
+/// but what nobody can check: that its pointer leads to that many elements.
+fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tensor> {
+    let interface = object.getattr(intern!(object.py(), "__array_interface__"))?;
+    let interface = interface.cast_into::<PyDict>().map_err(|e| {
+        invalid(format!("__array_interface__ is a dict, got {}", described(&e.into_inner())))
+    })?;
+    let optional = |name: &str| Ok::<_, PyErr>(interface.get_item(name)?.filter(|f| !f.is_none()));
+    let field = |name: &str| {
+        let found = optional(name)?;
+        found.ok_or_else(|| invalid(format!("__array_interface__ has no '{name}'")))
+    };
+    if let Some(version) = optional("version")?
+        && !version.eq(3)?
+    {
+        return Err(invalid(format!("__array_interface__ has version {version}; this reads 3")));
+    }
+    if optional("mask")?.is_some() {
+        return Err(invalid(
+            "__array_interface__ has a mask, which tensors have not; fill it first",
+        ));
+    }
+    let (dtype, swapped) = interface_dtype(&field("typestr")?, object)?;
+    let sizes: Vec<i64> = entries(&field("shape")?, "shape")?;
+    let shape = Shape::from_signed("asarray", &sizes).py()?;
+    let spec = TensorSpec { shape, dtype };
+    spec.shape.check("asarray", dtype).py()?;
+    let strides = match optional("strides")? {
+        Some(strides) => entries(&strides, "strides")?,
+        None => dense_strides(&spec),
+    };
+    let place = match optional("data")? {
+        Some(data) => match data.cast_into::<PyTuple>() {
+            Ok(pointer) => Place::Pointer(pointer),
+            Err(other) => Place::Buffer(other.into_inner()),
+        },
+        // The object itself has the buffer protocol.
+        None => Place::Buffer(object.clone()),
+    };
+    let offset = optional("offset")?.map_or(Ok(0), |o| integer(&o, "offset"))?;
+    let constant = is_constant(object);
+    // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
+    let owner: (Py<PyAny>, Py<PyDict>) = (object.clone().unbind(), interface.clone().unbind());
+    let foreign = |address, owner| Foreign { address, spec, strides, swapped, constant, owner };
+    match place {
+        Place::Pointer(pointer) => {
+            let address = pointer.get_item(0).ok().and_then(|p| p.extract::<usize>().ok());
+            let address = address.ok_or_else(|| {
+                let found = described(pointer.as_any());
+                invalid(format!("__array_interface__['data'] starts with an address, got {found}"))
+            })?;
+            // SAFETY: the interface's owner vouches for the memory that its shape and strides reach.
+            unsafe { foreign(address, Box::new(owner)).tensor(object.py(), "asarray", how) }
+        }
+        Place::Buffer(data) if how == Import::Share => {
+            let why = format!("the memory of {} has no address here", described(&data));
+            Err(must_copy("asarray", &why))
+        }
+        Place::Buffer(data) => {
+            let bytes = bytes_of(&data)?;
+            let len = bytes.as_bytes().len();
+            let start = bytes.as_bytes().as_ptr() as usize;
+            let foreign = foreign(start.wrapping_add_signed(offset), Box::new(owner));
+            let inside = foreign.spec.numel() == 0
+                || foreign.strides.len() == foreign.spec.shape.rank()
+                    && foreign.extent().is_some_and(|(low, high)| {
+                        let begin = offset.checked_add(low);
+                        let end = offset.checked_add(high);
+                        begin.is_some_and(|b| b >= 0) && end.is_some_and(|e| e <= len as isize)
+                    });
+            if !inside {
+                let Foreign { spec, strides, .. } = foreign;
+                return Err(invalid(format!(
+                    "__array_interface__: {spec} with strides {strides:?} from byte {offset} on is \
+                     not inside a buffer of {len} bytes"
+                )));
+            }
+            // SAFETY: checked, and `bytes` lives to the end of this block: nothing is shared.
+            unsafe { foreign.tensor(object.py(), "asarray", Import::Copy) }
+        }
+    }
+}
+
+/// Where an array interface says the elements are.
+enum Place<'py> {
+    Pointer(Bound<'py, PyTuple>),
+    Buffer(Bound<'py, PyAny>),
+}
+
+fn described(object: &Bound<'_, PyAny>) -> String {
+    object.repr().map_or_else(|_| "an object without a repr".into(), |r| r.to_string())
+}
+
+fn integer(object: &Bound<'_, PyAny>, field: &str) -> PyResult<isize> {
+    object.extract().map_err(|_| {
+        invalid(format!("__array_interface__['{field}'] is an integer, got {}", described(object)))
+    })
+}
+
+/// The integers of a field that is a tuple of them.
+fn entries<'py, T>(object: &Bound<'py, PyAny>, field: &str) -> PyResult<Vec<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let bad = || {
+        let found = described(object);
+        invalid(format!("__array_interface__['{field}'] is a tuple of integers, got {found}"))
+    };
+    let tuple = object.cast::<PyTuple>().map_err(|_| bad())?;
+    tuple.iter().map(|item| item.extract().map_err(|_| bad())).collect()
+}
+
+/// The contents of an object with the buffer protocol.
+fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let py = object.py();
+    let view = py.import("builtins")?.getattr("memoryview")?.call1((object,));
+    let view = view.map_err(|_| {
+        let found = described(object);
+        invalid(format!("__array_interface__['data'] is a tuple or a buffer, got {found}"))
+    })?;
+    Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
+}
+
+/// The dtype of an array-interface type string, and whether its bytes are in the other order; the
+/// name tells bfloat16 from other 2-byte records.
+fn interface_dtype(
+    typestr: &Bound<'_, PyAny>,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<(DType, bool)> {
+    let text: String = typestr.extract().map_err(|_| {
+        invalid(format!("__array_interface__['typestr'] is a str, got {}", described(typestr)))
+    })?;
+    let order = text.chars().next().filter(|c| "<>|".contains(*c));
+    let dtype = match order.and(text.get(1..)).unwrap_or_default() {
+        "b1" => Some(DType::Bool),
+        "u1" => Some(DType::U8),
+        "u2" => Some(DType::U16),
+        "u4" => Some(DType::U32),
+        "u8" => Some(DType::U64),
+        "c8" => Some(DType::C64),
+        "c16" => Some(DType::C128),
+        "i1" => Some(DType::I8),
+        "i2" => Some(DType::I16),
+        "i4" => Some(DType::I32),
+        "i8" => Some(DType::I64),
+        "f2" => Some(DType::F16),
+        "f4" => Some(DType::F32),
+        "f8" => Some(DType::F64),
+        "V2" => object
+            .getattr("dtype")
+            .and_then(|d| d.getattr("name")?.extract::<String>())
+            .ok()
+            .filter(|n| n == "bfloat16")
+            .map(|_| DType::BF16),
+        _ => None,
+    };
+    let dtype = dtype.ok_or_else(|| {
+        let message = format!(
+            "an array of dtype {text} has no tensor dtype; convert it first, for example with \
+             .astype('float32')"
+        );
+        exception("DTypeError", message)
+    })?;
+    let other = if cfg!(target_endian = "big") { '<' } else { '>' };
+    Ok((dtype, order == Some(other) && dtype.size() > 1))
+}
+
+/// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`),
+/// read through `memoryview`: the stable ABI of Python 3.10 has no other way.
+fn from_buffer(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
+    let py = object.py();
+    let Ok(view) = py.import("builtins")?.getattr("memoryview")?.call1((object,)) else {
+        return Ok(None);
+    };
+    if how == Import::Share {
+        let kind = object.get_type().name()?;
+        return Err(must_copy("asarray", &format!("the memory of a {kind} has no address here")));
+    }
+    let format: String = view.getattr("format")?.extract()?;
+    let size: usize = view.getattr("itemsize")?.extract()?;
+    let dtype = buffer_dtype(format.trim_start_matches(['@', '=']), size).ok_or_else(|| {
+        exception("DTypeError", format!("a buffer of format '{format}' has no tensor dtype"))
+    })?;
+    let shape: Vec<i64> = view.getattr("shape")?.extract()?;
+    let shape = Shape::from_signed("asarray", &shape).py()?;
+    let bytes = view.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+    let bytes = bytes.as_bytes();
+    py.detach(|| Tensor::from_bytes(&TensorSpec { shape, dtype }, bytes)).py().map(Some)
+}
+
+fn buffer_dtype(format: &str, size: usize) -> Option<DType> {
+    Some(match (format, size) {
+        ("?", 1) => DType::Bool,
+        ("B" | "c", 1) => DType::U8,
+        ("b", 1) => DType::I8,
+        ("h" | "i" | "l" | "q" | "n", 2) => DType::I16,
+        ("i" | "l" | "q" | "n", 4) => DType::I32,
+        ("l" | "q" | "n", 8) => DType::I64,
+        ("H" | "I" | "L" | "Q" | "N", 2) => DType::U16,
+        ("I" | "L" | "Q" | "N", 4) => DType::U32,
+        ("L" | "Q" | "N", 8) => DType::U64,
+        ("Zf", 8) => DType::C64,
+        ("Zd", 16) => DType::C128,
+        ("e", 2) => DType::F16,
+        ("f", 4) => DType::F32,
+        ("d", 8) => DType::F64,
+        _ => return None,
+    })
+}
