@@ -40,7 +40,8 @@ PARAMETERS = {
     **dict.fromkeys(["complete", "full_matrices", "lower", "unit_diagonal", "upper"], "bool"),
     "tensordot.axes": "int | tuple[int | Sequence[int], int | Sequence[int]]",
     **dict.fromkeys(["ord"], "float | str"),
-    **dict.fromkeys(["rtol"], OPERAND),
+    **dict.fromkeys(["rtol", "loc", "a", "b", "lam"], OPERAND),
+    **dict.fromkeys(["replace", "independent"], "bool"),
     **dict.fromkeys(["sorted", "sorter", "values"], OPERAND),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
     **dict.fromkeys(["max_version", "dl_device"], "tuple[int, int]"),
@@ -108,6 +109,12 @@ PARAMETERS = {
     "range": "tuple[float, float]",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
 }
+
+# The functions behind girih.random have no defaults: that module has, and says what may be missing.
+for name in ("shape", "high"):
+    PARAMETERS[f"random.{name}"] = f"{PARAMETERS[name]} | None"
+for name in ("alpha", "data", "high", "low", "lower", "n", "p", "scale", "seed", "upper"):
+    PARAMETERS.setdefault(f"random.{name}", OPERAND)
 
 # What Python's data model says of special methods. The rest are operators, which give tensors.
 SPECIAL = {
@@ -178,7 +185,9 @@ def parameter(owner: str, p: inspect.Parameter) -> str:
         raise SystemExit(
             f"{owner}: parameter {p.name!r} has no type; add it to PARAMETERS in {__file__}"
         )
-    kind = PARAMETERS.get(f"{owner}.{p.name}", PARAMETERS[p.name])
+    module = owner.split("_")[0]
+    kind = PARAMETERS.get(f"{module}.{p.name}", PARAMETERS[p.name])
+    kind = PARAMETERS.get(f"{owner}.{p.name}", kind)
     stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
     if p.default is p.empty:
         return f"{stars}{p.name}: {kind}"

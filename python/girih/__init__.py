@@ -91,7 +91,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import fft, linalg, nn, optim
+    from . import fft, linalg, nn, optim, random
 
 bool = bool_
 
@@ -181,6 +181,7 @@ __all__ = [
     "pi",
     "pow",
     "print_graph",
+    "random",
     "result_type",
     "reuse_graph",
     "save",
@@ -198,7 +199,7 @@ __all__ += _girih.__all__
 
 def __getattr__(name: str) -> object:
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("fft", "linalg", "nn", "optim"):
+    if name in ("fft", "linalg", "nn", "optim", "random"):
         from importlib import import_module
 
         return import_module(f".{name}", __name__)

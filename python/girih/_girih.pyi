@@ -107,6 +107,7 @@ __all__ = [
     "diagflat",
     "diagonal",
     "diff",
+    "digamma",
     "divide",
     "dot",
     "dropout",
@@ -118,6 +119,8 @@ __all__ = [
     "empty_like",
     "equal",
     "erf",
+    "erfc",
+    "erfinv",
     "exp",
     "exp2",
     "expand_dims",
@@ -155,6 +158,8 @@ __all__ = [
     "hstack",
     "huber_loss",
     "hypot",
+    "i0",
+    "i1",
     "imag",
     "indices",
     "inner",
@@ -175,6 +180,7 @@ __all__ = [
     "leaky_relu",
     "less",
     "less_equal",
+    "lgamma",
     "line_plot",
     "linspace",
     "log",
@@ -225,6 +231,7 @@ __all__ = [
     "permute",
     "permute_dims",
     "poisson_nll_loss",
+    "polygamma",
     "positive",
     "power",
     "prelu",
@@ -854,11 +861,17 @@ class Tensor:
         """Where the value lives."""
     def diagonal(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
         """The elements of two axes' diagonal, as the last axis."""
+    def digamma(self) -> Tensor:
+        """The logarithmic derivative of the gamma function."""
     @property
     def dtype(self) -> DType:
         """Element type."""
     def erf(self) -> Tensor:
         """The error function."""
+    def erfc(self) -> Tensor:
+        """One minus the error function, precise for large x."""
+    def erfinv(self) -> Tensor:
+        """The number whose error function is x; infinite at -1 and 1, NaN beyond."""
     def eval(self) -> Tensor:
         """Computes the value, now; returns the tensor itself."""
     def execute(self) -> Tensor:
@@ -894,6 +907,10 @@ class Tensor:
         """Same as take_along_axis."""
     def gelu(self, /, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
         """``x * Phi(x)``, by erf or by the tanh formula."""
+    def i0(self) -> Tensor:
+        """The modified Bessel function of the first kind, order 0."""
+    def i1(self) -> Tensor:
+        """The modified Bessel function of the first kind, order 1."""
     @property
     def imag(self) -> Tensor:
         """The imaginary part; zeros for real numbers."""
@@ -908,6 +925,9 @@ class Tensor:
         """Whether each element is NaN. Dtype: bool."""
     def item(self) -> Any:
         """The only element as a Python number. Evaluates."""
+    def lgamma(self) -> Tensor:
+        """The logarithm of the gamma function's absolute value; inf at 0 and below it at integers.
+        """
     def log(self) -> Tensor:
         """The natural logarithm; NaN below 0, -inf at 0."""
     def log10(self) -> Tensor:
@@ -1712,6 +1732,8 @@ def diff(
     """Differences of neighbours along an axis, n times over; of bool, whether they differ. prepend
     and append are joined to the axis first.
     """
+def digamma(x: _TensorLike, /) -> Tensor:
+    """The logarithmic derivative of the gamma function."""
 def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient; floating-point for integers."""
 def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -1774,6 +1796,10 @@ def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
 def erf(x: _TensorLike, /) -> Tensor:
     """The error function."""
+def erfc(x: _TensorLike, /) -> Tensor:
+    """One minus the error function, precise for large x."""
+def erfinv(x: _TensorLike, /) -> Tensor:
+    """The number whose error function is x; infinite at -1 and 1, NaN beyond."""
 def eval_many(tensors: Sequence[_TensorLike]) -> None:
     """Computes tensors in one run."""
 def exp(x: _TensorLike, /) -> Tensor:
@@ -2047,6 +2073,10 @@ def huber_loss(
     """
 def hypot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """``sqrt(x1**2 + x2**2)``, without overflow."""
+def i0(x: _TensorLike, /) -> Tensor:
+    """The modified Bessel function of the first kind, order 0."""
+def i1(x: _TensorLike, /) -> Tensor:
+    """The modified Bessel function of the first kind, order 1."""
 def imag(x: _TensorLike, /) -> Tensor:
     """The imaginary part; zeros for real numbers."""
 def indices(shape: int | Sequence[int]) -> Tensor:
@@ -2122,6 +2152,8 @@ def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at most the second. Dtype: bool."""
+def lgamma(x: _TensorLike, /) -> Tensor:
+    """The logarithm of the gamma function's absolute value; inf at 0 and below it at integers."""
 def linalg_cholesky(x: _TensorLike, upper: bool) -> Tensor:
     """The triangular factor of positive definite matrices."""
 def linalg_cross(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
@@ -2446,6 +2478,8 @@ def poisson_nll_loss(
     """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full
     Stirling's term.
     """
+def polygamma(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The x1-th derivative of digamma at x2; x1 is rounded to a whole number, NaN below 0."""
 def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2504,6 +2538,166 @@ def randn(
     device: Any | None = None,
 ) -> Tensor:
     """Standard normal draws; float32 by default."""
+def random_bernoulli(
+    p: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Truth values."""
+def random_beta(
+    a: _TensorLike,
+    b: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Beta draws."""
+def random_binomial(
+    n: _TensorLike,
+    p: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Counts of successes."""
+def random_bits(shape: int | Sequence[int] | None, dtype: _DTypeLike, key: Any) -> Tensor:
+    """Random bits."""
+def random_categorical(
+    logits: _TensorLike,
+    axis: int | Sequence[int],
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Indices by logits."""
+def random_cauchy(
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Cauchy draws."""
+def random_choice(
+    a: _TensorLike,
+    shape: int | Sequence[int] | None,
+    replace: bool,
+    p: _TensorLike,
+    axis: int | Sequence[int],
+    key: Any,
+) -> Tensor:
+    """Slices chosen at random."""
+def random_dirichlet(
+    alpha: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Vectors that sum to one."""
+def random_exponential(
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Exponential draws."""
+def random_fold_in(key: Any, data: _TensorLike) -> Tensor:
+    """A new key of a key and data."""
+def random_gamma(
+    a: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Gamma draws."""
+def random_gumbel(
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Gumbel draws."""
+def random_key(seed: _TensorLike) -> Tensor:
+    """The key of a seed."""
+def random_laplace(
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Laplace draws."""
+def random_logistic(
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Logistic draws."""
+def random_multinomial(
+    n: _TensorLike,
+    p: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Counts by category."""
+def random_normal(
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Normal draws."""
+def random_permutation(
+    x: _TensorLike,
+    axis: int | Sequence[int],
+    independent: bool,
+    key: Any,
+) -> Tensor:
+    """Numbers below an integer, or slices, in random order."""
+def random_poisson(
+    lam: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Counts of rare events."""
+def random_rademacher(shape: int | Sequence[int] | None, dtype: _DTypeLike, key: Any) -> Tensor:
+    """Signs."""
+def random_randint(
+    low: _TensorLike,
+    high: int | None,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Integers of a range."""
+def random_split(key: Any, shape: int | Sequence[int] | None) -> Tensor:
+    """New keys of a key."""
+def random_truncated_normal(
+    lower: _TensorLike,
+    upper: _TensorLike,
+    loc: _TensorLike,
+    scale: _TensorLike,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Truncated normal draws."""
+def random_uniform(
+    low: _TensorLike,
+    high: int | None,
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+) -> Tensor:
+    """Uniform draws."""
 def ravel(x: _TensorLike) -> Tensor:
     """All elements along one axis."""
 def real(x: _TensorLike, /) -> Tensor:

@@ -45,6 +45,12 @@ UNARY = {
     "acosh": (np.arccosh, 1, 9),
     "atanh": (np.arctanh, -0.99, 0.99),
     "erf": (special.erf, -3, 3),
+    "erfc": (special.erfc, -3, 3),
+    "erfinv": (special.erfinv, -0.99, 0.99),
+    "lgamma": (lambda x: np.where(x == -np.inf, np.inf, special.gammaln(x)), 2.5, 9),
+    "digamma": (lambda x: np.where(x == -np.inf, np.nan, special.digamma(x)), 1.7, 9),
+    "i0": (lambda x: np.where(np.isinf(x), np.inf, special.i0(x)), -9, 9),
+    "i1": (lambda x: np.where(np.isinf(x), x, special.i1(x)), -9, 9),
     "relu": (lambda x: np.maximum(x, 0), -4, 4),
     "sigmoid": (sigmoid, -9, 9),
     "log_sigmoid": (special.log_expit, -9, 9),
@@ -91,6 +97,8 @@ ELSEWHERE |= {"Tensor.astype"}
 # In test_dtypes.py, with special values.
 ELSEWHERE |= {"real", "imag", "conj", "complex", "hypot", "logaddexp", "copysign", "nextafter"}
 ELSEWHERE |= {"signbit", "bitwise_left_shift", "bitwise_right_shift"}
+# In test_special.py and test_random.py.
+ELSEWHERE |= {"polygamma", "random.bits"}
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 3, 4), (3, 0, 2), (1000,)]
 BROADCASTS = [((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((5, 1, 2), (3, 1)), ((0, 3), (1, 3))]
 

@@ -31,10 +31,10 @@ OPS = {
     **{
         name: (lambda x, name=name: getattr(gr, name)(x), [(3,)], domain)
         for names, domain in [
-            ("exp expm1 exp2 sin cos tanh sinh cosh atan asinh erf sigmoid silu softplus "
-             "log_sigmoid gelu", ANY),
-            ("log log1p log2 log10 sqrt rsqrt relu", POSITIVE),
-            ("tan asin acos atanh", UNIT),
+            ("exp expm1 exp2 sin cos tanh sinh cosh atan asinh erf erfc sigmoid silu softplus "
+             "log_sigmoid gelu i0 i1", ANY),
+            ("log log1p log2 log10 sqrt rsqrt relu lgamma digamma", POSITIVE),
+            ("tan asin acos atanh erfinv", UNIT),
         ]
         for name in names.split()
     },
@@ -51,6 +51,7 @@ OPS = {
     "maximum": (lambda x, y: gr.maximum(x, y), [(4,), (4,)], ANY),
     "minimum": (lambda x, y: gr.minimum(x, y), [(2, 4), (4,)], ANY),
     "atan2": (lambda x, y: gr.atan2(x, y), [(3,), (3,)], POSITIVE),
+    "polygamma": (lambda x: gr.polygamma(1, x), [(3,)], POSITIVE),
     "where": (lambda x, y: gr.where(x > 0, x * y, y), [(6,), (6,)], ANY),
     "sum": (lambda x: x.sum(1), [(2, 3)], ANY),
     "sum, all": (lambda x: x.sum() * x, [(2, 3)], ANY),

@@ -1,9 +1,36 @@
-//! Random tensors. The generator hands each leaf its place in a counter-based sequence when it is
+//! Random tensors.
+//!
+//! The process's generator hands each leaf its place in a counter-based sequence when it is
 //! recorded: the same seed gives the same numbers in recording order, whatever is evaluated first,
-//! and a leaf evaluated twice gives the same numbers.
+//! and a leaf evaluated twice gives the same numbers. A key ([`key`], [`split`], [`fold_in`]) is a
+//! tensor, and what is drawn from it depends on nothing else, so that it may be an argument of
+//! compiled functions and of loops.
+//!
+//! ```
+//! use girih::random::{self, Draws};
+//!
+//! let keys = random::split(&random::key(7)?, 2)?;
+//! let key = keys.index(&[girih::Index::At(0)])?;
+//! let x = random::normal(&Draws::new().shape([1000]).key(&key), 5.0, 2.0)?;
+//! assert!((x.mean(None, false)?.item::<f32>()? - 5.0).abs() < 0.3);
+//! # Ok::<(), girih::Error>(())
+//! ```
+
+mod continuous;
+mod discrete;
+mod key;
+mod order;
+
+pub use continuous::{
+    beta, cauchy, dirichlet, exponential, gamma, gumbel, laplace, logistic, normal,
+    truncated_normal, uniform,
+};
+pub use discrete::{bernoulli, binomial, categorical, multinomial, poisson, rademacher};
+pub use key::{Draws, bits, fold_in, key, split};
+pub use order::{choice, permutation, permuted, randint};
 
 use crate::node::State;
-use crate::{Error, Result, Tensor};
+use crate::{Result, Tensor};
 use girih_ir::{DType, OpCode, Shape, TensorSpec};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -66,38 +93,15 @@ impl Tensor {
         leaf("randn", OpCode::RandomNormal, shape.into(), dtype)
     }
 
-    /// Uniform integers in `[low, high)`. The bias of reducing 64 random bits is below
-    /// `(high - low) / 2^63`.
-    ///
-    /// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the integer dtype.
+    /// Uniform integers in `[low, high)`: see [`randint`].
     #[track_caller]
     pub fn randint(low: i64, high: i64, shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
-        let Some((min, max)) = dtype.int_range().filter(|_| dtype.is_int()) else {
-            let expected = "an integer dtype";
-            return Err(girih_ir::Error::DTypeUnsupported { op: "randint", dtype, expected }.into());
-        };
-        if low >= high || i128::from(low) < min || i128::from(high) - 1 > max {
-            return Err(Error::InvalidArgument(format!(
-                "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both \
-                 must fit the dtype"
-            )));
-        }
-        let Some(span) = high.checked_sub(low) else {
-            return Err(Error::InvalidArgument(format!(
-                "randint: [{low}, {high}) holds more than 2^63 integers; draw a narrower range"
-            )));
-        };
-        let bits = leaf("randint", OpCode::RandomBits, shape.into(), DType::I64)?;
-        bits.remainder(span)?.add(low)?.astype(dtype)
+        randint(&Draws::new().shape(shape).dtype(dtype), low, high)
     }
 
-    /// A random permutation of `0..n`, as i64, drawn when this is called.
+    /// A random permutation of `0..n`, as i64.
+    #[track_caller]
     pub fn randperm(n: usize) -> Result<Tensor> {
-        let bits: Vec<i64> =
-            leaf("randperm", OpCode::RandomBits, Shape::from([n]), DType::I64)?.to_vec()?;
-        let mut order: Vec<i64> = (0..n as i64).collect();
-        // Ties between 64-bit draws are broken by position; they do not occur in practice.
-        order.sort_by_key(|&i| bits[i as usize]);
-        Tensor::from_slice(&order, [n])
+        permutation(&Draws::new(), n)
     }
 }

@@ -3,8 +3,8 @@
 //! and text form.
 //!
 //! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
-//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, with [`complex`], and
-//! [`linalg`], which it shares with the executors.
+//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, with [`complex`],
+//! [`special`], [`random`] and [`linalg`], which it shares with the executors.
 #![forbid(unsafe_code)]
 
 pub mod agreement;
@@ -21,9 +21,11 @@ pub mod index_map;
 pub mod linalg;
 pub mod ops;
 pub mod pfgb;
+pub mod random;
 pub mod reference;
 mod rewrite;
 pub mod shape;
+pub mod special;
 pub mod svg;
 pub mod testing;
 pub mod text;

@@ -19,6 +19,7 @@
 //!   f32 draw rounded to nearest.
 
 use crate::math;
+use girih_ir::random::philox;
 use girih_ir::{DType, OpCode};
 
 /// Key and position of the generator: the argument of a random leaf.
@@ -49,19 +50,6 @@ pub(crate) fn stream(code: OpCode) -> Option<u32> {
         OpCode::RandomBits => Some(2),
         _ => None,
     }
-}
-
-/// One block: ten rounds on a counter and a key.
-#[inline(always)]
-pub fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
-    const M: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-    const W: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-    for _ in 0..10 {
-        let (a, b) = (M[0] as u64 * c[0] as u64, M[1] as u64 * c[2] as u64);
-        c = [(b >> 32) as u32 ^ c[1] ^ k[0], b as u32, (a >> 32) as u32 ^ c[3] ^ k[1], a as u32];
-        k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
-    }
-    c
 }
 
 /// Block `b` of a leaf.
@@ -198,22 +186,6 @@ pub(crate) fn fill<D: Draw>(out: &mut [D::Item], key: RandomKey, start: isize, s
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn known_answers_of_random123() {
-        let max = u32::MAX;
-        for (c, k, want) in [
-            ([0; 4], [0; 2], [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]),
-            ([max; 4], [max; 2], [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]),
-            (
-                [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
-                [0xa4093822, 0x299f31d0],
-                [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1],
-            ),
-        ] {
-            assert_eq!(philox(c, k), want);
-        }
-    }
 
     #[test]
     fn any_part_of_a_leaf_draws_what_the_whole_does() {

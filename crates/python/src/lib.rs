@@ -24,6 +24,7 @@ mod linalg;
 mod location;
 mod losses;
 mod networks;
+mod random;
 mod search;
 mod sorting;
 mod tensor;
@@ -103,6 +104,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     linalg::register(m)?;
     fft::register(m)?;
     creation::register(m)?;
+    random::register(m)?;
     arrange::register(m)?;
     assign::register(m)?;
     search::register(m)?;
@@ -116,10 +118,11 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     contexts::register(m)?;
     location::register();
     let names = m.index()?;
-    // What `girih.linalg` and `girih.fft` are made of is public there, under its own names.
+    // What `girih.linalg`, `girih.fft` and `girih.random` are made of is public there, under its own
+    // names.
     let elsewhere = |name: &Bound<'_, PyAny>| {
         let name = name.to_string();
-        name.starts_with("linalg_") || name.starts_with("fft_")
+        ["linalg_", "fft_", "random_"].iter().any(|module| name.starts_with(module))
     };
     let internal = |name: &Bound<'_, PyAny>| INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false));
     let public = names.iter().filter(|name| !internal(name) && !elsewhere(name));

@@ -164,6 +164,10 @@ fn broadcast_integers(call: OpCall<'_>) -> Result<TensorSpec> {
     broadcast_of(call, DType::is_int, "an integer dtype")
 }
 
+fn broadcast_words(call: OpCall<'_>) -> Result<TensorSpec> {
+    broadcast_of(call, |d| d == DType::U64, "uint64 for keys and counters")
+}
+
 fn compare(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { dtype: DType::Bool, ..broadcast(call)? })
 }
@@ -320,6 +324,50 @@ pub static ATANH: OpDef = within(
 /// Error function.
 pub static ERF: OpDef =
     with_rule(vjp::erf, unary("erf", "The error function of each element.", floating));
+/// `1 - erf(x)`.
+pub static ERFC: OpDef =
+    with_rule(vjp::erfc, unary("erfc", "One minus the error function of each element.", floating));
+/// The number whose error function is `x`.
+pub static ERFINV: OpDef = within(
+    -0.8,
+    0.85,
+    with_rule(
+        vjp::erfinv,
+        unary("erfinv", "The inverse error function of each element.", floating),
+    ),
+);
+/// `log |gamma(x)|`.
+pub static LGAMMA: OpDef = within(
+    0.3,
+    4.0,
+    with_rule(
+        vjp::lgamma,
+        unary("lgamma", "The logarithm of the gamma function's absolute value.", floating),
+    ),
+);
+/// `d/dx log gamma(x)`.
+pub static DIGAMMA: OpDef = within(
+    0.3,
+    4.0,
+    with_rule(
+        vjp::digamma,
+        unary("digamma", "The logarithmic derivative of the gamma function.", floating),
+    ),
+);
+/// Modified Bessel function of the first kind, of order 0.
+pub static I0: OpDef = with_rule(
+    vjp::i0,
+    unary("i0", "The modified Bessel function of the first kind of order 0.", floating),
+);
+/// Modified Bessel function of the first kind, of order 1.
+pub static I1: OpDef = within(
+    0.3,
+    2.4,
+    with_rule(
+        vjp::i1,
+        unary("i1", "The modified Bessel function of the first kind of order 1.", floating),
+    ),
+);
 /// Logical not of bool, bitwise not of integers.
 pub static NOT: OpDef =
     exact(discrete(unary("not", "Logical not of bool, bitwise not of integers.", integral)));
@@ -413,6 +461,21 @@ pub static NEXTAFTER: OpDef = exact(binary(
     "The next value after the first tensor's elements in the direction of the second's.",
     broadcast_floating,
 ));
+/// The first-th derivative of `digamma` at the second; the first is rounded to a whole number, so
+/// that no gradient flows to it.
+pub static POLYGAMMA: OpDef = with_rule(
+    vjp::polygamma,
+    binary("polygamma", "Derivatives of digamma: of which order, and where.", broadcast_floating),
+);
+/// The 64 bits of a key at a counter: see [`crate::random`].
+pub static PHILOX: OpDef = OpDef {
+    python: Python::Named("random.bits"),
+    ..exact(discrete(binary(
+        "philox",
+        "The 64 random bits that a key gives at a counter, by Philox 4x32-10.",
+        broadcast_words,
+    )))
+};
 /// The complex number of a real and an imaginary part.
 pub static COMPLEX: OpDef = exact(with_rule(
     vjp::complex,

@@ -321,6 +321,7 @@ registry! {
     Imag = elementwise::IMAG,
     Cast = elementwise::CAST,
     Where = elementwise::WHERE,
+    Philox = elementwise::PHILOX,
     // Reductions.
     ReduceSum = reduce::SUM,
     ReduceProd = reduce::PROD,

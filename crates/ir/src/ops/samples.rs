@@ -77,7 +77,7 @@ pub(super) fn none(_: OpCode) -> Vec<Sample> {
 }
 
 /// Operands in the definition's domain, of shapes that broadcast; of the first dtype of f64, i64,
-/// bool and c128 that the op takes.
+/// bool, c128 and u64 that the op takes.
 pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
     let (low, high) = code.def().domain;
     let shapes: &[&[&[usize]]] = match code.def().arity.0 {
@@ -98,7 +98,7 @@ pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
         };
         shapes.iter().map(row).collect::<Vec<_>>()
     };
-    let dtypes = [DType::F64, DType::I64, DType::Bool, DType::C128];
+    let dtypes = [DType::F64, DType::I64, DType::Bool, DType::C128, DType::U64];
     let taken = |rows: &Vec<Sample>| rows[0].infer().is_ok();
     dtypes.into_iter().map(of_dtype).find(taken).unwrap_or_default()
 }

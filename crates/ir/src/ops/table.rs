@@ -49,6 +49,15 @@ macro_rules! elementwise_table {
         real acosh Acosh elementwise::ACOSH, acosh "The inverse hyperbolic cosine.";
         real atanh Atanh elementwise::ATANH, atanh "The inverse hyperbolic tangent.";
         real erf Erf elementwise::ERF, erf "The error function.";
+        real erfc Erfc elementwise::ERFC, erfc "One minus the error function, precise for large x.";
+        real erfinv Erfinv elementwise::ERFINV, erfinv
+            "The number whose error function is x; infinite at -1 and 1, NaN beyond.";
+        real lgamma Lgamma elementwise::LGAMMA, lgamma
+            "The logarithm of the gamma function's absolute value; inf at 0 and below it at integers.";
+        real digamma Digamma elementwise::DIGAMMA, digamma
+            "The logarithmic derivative of the gamma function.";
+        real i0 I0 elementwise::I0, i0 "The modified Bessel function of the first kind, order 0.";
+        real i1 I1 elementwise::I1, i1 "The modified Bessel function of the first kind, order 1.";
         keep bitwise_not Not elementwise::NOT, bitwise_not
             "Logical not of bool, bits flipped of integers.";
         test isnan IsNan elementwise::IS_NAN, isnan "Whether each element is NaN. Dtype: bool.";
@@ -88,6 +97,8 @@ macro_rules! elementwise_table {
             "The magnitude of the first with the sign of the second.";
         real nextafter Nextafter elementwise::NEXTAFTER, nextafter
             "The next value after the first in the direction of the second.";
+        real polygamma Polygamma elementwise::POLYGAMMA, polygamma
+            "The x1-th derivative of digamma at x2; x1 is rounded to a whole number, NaN below 0.";
         part complex Complex elementwise::COMPLEX, complex
             "The complex number of a real and an imaginary part.";
         count shift_left ShiftLeft elementwise::SHIFT_LEFT, bitwise_left_shift

@@ -6,6 +6,7 @@
 
 use super::Element;
 use crate::complex::{self, Part};
+use crate::special;
 use crate::{DType, Literal, Op, OpCode};
 use num_complex::Complex;
 use std::cmp::Ordering;
@@ -193,7 +194,11 @@ macro_rules! float_arithmetic {
                 OpCode::Atan2 => a.atan2(b),
                 OpCode::Hypot => complex::hypot(a as f64, b as f64) as $float,
                 OpCode::Copysign => a.copysign(b),
-                _ => unreachable!("{code:?} does not compute floats elementwise"),
+                OpCode::Polygamma => special::polygamma(a as f64, b as f64) as $float,
+                code => match special::unary(code) {
+                    Some(f) => f(a as f64) as $float,
+                    None => unreachable!("{code:?} does not compute floats elementwise"),
+                },
             }
         }
     };
@@ -233,6 +238,7 @@ fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
                 0
             }
         }
+        OpCode::Philox => crate::random::word(a as u64, b as u64).into(),
         OpCode::ShiftRight => a >> if (0..width).contains(&b) { b } else { width },
         _ => unreachable!("{code:?} does not compute integers elementwise"),
     }

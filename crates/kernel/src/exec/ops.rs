@@ -7,7 +7,7 @@
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};
 use super::isa::{BlockFn, Isa, Loop, select};
 use crate::math::{self, wide};
-use girih_ir::{DType, OpCode};
+use girih_ir::{DType, OpCode, random, special};
 use std::marker::PhantomData;
 
 /// An op of one operand.
@@ -141,6 +141,13 @@ unary_ops! {
     Acosh { x: f32 => math::acosh(x); x: f64 => wide::acosh(x); }
     Atanh { x: f32 => math::atanh(x); x: f64 => wide::atanh(x); }
     Erf { x: f32 => math::erf(x); x: f64 => wide::erf(x); }
+    // Of f32 as of f64, rounded once.
+    Erfc { x: f32 => special::erfc(x as f64) as f32; x: f64 => special::erfc(x); }
+    Erfinv { x: f32 => special::erfinv(x as f64) as f32; x: f64 => special::erfinv(x); }
+    Lgamma { x: f32 => special::lgamma(x as f64) as f32; x: f64 => special::lgamma(x); }
+    Digamma { x: f32 => special::digamma(x as f64) as f32; x: f64 => special::digamma(x); }
+    I0 { x: f32 => special::i0(x as f64) as f32; x: f64 => special::i0(x); }
+    I1 { x: f32 => special::i1(x as f64) as f32; x: f64 => special::i1(x); }
 }
 predicates! {
     IsNan: x => x.is_nan();
@@ -324,6 +331,11 @@ binary_ops! {
         a, b: f32 => next_after!(f32, a, b);
         a, b: f64 => next_after!(f64, a, b);
     }
+    Polygamma -> same {
+        a, b: f32 => special::polygamma(a as f64, b as f64) as f32;
+        a, b: f64 => special::polygamma(a, b);
+    }
+    Philox -> same { a, b: u64 => random::word(a, b); }
     ShiftLeft -> same {
         a, b: u8 u16 u32 u64 => if (b as u64) < bits(a) { a << b } else { 0 };
     }
@@ -432,6 +444,12 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Acosh => floats!(Map1 Acosh),
         C::Atanh => floats!(Map1 Atanh),
         C::Erf => floats!(Map1 Erf),
+        C::Erfc => floats!(Map1 Erfc),
+        C::Erfinv => floats!(Map1 Erfinv),
+        C::Lgamma => floats!(Map1 Lgamma),
+        C::Digamma => floats!(Map1 Digamma),
+        C::I0 => floats!(Map1 I0),
+        C::I1 => floats!(Map1 I1),
         C::Not if dtype == DType::Bool => select::<Map1<NotBool, u8>>(isa),
         C::Not => bits!(Map1 Not),
         C::IsNan => floats!(Map1 IsNan),
@@ -452,6 +470,8 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Copysign => floats!(Map2 Copysign),
         C::Nextafter if is_half(dtype) => next_half(dtype),
         C::Nextafter => floats!(Map2 Nextafter),
+        C::Polygamma => floats!(Map2 Polygamma),
+        C::Philox => select::<Map2<Philox, u64>>(isa),
         C::Complex => return super::complex::op(code, dtype, isa),
         C::ShiftLeft => bits!(Map2 ShiftLeft),
         C::ShiftRight => integers!(Map2 ShiftRight),
@@ -548,6 +568,8 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
         }
         Exp | Exp2 | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => 3000,
+        Erfc | Erfinv | Lgamma | Digamma | Polygamma | I0 | I1 => 50_000,
+        Philox => 5000,
         Div | Sqrt | Rsqrt => 50 * bytes,
         _ => 10 * bytes,
     }

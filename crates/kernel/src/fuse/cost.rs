@@ -27,7 +27,8 @@ pub(super) fn of(code: OpCode) -> u32 {
         Exp | Expm1 | Exp2 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => HEAVY,
         // Never recomputed: ten rounds of integer products, and a transcendental on top.
-        RandomUniform | RandomNormal | RandomBits => 4 * HEAVY,
+        RandomUniform | RandomNormal | RandomBits | Philox => 4 * HEAVY,
+        Erfc | Erfinv | Lgamma | Digamma | Polygamma | I0 | I1 => 4 * HEAVY,
         Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
         code if code.def().class == Class::Elementwise => 1,
         _ => 0,

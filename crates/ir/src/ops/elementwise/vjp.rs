@@ -255,12 +255,66 @@ pub(super) fn atanh(v: &mut Vjp<'_>) -> Rule {
 }
 
 pub(super) fn erf(v: &mut Vjp<'_>) -> Rule {
-    let square = v.b.mul(v.inputs[0], v.inputs[0])?;
-    let exponent = v.b.neg(square)?;
+    bell(v, v.inputs[0], FRAC_2_SQRT_PI, false)
+}
+
+pub(super) fn erfc(v: &mut Vjp<'_>) -> Rule {
+    bell(v, v.inputs[0], -FRAC_2_SQRT_PI, false)
+}
+
+/// One over the slope of `erf` at the result.
+pub(super) fn erfinv(v: &mut Vjp<'_>) -> Rule {
+    bell(v, v.output, 1.0 / FRAC_2_SQRT_PI, true)
+}
+
+/// `ct * height * exp(-x^2)`, or `exp(x^2)`.
+fn bell(v: &mut Vjp<'_>, x: NodeId, height: f64, up: bool) -> Rule {
+    let square = v.b.mul(x, x)?;
+    let exponent = if up { square } else { v.b.neg(square)? };
     let bell = v.b.exp(exponent)?;
-    let height = v.scalar(FRAC_2_SQRT_PI);
+    let height = v.scalar(height);
     let factor = v.b.mul(bell, height)?;
     scaled(v, factor)
+}
+
+pub(super) fn lgamma(v: &mut Vjp<'_>) -> Rule {
+    let slope = v.b.digamma(v.inputs[0])?;
+    scaled(v, slope)
+}
+
+pub(super) fn digamma(v: &mut Vjp<'_>) -> Rule {
+    let order = v.scalar(1.0);
+    let slope = v.b.polygamma(order, v.inputs[0])?;
+    scaled(v, slope)
+}
+
+pub(super) fn polygamma(v: &mut Vjp<'_>) -> Rule {
+    let (n, x) = (v.inputs[0], v.inputs[1]);
+    let at = v.operand(1, |v| {
+        let one = v.scalar(1.0);
+        let next = v.b.add(n, one)?;
+        let slope = v.b.polygamma(next, x)?;
+        v.b.mul(v.ct, slope)
+    })?;
+    Ok(smallvec![None, at])
+}
+
+pub(super) fn i0(v: &mut Vjp<'_>) -> Rule {
+    let slope = v.b.i1(v.inputs[0])?;
+    scaled(v, slope)
+}
+
+/// `i0(x) - i1(x) / x`, a half at 0.
+pub(super) fn i1(v: &mut Vjp<'_>) -> Rule {
+    let x = v.inputs[0];
+    let (zero, one, half) = (v.scalar(0.0), v.scalar(1.0), v.scalar(0.5));
+    let vanishes = v.b.eq(x, zero)?;
+    let safe = v.b.select(vanishes, one, x)?;
+    let over = v.b.div(v.output, safe)?;
+    let over = v.b.select(vanishes, half, over)?;
+    let i0 = v.b.i0(x)?;
+    let slope = v.b.sub(i0, over)?;
+    scaled(v, slope)
 }
 
 /// Between floats the cotangent is cast back, of a real number made complex its real part;

@@ -235,6 +235,7 @@ fn int_binary(code: OpCode, a: i128, b: i128, dtype: DType) -> i128 {
         OpCode::And => a & b,
         OpCode::Or => a | b,
         OpCode::Xor => a ^ b,
+        OpCode::Philox => girih_ir::random::word(a as u64, b as u64).into(),
         OpCode::ShiftLeft if b < 0 || b >= bits => 0,
         OpCode::ShiftLeft => (0..b).fold(a, |r, _| r * 2),
         OpCode::ShiftRight if b < 0 || b >= bits => -((a < 0) as i128),
@@ -257,7 +258,10 @@ macro_rules! float_ops {
                 OpCode::Trunc => a.trunc(),
                 OpCode::Sqrt => a.sqrt(),
                 OpCode::Rsqrt => 1.0 / a.sqrt(),
-                _ => panic!("{code:?}"),
+                code => match girih_ir::special::unary(code) {
+                    Some(f) => f(a as f64) as $t,
+                    None => panic!("{code:?}"),
+                },
             }
         }
         fn $binary(code: OpCode, a: $t, b: $t) -> $t {
@@ -291,6 +295,7 @@ macro_rules! float_ops {
                 OpCode::Copysign => if b.is_sign_negative() { -a.abs() } else { a.abs() },
                 OpCode::Hypot if a.is_infinite() || b.is_infinite() => $t::INFINITY,
                 OpCode::Hypot => girih_ir::complex::hypot(a as f64, b as f64) as $t,
+                OpCode::Polygamma => girih_ir::special::polygamma(a as f64, b as f64) as $t,
                 OpCode::Pow => pow_atan::$t(a, b).0,
                 OpCode::Atan2 => pow_atan::$t(a, b).1,
                 _ => panic!("{code:?}"),

@@ -1,0 +1,214 @@
+//! Distributions of real numbers. Those of a location and a scale are made of parameterless draws,
+//! so that gradients flow to the parameters; those by rejection have none.
+
+use super::key::{Call, Draws, fold_in};
+use crate::{Operand, Result, Tensor, while_loop};
+use girih_ir::{DType, Shape};
+use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
+
+/// Uniform draws in `[low, high)`; `high` itself by rounding only. Gradients flow to the bounds.
+///
+/// Errors: a dtype error for a dtype that is not floating-point or a tensor that is no key; a shape
+/// error for parameters that do not broadcast to the shape. So do the others here.
+#[track_caller]
+pub fn uniform<'a>(
+    draws: &Draws,
+    low: impl Into<Operand<'a>>,
+    high: impl Into<Operand<'a>>,
+) -> Result<Tensor> {
+    let (low, high) = (low.into(), high.into());
+    let call = Call::real("random.uniform", draws, &[low, high])?;
+    let unit = call.unit(0)?;
+    if let (Operand::Float(0.0), Operand::Float(1.0)) = (low, high) {
+        return Ok(unit);
+    }
+    let [low, high] = call.parameters.as_slice() else { unreachable!("two parameters") };
+    call.done(&unit.astype(call.wide)?.mul(&high.sub(low)?)?.add(low)?)
+}
+
+/// A distribution of a location and a scale.
+#[track_caller]
+fn shifted(
+    op: &'static str,
+    draws: &Draws,
+    [loc, scale]: [Operand<'_>; 2],
+    standard: impl FnOnce(&Call) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let call = Call::real(op, draws, &[loc, scale])?;
+    let plain = |o: Operand<'_>, value: f64| matches!(o, Operand::Float(v) if v == value);
+    let mut drawn = standard(&call)?;
+    if !plain(scale, 1.0) {
+        drawn = drawn.mul(&call.parameters[1])?;
+    }
+    if !plain(loc, 0.0) {
+        drawn = drawn.add(&call.parameters[0])?;
+    }
+    call.done(&drawn)
+}
+
+macro_rules! of_location_and_scale {
+    ($($(#[doc = $doc:literal])+ $name:ident $op:literal $call:ident => $standard:expr;)*) => {
+        $($(#[doc = $doc])+
+        #[track_caller]
+        pub fn $name<'a>(
+            draws: &Draws,
+            loc: impl Into<Operand<'a>>,
+            scale: impl Into<Operand<'a>>,
+        ) -> Result<Tensor> {
+            shifted($op, draws, [loc.into(), scale.into()], |$call| $standard)
+        })*
+    };
+}
+
+of_location_and_scale! {
+    /// Normal draws of that mean and standard deviation. Gradients flow to both.
+    normal "random.normal" call => call.gaussian(0);
+
+    /// Draws of Laplace's distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow.
+    laplace "random.laplace" call => {
+        // Half of a uniform draw in (-1, 1) has the sign, the other the exponential.
+        let centred = call.open(0)?.mul(2.0)?.sub(1.0)?;
+        centred.abs()?.neg()?.log1p()?.neg()?.copysign(&centred)
+    };
+
+    /// Draws of the distribution of extremes (type I): minus the logarithm of exponential draws.
+    /// Gradients flow.
+    gumbel "random.gumbel" call => call.open(0)?.log()?.neg()?.log()?.neg();
+
+    /// Draws of the logistic distribution. Gradients flow.
+    logistic "random.logistic" call => {
+        let open = call.open(0)?;
+        open.log()?.sub(&open.neg()?.log1p()?)
+    };
+
+    /// Draws of Cauchy's distribution, which has no mean. Gradients flow.
+    cauchy "random.cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
+}
+
+/// Exponential draws of that mean. Gradients flow to it.
+#[track_caller]
+pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<Tensor> {
+    shifted("random.exponential", draws, [0.0.into(), scale.into()], |call| {
+        call.open(0)?.log()?.neg()
+    })
+}
+
+/// Normal draws of mean `loc` and deviation `scale` before truncation, within `lower..upper`
+/// (in units of the result). By the inverse of the distribution function; gradients flow.
+#[track_caller]
+pub fn truncated_normal<'a>(
+    draws: &Draws,
+    lower: impl Into<Operand<'a>>,
+    upper: impl Into<Operand<'a>>,
+    loc: impl Into<Operand<'a>>,
+    scale: impl Into<Operand<'a>>,
+) -> Result<Tensor> {
+    let parameters = [lower.into(), upper.into(), loc.into(), scale.into()];
+    let mut call = Call::real("random.truncated_normal", draws, &parameters)?;
+    // In f64: far from the mean the distribution function is close to -1 or 1.
+    call.wide = DType::F64;
+    let wide = call.parameters.iter().map(|p| p.astype(DType::F64));
+    let wide = wide.collect::<Result<Vec<_>>>()?;
+    let [lower, upper, loc, scale] = wide.as_slice() else { unreachable!("four parameters") };
+    let bound = |x: &Tensor| x.sub(loc)?.div(scale)?.mul(FRAC_1_SQRT_2)?.erf();
+    let (low, high) = (bound(lower)?, bound(upper)?);
+    let between = call.open(0)?.mul(&high.sub(&low)?)?.add(&low)?;
+    let drawn = between.erfinv()?.mul(SQRT_2)?.mul(scale)?.add(loc)?;
+    call.done(&drawn.clip(Some(lower.into()), Some(upper.into()))?)
+}
+
+/// Gamma draws of the shapes `a` as a factor and the logarithm of another, which may be very small:
+/// rejection by G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM
+/// Transactions on Mathematical Software 26, 2000. NaN unless `a` is positive.
+#[track_caller]
+fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
+    let a = a.broadcast_to(call.shape.clone())?;
+    let (valid, small) = (a.gt(0.0)?.bitwise_and(&a.isfinite()?)?, a.lt(1.0)?);
+    // Of shapes below one, those of one more times a power of a uniform draw.
+    let more = crate::where_(&small, &a.add(1.0)?, &a)?;
+    let d = crate::where_(&valid, &more.sub(1.0 / 3.0)?, 1.0)?;
+    let c = d.mul(9.0)?.rsqrt()?;
+    let key = call.own_key()?;
+    let boost = call.with_key(fold_in(&key, -1)?).open(0)?.log()?.div(&a)?;
+    let boost = crate::where_(&small, &boost, 0.0)?;
+    let start = [
+        Tensor::zeros([], DType::U64)?,
+        valid.logical_not()?,
+        Tensor::ones(call.shape.clone(), call.wide)?,
+    ];
+    let step = |state: &[Tensor]| {
+        let [round, done, cube] = state else { unreachable!("three carries") };
+        let call = call.with_key(fold_in(&key, round)?);
+        let (x, u) = (call.gaussian(1)?, call.open(1)?);
+        let base = x.mul(&c)?.add(1.0)?;
+        let inside = base.gt(0.0)?;
+        let v = crate::where_(&inside, &base.mul(&base)?.mul(&base)?, 1.0)?;
+        let bound = x.mul(&x)?.mul(0.5)?.add(&d.mul(&v.neg()?.add(1.0)?.add(&v.log()?)?)?)?;
+        let accepted = inside.bitwise_and(&u.log()?.lt(&bound)?)?;
+        let cube = crate::where_(done, cube, &v)?;
+        Ok(vec![round.add(1)?, done.bitwise_or(&accepted)?, cube])
+    };
+    let go_on = |state: &[Tensor]| state[1].all(None, false)?.logical_not();
+    let cube = while_loop(go_on, step, &start)?.swap_remove(2);
+    Ok((crate::where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
+}
+
+/// Gamma draws of the shape `a` and that scale; NaN unless `a` is positive. A gradient flows to the
+/// scale only: asking for that of `a` is an error.
+#[track_caller]
+pub fn gamma<'a>(
+    draws: &Draws,
+    a: impl Into<Operand<'a>>,
+    scale: impl Into<Operand<'a>>,
+) -> Result<Tensor> {
+    let call = Call::real("random.gamma", draws, &[a.into(), scale.into()])?;
+    let (drawn, boost) = gamma_parts(&call, &call.parameters[0])?;
+    call.done(&drawn.mul(&boost.exp()?)?.mul(&call.parameters[1])?)
+}
+
+/// Logarithms of gamma draws, which do not underflow for small shapes.
+#[track_caller]
+fn log_gamma(call: &Call, a: &Tensor) -> Result<Tensor> {
+    let (drawn, boost) = gamma_parts(call, a)?;
+    drawn.log()?.add(&boost)
+}
+
+/// Beta draws; NaN unless both parameters are positive. Gradients are refused.
+#[track_caller]
+pub fn beta<'a>(
+    draws: &Draws,
+    a: impl Into<Operand<'a>>,
+    b: impl Into<Operand<'a>>,
+) -> Result<Tensor> {
+    let call = Call::real("random.beta", draws, &[a.into(), b.into()])?;
+    let key = call.own_key()?;
+    let of = |number: i64, parameter: &Tensor| {
+        log_gamma(&call.with_key(fold_in(&key, number)?), parameter)
+    };
+    let (x, y) = (of(0, &call.parameters[0])?, of(1, &call.parameters[1])?);
+    call.done(&x.sub(&y)?.sigmoid()?)
+}
+
+/// Draws of vectors that are positive and sum to one, along a last axis of `alpha`'s; the shape asked
+/// for is that of the axes before. Gradients are refused.
+///
+/// Errors: a shape error for an `alpha` without axes.
+#[track_caller]
+pub fn dirichlet(draws: &Draws, alpha: &Tensor) -> Result<Tensor> {
+    let op = "random.dirichlet";
+    let call = batched(op, draws, alpha)?;
+    let logs = log_gamma(&call, &call.parameters[0])?;
+    call.done(&logs.softmax(-1)?)
+}
+
+/// A call of real draws whose last axis is its parameter's.
+#[track_caller]
+fn batched(op: &'static str, draws: &Draws, parameter: &Tensor) -> Result<Call> {
+    let shape = parameter.shape();
+    let Some(last) = shape.dims().next_back() else {
+        let reason = "at least one axis is expected".into();
+        return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+    };
+    let draws = draws.reshaped(|outer| Ok(Shape::of_dims(outer.dims().chain([last]))))?;
+    Call::real(op, &draws, &[Operand::Tensor(parameter)])
+}

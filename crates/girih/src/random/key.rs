@@ -1,0 +1,334 @@
+//! Keys, and what is drawn from them or from the process's generator: random bits, and the uniform
+//! and normal numbers that the distributions are made of.
+
+use crate::ops::value_in;
+use crate::{Error, Operand, Result, Tensor};
+use girih_ir::{DType, OpCode, Shape};
+use std::f64::consts::TAU;
+
+/// Counters from here on are those of keys split from a key; those below are of its draws.
+const SPLIT: i128 = 1 << 63;
+/// The counter of the key that data is folded into.
+const FOLD: i128 = (1 << 64) - 1;
+
+/// How many numbers to draw, of which dtype, and from what.
+///
+/// Without a shape there are as many as the parameters say, without a dtype it is the function's
+/// own, and without a key the process's generator draws them, which [`crate::random::manual_seed`]
+/// starts.
+#[derive(Clone, Debug, Default)]
+pub struct Draws {
+    shape: Option<Shape>,
+    dtype: Option<DType>,
+    key: Option<Tensor>,
+}
+
+impl Draws {
+    /// Of the parameters' shape, the usual dtype, by the process's generator.
+    pub fn new() -> Draws {
+        Draws::default()
+    }
+
+    /// Of that shape.
+    #[must_use]
+    pub fn shape(self, shape: impl Into<Shape>) -> Draws {
+        Draws { shape: Some(shape.into()), ..self }
+    }
+
+    /// Of that dtype.
+    #[must_use]
+    pub fn dtype(self, dtype: DType) -> Draws {
+        Draws { dtype: Some(dtype), ..self }
+    }
+
+    /// From that key.
+    #[must_use]
+    pub fn key(self, key: &Tensor) -> Draws {
+        Draws { key: Some(key.clone()), ..self }
+    }
+}
+
+impl Draws {
+    /// The same with the shape that the one asked for becomes.
+    pub(super) fn reshaped(&self, f: impl FnOnce(&Shape) -> Result<Shape>) -> Result<Draws> {
+        let shape = self.shape.as_ref().map(f).transpose()?;
+        Ok(Draws { shape, ..self.clone() })
+    }
+
+    /// The dtype asked for.
+    pub(super) fn dtype_or(&self, default: DType) -> DType {
+        self.dtype.unwrap_or(default)
+    }
+}
+
+/// The key of a seed: a scalar of dtype u64. What is drawn from a key depends on it alone, so that
+/// each key is used once: [`split`] or [`fold_in`] make new ones.
+///
+/// Errors: an integer that 64 bits do not hold; a dtype error for a tensor of no integers.
+#[track_caller]
+pub fn key<'a>(seed: impl Into<Operand<'a>>) -> Result<Tensor> {
+    word_of("random.key", seed.into())
+}
+
+/// That many keys, along one axis, that share no draws with each other or with the key.
+///
+/// Errors: those of a tensor that is no key.
+#[track_caller]
+pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
+    let key = checked("random.split", key)?;
+    let shape = Shape::from([count]);
+    shape.check("random.split", DType::U64)?;
+    let counters = Tensor::iota(shape, 0, DType::U64)?.add(Operand::Int(SPLIT))?;
+    word(&key, &counters)
+}
+
+/// A new key of a key and an integer, such as the number of a step or layer; of a tensor of
+/// integers as many keys.
+///
+/// Errors: those of a tensor that is no key; a dtype error for data that is no integer.
+#[track_caller]
+pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor> {
+    let key = checked("random.fold_in", key)?;
+    let data = word_of("random.fold_in", data.into())?;
+    word(&word(&key, &constant(FOLD)?)?, &data)
+}
+
+/// Uniform random bits in every bit of an integer dtype, u32 by default.
+///
+/// Errors: a dtype error for another dtype; those of a tensor that is no key.
+#[track_caller]
+pub fn bits(draws: &Draws) -> Result<Tensor> {
+    let dtype = draws.dtype.unwrap_or(DType::U32);
+    if !dtype.is_int() {
+        let (op, expected) = ("random.bits", "an integer dtype");
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+    }
+    let bits = Call::new("random.bits", draws, DType::F32, &[])?.bits(0)?;
+    // The highest: casts between integers keep the lowest.
+    let unused = 64 - 8 * dtype.size() as i64;
+    if unused == 0 { bits.astype(dtype) } else { bits.shift_right(unused)?.astype(dtype) }
+}
+
+fn constant(word: i128) -> Result<Tensor> {
+    Operand::Int(word).constant(DType::U64)
+}
+
+/// The bits of a key at counters.
+#[track_caller]
+fn word(key: &Tensor, counters: &Tensor) -> Result<Tensor> {
+    Tensor::record(OpCode::Philox.into(), &[key, counters])
+}
+
+/// An integer as 64 bits; a negative one by its two's complement.
+#[track_caller]
+fn word_of(op: &'static str, value: Operand<'_>) -> Result<Tensor> {
+    let dtype = match value {
+        Operand::Int(v) if v < 0 => DType::I64,
+        Operand::Int(_) | Operand::Bool(_) => DType::U64,
+        Operand::Tensor(t) if !t.dtype().is_inexact() => t.dtype(),
+        other => {
+            let dtype = match other {
+                Operand::Tensor(t) => t.dtype(),
+                Operand::Complex(_) => DType::C64,
+                _ => DType::F32,
+            };
+            let expected = "an integer, or a tensor of integers";
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+    };
+    value_in(value, dtype)?.astype(DType::U64)
+}
+
+/// A key.
+fn checked(op: &'static str, key: &Tensor) -> Result<Tensor> {
+    if key.dtype() != DType::U64 {
+        let expected = "a key: a uint64 scalar made by random.key, split or fold_in";
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype: key.dtype(), expected }.into());
+    }
+    if key.rank() != 0 {
+        let reason = "one key is expected; take one of several by its index".into();
+        return Err(girih_ir::Error::InvalidShape { op, shape: key.shape(), reason }.into());
+    }
+    Ok(key.clone())
+}
+
+/// One call of a distribution: what [`Draws`] and its parameters come to.
+#[derive(Clone)]
+pub(super) struct Call {
+    /// The function's name, for errors.
+    pub op: &'static str,
+    /// The shape of the draws.
+    pub shape: Shape,
+    /// The dtype of the result.
+    pub dtype: DType,
+    /// The dtype that is computed in.
+    pub wide: DType,
+    /// The parameters, in that dtype.
+    pub parameters: Vec<Tensor>,
+    key: Option<Tensor>,
+}
+
+impl Call {
+    /// A call whose result has a dtype of its own, and whose computation is in `least` at least.
+    #[track_caller]
+    pub fn new(
+        op: &'static str,
+        draws: &Draws,
+        least: DType,
+        parameters: &[Operand<'_>],
+    ) -> Result<Call> {
+        let wide = parameters.iter().try_fold(least, |dtype, p| match p {
+            Operand::Tensor(t) if t.dtype().is_complex() => {
+                let (dtype, expected) = (t.dtype(), "real parameters");
+                Err(Error::from(girih_ir::Error::DTypeUnsupported { op, dtype, expected }))
+            }
+            Operand::Tensor(t) if t.dtype() == DType::F64 => Ok(DType::F64),
+            _ => Ok(dtype),
+        })?;
+        let parameters = parameters.iter().map(|p| p.constant(wide)).collect::<Result<Vec<_>>>()?;
+        let key = draws.key.as_ref().map(|key| checked(op, key)).transpose()?;
+        let shape = shape(op, draws.shape.as_ref(), parameters.iter().map(Tensor::shape))?;
+        shape.check(op, wide)?;
+        let dtype = draws.dtype.unwrap_or(wide);
+        Ok(Call { op, shape, dtype, wide, parameters, key })
+    }
+
+    /// A call whose result is a real number: of the dtype asked for, or of the parameters'.
+    #[track_caller]
+    pub fn real(op: &'static str, draws: &Draws, parameters: &[Operand<'_>]) -> Result<Call> {
+        let given = parameters.iter().filter_map(|p| match p {
+            Operand::Tensor(t) if t.dtype().is_float() => Some(t.dtype()),
+            _ => None,
+        });
+        let default = given.reduce(|a, b| a.promote(b).unwrap_or(DType::F64));
+        let dtype = draws.dtype.or(default).unwrap_or(DType::F32);
+        if !dtype.is_float() {
+            let expected = "a real floating-point dtype";
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+        let mut call = Call::new(op, draws, dtype.widened(), parameters)?;
+        if call.wide != dtype.widened() {
+            // The parameters are wider than what is asked for.
+            call.wide = dtype.widened();
+            let narrowed = call.parameters.iter().map(|p| p.astype(call.wide));
+            call.parameters = narrowed.collect::<Result<_>>()?;
+        }
+        Ok(Call { dtype, ..call })
+    }
+
+    /// The same call with draws of another shape.
+    pub fn of_shape(&self, shape: Shape) -> Call {
+        Call { shape, ..self.clone() }
+    }
+
+    /// The same call with a result of another dtype.
+    pub fn of_dtype(&self, dtype: DType) -> Call {
+        Call { dtype, ..self.clone() }
+    }
+
+    /// The same call with another key.
+    pub fn with_key(&self, key: Tensor) -> Call {
+        Call { key: Some(key), ..self.clone() }
+    }
+
+    /// The call's key: its own, or one that the process's generator draws.
+    #[track_caller]
+    pub fn own_key(&self) -> Result<Tensor> {
+        match &self.key {
+            Some(key) => Ok(key.clone()),
+            None => self.of_shape(Shape::scalar()).bits(0),
+        }
+    }
+
+    /// The `number`-th of the independent draws that a function makes: 64 bits per element.
+    #[track_caller]
+    pub fn bits(&self, number: i64) -> Result<Tensor> {
+        let Some(key) = &self.key else {
+            let drawn = super::leaf(self.op, OpCode::RandomBits, self.shape.clone(), DType::I64)?;
+            return drawn.astype(DType::U64);
+        };
+        let key = match number {
+            0 => key.clone(),
+            n => word(key, &constant(SPLIT + i128::from(n))?)?,
+        };
+        let count = Shape::of_dims([self.shape.count()]);
+        let counters = Tensor::iota(count, 0, DType::U64)?;
+        word(&key, &counters)?.reshape_to(self.shape.clone())
+    }
+
+    /// Uniform draws in `[0, 1)`, of the result's dtype: multiples of its epsilon's half.
+    #[track_caller]
+    pub fn unit(&self, number: i64) -> Result<Tensor> {
+        if self.key.is_none() {
+            return super::leaf(self.op, OpCode::RandomUniform, self.shape.clone(), self.dtype);
+        }
+        let digits = digits(self.dtype);
+        let whole = self.bits(number)?.shift_right(64 - digits)?.astype(self.dtype)?;
+        whole.mul(scale(digits))
+    }
+
+    /// Uniform draws in `(0, 1)`, both ends excluded, of the dtype that is computed in.
+    #[track_caller]
+    pub fn open(&self, number: i64) -> Result<Tensor> {
+        let digits = digits(self.wide) - 1;
+        let whole = self.bits(number)?.shift_right(64 - digits)?.astype(self.wide)?;
+        whole.add(0.5)?.mul(scale(digits))
+    }
+
+    /// Standard normal draws, of the dtype that is computed in: by Box and Muller, a pair of words
+    /// for each.
+    #[track_caller]
+    pub fn gaussian(&self, number: i64) -> Result<Tensor> {
+        if self.key.is_none() {
+            return super::leaf(self.op, OpCode::RandomNormal, self.shape.clone(), self.wide);
+        }
+        let radius = self.bits(2 * number)?.shift_right(11)?.astype(DType::F64)?;
+        let radius = radius.add(0.5)?.mul(scale(53))?.astype(self.wide)?;
+        let digits = digits(self.wide);
+        let turn = self.bits(2 * number + 1)?.shift_right(64 - digits)?.astype(self.wide)?;
+        let angle = turn.mul(scale(digits) * TAU)?.cos()?;
+        radius.log()?.mul(-2.0)?.sqrt()?.mul(&angle)
+    }
+
+    /// A result in the dtype asked for.
+    #[track_caller]
+    pub fn done(&self, result: &Tensor) -> Result<Tensor> {
+        result.astype(self.dtype)
+    }
+}
+
+/// The shape asked for, to which the parameters must broadcast, or theirs.
+fn shape(
+    op: &'static str,
+    asked: Option<&Shape>,
+    parameters: impl Iterator<Item = Shape>,
+) -> Result<Shape> {
+    let mut common = Shape::scalar();
+    for shape in parameters {
+        common = common.broadcast(&shape, op)?;
+    }
+    match asked {
+        None => Ok(common),
+        Some(asked) if common.broadcasts_to(asked) => Ok(asked.clone()),
+        Some(asked) => {
+            let reason = "the parameters do not broadcast to the shape that is asked for".into();
+            let (lhs, rhs) = (common, asked.clone());
+            Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
+        }
+    }
+}
+
+/// Bits of a float's significand.
+fn digits(dtype: DType) -> i64 {
+    match dtype {
+        DType::F64 => 53,
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        _ => 24,
+    }
+}
+
+/// `2^-digits`.
+fn scale(digits: i64) -> f64 {
+    0.5f64.powi(digits as i32)
+}

@@ -1,0 +1,106 @@
+//! Integers of a range, orders and choices.
+
+use super::key::{Call, Draws};
+use crate::{Error, Result, Tensor, default_int, searchsorted};
+use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, Shape};
+
+/// Uniform integers in `[low, high)`, i64 unless another dtype is asked for. The bias of reducing 64
+/// random bits is below `(high - low) / 2^63`.
+///
+/// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the dtype; a dtype error for
+/// a dtype of no integers.
+#[track_caller]
+pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
+    let dtype = draws.dtype_or(default_int());
+    let Some((min, max)) = dtype.int_range().filter(|_| dtype.is_int()) else {
+        let (op, expected) = ("random.randint", "an integer dtype");
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+    };
+    if low >= high || i128::from(low) < min || i128::from(high) - 1 > max {
+        return Err(Error::InvalidArgument(format!(
+            "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both must \
+             fit the dtype"
+        )));
+    }
+    let Some(span) = high.checked_sub(low) else {
+        return Err(Error::InvalidArgument(format!(
+            "randint: [{low}, {high}) holds more than 2^63 integers; draw a narrower range"
+        )));
+    };
+    let bits = Call::new("random.randint", draws, DType::F32, &[])?.bits(0)?;
+    bits.astype(DType::I64)?.remainder(span)?.add(low)?.astype(dtype)
+}
+
+/// The numbers below `count` in random order (i64).
+#[track_caller]
+pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
+    let draws = draws.clone().shape([count]);
+    // Ties between 64-bit draws are broken by position; they do not occur in practice.
+    Call::new("random.permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0, false)
+}
+
+/// The slices along an axis in random order; with `independent`, the elements of each line along it in
+/// an order of its own.
+///
+/// Errors: an axis error.
+#[track_caller]
+pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Result<Tensor> {
+    let op = "random.permutation";
+    let at = normalize_axis(op, axis, x.rank())?;
+    if !independent {
+        return x.take(&permutation(draws, x.shape()[at])?, axis);
+    }
+    let draws = draws.clone().shape(x.shape());
+    let order = Call::new(op, &draws, DType::F32, &[])?.bits(0)?.argsort(axis, false)?;
+    x.take_along_axis(&order, axis)
+}
+
+/// Indices below `count`, of the shape asked for: with replacement or without, uniformly or by
+/// weights of one axis, which need not sum to one.
+///
+/// Errors: [`Error::InvalidArgument`] if there is nothing to choose from, or too little without
+/// replacement; a shape error unless there is one weight for each.
+#[track_caller]
+pub fn choice(
+    draws: &Draws,
+    count: usize,
+    replace: bool,
+    weights: Option<&Tensor>,
+) -> Result<Tensor> {
+    let op = "random.choice";
+    let call = Call::new(op, draws, DType::F64, &[])?;
+    let asked = call.shape.numel();
+    if asked > 0 && (count == 0 || (!replace && asked > count)) {
+        return Err(Error::InvalidArgument(format!(
+            "choice: {asked} of {count} are asked for{}",
+            if replace { "" } else { " without replacement" }
+        )));
+    }
+    let weights = weights.map(|w| w.astype(DType::F64)).transpose()?;
+    if let Some(weights) = weights.as_ref().filter(|w| !w.shape().equals(&Shape::from([count]))) {
+        let reason = format!("one weight for each of {count} is expected");
+        return Err(girih_ir::Error::InvalidShape { op, shape: weights.shape(), reason }.into());
+    }
+    match (replace, weights) {
+        (true, None) => randint(&draws.clone().dtype(DType::I64), 0, (count as i64).max(1)),
+        (true, Some(weights)) => {
+            let sums = weights.cumsum(0, None, false)?;
+            let total = weights.sum(None, false)?;
+            let at = call.of_dtype(DType::F64).unit(0)?.mul(&total)?;
+            // Rounding may reach the end.
+            searchsorted(&sums, &at, true, None)?.minimum((count as i64 - 1).max(0))
+        }
+        (false, weights) => {
+            // The largest of weighted exponential races, of which equal weights are one case.
+            let order = match weights {
+                None => permutation(draws, count)?,
+                Some(weights) => {
+                    let noise = call.of_shape(Shape::from([count])).open(0)?.log()?.neg()?;
+                    noise.div(&weights)?.argsort(0, false)?
+                }
+            };
+            order.narrow(0, 0, asked)?.reshape_to(call.shape.clone())
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Random numbers for `girih.random`.
+
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg};
+use crate::arrange::counts;
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, out};
+use crate::location;
+use girih::random::{self, Draws};
+use girih::{Shape, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+
+/// What all distributions are told by name.
+fn draws(
+    op: &'static str,
+    shape: Option<ShapeArg>,
+    dtype: Option<DTypeArg>,
+    key: Option<TensorArg>,
+) -> PyResult<Draws> {
+    let mut draws = Draws::new();
+    if let Some(shape) = shape {
+        draws = draws.shape(shape.shape(op)?);
+    }
+    if let Some(dtype) = dtype {
+        draws = draws.dtype(dtype.0);
+    }
+    Ok(match key {
+        Some(key) => draws.key(&key.0),
+        None => draws,
+    })
+}
+
+/// Distributions of scalar parameters.
+macro_rules! distributions {
+    ($($name:ident $function:ident($($parameter:ident),*) $doc:literal;)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = ($($parameter,)* shape, dtype, key))]
+        #[allow(clippy::too_many_arguments)]
+        fn $name(
+            py: Python<'_>,
+            $($parameter: OperandArg,)*
+            shape: Option<ShapeArg>,
+            dtype: Option<DTypeArg>,
+            key: Option<TensorArg>,
+        ) -> Out {
+            location::enter(py);
+            let draws = draws(concat!("random.", stringify!($function)), shape, dtype, key)?;
+            out(random::$function(&draws $(, $parameter.operand())*))
+        })*
+    };
+}
+
+distributions! {
+    random_uniform uniform(low, high) "Uniform draws.";
+    random_normal normal(loc, scale) "Normal draws.";
+    random_laplace laplace(loc, scale) "Laplace draws.";
+    random_gumbel gumbel(loc, scale) "Gumbel draws.";
+    random_logistic logistic(loc, scale) "Logistic draws.";
+    random_cauchy cauchy(loc, scale) "Cauchy draws.";
+    random_exponential exponential(scale) "Exponential draws.";
+    random_truncated_normal truncated_normal(lower, upper, loc, scale) "Truncated normal draws.";
+    random_gamma gamma(a, scale) "Gamma draws.";
+    random_beta beta(a, b) "Beta draws.";
+    random_bernoulli bernoulli(p) "Truth values.";
+    random_poisson poisson(lam) "Counts of rare events.";
+    random_binomial binomial(n, p) "Counts of successes.";
+    random_rademacher rademacher() "Signs.";
+    random_bits bits() "Random bits.";
+}
+
+/// Vectors that sum to one.
+#[pyfunction]
+#[pyo3(signature = (alpha, shape, dtype, key))]
+fn random_dirichlet(
+    py: Python<'_>,
+    alpha: TensorArg,
+    shape: Option<ShapeArg>,
+    dtype: Option<DTypeArg>,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    out(random::dirichlet(&draws("random.dirichlet", shape, dtype, key)?, &alpha.0))
+}
+
+/// Indices by logits.
+#[pyfunction]
+#[pyo3(signature = (logits, axis, shape, dtype, key))]
+fn random_categorical(
+    py: Python<'_>,
+    logits: TensorArg,
+    axis: IntArg,
+    shape: Option<ShapeArg>,
+    dtype: Option<DTypeArg>,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let draws = draws("random.categorical", shape, dtype, key)?;
+    out(random::categorical(&draws, &logits.0, axis.0))
+}
+
+/// Counts by category.
+#[pyfunction]
+#[pyo3(signature = (n, p, shape, dtype, key))]
+fn random_multinomial(
+    py: Python<'_>,
+    n: OperandArg,
+    p: TensorArg,
+    shape: Option<ShapeArg>,
+    dtype: Option<DTypeArg>,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let draws = draws("random.multinomial", shape, dtype, key)?;
+    out(random::multinomial(&draws, n.operand(), &p.0))
+}
+
+/// Integers of a range.
+#[pyfunction]
+#[pyo3(signature = (low, high, shape, dtype, key))]
+fn random_randint(
+    py: Python<'_>,
+    low: IntArg,
+    high: Option<IntArg>,
+    shape: Option<ShapeArg>,
+    dtype: Option<DTypeArg>,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(py);
+    let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
+    out(random::randint(&draws("random.randint", shape, dtype, key)?, low, high))
+}
+
+/// Numbers below an integer, or slices, in random order.
+#[pyfunction]
+#[pyo3(signature = (x, axis, independent, key))]
+fn random_permutation(
+    x: &Bound<'_, PyAny>,
+    axis: IntArg,
+    independent: bool,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(x.py());
+    let draws = draws("random.permutation", None, None, key)?;
+    if x.is_instance_of::<PyInt>() {
+        let count = counts("random.permutation", &[crate::args::integer(x)?])?[0];
+        return out(random::permutation(&draws, count));
+    }
+    out(random::permuted(&draws, &x.extract::<TensorArg>()?.0, axis.0, independent))
+}
+
+/// Slices chosen at random.
+#[pyfunction]
+#[pyo3(signature = (a, shape, replace, p, axis, key))]
+fn random_choice(
+    a: &Bound<'_, PyAny>,
+    shape: Option<ShapeArg>,
+    replace: bool,
+    p: Option<TensorArg>,
+    axis: Axes,
+    key: Option<TensorArg>,
+) -> Out {
+    location::enter(a.py());
+    let draws = draws("random.choice", shape, None, key)?;
+    let p = p.map(|p| p.0);
+    if a.is_instance_of::<PyInt>() {
+        let count = counts("random.choice", &[crate::args::integer(a)?])?[0];
+        return out(random::choice(&draws, count, replace, p.as_ref()));
+    }
+    let (a, axis) = (a.extract::<TensorArg>()?.0, axis.single("random.choice")?.unwrap_or(0));
+    let shape = a.shape();
+    if shape.rank() == 0 {
+        return Err(invalid("random.choice: an int, or a tensor with an axis, is expected"));
+    }
+    let at = girih::ir::shape::normalize_axis("random.choice", axis, shape.rank()).py()?;
+    let chosen = random::choice(&draws, shape[at], replace, p.as_ref()).py()?;
+    out(a.take(&chosen, axis))
+}
+
+/// The key of a seed.
+#[pyfunction]
+fn random_key(py: Python<'_>, seed: OperandArg) -> Out {
+    location::enter(py);
+    out(random::key(seed.operand()))
+}
+
+/// New keys of a key.
+#[pyfunction]
+fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
+    location::enter(py);
+    let shape: Shape = shape.shape("random.split")?;
+    let keys = random::split(&key.0, shape.numel()).py()?;
+    out(Tensor::reshape_to(&keys, shape))
+}
+
+/// A new key of a key and data.
+#[pyfunction]
+fn random_fold_in(py: Python<'_>, key: TensorArg, data: OperandArg) -> Out {
+    location::enter(py);
+    out(random::fold_in(&key.0, data.operand()))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        random_uniform random_normal random_laplace random_gumbel random_logistic random_cauchy
+        random_exponential random_truncated_normal random_gamma random_beta random_dirichlet
+        random_bernoulli random_rademacher random_poisson random_binomial random_bits
+        random_categorical random_multinomial random_randint random_permutation random_choice
+        random_key random_split random_fold_in
+    }
+    Ok(())
+}
