@@ -8,6 +8,7 @@
 # make bench-instructions  counts instructions and compares them with the table
 # make stubs   writes python/girih/_girih.pyi
 # make docs    writes docs/ops.md
+# make docs-site  builds the documentation with the API reference: docs-out/html/index.html
 
 PYTHON ?= python3
 ORACLE ?= 1
@@ -21,7 +22,7 @@ SMOKE := $(VENV)/smoke
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test check bench figures bench-peers bench-instructions stubs docs develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test check bench figures bench-peers bench-instructions stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -44,6 +45,10 @@ $(VENV)/.oracle: $(VENV)/.dev requirements-oracle.txt
 	@echo "Installing PyTorch, which the tests compare with, once; ORACLE=0 leaves those tests out."
 	@$(PIP) install --retries 1 --index-url $(TORCH_CPU) -r requirements-oracle.txt 2> /dev/null \
 		|| $(PIP) install -r requirements-oracle.txt
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python requirements-docs.txt
+	$(PIP) install -r requirements-docs.txt
 	@touch $@
 
 # Builds the extension in release mode and installs the package for editing. Cargo knows what has
@@ -82,7 +87,7 @@ smoke: develop
 check: rust-check python-check
 	$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
 
-test: rust-test python-test smoke
+test: rust-test python-test smoke docs-site
 	@echo "All checks passed."
 
 bench: $(VENV)/.dev
@@ -110,6 +115,10 @@ stubs: develop
 docs:
 	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
 
+# Warnings and links that lead nowhere are errors. Nothing is fetched.
+docs-site: develop $(VENV)/.docs
+	@$(BIN)/python -m scripts.reference --site --out docs-out
+
 clean:
-	rm -rf $(VENV) .venv-bench demo-out bench-out
+	rm -rf $(VENV) .venv-bench demo-out bench-out docs-out
 	$(CARGO) clean
