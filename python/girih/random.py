@@ -366,7 +366,7 @@ def bernoulli(
 
     Example:
         >>> gr.random.bernoulli(0.3, (4,)).dtype
-        girih.bool_
+        girih.bool
     """
     return _girih.random_bernoulli(p, shape, dtype, key)
 

@@ -57,6 +57,22 @@ class Topic:
     sections: list[tuple[Section, list[Entry]]]
 
 
+def _errors(blocks: tuple[Block, ...], parameters: set[str]) -> dict[str, str] | None:
+    """The errors of a function with some parameters, by what its heading and those above say.
+
+    None if nothing is said anywhere.
+    """
+    found: dict[str, str] | None = None
+    for block in reversed(blocks):
+        if block.raises is None:
+            continue
+        found = {} if found is None or block.clears else found
+        for error, text in block.raises.items():
+            if error not in block.only_with or block.only_with[error] & parameters:
+                found[error] = text
+    return found
+
+
 class Reference:
     """The whole of it.
 
@@ -135,7 +151,7 @@ class Reference:
                 entry.returns = doc.returns or "None."
         entry.raises = doc.raises
         if entry.raises is None:
-            entry.raises = next((b.raises for b in blocks if b.raises is not None), None)
+            entry.raises = _errors(blocks, {*entry.parameters})
         entry.example = blocks[0].example or doc.example
 
     def other_names(self) -> dict[str, list[str]]:

@@ -15,10 +15,12 @@ a heading come paragraphs, then facts, then for an entry a doctest::
     [0.  , 0.25, 0.5 , 0.75, 1.  ]
     ```
 
-A fact is a list item: ``NAME: what the parameter is``, ``returns: ...``, ``raises ERROR: ...`` or
-``raises nothing``. Facts of a section, of a page and of ``parameters.md`` hold for all entries
-below that do not say otherwise. ``module: NAME`` says where the names of a page or section are
-found, ``signature: none`` that users do not make an object of a class themselves.
+A fact is a list item: ``NAME: what the parameter is``, ``returns: ...`` or ``raises ERROR: ...``.
+Facts of a section, of a page and of ``parameters.md`` hold for all entries below; the nearest
+counts. ``raises ERROR for axis, dim: ...`` holds for functions with one of these parameters, and
+``raises nothing`` ends what is said of errors further out. ``module: NAME`` says where the names of
+a page or section are found, ``signature: none`` that users do not make an object of a class
+themselves.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ class Block:
     facts: dict[str, str] = field(default_factory=dict)
     #: Errors by name; None if nothing is said of them.
     raises: dict[str, str] | None = None
+    #: Whether errors that are said further out do not hold.
+    clears: bool = False
+    #: Errors that only functions with one of these parameters raise.
+    only_with: dict[str, set[str]] = field(default_factory=dict)
     example: str = ""
     example_line: int = 0
 
@@ -93,9 +99,14 @@ def _take_facts(block: Block, lines: list[str], path: Path) -> list[str]:
     for fact in (" ".join(lines) for lines in facts):
         keys, _, value = fact.partition(": ")
         if keys.startswith("raises "):
+            error, _, parameters = keys[7:].partition(" for ")
             block.raises = block.raises or {}
-            if keys != "raises nothing":
-                block.raises.update(dict.fromkeys(keys[7:].split(", "), value))
+            if error == "nothing":
+                block.clears = True
+            else:
+                block.raises[error] = value
+            if parameters:
+                block.only_with[error] = set(parameters.split(", "))
             continue
         for key in keys.split(", "):
             if key in block.facts:

@@ -24,7 +24,9 @@ TYPES = {
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_{1,2}|`[^`]+`|\[[^\]]+\]\([^)\s]+\))")
 MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 ROLE = re.compile(r"(?<!:py):(func|class|meth|attr|exc|data|obj):`~?([\w.]+)`")
-SENTENCE = re.compile(r".+?[.:](?= |$)")
+SENTENCE = re.compile(r".+?[.](?= |$)")
+#: Python's types whose names are functions or dtypes of ours too, which Sphinx would link to.
+BUILTIN = re.compile(r"(?<![\w.'])(bool|complex)\b(?!')")
 ROLES = {"data": "data", "exception": "exc", "class": "class", "function": "func"}
 
 
@@ -80,7 +82,8 @@ class Renderer:
 
     def _type(self, source: object) -> Source:
         """A type with the full names of our classes."""
-        return Source(self._name.sub(lambda found: self._classes[found[1]], repr(source)))
+        plain = BUILTIN.sub(r"~builtins.\1", repr(source))
+        return Source(self._name.sub(lambda found: self._classes[found[1]], plain))
 
     def linked(self, text: str, entry: Entry) -> str:
         """A text with the full names of what its roles name, seen from an entry."""
@@ -131,7 +134,7 @@ class Renderer:
             for p in s.parameters.values()
         }
         lines = [
-            f":param {varied[name]}{name}: {inline(text)}"
+            f":param {varied[name]}{inline(name)}: {inline(_sentence(text))}"
             for name, text in entry.parameters.items()
             if text
         ]
@@ -141,10 +144,10 @@ class Renderer:
             if name not in entry.parameters
         ]
         if entry.returns and entry.returns != "None.":
-            lines.append(f":returns: {inline(entry.returns)}")
+            lines.append(f":returns: {inline(_sentence(entry.returns))}")
         for error, text in (entry.raises or {}).items():
             full = f"girih.{error}" if f"girih.{error}" in self.reference.entries else error
-            lines.append(f":raises {full}: {inline(text)}")
+            lines.append(f":raises {full}: {inline(_sentence(text))}")
         return lines
 
     def entry(self, entry: Entry, inside: bool = False) -> str:
@@ -154,7 +157,7 @@ class Renderer:
         body: list[str] = []
         function = self.reference.function_of(entry) if inside else None
         if function:
-            body = [inline(thing.doc.summary), f"See :py:func:`{function.name}`."]
+            body = [f"{inline(thing.doc.summary)} See :py:func:`{function.name}`."]
         else:
             body = [inline(thing.doc.summary), prose(thing.doc.body), prose(entry.block.text)]
             others = self.other_names.get(entry.name, [])
@@ -162,7 +165,8 @@ class Renderer:
             body += ["\n".join(self._fields(entry))]
             if entry.example:
                 body += [".. code-block:: pycon", textwrap.indent(entry.example.rstrip(), "   ")]
-            body += [self.entry(member, inside=True) for member in entry.members]
+            own = [m for m in entry.members if not self.reference.function_of(m)]
+            body += [self.entry(member, inside=True) for member in own]
         text = self.linked("\n\n".join(part for part in body if part.strip()), entry)
         return "\n".join(head) + "\n\n" + textwrap.indent(text, "   ") + "\n"
 
@@ -174,7 +178,8 @@ class Renderer:
             shown = entry.name.removeprefix(f"{module}.")
             text = entry.thing.doc.summary or entry.block.text.split("\n\n")[0].replace("\n", " ")
             sentence = SENTENCE.match(text)
-            summary = self.linked(inline(sentence[0] if sentence else text), entry)
+            shortened = re.sub(":$", ".", sentence[0] if sentence else text)
+            summary = self.linked(inline(shortened), entry)
             lines += [f"   * - :py:{role}:`{shown} <{entry.name}>`", f"     - {summary}"]
         return "\n".join(lines) + "\n"
 
@@ -189,6 +194,11 @@ class Renderer:
             if len(entries) > 1:
                 parts.append(self._table(entries, module))
             parts += [self.entry(entry) for entry in entries]
+        held = [m for _, entries in topic.sections for entry in entries for m in entry.members]
+        twins = [m for m in held if self.reference.function_of(m)]
+        if twins:
+            parts.append(_title("Methods that are functions too", "-"))
+            parts += [self.entry(m, inside=True) for m in sorted(twins, key=lambda m: m.name)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def index(self) -> str:
@@ -205,6 +215,11 @@ class Renderer:
         parts += [f".. toctree::\n   :maxdepth: 1\n\n{topics}"]
         parts += [_title("Types in signatures", "-"), *types]
         return "\n\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    """A text with a capital at its beginning, if that is a word."""
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]{2,}(?![\w.(])|an? ", text) else text
 
 
 def _packages(module: str) -> list[str]:

@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,15 +19,8 @@ ROOT = Path(__file__).parents[2]
 STUB = ROOT / "python" / "girih" / "_girih.pyi"
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Examples?|Yields):$")
 ITEM = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?: ?(.*)")
-# What signatures call types that have no name outside the module.
-ALIASES = {
-    "_Reduction": "Literal['mean', 'sum', 'none']",
-    "_girih.": "",
-    "builtins.": "",
-    "_TensorLike": "TensorLike",
-    "_DTypeLike": "DTypeLike",
-}
-ALIAS = re.compile("|".join(rf"\b{re.escape(name)}" for name in ALIASES))
+# Names of the stub's aliases, which have an entry in the reference, and of modules.
+ALIASES = {"_TensorLike": "TensorLike", "_DTypeLike": "DTypeLike", "_girih.": "", "builtins.": ""}
 
 
 class Source:
@@ -122,8 +116,40 @@ class Thing:
         return all(repr(s.return_annotation) == "None" for s in self.signatures)
 
 
-def _type(text: str) -> Source:
-    return Source(ALIAS.sub(lambda found: ALIASES[found[0]], text.strip("'\"")))
+@cache
+def aliases(module: str) -> dict[str, str]:
+    """What a module calls types for itself: aliases, and imports under another name."""
+    found = dict(ALIASES)
+    source = Path(sys.modules[module].__file__ or "")
+    if source.suffix != ".py":
+        return found
+    public = getattr(sys.modules[module], "__all__", ())
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            name, typed = node.target.id, "TypeAlias" in ast.unparse(node.annotation)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, typed = node.targets[0].id, re.match("_?[A-Z][a-z]", node.targets[0].id)
+        else:
+            if isinstance(node, ast.ImportFrom):
+                found |= {name.asname: name.name for name in node.names if name.asname}
+            continue
+        value = ast.unparse(node.value)
+        if typed and name not in public and "TypeVar" not in value:
+            # A reference forward is a string.
+            found[name] = re.sub(r"'((?:int|[A-Z])[^']*)'", r"\1", value)
+    return found
+
+
+def _type(text: str, module: str = "girih._girih") -> Source:
+    """A type as users write it."""
+    known = aliases(module)
+    # A module's name ends with a point, others are whole words.
+    names = (re.escape(n) + ("" if n.endswith(".") else r"\b") for n in known)
+    pattern = re.compile(rf"(?<![\w.])(?:{'|'.join(names)})")
+    text, before = text.strip("'\""), ""
+    while text != before:
+        text, before = pattern.sub(lambda found: known[found[0]], text), text
+    return Source(text)
 
 
 def _from_ast(node: ast.FunctionDef, skip_first: bool) -> inspect.Signature:
@@ -177,18 +203,21 @@ def _default(value: object) -> object:
 def _from_python(function: Any, skip_first: bool) -> inspect.Signature:
     """The signature of a function of the package, whose annotations are strings."""
     signature = inspect.signature(function)
+    module = getattr(function, "__module__", "girih")
     parameters = list(signature.parameters.values())[skip_first:]
     return signature.replace(
         parameters=[
             p.replace(
-                annotation=p.annotation if p.annotation is p.empty else _type(str(p.annotation)),
+                annotation=p.annotation
+                if p.annotation is p.empty
+                else _type(str(p.annotation), module),
                 default=p.default if p.default is p.empty else _default(p.default),
             )
             for p in parameters
         ],
         return_annotation=signature.return_annotation
         if signature.return_annotation is inspect.Signature.empty
-        else _type(str(signature.return_annotation)),
+        else _type(str(signature.return_annotation), module),
     )
 
 

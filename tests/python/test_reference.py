@@ -2,6 +2,7 @@
 and what the generator makes of pages and docstrings is what it should be.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def reference():
     return entries.Reference()
 
 
-def write(folder, topic, parameters="- x: A tensor.\n"):
+def write(folder, topic, parameters="- x: A tensor.\n- axis, dim: Axes.\n"):
     (folder / "index.md").write_text("# Reference\n\nText.\n\n- [Topic](topic.md)\n")
     (folder / "parameters.md").write_text(f"# Parameters\n\n{parameters}")
     (folder / "topic.md").write_text(topic)
@@ -28,7 +29,7 @@ def write(folder, topic, parameters="- x: A tensor.\n"):
 TOPIC = """# Topic
 
 - returns: A tensor.
-- raises nothing
+- raises AxisError for axis, dim: There is no such axis.
 
 ## Functions
 
@@ -46,6 +47,8 @@ tensor([1.], dtype=float32)
 ```
 
 ### sin
+
+### flip
 """
 
 
@@ -56,6 +59,7 @@ def test_the_nearest_place_that_says_something_holds(tmp_path):
     assert sin.parameters == {"x": "A tensor."}
     assert exp.raises == {"DTypeError": "They are no numbers."}
     assert sin.raises == {}
+    assert made.entries["girih.flip"].raises == {"AxisError": "There is no such axis."}
     assert exp.returns == sin.returns == "A tensor."
     lacking = [line for line in entries.problems(made) if "girih.sin " in line]
     assert lacking == ["topic.md:21: girih.sin lacks an example"]
@@ -63,7 +67,7 @@ def test_the_nearest_place_that_says_something_holds(tmp_path):
 
 def test_names_that_do_not_exist_and_names_that_are_nowhere_are_reported(tmp_path):
     found = entries.problems(write(tmp_path, TOPIC + "\n### frobnicate\n"))
-    assert "topic.md:23: there is no girih.frobnicate" in found
+    assert "topic.md:25: there is no girih.frobnicate" in found
     assert any(line.startswith("girih.cos is on no page") for line in found)
     # One name of a thing that has several is enough.
     assert not any("girih.exp " in line for line in found)
@@ -152,9 +156,18 @@ def test_signatures_have_types_of_the_stub_and_of_the_code():
     assert len(signatures.find("girih", "where").signatures) == 2
     det = signatures.find("girih.linalg", "det")
     assert str(det.signatures[0]) == "(x: Any, /) -> Tensor"
+    conv = signatures.find("girih.nn", "Conv1d").signatures[0].parameters
+    assert repr(conv["kernel_size"].annotation) == "int | Sequence[int]"
     assert signatures.find("girih", "Tensor.shape").kind == "property"
     assert signatures.find("girih", "Tensor.reshape").parameters == ["sizes", "shape"]
     assert signatures.find("girih", "ShapeError").kind == "exception"
+
+
+def test_signatures_name_no_private_types(reference):
+    for name, entry in reference.entries.items():
+        for signature in entry.thing.signatures:
+            text = re.sub(r"'[^']*'", "", str(signature))
+            assert not re.search(r"(?<!\w)_(?!T\b)[A-Za-z]", text), (name, text)
 
 
 def test_markup_of_restructured_text_is_escaped_outside_of_code():
