@@ -24,6 +24,7 @@ TYPES = {
 LITERAL = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`_{1,2}|`[^`]+`|\[[^\]]+\]\([^)\s]+\))")
 MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 ROLE = re.compile(r"(?<!:py):(func|class|meth|attr|exc|data|obj):`~?([\w.]+)`")
+CALLED = re.compile(r"(?<![`:])`gr\.([\w.]+)`(?!`)")
 SENTENCE = re.compile(r".+?[.](?= |$)")
 #: Python's types whose names are functions or dtypes of ours too, which Sphinx would link to.
 BUILTIN = re.compile(r"(?<![\w.'])(bool|complex)\b(?!')")
@@ -71,7 +72,8 @@ class Renderer:
             for entry in reference.entries.values()
             if entry.thing.kind == "class"
         }
-        classes |= {name: f"girih.{name}" for name in TYPES}
+        self.types = {name: text for name, text in TYPES.items() if name not in classes}
+        classes |= {name: f"girih.{name}" for name in self.types}
         self._first = {name: name for name in reference.entries}
         for first, others in self.other_names.items():
             self._first |= dict.fromkeys(others, first)
@@ -96,7 +98,16 @@ class Renderer:
             full = next((self._first[name] for name in names if name in self._first), found[2])
             return f":py:obj:`{found[2].removeprefix('girih.')} <{full}>`"
 
-        return ROLE.sub(role, text)
+        return self.named(ROLE.sub(role, text))
+
+    def named(self, text: str) -> str:
+        """A text in which what is written as users call it leads there."""
+
+        def link(found: re.Match[str]) -> str:
+            full = self._first.get(f"girih.{found[1]}")
+            return f":py:obj:`{found[0][1:-1]} <{full}>`" if full else found[0]
+
+        return CALLED.sub(link, text)
 
     def signature(self, given: inspect.Signature) -> str:
         """A signature with full names of types, on one line."""
@@ -186,10 +197,10 @@ class Renderer:
     def topic(self, topic: Topic) -> str:
         """A page."""
         head = topic.page.head
-        parts = [_title(head.title, "="), prose(head.text)]
+        parts = [_title(head.title, "="), self.named(prose(head.text))]
         for section, entries in topic.sections:
             if section.head.title:
-                parts += [_title(section.head.title, "-"), prose(section.head.text)]
+                parts += [_title(section.head.title, "-"), self.named(prose(section.head.text))]
             module = section.head.facts.get("module") or head.facts.get("module", "girih")
             if len(entries) > 1:
                 parts.append(self._table(entries, module))
@@ -208,10 +219,9 @@ class Renderer:
         text = re.split(r"^- \[", head.text, maxsplit=1, flags=re.M)[0].strip()
         types = [
             f".. py:type:: girih.{name}\n   :no-index-entry:\n\n   {text}"
-            for name, text in TYPES.items()
-            if f"girih.{name}" not in self.reference.entries
+            for name, text in self.types.items()
         ]
-        parts = [_title(head.title, "="), prose(text)]
+        parts = [_title(head.title, "="), self.named(prose(text))]
         parts += [f".. toctree::\n   :maxdepth: 1\n\n{topics}"]
         parts += [_title("Types in signatures", "-"), *types]
         return "\n\n".join(parts) + "\n"
