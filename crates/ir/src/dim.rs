@@ -43,8 +43,19 @@ impl Dim {
     ///
     /// Two symbols of one name, hint and range are the same.
     pub fn symbol(name: &str, hint: usize, min: usize, max: Option<usize>) -> Dim {
-        let symbol = Symbol::intern(name, hint, min, max);
-        Dim { hint, expr: Some(Expr::of_symbol(symbol)) }
+        Dim::of_symbol(Symbol::intern(name, hint, min, max))
+    }
+
+    /// The size that a symbol stands for.
+    pub fn of_symbol(symbol: &'static Symbol) -> Dim {
+        Dim { hint: symbol.hint(), expr: Some(Expr::of_symbol(symbol)) }
+    }
+
+    /// The symbols in its expression, into `found`, each once.
+    pub fn symbols(self, found: &mut Vec<&'static Symbol>) {
+        if let Some(expr) = self.expr {
+            expr.symbols(found);
+        }
     }
 
     /// The number, if it is one.

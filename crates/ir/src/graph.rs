@@ -1,7 +1,7 @@
 //! Closed graphs: compact, topologically ordered arenas cut out for one purpose, with their
 //! canonical encoding and verifier.
 
-use crate::dim::Sizes;
+use crate::dim::{Guard, Sizes, Symbol};
 use crate::ops::control::Control;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
@@ -83,11 +83,26 @@ pub struct Graph {
     pub(crate) origins: Origins,
     /// Of the nodes that have any.
     hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
+    #[serde(skip)]
+    interface: Option<Arc<Interface>>,
+}
+
+/// What callers of a graph are told beside its nodes. Like hints it decides nothing of what is
+/// computed; the canonical encoding does not see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Interface {
+    /// Of every output, or of none.
+    output_names: Vec<String>,
+    guards: Vec<Guard>,
 }
 
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
-        self.nodes == other.nodes && self.outputs == other.outputs && self.hints == other.hints
+        self.nodes == other.nodes
+            && self.outputs == other.outputs
+            && self.hints == other.hints
+            && self.output_names() == other.output_names()
+            && self.guards() == other.guards()
     }
 }
 
@@ -145,9 +160,62 @@ impl Graph {
         &self.outputs
     }
 
-    /// Replaces the outputs.
+    /// Replaces the outputs. Names that they had go with them.
     pub fn set_outputs(&mut self, outputs: impl IntoIterator<Item = NodeId>) {
         self.outputs = outputs.into_iter().collect();
+        if !self.output_names().is_empty() {
+            self.interface_mut().output_names.clear();
+        }
+    }
+
+    /// The names of the outputs, in their order; none, if they have not been given any.
+    pub fn output_names(&self) -> &[String] {
+        self.interface.as_ref().map_or(&[], |interface| &interface.output_names)
+    }
+
+    /// Gives the outputs names, in their order. An output's name is not its node's: one node may be
+    /// several outputs.
+    ///
+    /// Errors: [`Error::Invalid`] for fewer or more names than outputs, and for a name given twice.
+    pub fn set_output_names(&mut self, names: Vec<String>) -> Result<()> {
+        let invalid = |reason| Error::Invalid { at: "outputs".into(), reason };
+        if names.len() != self.outputs.len() {
+            let counts = (names.len(), self.outputs.len());
+            return Err(invalid(format!("{} names for {} outputs", counts.0, counts.1)));
+        }
+        let twice = (1..names.len()).find(|&i| names[..i].contains(&names[i]));
+        if let Some(i) = twice {
+            return Err(invalid(format!("two of them are called '{}'", names[i])));
+        }
+        self.interface_mut().output_names = names;
+        Ok(())
+    }
+
+    /// What must hold of the sizes of symbols for the graph to be right.
+    pub fn guards(&self) -> &[Guard] {
+        self.interface.as_ref().map_or(&[], |interface| &interface.guards)
+    }
+
+    /// Replaces the guards.
+    pub fn set_guards(&mut self, guards: Vec<Guard>) {
+        if self.guards() != guards {
+            self.interface_mut().guards = guards;
+        }
+    }
+
+    fn interface_mut(&mut self) -> &mut Interface {
+        Arc::make_mut(self.interface.get_or_insert_default())
+    }
+
+    /// The symbols in sizes, attributes and regions, each once.
+    pub fn symbols(&self) -> Vec<&'static Symbol> {
+        let mut found = Vec::new();
+        for node in &self.nodes {
+            node.spec.shape.dims().for_each(|dim| dim.symbols(&mut found));
+            node.op.attrs.symbols(&mut found);
+        }
+        self.guards().iter().for_each(|guard| guard.gather(&mut found));
+        found
     }
 
     /// The hints on a node.
@@ -181,6 +249,7 @@ impl Graph {
             rank: first.map(|spec| spec.shape.rank()),
             dtype: Some(first.unwrap_or(&node.spec).dtype),
             result: Some(&node.spec.shape),
+            ..Context::default()
         }
     }
 
@@ -254,6 +323,7 @@ impl Graph {
     /// no size.
     pub fn bind(&self, sizes: &Sizes) -> Result<Graph> {
         let mut graph = self.clone();
+        graph.set_guards(Vec::new());
         for node in &mut graph.nodes {
             let name = node.op.name();
             node.spec.shape = node.spec.shape.bind(name, node.spec.dtype, sizes)?;

@@ -83,6 +83,7 @@ pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize)
             rank: first.map(|spec| spec.shape.rank()),
             dtype: first.map(|spec| spec.dtype),
             result: None,
+            ..Default::default()
         };
         let mut attrs = code.blank_attrs();
         let _ = attrs.fields(&mut |_, field| {

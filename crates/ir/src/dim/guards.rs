@@ -19,6 +19,22 @@ pub enum Relation {
     Less,
 }
 
+impl Relation {
+    /// All of them.
+    pub const ALL: [Relation; 4] =
+        [Relation::Equal, Relation::Unequal, Relation::AtLeast, Relation::Less];
+
+    /// As it is written.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Relation::Equal => "==",
+            Relation::Unequal => "!=",
+            Relation::AtLeast => ">=",
+            Relation::Less => "<",
+        }
+    }
+}
+
 /// A condition on symbols' sizes: how two expressions compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -51,22 +67,19 @@ impl Guard {
     /// The symbols it is about.
     pub fn symbols(&self) -> Vec<&'static Symbol> {
         let mut found = Vec::new();
-        for dim in [self.lhs, self.rhs] {
-            dim.expr().iter().for_each(|expr| expr.symbols(&mut found));
-        }
+        self.gather(&mut found);
         found
+    }
+
+    /// The symbols it is about, into `found`, each once.
+    pub fn gather(&self, found: &mut Vec<&'static Symbol>) {
+        [self.lhs, self.rhs].iter().for_each(|dim| dim.symbols(found));
     }
 }
 
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = match self.relation {
-            Relation::Equal => "==",
-            Relation::Unequal => "!=",
-            Relation::AtLeast => ">=",
-            Relation::Less => "<",
-        };
-        write!(f, "{} {sign} {}", self.lhs, self.rhs)
+        write!(f, "{} {} {}", self.lhs, self.relation.sign(), self.rhs)
     }
 }
 

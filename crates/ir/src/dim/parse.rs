@@ -1,6 +1,6 @@
 //! Reads expressions as they are printed: `batch*4+1`, `floor(length/2)`.
 
-use super::Dim;
+use super::{Dim, Guard, Relation, Symbol};
 
 /// The value at tracing of symbols that come from text.
 const HINT: usize = 2;
@@ -9,18 +9,65 @@ impl Dim {
     /// The size that a text stands for: a number, or an expression. Its symbols are at least 1 and
     /// have the hint 2.
     pub fn parse(text: &str) -> Option<Dim> {
+        Dim::parse_over(text, &[])
+    }
+
+    /// Like [`Dim::parse`], where some symbols have been declared.
+    pub fn parse_over(text: &str, symbols: &[&'static Symbol]) -> Option<Dim> {
         if let Ok(size) = text.parse::<usize>() {
             return Some(size.into());
         }
-        let mut parser = Parser { rest: text, depth: 0 };
+        let mut parser = Parser { rest: text, depth: 0, symbols };
         let dim = parser.sum()?;
         parser.rest.trim_start().is_empty().then_some(dim)
+    }
+}
+
+impl Guard {
+    /// The guard that a text stands for, as it is printed: `batch*2 >= 9`.
+    pub fn parse(text: &str, symbols: &[&'static Symbol]) -> Option<Guard> {
+        let mut words = text.split(' ').filter(|word| !word.is_empty());
+        let (lhs, sign, rhs) = (words.next()?, words.next()?, words.next()?);
+        let relation = Relation::ALL.into_iter().find(|relation| relation.sign() == sign)?;
+        let dim = |text| Dim::parse_over(text, symbols);
+        let guard = Guard::new(dim(lhs)?, relation, dim(rhs)?);
+        words.next().is_none().then_some(guard)
+    }
+}
+
+impl Symbol {
+    /// The declaration that a text stands for, as [`Symbol::declaration`] gives it.
+    pub fn parse(text: &str) -> Option<&'static Symbol> {
+        let (name, rest) = text.split_once('=')?;
+        let (hint, range) = rest.split_once(" in ")?;
+        let (min, max) = range.split_once("..")?;
+        let number = |text: &str| text.trim().parse::<usize>().ok();
+        let max = match max.trim() {
+            "" => None,
+            max => Some(number(max.strip_prefix('=')?)?),
+        };
+        let (name, hint, min) = (name.trim(), number(hint)?, number(min)?);
+        let fits = is_name(name) && min <= hint && max.is_none_or(|max| hint <= max);
+        fits.then(|| Symbol::intern(name, hint, min, max))
+    }
+
+    /// Name, value at tracing and range: `batch=2 in 1..=64`.
+    pub fn declaration(&self) -> String {
+        let (name, hint, min) = (self.name(), self.hint(), self.min());
+        let max = self.max().map_or_else(String::new, |max| format!("={max}"));
+        format!("{name}={hint} in {min}..{max}")
+    }
+
+    /// True of a symbol that text need not declare, but for its value at tracing.
+    pub fn has_default_range(&self) -> bool {
+        (self.min(), self.max()) == (1, None)
     }
 }
 
 struct Parser<'a> {
     rest: &'a str,
     depth: usize,
+    symbols: &'a [&'static Symbol],
 }
 
 impl Parser<'_> {
@@ -73,7 +120,10 @@ impl Parser<'_> {
             self.depth -= 1;
             return self.accept(')').then(|| dividend.floor_div(divisor));
         }
-        is_name(word).then(|| Dim::symbol(word, HINT, 1, None))
+        match self.symbols.iter().find(|symbol| symbol.name() == word) {
+            Some(symbol) => Some(Dim::of_symbol(symbol)),
+            None => is_name(word).then(|| Dim::symbol(word, HINT, 1, None)),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::control::Control;
 use super::conv::Conv;
 use super::pool::Pool;
 use super::window::WindowDim;
-use crate::dim::Sizes;
+use crate::dim::{Sizes, Symbol};
 use crate::{DType, Dim, Graph, Literal, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt;
@@ -345,6 +345,23 @@ impl Attrs {
             }
             other => other.clone(),
         })
+    }
+
+    /// The symbols in attributes, regions included, into `found`, each once.
+    pub(crate) fn symbols(&self, found: &mut Vec<&'static Symbol>) {
+        match self {
+            Attrs::Shape(shape) => shape.dims().for_each(|dim| dim.symbols(found)),
+            Attrs::SliceOf(of) => of.1.dims().for_each(|dim| dim.symbols(found)),
+            Attrs::OfSize(of) => of.size.symbols(found),
+            Attrs::Control { control, .. } => {
+                for symbol in control.regions.iter().flat_map(Graph::symbols) {
+                    if !found.iter().any(|known| std::ptr::eq(*known, symbol)) {
+                        found.push(symbol);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     /// True if a size in a region is symbolic.

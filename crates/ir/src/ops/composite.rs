@@ -32,6 +32,11 @@ const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> 
     OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
+/// A composite that users take for an op of another category.
+const fn as_category(category: Category, def: OpDef) -> OpDef {
+    OpDef { category: Some(category), ..def }
+}
+
 fn any(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(call.inputs[0].clone())
 }
@@ -124,6 +129,7 @@ fn cross_entropy(call: OpCall<'_>) -> Result<TensorSpec> {
 
 /// Identity through which no gradient flows.
 pub static STOP_GRADIENT: OpDef = OpDef {
+    category: Some(Category::Elementwise),
     derivative: Derivative::Zero("stop_gradient was asked for"),
     ..composite(
         "stop_gradient",
@@ -133,35 +139,55 @@ pub static STOP_GRADIENT: OpDef = OpDef {
     )
 };
 /// `max(x, 0)`, NaN for NaN; derivative 0 at 0.
-pub static RELU: OpDef = with_rule(
-    vjp::relu,
-    composite("relu", "Each element, or zero where it is negative.", numeric, decompose::relu),
+pub static RELU: OpDef = as_category(
+    Category::Elementwise,
+    with_rule(
+        vjp::relu,
+        composite("relu", "Each element, or zero where it is negative.", numeric, decompose::relu),
+    ),
 );
 /// `1 / (1 + exp(-x))`.
-pub static SIGMOID: OpDef = with_rule(
-    vjp::sigmoid,
-    composite("sigmoid", "The logistic function of each element.", floating, decompose::sigmoid),
+pub static SIGMOID: OpDef = as_category(
+    Category::Elementwise,
+    with_rule(
+        vjp::sigmoid,
+        composite(
+            "sigmoid",
+            "The logistic function of each element.",
+            floating,
+            decompose::sigmoid,
+        ),
+    ),
 );
 /// `log(sigmoid(x))`, without overflow.
-pub static LOG_SIGMOID: OpDef = with_rule(
-    vjp::log_sigmoid,
-    composite(
-        "log_sigmoid",
-        "The logarithm of the logistic function of each element.",
-        floating,
-        decompose::log_sigmoid,
+pub static LOG_SIGMOID: OpDef = as_category(
+    Category::Elementwise,
+    with_rule(
+        vjp::log_sigmoid,
+        composite(
+            "log_sigmoid",
+            "The logarithm of the logistic function of each element.",
+            floating,
+            decompose::log_sigmoid,
+        ),
     ),
 );
 /// `x * sigmoid(x)`.
-pub static SILU: OpDef =
-    composite("silu", "Each element times its logistic function.", floating, decompose::silu);
+pub static SILU: OpDef = as_category(
+    Category::Elementwise,
+    composite("silu", "Each element times its logistic function.", floating, decompose::silu),
+);
 /// `log(1 + exp(x))`, without overflow.
-pub static SOFTPLUS: OpDef = with_rule(
-    vjp::softplus,
-    composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
+pub static SOFTPLUS: OpDef = as_category(
+    Category::Elementwise,
+    with_rule(
+        vjp::softplus,
+        composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
+    ),
 );
 /// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
 pub static GELU: OpDef = OpDef {
+    category: Some(Category::Elementwise),
     samples: samples::gelu,
     ..composite(
         "gelu",
@@ -172,6 +198,7 @@ pub static GELU: OpDef = OpDef {
 };
 /// `log(exp(a) + exp(b))` without overflow.
 pub static LOGADDEXP: OpDef = OpDef {
+    category: Some(Category::Elementwise),
     arity: (2, 2),
     ..with_rule(
         vjp::logaddexp,
@@ -185,11 +212,13 @@ pub static LOGADDEXP: OpDef = OpDef {
 };
 /// Arithmetic mean over axes; NaN over nothing.
 pub static MEAN: OpDef = OpDef {
+    category: Some(Category::Reduction),
     samples: samples::reductions,
     ..composite("mean", "The mean of the elements along some axes.", mean, decompose::mean)
 };
 /// Variance over axes (attribute `Moments`), by the two-pass formula.
 pub static VAR: OpDef = OpDef {
+    category: Some(Category::Reduction),
     samples: samples::moments,
     ..with_rule(
         vjp::var,
@@ -203,6 +232,7 @@ pub static VAR: OpDef = OpDef {
 };
 /// `log(sum(exp(x)))` without overflow; -inf over nothing.
 pub static LOGSUMEXP: OpDef = OpDef {
+    category: Some(Category::Reduction),
     samples: samples::reductions,
     ..with_rule(
         vjp::logsumexp,

@@ -13,7 +13,8 @@ use super::control::Control;
 use super::conv::Conv;
 use super::pool::Pool;
 use super::{Attrs, OfSize, Real};
-use crate::{DType, OpCode, Shape};
+use crate::dim::Symbol;
+use crate::{DType, Dim, OpCode, Shape};
 use smallvec::SmallVec;
 use std::sync::{Arc, LazyLock};
 
@@ -26,6 +27,8 @@ pub struct Context<'a> {
     pub dtype: Option<DType>,
     /// Shape of the result, which follows in the text. A target shape is that by default.
     pub result: Option<&'a Shape>,
+    /// Symbols that have been declared.
+    pub symbols: &'a [&'static Symbol],
 }
 
 /// Why a field could not be read: what was expected.
@@ -195,21 +198,61 @@ impl Attrs {
 /// The field of the regions, which text has between braces behind the other attributes.
 pub(crate) const REGIONS: &str = "regions";
 
-/// Bytes being read, and how many graphs they are inside of.
+/// Bytes being read, and what is known of the file around them.
 #[derive(Clone, Copy, Debug)]
-pub struct Bytes<'a>(pub &'a [u8], pub usize);
+pub struct Bytes<'a> {
+    /// What is left to read.
+    pub rest: &'a [u8],
+    /// How many graphs they are inside of.
+    pub depth: usize,
+    /// The file's symbols; None if its sizes are numbers.
+    pub symbols: Option<&'a [&'static Symbol]>,
+}
+
+/// Longest expression that is read from a file: reading takes the square of its terms.
+const MOST_EXPRESSION: usize = 4096;
+
+/// A size: a number, or with the highest bit set the length of an expression that follows as text.
+pub(crate) fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
+    match dim.expr() {
+        None => out.extend_from_slice(&(dim.hint() as u64).to_le_bytes()),
+        Some(expr) => {
+            let text = expr.to_string();
+            out.extend_from_slice(&(text.len() as u64 | 1 << 63).to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+/// Reads what [`encode_dim`] writes.
+pub(crate) fn decode_dim(bytes: &mut Bytes<'_>) -> Result<Dim, Expected> {
+    let word = u64::from_le_bytes(bytes.array()?);
+    if word >> 63 == 0 {
+        return Ok(Dim::from(usize::try_from(word).map_err(|_| format!("a size, found {word}"))?));
+    }
+    let Some(symbols) = bytes.symbols else {
+        return Err(format!("a size, found {}", word as i64));
+    };
+    let len = (word & !(1 << 63)) as usize;
+    if len > MOST_EXPRESSION {
+        return Err(format!("an expression of at most {MOST_EXPRESSION} bytes, found {len}"));
+    }
+    let text = crate::pfgb::utf8(bytes.take(len)?)?;
+    let dim = Dim::parse_over(&text, symbols);
+    dim.ok_or_else(|| format!("a size such as batch*4, found '{text}'"))
+}
 
 impl<'a> Bytes<'a> {
     /// The next `n` bytes.
     ///
     /// Errors: what was expected, if there are fewer.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Expected> {
-        match self.0.split_at_checked(n) {
+        match self.rest.split_at_checked(n) {
             Some((head, tail)) => {
-                self.0 = tail;
+                self.rest = tail;
                 Ok(head)
             }
-            None => Err(format!("{n} more bytes, found {}", self.0.len())),
+            None => Err(format!("{n} more bytes, found {}", self.rest.len())),
         }
     }
 
@@ -222,8 +265,8 @@ impl<'a> Bytes<'a> {
     pub fn count(&mut self, size: usize) -> Result<usize, Expected> {
         let count = u32::from_le_bytes(self.array()?) as usize;
         match count.checked_mul(size.max(1)) {
-            Some(bytes) if bytes <= self.0.len() => Ok(count),
-            _ => Err(format!("{count} elements of {size} bytes, found {} bytes", self.0.len())),
+            Some(bytes) if bytes <= self.rest.len() => Ok(count),
+            _ => Err(format!("{count} elements of {size} bytes, found {} bytes", self.rest.len())),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The numbers that PFGB files hold for dtypes, kinds of nodes, ops and layouts. They are part of
 //! the format: entries are appended, never moved.
 
-use crate::ops::Class;
+use crate::ops::Category;
 use crate::ops::fields::{Bytes, Expected, Field};
-use crate::{DType, Op, OpCode};
+use crate::{DType, Op, OpCode, Shape};
+use std::fmt;
 
 /// Dtypes by code, as NumPy names them.
 const DTYPES: [&str; 15] = [
@@ -157,23 +158,27 @@ pub const FIRST_OP: u8 = 4;
 /// See [`FIRST_OP`].
 pub const LAST_OP: u8 = 14;
 
-/// The node type an op is written with. Readers go by the op.
+/// The node type an op is written with, by its category: 4 elementwise, 5 reduction, 6 matmul, 7
+/// reshape, 8 transpose, 9 slice, 10 concat, 11 broadcast, and beyond the format's first description
+/// 12 index, library or control, 13 composite, 14 leaf. A composite that is elementwise or a
+/// reduction is written as one, as relu and mean are. Readers go by the op.
 pub fn node_type(op: &Op) -> u8 {
-    match (op.code, op.class()) {
+    let category = op.code.def().category();
+    match (op.code, category) {
         (OpCode::Constant, _) => CONSTANT,
         (OpCode::Parameter, _) => PARAMETER,
         (OpCode::Input, _) => INPUT,
-        (OpCode::Permute, _) => 8,
-        (OpCode::BroadcastTo, _) => 11,
-        (_, Class::Elementwise) => FIRST_OP,
-        (_, Class::Reduction) => 5,
-        (_, Class::Contraction) => 6,
-        (_, Class::Reshape) => 7,
-        (_, Class::View) => 9,
-        (_, Class::Combine) => 10,
-        (_, Class::Leaf) => LAST_OP,
-        (_, Class::Composite) => 13,
-        _ => 12,
+        (_, Category::Elementwise) => FIRST_OP,
+        (_, Category::Reduction) => 5,
+        (_, Category::Matmul) => 6,
+        (_, Category::Reshape) => 7,
+        (_, Category::Transpose) => 8,
+        (_, Category::Slice) => 9,
+        (_, Category::Concat) => 10,
+        (_, Category::Broadcast) => 11,
+        (_, Category::Index | Category::Library | Category::Control) => 12,
+        (_, Category::Composite) => 13,
+        (_, Category::Leaf) => LAST_OP,
     }
 }
 
@@ -196,6 +201,76 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// The layout that a text stands for, as it is printed, of a tensor of that shape.
+    ///
+    /// Errors: what was expected, to follow the word "expected".
+    pub fn parse(text: &str, shape: &Shape) -> Result<Layout, Expected> {
+        let expected = || {
+            format!(
+                "a layout such as SinglePE, RowPartition(4), ColPartition(4), Grid(2, 2), \
+                 BlockCyclic(2, 2, 8, 8) or Custom(2, 2, [0, 1]), found '{text}'"
+            )
+        };
+        let (name, rest) = text.split_once('(').unwrap_or((text, ")"));
+        let inside = rest.strip_suffix(')').ok_or_else(expected)?;
+        let (sizes, axes) = match inside.split_once('[') {
+            Some((sizes, axes)) => (sizes, Some(axes.strip_suffix(']').ok_or_else(expected)?)),
+            None => (inside, None),
+        };
+        let numbers = |text: &str| -> Option<Vec<i32>> {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            items.map(|item| item.parse().ok()).collect()
+        };
+        let sizes = numbers(sizes).ok_or_else(expected)?;
+        let axes = axes.map(|axes| numbers(axes).ok_or_else(expected)).transpose()?;
+        let layout = match (name.trim(), &*sizes, axes) {
+            ("SinglePE", [], None) if text == "SinglePE" => Layout::SinglePe,
+            ("RowPartition", &[n], None) => Layout::RowPartition(n),
+            ("ColPartition", &[n], None) => Layout::ColPartition(n),
+            ("Grid", &[r, c], None) => Layout::Grid([r, c]),
+            ("BlockCyclic", &[r, c, br, bc], None) => Layout::BlockCyclic([r, c, br, bc]),
+            ("Custom", &[r, c], Some(axes)) => Layout::Custom([r, c], axes),
+            _ => return Err(expected()),
+        };
+        layout.check(shape)?;
+        Ok(layout)
+    }
+
+    /// Fails for what no tensor of that shape can have: counts below one, more processing elements
+    /// than can be counted, rows or columns of a tensor without as many axes, and axes that do not
+    /// go to one axis of the grid each.
+    ///
+    /// Errors: what was expected, to follow the word "expected".
+    pub fn check(&self, shape: &Shape) -> Result<(), Expected> {
+        let (counts, least): (&[i32], usize) = match self {
+            Layout::SinglePe => (&[], 0),
+            Layout::RowPartition(n) | Layout::ColPartition(n) => (std::slice::from_ref(n), 1),
+            Layout::Grid(sizes) => (sizes, 2),
+            Layout::BlockCyclic(sizes) => (sizes, 2),
+            Layout::Custom(sizes, _) => (sizes, 0),
+        };
+        if counts.iter().any(|&n| n < 1) {
+            return Err(format!("a layout with counts of at least 1, found {self}"));
+        }
+        if counts.iter().take(2).try_fold(1i32, |all, &n| all.checked_mul(n)).is_none() {
+            return Err(format!("a layout of fewer than 2^31 processing elements, found {self}"));
+        }
+        if shape.rank() < least {
+            return Err(format!("a layout for a tensor of rank {}, found {self}", shape.rank()));
+        }
+        let Layout::Custom(_, axes) = self else { return Ok(()) };
+        let once = |axis: i32| axes.iter().filter(|&&a| a == axis).count() <= 1;
+        let known = axes.iter().all(|axis| (-1..=1).contains(axis));
+        match axes.len() == shape.rank() && known && once(0) && once(1) {
+            true => Ok(()),
+            false => Err(format!(
+                "an axis of the grid (0, 1, or -1 for none) per axis of a tensor of rank {}, each \
+                 once, found {self}",
+                shape.rank()
+            )),
+        }
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, numbers): (u8, Vec<i32>) = match self {
             Layout::SinglePe => (0, vec![]),
@@ -238,6 +313,19 @@ impl Layout {
     }
 }
 
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::SinglePe => f.write_str("SinglePE"),
+            Layout::RowPartition(n) => write!(f, "RowPartition({n})"),
+            Layout::ColPartition(n) => write!(f, "ColPartition({n})"),
+            Layout::Grid([r, c]) => write!(f, "Grid({r}, {c})"),
+            Layout::BlockCyclic([r, c, br, bc]) => write!(f, "BlockCyclic({r}, {c}, {br}, {bc})"),
+            Layout::Custom([r, c], axes) => write!(f, "Custom({r}, {c}, {axes:?})"),
+        }
+    }
+}
+
 /// A length and that many bytes of text.
 pub(super) fn encode_text(text: &str, out: &mut Vec<u8>) {
     (text.len() as u32).encode(out);
@@ -251,6 +339,6 @@ pub(super) fn decode_text(bytes: &mut Bytes<'_>) -> Result<String, Expected> {
 }
 
 /// Text in UTF-8.
-pub(super) fn utf8(bytes: &[u8]) -> Result<String, Expected> {
+pub(crate) fn utf8(bytes: &[u8]) -> Result<String, Expected> {
     std::str::from_utf8(bytes).map(str::to_string).map_err(|_| "text in UTF-8".into())
 }

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! header   "PFGB", version u32 (1), flags u32, node count u32
+//!          [flag 2] interface length u32, interface (see below)
 //! record   id u64
-//!          node type u8   0 constant, 1 parameter, 2 input, 4..=14 an op
+//!          node type u8   0 constant, 1 parameter, 2 input, 4..=14 an op (see `codes::node_type`)
 //!          op type u8     of an op: its code; 255: name length u16 and name follow
 //!          name length u16, name in UTF-8
 //!          rank u8, dims i64 each, dtype u8
@@ -18,19 +19,28 @@
 //!          CRC-32 (IEEE) u32 of all bytes before it
 //! ```
 //!
-//! Flag 0 (attributes) and flag 1 (data of arguments) are set only where a graph needs them, so a
-//! graph without attributes is a file of the format's first description, to the byte.
+//! Flag 0 (attributes), flag 1 (data of arguments) and flag 2 (interface) are set only where a graph
+//! needs them, so a graph without attributes is a file of the format's first description, to the
+//! byte.
 //!
-//! The attribute section is a byte that is 1 if the op has attributes, their fields in the order of
+//! The attribute section is a byte that is 1 if the op has attributes, or 2 if they hold symbolic
+//! sizes, their fields in the order of
 //! [`crate::Attrs::fields`], then a count u32 of hints and each one's key and value, u32 lengths
 //! first. A region of a branch or loop is a file of its own behind its length u32, after a count
-//! u32 of regions. The name of a node is the hint called `name`. Without the section, attributes have the
+//! u32 of regions. The name of a node is the hint called `name`, its layout the hint called
+//! `layout`. Without the section, attributes have the
 //! values that the text form leaves out; an op for which there are none is an error.
 //!
 //! A constant's data are all of its elements, or with flag 0 one element and the value in the
-//! attributes; elements that differ make it an input with data. A parameter's and an input's data
+//! attributes. A constant of elements that differ has no attributes and is an input with data in the
+//! graph, with the hint `kind` of value `constant`. A parameter's and an input's data
 //! are all elements, a random leaf's its generator's key and offset; length 2^64-1 says that there
 //! are none. Results of ops are never stored: a file says how to compute them.
+//!
+//! The interface is three lists of texts, each a count u32 and the texts behind their lengths u32:
+//! symbols (`batch=2 in 1..=64`: name, value at tracing, range), guards (`batch*2 >= 9`), and the
+//! names of the outputs, one for each or none. A size whose highest bit is set is an expression over
+//! the symbols: its other bits are the length of the text that follows.
 
 mod codes;
 mod read;
@@ -42,8 +52,9 @@ pub use read::decode;
 pub(crate) use read::decode_region;
 
 use crate::ops::Class;
-use crate::ops::fields::Field;
+use crate::ops::fields::{Field, encode_dim};
 use crate::{Attrs, Error, Graph, Node, NodeId, Op, OpCode, Result};
+pub(crate) use codes::utf8;
 use codes::{CONSTANT, FIRST_OP, encode_text, node_type};
 use std::collections::BTreeMap;
 
@@ -53,9 +64,16 @@ const VERSION: u32 = 1;
 const ATTRIBUTES: u32 = 1;
 /// Arguments other than constants have data.
 const DATA: u32 = 2;
+/// There are symbols, guards or names of outputs.
+const INTERFACE: u32 = 4;
 /// Data length that says that there are none.
 const ABSENT: u64 = u64::MAX;
 const HEADER: usize = 16;
+/// The hint that says how a value is spread over processing elements: a [`Layout`] as it is printed.
+pub const LAYOUT: &str = "layout";
+/// The hint that says what kind of node a file had, where the graph has an input for it.
+const KIND: &str = "kind";
+const KIND_CONSTANT: &str = "constant";
 
 /// What a file holds: a graph, and beside it the values of some of its arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,26 +83,15 @@ pub struct File {
     /// Memory of arguments, little-endian: all elements of an input or a parameter, one element of
     /// a run-time constant, key and offset of a random leaf.
     pub data: BTreeMap<NodeId, Vec<u8>>,
-    /// Layouts other than the default one.
-    pub layouts: BTreeMap<NodeId, Layout>,
 }
 
 impl File {
     /// The file as bytes.
     ///
     /// Errors: [`Error::Invalid`] for a graph that does not verify, data of another length than the
-    /// argument's, or a name or symbolic sizes that the format has no room for.
+    /// argument's, a layout that is none, symbols of one name, or a name that the format has no room
+    /// for.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        if let Some((id, node)) = self.graph.nodes().find(|(_, node)| node.is_symbolic()) {
-            return Err(Error::Invalid {
-                at: format!("{id} = {}", node.op.name()),
-                reason: format!(
-                    "its shape {} is symbolic, for which the format has no room; bind the graph to \
-                     sizes first",
-                    node.spec.shape
-                ),
-            });
-        }
         self.graph.verify()?;
         for (&id, data) in &self.data {
             self.check_data(id, data)?;
@@ -99,6 +106,9 @@ impl File {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         [VERSION, flags, self.graph.len() as u32].iter().for_each(|v| v.encode(&mut out));
+        if flags & INTERFACE != 0 {
+            self.interface(&mut out);
+        }
         for (id, node) in self.graph.nodes() {
             self.record(id, node, flags, &mut out);
         }
@@ -107,6 +117,32 @@ impl File {
         let crc = crc32(&out);
         crc.encode(&mut out);
         out
+    }
+
+    fn interface(&self, out: &mut Vec<u8>) {
+        let symbols = self.graph.symbols();
+        let lists = [
+            symbols.iter().map(|symbol| symbol.declaration()).collect(),
+            self.graph.guards().iter().map(|guard| guard.to_string()).collect(),
+            self.graph.output_names().to_vec(),
+        ];
+        let mut section = Vec::new();
+        for list in lists as [Vec<String>; 3] {
+            (list.len() as u32).encode(&mut section);
+            list.iter().for_each(|text| encode_text(text, &mut section));
+        }
+        (section.len() as u32).encode(out);
+        out.extend(section);
+    }
+
+    /// The elements of an input that a file has as a constant: those of a constant in the graph are
+    /// equal.
+    fn unequal_elements(&self, id: NodeId) -> Option<&Vec<u8>> {
+        let node = self.graph.node(id);
+        let kind = self.graph.hints(id).get(KIND).map(String::as_str);
+        let constant = node.op.code == OpCode::Input && kind == Some(KIND_CONSTANT);
+        let data = self.data.get(&id).filter(|_| constant)?;
+        read::splat(data, node.spec.dtype.size()).is_none().then_some(data)
     }
 
     fn check_data(&self, id: NodeId, data: &[u8]) -> Result<()> {
@@ -125,23 +161,41 @@ impl File {
 
     fn flags(&self) -> u32 {
         let needs_attributes = |(id, node): (NodeId, &Node)| {
-            let name = self.graph.name(id).is_some_and(|name| !name.is_empty());
-            self.graph.hints(id).len() > name as usize
+            self.noted(id).next().is_some()
                 || match (node.op.code, &node.op.attrs) {
+                    _ if node.is_symbolic() => true,
                     (OpCode::Constant, Attrs::None) => true,
                     (OpCode::Constant, _) => !(1..=MAX_SPLAT).contains(&node.spec.size_bytes()),
                     (_, attrs) => !attrs.text(self.graph.context(id)).is_empty(),
                 }
         };
-        let is_constant = |id: &NodeId| self.graph.node(*id).op.code == OpCode::Constant;
+        let is_constant = |id: NodeId| {
+            self.graph.node(id).op.code == OpCode::Constant || self.unequal_elements(id).is_some()
+        };
         let attributes = self.graph.nodes().any(needs_attributes);
-        let data = self.data.keys().any(|id| !is_constant(id));
-        (ATTRIBUTES * attributes as u32) | (DATA * data as u32)
+        let data = self.data.keys().any(|&id| !is_constant(id));
+        let interface = self.graph.is_symbolic()
+            || !self.graph.guards().is_empty()
+            || !self.graph.output_names().is_empty();
+        ATTRIBUTES * attributes as u32 | DATA * data as u32 | INTERFACE * interface as u32
+    }
+
+    /// The hints that have no place of their own in a record.
+    fn noted(&self, id: NodeId) -> impl Iterator<Item = (&String, &String)> {
+        let constant = self.unequal_elements(id).is_some();
+        self.graph.hints(id).iter().filter(move |(key, value)| match key.as_str() {
+            // It could be taken for none there.
+            "name" => value.is_empty(),
+            LAYOUT => false,
+            KIND => !constant,
+            _ => true,
+        })
     }
 
     fn record(&self, id: NodeId, node: &Node, flags: u32, out: &mut Vec<u8>) {
         id.index().encode(out);
-        let kind = node_type(&node.op);
+        let unequal = self.unequal_elements(id).is_some();
+        let kind = if unequal { CONSTANT } else { node_type(&node.op) };
         out.push(kind);
         if kind >= FIRST_OP {
             encode_op(&node.op, out);
@@ -150,9 +204,9 @@ impl File {
         out.extend_from_slice(&(name.len() as u16).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
         out.push(node.spec.shape.rank() as u8);
-        node.spec.shape.iter().for_each(|d| d.encode(out));
+        node.spec.shape.dims().for_each(|d| encode_dim(d, out));
         node.spec.dtype.encode(out);
-        self.layouts.get(&id).unwrap_or(&Layout::SinglePe).encode(out);
+        self.graph.layout(id).encode(out);
         out.extend_from_slice(&(node.inputs.len() as u16).to_le_bytes());
         node.inputs.iter().for_each(|i| i.index().encode(out));
         if flags & ATTRIBUTES != 0 {
@@ -166,15 +220,17 @@ impl File {
     fn attributes(&self, id: NodeId, node: &Node, out: &mut Vec<u8>) {
         let start = out.len();
         0u32.encode(out);
-        (node.op.attrs != Attrs::None).encode(out);
+        out.push(match node.op.attrs {
+            Attrs::None => 0,
+            Attrs::SliceOf(_) | Attrs::OfSize(_) => 2,
+            _ => 1,
+        });
         let _ = node.op.attrs.clone().fields(&mut |_, field| {
             field.encode(out);
             Ok::<(), ()>(())
         });
-        // The name has a place of its own, unless it could be taken for none there.
-        let hints = self.graph.hints(id).iter().filter(|(k, v)| *k != "name" || v.is_empty());
-        (hints.clone().count() as u32).encode(out);
-        for (key, value) in hints {
+        (self.noted(id).count() as u32).encode(out);
+        for (key, value) in self.noted(id) {
             encode_text(key, out);
             encode_text(value, out);
         }
@@ -194,15 +250,39 @@ impl File {
             Some(element) => Some(element.repeat(node.spec.numel())),
             None => self.data.get(&id).cloned(),
         };
+
         let len = data.as_ref().map_or(ABSENT, |data| data.len() as u64);
         out.extend_from_slice(&len.to_le_bytes());
         out.extend(data.unwrap_or_default());
     }
 }
 
-/// Fails for names, or numbers of operands, that the format has no room for.
+impl Graph {
+    /// How a node's value is spread over processing elements: what its hint `layout` says, if that
+    /// is a layout that the value can have.
+    pub fn layout(&self, id: NodeId) -> Layout {
+        let hint = self.hints(id).get(LAYOUT);
+        let layout = hint.and_then(|text| Layout::parse(text, &self.spec(id).shape).ok());
+        layout.unwrap_or_default()
+    }
+}
+
+/// Fails for names, layouts, symbols or numbers of operands that the format has no room for.
 fn fits(graph: &Graph) -> Result<()> {
+    let symbols = graph.symbols();
+    let twice = |i: usize| symbols[..i].iter().any(|s| s.name() == symbols[i].name());
+    if let Some(i) = (0..symbols.len()).find(|&i| twice(i)) {
+        let reason = format!("two symbols of different ranges are called '{}'", symbols[i].name());
+        return Err(Error::Invalid { at: "sizes".into(), reason });
+    }
     for (id, node) in graph.nodes() {
+        if let Some(layout) = graph.hints(id).get(LAYOUT) {
+            let parsed = Layout::parse(layout, &node.spec.shape);
+            parsed.map_err(|expected| Error::Invalid {
+                at: id.to_string(),
+                reason: format!("expected {expected}"),
+            })?;
+        }
         let name = graph.name(id).map_or(0, str::len);
         for (what, len) in [("a name", name), ("operands", node.inputs.len())] {
             if len > u16::MAX as usize {
@@ -227,6 +307,7 @@ pub fn data_size(node: &Node) -> Option<usize> {
         _ if !node.op.takes_argument() => None,
         OpCode::Constant => Some(node.spec.dtype.size()),
         _ if node.op.is_random() => Some(16),
+        _ if node.is_symbolic() => None,
         _ => Some(node.spec.size_bytes()),
     }
 }

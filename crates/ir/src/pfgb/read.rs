@@ -5,10 +5,14 @@ use super::codes::{
     CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, Layout, OPS, PARAMETER, decode_text, op_named,
     utf8,
 };
-use super::{ABSENT, ATTRIBUTES, DATA, File, HEADER, MAGIC, VERSION, crc32, data_size};
+use super::{
+    ABSENT, ATTRIBUTES, DATA, File, HEADER, INTERFACE, KIND, KIND_CONSTANT, LAYOUT, MAGIC, VERSION,
+    crc32, data_size,
+};
+use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::Class;
 use crate::ops::control::MAX_DEPTH;
-use crate::ops::fields::{Bytes, Context, Expected, Field};
+use crate::ops::fields::{Bytes, Context, Expected, Field, decode_dim};
 use crate::{Attrs, DType, Error, Literal, Node, NodeId, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -31,18 +35,88 @@ pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
         return Err(format_error(0, format!("regions nest deeper than {MAX_DEPTH}")));
     }
     let body = check(bytes)?;
-    let mut reader = Reader {
-        file: File::default(),
-        ids: HashMap::new(),
-        flags: u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")),
-        bytes: Bytes(&body[HEADER..], depth),
-    };
+    let flags = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
     let count = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
-    reader.read(count as usize).map_err(|expected| {
-        let at = body.len() - reader.bytes.0.len();
-        format_error(at, format!("expected {expected}"))
-    })?;
-    Ok(reader.file)
+    let mut rest = Bytes { rest: &body[HEADER..], depth, symbols: None };
+    let failed = |rest: &[u8], expected: Expected| {
+        format_error(body.len() - rest.len(), format!("expected {expected}"))
+    };
+    let interface = match flags & INTERFACE {
+        0 => None,
+        _ => Some(Interface::decode(&mut rest).map_err(|e| failed(rest.rest, e))?),
+    };
+    rest.symbols = interface.as_ref().map(|interface| &*interface.symbols);
+    let mut reader = Reader { file: File::default(), ids: HashMap::new(), flags, bytes: rest };
+    let decided = Guards::new();
+    let entered = decided.enter();
+    let read = reader.read(count as usize).map_err(|e| failed(reader.bytes.rest, e));
+    drop(entered);
+    let mut file = read.map(|()| reader.file)?;
+    if let Some(interface) = interface {
+        let named = interface.attach(&mut file.graph, decided.collected());
+        named.map_err(|expected| failed(&[], expected))?;
+    }
+    Ok(file)
+}
+
+/// What a file says of its graph beside the nodes.
+struct Interface {
+    symbols: Vec<&'static Symbol>,
+    guards: Vec<Guard>,
+    output_names: Vec<String>,
+}
+
+impl Interface {
+    fn decode(bytes: &mut Bytes<'_>) -> Read<Interface> {
+        let len = bytes.count(1)?;
+        let mut section = Bytes { rest: bytes.take(len)?, ..*bytes };
+        let mut list = || -> Read<Vec<String>> {
+            let count = section.count(4)?;
+            (0..count).map(|_| decode_text(&mut section)).collect()
+        };
+        let (declared, guarded, output_names) = (list()?, list()?, list()?);
+        if !section.rest.is_empty() {
+            let more = section.rest.len();
+            return Err(format!("the end of the interface, found {more} more bytes"));
+        }
+        let mut symbols: Vec<&'static Symbol> = Vec::new();
+        for text in declared {
+            let symbol = Symbol::parse(&text)
+                .filter(|new| symbols.iter().all(|known| known.name() != new.name()));
+            let expected =
+                || format!("symbols, each once, such as 'batch=2 in 1..=64', found '{text}'");
+            symbols.push(symbol.ok_or_else(expected)?);
+        }
+        let guard = |text: String| {
+            let guard = Guard::parse(&text, &symbols);
+            guard.ok_or_else(|| format!("a guard such as 'batch*2 >= 9', found '{text}'"))
+        };
+        let guards = guarded.into_iter().map(guard).collect::<Read<_>>()?;
+        Ok(Interface { symbols, guards, output_names })
+    }
+
+    /// Gives the graph what is said of it, and the guards that reading it has led to.
+    fn attach(self, graph: &mut crate::Graph, decided: Vec<Guard>) -> Read<()> {
+        let mut guards = self.guards;
+        guards.extend(decided);
+        let mut seen: Vec<Guard> = Vec::new();
+        guards.retain(|guard| {
+            !seen.contains(guard) && {
+                seen.push(*guard);
+                true
+            }
+        });
+        graph.set_guards(guards);
+        let undeclared = |symbol: &&&Symbol| !self.symbols.contains(*symbol);
+        if let Some(symbol) = graph.symbols().iter().find(undeclared) {
+            return Err(format!("declared symbols, found '{}'", symbol.name()));
+        }
+        if self.output_names.is_empty() {
+            return Ok(());
+        }
+        let named = graph.set_output_names(self.output_names);
+        named.map_err(|error| format!("one name per output, found that {error}"))
+    }
 }
 
 fn format_error(at: usize, reason: String) -> Error {
@@ -64,8 +138,9 @@ fn check(bytes: &[u8]) -> Result<&[u8]> {
     if word(4) != VERSION {
         return Err(format_error(4, format!("version {}; this reads version {VERSION}", word(4))));
     }
-    if word(8) & !(ATTRIBUTES | DATA) != 0 {
-        return Err(format_error(8, format!("unknown flags {:#x}; this reads 1 and 2", word(8))));
+    if word(8) & !(ATTRIBUTES | DATA | INTERFACE) != 0 {
+        let reason = format!("unknown flags {:#x}; this reads 1, 2 and 4", word(8));
+        return Err(format_error(8, reason));
     }
     let end = bytes.len() - 4;
     let (found, expected) = (word(end), crc32(&bytes[..end]));
@@ -100,8 +175,8 @@ type Read<T> = Result<T, Expected>;
 
 impl Reader<'_> {
     fn read(&mut self, count: usize) -> Read<()> {
-        if count.checked_mul(MIN_RECORD).is_none_or(|size| size > self.bytes.0.len()) {
-            return Err(format!("{count} nodes, found {} bytes", self.bytes.0.len()));
+        if count.checked_mul(MIN_RECORD).is_none_or(|size| size > self.bytes.rest.len()) {
+            return Err(format!("{count} nodes, found {} bytes", self.bytes.rest.len()));
         }
         for _ in 0..count {
             self.node()?;
@@ -109,7 +184,7 @@ impl Reader<'_> {
         let outputs = self.bytes.count(8)?;
         let outputs = (0..outputs).map(|_| self.operand()).collect::<Read<Vec<_>>>()?;
         self.file.graph.set_outputs(outputs);
-        match self.bytes.0.len() {
+        match self.bytes.rest.len() {
             0 => Ok(()),
             more => Err(format!("the checksum, found {more} bytes before it")),
         }
@@ -137,19 +212,26 @@ impl Reader<'_> {
         let (attrs, hints) = self.attributes(&record)?;
         let node = self.checked(&record, attrs)?;
         let at = NodeId(self.file.graph.len() as u32);
+        let constant = node.op.code == OpCode::Constant;
         let node = self.argument(at, node)?;
+        let unequal = constant && node.op.code == OpCode::Input;
         self.file.graph.append(node);
+        if unequal {
+            self.file.graph.set_hint(at, KIND, KIND_CONSTANT);
+        }
         for (key, value) in hints {
-            if self.file.graph.hints(at).contains_key(&key) {
-                return Err(format!("each hint once, found '{key}' twice"));
+            if self.file.graph.hints(at).contains_key(&key) || key == LAYOUT {
+                return Err(format!("each hint once and in its place, found another '{key}'"));
             }
             self.file.graph.set_hint(at, key, value);
         }
         if !record.name.is_empty() {
             self.file.graph.set_name(at, record.name);
         }
+        let shape = &self.file.graph.spec(at).shape;
+        record.layout.check(shape)?;
         if record.layout != Layout::SinglePe {
-            self.file.layouts.insert(at, record.layout);
+            self.file.graph.set_hint(at, LAYOUT, record.layout.to_string());
         }
         match self.ids.insert(id, at) {
             None => Ok(()),
@@ -172,8 +254,7 @@ impl Reader<'_> {
         let [rank] = self.bytes.array()?;
         let mut shape = crate::Shape::scalar();
         for _ in 0..rank {
-            let size = i64::from_le_bytes(self.bytes.array()?);
-            shape.push(usize::try_from(size).map_err(|_| format!("a size, found {size}"))?);
+            shape.push(decode_dim(&mut self.bytes)?);
         }
         let mut dtype = DType::F32;
         dtype.decode(&mut self.bytes)?;
@@ -211,6 +292,7 @@ impl Reader<'_> {
                 rank: first.map(|spec| spec.shape.rank()),
                 dtype: Some(first.unwrap_or(&record.spec).dtype),
                 result: Some(&record.spec.shape),
+                ..Context::default()
             };
             attrs.fields(&mut |_, field| match field.set_default(cx) {
                 true => Ok(()),
@@ -219,19 +301,23 @@ impl Reader<'_> {
             return Ok((attrs, Vec::new()));
         }
         let len = self.bytes.count(1)?;
-        let mut section = Bytes(self.bytes.take(len)?, self.bytes.1);
-        let mut present = false;
-        present.decode(&mut section)?;
-        match present {
-            true => attrs.fields(&mut |_, field| field.decode(&mut section))?,
-            false => attrs = Attrs::None,
+        let mut section = Bytes { rest: self.bytes.take(len)?, ..self.bytes };
+        match (section.array()?, &attrs) {
+            ([0], _) => attrs = Attrs::None,
+            ([1], _) => {}
+            ([2], Attrs::Slice(_)) => attrs = Attrs::SliceOf(Default::default()),
+            ([2], Attrs::Value(_)) => attrs = Attrs::OfSize(Default::default()),
+            ([other], _) => {
+                return Err(format!("0, 1 or 2 for the op's kind of attributes, found {other}"));
+            }
         }
+        attrs.fields(&mut |_, field| field.decode(&mut section))?;
         let count = section.count(8)?;
         let mut hints = Vec::new();
         for _ in 0..count {
             hints.push((decode_text(&mut section)?, decode_text(&mut section)?));
         }
-        match section.0.len() {
+        match section.rest.len() {
             0 => Ok((attrs, hints)),
             more => Err(format!("the end of the attributes, found {more} more bytes")),
         }
@@ -243,7 +329,10 @@ impl Reader<'_> {
         let (op, spec) = (Op::new(code, attrs), record.spec.clone());
         if op.class() != Class::Leaf {
             // Attributes of no kind but the op's own.
-            let own = code.blank_attrs();
+            let own = match (code.blank_attrs(), &op.attrs) {
+                (Attrs::Slice(_), Attrs::SliceOf(_)) => op.attrs.clone(),
+                (own, _) => own,
+            };
             if std::mem::discriminant(&own) != std::mem::discriminant(&op.attrs) {
                 return Err(format!("attributes of {}, found none", op.name()));
             }
@@ -251,7 +340,7 @@ impl Reader<'_> {
             let specs: SmallVec<[&TensorSpec; 3]> =
                 record.inputs.iter().map(|&i| graph.spec(i)).collect();
             let inferred = op.infer(&specs).map_err(|e| format!("a valid op: {e}"))?;
-            if inferred != spec {
+            if inferred.dtype != spec.dtype || !inferred.shape.equals(&spec.shape) {
                 return Err(format!("{} to give {inferred}, found {spec}", op.name()));
             }
         }
@@ -262,8 +351,14 @@ impl Reader<'_> {
         Ok(node)
     }
 
+    /// A constant of elements that differ.
+    fn unequal(&mut self, at: NodeId, node: Node, data: &[u8]) -> Node {
+        self.file.data.insert(at, data.to_vec());
+        Node { op: OpCode::Input.into(), ..node }
+    }
+
     /// Reads the node's data, if the file has a place for them. A constant of different elements
-    /// becomes an input.
+    /// becomes an input of that kind.
     fn argument(&mut self, at: NodeId, mut node: Node) -> Read<Node> {
         let constant = node.op.code == OpCode::Constant;
         if !constant && (self.flags & DATA == 0 || node.op.class() != Class::Leaf) {
@@ -286,14 +381,17 @@ impl Reader<'_> {
         let element = node.spec.dtype.size();
         if constant && self.flags & ATTRIBUTES == 0 {
             expect_len(len, node.spec.size_bytes())?;
-            match splat(data, element) {
-                Some(bits) => node.op.attrs = Attrs::Value(bits),
-                None => {
-                    node.op = OpCode::Input.into();
-                    self.file.data.insert(at, data.to_vec());
+            return Ok(match splat(data, element) {
+                Some(bits) => {
+                    node.op.attrs = Attrs::Value(bits);
+                    node
                 }
-            }
-            return Ok(node);
+                None => self.unequal(at, node, data),
+            });
+        }
+        let all = len != element && !node.is_symbolic() && len == node.spec.size_bytes();
+        if constant && node.op.attrs == Attrs::None && all && splat(data, element).is_none() {
+            return Ok(self.unequal(at, node, data));
         }
         if let Attrs::Value(bits) = node.op.attrs {
             expect_len(len, element)?;
@@ -316,7 +414,7 @@ fn expect_len(found: usize, size: usize) -> Read<()> {
 }
 
 /// The bits of the one value that all elements have, if a literal can hold it.
-fn splat(data: &[u8], element: usize) -> Option<u64> {
+pub(super) fn splat(data: &[u8], element: usize) -> Option<u64> {
     let first = data.get(..element).unwrap_or(&[]);
     let uniform = data.chunks(element.max(1)).all(|chunk| chunk == first);
     let fits = first.iter().skip(8).all(|&b| b == 0);

@@ -1,9 +1,14 @@
 //! PFGB files to the byte, round trips over all ops, and refusals of everything else.
 
-use super::{File, Layout, OPS, crc32, decode, dtype_code, dtype_of, op_code};
+use super::{File, LAYOUT, Layout, OPS, crc32, decode, dtype_code, dtype_of, op_code};
+use crate::dim::Guard;
+use crate::ops::SliceDim;
 use crate::ops::control::Control;
 use crate::testing::{Rng, mutate, mutations, pool, push_random, random_graph};
-use crate::{DType, Error, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
+use crate::{
+    Attrs, AxisSet, DType, Dim, Error, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Shape,
+    TensorSpec,
+};
 use std::sync::Arc;
 
 fn hex(bytes: &[u8]) -> String {
@@ -151,16 +156,21 @@ fn random_file(seed: u64) -> File {
             let data: Vec<u8> = (0..size).map(|_| rng.bits() as u8).collect();
             file.data.insert(id, data);
         }
+    }
+    for id in file.graph.ids() {
+        let shape = file.graph.spec(id).shape.clone();
+        let axes = (0..shape.rank() as i32).map(|axis| 1 - axis).map(|axis| axis.max(-1));
         let layout = match rng.below(12) {
             0 => Layout::RowPartition(3),
-            1 => Layout::ColPartition(-1),
+            1 => Layout::ColPartition(1),
             2 => Layout::Grid([2, 3]),
             3 => Layout::BlockCyclic([2, 3, 4, 5]),
-            4 => Layout::Custom([4, 4], vec![1, 0, -1]),
-            5 => Layout::Custom([1, 1], vec![]),
+            4 => Layout::Custom([4, 4], axes.collect()),
             _ => continue,
         };
-        file.layouts.insert(id, layout);
+        if layout.check(&shape).is_ok() {
+            file.graph.set_hint(id, LAYOUT, layout.to_string());
+        }
     }
     file
 }
@@ -196,15 +206,179 @@ fn parameters_and_inputs_keep_data_results_of_ops_cannot_have_any() {
 }
 
 #[test]
-fn a_constant_of_different_elements_is_an_input_with_data() {
-    let read = decode(&bytes(
+fn a_constant_of_different_elements_is_written_as_it_was_read() {
+    let original = bytes(
         "50464742 01000000 00000000 01000000
-         2a00000000000000 00 0000 01 0200000000000000 05 00 0000 0200000000000000 01 02
-         01000000 2a00000000000000",
-    ))
-    .unwrap();
-    assert_eq!(read.graph.to_string(), "Graph:\n  %0 = input([2], i8)\n  outputs: [%0]");
+         0000000000000000 00 0000 01 0200000000000000 05 00 0000 0200000000000000 01 02
+         01000000 0000000000000000",
+    );
+    let mut read = decode(&original).unwrap();
+    let text = "Graph:\n  %0 = input([2], i8) {kind=\"constant\"}\n  outputs: [%0]";
+    assert_eq!(read.graph.to_string(), text);
     assert_eq!(read.data[&NodeId(0)], [1, 2]);
+    assert_eq!(hex(&round_trip(&read)), hex(&original));
+    // Beside attributes too.
+    read.graph.set_hint(NodeId(0), "fuse", "no");
+    let bytes = round_trip(&read);
+    assert_eq!((bytes[8], bytes[24]), (1, 0), "attributes only, a constant");
+    // An input that is only called so has no data to be a constant of.
+    read.data.clear();
+    assert_eq!(round_trip(&read)[24], 2);
+}
+
+#[test]
+fn elementwise_composites_and_reductions_are_of_the_first_descriptions_types() {
+    let kind = |build: fn(&mut GraphBuilder, NodeId) -> crate::Result<NodeId>| {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([2], DType::F32));
+        let y = build(&mut b, x).unwrap();
+        super::codes::node_type(&b.finish([y]).node(y).op)
+    };
+    assert_eq!(kind(|b, x| b.relu(x)), 4);
+    assert_eq!(kind(|b, x| b.emit(Op::new(OpCode::Gelu, Attrs::Approximate(false)), &[x])), 4);
+    assert_eq!(kind(|b, x| b.add(x, x)), 4);
+    assert_eq!(kind(|b, x| b.mean(x, AxisSet::all(1), false)), 5);
+    assert_eq!(kind(|b, x| b.sum(x, AxisSet::all(1), false)), 5);
+    assert_eq!(kind(|b, x| b.softmax(x, 0)), 13);
+    // What older versions wrote is read: the type of relu was 13.
+    let file = |kind: &str| {
+        decode(&bytes(&format!(
+            "50464742 01000000 00000000 02000000
+             0000000000000000 02 0000 01 0200000000000000 00 00 0000
+             0100000000000000 {kind} 4b 0000 01 0200000000000000 00 00 0100 0000000000000000
+             01000000 0100000000000000"
+        )))
+    };
+    assert_eq!(file("0d").unwrap(), file("04").unwrap());
+}
+
+#[test]
+fn layouts_are_part_of_the_text_and_impossible_ones_are_refused() {
+    let graph = |layout: &str| {
+        Graph::parse(&format!(
+            "Graph:\n  %0 = input([4, 6], f32) {{layout=\"{layout}\"}}\n  outputs: [%0]"
+        ))
+    };
+    for layout in [
+        "RowPartition(4)",
+        "ColPartition(8)",
+        "Grid(4, 8)",
+        "BlockCyclic(2, 3, 4, 5)",
+        "Custom(4, 4, [1, -1])",
+    ] {
+        let graph = graph(layout).unwrap();
+        assert_eq!(graph.layout(NodeId(0)).to_string(), layout);
+        let read = decode(&round_trip(&file(graph.clone()))).unwrap();
+        assert_eq!(read.graph.to_string(), graph.to_string());
+    }
+    assert_eq!(graph("SinglePE").unwrap().hints(NodeId(0)).len(), 0);
+    for (layout, part) in [
+        ("RowPartition(0)", "at least 1"),
+        ("ColPartition(-1)", "at least 1"),
+        ("Grid(65536, 65536)", "fewer than 2^31"),
+        ("BlockCyclic(2, 2, 0, 1)", "at least 1"),
+        ("Custom(2, 2, [0, 0])", "each once"),
+        ("Custom(2, 2, [0])", "rank 2"),
+        ("Custom(2, 2, [0, 2])", "0, 1, or -1"),
+        ("Rows(2)", "a layout such as"),
+        ("SinglePE(1)", "a layout such as"),
+    ] {
+        let error = graph(layout).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("line 2"), "{error}");
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([4, 6], DType::F32));
+        let mut graph = b.finish([x]);
+        graph.set_hint(x, LAYOUT, layout);
+        let error = file(graph).encode().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let record = |layout: &str| {
+        format!(
+            "50464742 01000000 00000000 01000000
+             0000000000000000 02 0000 01 0200000000000000 00 {layout} 0000
+             01000000 0000000000000000"
+        )
+    };
+    refused(&record("01 00000000"), "at least 1");
+    refused(&record("02 ffffffff"), "at least 1");
+    refused(&record("03 02000000 02000000"), "a tensor of rank 1");
+    refused(&record("05 02000000 02000000 01000000 05000000"), "each once");
+    refused(&record("05 02000000 02000000 ffffff7f"), "elements");
+}
+
+/// Symbolic sizes in shapes, targets, slices, constants and regions.
+fn symbolic() -> Graph {
+    let batch = Dim::symbol("batch", 6, 2, Some(64));
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new(Shape::of_dims([batch, 4.into()]), DType::F32));
+    let c = b.constant(Literal::from_f64(DType::F32, 1.5), [1]);
+    let c = b.broadcast_to(c, Shape::of_dims([batch * 4usize])).unwrap();
+    let flat = b.reshape(x, Shape::of_dims([batch * 4usize])).unwrap();
+    let y = b.add(flat, c).unwrap();
+    let dims = vec![SliceDim { start: 0, size: 5, step: 1 }];
+    let taken = Shape::of_dims([batch - 1usize]);
+    let op = Op::new(OpCode::Slice, Attrs::slice(dims, &taken));
+    let head = b.emit(op, &[y]).unwrap();
+    let mean = b.mean(x, AxisSet::all(2), false).unwrap();
+    let mut region = GraphBuilder::default();
+    let inner = region.input(TensorSpec::new(Shape::of_dims([batch, 4.into()]), DType::F32));
+    let inner = region.neg(inner).unwrap();
+    let control = Control { carries: 1, length: 2, ..Control::default() };
+    let control = Arc::new(control.with_regions(vec![region.finish([inner])]));
+    let looped = b.emit(Op::control(OpCode::Scan, control, 0), &[x]).unwrap();
+    let mut graph = b.finish([head, mean, looped, head]);
+    graph
+        .set_output_names(vec!["head".into(), "a mean".into(), "z".into(), "again".into()])
+        .unwrap();
+    let length = Dim::of_symbol(graph.symbols()[0]);
+    graph.set_guards(vec![Guard::parse("batch*4 >= 9", &graph.symbols()).unwrap()]);
+    assert_eq!(length, batch);
+    graph
+}
+
+#[test]
+fn symbolic_sizes_guards_and_names_of_outputs_are_read_back() {
+    let graph = symbolic();
+    let text = graph.to_string();
+    assert!(text.contains("sizes: [batch=6 in 2..=64]\n  guards: [batch*4 >= 9]"), "{text}");
+    assert!(text.contains("outputs: [head=%") && text.contains("\"a mean\"=%"), "{text}");
+    assert_eq!(Graph::parse(&text).unwrap(), graph);
+    let read = decode(&round_trip(&file(graph.clone()))).unwrap();
+    let at = |graph: &Graph| graph.bind(&[(graph.symbols()[0], 3)]).unwrap().to_string();
+    assert_eq!(at(&read.graph), at(&graph));
+    assert!(at(&graph).contains("-> [2]"), "{}", at(&graph));
+}
+
+#[test]
+fn interfaces_that_lie_are_refused() {
+    let texts = |list: &[&str]| -> String {
+        let texts = list
+            .iter()
+            .map(|t| format!("{}{}", hex(&(t.len() as u32).to_le_bytes()), hex(t.as_bytes())));
+        format!("{}{}", hex(&(list.len() as u32).to_le_bytes()), texts.collect::<String>())
+    };
+    let with = |symbols: &[&str], guards: &[&str], names: &[&str], size: &str| {
+        let section = [texts(symbols), texts(guards), texts(names)].concat();
+        let len = hex(&((section.len() / 2) as u32).to_le_bytes());
+        let size = format!(
+            "{}{}",
+            hex(&(size.len() as u64 | 1 << 63).to_le_bytes()),
+            hex(size.as_bytes())
+        );
+        format!(
+            "50464742 01000000 05000000 01000000 {len} {section}
+             0000000000000000 02 0000 01 {size} 00 00 0000 05000000 00 00000000
+             01000000 0000000000000000"
+        )
+    };
+    assert!(decode(&bytes(&with(&["n=2 in 1.."], &["n >= 2"], &["y"], "n"))).is_ok());
+    refused(&with(&["n=2 in 3.."], &[], &[], "n"), "symbols, each once");
+    refused(&with(&["n=2 in 1..", "n=3 in 1.."], &[], &[], "n"), "symbols, each once");
+    refused(&with(&["n=2 in 1.."], &["n > 2"], &[], "n"), "a guard");
+    refused(&with(&["n=2 in 1.."], &[], &["a", "b"], "n"), "2 names for 1 outputs");
+    refused(&with(&["n=2 in 1.."], &[], &[], "m*2"), "declared symbols, found 'm'");
+    refused(&with(&["n=2 in 1.."], &[], &[], "n+"), "a size such as");
+    refused(&with(&["n=2 in 1.."], &[], &[], "n-9*n"), "a size such as");
 }
 
 #[test]
@@ -236,7 +410,7 @@ fn files_that_lie_are_refused() {
     let footer = "01000000 0000000000000000";
     refused(&format!("50464743 01000000 00000000 00000000 {footer}"), "expected \"PFGB\"");
     refused(&format!("50464742 02000000 00000000 00000000 {footer}"), "version 2");
-    refused(&format!("{} {footer}", head(4, 0)), "unknown flags 0x4");
+    refused(&format!("{} {footer}", head(8, 0)), "unknown flags 0x8");
     refused(&format!("{} {node} {footer}", head(0, u32::MAX)), "4294967295 nodes");
     refused(&format!("{} {node} ffffffff", head(0, 1)), "4294967295 elements");
     refused(&format!("{} {node} {node} {footer}", head(0, 2)), "found 0 twice");
@@ -304,7 +478,8 @@ fn regions_are_files_inside_of_files_and_nest_only_so_deep() {
 #[test]
 fn mutated_files_never_panic() {
     let mut rng = Rng(5);
-    let corpus: Vec<Vec<u8>> = (0..40).map(|s| random_file(s).encode().unwrap()).collect();
+    let mut corpus: Vec<Vec<u8>> = (0..40).map(|s| random_file(s).encode().unwrap()).collect();
+    corpus.extend((0..4).map(|_| file(symbolic()).encode().unwrap()));
     let mut accepted = 0;
     for i in 0..mutations(300_000) {
         let mut bytes = corpus[i % corpus.len()].clone();

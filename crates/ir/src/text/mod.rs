@@ -25,7 +25,21 @@
 //! ```
 //!
 //! Values that a decimal number cannot give are their bits in hexadecimal. Between braces
-//! stand a node's hints. A `#` begins a comment.
+//! stand a node's hints; the one called `layout` is a [`Layout`](crate::pfgb::Layout) that the value
+//! can have. A `#` begins a comment.
+//!
+//! Sizes may be expressions over symbols. Before the nodes stand the symbols (value at tracing and
+//! range) and the guards (what must hold of their sizes), unless all symbols may have any size from
+//! 1 on and there are no guards. Outputs may have names:
+//!
+//! ```text
+//! Graph:
+//!   sizes: [batch=3 in 1..=64]
+//!   guards: [batch >= 2]
+//!   %0 = input([batch, 4], f32)
+//!   %1 = neg(%0) -> [batch, 4]
+//!   outputs: [result=%1]
+//! ```
 
 mod parse;
 #[cfg(test)]
@@ -116,11 +130,27 @@ fn is_word(key: &str) -> bool {
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Graph:")?;
+        self.declarations(f)?;
         self.body(f, "  ")
     }
 }
 
 impl Graph {
+    /// Symbols and guards, where they say what is not understood without.
+    fn declarations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let symbols = self.symbols();
+        if self.guards().is_empty() && symbols.iter().all(|symbol| symbol.has_default_range()) {
+            return Ok(());
+        }
+        let sizes: Vec<String> = symbols.iter().map(|symbol| symbol.declaration()).collect();
+        writeln!(f, "  sizes: [{}]", sizes.join(", "))?;
+        if !self.guards().is_empty() {
+            let guards: Vec<String> = self.guards().iter().map(|guard| guard.to_string()).collect();
+            writeln!(f, "  guards: [{}]", guards.join(", "))?;
+        }
+        Ok(())
+    }
+
     /// Nodes and outputs, each line behind `indent`.
     fn body(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
         let mut controls: Vec<(NodeId, &Control)> = Vec::new();
@@ -143,7 +173,13 @@ impl Graph {
         }
         write!(f, "{indent}outputs: [")?;
         for (i, output) in self.outputs().iter().enumerate() {
-            write!(f, "{}{output}", if i == 0 { "" } else { ", " })?;
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match self.output_names().get(i) {
+                Some(name) if is_word(name) => write!(f, "{name}=")?,
+                Some(name) => write!(f, "{}=", quoted(name))?,
+                None => {}
+            }
+            write!(f, "{output}")?;
         }
         f.write_str("]")
     }

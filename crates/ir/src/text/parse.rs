@@ -2,9 +2,11 @@
 //! op's kind of attributes, so no op is named here but the leaves' constant.
 
 use super::RUNTIME;
+use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::control::{MAX_DEPTH, Regions};
 use crate::ops::fields::{Context, REGIONS};
 use crate::ops::{Attrs, Class};
+use crate::pfgb::{LAYOUT, Layout};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -17,7 +19,19 @@ impl Graph {
     ///
     /// Errors: [`Error::Parse`] with line, column and what was expected.
     pub fn parse(text: &str) -> Result<Graph> {
-        Parser { text, at: 0, depth: 0, graph: Graph::new(), ids: HashMap::new() }.graph()
+        let (graph, ids, symbols) = (Graph::new(), HashMap::new(), Vec::new());
+        let parser = Parser { text, at: 0, depth: 0, graph, ids, symbols, guards: Vec::new() };
+        let decided = Guards::new();
+        let entered = decided.enter();
+        let mut graph = parser.graph()?;
+        drop(entered);
+        // What shape rules decide by a size holds for that size, as when a function is traced.
+        let mut guards = graph.guards().to_vec();
+        guards.extend(
+            decided.collected().into_iter().filter(|guard| !graph.guards().contains(guard)),
+        );
+        graph.set_guards(guards);
+        Ok(graph)
     }
 }
 
@@ -45,6 +59,9 @@ struct Parser<'a> {
     graph: Graph,
     /// Nodes by the number the text gives them.
     ids: HashMap<u32, NodeId>,
+    /// Symbols that have been declared.
+    symbols: Vec<&'static Symbol>,
+    guards: Vec<Guard>,
 }
 
 /// The arguments between an op's parentheses.
@@ -61,12 +78,41 @@ struct Call<'a> {
 impl<'a> Parser<'a> {
     fn graph(mut self) -> Result<Graph> {
         self.keyword("Graph:")?;
+        self.declarations()?;
         self.body()?;
         self.space();
         if !self.rest().is_empty() {
             return Err(self.expected("the end of the text"));
         }
+        self.graph.set_guards(self.guards);
         Ok(self.graph)
+    }
+
+    /// `sizes: […]` and `guards: […]`, if they are there.
+    fn declarations(&mut self) -> Result<()> {
+        for keyword in ["sizes:", "guards:"] {
+            if !self.accept(keyword) {
+                continue;
+            }
+            self.space();
+            let list = self.bracketed()?;
+            let inside = &list.text[1..list.text.len() - 1];
+            for item in inside.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+                let known = match keyword {
+                    "sizes:" => Symbol::parse(item)
+                        .filter(|new| self.symbols.iter().all(|s| s.name() != new.name()))
+                        .map(|symbol| self.symbols.push(symbol)),
+                    _ => Guard::parse(item, &self.symbols).map(|guard| self.guards.push(guard)),
+                };
+                let example = match keyword {
+                    "sizes:" => "symbols, each once, such as batch=2 in 1..=64",
+                    _ => "guards such as batch*2 >= 9",
+                };
+                let error = || self.error(list, format!("expected {example}, found '{item}'"));
+                known.ok_or_else(error)?;
+            }
+        }
+        Ok(())
     }
 
     /// Nodes, then outputs.
@@ -83,16 +129,41 @@ impl<'a> Parser<'a> {
         }
         self.keyword("outputs:")?;
         self.symbol("[")?;
-        let mut outputs = Vec::new();
+        let (mut outputs, mut names) = (Vec::new(), Vec::new());
+        let start = self.at;
         while !self.accept("]") {
             if !outputs.is_empty() {
                 self.symbol(",")?;
+            }
+            self.space();
+            if !self.rest().starts_with('%') {
+                names.push(self.key("the name of an output, or a node such as %0")?);
+                self.symbol("=")?;
             }
             let piece = self.label()?;
             outputs.push(self.lookup(piece)?);
         }
         self.graph.set_outputs(outputs);
-        Ok(())
+        match names.is_empty() {
+            true => Ok(()),
+            false => {
+                let named = self.graph.set_output_names(names);
+                named.map_err(|error| self.error_at(start, error.to_string()))
+            }
+        }
+    }
+
+    /// A word or a string before an equals sign.
+    fn key(&mut self, expected: &str) -> Result<String> {
+        let at = self.at;
+        let key = match self.rest().starts_with('"') {
+            true => self.string()?,
+            false => self.until(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(c)).text.into(),
+        };
+        match key.is_empty() && self.at == at {
+            true => Err(self.expected(expected)),
+            false => Ok(key),
+        }
     }
 
     /// What a control op runs: regions between braces, or those of a node above.
@@ -158,15 +229,17 @@ impl<'a> Parser<'a> {
             return Err(self.error_at(call.end, reason));
         };
         let mut spec = TensorSpec::scalar(DType::F32);
-        self.field(*shape, &mut spec.shape, Context::default())?;
-        self.field(*dtype, &mut spec.dtype, Context::default())?;
+        let symbols = self.symbols.clone();
+        let cx = Context { symbols: &symbols, ..Context::default() };
+        self.field(*shape, &mut spec.shape, cx)?;
+        self.field(*dtype, &mut spec.dtype, cx)?;
         let checked = spec.shape.check(code.def().name, spec.dtype);
         checked.map_err(|e| self.error(*shape, e.to_string()))?;
         let runtime = code == OpCode::Constant && rest.len() == 1 && rest[0].text == RUNTIME;
         let attrs = if runtime && call.named.is_empty() {
             Attrs::None
         } else {
-            let cx = Context { rank: None, dtype: Some(spec.dtype), result: Some(&spec.shape) };
+            let cx = Context { dtype: Some(spec.dtype), result: Some(&spec.shape), ..cx };
             self.attributes(code, rest, call, cx)?
         };
         let node = Node { op: Op::new(code, attrs), inputs: SmallVec::new(), spec };
@@ -189,12 +262,15 @@ impl<'a> Parser<'a> {
         self.space();
         let printed = self.bracketed()?;
         let mut shape = Shape::default();
-        self.field(printed, &mut shape, Context::default())?;
+        let symbols = self.symbols.clone();
+        let cx = Context { symbols: &symbols, ..Context::default() };
+        self.field(printed, &mut shape, cx)?;
         let first = inputs.first().map(|&i| self.graph.spec(i).clone());
         let cx = Context {
             rank: first.as_ref().map(|spec| spec.shape.rank()),
             dtype: first.map(|spec| spec.dtype),
             result: Some(&shape),
+            ..cx
         };
         let mut attrs = self.attributes(code, &call.plain[count..], call, cx)?;
         if let (Attrs::Control { control, .. }, Some(regions)) = (&mut attrs, regions) {
@@ -204,7 +280,7 @@ impl<'a> Parser<'a> {
         let specs: SmallVec<[&TensorSpec; 3]> =
             inputs.iter().map(|&i| self.graph.spec(i)).collect();
         let spec = op.infer(&specs).map_err(|e| self.error(call.name, e.to_string()))?;
-        if spec.shape != shape {
+        if !spec.shape.equals(&shape) {
             let reason = format!("the result has shape {}, not {shape}", spec.shape);
             return Err(self.error(printed, reason));
         }
@@ -359,18 +435,19 @@ impl<'a> Parser<'a> {
             }
             self.space();
             let at = self.at;
-            let key = match self.rest().starts_with('"') {
-                true => self.string()?,
-                false => {
-                    self.until(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(c)).text.into()
-                }
-            };
-            if key.is_empty() && self.at == at {
-                return Err(self.expected("a hint, key=\"value\""));
-            }
+            let key = self.key("a hint, key=\"value\"")?;
             self.symbol("=")?;
             self.space();
+            let value_at = self.at;
             let value = self.string()?;
+            if key == LAYOUT {
+                let layout = Layout::parse(&value, &self.graph.spec(id).shape);
+                let layout =
+                    layout.map_err(|e| self.error_at(value_at, format!("expected {e}")))?;
+                if layout == Layout::default() {
+                    continue;
+                }
+            }
             if self.graph.hints(id).contains_key(&key) {
                 return Err(self.error_at(at, format!("the hint '{key}' is given twice")));
             }

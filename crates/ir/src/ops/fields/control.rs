@@ -63,10 +63,10 @@ impl Field for Regions {
         for _ in 0..bytes.count(4)? {
             let len = bytes.count(1)?;
             let inner = bytes.take(len)?;
-            let file = pfgb::decode_region(inner, bytes.1 + 1)
+            let file = pfgb::decode_region(inner, bytes.depth + 1)
                 .map_err(|error| format!("a region, found {error}"))?;
-            if !file.data.is_empty() || !file.layouts.is_empty() {
-                return Err("a region without data and layouts".into());
+            if !file.data.is_empty() {
+                return Err("a region without data".into());
             }
             graphs.push(file.graph);
         }

@@ -1,6 +1,6 @@
 //! Fields of several values: axes, shapes, bounds, and what there is one of per axis.
 
-use super::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
 use crate::ops::conv::ConvDim;
 use crate::ops::pool::PoolDim;
 use crate::ops::window::WindowDim;
@@ -54,8 +54,10 @@ impl Field for Shape {
         let _ = write!(out, "{self}");
     }
 
-    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        let size = |item: &str| Dim::parse(item).ok_or("a shape such as [2, 3]".to_string());
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        let size = |item: &str| {
+            Dim::parse_over(item, cx.symbols).ok_or("a shape such as [2, 3]".to_string())
+        };
         let sizes = list(text)?.into_iter().map(size).collect::<Result<Vec<Dim>, _>>()?;
         if sizes.len() > MAX_RANK {
             return Err(format!("at most {MAX_RANK} dimensions, found {}", sizes.len()));
@@ -65,16 +67,16 @@ impl Field for Shape {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        encode_list(self, out);
+        (self.rank() as u32).encode(out);
+        self.dims().for_each(|dim| encode_dim(dim, out));
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
-        let mut sizes: Vec<usize> = Vec::new();
-        decode_list(&mut sizes, 8, bytes)?;
-        if sizes.len() > MAX_RANK {
-            return Err(format!("at most {MAX_RANK} dimensions, found {}", sizes.len()));
+        let rank = bytes.count(8)?;
+        if rank > MAX_RANK {
+            return Err(format!("at most {MAX_RANK} dimensions, found {rank}"));
         }
-        *self = sizes.into();
+        *self = (0..rank).map(|_| decode_dim(bytes)).collect::<Result<_, Expected>>()?;
         Ok(())
     }
 

@@ -1,11 +1,8 @@
-//! The fields of attributes that hold symbolic sizes, in text. In bytes they have no form: programs
-//! are bound to sizes before they are kept.
+//! The fields of attributes that hold symbolic sizes.
 
-use super::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
 use crate::ops::SliceDim;
 use crate::{Dim, Shape};
-
-const NO_BYTES: &str = "static sizes";
 
 /// Bounds of a slice whose sizes may be symbolic: as those of others, `start:end:step`.
 pub(super) struct Bounds<'a> {
@@ -32,7 +29,7 @@ impl Field for Bounds<'_> {
         let bound = |(text, taken): (&str, Dim)| {
             let mut parts = text.split(':');
             let start = parts.next()?.trim().parse().ok()?;
-            let end = Dim::parse(parts.next()?.trim())?;
+            let end = Dim::parse_over(parts.next()?.trim(), cx.symbols)?;
             let step = parts.next()?.trim().parse().ok().filter(|&step: &usize| step > 0)?;
             let size = end.hint().checked_sub(start)?.div_ceil(step);
             let agrees = parts.next().is_none() && size == taken.hint();
@@ -47,10 +44,20 @@ impl Field for Bounds<'_> {
         Ok(())
     }
 
-    fn encode(&self, _: &mut Vec<u8>) {}
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.dims.encode(out);
+        self.result.encode(out);
+    }
 
-    fn decode(&mut self, _: &mut Bytes<'_>) -> Result<(), Expected> {
-        Err(NO_BYTES.into())
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        self.dims.decode(bytes)?;
+        self.result.decode(bytes)?;
+        let agrees = |(d, taken): (&SliceDim, Dim)| d.size == taken.hint() && d.step > 0;
+        let all = self.dims.len() == self.result.rank();
+        match all && self.dims.iter().zip(self.result.dims()).all(agrees) {
+            true => Ok(()),
+            false => Err("bounds that give the slice's shape".into()),
+        }
     }
 
     fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
@@ -62,16 +69,20 @@ impl Field for Dim {
         out.push_str(&format!("[{self}]"));
     }
 
-    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        *self = inside.and_then(Dim::parse).ok_or("a size such as [batch*4]")?;
+        let dim = inside.and_then(|text| Dim::parse_over(text, cx.symbols));
+        *self = dim.ok_or("a size such as [batch*4]")?;
         Ok(())
     }
 
-    fn encode(&self, _: &mut Vec<u8>) {}
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_dim(*self, out);
+    }
 
-    fn decode(&mut self, _: &mut Bytes<'_>) -> Result<(), Expected> {
-        Err(NO_BYTES.into())
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        *self = decode_dim(bytes)?;
+        Ok(())
     }
 
     fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
