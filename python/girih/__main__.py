@@ -1,4 +1,4 @@
-"""The ``girih`` command: ``python -m girih``."""
+"""The ``girih`` command, which the package installs: also ``python -m girih``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from ._girih import command
 
 
-def main() -> int:
-    """Runs the command on this process' arguments; returns the exit status."""
-    status, out, err = command(sys.argv[1:])
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command on arguments, by default this process'; returns the exit status."""
+    status, out, err = command(sys.argv[1:] if argv is None else argv)
     sys.stdout.write(out)
     sys.stderr.write(err)
     return status

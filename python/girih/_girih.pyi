@@ -542,15 +542,20 @@ class Memory:
 @final
 class Program:
     """A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
-    input, or with inputs by name; it gives its outputs, lazy: one tensor, or a tuple of several.
+    input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
+    tensor, or a tuple of several. Sizes that are symbolic may differ from call to call.
     """
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    @property
+    def guards(self) -> list[str]:
+        """What must hold of symbolic sizes for the program to serve them."""
     def hints(self, /, node: int) -> dict[str, str]:
         """The hints on a node, given by its number."""
     @property
-    def inputs(self) -> list[tuple[str, list[int], str]]:
-        """Names, shapes and dtypes of the inputs."""
+    def inputs(self) -> list[tuple[str, list[int | str], str]]:
+        """Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
+        """
     @property
     def num_nodes(self) -> int:
         """Nodes of the graph."""
@@ -558,8 +563,8 @@ class Program:
     def num_ops(self) -> int:
         """Nodes that are not leaves."""
     @property
-    def outputs(self) -> list[tuple[str, list[int], str]]:
-        """Names, shapes and dtypes of the outputs."""
+    def outputs(self) -> list[tuple[str, list[int | str], str]]:
+        """Names, shapes and dtypes of the outputs, as those of the inputs."""
     @property
     def parameters(self) -> dict[str, Tensor]:
         """Values of parameters that the program holds, by name."""
@@ -571,6 +576,7 @@ class Program:
         """The program as a PFGB file."""
     def set_hint(self, /, node: int, key: Any, value: _TensorLike) -> None:
         """Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
+        The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
         """
     def set_name(self, /, node: int, name: str) -> None:
         """Names a node, given by its number."""
@@ -1233,6 +1239,16 @@ class TracedFunction:
         """The outputs at these arguments, with these values of the tensors outside that the program
         needs.
         """
+    def export(
+        self,
+        /,
+        outside: Sequence[tuple[str, Tensor, builtins.bool]],
+        names: Sequence[str],
+        output_names: Sequence[str],
+    ) -> Program:
+        """The program with what it refers to outside, as a thing of its own: name, tensor, and
+        whether it is a parameter. Names of inputs and outputs are as those of `capture`.
+        """
     @property
     def guards(self) -> list[str]:
         """What has to hold of the sizes for the program to serve them."""
@@ -1478,8 +1494,16 @@ def broadcast_to(
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
-def capture(outputs: Sequence[Tensor], inputs: Sequence[Tensor], names: Sequence[str]) -> Program:
-    """The program that computes outputs from inputs, these with names unless empty."""
+def capture(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    names: Sequence[str],
+    output_names: Sequence[str],
+    parameters: Sequence[tuple[str, Tensor]],
+) -> Program:
+    """The program that computes outputs from inputs, these with names unless empty; outputs have
+    names if there are any. Those of the parameters that it needs it holds under their names.
+    """
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:

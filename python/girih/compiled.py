@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from ._girih import TracedFunction
+    from ._girih import Program, TracedFunction
 
     #: Axis and name of each dynamic axis of an argument.
     _Axes: TypeAlias = Mapping[int, "str | Dim"]
@@ -144,7 +144,7 @@ def _holds_tensors(value: Any) -> bool:
 class _Program:
     """A traced function with what it takes and gives beside tensors."""
 
-    __slots__ = ("changed", "outside", "static", "traced", "treedef", "where")
+    __slots__ = ("changed", "names", "outside", "static", "traced", "treedef", "where")
 
     def __init__(
         self,
@@ -160,6 +160,32 @@ class _Program:
         self.treedef = treedef
         self.where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self.static = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self.names: list[str] = []
+
+    def export(self, function: str) -> Program:
+        """The program with the tensors it refers to, under their names in modules."""
+        from .nn.module import parameters_alive
+
+        if self.changed:
+            paths = ", ".join(place.path for place in self.changed)
+            raise InvalidArgumentError(
+                f"{function} puts tensors into {paths} when it is called, which a saved program "
+                "cannot; return them, or save a function that does not (model.eval() for running "
+                "statistics)"
+            )
+        if len(self.where) != len(self.static):
+            others = [leaf for i, leaf in enumerate(self.static) if i not in self.where]
+            raise InvalidArgumentError(
+                f"{function} returns {others[0]!r} beside tensors; a saved program gives tensors"
+            )
+        shape = tree.unflatten(self.treedef, list(range(len(self.static))))
+        names = {id(tensor): name for name, tensor in parameters_alive()}
+        outside = []
+        for place in self.outside:
+            tensor = place.read()
+            name = names.get(id(tensor))
+            outside.append((name or place.path, tensor, name is not None))
+        return self.traced.export(outside, self.names, output_names(shape))
 
     def pattern(self) -> Any:
         """What the result is built from."""
@@ -175,6 +201,60 @@ class _Program:
         for place, tensor in zip(self.changed, outputs[len(self.where) :], strict=True):
             place.write(tensor)
         return tree.unflatten(self.treedef, leaves)
+
+
+def dotted(path: str) -> str:
+    """A pytree path, ``['layer'][0].weight``, as the name of a tensor: ``layer.0.weight``."""
+    parts = path.replace("]", "").replace("[", ".").replace("'", "").replace('"', "")
+    return parts.strip(".")
+
+
+def output_names(value: Any) -> list[str]:
+    """Names of the leaves of what a program gives: of a dict or module, else none."""
+    from .nn.module import Module
+
+    if not isinstance(value, (Mapping, Module)):
+        return []
+    paths = [path for path, _ in tree.flatten_with_path(value)]
+    if isinstance(value, Module):
+        # Its trees of parameters and of buffers, which have no names in common.
+        paths = [path[path.index(">") + 1 :] for path in paths]
+    return [dotted(path) for path in paths]
+
+
+def _argument_names(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """A name per tensor among the arguments: the parameter's, then its path in a pytree."""
+    import inspect
+
+    from .nn.module import Module
+
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return []
+    parameters = [
+        (name, value, bound.signature.parameters[name].kind)
+        for name, value in bound.arguments.items()
+    ]
+    given: list[tuple[str, Any]] = []
+    for name, value, kind in parameters:
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            given += [(f"{name}.{i}", item) for i, item in enumerate(value)]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            given += value.items()
+        else:
+            given.append((name, value))
+    by_name = dict(given)
+    ordered = given[: len(args)] + [(name, by_name[name]) for name in kwargs]
+    names = []
+    for name, value in ordered:
+        for path, leaf in tree.flatten_with_path(value):
+            array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")
+            if (isinstance(leaf, Tensor) or array) and not isinstance(value, Module):
+                names.append(dotted(name + path))
+    return names
 
 
 class _NoPatternError(Exception):
@@ -305,6 +385,48 @@ class CompiledFunction(_girih.CompiledCall):
     def graphs(self) -> list[str]:
         """The programs as traced, as text."""
         return [p.traced.text for programs in self._programs.values() for p in programs]
+
+    def to_program(self, *args: Any, **kwargs: Any) -> Program:
+        """The program that serves these arguments, to be saved: traced, but not run.
+
+        It takes the tensors among the arguments, dynamic axes being symbolic, and holds what the
+        function refers to. A dict as the function's value gives its outputs names.
+
+        Args:
+            *args: As in a call. Without any, the function has one program, which is meant.
+            **kwargs: As in a call.
+
+        Returns:
+            The program; :func:`save_graph` writes it.
+
+        Raises:
+            InvalidArgumentError: There is no program or more than one, the function's value holds
+                something that is no tensor, or the function puts tensors somewhere when called.
+
+        Example:
+            >>> import girih as gr
+            >>> double = gr.compile(lambda x: x * 2, dynamic_dims={0: {0: "n"}})
+            >>> double.to_program(gr.ones([3])).outputs
+            [('%1', ['n'], 'float32')]
+        """
+        if args or kwargs:
+            tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)
+            programs = self._programs.setdefault(key, [])
+            serving = [p for p in programs if p.traced.refuses(tensors) is None]
+            if not serving:
+                serving = [self._trace(tensors, dynamic, rebuild)]
+                programs.extend(serving)
+            program = serving[0]
+            program.names = _argument_names(self._fun, args, kwargs)
+        else:
+            known = [p for programs in self._programs.values() for p in programs]
+            if len(known) != 1:
+                raise InvalidArgumentError(
+                    f"{self._name} has {len(known)} programs; say for which arguments it is to be "
+                    "saved, as in save_graph(file, function, inputs=[...])"
+                )
+            program = known[0]
+        return program.export(self._name)
 
     def clear(self) -> None:
         """Forgets all programs: the next call traces the function again."""

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from ._girih import Program, Tensor
+from .compiled import CompiledFunction, dotted, output_names
 from .errors import InvalidArgumentError
 from .lazy import _some_tensors
+from .nn.module import parameters_alive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 
-def _program(output: PyTree, inputs: _Inputs, function: str) -> Program:
+def _program(output: Any, inputs: _Inputs, function: str) -> Program:
     if isinstance(output, Program):
         return output
     if isinstance(inputs, Tensor):
@@ -54,19 +56,45 @@ def _program(output: PyTree, inputs: _Inputs, function: str) -> Program:
             raise InvalidArgumentError(
                 f"{function}: inputs are tensors, by name or in a list; got {tensor!r}"
             )
-    return _girih.capture(_some_tensors(output, function), tensors, names)
+    if isinstance(output, CompiledFunction):
+        by_name = isinstance(inputs, Mapping)
+        args, kwargs = ([], dict(inputs)) if by_name else (tensors, {})  # type: ignore[arg-type]
+        return output.to_program(*args, **kwargs)
+    outputs = _some_tensors(output, function)
+    return _girih.capture(outputs, tensors, names, output_names(output), parameters_alive())
 
 
 def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
     """The program that leads to tensors, as a PFGB file.
 
+    Parameters of modules are parameters of the program, with their values and dotted names. If the
+    output is a dict (or a module), calling the program gives a dict with its keys; keys of nested
+    ones are joined by dots.
+
     Args:
-        output: A tensor, a pytree of tensors, or a :class:`Program`.
+        output: A tensor, a pytree of tensors, a :class:`Program`, or a function that
+            :func:`compile` gave. Such a function is written with its dynamic dimensions, so that
+            the program serves any size; it is traced at the inputs, or has been called before.
         inputs: Tensors that the program is to be called with, in order or by name. Everything else
             that has a value (parameters, data, what was evaluated before) is in the file.
 
     Returns:
         The file; :func:`deserialize` gives the program back.
+
+    Raises:
+        InvalidArgumentError: An output or an input is no tensor, two outputs have one name, or a
+            compiled function has several programs and no inputs say which is meant.
+
+    Example:
+        >>> import girih as gr
+        >>> @gr.compile(dynamic_dims={0: {0: "batch"}})
+        ... def scores(x):
+        ...     return {"sum": x.sum(axis=1), "double": x * 2}
+        >>> program = gr.deserialize(gr.serialize(scores, inputs=[gr.ones([2, 3])]))
+        >>> program.inputs
+        [('x', ['batch', 3], 'float32')]
+        >>> program(gr.ones([5, 3]))["sum"].tolist()
+        [3.0, 3.0, 3.0, 3.0, 3.0]
     """
     return _program(output, inputs, "serialize").serialize()
 
@@ -94,7 +122,7 @@ def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
     only the graph. See :func:`serialize` for the arguments.
 
     Raises:
-        InvalidArgumentError: Another suffix.
+        InvalidArgumentError: Another suffix; as :func:`serialize`.
         OSError: The file cannot be written.
     """
     _program(output, inputs, "save_graph").save(os.fspath(file))
@@ -148,15 +176,9 @@ def dump_graphviz(output: PyTree, file: _Path) -> None:
         out.write(graph_to_dot(output))
 
 
-def _name(path: str) -> str:
-    """A pytree path, ``['layer'][0].weight``, as the name of a tensor: ``layer.0.weight``."""
-    parts = path.replace("]", "").replace("[", ".").replace("'", "").replace('"', "")
-    return parts.strip(".")
-
-
 def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
     pairs = tree.flatten_with_path(value)
-    names = [_name(path) for path, _ in pairs]
+    names = [dotted(path) for path, _ in pairs]
     return names, [_girih.asarray(leaf) for _, leaf in pairs]
 
 
@@ -213,7 +235,7 @@ def load(file: _Path, like: PyTree = None) -> Any:
     tensors = dict(_girih.load_tensors(os.fspath(file)))
     if like is None:
         return tensors[""] if list(tensors) == [""] else tensors
-    names = [_name(path) for path, _ in tree.flatten_with_path(like)]
+    names = [dotted(path) for path, _ in tree.flatten_with_path(like)]
     missing = [name for name in names if name not in tensors]
     if missing:
         raise InvalidArgumentError(

@@ -64,7 +64,7 @@ def test_a_program_round_trips_with_its_values():
 
 def test_without_inputs_everything_is_held_and_several_outputs_are_a_tuple():
     x, y = model()
-    program = gr.deserialize(gr.serialize({"a": y, "b": y.sum()}))
+    program = gr.deserialize(gr.serialize([y, y.sum()]))
     a, b = program()
     np.testing.assert_array_equal(a.numpy(), y.numpy())
     assert b.item() == y.sum().item()
@@ -86,6 +86,135 @@ def test_inputs_have_names():
         program(a, nom=b)
     with pytest.raises(gr.InvalidArgumentError, match=r"f32\[1\], got f32\[2\]"):
         program(a, gr.asarray([1.0, 2.0]))
+
+
+def test_outputs_of_a_dict_have_its_keys():
+    x, y = model()
+    program = gr.deserialize(gr.serialize({"b": y, "a": {"sum": y.sum(), "x": x}, "again": y}, [x]))
+    assert [name for name, _, _ in program.outputs] == ["a.sum", "a.x", "again", "b"]
+    out = program(x * 2)
+    assert list(out) == ["a.sum", "a.x", "again", "b"]
+    np.testing.assert_array_equal(out["a.x"].numpy(), x.numpy() * 2)
+    np.testing.assert_array_equal(out["again"].numpy(), out["b"].numpy())
+    # Also a dict of one, also through text.
+    one = gr.text_to_graph(gr.deserialize(gr.serialize({"a b": x + 1}, [x])).text)
+    assert list(one(x)) == ["a b"]
+    with pytest.raises(gr.FormatError, match="two of them are called 'a'"):
+        gr.text_to_graph("Graph:\n  %0 = input([], f32)\n  outputs: [a=%0, a=%0]")
+
+
+class Net(gr.nn.Module):
+    def __init__(self):
+        self.body = gr.nn.Sequential(gr.nn.Linear(3, 4), gr.nn.ReLU())
+        self.head = gr.nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        return {"logits": self.head(self.body(x)), "hidden": self.body(x)}
+
+
+def test_parameters_of_modules_are_parameters_of_the_file():
+    net, x = Net(), gr.randn([5, 3])
+    # They have not been computed yet: the file holds values, not how they were drawn.
+    program = gr.deserialize(gr.serialize(net(x), inputs={"x": x}))
+    expected = dict(net.named_parameters())
+    assert program.parameters.keys() == expected.keys()
+    for name, tensor in program.parameters.items():
+        np.testing.assert_array_equal(tensor.numpy(), expected[name].numpy())
+    assert program.text.count("parameter(") == 3
+    assert "random" not in program.text
+    np.testing.assert_allclose(program(x)["logits"].numpy(), net(x)["logits"].numpy())
+    # A module itself is its tensors by name.
+    state = gr.deserialize(gr.serialize(net))()
+    assert state.keys() == net.state_dict().keys()
+    assert Net().load_state_dict(state).head.weight.tolist() == net.head.weight.tolist()
+
+
+def test_compiled_functions_are_saved_with_their_dynamic_dimensions(tmp_path):
+    net = Net()
+    forward = gr.compile(lambda x: net(x), dynamic_dims={0: {0: gr.Dim("batch", max=64)}})
+    with pytest.raises(gr.InvalidArgumentError, match="has 0 programs"):
+        gr.save_graph(tmp_path / "net.pfgb", forward)
+    gr.save_graph(tmp_path / "net.pfgb", forward, inputs=[gr.randn([7, 3])])
+    assert forward.num_programs == 1
+    program = gr.load_graph(tmp_path / "net.pfgb")
+    assert program.inputs == [("x", ["batch", 3], "float32")]
+    assert program.outputs[0] == ("hidden", ["batch", 4], "float32")
+    assert program.parameters.keys() == dict(net.named_parameters()).keys()
+    for batch in [1, 2, 7, 64]:
+        x = gr.randn([batch, 3])
+        np.testing.assert_allclose(program(x)["logits"].numpy(), net(x)["logits"].numpy(), 1e-6)
+    with pytest.raises(
+        gr.InvalidArgumentError, match=r"x of the program is f32\[batch, 3\] with batch in 1..=64"
+    ):
+        program(gr.randn([65, 3]))
+    with pytest.raises(gr.InvalidArgumentError, match=r"got f32\[5, 4\] \(batch = 5\)"):
+        program(gr.randn([5, 4]))
+    # Every form keeps what is symbolic; text keeps no values.
+    again = gr.deserialize(program.serialize())
+    assert again.serialize() == program.serialize()
+    assert gr.text_to_graph(program.text).text == program.text
+    assert "svg" in program.to_svg()
+    # What has been called once need not be given inputs.
+    forward.clear()
+    forward(gr.randn([2, 3]))
+    assert gr.deserialize(gr.serialize(forward)).inputs[0][1] == ["batch", 3]
+    # A compiled caller fixes the size, guarded.
+    outer = gr.compile(lambda x: program(x)["hidden"] * 2, dynamic_dims={0: {0: "n"}})
+    assert outer(gr.ones([3, 3])).shape == (3, 4)
+    assert outer(gr.ones([4, 3])).shape == (4, 4)
+
+
+def test_guards_of_a_saved_function_hold_when_it_is_loaded():
+    def f(x):
+        return x.sum() if x.shape[0] > 4 else x.max()
+
+    f = gr.compile(f, dynamic_dims={0: {0: "n"}})
+    program = gr.deserialize(gr.serialize(f, inputs=[gr.ones([6])]))
+    assert program(gr.ones([9])).item() == 9.0
+    assert program.guards
+    with pytest.raises(gr.InvalidArgumentError, match=r"does not serve n = 4: .* at which 4 < n"):
+        program(gr.ones([4]))
+    # Text has them too; two axes of one name have one size.
+    text = gr.text_to_graph(program.text)
+    with pytest.raises(gr.InvalidArgumentError, match="n = 4"):
+        text(gr.ones([4]))
+    both = gr.compile(lambda a, b: a + b, dynamic_dims={0: {0: "n"}, "b": {0: "n"}})
+    program = gr.deserialize(gr.serialize(both, inputs={"a": gr.ones([3]), "b": gr.ones([3])}))
+    assert program(gr.ones([1]), gr.ones([1])).tolist() == [2.0]
+    with pytest.raises(gr.InvalidArgumentError, match=r"input b .* got f32\[3\] \(n = 2\)"):
+        program(gr.ones([2]), gr.ones([3]))
+
+
+def test_what_a_saved_function_cannot_do_is_refused():
+    norm = gr.nn.BatchNorm1d(3)
+    train = gr.compile(lambda x: norm(x))
+    with pytest.raises(gr.InvalidArgumentError, match=r"running_mean.* when it is called"):
+        gr.serialize(train, inputs=[gr.randn([4, 3])])
+    with pytest.raises(gr.InvalidArgumentError, match="returns 3 beside tensors"):
+        gr.serialize(gr.compile(lambda x: (x, 3)), inputs=[gr.ones([2])])
+
+
+@pytest.mark.parametrize("node", [-1, 2**40, 3])
+def test_nodes_that_are_not_there(node):
+    program = gr.text_to_graph("Graph:\n  %0 = input([], f32)\n  outputs: [%0]")
+    for call in [
+        lambda: program.hints(node),
+        lambda: program.set_name(node, "x"),
+        lambda: program.set_hint(node, "a", "b"),
+    ]:
+        with pytest.raises(gr.IndexOutOfBoundsError, match=rf"no node {node} in a graph of 1 "):
+            call()
+
+
+def test_layouts_are_hints_that_are_checked():
+    program = gr.text_to_graph("Graph:\n  %0 = input([4, 6], f32)\n  outputs: [%0]")
+    program.set_hint(0, "layout", "Grid(2, 3)")
+    assert gr.deserialize(program.serialize()).hints(0) == {"layout": "Grid(2, 3)"}
+    assert gr.text_to_graph(program.text).hints(0) == {"layout": "Grid(2, 3)"}
+    with pytest.raises(gr.InvalidArgumentError, match=r"at least 1, found RowPartition\(0\)"):
+        program.set_hint(0, "layout", "RowPartition(0)")
+    with pytest.raises(gr.InvalidArgumentError, match="got -2"):
+        gr.set_num_threads(-2)
 
 
 def test_programs_differentiate_and_learned_weights_are_kept():
@@ -349,6 +478,14 @@ def test_the_command_in_this_process(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["girih", "show", "--stats", str(tmp_path / "m.pfgb")])
     assert main() == 0
     assert "ops        3" in capsys.readouterr().out
+
+
+def test_the_package_installs_the_command():
+    """Where the package is installed, and not only on the path, there is a script."""
+    from importlib.metadata import entry_points
+
+    (script,) = entry_points(group="console_scripts", name="girih")
+    assert script.load()(["--version"]) == 0
 
 
 def test_tensors_without_a_name_are_numbered(tmp_path):

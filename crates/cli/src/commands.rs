@@ -7,8 +7,14 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
 
+/// Sizes are numbers, or expressions as text.
 fn spec_json(name: &str, spec: &TensorSpec) -> Value {
-    json!({"name": name, "shape": spec.shape.to_vec(), "dtype": spec.dtype.name()})
+    let size = |dim: girih::Dim| match dim.known() {
+        Some(size) => json!(size),
+        None => json!(dim.to_string()),
+    };
+    let shape: Vec<Value> = spec.shape.dims().map(size).collect();
+    json!({"name": name, "shape": shape, "dtype": spec.dtype.name()})
 }
 
 fn stats(program: &Program) -> Answer {
@@ -45,8 +51,28 @@ fn stats(program: &Program) -> Answer {
     Answer { text, json }
 }
 
-/// The graph as text with its statistics, or these alone.
+/// The tensors of a file: name, shape and dtype of each.
+fn show_tensors(path: &Path) -> Result<Answer> {
+    let tensors = io::load(path)?;
+    let bytes: usize = tensors.iter().map(|(_, tensor)| tensor.spec().size_bytes()).sum();
+    let width = tensors.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let line = |(name, tensor): &(String, Tensor)| match width {
+        0 => tensor.spec().to_string(),
+        _ => format!("{name:width$}  {}", tensor.spec()),
+    };
+    let mut lines: Vec<String> = tensors.iter().map(line).collect();
+    let plural = if tensors.len() == 1 { "" } else { "s" };
+    lines.push(format!("{} tensor{plural}, {bytes} bytes", tensors.len()));
+    let described: Vec<Value> =
+        tensors.iter().map(|(name, tensor)| spec_json(name, &tensor.spec())).collect();
+    Ok(Answer { text: lines.join("\n"), json: json!({"tensors": described, "bytes": bytes}) })
+}
+
+/// The graph as text with its statistics, or these alone; of a file of tensors what it holds.
 pub fn show(path: &Path, only_stats: bool) -> Result<Answer> {
+    if io::Format::of(path).is_ok() {
+        return show_tensors(path);
+    }
     let program = program(path)?;
     let mut answer = stats(&program);
     if !only_stats {
@@ -69,9 +95,10 @@ pub fn convert(from: &Path, to: &Path) -> Result<Answer> {
 /// Values for the inputs of a program that is only compiled or timed: ones.
 fn made_up(program: &Program) -> Result<Vec<Tensor>> {
     let ones = |spec: &TensorSpec| -> Result<Tensor> {
+        // Of symbolic sizes those at tracing. As data, not as a constant of the program.
+        let spec = TensorSpec::new(spec.shape.hints(), spec.dtype);
         let ones = Tensor::ones(spec.shape.clone(), spec.dtype)?;
-        // As data, not as a constant of the program.
-        Tensor::from_bytes(spec, ones.to_bytes()?)
+        Tensor::from_bytes(&spec, ones.to_bytes()?)
     };
     program.inputs().iter().map(|input| ones(&input.spec)).collect()
 }
@@ -82,7 +109,7 @@ fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
 
 /// What the compiler makes of the graph: each pass, the kernels, what was not fused, memory.
 pub fn explain(path: &Path, asm: bool) -> Result<Answer> {
-    let mut explanation = girih::explain_graph(program(path)?.graph())?;
+    let mut explanation = girih::explain_graph(&program(path)?.example()?)?;
     explanation.asm = asm;
     let json = serde_json::from_str(&explanation.to_json());
     let json = json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;

@@ -40,10 +40,16 @@ pub fn inputs(program: &Program, path: Option<&Path>) -> Result<Vec<Tensor>> {
         .map(|input| input.name.as_str())
         .collect();
     let names: Vec<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+    let holds = match names.as_slice() {
+        [] => "holds no tensors".to_string(),
+        [""] => "holds one tensor without a name".to_string(),
+        names => format!("holds {}", names.join(", ")),
+    };
     Err(Error::InvalidArgument(format!(
-        "'{}' holds {} but lacks {}",
+        "the program takes {} inputs; '{}' {holds}, but lacks {}. Give a file that holds each under \
+         its name, such as an .npz, or as many tensors as there are inputs",
+        wanted.len(),
         path.display(),
-        names.join(", "),
         missing.join(", ")
     )))
 }

@@ -33,11 +33,11 @@ struct Arguments {
 enum Command {
     /// Version, processor, devices and caches.
     Info,
-    /// The graph in a file as text, and its statistics.
+    /// The graph in a file as text, and its statistics; of a file of tensors what it holds.
     Show {
-        /// A graph file.
+        /// A graph file, or tensors: .npz, .npy or .safetensors.
         file: PathBuf,
-        /// Print the statistics only.
+        /// Of a graph, print the statistics only.
         #[arg(long)]
         stats: bool,
     },

@@ -133,6 +133,82 @@ fn show_prints_text_and_statistics() {
 }
 
 #[test]
+fn show_says_what_files_of_tensors_hold() {
+    let folder = Folder::new("tensors");
+    let w = Tensor::from_slice(&[1.0f32, -1.0, 2.0, 0.5], [2, 2]).unwrap();
+    let b = Tensor::from_slice(&[1i64], []).unwrap();
+    let named = [("layer.weight".to_string(), w.clone()), ("b".to_string(), b)];
+    for name in ["a.npz", "a.safetensors"] {
+        io::save(folder.at(name), &named).unwrap();
+        let text = ok(&["show", &folder.at(name)]);
+        assert!(
+            text.contains("layer.weight  float32[2, 2]\n")
+                || text.contains("layer.weight  f32[2, 2]\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("2 tensors, 24 bytes\n"), "{text}");
+        let shown = json(&["show", &folder.at(name)]);
+        let weight =
+            shown["tensors"].as_array().unwrap().iter().find(|t| t["name"] == "layer.weight");
+        assert_eq!(weight.unwrap()["shape"], serde_json::json!([2, 2]));
+    }
+    io::save(folder.at("a.npy"), &[(String::new(), w)]).unwrap();
+    assert_eq!(ok(&["show", &folder.at("a.npy")]), "f32[2, 2]\n1 tensor, 16 bytes\n");
+    io::save(folder.at("none.npz"), &[]).unwrap();
+    assert_eq!(ok(&["show", &folder.at("none.npz")]), "0 tensors, 0 bytes\n");
+    std::fs::write(folder.at("bad.npz"), b"PK").unwrap();
+    assert_eq!(girih(&["show", &folder.at("bad.npz")]).0, 1);
+}
+
+#[test]
+fn what_a_file_of_inputs_lacks_is_said_also_of_one_without_names() {
+    let folder = Folder::new("lacks");
+    let (a, b) =
+        (Tensor::from_slice(&[1.0f32], [1]).unwrap(), Tensor::from_slice(&[2.0f32], [1]).unwrap());
+    let path = folder.at("model.pfgb");
+    Program::capture(&[&a.add(&b).unwrap()], &[&a, &b]).unwrap().save(path.as_ref()).unwrap();
+    let error = |file: &str| {
+        let (status, _, error) = girih(&["run", &path, "-i", &folder.at(file)]);
+        assert_eq!(status, 1);
+        error
+    };
+    io::save(folder.at("in.npy"), &[(String::new(), a.clone())]).unwrap();
+    let said = error("in.npy");
+    assert!(said.contains("takes 2 inputs"), "{said}");
+    assert!(said.contains("in.npy' holds one tensor without a name, but lacks %0, %1"), "{said}");
+    io::save(folder.at("none.npz"), &[]).unwrap();
+    assert!(error("none.npz").contains("holds no tensors, but lacks"), "{}", error("none.npz"));
+    io::save(folder.at("one.npz"), &[("x".to_string(), a)]).unwrap();
+    assert!(error("one.npz").contains("holds x, but lacks"), "{}", error("one.npz"));
+}
+
+#[test]
+fn programs_for_any_size_are_shown_explained_run_and_timed() {
+    let folder = Folder::new("symbolic");
+    let path = folder.at("model.txt");
+    let text = "Graph:\n  sizes: [batch=4 in 2..=8]\n  %0 = input([batch, 2], f32) {name=\"x\"}\n  \
+                %1 = neg(%0) -> [batch, 2]\n  outputs: [negated=%1]\n";
+    std::fs::write(&path, text).unwrap();
+    let shown = json(&["show", &path]);
+    assert_eq!(shown["inputs"][0]["shape"], serde_json::json!(["batch", 2]));
+    assert_eq!(shown["outputs"][0]["name"], "negated");
+    assert!(ok(&["explain", &path]).contains("neg"));
+    ok(&["bench", &path, "-n", "1"]);
+    let pfgb = folder.at("model.pfgb");
+    ok(&["convert", &path, &pfgb]);
+    for (rows, status) in [(1, 1), (2, 0), (8, 0), (9, 1)] {
+        let x = Tensor::ones([rows, 2], DType::F32).unwrap();
+        io::save(folder.at("x.npz"), &[("x".to_string(), x)]).unwrap();
+        let (found, out, error) = girih(&["run", &pfgb, "-i", &folder.at("x.npz")]);
+        assert_eq!(found, status, "{error}");
+        assert!(
+            status == 1 && error.contains("with batch in 2..=8") || out.contains("negated"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn convert_writes_every_form_and_pfgb_comes_back() {
     let folder = Folder::new("convert");
     let model = model(&folder);

@@ -223,6 +223,30 @@ impl TracedProgram {
         bound.call(&given)
     }
 
+    /// The program as a thing of its own, to be written to a file: it takes the arguments and holds
+    /// the tensors outside, which are named and may be parameters.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for fewer or more tensors than the program refers to; as
+    /// [`crate::eval`] of these.
+    pub fn export(&self, outside: &[(String, Tensor, bool)]) -> Result<Program> {
+        let mut program = self.program.clone();
+        program.graph_mut().set_guards(self.guards.clone());
+        let inputs = program.inputs();
+        let held = inputs.len().saturating_sub(self.parameters.len());
+        if held != outside.len() {
+            return Err(Error::InvalidArgument(format!(
+                "the program refers to {held} tensors outside, got {}",
+                outside.len()
+            )));
+        }
+        for (input, (name, tensor, parameter)) in
+            inputs[self.parameters.len()..].iter().zip(outside)
+        {
+            program.hold(input.id, name, tensor, *parameter)?;
+        }
+        Ok(program)
+    }
+
     /// The graph as traced, with what it holds.
     pub(crate) fn program(&self) -> &Program {
         &self.program

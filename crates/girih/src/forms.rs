@@ -4,6 +4,7 @@
 use crate::cut::{ancestors, in_recording_order, note_scope};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
+use girih_ir::dim::Symbol;
 use girih_ir::pfgb::{self, File};
 use girih_ir::{Graph, Literal, NodeId, OpCode, TensorSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,7 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A closed graph with the values of some of its arguments. Those without a value are the inputs it
-/// is called with, in the graph's order.
+/// is called with, in the graph's order. Sizes of inputs may be symbolic: the program then serves all
+/// at which its guards hold.
 ///
 /// ```
 /// use girih::{Program, Tensor};
@@ -30,7 +32,6 @@ use std::sync::Arc;
 pub struct Program {
     graph: Graph,
     values: BTreeMap<NodeId, Held>,
-    layouts: BTreeMap<NodeId, pfgb::Layout>,
 }
 
 /// The value of an argument.
@@ -65,6 +66,44 @@ impl Program {
     /// Errors: none for valid tensors; inputs that are named twice are an
     /// [`Error::InvalidArgument`].
     pub fn capture(outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<Program> {
+        Program::capture_with(outputs, inputs, &[])
+    }
+
+    /// Like [`Program::capture`]; the outputs' parameters among those given are parameters of the
+    /// program, under these names and with their values, which are computed if need be.
+    ///
+    /// ```
+    /// use girih::{DType, Program, Tensor};
+    ///
+    /// let (w, x) = (Tensor::rand([3], DType::F32)?, Tensor::zeros([4, 3], DType::F32)?);
+    /// let y = x.mul(&w)?;
+    /// let program = Program::capture_with(&[&y], &[&x], &[("scale".into(), w)])?;
+    /// assert_eq!(program.parameters()[0].0, "scale");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// Errors: as [`Program::capture`]; as [`crate::eval`] of the parameters.
+    pub fn capture_with(
+        outputs: &[&Tensor],
+        inputs: &[&Tensor],
+        parameters: &[(String, Tensor)],
+    ) -> Result<Program> {
+        let is_input = |t: &Tensor| inputs.iter().any(|input| input.is_same(t));
+        let mut named: FxHashMap<*const Node, &str> = FxHashMap::default();
+        if !parameters.is_empty() {
+            let reached =
+                ancestors(outputs, |node| inputs.iter().any(|t| Arc::ptr_eq(t.node(), node)));
+            let reached: FxHashSet<*const Node> = reached.iter().map(Arc::as_ptr).collect();
+            let used = |(_, t): &&(String, Tensor)| {
+                reached.contains(&Arc::as_ptr(t.node())) && !is_input(t)
+            };
+            let used: Vec<&(String, Tensor)> = parameters.iter().filter(used).collect();
+            crate::eval(used.iter().map(|(_, tensor)| tensor))?;
+            // Of a parameter with two names the first counts.
+            for (name, tensor) in used.into_iter().rev() {
+                named.insert(Arc::as_ptr(tensor.node()), name);
+            }
+        }
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
         let mut program = Program::of_graph(Graph::new());
         let own: FxHashSet<*const Node> = inputs.iter().map(|t| Arc::as_ptr(t.node())).collect();
@@ -80,17 +119,23 @@ impl Program {
         }
         let order = ancestors(outputs, |node| own.contains(&Arc::as_ptr(node)));
         for node in in_recording_order(order) {
-            if !own.contains(&Arc::as_ptr(&node)) {
-                let id = program.add(&node, &ids);
-                ids.insert(Arc::as_ptr(&node), id);
+            let address = Arc::as_ptr(&node);
+            if !own.contains(&address) {
+                let id = program.add(&node, &ids, named.get(&address).copied());
+                ids.insert(address, id);
             }
         }
         program.graph.set_outputs(outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
         Ok(program)
     }
 
-    /// Appends a recorded node with its value, if it has one.
-    fn add(&mut self, node: &Arc<Node>, ids: &FxHashMap<*const Node, NodeId>) -> NodeId {
+    /// Appends a recorded node with its value, if it has one; one with a parameter's name as that.
+    fn add(
+        &mut self,
+        node: &Arc<Node>,
+        ids: &FxHashMap<*const Node, NodeId>,
+        parameter: Option<&str>,
+    ) -> NodeId {
         let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
         let state = node.state();
         state.for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
@@ -98,6 +143,7 @@ impl Program {
             State::Available(_) => {
                 let code = match node.code() {
                     OpCode::Parameter => OpCode::Parameter,
+                    _ if parameter.is_some() => OpCode::Parameter,
                     _ => OpCode::Input,
                 };
                 (code.into(), Some(Held::Tensor(Tensor::from_node(node.clone()))))
@@ -113,7 +159,29 @@ impl Program {
             self.values.insert(id, held);
         }
         note_scope(&mut self.graph, id, node);
+        if let Some(name) = parameter {
+            self.graph.set_name(id, name);
+        }
         id
+    }
+
+    /// Gives an input its value for good, under that name; as a parameter if it is one.
+    pub(crate) fn hold(
+        &mut self,
+        id: NodeId,
+        name: &str,
+        tensor: &Tensor,
+        parameter: bool,
+    ) -> Result<()> {
+        tensor.eval()?;
+        if parameter {
+            self.graph.make_parameter(id);
+        }
+        if !name.is_empty() {
+            self.graph.set_name(id, name);
+        }
+        self.values.insert(id, Held::Tensor(tensor.clone()));
+        Ok(())
     }
 
     /// The tensor that the program holds for an argument.
@@ -142,12 +210,12 @@ impl Program {
 
     /// The same with another graph, of the same nodes.
     pub(crate) fn with_graph(&self, graph: Graph) -> Program {
-        Program { graph, values: self.values.clone(), layouts: self.layouts.clone() }
+        Program { graph, values: self.values.clone() }
     }
 
     /// A program that holds no values.
     pub fn of_graph(graph: Graph) -> Program {
-        Program { graph, values: BTreeMap::new(), layouts: BTreeMap::new() }
+        Program { graph, values: BTreeMap::new() }
     }
 
     /// The graph.
@@ -177,13 +245,77 @@ impl Program {
         self.graph.arguments().filter(free).map(input).collect()
     }
 
-    /// Names and specs of the outputs.
+    /// Names and specs of the outputs. Those without a name have their node's.
     pub fn outputs(&self) -> Vec<(String, TensorSpec)> {
-        self.graph
-            .outputs()
-            .iter()
-            .map(|&id| (self.name(id), self.graph.spec(id).clone()))
-            .collect()
+        let names = self.graph.output_names();
+        let output = |(i, &id): (usize, &NodeId)| {
+            let name = names.get(i).cloned().unwrap_or_else(|| self.name(id));
+            (name, self.graph.spec(id).clone())
+        };
+        self.graph.outputs().iter().enumerate().map(output).collect()
+    }
+
+    /// The graph at these inputs: symbols replaced by sizes.
+    fn bound(&self, wanted: &[Input], given: &[&Tensor]) -> Result<Option<Graph>> {
+        if !self.graph.is_symbolic() {
+            return Ok(None);
+        }
+        let specs: Vec<TensorSpec> = given.iter().map(|t| t.spec()).collect();
+        let mut sizes: Vec<(&'static Symbol, usize)> = Vec::new();
+        for (input, found) in wanted.iter().zip(&specs) {
+            let fits = input.spec.dtype == found.dtype
+                && input.spec.shape.rank() == found.shape.rank()
+                && input.spec.shape.dims().zip(found.shape.iter()).all(|(dim, &size)| {
+                    let Some(symbol) = dim.as_symbol() else { return true };
+                    match sizes.iter().find(|(known, _)| std::ptr::eq(*known, symbol)) {
+                        Some(&(_, known)) => known == size,
+                        None => {
+                            sizes.push((symbol, size));
+                            symbol.min() <= size && symbol.max().is_none_or(|max| size <= max)
+                        }
+                    }
+                });
+            if !fits {
+                return Err(self.misfit(input, found, &sizes));
+            }
+        }
+        // Sizes that are expressions, once the symbols are known.
+        for (input, found) in wanted.iter().zip(&specs) {
+            let values = input.spec.shape.dims().map(|dim| dim.evaluate(&sizes));
+            if !values.zip(found.shape.iter()).all(|(value, &size)| value == Some(size)) {
+                return Err(self.misfit(input, found, &sizes));
+            }
+        }
+        if let Some(guard) = self.graph.guards().iter().find(|guard| !guard.holds(&sizes)) {
+            return Err(Error::InvalidArgument(format!(
+                "the program does not serve {}: it was made for sizes at which {guard}",
+                listed(&sizes)
+            )));
+        }
+        Ok(Some(self.graph.bind(&sizes)?))
+    }
+
+    fn misfit(
+        &self,
+        input: &Input,
+        found: &TensorSpec,
+        sizes: &[(&'static Symbol, usize)],
+    ) -> Error {
+        let mut mentioned = Vec::new();
+        input.spec.shape.dims().for_each(|dim| dim.symbols(&mut mentioned));
+        let ranges: Vec<String> =
+            mentioned.iter().map(|s| format!("{} {}", s.name(), s.range())).collect();
+        let with = match ranges.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", ranges.join(", ")),
+        };
+        let known: Vec<(&'static Symbol, usize)> =
+            sizes.iter().copied().filter(|(s, _)| mentioned.contains(s)).collect();
+        let known = if known.is_empty() { String::new() } else { format!(" ({})", listed(&known)) };
+        Error::InvalidArgument(format!(
+            "input {} of the program is {}{with}, got {found}{known}",
+            input.name, input.spec
+        ))
     }
 
     /// Values of parameters that the program holds, with their names.
@@ -228,9 +360,11 @@ impl Program {
                 inputs.len()
             )));
         }
+        let bound = self.bound(&wanted, inputs)?;
+        let graph = bound.as_ref().unwrap_or(&self.graph);
         let mut given: FxHashMap<NodeId, &Tensor> = FxHashMap::default();
         for (input, tensor) in wanted.iter().zip(inputs) {
-            if input.spec != tensor.spec() {
+            if bound.is_none() && input.spec != tensor.spec() {
                 return Err(Error::InvalidArgument(format!(
                     "input {} of the program is {}, got {}",
                     input.name,
@@ -240,11 +374,11 @@ impl Program {
             }
             given.insert(input.id, tensor);
         }
-        let live = self.graph.live();
-        let mut tensors: Vec<Option<Tensor>> = vec![None; self.graph.len()];
-        for (id, node) in self.graph.nodes().filter(|(id, _)| live[id.index()]) {
+        let live = graph.live();
+        let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
+        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
             let tensor = match node.inputs.is_empty() {
-                true => self.leaf(id, given.get(&id).copied())?,
+                true => self.leaf(id, node, given.get(&id).copied())?,
                 false => {
                     let operand = |i: &NodeId| tensors[i.index()].as_ref();
                     let operands: Option<SmallVec<[&Tensor; 3]>> =
@@ -257,11 +391,10 @@ impl Program {
             tensors[id.index()] = Some(tensor);
         }
         let output = |id: &NodeId| tensors[id.index()].clone().expect("outputs are live");
-        Ok(self.graph.outputs().iter().map(output).collect())
+        Ok(graph.outputs().iter().map(output).collect())
     }
 
-    fn leaf(&self, id: NodeId, given: Option<&Tensor>) -> Result<Tensor> {
-        let node = self.graph.node(id);
+    fn leaf(&self, id: NodeId, node: &girih_ir::Node, given: Option<&Tensor>) -> Result<Tensor> {
         let spec = &node.spec;
         match (self.values.get(&id), given) {
             (Some(Held::Tensor(tensor)), _) => Ok(tensor.clone()),
@@ -288,11 +421,7 @@ impl Program {
     /// Errors: [`Error::Evaluation`] if that fails; [`Error::Record`] for what the format has no
     /// room for.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut file = File {
-            graph: self.graph.clone(),
-            data: BTreeMap::new(),
-            layouts: self.layouts.clone(),
-        };
+        let mut file = File { graph: self.graph.clone(), data: BTreeMap::new() };
         for (&id, held) in &self.values {
             let data = match held {
                 Held::Tensor(tensor) => tensor.to_bytes()?,
@@ -332,7 +461,7 @@ impl Program {
             };
             values.insert(id, held);
         }
-        Ok(Program { graph: file.graph, values, layouts: file.layouts })
+        Ok(Program { graph: file.graph, values })
     }
 
     /// The program that a text describes; it holds no values.
@@ -406,11 +535,20 @@ impl Program {
         girih_ir::html::to_html(&self.graph, title, group, |_| Vec::new())
     }
 
+    /// The graph with symbols replaced by the sizes they had when it was traced.
+    ///
+    /// Errors: [`Error::Record`] for a graph whose sizes have no value there.
+    pub fn example(&self) -> Result<Graph> {
+        let sizes: Vec<_> = self.graph.symbols().into_iter().map(|s| (s, s.hint())).collect();
+        Ok(self.graph.bind(&sizes)?)
+    }
+
     /// The kernel that computes each node, by position; none of what the passes made away with, and
     /// of nothing if the graph cannot be compiled.
     fn kernels(&self) -> FxHashMap<NodeId, usize> {
         let mut found = FxHashMap::default();
-        if let Ok(explanation) = crate::explain_graph(&self.graph) {
+        let explained = self.example().and_then(|graph| crate::explain_graph(&graph));
+        if let Ok(explanation) = explained {
             for (i, kernel) in explanation.kernels.iter().enumerate() {
                 for (node, _) in kernel.ops.iter().filter_map(|op| op.recorded) {
                     found.insert(node, i);
@@ -424,4 +562,10 @@ impl Program {
     pub fn to_text(&self) -> String {
         self.graph.to_string()
     }
+}
+
+/// `batch = 3, length = 8`
+fn listed(sizes: &[(&'static Symbol, usize)]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(|(s, n)| format!("{} = {n}", s.name())).collect();
+    sizes.join(", ")
 }

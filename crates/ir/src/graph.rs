@@ -218,6 +218,15 @@ impl Graph {
         found
     }
 
+    /// Makes a parameter of an input.
+    ///
+    /// Panics if the node is no input.
+    pub fn make_parameter(&mut self, id: NodeId) {
+        let op = &mut self.nodes[id.index()].op;
+        assert_eq!(op.code, OpCode::Input, "{id} is no input");
+        *op = OpCode::Parameter.into();
+    }
+
     /// The hints on a node.
     pub fn hints(&self, id: NodeId) -> &Hints {
         static NONE: Hints = Hints::new();

@@ -1,13 +1,14 @@
 //! Symbolic sizes as Python numbers, and functions traced for `girih.compile`.
 
 use crate::errors::{IntoPy, invalid, raise};
+use crate::forms::PyProgram;
 use crate::tensor::PyTensor;
 use girih::{Dim, DynamicDim, Shape, Tensor, TensorSpec, TracedProgram};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyTuple};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A size that differs from call to call of a function being compiled. Arithmetic keeps it so, and
 /// functions that take sizes take it. Where it is used as a number (``int``, ``range``, an index)
@@ -339,6 +340,24 @@ impl PyTraced {
             self.0.call(&refs.0, &refs.1)
         };
         Ok(py.detach(run).py()?.into_iter().map(PyTensor).collect())
+    }
+
+    /// The program with what it refers to outside, as a thing of its own: name, tensor, and whether it
+    /// is a parameter. Names of inputs and outputs are as those of `capture`. Returns: Program.
+    fn export(
+        &self,
+        py: Python<'_>,
+        outside: Vec<(String, Py<PyTensor>, bool)>,
+        names: Vec<String>,
+        output_names: Vec<String>,
+    ) -> PyResult<PyProgram> {
+        let outside: Vec<(String, Tensor, bool)> = outside
+            .into_iter()
+            .map(|(name, tensor, parameter)| (name, tensor.borrow(py).0.clone(), parameter))
+            .collect();
+        let mut program = py.detach(|| self.0.export(&outside)).py()?;
+        crate::forms::name(&mut program, names, output_names)?;
+        Ok(PyProgram(Mutex::new(program)))
     }
 
     /// What has to hold of the sizes for the program to serve them. Returns: list[str].

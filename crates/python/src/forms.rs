@@ -3,17 +3,18 @@
 use crate::args::TensorArg;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
-use girih::{Program, Tensor};
+use girih::{Program, Tensor, TensorSpec};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
-/// input, or with inputs by name; it gives its outputs, lazy: one tensor, or a tuple of several.
+/// input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
+/// tensor, or a tuple of several. Sizes that are symbolic may differ from call to call.
 #[pyclass(name = "Program", module = "girih", frozen)]
-pub struct PyProgram(Mutex<Program>);
+pub struct PyProgram(pub(crate) Mutex<Program>);
 
 impl PyProgram {
     fn program(&self) -> MutexGuard<'_, Program> {
@@ -25,22 +26,44 @@ fn refs(tensors: &[TensorArg]) -> Vec<&Tensor> {
     tensors.iter().map(|t| &t.0).collect()
 }
 
-type Described = Vec<(String, Vec<usize>, String)>;
+/// Name, shape and dtype. Symbolic sizes are text.
+fn described<'py>(
+    py: Python<'py>,
+    specs: Vec<(String, TensorSpec)>,
+) -> PyResult<Bound<'py, PyList>> {
+    let describe = |(name, spec): (String, TensorSpec)| {
+        let size = |dim: girih::Dim| match dim.known() {
+            Some(size) => Ok(size.into_pyobject(py)?.into_any()),
+            None => Ok(dim.to_string().into_pyobject(py)?.into_any()),
+        };
+        let shape = spec.shape.dims().map(size).collect::<PyResult<Vec<_>>>()?;
+        (name, shape, spec.dtype.name()).into_pyobject(py)
+    };
+    PyList::new(py, specs.into_iter().map(describe).collect::<PyResult<Vec<_>>>()?)
+}
 
 #[pymethods]
 impl PyProgram {
-    /// Names, shapes and dtypes of the inputs. Returns: list[tuple[str, list[int], str]].
+    /// Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
+    /// Returns: list[tuple[str, list[int | str], str]].
     #[getter]
-    fn inputs(&self) -> Described {
-        let describe = |i: girih::Input| (i.name, i.spec.shape.to_vec(), i.spec.dtype.to_string());
-        self.program().inputs().into_iter().map(describe).collect()
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let inputs = self.program().inputs();
+        described(py, inputs.into_iter().map(|input| (input.name, input.spec)).collect())
     }
 
-    /// Names, shapes and dtypes of the outputs. Returns: list[tuple[str, list[int], str]].
+    /// Names, shapes and dtypes of the outputs, as those of the inputs.
+    /// Returns: list[tuple[str, list[int | str], str]].
     #[getter]
-    fn outputs(&self) -> Described {
-        let outputs = self.program().outputs().into_iter();
-        outputs.map(|(name, spec)| (name, spec.shape.to_vec(), spec.dtype.to_string())).collect()
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let outputs = self.program().outputs();
+        described(py, outputs)
+    }
+
+    /// What must hold of symbolic sizes for the program to serve them. Returns: list[str].
+    #[getter]
+    fn guards(&self) -> Vec<String> {
+        self.program().graph().guards().iter().map(ToString::to_string).collect()
     }
 
     /// Values of parameters that the program holds, by name. Returns: dict[str, Tensor].
@@ -85,21 +108,28 @@ impl PyProgram {
     }
 
     /// Names a node, given by its number. Returns: None.
-    fn set_name(&self, node: usize, name: &str) -> PyResult<()> {
+    fn set_name(&self, node: i64, name: &str) -> PyResult<()> {
         self.set_hint(node, "name", name)
     }
 
-    /// Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
+    /// Puts a hint on a node, given by its number. Hints decide nothing and are kept in files. The
+    /// hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
     /// Returns: None.
-    fn set_hint(&self, node: usize, key: &str, value: &str) -> PyResult<()> {
+    fn set_hint(&self, node: i64, key: &str, value: &str) -> PyResult<()> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
+        if key == girih::ir::pfgb::LAYOUT {
+            let layout = girih::ir::pfgb::Layout::parse(value, &program.graph().spec(id).shape);
+            layout.map_err(|expected| {
+                crate::errors::invalid(format!("set_hint: {id} takes {expected}"))
+            })?;
+        }
         program.graph_mut().set_hint(id, key, value);
         Ok(())
     }
 
     /// The hints on a node, given by its number. Returns: dict[str, str].
-    fn hints(&self, node: usize) -> PyResult<std::collections::BTreeMap<String, String>> {
+    fn hints(&self, node: i64) -> PyResult<std::collections::BTreeMap<String, String>> {
         let program = self.program();
         Ok(program.graph().hints(node_id(&program, node)?).clone())
     }
@@ -142,6 +172,14 @@ impl PyProgram {
         }
         given.extend(found.iter().map(|a| &a.0));
         let mut outputs = program.call(&given).py()?;
+        let names = program.graph().output_names();
+        if !names.is_empty() {
+            let named = PyDict::new(py);
+            for (name, tensor) in names.iter().zip(outputs) {
+                named.set_item(name, Py::new(py, PyTensor(tensor))?)?;
+            }
+            return Ok(named.into_any());
+        }
         match outputs.len() {
             1 => Ok(Bound::new(py, PyTensor(outputs.swap_remove(0)))?.into_any()),
             _ => {
@@ -163,13 +201,13 @@ impl PyProgram {
     }
 }
 
-fn node_id(program: &Program, node: usize) -> PyResult<girih::ir::NodeId> {
+fn node_id(program: &Program, node: i64) -> PyResult<girih::ir::NodeId> {
     let count = program.graph().len();
-    let id = u32::try_from(node).ok().filter(|_| node < count).map(girih::ir::NodeId);
+    let id = u32::try_from(node).ok().filter(|&id| (id as usize) < count).map(girih::ir::NodeId);
     id.ok_or_else(|| {
         crate::errors::exception(
             "IndexOutOfBoundsError",
-            format!("there is no node {node} in a graph of {count} nodes"),
+            format!("there is no node {node} in a graph of {count} nodes; they count from 0"),
         )
     })
 }
@@ -178,20 +216,44 @@ fn wrapped(program: girih::Result<Program>) -> PyResult<PyProgram> {
     program.map(|program| PyProgram(Mutex::new(program))).py()
 }
 
-/// The program that computes outputs from inputs, these with names unless empty. Returns: Program.
+/// The program that computes outputs from inputs, these with names unless empty; outputs have names
+/// if there are any. Those of the parameters that it needs it holds under their names.
+/// Returns: Program.
 #[pyfunction]
 fn capture(
+    py: Python<'_>,
     outputs: Vec<TensorArg>,
     inputs: Vec<TensorArg>,
     names: Vec<String>,
+    output_names: Vec<String>,
+    parameters: Vec<(String, TensorArg)>,
 ) -> PyResult<PyProgram> {
-    let mut program = Program::capture(&refs(&outputs), &refs(&inputs)).py()?;
-    for (id, name) in program.inputs().iter().map(|i| i.id).collect::<Vec<_>>().iter().zip(names) {
+    let parameters: Vec<(String, Tensor)> =
+        parameters.into_iter().map(|(name, tensor)| (name, tensor.0)).collect();
+    let run = || Program::capture_with(&refs(&outputs), &refs(&inputs), &parameters);
+    let mut program = py.detach(run).py()?;
+    name(&mut program, names, output_names)?;
+    Ok(PyProgram(Mutex::new(program)))
+}
+
+/// Names inputs, unless a name is empty, and outputs, if there are names.
+pub(crate) fn name(
+    program: &mut Program,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+) -> PyResult<()> {
+    let ids: Vec<girih::ir::NodeId> = program.inputs().iter().map(|input| input.id).collect();
+    for (id, name) in ids.into_iter().zip(inputs) {
         if !name.is_empty() {
-            program.graph_mut().set_name(*id, name);
+            program.graph_mut().set_name(id, name);
         }
     }
-    Ok(PyProgram(Mutex::new(program)))
+    match outputs.is_empty() {
+        true => Ok(()),
+        false => {
+            Ok(program.graph_mut().set_output_names(outputs).map_err(girih::Error::from).py()?)
+        }
+    }
 }
 
 /// The program in the bytes of a PFGB file. Returns: Program.

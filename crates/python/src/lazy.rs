@@ -239,8 +239,14 @@ fn reset_peak_memory() -> PyResult<()> {
 
 /// Sets how many threads kernels may use. Returns: None.
 #[pyfunction]
-fn set_num_threads(threads: usize) -> PyResult<()> {
-    girih::set_num_threads(threads).py()
+fn set_num_threads(threads: i64) -> PyResult<()> {
+    // What is negative is as wrong as what is too large, and shown as it was given.
+    match usize::try_from(threads) {
+        Ok(threads) => girih::set_num_threads(threads).py(),
+        Err(_) => Err(crate::errors::invalid(format!(
+            "set_num_threads: expected 1 to 1024 threads, the calling one included, got {threads}"
+        ))),
+    }
 }
 
 /// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.

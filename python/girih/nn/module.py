@@ -8,6 +8,7 @@ buffers: saved with it, not trained.
 from __future__ import annotations
 
 import inspect
+import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _girih, transforms, tree
@@ -43,6 +44,23 @@ def _name_scopes(name: str, value: Any) -> None:
     elif isinstance(value, dict):
         for key, held in value.items():
             _name_scopes(f"{name}.{key}", held)
+
+
+#: All modules, as long as they live: they need not be hashable.
+_alive: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
+
+
+def parameters_alive() -> list[tuple[str, Tensor]]:
+    """The parameters of all modules, each under the longest name that it has in any of them.
+
+    That is its name in the outermost module, which files of graphs call it by.
+    """
+    names: dict[int, tuple[str, Tensor]] = {}
+    for module in list(_alive.values()):
+        for name, tensor in module.named_parameters():
+            if len(name) > len(names.get(id(tensor), ("", None))[0]):
+                names[id(tensor)] = (name, tensor)
+    return list(names.values())
 
 
 class _Parameter:
@@ -101,6 +119,12 @@ class Module:
     """
 
     training: bool = True
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """Notes the module, so that graphs that leave the process know its parameters."""
+        module = super().__new__(cls)
+        _alive[id(module)] = module
+        return module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""

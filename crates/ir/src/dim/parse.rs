@@ -53,9 +53,13 @@ impl Symbol {
 
     /// Name, value at tracing and range: `batch=2 in 1..=64`.
     pub fn declaration(&self) -> String {
-        let (name, hint, min) = (self.name(), self.hint(), self.min());
+        format!("{}={} {}", self.name(), self.hint(), self.range())
+    }
+
+    /// The sizes it may have: `in 1..=64`.
+    pub fn range(&self) -> String {
         let max = self.max().map_or_else(String::new, |max| format!("={max}"));
-        format!("{name}={hint} in {min}..{max}")
+        format!("in {}..{max}", self.min())
     }
 
     /// True of a symbol that text need not declare, but for its value at tracing.
