@@ -204,7 +204,9 @@ def _from_python(function: Any, skip_first: bool) -> inspect.Signature:
     """The signature of a function of the package, whose annotations are strings."""
     signature = inspect.signature(function)
     module = getattr(function, "__module__", "girih")
-    parameters = list(signature.parameters.values())[skip_first:]
+    # Parameters of private names are for the package's own use.
+    parameters = [p for p in signature.parameters.values() if not p.name.startswith("_")]
+    parameters = parameters[skip_first:]
     return signature.replace(
         parameters=[
             p.replace(
