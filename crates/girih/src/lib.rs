@@ -66,10 +66,11 @@ pub use girih_transform::Error as TransformError;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
-    Bins, ContractionPath, ConvOptions, Index, Interpolation, Operand, Optimize, PadMode, Padding,
-    PathStep, PoolOptions, Size, Unique, Update, array_split, binary, broadcast_arrays,
-    broadcast_shapes, column_stack, concat, default_int, dstack, einsum, einsum_path, hstack,
-    indices, kept_dtype, meshgrid, searchsorted, shape_of, split, stack, unstack, vstack, where_,
+    BagMode, Bags, Bins, ContractionPath, ConvOptions, EmbeddingOptions, GridOptions, Index,
+    Interpolation, Operand, Optimize, Outside, PadMode, Padding, PathStep, PoolOptions, Sampling,
+    Size, Unique, Update, array_split, binary, broadcast_arrays, broadcast_shapes, column_stack,
+    concat, default_int, dstack, einsum, einsum_path, hstack, indices, kept_dtype, meshgrid,
+    searchsorted, shape_of, split, stack, unpooled_sizes, unstack, vstack, where_,
 };
 pub use program::{
     CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph, options,

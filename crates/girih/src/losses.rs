@@ -1,12 +1,18 @@
 //! Losses: how far predictions are from targets, element by element or summed up.
 //!
-//! Shapes of predictions and targets must be equal: broadcasting there is nearly always a mistake.
-//! Half floats are computed in f32 and rounded once.
+//! Regression losses and the triplet loss broadcast their operands; elsewhere shapes of predictions and
+//! targets must be equal. Half floats are computed in f32 and rounded once.
 
 use crate::{Error, Result, Tensor, where_};
 use girih_ir::DType;
 use girih_ir::shape::normalize_axis;
 use std::f64::consts::{PI, TAU};
+
+mod ctc;
+mod margin;
+
+pub use ctc::{Ctc, ctc_loss};
+pub use margin::{multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss};
 
 /// What becomes of the elements of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +23,8 @@ pub enum Reduction {
     Mean,
     /// Their sum.
     Sum,
+    /// Their sum over the size of the first axis.
+    BatchMean,
 }
 
 impl Reduction {
@@ -25,6 +33,10 @@ impl Reduction {
             Reduction::None => Ok(loss.clone()),
             Reduction::Mean => loss.mean(None, false),
             Reduction::Sum => loss.sum(None, false),
+            Reduction::BatchMean => {
+                let batch = loss.shape().dims().next().map_or(1, |dim| dim.get());
+                loss.sum(None, false)?.div(batch as f64)
+            }
         }
     }
 }
@@ -63,6 +75,12 @@ fn operands(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor,
     wide(a, b)
 }
 
+/// As [`operands`], of shapes that broadcast.
+fn stretched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
+    a.shape().broadcast(&b.shape(), op)?;
+    wide(a, b)
+}
+
 fn wide(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
     let dtype = a.dtype().promote(b.dtype())?.to_float();
     Ok((a.astype(dtype.widened())?, b.astype(dtype.widened())?, dtype))
@@ -79,17 +97,17 @@ fn positive(op: &str, name: &str, value: f64) -> Result<()> {
     Err(Error::InvalidArgument(format!("{op}: {name} must be positive, got {value}")))
 }
 
-/// `(x - y)^2`.
+/// `(x - y)^2`. Shapes broadcast.
 #[track_caller]
 pub fn mse_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let (x, y, dtype) = operands("mse_loss", x, y)?;
+    let (x, y, dtype) = stretched("mse_loss", x, y)?;
     finish(x.sub(&y)?.square(), dtype, reduction)
 }
 
-/// `|x - y|`.
+/// `|x - y|`. Shapes broadcast.
 #[track_caller]
 pub fn l1_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let (x, y, dtype) = operands("l1_loss", x, y)?;
+    let (x, y, dtype) = stretched("l1_loss", x, y)?;
     finish(x.sub(&y)?.abs(), dtype, reduction)
 }
 
@@ -102,7 +120,7 @@ pub fn smooth_l1_loss(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -
         return l1_loss(x, y, reduction);
     }
     positive("smooth_l1_loss", "beta", beta)?;
-    let (x, y, dtype) = operands("smooth_l1_loss", x, y)?;
+    let (x, y, dtype) = stretched("smooth_l1_loss", x, y)?;
     let d = x.sub(&y)?.abs()?;
     let near = d.square()?.mul(0.5 / beta)?;
     finish(where_(&d.lt(beta)?, &near, &d.sub(0.5 * beta)?), dtype, reduction)
@@ -114,7 +132,7 @@ pub fn smooth_l1_loss(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -
 #[track_caller]
 pub fn huber_loss(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
     positive("huber_loss", "delta", delta)?;
-    let (x, y, dtype) = operands("huber_loss", x, y)?;
+    let (x, y, dtype) = stretched("huber_loss", x, y)?;
     let d = x.sub(&y)?.abs()?;
     let near = d.square()?.mul(0.5)?;
     let far = d.sub(0.5 * delta)?.mul(delta)?;
@@ -443,8 +461,7 @@ pub fn triplet_margin_loss(
     reduction: Reduction,
 ) -> Result<Tensor> {
     let op = "triplet_margin_loss";
-    same_shape(op, anchor, positive)?;
-    same_shape(op, anchor, negative)?;
+    anchor.shape().broadcast(&positive.shape(), op)?.broadcast(&negative.shape(), op)?;
     let dtype = anchor.dtype().promote(positive.dtype())?.promote(negative.dtype())?.to_float();
     let [a, p, n] = [anchor, positive, negative].map(|t| t.astype(dtype.widened()));
     let (a, p, n) = (a?, p?, n?);
@@ -467,7 +484,7 @@ pub fn poisson_nll_loss(
     eps: f64,
     reduction: Reduction,
 ) -> Result<Tensor> {
-    let (x, y, dtype) = operands("poisson_nll_loss", x, y)?;
+    let (x, y, dtype) = stretched("poisson_nll_loss", x, y)?;
     let mut loss = match log_input {
         true => x.exp()?.sub(&y.mul(&x)?)?,
         false => x.sub(&y.mul(&x.add(eps)?.log()?)?)?,

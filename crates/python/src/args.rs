@@ -268,13 +268,25 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ShapeArg {
     }
 }
 
-/// Sizes that are not negative: one integer or a sequence of integers.
-pub struct SizesArg(pub Vec<usize>);
+/// Sizes as written: one integer or a sequence of integers. See [`SizesArg::at_least`].
+pub struct SizesArg(pub Vec<i64>);
 
 impl SizesArg {
     /// The one size.
-    pub fn one(size: usize) -> SizesArg {
+    pub fn one(size: i64) -> SizesArg {
         SizesArg(vec![size])
+    }
+
+    /// The sizes, none of them below `least`. The function and its argument are named by the error.
+    pub fn at_least(&self, least: usize, op: &str, argument: &str) -> PyResult<Vec<usize>> {
+        let sizes = self.0.iter().map(|&s| usize::try_from(s).ok().filter(|&s| s >= least));
+        sizes.collect::<Option<_>>().ok_or_else(|| {
+            let found = match &self.0[..] {
+                [one] => one.to_string(),
+                many => format!("{many:?}"),
+            };
+            invalid(format!("{op}: {argument} must be at least {least}, got {found}"))
+        })
     }
 }
 
@@ -283,10 +295,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SizesArg {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let ShapeArg(sizes) = object.extract()?;
-        let size = |s: &Size| {
-            let s = s.get();
-            usize::try_from(s).map_err(|_| invalid(format!("sizes must not be negative, got {s}")))
-        };
-        sizes.iter().map(size).collect::<PyResult<_>>().map(SizesArg)
+        Ok(SizesArg(sizes.iter().map(|size| size.get()).collect()))
     }
 }

@@ -18,6 +18,14 @@ pub(crate) fn out(result: girih::Result<Tensor>) -> Out {
     result.map(PyTensor).py()
 }
 
+/// Two tensors.
+pub(crate) type Pair = PyResult<(PyTensor, PyTensor)>;
+
+/// A library result of two tensors as Python's.
+pub(crate) fn pair(result: girih::Result<(Tensor, Tensor)>) -> Pair {
+    result.map(|(a, b)| (PyTensor(a), PyTensor(b))).py()
+}
+
 /// A function and a method per row: of the elementwise table, then of those that are no op.
 macro_rules! elementwise {
     (

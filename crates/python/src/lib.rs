@@ -24,11 +24,14 @@ mod linalg;
 mod location;
 mod losses;
 mod networks;
+mod pooling;
 mod random;
 mod search;
 mod sorting;
 mod tensor;
 mod transform;
+mod vision;
+mod windows;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -101,6 +104,8 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     contract::register(m)?;
     losses::register(m)?;
     networks::register(m)?;
+    pooling::register(m)?;
+    vision::register(m)?;
     linalg::register(m)?;
     fft::register(m)?;
     creation::register(m)?;

@@ -1,36 +1,62 @@
 //! Losses.
 
 use crate::args::{Axes, TensorArg};
-use crate::errors::invalid;
+use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
-use girih::losses::{self, ClassOptions, Reduction, Triplet};
+use girih::Tensor;
+use girih::losses::{self, ClassOptions, Ctc, Reduction, Triplet};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 
 fn reduction(op: &str, name: &str) -> PyResult<Reduction> {
     match name {
         "none" => Ok(Reduction::None),
+        "batchmean" if op == "kl_div" => Ok(Reduction::BatchMean),
         "mean" => Ok(Reduction::Mean),
         "sum" => Ok(Reduction::Sum),
         other => {
-            Err(invalid(format!("{op}: reduction must be 'mean', 'sum' or 'none', got '{other}'")))
+            let more = if op == "kl_div" { "'batchmean', " } else { "" };
+            Err(invalid(format!(
+                "{op}: reduction must be {more}'mean', 'sum' or 'none', got '{other}'"
+            )))
         }
     }
 }
 
+/// Warns of shapes that differ: where they broadcast, one of the operands lacks or has an axis by
+/// mistake more often than not.
+fn stretches(py: Python<'_>, op: &str, [x, target]: [&Tensor; 2]) -> PyResult<()> {
+    let (x, target) = (x.shape(), target.shape());
+    if x == target {
+        return Ok(());
+    }
+    let message = format!(
+        "{op}: predictions have shape {x} and targets {target}, which broadcast; give both one shape \
+         if that is not meant"
+    );
+    let message = std::ffi::CString::new(message)?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)
+}
+
 /// Losses of tensors and numbers, in this order, that `girih::losses` has under the same names.
 macro_rules! simple_losses {
-    ($($name:ident ($($tensor:ident),*; $($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
+    ($($name:ident $($check:ident)? ($first:ident $(, $tensor:ident)*;
+        $($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = ($($tensor,)* $($arg=$default,)* reduction="mean"))]
+        #[pyo3(signature = ($first, $($tensor,)* $($arg=$default,)* reduction="mean"))]
         #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
         fn $name(
-            py: Python<'_>, $($tensor: TensorArg,)* $($arg: $ty,)* reduction: &str
+            py: Python<'_>, $first: TensorArg, $($tensor: TensorArg,)* $($arg: $ty,)*
+            reduction: &str
         ) -> Out {
             let _called = location::enter!(py);
             let reduction = self::reduction(stringify!($name), reduction)?;
-            out(losses::$name($(&$tensor.0,)* $($arg,)* reduction))
+            let loss = out(losses::$name(&$first.0, $(&$tensor.0,)* $($arg,)* reduction))?;
+            let _tensors = [&$first.0 $(, &$tensor.0)*];
+            $($check(py, stringify!($name), _tensors)?;)?
+            Ok(loss)
         })*
 
         fn register_simple(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -41,14 +67,14 @@ macro_rules! simple_losses {
 }
 
 simple_losses! {
-    mse_loss(x, target;) "``(x - target)**2``. Shapes must be equal.";
-    l1_loss(x, target;) "``abs(x - target)``. Shapes must be equal.";
-    smooth_l1_loss(x, target; beta: f64 = 1.0)
+    mse_loss stretches(x, target;) "``(x - target)**2``. Shapes broadcast, with a warning.";
+    l1_loss stretches(x, target;) "``abs(x - target)``. Shapes broadcast, with a warning.";
+    smooth_l1_loss stretches(x, target; beta: f64 = 1.0)
         "``d**2 / (2 * beta)`` where ``d = abs(x - target)`` is below beta, ``d - beta / 2`` elsewhere.";
-    huber_loss(x, target; delta: f64 = 1.0)
+    huber_loss stretches(x, target; delta: f64 = 1.0)
         "``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)`` elsewhere.";
     kl_div(x, target; log_target: bool = false)
-        "``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target.";
+        "``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target. The reduction 'batchmean' divides the sum by the size of the first axis.";
     hinge_loss(x, target; margin: f64 = 1.0) "``max(0, margin - x * target)``, targets -1 and 1.";
     hinge_embedding_loss(x, target; margin: f64 = 1.0)
         "``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.";
@@ -57,6 +83,8 @@ simple_losses! {
     soft_margin_loss(x, target;) "``log(1 + exp(-x * target))``, targets -1 and 1.";
     cosine_embedding_loss(x1, x2, target; margin: f64 = 0.0)
         "``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1; vectors on the last axis.";
+    multilabel_margin_loss(x, target;)
+        "``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first negative one, and the other classes i; classes on the last axis.";
     poisson_nll_loss(x, target; log_input: bool = true, full: bool = false, eps: f64 = 1e-8)
         "``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full Stirling's term.";
     gaussian_nll_loss(x, target, var; full: bool = false, eps: f64 = 1e-6)
@@ -185,6 +213,80 @@ fn cross_entropy(
     out(losses::cross_entropy(&logits.0, &labels.0, options, reduction))
 }
 
+/// ``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, p 1 or 2, times
+/// the label's entry of weight. Shapes: x [..., classes], labels [...].
+#[pyfunction]
+#[pyo3(signature = (x, labels, p=1, margin=1.0, weight=None, reduction="mean"))]
+fn multi_margin_loss(
+    py: Python<'_>,
+    x: TensorArg,
+    labels: TensorArg,
+    p: i64,
+    margin: f64,
+    weight: Option<TensorArg>,
+    reduction: &str,
+) -> Out {
+    let _called = location::enter!(py);
+    let reduction = self::reduction("multi_margin_loss", reduction)?;
+    let weight = weight.map(|w| w.0);
+    out(losses::multi_margin_loss(&x.0, &labels.0, p, margin, weight.as_ref(), reduction))
+}
+
+/// The mean over classes, the last axis, of binary_cross_entropy_with_logits, weighed by class.
+#[pyfunction]
+#[pyo3(signature = (x, target, weight=None, reduction="mean"))]
+fn multilabel_soft_margin_loss(
+    py: Python<'_>,
+    x: TensorArg,
+    target: TensorArg,
+    weight: Option<TensorArg>,
+    reduction: &str,
+) -> Out {
+    let _called = location::enter!(py);
+    let reduction = self::reduction("multilabel_soft_margin_loss", reduction)?;
+    let weight = weight.map(|w| w.0);
+    out(losses::multilabel_soft_margin_loss(&x.0, &target.0, weight.as_ref(), reduction))
+}
+
+/// Minus the log-probability of sequences of labels, summed over the ways they may be spread over
+/// time with the class blank between. Shapes: log_probabilities [time, batch, classes], labels
+/// [batch, longest] or all on one axis, input_lengths and target_lengths [batch]; or without the
+/// batch axis. The mean divides each entry by its number of labels first. What is impossible costs
+/// infinity, or with zero_infinity nothing.
+#[pyfunction]
+#[pyo3(signature = (
+    log_probabilities, labels, input_lengths, target_lengths, blank=0, reduction="mean",
+    zero_infinity=false
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn ctc_loss(
+    py: Python<'_>,
+    log_probabilities: TensorArg,
+    labels: TensorArg,
+    input_lengths: TensorArg,
+    target_lengths: TensorArg,
+    blank: i64,
+    reduction: &str,
+    zero_infinity: bool,
+) -> Out {
+    let _called = location::enter!(py);
+    let reduction = self::reduction("ctc_loss", reduction)?;
+    let options = Ctc { blank, zero_infinity };
+    let (mut x, mut labels) = (log_probabilities.0, labels.0);
+    let (mut steps, mut lengths) = (input_lengths.0, target_lengths.0);
+    let single = x.rank() == 2;
+    if single {
+        x = x.unsqueeze(1).py()?;
+        labels = labels.reshape(&[1, -1]).py()?;
+        (steps, lengths) = (steps.reshape(&[-1]).py()?, lengths.reshape(&[-1]).py()?);
+    }
+    let loss = losses::ctc_loss(&x, &labels, (&steps, &lengths), options, reduction).py()?;
+    match single && reduction == Reduction::None {
+        true => out(loss.squeeze(Some(&[0]))),
+        false => Ok(crate::tensor::PyTensor(loss)),
+    }
+}
+
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     register_simple(m)?;
@@ -193,7 +295,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         triplet_margin_loss binary_cross_entropy binary_cross_entropy_with_logits nll_loss
-        cross_entropy
+        cross_entropy multi_margin_loss multilabel_soft_margin_loss ctc_loss
     }
     Ok(())
 }

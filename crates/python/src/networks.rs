@@ -1,52 +1,12 @@
-//! Functions of neural networks: convolutions, poolings, norms, attention, activations.
+//! Functions of neural networks: convolutions, norms, attention, activations.
 
-use crate::args::{Axes, SizesArg, TensorArg};
+use crate::args::{Axes, IntArg, SizesArg, TensorArg};
 use crate::errors::invalid;
-use crate::functions::{Out, out};
+use crate::functions::{Out, Pair, out, pair};
 use crate::location;
-use girih::{ConvOptions, Interpolation, Padding, PoolOptions, Tensor};
+use crate::windows::{PaddingArg, count, exactly};
+use girih::{ConvOptions, Interpolation, PadMode, Tensor};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
-
-/// Padding as users write it: one width, widths per axis, pairs per axis, or a name.
-struct PaddingArg(Padding);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for PaddingArg {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(name) = object.cast::<PyString>() {
-            return match name.to_string().to_lowercase().as_str() {
-                "same" => Ok(PaddingArg(Padding::Same)),
-                "valid" => Ok(PaddingArg(Padding::Valid)),
-                other => {
-                    Err(invalid(format!("padding is 'same', 'valid' or widths, got '{other}'")))
-                }
-            };
-        }
-        if let Ok(SizesArg(widths)) = object.extract::<SizesArg>() {
-            return Ok(PaddingArg(Padding::Explicit(widths.iter().map(|&w| (w, w)).collect())));
-        }
-        object.extract::<Vec<(usize, usize)>>().map(|p| PaddingArg(Padding::Explicit(p))).map_err(
-            |_| {
-                let found = object.repr().map(|r| r.to_string()).unwrap_or_default();
-                invalid(format!(
-                    "padding is 'same', 'valid', one width, one per axis, or a pair (before, \
-                     after) per axis, none negative; got {found}"
-                ))
-            },
-        )
-    }
-}
-
-/// Lists of sizes for exactly `n` axes.
-fn exactly(op: &str, what: &str, sizes: SizesArg, n: usize) -> PyResult<Vec<usize>> {
-    match sizes.0.len() {
-        1 => Ok(vec![sizes.0[0]; n]),
-        len if len == n => Ok(sizes.0),
-        len => Err(invalid(format!("{op}: {what} has {len} entries, expected one or {n}"))),
-    }
-}
 
 fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
     if weight.rank() == n + 2 {
@@ -57,14 +17,42 @@ fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
     Err(crate::errors::raise(girih::ir::Error::InvalidShape { op, shape, reason }.into()))
 }
 
+/// How a kernel moves.
+fn moves(
+    op: &str,
+    stride: &SizesArg,
+    padding: &PaddingArg,
+    dilation: &SizesArg,
+) -> PyResult<ConvOptions> {
+    Ok(ConvOptions {
+        stride: stride.at_least(1, op, "stride")?,
+        padding: padding.get(op)?,
+        dilation: dilation.at_least(1, op, "dilation")?,
+        ..ConvOptions::default()
+    })
+}
+
+/// Where padding comes from, by PyTorch's names.
+fn padding_mode_of(op: &str, name: &str) -> PyResult<Option<PadMode>> {
+    match name {
+        "zeros" => Ok(None),
+        "reflect" => Ok(Some(PadMode::Reflect)),
+        "replicate" => Ok(Some(PadMode::Edge)),
+        "circular" => Ok(Some(PadMode::Wrap)),
+        other => Err(invalid(format!(
+            "{op}: padding_mode is 'zeros', 'reflect', 'replicate' or 'circular', got '{other}'"
+        ))),
+    }
+}
+
 macro_rules! convolutions {
     ($($name:ident $transpose:ident $n:literal $doc:literal $transpose_doc:literal;)*) => {
         $(
         #[doc = $doc]
         #[pyfunction]
         #[pyo3(signature = (
-            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
-            dilation=SizesArg::one(1), groups=1
+            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg::none(),
+            dilation=SizesArg::one(1), groups=IntArg(1), padding_mode="zeros"
         ))]
         #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
         fn $name(
@@ -75,16 +63,16 @@ macro_rules! convolutions {
             stride: SizesArg,
             padding: PaddingArg,
             dilation: SizesArg,
-            groups: usize,
+            groups: IntArg,
+            padding_mode: &str,
         ) -> Out {
             let _called = location::enter!(py);
-            kernel_rank(stringify!($name), &weight.0, $n)?;
+            let op = stringify!($name);
+            kernel_rank(op, &weight.0, $n)?;
             let options = ConvOptions {
-                stride: stride.0,
-                padding: padding.0,
-                dilation: dilation.0,
-                groups,
-                ..ConvOptions::default()
+                groups: count(op, "groups", groups)?,
+                padding_mode: padding_mode_of(op, padding_mode)?,
+                ..moves(op, &stride, &padding, &dilation)?
             };
             out(x.0.conv(&weight.0, bias.as_ref().map(|b| &b.0), &options))
         }
@@ -92,8 +80,8 @@ macro_rules! convolutions {
         #[doc = $transpose_doc]
         #[pyfunction]
         #[pyo3(signature = (
-            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
-            output_padding=SizesArg::one(0), groups=1, dilation=SizesArg::one(1)
+            x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg::none(),
+            output_padding=SizesArg::one(0), groups=IntArg(1), dilation=SizesArg::one(1)
         ))]
         #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
         fn $transpose(
@@ -104,17 +92,16 @@ macro_rules! convolutions {
             stride: SizesArg,
             padding: PaddingArg,
             output_padding: SizesArg,
-            groups: usize,
+            groups: IntArg,
             dilation: SizesArg,
         ) -> Out {
             let _called = location::enter!(py);
-            kernel_rank(stringify!($transpose), &weight.0, $n)?;
+            let op = stringify!($transpose);
+            kernel_rank(op, &weight.0, $n)?;
             let options = ConvOptions {
-                stride: stride.0,
-                padding: padding.0,
-                dilation: dilation.0,
-                groups,
-                output_padding: output_padding.0,
+                groups: count(op, "groups", groups)?,
+                output_padding: output_padding.at_least(0, op, "output_padding")?,
+                ..moves(op, &stride, &padding, &dilation)?
             };
             out(x.0.conv_transpose(&weight.0, bias.as_ref().map(|b| &b.0), &options))
         }
@@ -140,114 +127,6 @@ convolutions! {
         "The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out / groups, kd, kh, kw], bias [out].";
 }
 
-macro_rules! poolings {
-    ($($n:literal $max:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident
-        $axes:literal;)*) => {
-        $(
-        #[doc = concat!("Largest element of each window of the last ", $axes, "; NaN wins, padding never does. The stride is the window's size unless given.")]
-        #[pyfunction]
-        #[pyo3(signature = (
-            x, kernel_size, stride=None, padding=PaddingArg(Padding::Valid),
-            dilation=SizesArg::one(1), ceil_mode=false
-        ))]
-        fn $max(
-            py: Python<'_>,
-            x: TensorArg,
-            kernel_size: SizesArg,
-            stride: Option<SizesArg>,
-            padding: PaddingArg,
-            dilation: SizesArg,
-            ceil_mode: bool,
-        ) -> Out {
-            let _called = location::enter!(py);
-            let options = PoolOptions {
-                stride: stride.map(|s| s.0),
-                padding: padding.0,
-                dilation: dilation.0,
-                ceil_mode,
-                ..PoolOptions::new(exactly(stringify!($max), "kernel_size", kernel_size, $n)?)
-            };
-            out(x.0.max_pool(&options))
-        }
-
-        #[doc = concat!("Mean of each window of the last ", $axes, "; padding counts unless told not to. The stride is the window's size unless given.")]
-        #[pyfunction]
-        #[pyo3(signature = (
-            x, kernel_size, stride=None, padding=PaddingArg(Padding::Valid), ceil_mode=false,
-            count_include_pad=true
-        ))]
-        fn $avg(
-            py: Python<'_>,
-            x: TensorArg,
-            kernel_size: SizesArg,
-            stride: Option<SizesArg>,
-            padding: PaddingArg,
-            ceil_mode: bool,
-            count_include_pad: bool,
-        ) -> Out {
-            let _called = location::enter!(py);
-            let options = PoolOptions {
-                stride: stride.map(|s| s.0),
-                padding: padding.0,
-                ceil_mode,
-                count_include_pad,
-                ..PoolOptions::new(exactly(stringify!($avg), "kernel_size", kernel_size, $n)?)
-            };
-            out(x.0.avg_pool(&options))
-        }
-
-        #[doc = concat!("``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last ", $axes, ".")]
-        #[pyfunction]
-        #[pyo3(signature = (x, norm_type, kernel_size, stride=None))]
-        fn $lp(
-            py: Python<'_>,
-            x: TensorArg,
-            norm_type: f64,
-            kernel_size: SizesArg,
-            stride: Option<SizesArg>,
-        ) -> Out {
-            let _called = location::enter!(py);
-            let options = PoolOptions {
-                stride: stride.map(|s| s.0),
-                ..PoolOptions::new(exactly(stringify!($lp), "kernel_size", kernel_size, $n)?)
-            };
-            out(x.0.lp_pool(norm_type, &options))
-        }
-
-        #[doc = concat!("Means of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
-        #[pyfunction]
-        fn $adaptive_avg(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
-            let _called = location::enter!(py);
-            let sizes = exactly(stringify!($adaptive_avg), "output_size", output_size, $n)?;
-            out(x.0.adaptive_avg_pool(&sizes))
-        }
-
-        #[doc = concat!("Largest elements of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
-        #[pyfunction]
-        fn $adaptive_max(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
-            let _called = location::enter!(py);
-            let sizes = exactly(stringify!($adaptive_max), "output_size", output_size, $n)?;
-            out(x.0.adaptive_max_pool(&sizes))
-        }
-        )*
-
-        fn register_poolings(m: &Bound<'_, PyModule>) -> PyResult<()> {
-            $(m.add_function(wrap_pyfunction!($max, m)?)?;
-            m.add_function(wrap_pyfunction!($avg, m)?)?;
-            m.add_function(wrap_pyfunction!($lp, m)?)?;
-            m.add_function(wrap_pyfunction!($adaptive_avg, m)?)?;
-            m.add_function(wrap_pyfunction!($adaptive_max, m)?)?;)*
-            Ok(())
-        }
-    };
-}
-
-poolings! {
-    1 max_pool1d avg_pool1d lp_pool1d adaptive_avg_pool1d adaptive_max_pool1d "axis";
-    2 max_pool2d avg_pool2d lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d "two axes";
-    3 max_pool3d avg_pool3d lp_pool3d adaptive_avg_pool3d adaptive_max_pool3d "three axes";
-}
-
 /// Windows over the last axes as new axes behind their positions: [..., n] -> [..., count, size]. A
 /// view.
 #[pyfunction]
@@ -260,23 +139,18 @@ fn windows(
     dilation: SizesArg,
 ) -> Out {
     let _called = location::enter!(py);
-    out(x.0.windows(&kernel_size.0, &stride.0, &dilation.0))
-}
-
-fn columns(stride: SizesArg, padding: PaddingArg, dilation: SizesArg) -> ConvOptions {
-    ConvOptions {
-        stride: stride.0,
-        padding: padding.0,
-        dilation: dilation.0,
-        ..ConvOptions::default()
-    }
+    let op = "windows";
+    let size = kernel_size.at_least(1, op, "kernel_size")?;
+    let (stride, dilation) =
+        (stride.at_least(1, op, "stride")?, dilation.at_least(1, op, "dilation")?);
+    out(x.0.windows(&size, &stride, &dilation))
 }
 
 /// The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to [batch,
 /// channels * kernel, positions], as many axes as kernel_size has entries.
 #[pyfunction]
 #[pyo3(signature = (
-    x, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+    x, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg::none(),
     stride=SizesArg::one(1)
 ))]
 fn unfold(
@@ -293,14 +167,14 @@ fn unfold(
     } else {
         kernel_size.0.len()
     };
-    let size = exactly("unfold", "kernel_size", kernel_size, n)?;
-    out(x.0.unfold(&size, &columns(stride, padding, dilation)))
+    let size = exactly("unfold", "kernel_size", &kernel_size, n)?;
+    out(x.0.unfold(&size, &moves("unfold", &stride, &padding, &dilation)?))
 }
 
 /// The transpose of unfold: patches added up where they lie, to axes of the sizes output_size.
 #[pyfunction]
 #[pyo3(signature = (
-    x, output_size, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg(Padding::Valid),
+    x, output_size, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg::none(),
     stride=SizesArg::one(1)
 ))]
 fn fold(
@@ -314,8 +188,9 @@ fn fold(
 ) -> Out {
     let _called = location::enter!(py);
     let n = output_size.0.len();
-    let size = exactly("fold", "kernel_size", kernel_size, n)?;
-    out(x.0.fold(&output_size.0, &size, &columns(stride, padding, dilation)))
+    let size = exactly("fold", "kernel_size", &kernel_size, n)?;
+    let output = output_size.at_least(0, "fold", "output_size")?;
+    out(x.0.fold(&output, &size, &moves("fold", &stride, &padding, &dilation)?))
 }
 
 /// Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
@@ -352,7 +227,10 @@ fn interpolate(
     };
     let shape = x.0.shape();
     match (size, scales) {
-        (Some(size), None) => out(x.0.interpolate(&size.0, None, kind, align_corners)),
+        (Some(size), None) => {
+            let size = size.at_least(0, "interpolate", "size")?;
+            out(x.0.interpolate(&size, None, kind, align_corners))
+        }
         (None, Some(scales)) => {
             if scales.iter().any(|s| !s.is_finite() || *s <= 0.0) {
                 return Err(invalid(format!(
@@ -412,30 +290,47 @@ fn batch_norm(
 fn group_norm(
     py: Python<'_>,
     x: TensorArg,
-    num_groups: usize,
+    num_groups: IntArg,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
     eps: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    out(x.0.group_norm(num_groups, weight.as_ref(), bias.as_ref(), eps))
+    let groups = count("group_norm", "num_groups", num_groups)?;
+    out(x.0.group_norm(groups, weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// Each channel (axis 1) of each batch entry normalised over its spatial axes, then scaled and
-/// shifted.
+/// Each channel (axis 1) of each batch entry normalised over its spatial axes, or by running_mean and
+/// running_var with use_input_stats=False; then scaled and shifted.
 #[pyfunction]
-#[pyo3(signature = (x, weight=None, bias=None, eps=1e-5))]
+#[pyo3(signature = (
+    x, weight=None, bias=None, eps=1e-5, *, running_mean=None, running_var=None,
+    use_input_stats=true
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn instance_norm(
     py: Python<'_>,
     x: TensorArg,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
     eps: f64,
+    running_mean: Option<TensorArg>,
+    running_var: Option<TensorArg>,
+    use_input_stats: bool,
 ) -> Out {
     let _called = location::enter!(py);
+    let statistics = match (use_input_stats, &running_mean, &running_var) {
+        (true, ..) => None,
+        (false, Some(mean), Some(var)) => Some((&mean.0, &var.0)),
+        (false, ..) => {
+            return Err(invalid(
+                "instance_norm: give running_mean and running_var, or use_input_stats=True",
+            ));
+        }
+    };
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
-    out(x.0.instance_norm(weight.as_ref(), bias.as_ref(), eps))
+    out(x.0.instance_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
 }
 
 /// Division by the root mean square over the last axes (their sizes), then scaling.
@@ -464,9 +359,10 @@ fn rms_norm(
 /// heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a run of
 /// the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen, or
 /// numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing gets
-/// zeros. The scale is 1 / sqrt(e) unless given.
+/// zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
 #[pyfunction]
-#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None))]
+#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None, dropout_p=0.0))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn scaled_dot_product_attention(
     py: Python<'_>,
     query: TensorArg,
@@ -475,10 +371,37 @@ fn scaled_dot_product_attention(
     mask: Option<TensorArg>,
     is_causal: bool,
     scale: Option<f64>,
+    dropout_p: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let mask = mask.map(|m| m.0);
-    out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale))
+    if dropout_p == 0.0 {
+        return out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale));
+    }
+    let options = (is_causal, scale, dropout_p);
+    let result = query.0.attention_with_weights(&key.0, &value.0, mask.as_ref(), options);
+    out(result.map(|(result, _)| result))
+}
+
+/// As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [..., heads, n,
+/// m]. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None, dropout_p=0.0))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn attention_with_weights(
+    py: Python<'_>,
+    query: TensorArg,
+    key: TensorArg,
+    value: TensorArg,
+    mask: Option<TensorArg>,
+    is_causal: bool,
+    scale: Option<f64>,
+    dropout_p: f64,
+) -> Pair {
+    let _called = location::enter!(py);
+    let mask = mask.map(|m| m.0);
+    let options = (is_causal, scale, dropout_p);
+    pair(query.0.attention_with_weights(&key.0, &value.0, mask.as_ref(), options))
 }
 
 macro_rules! activations {
@@ -562,7 +485,8 @@ fn normalize(
     out(x.0.normalize(p, crate::args::axis("normalize", axis, dim, 1)?, eps))
 }
 
-/// The cosine of the angle between vectors along an axis, their norms at least eps.
+/// The cosine of the angle between vectors along an axis of the shape both broadcast to, 1 unless
+/// given, or the only one; their norms at least eps.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, axis=None, eps=1e-8, *, dim=None))]
 fn cosine_similarity(
@@ -574,28 +498,41 @@ fn cosine_similarity(
     dim: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
-    out(x1.0.cosine_similarity(&x2.0, crate::args::axis("cosine_similarity", axis, dim, 1)?, eps))
+    let only = x1.0.rank().max(x2.0.rank()) < 2;
+    let axis = crate::args::axis("cosine_similarity", axis, dim, if only { 0 } else { 1 })?;
+    out(x1.0.cosine_similarity(&x2.0, axis, eps))
 }
 
-/// The p-norm of ``x1 - x2 + eps`` along the last axis.
+/// The p-norm of ``x1 - x2 + eps`` along the last axis, which stays as one of size 1 with keepdims.
 #[pyfunction]
-#[pyo3(signature = (x1, x2, p=2.0, eps=1e-6))]
-fn pairwise_distance(py: Python<'_>, x1: TensorArg, x2: TensorArg, p: f64, eps: f64) -> Out {
+#[pyo3(signature = (x1, x2, p=2.0, eps=1e-6, keepdims=None, *, keepdim=None))]
+fn pairwise_distance(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    p: f64,
+    eps: f64,
+    keepdims: Option<bool>,
+    keepdim: Option<bool>,
+) -> Out {
     let _called = location::enter!(py);
-    out(x1.0.pairwise_distance(&x2.0, p, eps))
+    let distance = x1.0.pairwise_distance(&x2.0, p, eps);
+    match crate::args::keep(keepdims, keepdim)? {
+        true => out(distance.and_then(|d| d.unsqueeze(-1))),
+        false => out(distance),
+    }
 }
 
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     register_convolutions(m)?;
-    register_poolings(m)?;
     register_activations(m)?;
     macro_rules! add {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
         windows unfold fold interpolate batch_norm group_norm instance_norm rms_norm
-        scaled_dot_product_attention prelu glu softmin dropout normalize cosine_similarity
+        scaled_dot_product_attention attention_with_weights prelu glu softmin dropout normalize cosine_similarity
         pairwise_distance
     }
     Ok(())

@@ -208,12 +208,14 @@ impl Tensor {
         where_(&zero, 0.0, &root)
     }
 
-    /// The cosine of the angle between vectors along an axis, their norms at least `eps`.
+    /// The cosine of the angle between vectors along an axis of the shape that both broadcast to,
+    /// their norms at least `eps`.
     #[track_caller]
     pub fn cosine_similarity(&self, other: &Tensor, axis: i64, eps: f64) -> Result<Tensor> {
         let dtype = self.dtype().promote(other.dtype())?.to_float();
-        let other = other.astype(dtype.widened())?;
-        self.astype(dtype)?.in_wide(|x| {
+        let common = self.shape().broadcast(&other.shape(), "cosine_similarity")?;
+        let other = other.astype(dtype.widened())?.broadcast_to(common.clone())?;
+        self.astype(dtype)?.broadcast_to(common)?.in_wide(|x| {
             let product = x.mul(&other)?.sum(Some(&[axis]), false)?;
             let (a, b) = (x.vector_norm(2.0, axis, false)?, other.vector_norm(2.0, axis, false)?);
             product.div(&a.maximum(eps)?.mul(&b.maximum(eps)?)?)

@@ -1,9 +1,9 @@
-//! Convolutions, poolings and windows over the last (spatial) axes. A list of one entry stands for
+//! Convolutions and windows over the last (spatial) axes. A list of one entry stands for
 //! all spatial axes.
 
+use super::PadMode;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::conv::{Conv, ConvDim};
-use girih_ir::ops::pool::{Pool, PoolDim};
 use girih_ir::ops::window::WindowDim;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct ConvOptions {
     pub groups: usize,
     /// Elements added at the end of a transposed convolution's result.
     pub output_padding: Vec<usize>,
+    /// Where the padding's elements come from; zeros if nowhere. Not for transposed convolutions.
+    pub padding_mode: Option<PadMode>,
 }
 
 impl Default for ConvOptions {
@@ -48,37 +50,7 @@ impl Default for ConvOptions {
             dilation: vec![1],
             groups: 1,
             output_padding: vec![0],
-        }
-    }
-}
-
-/// How a window moves over a tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolOptions {
-    /// Elements of a window.
-    pub size: Vec<usize>,
-    /// Distances between windows; those of their sizes if none are given.
-    pub stride: Option<Vec<usize>>,
-    /// Padding.
-    pub padding: Padding,
-    /// Distances between the elements of a window.
-    pub dilation: Vec<usize>,
-    /// Whether a last window may reach beyond the padding, if it starts before the end.
-    pub ceil_mode: bool,
-    /// Whether a mean counts padding.
-    pub count_include_pad: bool,
-}
-
-impl PoolOptions {
-    /// Windows side by side.
-    pub fn new(size: Vec<usize>) -> PoolOptions {
-        PoolOptions {
-            size,
-            stride: None,
-            padding: Padding::Valid,
-            dilation: vec![1],
-            ceil_mode: false,
-            count_include_pad: true,
+            padding_mode: None,
         }
     }
 }
@@ -102,7 +74,7 @@ pub(crate) fn spread<T: Clone>(
 
 impl Padding {
     /// Pairs for each axis, given its size and the windows on it.
-    fn pairs(
+    pub(super) fn pairs(
         &self,
         op: &'static str,
         sizes: &[usize],
@@ -125,7 +97,7 @@ impl Padding {
 }
 
 /// Windows without the extents of the axes they are over.
-fn windows(
+pub(super) fn windows(
     op: &'static str,
     sizes: &[usize],
     steps: &[usize],
@@ -134,6 +106,14 @@ fn windows(
     let n = sizes.len();
     let steps = spread(op, "stride", steps, n)?;
     let dilations = spread(op, "dilation", dilations, n)?;
+    for (argument, given) in [("kernel_size", sizes), ("stride", &steps), ("dilation", &dilations)]
+    {
+        if given.contains(&0) {
+            return Err(Error::InvalidArgument(format!(
+                "{op}: {argument} must be at least 1, got {given:?}"
+            )));
+        }
+    }
     let dim =
         |i: usize| WindowDim { extent: 0, size: sizes[i], step: steps[i], dilation: dilations[i] };
     Ok((0..n).map(dim).collect())
@@ -177,7 +157,12 @@ impl Tensor {
         let (x, added) = self.astype(dtype)?.batched(op, n)?;
         let kernel = &weight.shape()[2..];
         let windows = windows(op, kernel, &options.stride, &options.dilation)?;
-        let padding = options.padding.pairs(op, &x.shape()[2..], &windows)?;
+        let mut padding = options.padding.pairs(op, &x.shape()[2..], &windows)?;
+        let mut x = x;
+        if let (Some(mode), true) = (options.padding_mode, padding.iter().any(|p| *p != (0, 0))) {
+            x = x.pad_with(&[&[(0, 0); 2], &padding[..]].concat(), mode)?;
+            padding.fill((0, 0));
+        }
         let extra = spread(op, "output_padding", &options.output_padding, n)?;
         if let Some((e, w)) =
             extra.iter().zip(&windows).find(|(e, w)| **e != 0 && **e >= w.step.max(w.dilation))
@@ -238,79 +223,12 @@ impl Tensor {
                     .into(),
             ));
         }
-        self.convolved(OpCode::ConvTranspose, weight, bias, options)
-    }
-
-    #[track_caller]
-    fn pooled(&self, code: OpCode, options: &PoolOptions) -> Result<Tensor> {
-        let (op, n) = (code.def().name, options.size.len());
-        let shape = self.shape();
-        if shape.rank() < n {
-            let reason = format!("{n} axes are pooled");
-            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
-        }
-        let sizes = &shape[shape.rank() - n..];
-        let strides = options.stride.as_ref().unwrap_or(&options.size);
-        let windows = windows(op, &options.size, strides, &options.dilation)?;
-        let padding = options.padding.pairs(op, sizes, &windows)?;
-        let dim = |i: usize| {
-            let (w, (low, high)) = (&windows[i], padding[i]);
-            PoolDim {
-                size: w.size,
-                stride: w.step,
-                dilation: w.dilation,
-                low,
-                high,
-                extra: if options.ceil_mode { beyond(sizes[i], w, low, high) } else { 0 },
-            }
-        };
-        let dims = (0..n).map(dim).collect();
-        let pool = Pool { dims, count_padding: options.count_include_pad };
-        Tensor::record(Op::new(code, Attrs::Pool(Arc::new(pool))), &[self])
-    }
-
-    /// The largest element of each window of the last axes, as many as there are window sizes. NaN
-    /// wins; padding never does.
-    ///
-    /// Errors: a shape error for padding as large as a window, or a window larger than what there
-    /// is.
-    #[track_caller]
-    pub fn max_pool(&self, options: &PoolOptions) -> Result<Tensor> {
-        self.pooled(OpCode::MaxPool, options)
-    }
-
-    /// The mean of each window of the last axes. Integers become f32.
-    ///
-    /// Errors: as [`Tensor::max_pool`]; a dilation other than 1.
-    #[track_caller]
-    pub fn avg_pool(&self, options: &PoolOptions) -> Result<Tensor> {
-        self.astype(self.dtype().to_float())?.pooled(OpCode::AvgPool, options)
-    }
-
-    /// The power mean without division, `sum(|x|^p)^(1/p)`, of each window of the last axes.
-    ///
-    /// Errors: as [`Tensor::max_pool`]; an exponent that is not positive.
-    #[track_caller]
-    pub fn lp_pool(&self, p: f64, options: &PoolOptions) -> Result<Tensor> {
-        if p.is_nan() || p <= 0.0 {
-            return Err(Error::InvalidArgument(format!(
-                "lp_pool: the exponent must be positive, got {p}"
-            )));
-        }
-        let x = self.astype(self.dtype().to_float())?;
-        let wide = x.astype(x.dtype().widened())?;
-        let n = options.size.len() as i64;
-        let powers = if p == 2.0 { wide.square()? } else { wide.abs()?.pow(p)? };
-        if options.ceil_mode || options.padding != Padding::Valid {
+        if options.padding_mode.is_some() {
             return Err(Error::InvalidArgument(
-                "lp_pool: takes neither padding nor ceil_mode; pad the tensor before".into(),
+                "conv_transpose: padding cuts elements off the result, so that no mode fits".into(),
             ));
         }
-        let strides = options.stride.as_ref().unwrap_or(&options.size);
-        let windows = powers.windows(&options.size, strides, &options.dilation)?;
-        let inside: Vec<i64> = (-n..0).collect();
-        let sums = windows.sum(Some(&inside), false)?;
-        sums.pow(1.0 / p)?.astype(x.dtype())
+        self.convolved(OpCode::ConvTranspose, weight, bias, options)
     }
 
     /// Windows over the last axes as axes of their own, behind their positions:
@@ -411,16 +329,4 @@ impl Tensor {
         }
         if added { out.squeeze(Some(&[0])) } else { Ok(out) }
     }
-}
-
-/// How far a last window that starts inside reaches beyond the padding.
-fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
-    let (padded, reach, step) =
-        ((size + low + high) as i128, w.reach() as i128, w.step.max(1) as i128);
-    let rest = padded - reach;
-    let mut count = (rest + step - 1).div_euclid(step) + 1;
-    if (count - 1) * step >= (size + low) as i128 {
-        count -= 1;
-    }
-    if count < 1 { 0 } else { ((count - 1) * step + reach - padded).max(0) as usize }
 }

@@ -8,28 +8,35 @@ mod creation;
 mod cumulative;
 mod einsum;
 mod elementwise;
+mod embedding;
 pub mod fft;
 mod functional;
 mod index;
 pub mod linalg;
+mod noise;
 mod norm;
+mod pool;
 mod reduce;
 mod resample;
 mod shape;
 mod sort;
+mod vision;
 
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
     unstack, vstack,
 };
-pub use conv::{ConvOptions, Padding, PoolOptions};
+pub use conv::{ConvOptions, Padding};
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, where_};
+pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
+pub use pool::{PoolOptions, unpooled_sizes};
 pub use resample::Interpolation;
 pub use shape::{Size, concat, shape_of, split, stack};
 pub use sort::searchsorted;
+pub use vision::{GridOptions, Outside, Sampling};
 
 use girih_ir::DType;
 

@@ -1,7 +1,7 @@
 //! Normalisations of `[batch, channels, …]` and of the last axes, and attention. Half floats are
 //! computed in f32 and rounded once.
 
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, where_};
 use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
 
 /// An operand in the dtype to compute in, and the dtype of the result.
@@ -124,13 +124,14 @@ impl Tensor {
         y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
     }
 
-    /// Each channel (axis 1) of each batch entry normalised over its spatial axes; then scaled and
-    /// shifted: Ulyanov et al. 2016.
+    /// Each channel (axis 1) of each batch entry normalised over its spatial axes, or by the given
+    /// mean and variance per channel; then scaled and shifted: Ulyanov et al. 2016.
     ///
-    /// Errors: a shape error without spatial axes.
+    /// Errors: a shape error without spatial axes, or for statistics that are not one per channel.
     #[track_caller]
     pub fn instance_norm(
         &self,
+        statistics: Option<(&Tensor, &Tensor)>,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
         eps: f64,
@@ -139,6 +140,9 @@ impl Tensor {
             let reason = "expected at least three axes, [batch, channels, spatial…]".into();
             let (op, shape) = ("instance_norm", self.shape());
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        if statistics.is_some() {
+            return self.batch_norm(statistics, weight, bias, eps);
         }
         let (x, dtype) = wide(self)?;
         let spatial: Vec<i64> = (2..x.rank() as i64).collect();
@@ -157,6 +161,72 @@ impl Tensor {
             None => Tensor::record(op, &[&x]),
             Some(weight) => Tensor::record(op, &[&x, &weight.astype(x.dtype())?]),
         }
+    }
+
+    /// What [`Tensor::attention`] weighs values with: `softmax(self keys^T * scale + mask)`, of shape
+    /// `[…, heads, n, m]`.
+    ///
+    /// Errors: as [`Tensor::attention`].
+    #[track_caller]
+    pub fn attention_weights(
+        &self,
+        keys: &Tensor,
+        mask: Option<&Tensor>,
+        causal: bool,
+        scale: Option<f64>,
+    ) -> Result<Tensor> {
+        // The rules of shapes and dtypes are those of the op.
+        self.attention(keys, keys, mask, causal, scale)?;
+        let dtype = self.dtype().promote(keys.dtype())?.to_float();
+        let features = self.shape()[self.rank() - 1].max(1) as f64;
+        let q = self.astype(dtype.widened())?.mul(scale.unwrap_or(1.0 / features.sqrt()))?;
+        let keys = keys.heads_of(&q)?.astype(dtype.widened())?;
+        let mut scores = q.matmul(&keys.swapaxes(-1, -2)?)?;
+        let shape = scores.shape();
+        let plane = girih_ir::Shape::from(&shape[shape.rank() - 2..]);
+        if causal {
+            let seen = Tensor::ones(plane, DType::Bool)?.tril(0)?;
+            scores = where_(&seen, &scores, f64::NEG_INFINITY)?;
+        }
+        scores = match mask {
+            None => scores,
+            Some(mask) if mask.dtype() == DType::Bool => where_(mask, &scores, f64::NEG_INFINITY)?,
+            Some(mask) => scores.add(&mask.astype(scores.dtype())?)?,
+        };
+        if shape[shape.rank() - 1] == 0 {
+            return scores.astype(dtype);
+        }
+        let most = scores.stop_gradient()?.max(Some(&[-1]), true)?;
+        let blind = most.eq(f64::NEG_INFINITY)?;
+        let weights = where_(&blind, 0.0, &scores)?.softmax(-1)?;
+        where_(&blind, 0.0, &weights)?.astype(dtype)
+    }
+
+    /// Heads (the third axis from the end) repeated, each for a run of those of `queries`.
+    fn heads_of(&self, queries: &Tensor) -> Result<Tensor> {
+        let heads = |t: &Tensor| t.rank().checked_sub(3).map(|at| t.shape()[at]);
+        match (heads(queries), heads(self)) {
+            (Some(q), Some(k)) if k > 1 && q > k => self.repeat(q / k, Some(-3)),
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// [`Tensor::attention`] with weights of which a share `p` is dropped, and these weights.
+    ///
+    /// Errors: as [`Tensor::attention`] and [`Tensor::dropout`].
+    #[track_caller]
+    pub fn attention_with_weights(
+        &self,
+        keys: &Tensor,
+        values: &Tensor,
+        mask: Option<&Tensor>,
+        (causal, scale, p): (bool, Option<f64>, f64),
+    ) -> Result<(Tensor, Tensor)> {
+        let weights = self.attention_weights(keys, mask, causal, scale)?;
+        let weights = if p == 0.0 { weights } else { weights.dropout(p, false)? };
+        let dtype = weights.dtype().promote(values.dtype())?;
+        let values = values.heads_of(self)?.astype(dtype)?;
+        Ok((weights.astype(dtype)?.matmul(&values)?, weights))
     }
 
     /// `softmax(self keys^T * scale + mask) values`: scaled dot-product attention of these queries.

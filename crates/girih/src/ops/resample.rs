@@ -1,8 +1,8 @@
 //! Resampling of spatial axes, one after the other: interpolation, and poolings whose windows
 //! follow from the result's size.
 
-use super::conv::{PoolOptions, spread};
-use super::where_;
+use super::conv::spread;
+use super::{PoolOptions, where_};
 use crate::{Error, Operand, Result, Tensor};
 use girih_ir::DType;
 
@@ -79,17 +79,20 @@ fn linear(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
 }
 
 /// Weights of four neighbours; with `t` the distance from the second.
-fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
+pub(super) fn cubic_weights(t: &Tensor) -> Result<[Tensor; 4]> {
     const A: f64 = -0.75;
-    let positions = grid.positions()?;
-    let low = positions.floor()?;
-    let t = positions.sub(&low)?;
     // |d| <= 1: ((A + 2) d - (A + 3)) d d + 1
     let near = |d: &Tensor| d.mul(A + 2.0)?.sub(A + 3.0)?.mul(d)?.mul(d)?.add(1.0);
     // 1 < |d| < 2: ((A d - 5 A) d + 8 A) d - 4 A
     let far = |d: &Tensor| d.mul(A)?.sub(5.0 * A)?.mul(d)?.add(8.0 * A)?.mul(d)?.sub(4.0 * A);
     let back = t.neg()?.add(1.0)?;
-    let weights = [far(&t.add(1.0)?)?, near(&t)?, near(&back)?, far(&back.add(1.0)?)?];
+    Ok([far(&t.add(1.0)?)?, near(t)?, near(&back)?, far(&back.add(1.0)?)?])
+}
+
+fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
+    let positions = grid.positions()?;
+    let low = positions.floor()?;
+    let weights = cubic_weights(&positions.sub(&low)?)?;
     let mut sum: Option<Tensor> = None;
     for (i, w) in weights.iter().enumerate() {
         let index = grid.index(&low.add(i as f64 - 1.0)?)?;
@@ -105,7 +108,7 @@ fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
 /// The elements of uneven windows along an axis, `[…, windows, longest, …]`, and which of them
 /// count, shaped to meet them. Window `i` of `n` over `size` elements is
 /// `floor(i size / n) .. ceil((i + 1) size / n)`.
-fn uneven(x: &Tensor, axis: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
+pub(super) fn uneven(x: &Tensor, axis: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let size = x.shape()[axis];
     let start = |i: usize| i * size / n;
     let stop = |i: usize| ((i + 1) * size).div_ceil(n);

@@ -1,0 +1,158 @@
+//! Connectionist temporal classification: the probability of a sequence of labels, summed over the
+//! ways it may be spread over time.
+
+use super::Reduction;
+use crate::ops::concat;
+use crate::{Error, Result, Tensor, scan, stack, where_};
+use girih_ir::{DType, Shape};
+
+/// What stands for log 0: its sums and differences are numbers, and so are their gradients.
+const NEVER: f64 = -1e30;
+
+/// How [`ctc_loss`] reads its operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctc {
+    /// The class that stands for no label.
+    pub blank: i64,
+    /// Whether what is impossible costs nothing, instead of infinity.
+    pub zero_infinity: bool,
+}
+
+impl Default for Ctc {
+    fn default() -> Self {
+        Ctc { blank: 0, zero_infinity: false }
+    }
+}
+
+fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: &str) -> Error {
+    let (lhs, rhs) = (a.shape(), b.shape());
+    girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason: reason.into() }.into()
+}
+
+/// Labels of several entries, one after the other, as rows of the longest one's length.
+fn rows(labels: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    // The result's shape depends on the lengths; where they have no value yet, all labels may be
+    // those of one entry.
+    let longest = match lengths.max(None, false).and_then(|t| t.item::<i64>()) {
+        Ok(longest) => longest.max(0) as usize,
+        Err(_) => labels.numel(),
+    };
+    let batch = lengths.numel();
+    let starts = lengths.cumsum(0, None, false)?.sub(lengths)?.unsqueeze(1)?;
+    let index = starts.add(&Tensor::iota([batch, longest], 1, DType::I64)?)?;
+    if labels.numel() == 0 {
+        return Tensor::zeros([batch, longest], DType::I64);
+    }
+    labels.take(&index.minimum(labels.numel() as i64 - 1)?, 0)
+}
+
+/// `log(exp(a) + exp(b))` of numbers that are at least [`NEVER`].
+fn plus(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    a.logaddexp(b)
+}
+
+/// `a` moved by `n` to the right along its last axis.
+fn moved(a: &Tensor, n: usize) -> Result<Tensor> {
+    let (batch, size) = (a.shape()[0], a.shape()[1]);
+    let n = n.min(size);
+    let front = Tensor::full(NEVER, [batch, n], a.dtype())?;
+    concat(&[&front, &a.narrow(1, 0, size - n)?], 1)
+}
+
+/// Minus the log-probability of each sequence of labels: Graves et al. 2006, section 4.1.
+///
+/// Shapes: log-probabilities `[time, batch, classes]`; labels `[batch, longest]`, or all of them in
+/// one axis; lengths of both per entry, `[batch]`. The mean is over entries, each divided by its
+/// number of labels.
+///
+/// Errors: a shape error for operands that do not fit; a dtype error for labels or lengths that are
+/// no integers; [`Error::InvalidArgument`] for a blank that is no class. What has too few steps for
+/// its labels costs infinity.
+#[track_caller]
+pub fn ctc_loss(
+    log_p: &Tensor,
+    labels: &Tensor,
+    (steps, lengths): (&Tensor, &Tensor),
+    options: Ctc,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let op = "ctc_loss";
+    let shape = log_p.shape();
+    if shape.rank() != 3 {
+        let reason = "expected log-probabilities [time, batch, classes]".into();
+        return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+    }
+    let (batch, classes) = (shape[1], shape[2]);
+    if !(0..classes as i64).contains(&options.blank) {
+        let reason = format!("{op}: blank is {}, expected a class below {classes}", options.blank);
+        return Err(Error::InvalidArgument(reason));
+    }
+    for t in [labels, steps, lengths] {
+        if !t.dtype().is_int() {
+            let (dtype, expected) = (t.dtype(), "integers as labels and lengths");
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+    }
+    for t in [steps, lengths] {
+        if t.shape() != Shape::from([batch]) {
+            return Err(mismatch(op, log_p, t, "expected one length per entry of the batch"));
+        }
+    }
+    if !(labels.rank() == 1 || labels.rank() == 2 && labels.shape()[0] == batch) {
+        return Err(mismatch(op, log_p, labels, "expected labels [batch, longest] or [all]"));
+    }
+    let [labels, steps, lengths] = [labels, steps, lengths].map(|t| t.astype(DType::I64));
+    let (labels, steps, lengths) = (labels?, steps?, lengths?);
+    let labels = if labels.rank() == 1 { rows(&labels, &lengths)? } else { labels };
+    let dtype = log_p.dtype().to_float();
+    let log_p = log_p.astype(dtype.widened())?;
+    let forward = alphas(&log_p, &labels, &steps, options.blank)?;
+    let loss = ends(&forward, &lengths)?.neg()?;
+    let never = loss.gt(-0.5 * NEVER)?;
+    let instead = if options.zero_infinity { 0.0 } else { f64::INFINITY };
+    let loss = where_(&never, instead, &loss)?;
+    let loss = match reduction {
+        Reduction::Mean => loss.div(&lengths.maximum(1)?.astype(loss.dtype())?)?,
+        _ => loss,
+    };
+    reduction.of(&loss)?.astype(dtype)
+}
+
+/// The forward variables after each entry's last step, `[batch, 2 longest + 1]`: over labels with
+/// blanks between, before and after them.
+fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result<Tensor> {
+    let (time, batch) = (log_p.shape()[0], log_p.shape()[1]);
+    let longest = labels.shape()[1];
+    let size = 2 * longest + 1;
+    // Beyond an entry's labels anything may stand: it is not looked at.
+    let labels = labels.maximum(0)?.minimum(log_p.shape()[2] as i64 - 1)?;
+    let blanks = Tensor::full(blank, [batch, longest], DType::I64)?;
+    let pairs = stack(&[&blanks, &labels], -1)?.reshape_to(Shape::from([batch, 2 * longest]))?;
+    let states = concat(&[&pairs, &Tensor::full(blank, [batch, 1], DType::I64)?], 1)?;
+    let emitted = log_p.take_along_axis(&states.unsqueeze(0)?, -1)?;
+    // A blank between two labels may be left out unless they are equal.
+    let front = Tensor::full(blank, [batch, size.min(2)], DType::I64)?;
+    let before = concat(&[&front, &states.narrow(1, 0, size - size.min(2))?], 1)?;
+    let skips = states.ne(blank)?.logical_and(&states.ne(&before)?)?;
+    let running = Tensor::iota([time, batch], 0, DType::I64)?.lt(steps)?.unsqueeze(-1)?;
+    let start = Tensor::iota([batch, size], 1, DType::I64)?.eq(0)?;
+    let start = where_(&start, 0.0, NEVER)?.astype(log_p.dtype())?;
+    let step = |carry: &[Tensor], parts: &[Tensor]| {
+        let alpha = &carry[0];
+        let skipped = where_(&carry[1], &moved(alpha, 2)?, NEVER)?;
+        let into = plus(&plus(alpha, &moved(alpha, 1)?)?, &skipped)?;
+        let next = into.add(&parts[0])?.maximum(NEVER)?;
+        Ok((vec![where_(&parts[1], &next, alpha)?, carry[1].clone()], Vec::new()))
+    };
+    let (mut last, _) = scan(step, &[start, skips], &[emitted, running], Some(time), false)?;
+    Ok(last.swap_remove(0))
+}
+
+/// The log-probability of having come to the last label or the blank after it.
+fn ends(alpha: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+    let at = lengths.mul(2)?.unsqueeze(-1)?;
+    let pick = |index: &Tensor| alpha.take_along_axis(index, -1)?.squeeze(Some(&[-1]));
+    let blank = pick(&at)?;
+    let label = pick(&at.sub(1)?.maximum(0)?)?;
+    plus(&blank, &where_(&lengths.gt(0)?, &label, NEVER)?)
+}

@@ -1,0 +1,90 @@
+//! Functions that draw: dropout that keeps mean and variance, samples of categories, random slopes.
+//! Draws come from the generator that `manual_seed` seeds.
+
+use super::where_;
+use crate::{Error, Result, Tensor};
+use girih_ir::DType;
+use girih_ir::shape::normalize_axis;
+
+/// Minus `scale * alpha` of the scaled exponential linear unit: where it saturates.
+const SATURATED: f64 = -1.758_099_340_847_376_6;
+
+impl Tensor {
+    /// As [`Tensor::dropout`], but what is dropped becomes what `selu` saturates at, and the result
+    /// is scaled and shifted so that mean 0 and variance 1 stay: Klambauer et al. 2017.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
+    #[track_caller]
+    pub fn alpha_dropout(&self, p: f64, whole_channels: bool) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::InvalidArgument(format!(
+                "alpha_dropout: p must be in [0, 1], got {p}"
+            )));
+        }
+        let dtype = self.dtype().to_float();
+        let x = self.astype(dtype)?;
+        if p == 0.0 {
+            return Ok(x);
+        }
+        if p == 1.0 {
+            return Tensor::zeros(x.shape(), dtype);
+        }
+        let mut shape = x.shape().to_vec();
+        if whole_channels {
+            shape.iter_mut().skip(2).for_each(|size| *size = 1);
+        }
+        let scale = ((1.0 - p) * (1.0 + p * SATURATED * SATURATED)).sqrt().recip();
+        let shift = -scale * SATURATED * p;
+        let keep = Tensor::rand(shape.as_slice(), DType::F32)?.ge(p)?;
+        let wide = x.astype(dtype.widened())?;
+        where_(&keep, &wide, SATURATED)?.mul(scale)?.add(shift)?.astype(dtype)
+    }
+
+    /// `x`, or `slope * x` where it is negative, with a slope drawn from `lower..upper` for each
+    /// element, or their mean unless `training`: Xu et al. 2015.
+    ///
+    /// Errors: [`Error::InvalidArgument`] if `lower` is above `upper`.
+    #[track_caller]
+    pub fn rrelu(&self, lower: f64, upper: f64, training: bool) -> Result<Tensor> {
+        if lower.is_nan() || upper.is_nan() || lower > upper {
+            return Err(Error::InvalidArgument(format!(
+                "rrelu: lower must not be above upper, got {lower} and {upper}"
+            )));
+        }
+        if !training {
+            return self.leaky_relu((lower + upper) / 2.0);
+        }
+        let dtype = self.dtype().to_float();
+        let x = self.astype(dtype.widened())?;
+        let draw = Tensor::rand(x.shape(), DType::F32)?.astype(x.dtype())?;
+        let slope = draw.mul(upper - lower)?.add(lower)?;
+        where_(&x.ge(0.0)?, &x, &x.mul(&slope)?)?.astype(dtype)
+    }
+
+    /// Softmax of logits with noise, at temperature `tau`: samples of categories that gradients pass
+    /// through. With `hard` exactly one is 1 and the others 0, with the gradient of the soft ones.
+    /// Jang et al. 2017.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless `tau` is positive; an axis error.
+    #[track_caller]
+    pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: i64) -> Result<Tensor> {
+        let op = "gumbel_softmax";
+        if tau.is_nan() || tau <= 0.0 {
+            return Err(Error::InvalidArgument(format!("{op}: tau must be positive, got {tau}")));
+        }
+        let at = normalize_axis(op, axis, self.rank())?;
+        let dtype = self.dtype().to_float();
+        let logits = self.astype(dtype.widened())?;
+        // A draw of 0 gives a noise of minus infinity; there is no draw of 1.
+        let draw = Tensor::rand(logits.shape(), logits.dtype())?;
+        let noise = draw.log()?.neg()?.log()?.neg()?;
+        let soft = logits.add(&noise)?.div(tau)?.softmax(axis)?;
+        if !hard {
+            return soft.astype(dtype);
+        }
+        let classes = soft.shape()[at];
+        let best = soft.argmax(Some(axis), false)?.one_hot(classes, soft.dtype())?;
+        let best = best.moveaxis(&[-1], &[at as i64])?;
+        best.add(&soft.sub(&soft.stop_gradient()?)?)?.astype(dtype)
+    }
+}

@@ -1,0 +1,296 @@
+//! Poolings: one number for each window of the last (spatial) axes, where the largest elements lie,
+//! and the way back. A list of one entry stands for all spatial axes.
+
+use super::conv::{spread, windows};
+use super::resample::uneven;
+use super::{Operand, Padding, Update, where_};
+use crate::{Error, Result, Tensor};
+use girih_ir::ops::PadDim;
+use girih_ir::ops::pool::{Pool, PoolDim};
+use girih_ir::ops::window::WindowDim;
+use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use std::sync::Arc;
+
+/// How a window moves over a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolOptions {
+    /// Elements of a window.
+    pub size: Vec<usize>,
+    /// Distances between windows; those of their sizes if none are given.
+    pub stride: Option<Vec<usize>>,
+    /// Padding.
+    pub padding: Padding,
+    /// Distances between the elements of a window.
+    pub dilation: Vec<usize>,
+    /// Whether a last window may reach beyond the padding, if it starts before the end.
+    pub ceil_mode: bool,
+    /// Whether a mean counts padding.
+    pub count_include_pad: bool,
+    /// What a mean divides by, if not by how many elements count.
+    pub divisor: Option<f64>,
+}
+
+impl PoolOptions {
+    /// Windows side by side.
+    pub fn new(size: Vec<usize>) -> PoolOptions {
+        PoolOptions {
+            size,
+            stride: None,
+            padding: Padding::Valid,
+            dilation: vec![1],
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor: None,
+        }
+    }
+
+    /// The windows on the last axes of a shape.
+    fn dims(&self, op: &'static str, shape: &Shape) -> Result<Vec<PoolDim>> {
+        let n = self.size.len();
+        if shape.rank() < n {
+            let (shape, reason) = (shape.clone(), format!("{n} axes are pooled"));
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        let sizes = &shape[shape.rank() - n..];
+        let strides = self.stride.as_ref().unwrap_or(&self.size);
+        let windows = windows(op, &self.size, strides, &self.dilation)?;
+        let padding = self.padding.pairs(op, sizes, &windows)?;
+        let dim = |i: usize| {
+            let (w, (low, high)) = (&windows[i], padding[i]);
+            PoolDim {
+                size: w.size,
+                stride: w.step,
+                dilation: w.dilation,
+                low,
+                high,
+                extra: if self.ceil_mode { beyond(sizes[i], w, low, high) } else { 0 },
+            }
+        };
+        Ok((0..n).map(dim).collect())
+    }
+}
+
+/// How far a last window that starts inside reaches beyond the padding.
+fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
+    let (padded, reach, step) =
+        ((size + low + high) as i128, w.reach() as i128, w.step.max(1) as i128);
+    let rest = padded - reach;
+    let mut count = (rest + step - 1).div_euclid(step) + 1;
+    if (count - 1) * step >= (size + low) as i128 {
+        count -= 1;
+    }
+    if count < 1 { 0 } else { ((count - 1) * step + reach - padded).max(0) as usize }
+}
+
+/// What no element of a dtype is less than.
+fn lowest(dtype: DType) -> Literal {
+    match dtype.int_range() {
+        Some((min, _)) => Literal::from_int(dtype, min),
+        None => Literal::from_f64(dtype, f64::NEG_INFINITY),
+    }
+}
+
+/// The product of the last `n` sizes.
+fn spatial(shape: &Shape, n: usize) -> usize {
+    shape[shape.rank() - n..].iter().product()
+}
+
+impl Tensor {
+    #[track_caller]
+    fn pooled(&self, code: OpCode, options: &PoolOptions) -> Result<Tensor> {
+        let dims = options.dims(code.def().name, &self.shape())?;
+        let pool = Pool { dims, count_padding: options.count_include_pad };
+        Tensor::record(Op::new(code, Attrs::Pool(Arc::new(pool))), &[self])
+    }
+
+    /// The windows of a pooling of the last axes in a border of `fill`, each as one last axis.
+    #[track_caller]
+    fn pool_windows(&self, dims: &[PoolDim], fill: Literal) -> Result<Tensor> {
+        let lead = self.rank() - dims.len();
+        let border = |d: &PoolDim| PadDim { low: d.low, high: d.high + d.extra, interior: 0 };
+        let around = std::iter::repeat_n(PadDim::default(), lead).chain(dims.iter().map(border));
+        let padded = self.padded(around.collect(), fill)?;
+        let of = |f: fn(&PoolDim) -> usize| dims.iter().map(f).collect::<Vec<_>>();
+        let windows = padded.windows(&of(|d| d.size), &of(|d| d.stride), &of(|d| d.dilation))?;
+        let n = dims.len();
+        let shape = windows.shape();
+        let inner = spatial(&shape, n);
+        windows.reshape_to(shape.part(..lead + n).dims().chain([inner.into()]).collect())
+    }
+
+    /// The largest element of each window of the last axes, as many as there are window sizes. NaN
+    /// wins; padding never does.
+    ///
+    /// Errors: a shape error for padding as large as a window, or a window larger than what there
+    /// is.
+    #[track_caller]
+    pub fn max_pool(&self, options: &PoolOptions) -> Result<Tensor> {
+        self.pooled(OpCode::MaxPool, options)
+    }
+
+    /// As [`Tensor::max_pool`], and the index of each among the elements of the pooled axes, in
+    /// row-major order: of equal ones the first. What [`Tensor::max_unpool`] takes.
+    #[track_caller]
+    pub fn max_pool_with_indices(&self, options: &PoolOptions) -> Result<(Tensor, Tensor)> {
+        // The rules of windows are the op's; the elements come from their places, and so do their
+        // gradients.
+        self.max_pool(options)?;
+        let (op, shape) = ("max_pool", self.shape());
+        let dims = options.dims(op, &shape)?;
+        let n = dims.len();
+        let windows = self.stop_gradient()?.pool_windows(&dims, lowest(self.dtype()))?;
+        let mut inside = windows.argmax(Some(-1), false)?;
+        let counts = Shape::from(&inside.shape()[shape.rank() - n..]);
+        let mut index: Option<Tensor> = None;
+        let mut stride = 1;
+        for (i, d) in dims.iter().enumerate().rev() {
+            let extent = shape[shape.rank() - n + i] as i64;
+            let offset = inside.remainder(d.size as i64)?.mul(d.dilation as i64)?;
+            let start = Tensor::iota(counts.clone(), i, DType::I64)?.mul(d.stride as i64)?;
+            // A window of nothing but padding's value begins in the padding.
+            let at = offset.add(&start.sub(d.low as i64)?)?.maximum(0)?.minimum(extent - 1)?;
+            inside = inside.floor_divide(d.size as i64)?;
+            let term = at.mul(stride)?;
+            index = Some(match index {
+                None => term,
+                Some(sum) => sum.add(&term)?,
+            });
+            stride *= extent;
+        }
+        let index = match index {
+            Some(index) => index,
+            None => Tensor::zeros(shape, DType::I64)?,
+        };
+        Ok((self.picked(&index, n)?, index))
+    }
+
+    /// The elements at indices into the last `n` axes.
+    #[track_caller]
+    fn picked(&self, index: &Tensor, n: usize) -> Result<Tensor> {
+        let flat = |t: &Tensor| {
+            let shape = t.shape();
+            let lead = shape.part(..shape.rank() - n);
+            t.reshape_to(lead.dims().chain([spatial(&shape, n).into()]).collect())
+        };
+        flat(self)?.take_along_axis(&flat(index)?, -1)?.reshape_to(index.shape())
+    }
+
+    /// Elements put back where [`Tensor::max_pool_with_indices`] found them, zeros elsewhere. The
+    /// last axes get the given sizes, by which the indices count.
+    ///
+    /// Errors: a shape error unless there is an index for each element.
+    #[track_caller]
+    pub fn max_unpool(&self, indices: &Tensor, sizes: &[usize]) -> Result<Tensor> {
+        let (op, shape, n) = ("max_unpool", self.shape(), sizes.len());
+        if shape != indices.shape() || shape.rank() < n {
+            let reason = format!("an index is expected for each element, over {n} last axes");
+            let (lhs, rhs) = (shape, indices.shape());
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        let lead = shape.part(..shape.rank() - n);
+        let flat = lead.dims().chain([spatial(&shape, n).into()]).collect::<Shape>();
+        let whole = sizes.iter().product::<usize>();
+        let empty =
+            Tensor::zeros(lead.dims().chain([whole.into()]).collect::<Shape>(), self.dtype())?;
+        let (values, indices) = (self.reshape_to(flat.clone())?, indices.reshape_to(flat)?);
+        let placed = empty.put_along_axis(&indices, &values, -1, Update::Set)?;
+        placed.reshape_to(lead.dims().chain(sizes.iter().map(|&s| s.into())).collect())
+    }
+
+    /// The mean of each window of the last axes. Integers become f32.
+    ///
+    /// Errors: as [`Tensor::max_pool`]; a dilation other than 1; [`Error::InvalidArgument`] for a
+    /// divisor of zero.
+    #[track_caller]
+    pub fn avg_pool(&self, options: &PoolOptions) -> Result<Tensor> {
+        let x = self.astype(self.dtype().to_float())?;
+        let mean = x.pooled(OpCode::AvgPool, options)?;
+        let Some(divisor) = options.divisor else { return Ok(mean) };
+        if divisor == 0.0 {
+            return Err(Error::InvalidArgument("avg_pool: divisor_override must not be 0".into()));
+        }
+        let dims = options.dims("avg_pool", &x.shape())?;
+        let wide = x.astype(x.dtype().widened())?;
+        let zero = Literal::from_i64(wide.dtype(), 0);
+        let sums = wide.pool_windows(&dims, zero)?.sum(Some(&[-1]), false)?;
+        sums.div(divisor)?.astype(x.dtype())
+    }
+
+    /// The power mean without division, `sum(|x|^p)^(1/p)`, of each window of the last axes.
+    ///
+    /// Errors: as [`Tensor::max_pool`]; an exponent that is not positive.
+    #[track_caller]
+    pub fn lp_pool(&self, p: f64, options: &PoolOptions) -> Result<Tensor> {
+        if p.is_nan() || p <= 0.0 {
+            return Err(Error::InvalidArgument(format!(
+                "lp_pool: the exponent must be positive, got {p}"
+            )));
+        }
+        let x = self.astype(self.dtype().to_float())?;
+        // The rules of windows are those of the other poolings.
+        x.max_pool(options)?;
+        let dims = options.dims("lp_pool", &x.shape())?;
+        let wide = x.astype(x.dtype().widened())?;
+        let windows = wide.pool_windows(&dims, Literal::from_i64(wide.dtype(), 0))?;
+        let norm = windows.vector_norm(p, -1, false)?;
+        if dims.iter().all(|d| d.extra == 0) || p.is_infinite() {
+            return norm.astype(x.dtype());
+        }
+        // Elements beyond the padding are taken to be like the others of their window.
+        let lead = x.rank() - dims.len();
+        let shape = x.shape();
+        let sizes = shape[lead..].iter().zip(&dims).map(|(size, d)| size + d.low + d.high);
+        let there = Tensor::ones(sizes.collect::<Shape>(), wide.dtype())?;
+        let inside: Vec<PoolDim> = dims.iter().map(|d| PoolDim { low: 0, high: 0, ..*d }).collect();
+        let counts = there.pool_windows(&inside, Literal::from_i64(wide.dtype(), 0))?;
+        let whole = dims.iter().map(|d| d.size).product::<usize>();
+        let share = counts.sum(Some(&[-1]), false)?.reciprocal()?.mul(whole as f64)?;
+        norm.mul(&share.pow(1.0 / p)?)?.astype(x.dtype())
+    }
+
+    /// As [`Tensor::adaptive_max_pool`], and the index of each among the elements of the pooled
+    /// axes, in row-major order: of equal ones the first.
+    ///
+    /// Errors: as [`Tensor::adaptive_avg_pool`].
+    #[track_caller]
+    pub fn adaptive_max_pool_with_indices(&self, sizes: &[usize]) -> Result<(Tensor, Tensor)> {
+        self.adaptive_max_pool(sizes)?;
+        let (shape, n) = (self.shape(), sizes.len());
+        let lead = shape.rank() - n;
+        let plane = Shape::from(&shape[lead..]);
+        let flat = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape_to(plane)?;
+        let (mut x, mut index) = (self.stop_gradient()?, flat.broadcast_to(shape)?);
+        // The last axis first, so that the first in row-major order is found.
+        for (i, &size) in sizes.iter().enumerate().rev() {
+            let axis = lead + i;
+            let (elements, counted, _) = uneven(&x, axis, size)?;
+            let (places, ..) = uneven(&index, axis, size)?;
+            let least = Tensor::constant(lowest(x.dtype()), Shape::scalar());
+            let kept = where_(&counted, &elements, Operand::Tensor(&least))?;
+            let inside = axis as i64 + 1;
+            let best = kept.argmax(Some(inside), true)?;
+            let pick = |t: &Tensor| t.take_along_axis(&best, inside)?.squeeze(Some(&[inside]));
+            (x, index) = (pick(&kept)?, pick(&places)?);
+        }
+        Ok((self.picked(&index, n)?, index))
+    }
+}
+
+/// The sizes that [`Tensor::max_unpool`] has to be given to undo a pooling without padding beyond
+/// what there is.
+///
+/// Errors: [`Error::InvalidArgument`] for lists that do not fit.
+pub fn unpooled_sizes(sizes: &[usize], options: &PoolOptions) -> Result<Vec<usize>> {
+    let (op, n) = ("max_unpool", sizes.len());
+    let strides = options.stride.as_ref().unwrap_or(&options.size);
+    let windows = windows(op, &spread(op, "kernel_size", &options.size, n)?, strides, &[1])?;
+    let padding = options.padding.pairs(op, sizes, &windows)?;
+    let size = |i: usize| {
+        let (w, (low, high)) = (&windows[i], padding[i]);
+        (sizes[i].max(1) - 1)
+            .saturating_mul(w.step)
+            .saturating_add(w.size)
+            .saturating_sub(low.saturating_add(high))
+    };
+    Ok((0..n).map(size).collect())
+}

@@ -1,0 +1,212 @@
+//! Shuffles of channels and pixels, sampling at positions, tables of embeddings, functions that draw.
+
+use crate::args::{Axes, IntArg, SizesArg, TensorArg};
+use crate::errors::invalid;
+use crate::functions::{Out, out};
+use crate::location;
+use crate::windows::count;
+use girih::{BagMode, Bags, EmbeddingOptions, GridOptions, Outside, Sampling};
+use pyo3::prelude::*;
+
+/// Channels turned into space. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w * r] for an
+/// upscale_factor r.
+#[pyfunction]
+fn pixel_shuffle(py: Python<'_>, x: TensorArg, upscale_factor: IntArg) -> Out {
+    let _called = location::enter!(py);
+    out(x.0.pixel_shuffle(count("pixel_shuffle", "upscale_factor", upscale_factor)?))
+}
+
+/// Space turned into channels, the inverse of pixel_shuffle. Shapes: [..., c, h * r, w * r] -> [...,
+/// c * r * r, h, w] for a downscale_factor r.
+#[pyfunction]
+fn pixel_unshuffle(py: Python<'_>, x: TensorArg, downscale_factor: IntArg) -> Out {
+    let _called = location::enter!(py);
+    out(x.0.pixel_unshuffle(count("pixel_unshuffle", "downscale_factor", downscale_factor)?))
+}
+
+/// Channels (axis 1) dealt out, those of each group side by side.
+#[pyfunction]
+fn channel_shuffle(py: Python<'_>, x: TensorArg, groups: IntArg) -> Out {
+    let _called = location::enter!(py);
+    out(x.0.channel_shuffle(count("channel_shuffle", "groups", groups)?))
+}
+
+/// Division by ``(k + alpha * mean(x**2))**beta``, the mean over size neighbouring channels (axis 1).
+#[pyfunction]
+#[pyo3(signature = (x, size, alpha=1e-4, beta=0.75, k=1.0))]
+fn local_response_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    size: IntArg,
+    alpha: f64,
+    beta: f64,
+    k: f64,
+) -> Out {
+    let _called = location::enter!(py);
+    let size = count("local_response_norm", "size", size)?;
+    out(x.0.local_response_norm(size, alpha, beta, k))
+}
+
+/// Positions for grid_sample by an affine map per batch entry. Shapes: theta [batch, n, n + 1], a
+/// shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
+#[pyfunction]
+#[pyo3(signature = (theta, size, align_corners=false))]
+fn affine_grid(py: Python<'_>, theta: TensorArg, size: SizesArg, align_corners: bool) -> Out {
+    let _called = location::enter!(py);
+    let sizes = size.at_least(0, "affine_grid", "size")?;
+    let batch = theta.0.shape().first().copied().unwrap_or(0);
+    if sizes.len() < 3 || sizes[0] != batch {
+        return Err(invalid(format!(
+            "affine_grid: size is a shape [batch, channels, sizes...] of {batch} batch entries, got \
+             {sizes:?}"
+        )));
+    }
+    out(theta.0.affine_grid(&sizes[2..], align_corners))
+}
+
+/// Values of x at the positions of a grid, coordinates from -1 to 1, that of the last axis first.
+/// Shapes: [batch, channels, sizes...], grid [batch, out..., n] -> [batch, channels, out...]. The mode
+/// is 'bilinear', 'nearest' or (of two axes) 'bicubic'; outside are 'zeros', the 'border' or its
+/// 'reflection'. With align_corners -1 and 1 are centres of elements, else outer edges.
+#[pyfunction]
+#[pyo3(signature = (x, grid, mode="bilinear", padding_mode="zeros", align_corners=false))]
+fn grid_sample(
+    py: Python<'_>,
+    x: TensorArg,
+    grid: TensorArg,
+    mode: &str,
+    padding_mode: &str,
+    align_corners: bool,
+) -> Out {
+    let _called = location::enter!(py);
+    let mode = match mode {
+        "bilinear" | "linear" | "trilinear" => Sampling::Linear,
+        "nearest" => Sampling::Nearest,
+        "bicubic" | "cubic" => Sampling::Cubic,
+        other => {
+            return Err(invalid(format!(
+                "grid_sample: mode is 'bilinear', 'nearest' or 'bicubic', got '{other}'"
+            )));
+        }
+    };
+    let outside = match padding_mode {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Border,
+        "reflection" => Outside::Reflection,
+        other => {
+            return Err(invalid(format!(
+                "grid_sample: padding_mode is 'zeros', 'border' or 'reflection', got '{other}'"
+            )));
+        }
+    };
+    out(x.0.grid_sample(&grid.0, GridOptions { mode, outside, align_corners }))
+}
+
+/// Rows of the table weight at integer indices. The row padding_idx learns nothing; rows of a larger
+/// norm than max_norm are scaled to it; scale_grad_by_freq divides gradients by how often their row
+/// was looked up. Shapes: weight [rows, features], indices [...] -> [..., features].
+#[pyfunction]
+#[pyo3(signature = (
+    indices, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=false
+))]
+fn embedding(
+    py: Python<'_>,
+    indices: TensorArg,
+    weight: TensorArg,
+    padding_idx: Option<i64>,
+    max_norm: Option<f64>,
+    norm_type: f64,
+    scale_grad_by_freq: bool,
+) -> Out {
+    let _called = location::enter!(py);
+    let options = EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq };
+    out(weight.0.embedding(&indices.0, &options))
+}
+
+/// Rows of the table weight put together by bags: their 'sum', 'mean' or 'max'. Indices are [bags,
+/// n], or on one axis with the offsets at which bags begin (include_last_offset: and end). Rows at
+/// padding_idx do not count; per_sample_weights scale the rows of sums. Shapes: -> [bags, features].
+#[pyfunction]
+#[pyo3(signature = (
+    indices, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=false,
+    mode="mean", per_sample_weights=None, include_last_offset=false, padding_idx=None
+))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn embedding_bag(
+    py: Python<'_>,
+    indices: TensorArg,
+    weight: TensorArg,
+    offsets: Option<TensorArg>,
+    max_norm: Option<f64>,
+    norm_type: f64,
+    scale_grad_by_freq: bool,
+    mode: &str,
+    per_sample_weights: Option<TensorArg>,
+    include_last_offset: bool,
+    padding_idx: Option<i64>,
+) -> Out {
+    let _called = location::enter!(py);
+    let mode = match mode {
+        "sum" => BagMode::Sum,
+        "mean" => BagMode::Mean,
+        "max" => BagMode::Max,
+        other => {
+            return Err(invalid(format!(
+                "embedding_bag: mode is 'sum', 'mean' or 'max', got '{other}'"
+            )));
+        }
+    };
+    let bags = match &offsets {
+        None => Bags::Rows,
+        Some(offsets) => Bags::Offsets(&offsets.0, include_last_offset),
+    };
+    let options = EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq };
+    let weights = per_sample_weights.map(|w| w.0);
+    out(weight.0.embedding_bag(&indices.0, bags, mode, weights.as_ref(), &options))
+}
+
+/// Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; with
+/// whole_channels draws once for each channel (axis 1) of each batch entry.
+#[pyfunction]
+#[pyo3(signature = (x, p=0.5, whole_channels=false))]
+fn alpha_dropout(py: Python<'_>, x: TensorArg, p: f64, whole_channels: bool) -> Out {
+    let _called = location::enter!(py);
+    out(x.0.alpha_dropout(p, whole_channels))
+}
+
+/// ``x``, or a slope times x where it is negative: slopes drawn from lower..upper while training,
+/// else their mean.
+#[pyfunction]
+#[pyo3(signature = (x, lower=0.125, upper=1.0 / 3.0, training=false))]
+fn rrelu(py: Python<'_>, x: TensorArg, lower: f64, upper: f64, training: bool) -> Out {
+    let _called = location::enter!(py);
+    out(x.0.rrelu(lower, upper, training))
+}
+
+/// Samples of categories that gradients pass through: softmax along an axis, the last by default, of
+/// noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the soft ones.
+#[pyfunction]
+#[pyo3(signature = (logits, tau=1.0, hard=false, axis=None, *, dim=None))]
+fn gumbel_softmax(
+    py: Python<'_>,
+    logits: TensorArg,
+    tau: f64,
+    hard: bool,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> Out {
+    let _called = location::enter!(py);
+    out(logits.0.gumbel_softmax(tau, hard, crate::args::axis("gumbel_softmax", axis, dim, -1)?))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        pixel_shuffle pixel_unshuffle channel_shuffle local_response_norm affine_grid grid_sample
+        embedding embedding_bag alpha_dropout rrelu gumbel_softmax
+    }
+    Ok(())
+}

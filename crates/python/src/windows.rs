@@ -1,0 +1,87 @@
+//! How kernels and windows move, as users write it.
+
+use crate::args::{IntArg, SizesArg};
+use crate::errors::invalid;
+use girih::Padding;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// Padding as written: one width, widths per axis, pairs per axis, or a name. What it must be is
+/// checked by [`PaddingArg::get`], which knows of which function.
+pub enum PaddingArg {
+    Name(String),
+    Widths(Vec<(i64, i64)>),
+    Other(String),
+}
+
+impl PaddingArg {
+    /// None.
+    pub fn none() -> PaddingArg {
+        PaddingArg::Widths(vec![(0, 0)])
+    }
+
+    /// As the library takes it.
+    pub fn get(&self, op: &str) -> PyResult<Padding> {
+        let found = match self {
+            PaddingArg::Name(name) => match name.to_lowercase().as_str() {
+                "same" => return Ok(Padding::Same),
+                "valid" => return Ok(Padding::Valid),
+                _ => format!("'{name}'"),
+            },
+            PaddingArg::Widths(pairs) => {
+                let size = |&w: &i64| usize::try_from(w).ok();
+                let pair = |(a, b): &(i64, i64)| Some((size(a)?, size(b)?));
+                match pairs.iter().map(pair).collect::<Option<_>>() {
+                    Some(pairs) => return Ok(Padding::Explicit(pairs)),
+                    None => match &pairs[..] {
+                        [(a, b)] if a == b => a.to_string(),
+                        pairs if pairs.iter().all(|(a, b)| a == b) => {
+                            format!("{:?}", pairs.iter().map(|p| p.0).collect::<Vec<_>>())
+                        }
+                        pairs => format!("{pairs:?}"),
+                    },
+                }
+            }
+            PaddingArg::Other(found) => found.clone(),
+        };
+        Err(invalid(format!(
+            "{op}: padding must be 'same', 'valid', one width, one per axis, or a pair (before, \
+             after) per axis, none negative; got {found}"
+        )))
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PaddingArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(name) = object.cast::<PyString>() {
+            return Ok(PaddingArg::Name(name.to_string()));
+        }
+        if let Ok(SizesArg(widths)) = object.extract::<SizesArg>() {
+            return Ok(PaddingArg::Widths(widths.iter().map(|&w| (w, w)).collect()));
+        }
+        match object.extract::<Vec<(i64, i64)>>() {
+            Ok(pairs) => Ok(PaddingArg::Widths(pairs)),
+            Err(_) => Ok(PaddingArg::Other(object.repr()?.to_string())),
+        }
+    }
+}
+
+/// A count of at least 1.
+pub fn count(op: &str, what: &str, value: IntArg) -> PyResult<usize> {
+    match usize::try_from(value.0) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(invalid(format!("{op}: {what} must be at least 1, got {}", value.0))),
+    }
+}
+
+/// Sizes of exactly `n` axes, at least 1; one stands for all.
+pub fn exactly(op: &str, what: &str, sizes: &SizesArg, n: usize) -> PyResult<Vec<usize>> {
+    let sizes = sizes.at_least(1, op, what)?;
+    match sizes.len() {
+        1 => Ok(vec![sizes[0]; n]),
+        len if len == n => Ok(sizes),
+        len => Err(invalid(format!("{op}: {what} has {len} entries, expected one or {n}"))),
+    }
+}
