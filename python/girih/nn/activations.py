@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _girih
+from ..errors import InvalidArgumentError, ShapeError
 from . import init
 from .module import Module, Parameter, apply
 
@@ -25,14 +26,17 @@ __all__ = [
     "LogSoftmax",
     "Mish",
     "PReLU",
+    "RReLU",
     "ReLU6",
     "Softmax",
+    "Softmax2d",
     "Softmin",
     "Softplus",
     "Softshrink",
     "Softsign",
     "Tanhshrink",
     "Threshold",
+    "softplus",
 ]
 
 
@@ -134,13 +138,66 @@ class Mish(_Activation):
         super().__init__()
 
 
-class Softplus(_Activation):
-    """``log(1 + exp(x))``."""
+class Softplus(Module):
+    """``log(1 + exp(beta * x)) / beta``; see :func:`girih.nn.functional.softplus`."""
 
-    _function = "softplus"
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta, self.threshold = beta, threshold
 
-    def __init__(self) -> None:
-        super().__init__()
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return softplus(x, self.beta, self.threshold)
+
+
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x`` is above a threshold.
+
+    Args:
+        x: Real numbers.
+        beta: How sharp the bend is.
+        threshold: Where the line begins. :func:`girih.softplus` needs none.
+
+    Returns:
+        A tensor of x's shape.
+
+    Raises:
+        InvalidArgumentError: ``beta`` is 0.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.functional.softplus(gr.asarray([0.0, 30.0]), beta=2.0).tolist()
+        [0.3465735912322998, 30.0]
+    """
+    if beta == 0:
+        raise InvalidArgumentError("softplus: beta must not be 0")
+    scaled = x if beta == 1 else x * beta
+    bent = _girih.softplus(scaled)
+    return _girih.where(scaled > threshold, x, bent if beta == 1 else bent / beta)
+
+
+class RReLU(Module):
+    """``x``, or a slope times ``x`` where it is negative; in training mode slopes are drawn, else
+    their mean is taken: Xu et al. 2015.
+
+    Args:
+        lower: The least slope.
+        upper: The largest.
+
+    Raises:
+        InvalidArgumentError: On a call, ``lower`` above ``upper``.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.RReLU(0.25, 0.75).eval()(gr.asarray([-2.0, 2.0])).tolist()
+        [-1.0, 2.0]
+    """
+
+    def __init__(self, lower: float = 0.125, upper: float = 1 / 3) -> None:
+        self.lower, self.upper = lower, upper
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        return _girih.rrelu(x, self.lower, self.upper, self.training)
 
 
 class Softsign(_Activation):
@@ -233,6 +290,27 @@ class LogSoftmax(_Activation):
         super().__init__(axis=axis)
 
 
+class Softmax2d(Module):
+    """Softmax over the channels of images, ``[batch, channels, h, w]`` or without the batch axis.
+
+    Raises:
+        ShapeError: On a call, another number of axes.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.Softmax2d()(gr.ones([1, 4, 1, 1])).flatten().tolist()
+        [0.25, 0.25, 0.25, 0.25]
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the function."""
+        if x.ndim not in (3, 4):
+            raise ShapeError(
+                f"Softmax2d: expected 3 or 4 axes, [..., channels, h, w], got shape {list(x.shape)}"
+            )
+        return _girih.softmax(x, -3)
+
+
 class PReLU(Module):
     """``x``, or ``weight * x`` where it is not positive, with learnt weights: one, or one for each
     of ``num_parameters`` channels (axis 1)."""
@@ -242,6 +320,7 @@ class PReLU(Module):
     def __init__(
         self, num_parameters: int = 1, initial: float = 0.25, dtype: DType | None = None
     ) -> None:
+        self.initial = initial
         self.weight = Parameter(init.constant((num_parameters,), initial, dtype))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -249,5 +328,5 @@ class PReLU(Module):
         return _girih.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
-        """How many weights."""
-        return str(self.weight.shape[0])
+        """How many weights, and what they started as."""
+        return f"num_parameters={self.weight.shape[0]}, initial={self.initial}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from .. import _girih
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, ShapeError
 from .layers import Linear
 from .module import Module
 
@@ -25,6 +26,7 @@ class MultiheadAttention(Module):
     Args:
         embed_dim: Features of queries and results.
         num_heads: Subspaces; they divide the features.
+        dropout: The share of attention weights dropped in training mode.
         bias: Whether the projections have biases.
         kdim: Features of keys, ``embed_dim`` by default.
         vdim: Features of values, ``embed_dim`` by default.
@@ -32,19 +34,32 @@ class MultiheadAttention(Module):
         dtype: Of the parameters.
 
     Raises:
-        InvalidArgumentError: The heads do not divide the features, or the heads of keys the heads.
+        InvalidArgumentError: The heads do not divide the features, or the heads of keys the heads;
+            a dropout outside ``[0, 1]``.
+
+    Example:
+        >>> import girih as gr
+        >>> layer = gr.nn.MultiheadAttention(8, 2)
+        >>> out, weights = layer(gr.ones([3, 5, 8]), need_weights=True)
+        >>> out.shape, weights.shape
+        ((3, 5, 8), (3, 5, 5))
     """
 
     def __init__(
         self,
         embed_dim: int,
         num_heads: int,
+        dropout: float = 0.0,
         bias: bool = True,
         kdim: int | None = None,
         vdim: int | None = None,
         num_kv_heads: int | None = None,
         dtype: DType | None = None,
     ) -> None:
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise InvalidArgumentError(
+                f"MultiheadAttention: dropout must be a share in [0, 1], got {dropout}"
+            )
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or embed_dim % num_heads:
             raise InvalidArgumentError(
@@ -55,6 +70,9 @@ class MultiheadAttention(Module):
                 f"MultiheadAttention: {kv_heads} heads of keys do not divide {num_heads} heads"
             )
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, kv_heads
+        self.dropout = dropout
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
         inner = embed_dim // num_heads * kv_heads
         self.q_proj = Linear(embed_dim, embed_dim, bias, dtype)
         self.k_proj = Linear(embed_dim if kdim is None else kdim, inner, bias, dtype)
@@ -68,26 +86,93 @@ class MultiheadAttention(Module):
         value: Tensor | None = None,
         mask: Tensor | None = None,
         is_causal: bool = False,
-    ) -> Tensor:
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        need_weights: bool = False,
+        average_attn_weights: bool = True,
+    ) -> Any:
         """Applies the layer; keys are the query by default, values the keys.
 
-        The mask broadcasts to ``[..., num_heads, n, m]``; see
-        :func:`girih.scaled_dot_product_attention`.
+        Masks add up: a key is seen where all let it be seen. A query that sees no key gets zeros.
+
+        Args:
+            query: ``[..., n, embed_dim]``.
+            key: ``[..., m, kdim]``.
+            value: ``[..., m, vdim]``.
+            mask: Broadcasts to ``[..., num_heads, n, m]``: bool, True where a key is seen, or
+                numbers that are added; see :func:`girih.scaled_dot_product_attention`.
+            is_causal: Whether query i sees keys up to i only.
+            key_padding_mask: ``[..., m]`` as PyTorch has it: bool, True where a key is *not* seen,
+                or numbers that are added.
+            attn_mask: ``[n, m]``, ``[..., num_heads, n, m]`` or ``[batch * num_heads, n, m]`` as
+                PyTorch has it: bool, True where a key is *not* seen, or numbers that are added.
+            need_weights: Whether to give ``(result, weights)``.
+            average_attn_weights: Whether the weights are those of all heads, averaged: ``[..., n,
+                m]``; else ``[..., num_heads, n, m]``.
+
+        Returns:
+            The result, ``[..., n, embed_dim]``, or a pair with the weights.
+
+        Raises:
+            ShapeError: Operands or masks that do not fit.
         """
         key = query if key is None else key
         value = key if value is None else value
-        out = _girih.scaled_dot_product_attention(
+        mask = self._joined_masks(query, mask, key_padding_mask, attn_mask)
+        heads = (
             _split(self.q_proj(query), self.num_heads),
             _split(self.k_proj(key), self.num_kv_heads),
             _split(self.v_proj(value), self.num_kv_heads),
-            mask,
-            is_causal,
         )
+        rate = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            out, weights = _girih.attention_with_weights(*heads, mask, is_causal, dropout_p=rate)
+            weights = weights.mean(-3) if average_attn_weights else weights
+        else:
+            out = _girih.scaled_dot_product_attention(*heads, mask, is_causal, dropout_p=rate)
         out = out.swapaxes(-2, -3)
         joined: Tensor = self.out_proj(
             out.reshape((*out.shape[:-2], out.shape[-2] * out.shape[-1]))
         )
-        return joined
+        return (joined, weights) if need_weights else joined
+
+    def _joined_masks(
+        self,
+        query: Tensor,
+        mask: Tensor | None,
+        padding: Tensor | None,
+        attn_mask: Tensor | None,
+    ) -> Tensor | None:
+        """All masks as one, in this package's sense."""
+        masks = [] if mask is None else [mask]
+        if padding is not None:
+            by_key = padding.unsqueeze(-2).unsqueeze(-2)
+            masks.append(~by_key if padding.dtype == _girih.bool_ else by_key)
+        if attn_mask is not None:
+            if attn_mask.ndim == 3 and query.ndim > 2:
+                size = (*query.shape[:-2], self.num_heads, *attn_mask.shape[-2:])
+                if attn_mask.shape[0] != prod(size[:-2]):
+                    raise ShapeError(
+                        f"MultiheadAttention: attn_mask of shape {list(attn_mask.shape)} is no "
+                        f"[batch * num_heads, n, m] for {prod(size[:-3])} entries and "
+                        f"{self.num_heads} heads"
+                    )
+                attn_mask = attn_mask.reshape(size)
+            masks.append(~attn_mask if attn_mask.dtype == _girih.bool_ else attn_mask)
+        if len(masks) < 2:
+            return masks[0] if masks else None
+        if all(m.dtype == _girih.bool_ for m in masks):
+            joined = masks[0]
+            for m in masks[1:]:
+                joined = joined & m
+            return joined
+        total: Tensor | None = None
+        for m in masks:
+            added = _girih.where(m, 0.0, float("-inf")) if m.dtype == _girih.bool_ else m
+            total = added if total is None else total + added
+        return total
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..errors import InvalidArgumentError
 from . import init
@@ -33,6 +33,26 @@ def sizes(name: str, value: _Sizes, n: int) -> tuple[int, ...]:
     if len(out) != n or any(size < 1 for size in out):
         raise InvalidArgumentError(f"{name}: expected {n} positive sizes, got {value}")
     return out
+
+
+def check_moves(name: str, stride: _Sizes, padding: Any, dilation: _Sizes) -> None:
+    """Raises for distances and widths that no kernel can move by."""
+    for argument, value, least in (("stride", stride, 1), ("dilation", dilation, 1)):
+        if any(size < least for size in ((value,) if isinstance(value, int) else value)):
+            raise InvalidArgumentError(f"{name}: {argument} must be at least {least}, got {value}")
+    if isinstance(padding, str):
+        if padding.lower() not in ("same", "valid"):
+            raise InvalidArgumentError(
+                f"{name}: padding must be 'same', 'valid' or widths, got {padding!r}"
+            )
+        return
+    entries = (padding,) if isinstance(padding, int) else padding
+    flat = [w for entry in entries for w in ((entry,) if isinstance(entry, int) else entry)]
+    if any(width < 0 for width in flat):
+        raise InvalidArgumentError(f"{name}: padding must not be negative, got {padding}")
+
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
@@ -79,12 +99,20 @@ class _Conv(_Convolution):
         dilation: _Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         dtype: DType | None = None,
     ) -> None:
+        name = type(self).__name__
+        if padding_mode not in _MODES:
+            raise InvalidArgumentError(
+                f"{name}: padding_mode is one of {', '.join(_MODES)}; got {padding_mode!r}"
+            )
+        check_moves(name, stride, padding, dilation)
         channels = (in_channels, out_channels)
         shape = (out_channels, in_channels // max(groups, 1))
         self._setup(shape, channels, kernel_size, groups, bias, dtype)
         self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.padding_mode = padding_mode
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
@@ -97,6 +125,7 @@ class _Conv(_Convolution):
             self.padding,
             self.dilation,
             self.groups,
+            self.padding_mode,
         )
 
 
@@ -105,6 +134,29 @@ class Conv1d(_Conv):
 
     Shapes: x ``[batch, in_channels, n]``, weight ``[out_channels, in_channels / groups, k]``.
     Weight and bias start uniform in ``±1 / sqrt(in_channels / groups * k)``.
+
+    Args:
+        in_channels: Of the argument.
+        out_channels: Of the result.
+        kernel_size: Of each axis, or of all.
+        stride: Distances between positions of the kernel.
+        padding: One width, one per axis, a pair per axis, ``"same"`` or ``"valid"``.
+        dilation: Distances between the elements of the kernel.
+        groups: Groups of channels that do not see each other.
+        bias: Whether there is one.
+        padding_mode: What stands in the padding: ``"zeros"``, the mirrored axis (``"reflect"``),
+            its outermost elements (``"replicate"``) or its other end (``"circular"``).
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: Groups that do not divide the channels; a size, stride, dilation or
+            padding that cannot be; an unknown mode.
+        ShapeError: On a call, other channels, or a kernel larger than what there is.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.Conv1d(2, 4, 3, padding="same", padding_mode="circular")(gr.ones([1, 2, 5])).shape
+        (1, 4, 5)
     """
 
     axes = 1
@@ -141,6 +193,7 @@ class _ConvTranspose(_Convolution):
         dilation: _Sizes = 1,
         dtype: DType | None = None,
     ) -> None:
+        check_moves(type(self).__name__, stride, padding, dilation)
         channels = (in_channels, out_channels)
         shape = (in_channels, out_channels // max(groups, 1))
         self._setup(shape, channels, kernel_size, groups, bias, dtype)

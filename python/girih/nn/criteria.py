@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .. import _girih
+from ..errors import InvalidArgumentError
 from .module import Module, apply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._girih import Tensor
 
     _Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "CTCLoss",
     "CosineEmbeddingLoss",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "GaussianNLLLoss",
     "HingeEmbeddingLoss",
@@ -25,11 +30,17 @@ __all__ = [
     "L1Loss",
     "MSELoss",
     "MarginRankingLoss",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
     "NLLLoss",
+    "PairwiseDistance",
     "PoissonNLLLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
+    "triplet_margin_with_distance_loss",
 ]
 
 
@@ -152,11 +163,29 @@ class CrossEntropyLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """``target * (log(target) - x)`` of log-probabilities; see :func:`girih.kl_div`."""
+    """``target * (log(target) - x)`` of log-probabilities; see :func:`girih.kl_div`.
+
+    Args:
+        log_target: Whether targets are log-probabilities too.
+        reduction: As everywhere, or ``"batchmean"``: the sum over the size of the first axis, which
+            is the divergence's mean over a batch.
+
+    Raises:
+        InvalidArgumentError: On a call, another reduction.
+        ShapeError: On a call, shapes that differ.
+
+    Example:
+        >>> import girih as gr
+        >>> loss = gr.nn.KLDivLoss(reduction="batchmean")
+        >>> loss(gr.log(gr.full([2, 2], 0.5)), gr.full([2, 2], 0.5)).item()
+        0.0
+    """
 
     _function = "kl_div"
 
-    def __init__(self, log_target: bool = False, reduction: _Reduction = "mean") -> None:
+    def __init__(
+        self, log_target: bool = False, reduction: _Reduction | Literal["batchmean"] = "mean"
+    ) -> None:
         super().__init__(log_target=log_target, reduction=reduction)
 
 
@@ -246,3 +275,245 @@ class GaussianNLLLoss(_Loss):
         self, full: bool = False, eps: float = 1e-6, reduction: _Reduction = "mean"
     ) -> None:
         super().__init__(full=full, eps=eps, reduction=reduction)
+
+
+class TripletMarginWithDistanceLoss(Module):
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` for any distance.
+
+    Args:
+        distance: A function of two tensors; by default :func:`girih.pairwise_distance`.
+        margin: By how much the negative is to be farther.
+        swap: Whether the positive's distance from the negative counts if that is smaller.
+        reduction: As everywhere.
+
+    Raises:
+        InvalidArgumentError: On a call, an unknown reduction.
+
+    Example:
+        >>> import girih as gr
+        >>> loss = gr.nn.TripletMarginWithDistanceLoss(lambda a, b: abs(a - b).sum(-1))
+        >>> loss(gr.zeros([1, 2]), gr.ones([1, 2]), gr.zeros([1, 2])).item()
+        3.0
+    """
+
+    def __init__(
+        self,
+        distance: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: _Reduction = "mean",
+    ) -> None:
+        self.distance, self.margin = distance, margin
+        self.swap, self.reduction = swap, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss of three tensors of one shape."""
+        return triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance=self.distance,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: _Reduction = "mean",
+) -> Tensor:
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` for any distance.
+
+    Args:
+        anchor: Any shape that ``distance`` takes.
+        positive: What is to be near.
+        negative: What is to be far.
+        distance: A function of two tensors; by default :func:`girih.pairwise_distance`.
+        margin: By how much the negative is to be farther.
+        swap: Whether the positive's distance from the negative counts if that is smaller.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Returns:
+        The loss.
+
+    Raises:
+        InvalidArgumentError: An unknown reduction.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.ones([2, 3])
+        >>> gr.nn.functional.triplet_margin_with_distance_loss(x, x, x).item()
+        1.0
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise InvalidArgumentError(
+            "triplet_margin_with_distance_loss: reduction must be 'mean', 'sum' or 'none', got "
+            f"{reduction!r}"
+        )
+    measure = _girih.pairwise_distance if distance is None else distance
+    near, far = measure(anchor, positive), measure(anchor, negative)
+    if swap:
+        far = _girih.minimum(far, measure(positive, negative))
+    loss = _girih.relu(near - far + margin)
+    if reduction == "none":
+        return loss
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+class MultiMarginLoss(_Loss):
+    """Other classes below the label's by a margin: ``sum(max(0, margin - x[label] + x[i])**p) /
+    classes``; see :func:`girih.multi_margin_loss`.
+
+    Shapes: x ``[..., classes]``, labels ``[...]``.
+
+    Args:
+        p: 1 or 2.
+        margin: The margin.
+        weight: One per class.
+        reduction: As everywhere.
+
+    Raises:
+        InvalidArgumentError: On a call, another p.
+        ShapeError: On a call, labels or weights that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.MultiMarginLoss()(gr.asarray([[0.0, 1.0]]), gr.asarray([0])).item()
+        1.0
+    """
+
+    _function = "multi_margin_loss"
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        reduction: _Reduction = "mean",
+    ) -> None:
+        super().__init__(p=p, margin=margin, weight=weight, reduction=reduction)
+
+
+class MultiLabelMarginLoss(_Loss):
+    """Classes that are no labels of a row below those that are; see
+    :func:`girih.multilabel_margin_loss`.
+
+    Shapes: x and labels ``[..., classes]``; a row of labels ends at its first negative one.
+
+    Raises:
+        DTypeError: On a call, labels that are no integers.
+        ShapeError: On a call, shapes that differ.
+
+    Example:
+        >>> import girih as gr
+        >>> x, y = gr.asarray([[0.1, 0.2, 0.4, 0.8]]), gr.asarray([[3, 0, -1, 1]])
+        >>> round(gr.nn.MultiLabelMarginLoss()(x, y).item(), 4)
+        0.85
+    """
+
+    _function = "multilabel_margin_loss"
+
+    def __init__(self, reduction: _Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """The mean over classes of binary cross entropies of logits; see
+    :func:`girih.multilabel_soft_margin_loss`.
+
+    Shapes: x and targets ``[..., classes]``, weight ``[classes]``.
+
+    Raises:
+        ShapeError: On a call, shapes that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> round(gr.nn.MultiLabelSoftMarginLoss()(gr.zeros([1, 3]), gr.ones([1, 3])).item(), 4)
+        0.6931
+    """
+
+    _function = "multilabel_soft_margin_loss"
+
+    def __init__(self, weight: Tensor | None = None, reduction: _Reduction = "mean") -> None:
+        super().__init__(weight=weight, reduction=reduction)
+
+
+class CTCLoss(_Loss):
+    """Minus the log-probability of sequences of labels that may be spread over time: Graves et al.
+    2006; see :func:`girih.ctc_loss`.
+
+    Called with log-probabilities ``[time, batch, classes]``, labels ``[batch, longest]`` (or all on
+    one axis), and the lengths of both, ``[batch]``.
+
+    Args:
+        blank: The class that stands for no label.
+        reduction: As everywhere; the mean divides each entry by its number of labels first.
+        zero_infinity: Whether what has too few steps for its labels costs nothing.
+
+    Raises:
+        InvalidArgumentError: On a call, a blank that is no class.
+        ShapeError: On a call, operands that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.log_softmax(gr.zeros([2, 1, 3]), -1)
+        >>> round(gr.nn.CTCLoss()(x, gr.asarray([[1]]), gr.asarray([2]), gr.asarray([1])).item(), 4)
+        1.0986
+    """
+
+    _function = "ctc_loss"
+
+    def __init__(
+        self, blank: int = 0, reduction: _Reduction = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(blank=blank, reduction=reduction, zero_infinity=zero_infinity)
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors along an axis; see :func:`girih.cosine_similarity`.
+
+    Args:
+        axis: Of the shape that both arguments broadcast to.
+        eps: What norms are at least.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.CosineSimilarity(axis=0)(gr.asarray([3.0, 4.0]), gr.asarray([1.0, 0.0])).item()
+        0.6000000238418579
+    """
+
+    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
+        self.axis, self.eps = axis, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Applies the layer."""
+        return _girih.cosine_similarity(x1, x2, self.axis, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm of ``x1 - x2 + eps`` along the last axis; see :func:`girih.pairwise_distance`.
+
+    Args:
+        p: Which norm.
+        eps: Added to differences.
+        keepdim: Whether the last axis stays, with size 1.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.PairwiseDistance(1, eps=0.0)(gr.zeros([1, 2]), gr.ones([1, 2])).tolist()
+        [2.0]
+    """
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        self.p, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Applies the layer."""
+        return _girih.pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)

@@ -6,10 +6,11 @@ generator that :func:`girih.manual_seed` seeds, in the order they are recorded.
 
 from __future__ import annotations
 
+from math import erf, prod, sqrt
 from typing import TYPE_CHECKING
 
-from .. import _girih
-from ..errors import ShapeError
+from .. import _girih, linalg
+from ..errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
     from .._girih import DType, Tensor
 
 __all__ = [
+    "calculate_gain",
     "constant",
+    "dirac",
+    "eye",
     "kaiming_normal",
     "kaiming_uniform",
     "normal",
     "ones",
+    "orthogonal",
+    "sparse",
+    "trunc_normal",
     "uniform",
     "xavier_normal",
     "xavier_uniform",
@@ -96,3 +103,209 @@ def xavier_uniform(shape: Sequence[int], gain: float = 1.0, dtype: DType | None 
 def xavier_normal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = None) -> Tensor:
     """Normal with variance ``2 gain² / (fan_in + fan_out)``: Glorot and Bengio 2010, eq. 12."""
     return normal(shape, 0.0, gain * _over(2.0, sum(_fans(shape, "xavier_normal"))), dtype)
+
+
+_GAINS = {
+    **dict.fromkeys(["linear", "sigmoid", "softmax", "identity"], 1.0),
+    **dict.fromkeys([f"conv{i}d" for i in (1, 2, 3)], 1.0),
+    **dict.fromkeys([f"conv_transpose{i}d" for i in (1, 2, 3)], 1.0),
+    "tanh": 5.0 / 3.0,
+    "relu": sqrt(2.0),
+    "selu": 0.75,
+}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain of an initialiser that keeps variances through a function.
+
+    Args:
+        nonlinearity: ``"linear"``, ``"sigmoid"``, ``"tanh"``, ``"relu"``, ``"leaky_relu"``,
+            ``"selu"``, or a convolution.
+        param: The slope of ``"leaky_relu"``, 0.01 by default.
+
+    Returns:
+        The gain.
+
+    Raises:
+        InvalidArgumentError: No function of that name.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.init.calculate_gain("leaky_relu", 1.0)
+        1.0
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return sqrt(2.0 / (1.0 + slope * slope))
+    if nonlinearity not in _GAINS:
+        raise InvalidArgumentError(
+            f"calculate_gain: nonlinearity is one of leaky_relu, {', '.join(_GAINS)}; got "
+            f"{nonlinearity!r}"
+        )
+    return _GAINS[nonlinearity]
+
+
+def trunc_normal(
+    shape: Sequence[int],
+    mean: float = 0.0,
+    std: float = 1.0,
+    low: float = -2.0,
+    high: float = 2.0,
+    dtype: DType | None = None,
+) -> Tensor:
+    """Normal with the given mean and standard deviation, but nothing outside ``[low, high]``.
+
+    Args:
+        shape: Of the result.
+        mean: Of the whole normal distribution.
+        std: Of the whole normal distribution.
+        low: The least value.
+        high: The largest.
+        dtype: float32 by default.
+
+    Returns:
+        The draws.
+
+    Raises:
+        InvalidArgumentError: ``std`` is not positive, or ``low`` not below ``high``.
+
+    Example:
+        >>> import girih as gr
+        >>> bool(abs(gr.nn.init.trunc_normal([1000])).max() <= 2)
+        True
+    """
+    if not (std > 0 and low < high):
+        raise InvalidArgumentError(
+            f"trunc_normal: std must be positive and low below high, got std {std}, low {low} and "
+            f"high {high}"
+        )
+    share = [(1 + erf((bound - mean) / (std * sqrt(2)))) / 2 for bound in (low, high)]
+    wide = _girih.float64 if dtype == _girih.float64 else _girih.float32
+    draws = uniform(shape, 2 * share[0] - 1, 2 * share[1] - 1, wide)
+    normal_draws = _girih.erfinv(draws) * (std * sqrt(2)) + mean
+    return normal_draws.clip(low, high).astype(wide if dtype is None else dtype)
+
+
+def orthogonal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = None) -> Tensor:
+    """Rows (or columns, if there are fewer) that are orthogonal and of length ``gain``: Saxe et al.
+    2014. Axes after the first count as one.
+
+    Args:
+        shape: At least two axes.
+        gain: The length.
+        dtype: float32 by default.
+
+    Returns:
+        The weights.
+
+    Raises:
+        ShapeError: Fewer than two axes.
+
+    Example:
+        >>> import girih as gr
+        >>> w = gr.nn.init.orthogonal([2, 5])
+        >>> bool(abs(w @ w.T - gr.eye(2)).max() < 1e-5)
+        True
+    """
+    if len(shape) < 2:
+        raise ShapeError(f"orthogonal: needs at least two axes, got shape {list(shape)}")
+    rows, columns = shape[0], prod(shape[1:])
+    wide = _girih.float64 if dtype == _girih.float64 else _girih.float32
+    if 0 in (rows, columns):
+        return _girih.zeros(shape, dtype=wide if dtype is None else dtype)
+    tall = normal((max(rows, columns), min(rows, columns)), dtype=wide)
+    q, r = linalg.qr(tall)
+    # The factors are unique, and q uniform, with a positive diagonal.
+    q = q * _girih.where(_girih.diagonal(r) < 0, -1.0, 1.0).astype(wide)
+    q = q if rows >= columns else q.T
+    return (q.reshape(shape) * gain).astype(wide if dtype is None else dtype)
+
+
+def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere.
+
+    Args:
+        shape: Two axes.
+        dtype: float32 by default.
+
+    Returns:
+        The matrix.
+
+    Raises:
+        ShapeError: Another number of axes.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.init.eye([2, 3]).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    if len(shape) != 2:
+        raise ShapeError(f"eye: needs two axes, got shape {list(shape)}")
+    return _girih.eye(shape[0], shape[1], dtype=_girih.float32 if dtype is None else dtype)
+
+
+def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> Tensor:
+    """Kernels of a convolution that keeps its channels: one at the centre for equal channels.
+
+    Args:
+        shape: ``[out, in / groups, ...]``, with 1 to 3 spatial axes.
+        groups: Groups of channels.
+        dtype: float32 by default.
+
+    Returns:
+        The kernels.
+
+    Raises:
+        InvalidArgumentError: Groups that do not divide the channels.
+        ShapeError: Another number of axes.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.init.dirac([1, 1, 3]).tolist()
+        [[[0.0, 1.0, 0.0]]]
+    """
+    if len(shape) not in (3, 4, 5):
+        raise ShapeError(f"dirac: needs 3 to 5 axes [out, in, ...], got shape {list(shape)}")
+    if groups < 1 or shape[0] % groups:
+        raise InvalidArgumentError(f"dirac: {groups} groups do not divide {shape[0]} channels")
+    channels = _girih.arange(shape[0]) % max(shape[0] // groups, 1)
+    weight = (channels.unsqueeze(1) == _girih.arange(shape[1])).reshape(
+        (shape[0], shape[1], *[1] * (len(shape) - 2))
+    )
+    for axis, size in enumerate(shape[2:]):
+        centre = _girih.arange(size) == size // 2
+        weight = weight & centre.reshape((size, *[1] * (len(shape) - 3 - axis)))
+    return weight.astype(_girih.float32 if dtype is None else dtype)
+
+
+def sparse(
+    shape: Sequence[int], sparsity: float, std: float = 0.01, dtype: DType | None = None
+) -> Tensor:
+    """Normal with mean 0, and a share of each column zero: Martens 2010.
+
+    Args:
+        shape: Two axes.
+        sparsity: The share, rounded up to whole rows.
+        std: The standard deviation of the others.
+        dtype: float32 by default.
+
+    Returns:
+        The weights.
+
+    Raises:
+        InvalidArgumentError: A share outside ``[0, 1]``.
+        ShapeError: Another number of axes.
+
+    Example:
+        >>> import girih as gr
+        >>> (gr.nn.init.sparse([4, 3], 0.5) == 0).sum(0).tolist()
+        [2, 2, 2]
+    """
+    if len(shape) != 2:
+        raise ShapeError(f"sparse: needs two axes, got shape {list(shape)}")
+    if not 0 <= sparsity <= 1:
+        raise InvalidArgumentError(f"sparse: sparsity must be in [0, 1], got {sparsity}")
+    zeros_each = -int(-sparsity * shape[0] // 1)
+    order = _girih.argsort(_girih.argsort(_girih.rand(shape), 0), 0)
+    weights = normal(shape, 0.0, std, dtype)
+    return _girih.where(order < zeros_each, 0.0, weights)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _girih
-from ..errors import AxisError, InvalidArgumentError
+from ..errors import AxisError, InvalidArgumentError, ShapeError
 from . import init
 from .module import Module, Parameter
 
@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GELU",
+    "AlphaDropout",
+    "Bilinear",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
-    "Embedding",
+    "FeatureAlphaDropout",
     "Flatten",
+    "Identity",
     "LayerNorm",
     "Linear",
     "ReLU",
     "SiLU",
     "Sigmoid",
     "Tanh",
+    "Unflatten",
+    "bilinear",
+    "linear",
 ]
 
 
@@ -109,20 +115,19 @@ class Dropout(Module):
     """In training mode zeroes elements with probability ``p`` and scales the rest by ``1/(1-p)``.
 
     Raises:
-        InvalidArgumentError: ``p`` is not in ``[0, 1)``.
+        InvalidArgumentError: ``p`` is not in ``[0, 1]``.
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0.0 <= p < 1.0:
-            raise InvalidArgumentError(f"Dropout: p must be in [0, 1), got {p}")
+        if not 0.0 <= p <= 1.0:
+            raise InvalidArgumentError(f"{type(self).__name__}: p must be in [0, 1], got {p}")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer; the identity in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
-        keep = _girih.rand(x.shape) >= self.p
-        return _girih.where(keep, x * (1.0 / (1.0 - self.p)), 0.0)
+        return _girih.dropout(x, self.p)
 
 
 class _ChannelDropout(Dropout):
@@ -145,6 +150,54 @@ class Dropout3d(_ChannelDropout):
     """Dropout of whole channels of ``[batch, channels, d, h, w]``."""
 
 
+class AlphaDropout(Dropout):
+    """Dropout that keeps mean 0 and variance 1 of what :class:`SELU` gives: Klambauer et al. 2017.
+
+    In training mode elements become, with probability ``p``, the value at which ``selu`` saturates;
+    the result is scaled and shifted.
+
+    Args:
+        p: The share of elements.
+
+    Raises:
+        InvalidArgumentError: ``p`` is not in ``[0, 1]``.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.AlphaDropout(0.5).eval()(gr.ones([2])).tolist()
+        [1.0, 1.0]
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        return _girih.alpha_dropout(x, self.p) if self.training else x
+
+
+class FeatureAlphaDropout(Dropout):
+    """:class:`AlphaDropout` of whole channels (axis 1) of each batch entry."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        return _girih.alpha_dropout(x, self.p, whole_channels=True) if self.training else x
+
+
+class Identity(Module):
+    """Its argument, whatever it is constructed with: a stand-in for a layer.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.Identity()(gr.asarray([1.0])).tolist()
+        [1.0]
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def forward(self, x: Any) -> Any:
+        """Gives the argument."""
+        return x
+
+
 class Flatten(Module):
     """Makes one axis of the axes from ``start_axis`` to ``end_axis``."""
 
@@ -162,22 +215,145 @@ class Flatten(Module):
         return x.reshape((*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
-class Embedding(Module):
-    """Rows of a table, addressed by integers.
+class Unflatten(Module):
+    """Makes several axes of one.
 
-    Shapes: weight ``[num_embeddings, features]``, indices of any shape, result
-    ``indices.shape + [features]``. The table starts standard normal.
+    Args:
+        axis: The axis.
+        sizes: The sizes of the new axes; one may be -1.
+
+    Raises:
+        AxisError: On a call, an axis out of range.
+        ShapeError: On a call, sizes that do not fill the axis.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.Unflatten(1, (2, -1))(gr.ones([3, 8])).shape
+        (3, 2, 4)
+    """
+
+    def __init__(self, axis: int, sizes: Sequence[int]) -> None:
+        self.axis, self.sizes = axis, tuple(sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        axis = self.axis + x.ndim if self.axis < 0 else self.axis
+        if not 0 <= axis < x.ndim:
+            raise AxisError(
+                f"Unflatten: axis {self.axis} is out of range for a tensor of shape {list(x.shape)}"
+            )
+        known = prod(size for size in self.sizes if size != -1)
+        size = x.shape[axis]
+        fits = size == known if -1 not in self.sizes else known > 0 and size % known == 0
+        if not fits or self.sizes.count(-1) > 1:
+            raise ShapeError(
+                f"Unflatten: sizes {list(self.sizes)} do not fill axis {axis} of shape "
+                f"{list(x.shape)}"
+            )
+        sizes = [size // known if s == -1 else s for s in self.sizes]
+        return x.reshape((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+
+
+class Bilinear(Module):
+    """``x1 @ weight @ x2 + bias``, a matrix of weights for each feature of the result.
+
+    Shapes: x1 ``[..., in1_features]``, x2 ``[..., in2_features]``, weight ``[out_features,
+    in1_features, in2_features]``, bias ``[out_features]``, result ``[..., out_features]``. Weight
+    and bias start uniform in ``±1 / sqrt(in1_features)``.
+
+    Args:
+        in1_features: Of the first argument.
+        in2_features: Of the second.
+        out_features: Of the result.
+        bias: Whether there is one.
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: A negative size.
+        ShapeError: On a call, other sizes.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.Bilinear(2, 3, 4)(gr.ones([5, 2]), gr.ones([5, 3])).shape
+        (5, 4)
     """
 
     weight: Tensor
+    bias: Tensor | None
 
-    def __init__(self, num_embeddings: int, features: int, dtype: DType | None = None) -> None:
-        self.num_embeddings, self.features = num_embeddings, features
-        self.weight = Parameter(init.normal((num_embeddings, features), dtype=dtype))
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        shape = (out_features, in1_features, in2_features)
+        if min(shape) < 0:
+            raise InvalidArgumentError(f"Bilinear: sizes must not be negative, got {shape}")
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        bound = in1_features**-0.5 if in1_features else 0.0
+        self.weight = Parameter(init.uniform(shape, -bound, bound, dtype))
+        self.bias = Parameter(init.uniform(shape[:1], -bound, bound, dtype)) if bias else None
 
-    def forward(self, indices: Tensor) -> Tensor:
-        """Looks the rows up."""
-        return _girih.take(self.weight, indices, axis=0)
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Applies the layer."""
+        return bilinear(x1, x2, self.weight, self.bias)
+
+
+def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x1 @ weight @ x2 + bias``, a matrix of weights for each feature of the result.
+
+    Args:
+        x1: ``[..., n]``.
+        x2: ``[..., m]``.
+        weight: ``[out, n, m]``.
+        bias: ``[out]``.
+
+    Returns:
+        ``[..., out]``.
+
+    Raises:
+        ShapeError: Sizes that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.functional.bilinear(gr.ones([2]), gr.ones([3]), gr.ones([1, 2, 3])).tolist()
+        [6.0]
+    """
+    shapes = [list(t.shape) for t in (x1, x2, weight)]
+    if weight.ndim != 3 or [shapes[0][-1:], shapes[1][-1:]] != [shapes[2][1:2], shapes[2][2:]]:
+        raise ShapeError(
+            f"bilinear: shapes {shapes[0]}, {shapes[1]} and {shapes[2]} do not fit: expected "
+            "[..., n], [..., m] and [out, n, m]"
+        )
+    out = _girih.einsum("...i,oij,...j->...o", x1, weight, x2)
+    return out if bias is None else out + bias
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``.
+
+    Args:
+        x: ``[..., n]``.
+        weight: ``[out, n]``.
+        bias: ``[out]``.
+
+    Returns:
+        ``[..., out]``.
+
+    Raises:
+        ShapeError: Sizes that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.functional.linear(gr.ones([2]), gr.ones([3, 2])).tolist()
+        [2.0, 2.0, 2.0]
+    """
+    out = x @ weight.T
+    return out if bias is None else out + bias
 
 
 class LayerNorm(Module):

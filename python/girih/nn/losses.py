@@ -1,6 +1,7 @@
 """Losses by their short names. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` everywhere.
 
-Shapes of predictions and targets must be equal: broadcasting there is nearly always a mistake.
+Shapes of predictions and targets must be equal; :func:`mse` and :func:`l1` broadcast them, with a
+warning, for that is nearly always a mistake.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from .. import _girih
@@ -46,49 +47,35 @@ class _ByChannel(Module):
             )
 
 
-class _BatchNorm(_ByChannel):
+class _Tracking(_ByChannel):
+    """Running averages of statistics: buffers that move in training mode."""
+
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
 
-    def __init__(
+    def _setup(
         self,
         num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: DType | None = None,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        tracked: bool,
+        dtype: DType | None,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self._affine(num_features, affine, dtype)
-        self.track_running_stats = tracked = track_running_stats
+        self.track_running_stats = tracked
         self.running_mean = init.zeros((num_features,), dtype) if tracked else None
         self.running_var = init.ones((num_features,), dtype) if tracked else None
         self.num_batches_tracked = _girih.zeros([], dtype=_girih.int64) if tracked else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer; in training mode the running statistics move on."""
-        self._check(x)
-        own = self.training or self.running_mean is None
-        if self.training:
-            self._track(x)
-        return _girih.batch_norm(
-            x,
-            None if own else self.running_mean,
-            None if own else self.running_var,
-            self.weight,
-            self.bias,
-            training=own,
-            eps=self.eps,
-        )
-
-    def _track(self, x: Tensor) -> None:
+    def _track(self, x: Tensor, axes: list[int]) -> None:
+        """Moves the averages towards the statistics over some axes, averaged over the others."""
         mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or count is None:
             return
-        axes = [a for a in range(x.ndim) if a != 1]
-        elements = x.size // x.shape[1] if x.shape[1] else 0
+        elements = prod(x.shape[a] for a in axes) if x.shape[1] else 0
         if elements < 2:
             raise InvalidArgumentError(
                 f"{type(self).__name__}: a batch of shape {list(x.shape)} has {elements} element "
@@ -98,8 +85,40 @@ class _BatchNorm(_ByChannel):
         self.num_batches_tracked = count + 1
         rate = self.momentum
         share = 1.0 / self.num_batches_tracked.astype(mean.dtype) if rate is None else rate
-        self.running_mean = mean + (wide.mean(axes) - mean) * share
-        self.running_var = var + (wide.var(axes, correction=1) - var) * share
+        new_mean, new_var = wide.mean(axes), wide.var(axes, correction=1)
+        if 0 not in axes:
+            new_mean, new_var = new_mean.mean(0), new_var.mean(0)
+        self.running_mean = mean + (new_mean - mean) * share
+        self.running_var = var + (new_var - var) * share
+
+
+class _BatchNorm(_Tracking):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; in training mode the running statistics move on."""
+        self._check(x)
+        own = self.training or self.running_mean is None
+        if self.training:
+            self._track(x, [a for a in range(x.ndim) if a != 1])
+        return _girih.batch_norm(
+            x,
+            None if own else self.running_mean,
+            None if own else self.running_var,
+            self.weight,
+            self.bias,
+            training=own,
+            eps=self.eps,
+        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -131,39 +150,74 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
-class _InstanceNorm(_ByChannel):
+class _InstanceNorm(_Tracking):
     def __init__(
         self,
         num_features: int,
         eps: float = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = False,
+        track_running_stats: bool = False,
         dtype: DType | None = None,
     ) -> None:
-        self.num_features, self.eps = num_features, eps
-        self._affine(num_features, affine, dtype)
+        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer."""
+        """Applies the layer; in training mode the running statistics move on."""
         self._check(x)
-        return _girih.instance_norm(x, self.weight, self.bias, self.eps)
+        # The batch axis may be missing.
+        batch = x if x.ndim == max(self.ranks) else x.unsqueeze(0)
+        own = self.training or self.running_mean is None
+        if self.training:
+            self._track(batch, list(range(2, batch.ndim)))
+        out = _girih.instance_norm(
+            batch,
+            self.weight,
+            self.bias,
+            self.eps,
+            running_mean=None if own else self.running_mean,
+            running_var=None if own else self.running_var,
+            use_input_stats=own,
+        )
+        return out if batch is x else out.squeeze(0)
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each batch entry normalised over its spatial axis: Ulyanov et al. 2016."""
+    """Each channel of each batch entry normalised over its spatial axis: Ulyanov et al. 2016.
 
-    ranks = (3,)
+    Shapes: x ``[batch, channels, n]``, or without the batch axis.
+
+    Args:
+        num_features: Channels.
+        eps: Added to variances.
+        momentum: How far running averages move in a step; with None they are plain averages.
+        affine: Whether channels are scaled and shifted by parameters.
+        track_running_stats: Whether running averages, over the batch, normalise in evaluation mode.
+        dtype: Of parameters and averages.
+
+    Raises:
+        InvalidArgumentError: While tracking in training mode, channels of one element.
+        ShapeError: On a call, another number of axes or channels.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.InstanceNorm1d(1, eps=0.0)(gr.asarray([[[1.0, 3.0]]])).tolist()
+        [[[-1.0, 1.0]]]
+    """
+
+    ranks = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Like :class:`InstanceNorm1d`, of ``[batch, channels, h, w]``."""
 
-    ranks = (4,)
+    ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
     """Like :class:`InstanceNorm1d`, of ``[batch, channels, d, h, w]``."""
 
-    ranks = (5,)
+    ranks = (4, 5)
 
 
 class GroupNorm(_ByChannel):

@@ -1,8 +1,8 @@
-"""Poolings and resampling as modules."""
+"""Poolings as modules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .module import Module, apply
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .._girih import Tensor
 
     _Sizes: TypeAlias = int | Sequence[int]
+    _Padding: TypeAlias = _Sizes | Sequence[tuple[int, int]] | Literal["same", "valid"]
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -29,7 +30,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
-    "Upsample",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
 ]
 
 
@@ -45,16 +48,32 @@ class _Pool(Module):
 
     def extra_repr(self) -> str:
         """The options."""
-        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
 
 
-class _MaxPool(_Pool):
+class _WithIndices(_Pool):
+    """A pooling that may give the places of the largest elements too."""
+
+    return_indices: bool
+
+    def forward(self, x: Tensor) -> Any:
+        """Applies the layer: a tensor, or with ``return_indices`` a pair with the indices."""
+        name = f"{self._function}_with_indices" if self.return_indices else self._function
+        return apply(name, x, **self.options)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"{super().extra_repr()}, return_indices={self.return_indices}"
+
+
+class _MaxPool(_WithIndices):
     def __init__(
         self,
         kernel_size: _Sizes,
         stride: _Sizes | None = None,
-        padding: _Sizes = 0,
+        padding: _Padding = 0,
         dilation: _Sizes = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__(
@@ -64,10 +83,32 @@ class _MaxPool(_Pool):
             dilation=dilation,
             ceil_mode=ceil_mode,
         )
+        self.return_indices = return_indices
 
 
 class MaxPool1d(_MaxPool):
-    """Largest element of each window of the last axis; the stride is its size by default."""
+    """Largest element of each window of the last axis; NaN wins, padding never does.
+
+    Args:
+        kernel_size: Elements of a window.
+        stride: Distance between windows, their size by default.
+        padding: As of a convolution: one width, pairs, ``"same"`` or ``"valid"``; below a window.
+        dilation: Distance between the elements of a window.
+        return_indices: Whether to give ``(result, indices)``, with the place of each element along
+            the axis, of equal ones the first. :class:`MaxUnpool1d` takes them.
+        ceil_mode: Whether a last window may reach beyond the padding.
+
+    Raises:
+        InvalidArgumentError: On a call, a size, stride or padding that cannot be.
+        ShapeError: On a call, windows that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.asarray([[[1.0, 3.0, 2.0, 5.0]]])
+        >>> y, places = gr.nn.MaxPool1d(2, return_indices=True)(x)
+        >>> y.tolist(), places.tolist()
+        ([[[3.0, 5.0]]], [[[1, 3]]])
+    """
 
     _function = "max_pool1d"
 
@@ -84,14 +125,64 @@ class MaxPool3d(_MaxPool):
     _function = "max_pool3d"
 
 
+class _MaxUnpool(Module):
+    _function: ClassVar[str]
+
+    def __init__(
+        self, kernel_size: _Sizes, stride: _Sizes | None = None, padding: _Sizes = 0
+    ) -> None:
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+
+    def forward(self, x: Tensor, indices: Tensor, output_size: _Sizes | None = None) -> Tensor:
+        """Puts the elements back; the spatial axes get the last sizes of ``output_size``."""
+        return apply(
+            self._function, x, indices, self.kernel_size, self.stride, self.padding, output_size
+        )
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Elements put back where :class:`MaxPool1d` with ``return_indices`` found them, else zeros.
+
+    Args:
+        kernel_size: Of the pooling.
+        stride: Of the pooling.
+        padding: Of the pooling.
+
+    Raises:
+        ShapeError: On a call, another number of indices than elements.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.asarray([[[1.0, 3.0, 2.0, 5.0]]])
+        >>> y, places = gr.nn.MaxPool1d(2, return_indices=True)(x)
+        >>> gr.nn.MaxUnpool1d(2)(y, places).tolist()
+        [[[0.0, 3.0, 0.0, 5.0]]]
+    """
+
+    _function = "max_unpool1d"
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The way back from :class:`MaxPool2d`; see :class:`MaxUnpool1d`."""
+
+    _function = "max_unpool2d"
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The way back from :class:`MaxPool3d`; see :class:`MaxUnpool1d`."""
+
+    _function = "max_unpool3d"
+
+
 class _AvgPool(_Pool):
     def __init__(
         self,
         kernel_size: _Sizes,
         stride: _Sizes | None = None,
-        padding: _Sizes = 0,
+        padding: _Padding = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: float | None = None,
     ) -> None:
         super().__init__(
             kernel_size=kernel_size,
@@ -99,11 +190,30 @@ class _AvgPool(_Pool):
             padding=padding,
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
+            divisor_override=divisor_override,
         )
 
 
 class AvgPool1d(_AvgPool):
-    """Mean of each window of the last axis; the stride is the window's size unless given."""
+    """Mean of each window of the last axis.
+
+    Args:
+        kernel_size: Elements of a window.
+        stride: Distance between windows, their size by default.
+        padding: As of :class:`MaxPool1d`.
+        ceil_mode: Whether a last window may reach beyond the padding.
+        count_include_pad: Whether padding counts.
+        divisor_override: What to divide sums by instead of counts.
+
+    Raises:
+        InvalidArgumentError: On a call, a size, stride or padding that cannot be.
+        ShapeError: On a call, windows that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.AvgPool1d(2)(gr.asarray([[[1.0, 3.0, 2.0, 5.0]]])).tolist()
+        [[[2.0, 3.5]]]
+    """
 
     _function = "avg_pool1d"
 
@@ -121,8 +231,21 @@ class AvgPool3d(_AvgPool):
 
 
 class _LPPool(_Pool):
-    def __init__(self, norm_type: float, kernel_size: _Sizes, stride: _Sizes | None = None) -> None:
-        super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride)
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: _Sizes,
+        stride: _Sizes | None = None,
+        ceil_mode: bool = False,
+        padding: _Padding = 0,
+    ) -> None:
+        super().__init__(
+            norm_type=norm_type,
+            kernel_size=kernel_size,
+            stride=stride,
+            ceil_mode=ceil_mode,
+            padding=padding,
+        )
 
 
 class LPPool1d(_LPPool):
@@ -166,36 +289,25 @@ class AdaptiveAvgPool3d(_Adaptive):
     _function = "adaptive_avg_pool3d"
 
 
-class AdaptiveMaxPool1d(_Adaptive):
+class _AdaptiveMax(_WithIndices):
+    def __init__(self, output_size: _Sizes, return_indices: bool = False) -> None:
+        super().__init__(output_size=output_size)
+        self.return_indices = return_indices
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
     """Largest elements of windows of the last axis; see :class:`AdaptiveAvgPool1d`."""
 
     _function = "adaptive_max_pool1d"
 
 
-class AdaptiveMaxPool2d(_Adaptive):
+class AdaptiveMaxPool2d(_AdaptiveMax):
     """Largest elements of windows of the last two axes; see :class:`AdaptiveAvgPool2d`."""
 
     _function = "adaptive_max_pool2d"
 
 
-class AdaptiveMaxPool3d(_Adaptive):
+class AdaptiveMaxPool3d(_AdaptiveMax):
     """Largest elements of windows of the last three axes; see :class:`AdaptiveAvgPool3d`."""
 
     _function = "adaptive_max_pool3d"
-
-
-class Upsample(_Pool):
-    """Spatial axes of ``[batch, channels, ...]`` resampled; see :func:`girih.interpolate`."""
-
-    _function = "interpolate"
-
-    def __init__(
-        self,
-        size: _Sizes | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest",
-        align_corners: bool = False,
-    ) -> None:
-        super().__init__(
-            size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners
-        )

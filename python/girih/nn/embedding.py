@@ -1,0 +1,184 @@
+"""Tables of rows that are addressed by integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import _girih
+from ..errors import InvalidArgumentError, ShapeError
+from . import init
+from .module import Module, Parameter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .._girih import DType, Tensor
+
+__all__ = ["Embedding", "EmbeddingBag"]
+
+
+class _Table(Module):
+    """The table and what is special about its rows."""
+
+    weight: Tensor
+
+    def _setup(
+        self, num_embeddings: int, features: int, padding_idx: int | None, dtype: DType | None
+    ) -> None:
+        name = type(self).__name__
+        if num_embeddings < 0 or features < 0:
+            raise InvalidArgumentError(
+                f"{name}: sizes must not be negative, got {num_embeddings} and {features}"
+            )
+        self.num_embeddings, self.features = num_embeddings, features
+        weight = init.normal((num_embeddings, features), dtype=dtype)
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise InvalidArgumentError(
+                    f"{name}: padding_idx {padding_idx} is no row of a table of {num_embeddings}"
+                )
+            padding_idx %= num_embeddings
+            kept = _girih.arange(num_embeddings) != padding_idx
+            weight = _girih.where(kept.unsqueeze(1), weight, 0.0)
+        self.padding_idx = padding_idx
+        self.weight = Parameter(weight)
+
+    @classmethod
+    def from_pretrained(cls, weight: Tensor, **options: Any) -> Self:
+        """A layer with a given table, ``[num_embeddings, features]``.
+
+        Args:
+            weight: The table.
+            options: Other arguments of the layer.
+
+        Returns:
+            The layer.
+
+        Raises:
+            ShapeError: The table has not two axes.
+        """
+        if weight.ndim != 2:
+            raise ShapeError(
+                f"{cls.__name__}: expected a table [rows, features], got shape {list(weight.shape)}"
+            )
+        layer = cls(*weight.shape, **options)
+        layer.weight = weight
+        return layer
+
+
+class Embedding(_Table):
+    """Rows of a table, addressed by integers.
+
+    Shapes: weight ``[num_embeddings, features]``, indices of any shape, result
+    ``indices.shape + [features]``. The table starts standard normal.
+
+    Args:
+        num_embeddings: Rows.
+        features: Columns.
+        padding_idx: A row that starts at zero and learns nothing.
+        max_norm: Rows that are looked up and have a larger norm are scaled to this one. The table
+            itself keeps them: a layer changes no parameter.
+        norm_type: The norm of ``max_norm``.
+        scale_grad_by_freq: Whether gradients are divided by how often their row was looked up.
+        dtype: Of the table.
+
+    Raises:
+        InvalidArgumentError: A negative size, or a padding that is no row.
+
+    Example:
+        >>> import girih as gr
+        >>> layer = gr.nn.Embedding(4, 2, padding_idx=0)
+        >>> layer(gr.asarray([0, 3])).shape, layer(gr.asarray(0)).tolist()
+        ((2, 2), [0.0, 0.0])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        dtype: DType | None = None,
+    ) -> None:
+        self._setup(num_embeddings, features, padding_idx, dtype)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """Looks the rows up."""
+        return _girih.embedding(
+            indices,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+        )
+
+
+class EmbeddingBag(_Table):
+    """Rows of a table put together by bags, without the rows in between.
+
+    Shapes: weight ``[num_embeddings, features]``; indices ``[bags, n]``, or ``[n]`` with offsets at
+    which bags begin; result ``[bags, features]``.
+
+    Args:
+        num_embeddings: Rows.
+        features: Columns.
+        max_norm: As of :class:`Embedding`.
+        norm_type: The norm of ``max_norm``.
+        scale_grad_by_freq: As of :class:`Embedding`.
+        mode: ``"sum"``, ``"mean"`` or ``"max"``; of no rows zeros.
+        include_last_offset: Whether the last offset is the end.
+        padding_idx: A row that does not count.
+        dtype: Of the table.
+
+    Raises:
+        InvalidArgumentError: A negative size, or a padding that is no row.
+
+    Example:
+        >>> import girih as gr
+        >>> bag = gr.nn.EmbeddingBag.from_pretrained(gr.asarray([[1.0], [2.0], [4.0]]), mode="sum")
+        >>> bag(gr.asarray([0, 1, 2, 2]), gr.asarray([0, 3])).tolist()
+        [[7.0], [4.0]]
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        features: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: Literal["sum", "mean", "max"] = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        self._setup(num_embeddings, features, padding_idx, dtype)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.mode: Literal["sum", "mean", "max"] = mode
+        self.include_last_offset = include_last_offset
+
+    def forward(
+        self,
+        indices: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Looks the rows up and puts them together."""
+        return _girih.embedding_bag(
+            indices,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )

@@ -1,0 +1,420 @@
+"""Layers of transformers, and stacks of them: Vaswani et al. 2017."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from .. import _girih
+from ..errors import InvalidArgumentError
+from .attention import MultiheadAttention
+from .containers import ModuleList
+from .layers import Dropout, LayerNorm, Linear
+from .module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._girih import DType, Tensor
+
+__all__ = [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+
+def _activation(name: str, given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if callable(given):
+        return given
+    if given not in ("relu", "gelu"):
+        raise InvalidArgumentError(
+            f"{name}: activation is 'relu', 'gelu' or a function, got {given!r}"
+        )
+    return _girih.relu if given == "relu" else _girih.gelu
+
+
+class _Layer(Module):
+    """Attention and two linear layers, each added to what goes in and normalised."""
+
+    def _setup(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: str | Callable[[Tensor], Tensor],
+        layer_norm_eps: float,
+        norm_first: bool,
+        bias: bool,
+        dtype: DType | None,
+        norms: int,
+    ) -> None:
+        self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
+        self.activation, self.layer_norm_eps = activation, layer_norm_eps
+        self.norm_first, self.bias = norm_first, bias
+        self._function = _activation(type(self).__name__, activation)
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, dtype)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
+        self.dropout = Dropout(dropout)
+        for i in range(1, norms + 1):
+            norm = LayerNorm(d_model, layer_norm_eps, dtype=dtype)
+            if not bias:
+                norm.bias = None
+            setattr(self, f"norm{i}", norm)
+            setattr(self, f"dropout{i}", Dropout(dropout))
+
+    def _around(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """A part added to its argument, normalised before or after."""
+        norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
+        out: Tensor
+        out = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
+        return out
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear2(self.dropout(self._function(self.linear1(x))))
+        return out
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and a feed-forward network, each with a residual connection and a norm.
+
+    Shapes: ``[..., n, d_model]`` to the same: the batch is first.
+
+    Args:
+        d_model: Features.
+        nhead: Heads of attention; they divide the features.
+        dim_feedforward: Features inside the feed-forward network.
+        dropout: The share of elements, and of attention weights, dropped in training mode.
+        activation: ``"relu"``, ``"gelu"`` or a function.
+        layer_norm_eps: Added to variances.
+        norm_first: Whether norms come before the parts, not after the sums.
+        bias: Whether linear layers and norms have biases.
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: Heads that do not divide the features, a dropout outside ``[0, 1]``,
+            or an unknown function.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.TransformerEncoderLayer(8, 2, 16)(gr.ones([3, 5, 8])).shape
+        (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+        self._setup(*sizes, norm_first, bias, dtype, norms=2)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Applies the layer.
+
+        Args:
+            src: ``[..., n, d_model]``.
+            src_mask: The ``attn_mask`` of :class:`MultiheadAttention`: bool, True where a key is
+                *not* seen, or numbers that are added.
+            src_key_padding_mask: ``[..., n]``, likewise.
+            is_causal: Whether a place sees only those up to it.
+
+        Returns:
+            ``[..., n, d_model]``.
+        """
+
+        def attention(x: Tensor) -> Tensor:
+            out: Tensor = self.self_attn(
+                x,
+                attn_mask=src_mask,
+                key_padding_mask=src_key_padding_mask,
+                is_causal=is_causal,
+            )
+            return out
+
+        return self._around(2, self._around(1, src, attention), self._feed_forward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to what an encoder gave, and a feed-forward network.
+
+    Shapes: ``[..., n, d_model]`` and memory ``[..., m, d_model]`` to ``[..., n, d_model]``.
+
+    Args:
+        d_model: As of :class:`TransformerEncoderLayer`, like all others.
+        nhead: Heads.
+        dim_feedforward: Features inside.
+        dropout: The share dropped.
+        activation: ``"relu"``, ``"gelu"`` or a function.
+        layer_norm_eps: Added to variances.
+        norm_first: Whether norms come first.
+        bias: Whether there are biases.
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: As :class:`TransformerEncoderLayer`.
+
+    Example:
+        >>> import girih as gr
+        >>> layer = gr.nn.TransformerDecoderLayer(8, 2, 16)
+        >>> layer(gr.ones([3, 4, 8]), gr.ones([3, 5, 8])).shape
+        (3, 4, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+        self._setup(*sizes, norm_first, bias, dtype, norms=3)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, dtype=dtype)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """Applies the layer; masks as of :class:`TransformerEncoderLayer`.
+
+        Args:
+            tgt: ``[..., n, d_model]``.
+            memory: ``[..., m, d_model]``.
+            tgt_mask: Of places among each other.
+            memory_mask: Of places and memory.
+            tgt_key_padding_mask: ``[..., n]``.
+            memory_key_padding_mask: ``[..., m]``.
+            tgt_is_causal: Whether a place sees only those up to it.
+            memory_is_causal: Whether a place sees only memory up to it.
+
+        Returns:
+            ``[..., n, d_model]``.
+        """
+
+        def own(x: Tensor) -> Tensor:
+            out: Tensor = self.self_attn(
+                x,
+                attn_mask=tgt_mask,
+                key_padding_mask=tgt_key_padding_mask,
+                is_causal=tgt_is_causal,
+            )
+            return out
+
+        def other(x: Tensor) -> Tensor:
+            out: Tensor = self.multihead_attn(
+                x,
+                memory,
+                attn_mask=memory_mask,
+                key_padding_mask=memory_key_padding_mask,
+                is_causal=memory_is_causal,
+            )
+            return out
+
+        x = self._around(2, self._around(1, tgt, own), other)
+        return self._around(3, x, self._feed_forward)
+
+
+class _Stack(Module):
+    def __init__(
+        self,
+        layer: Module | Callable[[], Module],
+        num_layers: int,
+        norm: Module | None = None,
+    ) -> None:
+        if num_layers < 0:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: num_layers must not be negative, got {num_layers}"
+            )
+        self.num_layers = num_layers
+        self.layers = ModuleList(
+            copy.deepcopy(layer) if isinstance(layer, Module) else layer()
+            for _ in range(num_layers)
+        )
+        self.norm = norm
+
+
+class TransformerEncoder(_Stack):
+    """Encoder layers one after the other, and a norm after them if one is given.
+
+    Args:
+        layer: A layer, of which each in the stack is a copy with the same first weights; or a
+            function that makes one, so that each has first weights of its own.
+        num_layers: How many.
+        norm: Applied at the end.
+
+    Raises:
+        InvalidArgumentError: A negative number.
+
+    Example:
+        >>> import girih as gr
+        >>> make = lambda: gr.nn.TransformerEncoderLayer(8, 2, 16)
+        >>> gr.nn.TransformerEncoder(make, 2)(gr.ones([3, 5, 8])).shape
+        (3, 5, 8)
+    """
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Applies the layers; see :meth:`TransformerEncoderLayer.forward`."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, is_causal)
+        out: Tensor = src if self.norm is None else self.norm(src)
+        return out
+
+
+class TransformerDecoder(_Stack):
+    """Decoder layers one after the other, and a norm after them if one is given.
+
+    Args:
+        layer: A layer, of which each in the stack is a copy with the same first weights; or a
+            function that makes one, so that each has first weights of its own.
+        num_layers: How many.
+        norm: Applied at the end.
+
+    Raises:
+        InvalidArgumentError: A negative number.
+
+    Example:
+        >>> import girih as gr
+        >>> make = lambda: gr.nn.TransformerDecoderLayer(8, 2, 16)
+        >>> gr.nn.TransformerDecoder(make, 2)(gr.ones([3, 4, 8]), gr.ones([3, 5, 8])).shape
+        (3, 4, 8)
+    """
+
+    def forward(self, tgt: Tensor, memory: Tensor, **masks: Any) -> Tensor:
+        """Applies the layers; masks as of :meth:`TransformerDecoderLayer.forward`, by name."""
+        for layer in self.layers:
+            tgt = layer(tgt, memory, **masks)
+        out: Tensor = tgt if self.norm is None else self.norm(tgt)
+        return out
+
+
+class Transformer(Module):
+    """An encoder and a decoder that attends to what it gives.
+
+    Shapes: source ``[..., m, d_model]``, target ``[..., n, d_model]``, result that of the target.
+
+    Args:
+        d_model: Features.
+        nhead: Heads of attention.
+        num_encoder_layers: Layers of the encoder.
+        num_decoder_layers: Layers of the decoder.
+        dim_feedforward: Features inside the feed-forward networks.
+        dropout: The share dropped in training mode.
+        activation: ``"relu"``, ``"gelu"`` or a function.
+        layer_norm_eps: Added to variances.
+        norm_first: Whether norms come before the parts, not after the sums.
+        bias: Whether linear layers and norms have biases.
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: As :class:`TransformerEncoderLayer`.
+
+    Example:
+        >>> import girih as gr
+        >>> model = gr.nn.Transformer(8, 2, 1, 1, 16)
+        >>> model(gr.ones([3, 5, 8]), gr.ones([3, 4, 8])).shape
+        (3, 4, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        norm_first: bool = False,
+        bias: bool = True,
+        dtype: DType | None = None,
+    ) -> None:
+        self.d_model, self.nhead = d_model, nhead
+
+        def layer(kind: Any) -> Callable[[], Module]:
+            sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+            return lambda: kind(*sizes, norm_first, bias, dtype)
+
+        def norm() -> LayerNorm:
+            made = LayerNorm(d_model, layer_norm_eps, dtype=dtype)
+            if not bias:
+                made.bias = None
+            return made
+
+        encoders, decoders = layer(TransformerEncoderLayer), layer(TransformerDecoderLayer)
+        self.encoder = TransformerEncoder(encoders, num_encoder_layers, norm())
+        self.decoder = TransformerDecoder(decoders, num_decoder_layers, norm())
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+    ) -> Tensor:
+        """Encodes the source, and decodes the target beside it; masks as of the layers."""
+        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        out: Tensor = self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+        )
+        return out
+
+    @staticmethod
+    def generate_square_subsequent_mask(size: int) -> Tensor:
+        """Numbers to add to scores so that a place sees only those up to it.
+
+        Args:
+            size: Places.
+
+        Returns:
+            ``[size, size]``, 0 up to the diagonal and minus infinity above it.
+        """
+        seen = _girih.tril(_girih.ones([size, size], dtype=_girih.bool_))
+        return _girih.where(seen, 0.0, float("-inf"))
