@@ -32,6 +32,9 @@ class PixelShuffle(Module):
 
     Shapes: ``[..., c * r * r, h, w]`` to ``[..., c, h * r, w * r]`` for an ``upscale_factor`` r.
 
+    Args:
+        upscale_factor: By how much height and width grow.
+
     Raises:
         ShapeError: On a call, channels that are no multiple of ``r * r``.
 
@@ -53,6 +56,9 @@ class PixelUnshuffle(Module):
     """Space turned into channels, the inverse of :class:`PixelShuffle`.
 
     Shapes: ``[..., c, h * r, w * r]`` to ``[..., c * r * r, h, w]`` for a ``downscale_factor`` r.
+
+    Args:
+        downscale_factor: By how much height and width shrink.
 
     Raises:
         ShapeError: On a call, sizes that are no multiples of r.
