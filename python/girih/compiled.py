@@ -406,8 +406,8 @@ class CompiledFunction(_girih.CompiledCall):
         Example:
             >>> import girih as gr
             >>> double = gr.compile(lambda x: x * 2, dynamic_dims={0: {0: "n"}})
-            >>> double.to_program(gr.ones([3])).outputs
-            [('%1', ['n'], 'float32')]
+            >>> double.to_program(gr.ones([3])).inputs
+            [('x', ['n'], 'float32')]
         """
         if args or kwargs:
             tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)

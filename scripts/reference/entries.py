@@ -200,6 +200,8 @@ def _lacks(entry: Entry, inside: bool, reference: Reference) -> list[str]:
         missing.append("what it returns")
     if thing.kind in ("function", "class") and entry.raises is None:
         missing.append("what it raises (or `raises nothing`)")
+    if entry.block.example and thing.doc.example:
+        missing.append("a decision: its docstring has an example, too")
     return missing if entry.example else [*missing, "an example"]
 
 

@@ -90,8 +90,10 @@ def printed(text: str) -> str:
                     print("Traceback (most recent call last):\n    ...")
                     print("".join(traceback.format_exception_only(error)).rstrip())
             got = stdout.getvalue()
-            # An output that still matches stays as it was written.
-            kept = example.want and Checker().check_output(example.want, got, doctest.ELLIPSIS)
+            # An output that differs in last digits only, or that says `...`, stays as it is.
+            want = example.want
+            alike = len(want.rstrip()) == len(got.rstrip()) or "..." in want
+            kept = want and alike and Checker().check_output(want, got, doctest.ELLIPSIS)
             shown = (example.want if kept else got).rstrip("\n").split("\n") if got else []
             out += [line if line.strip() else "<BLANKLINE>" for line in shown]
     return "\n".join(out) + "\n"
