@@ -3,6 +3,7 @@ and what the generator makes of pages and docstrings is what it should be.
 """
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,17 @@ from scripts.reference import entries, examples, pages, render, signatures, webs
 @pytest.fixture(scope="module")
 def reference():
     return entries.Reference()
+
+
+def test_every_public_name_has_a_summary_parameters_results_errors_and_an_example(reference):
+    assert not entries.problems(reference)
+
+
+def test_every_example_prints_what_the_page_says():
+    # In a process of its own: examples set options, threads and seeds.
+    run = [sys.executable, "-m", "scripts.reference", "--run"]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def write(folder, topic, parameters="- x: A tensor.\n- axis, dim: Axes.\n"):
