@@ -83,7 +83,7 @@ impl Share {
     fn claim_last(&self, epoch: u64) -> Option<usize> {
         let last = |word| {
             let (of, end, next) = Share::parts(word);
-            (of == epoch && next < end).then_some(word - (1 << CHUNK_BITS))
+            (of == epoch && next < end).then(|| word - (1 << CHUNK_BITS))
         };
         let before = self.0.fetch_update(AcqRel, Acquire, last).ok()?;
         Some(Share::parts(before).1 - 1)
