@@ -608,3 +608,29 @@ def test_complex_matrices_of_extreme_size_are_solved():
             np.linalg.svd(x, compute_uv=False) / scale,
             "complex64",
         )
+
+
+@pytest.mark.parametrize("scale", [3e153, 1e300, 1e-160, 1e-300])
+def test_extreme_matrices_are_factored(scale):
+    ones = np.full((5, 5), scale)
+    a = gr.asarray(ones)
+    s = gr.linalg.svd(a).S.numpy() / scale
+    close(s, np.array([5.0, 0, 0, 0, 0]), 1e-12, 1e-12)
+    close(gr.linalg.eigvalsh(a).numpy() / scale, np.array([0, 0, 0, 0, 5.0]), 1e-12, 1e-12)
+    close(
+        np.sort(gr.linalg.eigvals(a).real.numpy()) / scale,
+        np.array([0, 0, 0, 0, 5.0]),
+        1e-12,
+        1e-12,
+    )
+    q, r = gr.linalg.qr(a)
+    close(q.numpy() @ (r.numpy() / scale), ones / scale, 1e-12)
+    for norm in ("fro", "nuc", 2, 1, np.inf):
+        close(gr.linalg.matrix_norm(a, ord=norm).numpy() / scale, np.array(5.0), 1e-12)
+    x = gr.linalg.lstsq(a, gr.asarray(np.full(5, scale)))[0].numpy()
+    close(x, np.full(5, 0.2), 1e-12)
+    pair = gr.asarray(np.diag([scale, 2.0, 0.5 / scale]))
+    close(gr.linalg.det(pair).numpy(), np.array(1.0), 1e-12)
+    sign, log = gr.linalg.slogdet(-pair)
+    assert sign.item() == -1
+    assert abs(log.item()) < 1e-12

@@ -4,8 +4,8 @@
 use crate::{Op, OpCode};
 pub use girih_linalg::{Alone, Failure, Real, Scalar, Team};
 use girih_linalg::{
-    Eig, Qr, Svd, Triangle, cholesky, cofactors, det, eig, eigh, inv, qr, slogdet, solve,
-    solve_triangular, svd,
+    Eig, Qr, Svd, Triangle, cholesky, cofactor_slopes, cofactors, det, eig, eigh, inv, qr, slogdet,
+    solve, solve_triangular, svd,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -50,6 +50,9 @@ pub fn call<T: Scalar>(
         OpCode::Inv => smallvec![Part::Same(inv(a, n, flag, team)?)],
         OpCode::Det => smallvec![Part::Same(vec![det(a, n, team)])],
         OpCode::Cofactors => smallvec![Part::Same(cofactors(a, n, team))],
+        OpCode::CofactorSlopes => {
+            smallvec![Part::Same(cofactor_slopes(a, operands[1].0, n, team))]
+        }
         OpCode::Slogdet => {
             let (sign, log) = slogdet(a, n, team);
             smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]

@@ -6,8 +6,7 @@
 //! exceptional shifts of LAPACK's dlahqr.
 
 use super::balance::Balance;
-use super::svd::is_extreme;
-use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product};
+use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product, restore, scaled};
 
 /// Eigenvalues, and eigenvectors as columns of length one, if they were asked for.
 #[derive(Debug, PartialEq)]
@@ -23,12 +22,11 @@ pub struct Eig<T: Scalar> {
 ///
 /// Errors: [`Failure::NotFinite`], [`Failure::NotConverged`].
 pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, Failure> {
-    let largest = largest(a);
-    if !largest.is_finite() {
+    if !largest(a).is_finite() {
         return Err(Failure::NotFinite);
     }
-    let scale = if is_extreme(largest) { largest } else { T::Real::ONE };
-    let mut h: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
+    let (h, power) = scaled(a);
+    let mut h = h.into_owned();
     let balance = Balance::new(&mut h, n);
     let mut z = hessenberg(&mut h, n, with_vectors);
     let mut values = triangular(&mut h, &mut z, n)?;
@@ -53,7 +51,7 @@ pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, F
             vector.iter().enumerate().for_each(|(i, &x)| vectors[i * n + j] = x);
         }
     }
-    values.iter_mut().for_each(|value| *value = value.scale(scale));
+    restore(&mut values, power);
     Ok(Eig { values, vectors })
 }
 

@@ -4,8 +4,11 @@
 
 use super::{
     Failure, MAX_STEPS, Real, Reflector, Scalar, Team, adjoint, dot, from, is_large, product,
-    rotate, subtract, transpose,
+    restore, rotate, scaled, subtract, transpose,
 };
+
+/// Eigenvalues and vectors.
+type Spectrum<T> = (Vec<<T as Scalar>::Real>, Vec<T>);
 
 /// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
 /// one triangle of `a` is read.
@@ -17,11 +20,19 @@ pub fn eigh<T: Scalar>(
     upper: bool,
     with_vectors: bool,
     team: &dyn Team,
-) -> Result<(Vec<T::Real>, Vec<T>), Failure> {
-    let mut a = hermitian(a, n, upper);
-    if is_large(&a, n, from::EIGH) {
-        return T::eigh(&a, n, with_vectors, team);
-    }
+) -> Result<Spectrum<T>, Failure> {
+    let whole = hermitian(a, n, upper);
+    let (a, power) = scaled(&whole);
+    let (mut values, vectors) = match is_large(&a, n, from::EIGH) {
+        true => T::eigh(&a, n, with_vectors, team)?,
+        false => small(a.into_owned(), n, with_vectors)?,
+    };
+    restore(&mut values, power);
+    Ok((values, vectors))
+}
+
+/// As [`eigh`], of a matrix whose triangles are both there.
+fn small<T: Scalar>(mut a: Vec<T>, n: usize, with_vectors: bool) -> Result<Spectrum<T>, Failure> {
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
         let column = (k + 1..n).map(|i| a[i * n + k]).collect();

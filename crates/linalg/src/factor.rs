@@ -2,8 +2,8 @@
 
 use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Svd, Team, adjoint, dot, eye, from, is_large, product,
-    subtract, svd, transpose,
+    Failure, Real, Reflector, Scalar, Team, adjoint, dot, eye, from, is_large, product, restore,
+    scaled, subtract,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -38,7 +38,7 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
 }
 
 /// Triangular factors in one matrix, and whether the number of exchanges is odd.
-struct Lu<T> {
+pub(super) struct Lu<T> {
     factors: Vec<T>,
     /// The row each row came from, or column each column.
     origins: Vec<usize>,
@@ -48,8 +48,25 @@ struct Lu<T> {
     by_columns: bool,
 }
 
+/// A number near one in size, and of which power of the dtype's epsilon the number is that many
+/// times the inverse. Zero, NaN and infinities as they are.
+fn moderate<T: Scalar>(mut x: T) -> (T, i32) {
+    let (unit, back) = (T::Real::EPSILON, T::Real::ONE / T::Real::EPSILON);
+    let (mut size, mut power) = (x.modulus(), 0);
+    if size == T::Real::default() || !size.is_finite() {
+        return (x, 0);
+    }
+    while size > back {
+        (x, size, power) = (x.scale(unit), size * unit, power + 1);
+    }
+    while size < unit {
+        (x, size, power) = (x.scale(back), size * back, power - 1);
+    }
+    (x, power)
+}
+
 impl<T: Scalar> Lu<T> {
-    fn new(a: &[T], n: usize, team: &dyn Team) -> Lu<T> {
+    pub(super) fn new(a: &[T], n: usize, team: &dyn Team) -> Lu<T> {
         if is_large(a, n, from::LU) {
             let mut factors = a.to_vec();
             let (origins, odd) = T::lu(&mut factors, n, team);
@@ -98,13 +115,24 @@ impl<T: Scalar> Lu<T> {
         self.factors[k * self.origins.len() + k]
     }
 
-    fn zero_pivot(&self) -> Option<usize> {
+    pub(super) fn zero_pivot(&self) -> Option<usize> {
         (0..self.origins.len()).find(|&k| self.pivot(k) == T::default())
     }
 
-    fn det(&self) -> T {
+    /// The product of the pivots, kept from overflow on the way.
+    pub(super) fn det(&self) -> T {
         let sign = if self.odd { -T::ONE } else { T::ONE };
-        (0..self.origins.len()).fold(sign, |product, k| product * self.pivot(k))
+        let times = |(product, power): (T, i32), k: usize| {
+            let (pivot, of_pivot) = moderate(self.pivot(k));
+            let (product, of_product) = moderate(product * pivot);
+            (product, power + of_pivot + of_product)
+        };
+        let (mut det, power) = (0..self.origins.len()).fold((sign, 0), times);
+        let (unit, back) = (T::Real::EPSILON, T::Real::ONE / T::Real::EPSILON);
+        for _ in 0..power.unsigned_abs() {
+            det = det.scale(if power > 0 { back } else { unit });
+        }
+        det
     }
 
     /// Errors: [`Failure::Singular`], if a pivot is zero.
@@ -135,7 +163,7 @@ impl<T: Scalar> Lu<T> {
     }
 
     /// The inverse; infinite or NaN for a singular matrix.
-    fn invert(&self, team: &dyn Team) -> Vec<T> {
+    pub(super) fn invert(&self, team: &dyn Team) -> Vec<T> {
         let n = self.origins.len();
         match self.by_columns {
             true => T::inverse(&self.factors, &self.origins, team),
@@ -223,37 +251,6 @@ pub fn det<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> T {
     Lu::new(a, n, team).det()
 }
 
-/// The matrix of cofactors, `det(A) A^-T`: of a singular matrix by its singular values, of which all
-/// but one are multiplied. NaN where that does not converge.
-pub fn cofactors<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Vec<T> {
-    let lu = Lu::new(a, n, team);
-    if lu.zero_pivot().is_none() {
-        let inverse = transpose(&lu.invert(team), n, n);
-        let d = lu.det();
-        let product: Vec<T> = inverse.iter().map(|&x| d * x).collect();
-        if product.iter().all(|x| x.modulus().is_finite()) {
-            return product;
-        }
-    }
-    let Ok(Svd { u, s, vh }) = svd(a, n, n, false, true) else {
-        return vec![T::real(T::Real::default() / T::Real::default()); n * n];
-    };
-    let turn = det(&u, n, team) * det(&vh, n, team);
-    let others = |k: usize| {
-        let all = s.iter().enumerate().filter(|(i, _)| *i != k);
-        all.fold(T::Real::ONE, |product, (_, &s)| product * s)
-    };
-    let mut out = vec![T::default(); n * n];
-    for k in 0..n {
-        let factor = turn.scale(others(k));
-        let row: Vec<T> = vh[k * n..(k + 1) * n].iter().map(|v| v.conj()).collect();
-        for (i, to) in out.chunks_exact_mut(n).enumerate() {
-            subtract(to, -(factor * u[i * n + k].conj()), &row);
-        }
-    }
-    out
-}
-
 /// The determinant's sign (or direction) and the logarithm of its absolute value; zero and minus
 /// infinity for a singular matrix.
 pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
@@ -265,7 +262,7 @@ pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
         if size == T::Real::default() {
             return (T::default(), size.ln());
         }
-        sign = sign * pivot.scale(T::Real::ONE / size);
+        sign = sign * pivot.over(T::real(size));
         log = log + size.ln();
     }
     (sign, log)
@@ -287,11 +284,18 @@ pub fn qr<T: Scalar>(
     with_q: bool,
     team: &dyn Team,
 ) -> Qr<T> {
-    if is_large(a, m.min(n), from::QR) {
-        return T::qr(a, [m, n], complete, with_q, team);
-    }
+    let (a, power) = scaled(a);
+    let mut out = match is_large(&a, m.min(n), from::QR) {
+        true => T::qr(&a, [m, n], complete, with_q, team),
+        false => reflected(a.into_owned(), [m, n], complete, with_q),
+    };
+    restore(&mut out.r, power);
+    out
+}
+
+/// As [`qr`], by one reflection after the other.
+fn reflected<T: Scalar>(mut r: Vec<T>, [m, n]: [usize; 2], complete: bool, with_q: bool) -> Qr<T> {
     let k = if complete { m } else { m.min(n) };
-    let mut r = a.to_vec();
     let mut reflectors = Vec::with_capacity(m.min(n));
     for j in 0..m.min(n) {
         let column = (j..m).map(|i| r[i * n + j]).collect();

@@ -9,6 +9,7 @@
 
 mod balance;
 mod blocked;
+mod cofactors;
 mod eig;
 mod eigh;
 mod factor;
@@ -17,13 +18,16 @@ mod scalar;
 mod svd;
 mod team;
 
+pub use cofactors::{cofactor_slopes, cofactors};
 pub use eig::{Eig, eig};
 pub use eigh::eigh;
-pub use factor::{Qr, cholesky, cofactors, det, inv, qr, slogdet, solve, solve_triangular};
+pub use factor::{Qr, cholesky, det, inv, qr, slogdet, solve, solve_triangular};
 pub use large::{Large, Triangle};
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};
 pub use team::{Alone, Team};
+
+use std::borrow::Cow;
 
 /// What a matrix has that an algorithm cannot take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +66,7 @@ mod from {
 fn is_large<T: Scalar>(a: &[T], size: usize, from: usize) -> bool {
     size >= from && {
         let largest = largest(a);
-        largest.is_finite() && !svd::is_extreme(largest)
+        largest.is_finite() && !is_extreme(largest)
     }
 }
 
@@ -85,6 +89,40 @@ fn largest<T: Scalar>(a: &[T]) -> T::Real {
     match largest.is_finite() && nan.iter().any(|nan| nan.is_nan()) {
         true => T::Real::of(f64::NAN),
         false => largest,
+    }
+}
+
+/// True if squares of elements the largest of which is that, or sums of them, may overflow or lose
+/// digits at the lower end: LAPACK's bounds.
+fn is_extreme<R: Real>(largest: R) -> bool {
+    let (above, below) = (largest / R::EPSILON, largest * R::EPSILON);
+    let extreme = !(above * above).is_finite() || below * below * R::EPSILON == R::default();
+    extreme && largest.is_finite() && largest != R::default()
+}
+
+/// The matrix divided by a power of two near its largest element, and that power: exact, and free of
+/// overflow in what follows. Nothing is copied, and the power is one, where it needs none.
+fn scaled<T: Scalar>(a: &[T]) -> (Cow<'_, [T]>, T::Real) {
+    let (one, half) = (T::Real::ONE, T::Real::of(0.5));
+    let (largest, mut power) = (largest(a), one);
+    if !is_extreme(largest) {
+        return (Cow::Borrowed(a), one);
+    }
+    while power + power <= largest {
+        power = power + power;
+    }
+    // Never so small that its reciprocal overflows.
+    while power > largest && (one / (power * half)).is_finite() {
+        power = power * half;
+    }
+    let reciprocal = one / power;
+    (a.iter().map(|x| x.scale(reciprocal)).collect(), power)
+}
+
+/// Each number times the power that [`scaled`] gave.
+fn restore<T: Scalar>(values: &mut [T], power: T::Real) {
+    if power != T::Real::ONE {
+        values.iter_mut().for_each(|x| *x = x.scale(power));
     }
 }
 

@@ -3,8 +3,8 @@
 //! solutions.
 
 use super::{
-    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, largest, product, rotate,
-    transpose,
+    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, product, restore, rotate,
+    scaled, transpose,
 };
 
 /// `A = U diag(s) V^H`.
@@ -27,24 +27,13 @@ pub fn svd<T: Scalar>(
     full: bool,
     with_vectors: bool,
 ) -> Result<Svd<T>, Failure> {
-    if is_large(a, m.min(n), from::SVD) {
-        return T::svd(a, m, n, full, with_vectors);
-    }
-    let scale = largest(a);
-    if !is_extreme(scale) {
-        return oriented(a, m, n, full, with_vectors);
-    }
-    let scaled: Vec<T> = a.iter().map(|x| x.scale(T::Real::ONE / scale)).collect();
-    let mut out = oriented(&scaled, m, n, full, with_vectors)?;
-    out.s.iter_mut().for_each(|s| *s = *s * scale);
+    let (a, power) = scaled(a);
+    let mut out = match is_large(&a, m.min(n), from::SVD) {
+        true => T::svd(&a, m, n, full, with_vectors)?,
+        false => oriented(&a, m, n, full, with_vectors)?,
+    };
+    restore(&mut out.s, power);
     Ok(out)
-}
-
-/// True if squares of elements the largest of which is that overflow or vanish.
-pub(super) fn is_extreme<R: Real>(largest: R) -> bool {
-    let square = largest * largest;
-    let vanishes = square * R::EPSILON * R::EPSILON == R::default();
-    (square + square == square || vanishes) && largest.is_finite() && largest != R::default()
 }
 
 /// As [`svd`], for elements whose squares can be computed with.

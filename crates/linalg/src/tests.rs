@@ -359,6 +359,57 @@ fn large_matrices_of_extreme_elements_are_decomposed() {
     }
 }
 
+#[test]
+fn factors_neither_overflow_nor_vanish_on_the_way() {
+    let n = 5;
+    for scale in [3e153, 1e300, 1e-160, 1e-300, 1e-312] {
+        let relative = |values: &[f64]| values.iter().map(|v| v / scale).collect::<Vec<_>>();
+        // Denormal numbers have few digits.
+        let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-9, "{x} and {y} at {scale}");
+        let a = vec![scale; n * n];
+        let Svd { u, s, vh } = svd(&a, n, n, true, true).unwrap();
+        orthonormal(&u, n, n);
+        orthonormal(&vh, n, n);
+        near(relative(&s)[0], 5.0);
+        assert!(relative(&s)[1..].iter().all(|&s| s < 1e-9), "{s:?}");
+        let (w, v) = eigh(&a, n, false, true, &Alone).unwrap();
+        orthonormal(&v, n, n);
+        near(relative(&w)[4], 5.0);
+        near(relative(&w)[0], 0.0);
+        let values = eig(&a, n, true).unwrap().values;
+        near(values.iter().map(|z| z.re / scale).fold(0.0, f64::max), 5.0);
+        let Qr { q, r } = qr(&a, [n, n], false, true, &Alone);
+        orthonormal(&q, n, n);
+        near(relative(&r)[0].abs(), 5f64.sqrt());
+        let (sign, log) = slogdet(&[scale, 0.0, 0.0, -scale], 2, &Alone);
+        assert_eq!(sign, -1.0);
+        near(log, 2.0 * scale.ln());
+        assert_eq!(det(&[scale, 0.0, 0.0, 0.25 / scale], 2, &Alone).is_finite(), scale > 1e-308);
+    }
+    // Whatever the order of large and small pivots.
+    let pivots = [1e200, 1e200, 1e-200, 1e-200];
+    let d = det(&diagonal::<f64>(&pivots, 4, 4), 4, &Alone);
+    assert!((d - 1.0).abs() < 1e-14, "{d}");
+    let single =
+        diagonal::<f64>(&pivots, 4, 4).iter().map(|&x| x.powf(0.15) as f32).collect::<Vec<_>>();
+    assert!((det(&single, 4, &Alone) - 1.0).abs() < 1e-2);
+    assert_eq!(det(&[f64::INFINITY, 0.0, 0.0, 1.0], 2, &Alone), f64::INFINITY);
+    assert_eq!(det(&[1e200, 0.0, 0.0, 1e200], 2, &Alone), f64::INFINITY);
+    assert_eq!(det(&[1e-200, 0.0, 0.0, 1e-200], 2, &Alone), 0.0);
+}
+
+#[test]
+fn cofactors_of_nearly_singular_matrices_keep_their_digits() {
+    let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0 + 1e-15];
+    let expected = [-3.0, 6.0, -3.0, 6.0, -12.0, 6.0, -3.0, 6.0, -3.0];
+    same(&cofactors(&a, 3, &Alone), &expected);
+    // Of two rows they are linear, so that their slopes are the cofactors of the weights.
+    let w = [0.5, -1.0, 2.0, 3.0];
+    for a in [[1.0, 2.0, 2.0, 4.0], [0.0; 4], [1.0, 2.0, 3.0, 4.0]] {
+        same(&cofactor_slopes(&a, &w, 2, &Alone), &cofactors(&w, 2, &Alone));
+    }
+}
+
 /// Threads that take parts from the last to the first, beside the caller's from first to last.
 struct Crowd(usize);
 

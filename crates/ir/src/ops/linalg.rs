@@ -177,6 +177,18 @@ pub static COFACTORS: OpDef = OpDef {
     python: Python::Nothing("the gradient of det makes it"),
     ..MATRIX
 };
+/// `cofactor_slopes(a, w)`: the gradient of the sum of the cofactors of `a` times the elements of
+/// `w`, which is the determinant's second derivative, of singular matrices too.
+pub static COFACTOR_SLOPES: OpDef = OpDef {
+    name: "cofactor_slopes",
+    doc: "The gradient of the sum of square matrices' cofactors times weights.",
+    arity: (2, 2),
+    infer: solve,
+    derivative: Derivative::Rule(vjp::cofactor_slopes),
+    samples: samples::slopes,
+    python: Python::Nothing("the second derivative of det is made of it"),
+    ..MATRIX
+};
 /// The determinant's sign (result 0) and the logarithm of its absolute value (result 1).
 pub static SLOGDET: OpDef = OpDef {
     name: "slogdet",

@@ -367,6 +367,7 @@ registry! {
     Cofactors = linalg::COFACTORS,
     Slogdet = linalg::SLOGDET,
     Qr = linalg::QR,
+    CofactorSlopes = linalg::COFACTOR_SLOPES,
     Eigh = linalg::EIGH,
     Eig = linalg::EIG,
     Svd = linalg::SVD,

@@ -294,6 +294,26 @@ pub(super) fn rows(code: OpCode) -> Vec<Sample> {
 
 /// Rows of even and odd length, and of one element; with and without division.
 pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
+/// Factors, a zero among them, and summands; both results, both ways.
+pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
+    let factors = Array::from_f64([2, 4], DType::F64, &[0.3, 1.5, 0.0, -2.0, 0.7, -0.4, 1.2, 2.0]);
+    let row = |(result, flag)| {
+        let op = Op::new(code, Attrs::routine(flag)).with_result(result);
+        Sample::new(op, [factors.clone(), spread(&[2, 4], (-1.0, 1.0))])
+    };
+    [(0, false), (1, false), (0, true), (1, true)].map(row).into()
+}
+
+/// Regular matrices, one of which has no condition to speak of, and weights.
+pub(super) fn slopes(code: OpCode) -> Vec<Sample> {
+    let x = Array::from_f64([2, 2, 2], DType::F64, &[2.0, 0.7, 0.4, -1.0, 1.0, -0.5, 0.3, 3.0]);
+    let z = complex(&[2, 2], DType::C128, &[2.0, 0.7, 0.4, -1.0], &[1.0, 0.5, -0.3, -2.0]);
+    let part = |phase| numbers(&[2, 2], -1.0, 1.0, phase);
+    let w = complex(&[2, 2], DType::C128, &part(0.0), &part(0.4));
+    let op = || Op::new(code, Attrs::routine(false));
+    vec![Sample::new(op(), [x, spread(&[2, 2, 2], (-1.0, 1.0))]), Sample::new(op(), [z, w])]
+}
+
     let x = |shape: &[usize], phase| numbers(shape, -1.5, 1.6, phase);
     let row = |(n, flag): (usize, bool)| {
         let (real, half) = ([2, n], [2, super::fft::half(n)]);

@@ -192,17 +192,50 @@ pub(super) fn det(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.mul(ct, cofactors)?)
 }
 
-/// With `X = A^-T` and `C = det(A) X`: `sum(ct o X) C - C ct^T X`.
+/// Symmetric in the cotangent and in a change of the matrix: see [`cofactor_slopes`].
+fn slopes(b: &mut GraphBuilder, a: NodeId, w: NodeId) -> Result<NodeId> {
+    b.emit(Op::new(OpCode::CofactorSlopes, Attrs::routine(false)), &[a, w])
+}
+
 pub(super) fn cofactors(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    let (c, x) = (v.output, inverse_transposed(v)?);
-    let product = v.b.mul(v.ct, x)?;
-    let rank = v.b.shape(product).rank();
-    let plane: AxisSet = (rank - 2..rank).collect();
-    let sum = v.b.sum(product, plane, true)?;
-    let whole = v.b.mul(sum, c)?;
-    let product = by_transposed(v.b, c, v.ct)?;
-    let product = v.b.matmul(product, x)?;
-    only(v.b.sub(whole, product)?)
+    only(slopes(v.b, v.inputs[0], v.ct)?)
+}
+
+/// The sum over each matrix, to be multiplied with it.
+fn total(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let rank = b.shape(x).rank();
+    b.sum(x, (rank - 2..rank).collect::<AxisSet>(), true)
+}
+
+/// The slopes are `D(w) = det(A) (tr(x) A^-T - (x A^-1)^T)` with `x = A^-1 w`, and the sum of
+/// `ct o D(w)` is that of `w o D(ct)`. With `y = A^-1 ct`, the matrix gets
+/// `C (tr(x) tr(y) - tr(xy) - tr(y) x - tr(x) y + xy + yx)^T`, where `C` is its cofactors: infinite
+/// or NaN for a singular one.
+pub(super) fn cofactor_slopes(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (a, w) = (v.inputs[0], v.inputs[1]);
+    let of_a = v.operand(0, |v| {
+        let inverse = v.b.emit(Op::new(OpCode::Inv, Attrs::routine(true)), &[a])?;
+        let (x, y) = (v.b.matmul(inverse, w)?, v.b.matmul(inverse, v.ct)?);
+        let (xy, yx) = (v.b.matmul(x, y)?, v.b.matmul(y, x)?);
+        let mut trace = |m| {
+            let diagonal = part(v.b, m, OpCode::Eq)?;
+            total(v.b, diagonal)
+        };
+        let (of_x, of_y, of_xy) = (trace(x)?, trace(y)?, trace(xy)?);
+        let both = v.b.mul(of_x, of_y)?;
+        let along = v.b.sub(both, of_xy)?;
+        let shape = v.b.shape(x).clone();
+        let along = v.b.broadcast_to(along, shape)?;
+        let along = part(v.b, along, OpCode::Eq)?;
+        let (scaled_x, scaled_y) = (v.b.mul(of_y, x)?, v.b.mul(of_x, y)?);
+        let sum = v.b.sub(along, scaled_x)?;
+        let sum = v.b.sub(sum, scaled_y)?;
+        let sum = v.b.add(sum, xy)?;
+        let sum = v.b.add(sum, yx)?;
+        let cofactors = v.b.emit(Op::new(OpCode::Cofactors, Attrs::routine(false)), &[a])?;
+        by_transposed(v.b, cofactors, sum)
+    })?;
+    Ok(smallvec![of_a, v.operand(1, |v| slopes(v.b, a, v.ct))?])
 }
 
 /// A change `dA` moves the logarithm by the real part of `t = sum(A^-T o dA)`, and turns the sign
