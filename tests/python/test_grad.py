@@ -94,6 +94,8 @@ OPS = {
     "at, add": (lambda x, y: x.at[[0, 2], [1, 1]].add(y), [(3, 2), (2,)], ANY),
     "at, max": (lambda x, y: x.at[gr.asarray(INDICES)].max(y), [(3, 2), (3, 2)], ANY),
     "at, multiply": (lambda x, y: x.at[1:].multiply(y), [(3,), (2,)], ANY),
+    "at, multiply by index": (lambda x, y: x.at[[0, 0, 2]].multiply(y), [(3, 2), (3, 2)], ANY),
+    "at, divide by index": (lambda x, y: x.at[[0, 0]].divide(y), [(3,), (2,)], POSITIVE),
     "at, divide": (lambda x: x.at[[0, 0]].divide([2.0, 3.0]), [(3,)], ANY),
     "masked assignment": (lambda x, y: x.at[x > 0].set(y * 2), [(5,), ()], ANY),
     "roll": (lambda x: gr.roll(x, (1, -1), axis=(0, 1)), [(3, 2)], ANY),

@@ -4,7 +4,7 @@
 use super::rules::only;
 use super::sort::{ordered, row_len, settings, unpick};
 use super::*;
-use crate::NodeId;
+use crate::{GraphBuilder, NodeId};
 
 /// The accumulator dtypes: what is summed is converted to one of them before.
 fn running(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -27,6 +27,21 @@ fn running_real(call: OpCall<'_>) -> Result<TensorSpec> {
     running(call)
 }
 
+fn pair(call: OpCall<'_>) -> Result<TensorSpec> {
+    settings(call, 2)?;
+    let dtype = same_dtype(call)?;
+    let [a, b] = call.inputs else { unreachable!("arity is checked") };
+    row_len(call, a)?;
+    let ok = matches!(dtype, DType::F32 | DType::F64 | DType::C64 | DType::C128);
+    require_dtype(call, dtype, ok, "float32, float64, complex64 or complex128")?;
+    if !a.shape.equals(&b.shape) {
+        let (op, lhs, rhs) = (call.name(), a.shape.clone(), b.shape.clone());
+        let reason = "factors and summands must have one shape".into();
+        return Err(Error::ShapeMismatch { op, lhs, rhs, reason });
+    }
+    Ok((*a).clone())
+}
+
 fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
     ordered(call)?;
     let (result, ..) = settings(call, 2)?;
@@ -42,37 +57,71 @@ fn reversed(v: &mut Vjp<'_>, code: OpCode, x: NodeId) -> Result<NodeId> {
     v.b.emit(Op::new(code, Attrs::routine(!flag)), &[x])
 }
 
-fn along(v: &mut Vjp<'_>, code: OpCode, x: NodeId) -> Result<NodeId> {
-    let (_, flag, _) = v.op.attrs.library();
-    v.b.emit(Op::new(code, Attrs::routine(flag)), &[x])
-}
-
 fn cumsum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(reversed(v, OpCode::CumSum, v.ct)?)
 }
 
-/// `d x_i = (sum of ct_j y_j for j >= i) / x_i` before a row's first zero. At that zero the
-/// products are taken without it, and behind it every product holds the zero: nothing flows.
+/// True at the element that a row begins with: its last one with the flag.
+fn begins(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+    let shape = v.b.shape(x).clone();
+    let axis = shape.rank() - 1;
+    let index = v.b.iota(shape.clone(), DType::I64, axis as u8);
+    let (_, flag, _) = v.op.attrs.library();
+    let first = match flag {
+        false => v.b.scalar_like(index, 0.0),
+        true => {
+            let size = shape.dim(axis);
+            let last = OfSize { size, correction: Real::from(1.0), numerator: None };
+            v.b.scalar_of_size(DType::I64, last)
+        }
+    };
+    v.b.eq(index, first)
+}
+
+/// `d x_i = E_i R_i`, with the product `E_i` of the elements before and
+/// `R_i = ct_i + x_(i+1) R_(i+1)`: nothing is divided by an element, which may be 0.
 fn cumprod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = v.inputs[0];
-    let (zero, one) = (v.b.zeros_like(x), v.b.scalar_like(x, 1.0));
-    let is_zero = v.b.eq(x, zero)?;
-    let counted = v.b.cast(is_zero, DType::I64)?;
-    let zeros = along(v, OpCode::CumSum, counted)?;
-    let (none, first) = (v.b.scalar_like(zeros, 0.0), v.b.scalar_like(zeros, 1.0));
-    let (before, up_to) = (v.b.eq(zeros, none)?, v.b.eq(zeros, first)?);
-    let at_first = v.b.bitwise_and(is_zero, up_to)?;
-    let nonzero = v.b.select(is_zero, one, x)?;
-    let (weighted, without) = {
-        let replaced = v.b.select(at_first, one, x)?;
-        let products = along(v, OpCode::CumProd, replaced)?;
-        (v.b.mul(v.ct, v.output)?, v.b.mul(v.ct, products)?)
+    let (zero, one, begins) = (v.b.scalar_like(x, 0.0), v.b.scalar_like(x, 1.0), begins(v, x)?);
+    let start = v.b.select(begins, x, zero)?;
+    let (_, flag, _) = v.op.attrs.library();
+    let before = recurrence(v.b, [x, start], flag, 1)?;
+    let before = v.b.select(begins, one, before)?;
+    let after = behind(v.b, x, v.ct, flag)?;
+    only(v.b.mul(before, after)?)
+}
+
+/// `y_i = b_i + a_i p_i` (result 0) and `p_i = y_(i-1)`, 0 at first (result 1).
+fn recurrence(
+    b: &mut GraphBuilder,
+    operands: [NodeId; 2],
+    flag: bool,
+    result: u8,
+) -> Result<NodeId> {
+    b.emit(Op::new(OpCode::Recurrence, Attrs::routine(flag)).with_result(result), &operands)
+}
+
+/// `S_i = w_i + a_(i+1) S_(i+1)`: with `Z_i = a_i S_i` that is `w_i + Z_(i+1)`.
+fn behind(b: &mut GraphBuilder, a: NodeId, w: NodeId, flag: bool) -> Result<NodeId> {
+    let scaled = b.mul(a, w)?;
+    let rest = recurrence(b, [a, scaled], !flag, 1)?;
+    b.add(w, rest)
+}
+
+/// The recurrence runs the other way. The cotangents of `y` are `S` as [`behind`] has them, those of
+/// `p` arrive one element further on; `b` gets them as they are, and `a` times `p`.
+fn recurrence_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (result, flag, _) = v.op.attrs.library();
+    let (a, b) = (v.inputs[0], v.inputs[1]);
+    let sums = match result {
+        0 => behind(v.b, a, v.ct, flag)?,
+        _ => recurrence(v.b, [a, v.ct], !flag, 1)?,
     };
-    let sums = reversed(v, OpCode::CumSum, weighted)?;
-    let sums = v.b.div(sums, nonzero)?;
-    let at = reversed(v, OpCode::CumSum, without)?;
-    let rest = v.b.select(at_first, at, zero)?;
-    only(v.b.select(before, sums, rest)?)
+    let of_a = v.operand(0, |v| {
+        let before = recurrence(v.b, [a, b], flag, 1)?;
+        v.b.mul(sums, before)
+    })?;
+    Ok(smallvec::smallvec![of_a, v.operand(1, |_| Ok(sums))?])
 }
 
 /// `d x_i = exp(x_i + log(sum of ct_j / exp(y_j) for j >= i))`, for the positive and the negative
@@ -148,5 +197,17 @@ pub static LOGCUMSUMEXP: OpDef = OpDef {
     doc: "The logarithm of the sum of exponentials of each row up to each element.",
     infer: running_real,
     derivative: Derivative::Rule(logcumsumexp_vjp),
+    ..RUNNING
+};
+/// `y_i = b_i + a_i y_(i-1)` along rows, the first `b_0` (result 0), and `y_(i-1)`, the first 0
+/// (result 1).
+pub static RECURRENCE: OpDef = OpDef {
+    name: "recurrence",
+    doc: "Each element of a row is the one before times a factor, plus a summand.",
+    arity: (2, 2),
+    infer: pair,
+    derivative: Derivative::Rule(recurrence_vjp),
+    samples: samples::recurrences,
+    python: Python::Nothing("the gradients of running and scattered products are made of it"),
     ..RUNNING
 };

@@ -1,6 +1,8 @@
 //! Ops that address elements by the values of an integer operand. Negative indices count from the
 //! end; an index outside the axis is an error when the program runs.
 
+mod products;
+
 use super::*;
 use crate::{Dim, Literal, NodeId, Shape};
 use smallvec::smallvec;
@@ -285,19 +287,18 @@ fn scatter_into_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
                 cotangents[2] = Some(into.read(v, v.ct)?);
             }
         }
-        ScatterMode::Mul if for_updates => {
-            return Err(Error::InvalidArgument {
-                op: v.op.name(),
-                reason: "has no gradient for factors scattered by index; if no index repeats, \
-                         set the products instead"
-                    .into(),
-            });
-        }
         ScatterMode::Mul => {
-            let spec = v.b.spec(v.inputs[0]).clone();
-            let ones = v.b.constant(Literal::from_i64(spec.dtype, 1), spec.shape);
-            let factors = into.write(v, ScatterMode::Mul, ones, v.inputs[2])?;
-            cotangents[0] = Some(v.b.mul(v.ct, factors)?);
+            if for_x {
+                let spec = v.b.spec(v.inputs[0]).clone();
+                let ones = v.b.constant(Literal::from_i64(spec.dtype, 1), spec.shape);
+                let factors = into.write(v, ScatterMode::Mul, ones, v.inputs[2])?;
+                cotangents[0] = Some(v.b.mul(v.ct, factors)?);
+            }
+            if for_updates {
+                let whole = v.b.mul(v.ct, v.inputs[0])?;
+                let (read, others) = (into.read(v, whole)?, products::others(v)?);
+                cotangents[2] = Some(v.b.mul(read, others)?);
+            }
         }
         ScatterMode::Min | ScatterMode::Max => return extremum_vjp(v, &into),
     }

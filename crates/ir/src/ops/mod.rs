@@ -360,6 +360,7 @@ registry! {
     CumMin = cumulative::CUMMIN,
     LogCumSumExp = cumulative::LOGCUMSUMEXP,
     Cholesky = linalg::CHOLESKY,
+    Recurrence = cumulative::RECURRENCE,
     Solve = linalg::SOLVE,
     SolveTriangular = linalg::SOLVE_TRIANGULAR,
     Inv = linalg::INV,

@@ -219,12 +219,10 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     let matrix = || integers(&[2, 2], &[0.0, 2.0, -1.0, 0.0]);
     let column = || integers(&[2, 2, 1], &[0.0, 2.0, -1.0, 2.0]);
     let x = |shape: &[usize]| spread(shape, (-1.0, 1.0));
-    // Every mode but the one that has no gradient for its updates.
     let into = |operands: &dyn Fn() -> [Array; 3]| {
-        let modes = ScatterMode::ALL.into_iter().filter(|m| *m != ScatterMode::Mul);
         let row =
             |mode| Sample::new(Op::new(code, Attrs::ScatterInto { axis: 1, mode }), operands());
-        modes.map(row).collect()
+        ScatterMode::ALL.into_iter().map(row).collect()
     };
     match code {
         OpCode::Take => vec![

@@ -21,6 +21,10 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
         | OpCode::LogCumSumExp => {
             rows(operands[0]).map(|row| running(node, row, result, flag)).collect()
         }
+        OpCode::Recurrence => rows(operands[0])
+            .zip(rows(operands[1]))
+            .map(|(factors, summands)| recurrence(&factors, &summands, result, flag))
+            .collect(),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => {
             rows(operands[0]).map(|row| fourier::transform(node, &row)).collect()
         }
@@ -102,6 +106,32 @@ fn running(node: &Node, row: Vec<Element>, result: u8, reverse: bool) -> Vec<Ele
         };
     }
     out
+}
+
+fn recurrence(
+    factors: &[Element],
+    summands: &[Element],
+    result: u8,
+    reverse: bool,
+) -> Vec<Element> {
+    let n = factors.len();
+    let at = |i: usize| if reverse { n - 1 - i } else { i };
+    let apply =
+        |code: OpCode, a: Element, b: Element| scalar::apply(&code.into(), a.dtype, &[a, b]);
+    let mut all = summands.to_vec();
+    for step in 1..n {
+        let product = apply(OpCode::Mul, factors[at(step)], all[at(step - 1)]);
+        all[at(step)] = apply(OpCode::Add, all[at(step)], product);
+    }
+    if result == 0 {
+        return all;
+    }
+    let mut before = all.clone();
+    for step in 0..n {
+        let zero = || Literal::from_i64(all[0].dtype, 0).into();
+        before[at(step)] = if step == 0 { zero() } else { all[at(step - 1)] };
+    }
+    before
 }
 
 fn combine(code: OpCode, sum: Element, x: Element) -> Element {

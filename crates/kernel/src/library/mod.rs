@@ -128,6 +128,12 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
         OpCode::CumMin => real!(running_min),
         OpCode::CumSum => sums!(plus),
         OpCode::CumProd => sums!(times),
+        OpCode::Recurrence => match args.operands[0].0 {
+            Data::F32(_) => rows::recurrence::<f32>(args),
+            Data::F64(_) => rows::recurrence::<f64>(args),
+            Data::C64(_) => rows::recurrence::<Complex32>(args),
+            _ => rows::recurrence::<Complex64>(args),
+        },
         OpCode::LogCumSumExp => match args.operands[0].0 {
             Data::F32(_) => rows::log_sum_exp::<f32>(args),
             _ => rows::log_sum_exp::<f64>(args),
@@ -158,7 +164,7 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),
-        OpCode::CumSum | OpCode::CumProd | OpCode::CumMax | OpCode::CumMin => {
+        OpCode::CumSum | OpCode::CumProd | OpCode::CumMax | OpCode::CumMin | OpCode::Recurrence => {
             20_000 + numel.saturating_mul(1500)
         }
         // Cubic, with a factor that grows from triangular factors to singular vectors.

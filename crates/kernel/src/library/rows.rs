@@ -165,6 +165,26 @@ pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {
     }
 }
 
+/// The element before, times a factor, plus a summand: result 0; result 1 the element before.
+pub(super) fn recurrence<T: Number + Default>(args: &mut Args<'_>) {
+    let (factors, summands, reverse) = (args.operand::<T>(0), args.operand::<T>(1), args.flag);
+    let (mut last, mut first) = (T::default(), true);
+    for i in positions(factors.len(), reverse) {
+        let before = std::mem::take(&mut last);
+        // Nothing times a factor, which may be infinite.
+        last = match std::mem::take(&mut first) {
+            true => summands[i],
+            false => summands[i].plus(factors[i].times(before)),
+        };
+        if let Some(out) = args.result::<T>(0) {
+            out[i] = last;
+        }
+        if let Some(out) = args.result::<T>(1) {
+            out[i] = before;
+        }
+    }
+}
+
 /// Real numbers whose exponentials are summed.
 pub(super) trait Exponent: Element + Into<f64> {
     fn rounded(value: f64) -> Self;
