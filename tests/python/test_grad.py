@@ -140,6 +140,8 @@ OPS = {
     "cummax": (lambda x: x.cummax(0), [(4, 2)], ANY),
     "cummin": (lambda x: x.cummin(1), [(2, 4)], ANY),
     "logcumsumexp": (lambda x: x.logcumsumexp(1), [(2, 4)], ANY),
+    "binary_cross_entropy": (
+        lambda x, y: gr.binary_cross_entropy(x, y, reduction="none"), [(2, 3), (2, 3)], (0.1, 0.9)),
     "layer_norm": (lambda x, w, b: gr.layer_norm(x, [3], w, b), [(2, 3), (3,), (3,)], ANY),
     "cross_entropy": (lambda x: gr.cross_entropy(x, gr.asarray(LABELS)), [(3, 3)], ANY),
     "hypot": (lambda x, y: gr.hypot(x, y), [(2, 3), (3,)], POSITIVE),

@@ -209,6 +209,10 @@ impl Device for HostDevice {
         });
         outcome.map_err(|error| match error {
             ExecError::Stopped => arguments.control.error(&program.name),
+            ExecError::LabelOutOfRange { label, classes } => {
+                let operation = program.name.clone();
+                Error::LabelOutOfRange { operation, label, classes }
+            }
             ExecError::IndexOutOfBounds { index, size } => {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
             }

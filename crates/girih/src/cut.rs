@@ -44,9 +44,9 @@ impl CutGraph {
 
     /// The ops that an error most likely means: line, name, shape and dtype.
     pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<String> {
-        use girih_runtime::Error::{IndexOutOfBounds, Linalg, OutOfMemory};
+        use girih_runtime::Error::{IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
         let ids: Vec<NodeId> = match error {
-            IndexOutOfBounds { .. } => {
+            IndexOutOfBounds { .. } | LabelOutOfRange { .. } => {
                 self.graph.nodes().filter(|(_, n)| self.may_index(n)).map(|n| n.0).collect()
             }
             Linalg { operation, .. } => {

@@ -4,8 +4,8 @@
 //! targets must be equal. Half floats are computed in f32 and rounded once.
 
 use crate::{Error, Result, Tensor, where_};
-use girih_ir::DType;
 use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, OpCode};
 use std::f64::consts::{PI, TAU};
 
 mod ctc;
@@ -48,15 +48,19 @@ pub struct ClassOptions<'a> {
     pub axis: i64,
     /// One weight per class.
     pub weight: Option<&'a Tensor>,
-    /// A label that counts for nothing.
+    /// A label that counts for nothing. All others must name a class: one that does not is an error
+    /// when the loss is computed.
     pub ignore_index: Option<i64>,
     /// The share of probability given to all classes alike.
     pub label_smoothing: f64,
 }
 
+/// The label that counts for nothing unless another is named.
+pub const IGNORED: i64 = -100;
+
 impl Default for ClassOptions<'_> {
     fn default() -> Self {
-        ClassOptions { axis: -1, weight: None, ignore_index: None, label_smoothing: 0.0 }
+        ClassOptions { axis: -1, weight: None, ignore_index: Some(IGNORED), label_smoothing: 0.0 }
     }
 }
 
@@ -111,6 +115,16 @@ pub fn l1_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     finish(x.sub(&y)?.abs(), dtype, reduction)
 }
 
+/// The absolute value of a difference, where that is below a bound, and the square there: not the
+/// square of the absolute value, whose slope has a jump at 0, nor that of a large difference, whose
+/// slope times 0 may be NaN.
+fn near(difference: &Tensor, bound: f64) -> Result<(Tensor, Tensor, Tensor)> {
+    let d = difference.abs()?;
+    let inside = d.lt(bound)?;
+    let square = where_(&inside, difference, 0.0)?.square()?;
+    Ok((d, inside, square))
+}
+
 /// `d^2 / (2 beta)` where `d = |x - y|` is below beta, `d - beta / 2` elsewhere: Girshick 2015, eq. 3.
 ///
 /// Errors: [`Error::InvalidArgument`] for a negative beta.
@@ -121,22 +135,21 @@ pub fn smooth_l1_loss(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -
     }
     positive("smooth_l1_loss", "beta", beta)?;
     let (x, y, dtype) = stretched("smooth_l1_loss", x, y)?;
-    let d = x.sub(&y)?.abs()?;
-    let near = d.square()?.mul(0.5 / beta)?;
-    finish(where_(&d.lt(beta)?, &near, &d.sub(0.5 * beta)?), dtype, reduction)
+    let (d, inside, square) = near(&x.sub(&y)?, beta)?;
+    let (near, far) = (square.mul(0.5 / beta)?, d.sub(0.5 * beta)?);
+    finish(where_(&inside, &near, &far), dtype, reduction)
 }
 
-/// `d^2 / 2` where `d = |x - y|` is at most delta, `delta (d - delta / 2)` elsewhere: Huber 1964.
+/// `d^2 / 2` where `d = |x - y|` is below delta, `delta (d - delta / 2)` elsewhere: Huber 1964.
 ///
 /// Errors: [`Error::InvalidArgument`] unless delta is positive.
 #[track_caller]
 pub fn huber_loss(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
     positive("huber_loss", "delta", delta)?;
     let (x, y, dtype) = stretched("huber_loss", x, y)?;
-    let d = x.sub(&y)?.abs()?;
-    let near = d.square()?.mul(0.5)?;
-    let far = d.sub(0.5 * delta)?.mul(delta)?;
-    finish(where_(&d.le(delta)?, &near, &far), dtype, reduction)
+    let (d, inside, square) = near(&x.sub(&y)?, delta)?;
+    let (near, far) = (square.mul(0.5)?, d.sub(0.5 * delta)?.mul(delta)?);
+    finish(where_(&inside, &near, &far), dtype, reduction)
 }
 
 /// `-(y log x + (1 - y) log(1 - x))`, logarithms at least -100; `x` are probabilities.
@@ -148,10 +161,7 @@ pub fn binary_cross_entropy(
     reduction: Reduction,
 ) -> Result<Tensor> {
     let (x, y, dtype) = operands("binary_cross_entropy", x, y)?;
-    let rest = x.neg()?.add(1.0)?;
-    let (log, log_rest) = (x.log()?.maximum(-100.0)?, rest.log()?.maximum(-100.0)?);
-    let other = y.neg()?.add(1.0)?;
-    let loss = y.mul(&log)?.add(&other.mul(&log_rest)?)?.neg()?;
+    let loss = Tensor::record(OpCode::BinaryCrossEntropy.into(), &[&x, &y])?;
     finish(weighted(loss, weight), dtype, reduction)
 }
 
@@ -174,7 +184,14 @@ pub fn binary_cross_entropy_with_logits(
 ) -> Result<Tensor> {
     let (x, y, dtype) = operands("binary_cross_entropy_with_logits", x, y)?;
     let loss = match positive_weight {
-        None => x.softplus()?.sub(&x.mul(&y)?)?,
+        // `log(1 + exp(-|x|)) + max(x, 0) - x y`, which is finite and exact at both ends. At 0 the
+        // choice has a slope on either side, as the absolute value has not.
+        None => {
+            let positive = x.gt(0.0)?;
+            let tail = where_(&positive, &x.neg()?, &x)?.softplus()?;
+            let slope = where_(&positive, &y.neg()?.add(1.0)?, &y.neg()?)?;
+            tail.add(&x.mul(&slope)?)?
+        }
         Some(w) => {
             let w = w.astype(x.dtype())?;
             let positive = y.mul(&w)?.mul(&x.neg()?.softplus()?)?;
@@ -243,13 +260,22 @@ fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result
     }
 }
 
+/// Labels with class 0 in place of the one that counts for nothing, and where that was. None was, if
+/// the labels' dtype does not hold it.
+fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
+    let held = |index: &i64| {
+        let range = labels.dtype().int_range();
+        range.is_some_and(|(min, max)| (min..=max).contains(&i128::from(*index)))
+    };
+    let Some(index) = ignore.filter(held) else { return Ok((labels.clone(), None)) };
+    let ignored = labels.eq(index)?;
+    Ok((where_(&ignored, 0, labels)?, Some(ignored)))
+}
+
 /// The rows of log-probabilities at labels.
 fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<Rows> {
-    let ignored = options.ignore_index.map(|i| labels.eq(i)).transpose()?;
-    let labels = match &ignored {
-        None => labels.clone(),
-        Some(ignored) => where_(ignored, 0, labels)?,
-    };
+    let (labels, ignored) = counted(labels, options.ignore_index)?;
+    let labels = labels.check_labels(last(log_p).get())?;
     let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(Some(&[-1]))?;
     let mut loss = picked.neg()?;
     let mut weight = None;
@@ -326,18 +352,26 @@ pub fn cross_entropy(
         // One row, one share, whatever the weights.
         return finish(Ok(loss), dtype, reduction);
     }
-    let plain = options.weight.is_none() && options.ignore_index.is_none() && smoothing == 0.0;
-    if plain {
-        return reduction.of(&logits.cross_entropy(labels)?);
-    }
     check_labels(op, &logits, labels)?;
+    if options.weight.is_none() && smoothing == 0.0 {
+        let (labels, ignored) = counted(labels, options.ignore_index)?;
+        let loss = logits.cross_entropy(&labels)?;
+        let Some(ignored) = ignored else { return reduction.of(&loss) };
+        let loss = where_(&ignored, 0.0, &loss)?;
+        if reduction != Reduction::Mean {
+            return reduction.of(&loss);
+        }
+        let loss = loss.astype(dtype.widened())?;
+        let count = where_(&ignored, 0.0, 1.0)?.astype(loss.dtype())?.sum(None, false)?;
+        return loss.sum(None, false)?.div(&count)?.astype(dtype);
+    }
     let log_p = logits.astype(dtype.widened())?.log_softmax(-1)?;
     label_rows(&log_p, labels, &options)?.reduced(reduction)?.astype(dtype)
 }
 
 fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> Result<Tensor> {
     let op = "cross_entropy";
-    if options.ignore_index.is_some() {
+    if options.ignore_index.is_some_and(|index| index != IGNORED) {
         return Err(Error::InvalidArgument(format!(
             "{op}: ignore_index is for labels that are class indices, not probabilities"
         )));

@@ -273,6 +273,11 @@ impl GraphBuilder {
         self.emit(Op::new(OpCode::Concat, Attrs::Axis(axis)), parts)
     }
 
+    /// Class labels as they are, those that are not in `0..classes` being an error.
+    pub fn check_label(&mut self, labels: NodeId, classes: usize) -> Result<NodeId> {
+        self.emit(Op::new(OpCode::CheckLabel, Attrs::Size(classes)), &[labels])
+    }
+
     /// One element of `x` per index along an axis.
     pub fn take_along_axis(&mut self, x: NodeId, indices: NodeId, axis: u8) -> Result<NodeId> {
         self.emit(Op::new(OpCode::TakeAlongAxis, Attrs::Axis(axis)), &[x, indices])

@@ -320,6 +320,8 @@ pub enum Inst {
         index: Val,
         /// Size of the indexed axis.
         size: usize,
+        /// The index is a class label: none is negative.
+        label: bool,
     },
     /// `offset + sum(strides[d] * i[d])` converted to `dtype`: iota read through a view.
     Iota {

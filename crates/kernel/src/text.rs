@@ -197,7 +197,8 @@ fn inst_text(
             access(f, *id)?;
             write!(f, " + {stride}*{index} of {size}")
         }
-        Inst::Wrap { index, size } => write!(f, "wrap {index} of {size}"),
+        Inst::Wrap { index, size, label: false } => write!(f, "wrap {index} of {size}"),
+        Inst::Wrap { index, size, label: true } => write!(f, "check label {index} of {size}"),
         Inst::Iota { offset, strides, dtype } => {
             write!(f, "iota {}: {}", Affine(*offset, strides), dtype.short())
         }

@@ -115,7 +115,8 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
                 let attrs = attributes(code, b.spec(inputs[0]), bits);
                 return b.emit(Op::new(code, attrs), &inputs).ok();
             }
-            if code == OpCode::WrapIndex {
+            if matches!(code, OpCode::WrapIndex | OpCode::CheckLabel) {
+                let index = Literal::from_i64(DType::I32, (third & 1) as i64);
                 inputs[0] = b.constant(index, x);
                 return b.emit(Op::new(code, Attrs::Size(2)), &inputs).ok();
             }

@@ -58,7 +58,7 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
     use girih::runtime::Error::*;
     match error {
         OutOfMemory { .. } | HostMemory { .. } => "OutOfMemoryError",
-        IndexOutOfBounds { .. } => "IndexOutOfBoundsError",
+        IndexOutOfBounds { .. } | LabelOutOfRange { .. } => "IndexOutOfBoundsError",
         Linalg { .. } => "LinAlgError",
         Dependency(cause) => run_class(cause),
         Timeout { .. } => "EvaluationTimeoutError",

@@ -157,7 +157,7 @@ fn binary_cross_entropy_with_logits(
 /// Minus the log-probability at each label; weight has one entry per class, labels equal to
 /// ignore_index do not count. Classes are on the last axis unless told otherwise.
 #[pyfunction]
-#[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=None, reduction="mean", axis=None, *, dim=None))]
+#[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=Some(girih::losses::IGNORED), reduction="mean", axis=None, *, dim=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn nll_loss(
     py: Python<'_>,
@@ -186,7 +186,7 @@ fn nll_loss(
 /// label_smoothing gives a share to all classes. Classes are on the last axis unless told otherwise.
 #[pyfunction]
 #[pyo3(signature = (
-    logits, labels, reduction="mean", *, weight=None, ignore_index=None, label_smoothing=0.0,
+    logits, labels, reduction="mean", *, weight=None, ignore_index=Some(girih::losses::IGNORED), label_smoothing=0.0,
     axis=None, dim=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]

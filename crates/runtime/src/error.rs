@@ -74,6 +74,19 @@ pub enum Error {
         /// Size of the axis.
         size: usize,
     },
+    /// A class label that names no class.
+    #[error(
+        "{operation}: class label {label} is not among the {classes} classes 0..{classes}; labels \
+         that do not count are marked with ignore_index"
+    )]
+    LabelOutOfRange {
+        /// The kernel that met it.
+        operation: String,
+        /// The label.
+        label: i64,
+        /// Number of classes.
+        classes: usize,
+    },
     /// A matrix that linear algebra cannot take: singular, not positive definite, not converging.
     #[error("{operation}: {reason}")]
     Linalg {

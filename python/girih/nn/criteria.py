@@ -133,7 +133,7 @@ class NLLLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
-        ignore_index: int | None = None,
+        ignore_index: int | None = -100,
         reduction: _Reduction = "mean",
         axis: int = -1,
     ) -> None:
@@ -148,7 +148,7 @@ class CrossEntropyLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
-        ignore_index: int | None = None,
+        ignore_index: int | None = -100,
         label_smoothing: float = 0.0,
         reduction: _Reduction = "mean",
         axis: int = -1,

@@ -54,6 +54,12 @@ fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
     any(call)
 }
 
+fn inexact(call: OpCall<'_>) -> Result<TensorSpec> {
+    let dtype = call.inputs[0].dtype;
+    require_dtype(call, dtype, dtype.is_inexact(), "a floating-point or complex dtype")?;
+    any(call)
+}
+
 fn along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     let Attrs::Axis(axis) = call.op.attrs else {
         return Err(Error::InvalidArgument { op: call.name(), reason: "needs an axis".into() });
@@ -66,12 +72,11 @@ fn along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 fn mean(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_inexact(), "a floating-point or complex dtype")?;
+    inexact(call)?;
     reduced_spec(call)
 }
 
-fn logaddexp(call: OpCall<'_>) -> Result<TensorSpec> {
+fn floating_pair(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = same_dtype(call)?;
     require_dtype(call, dtype, dtype.is_float(), "a real floating-point dtype")?;
     let shape = call.inputs[0].shape.broadcast(&call.inputs[1].shape, call.name())?;
@@ -151,12 +156,7 @@ pub static SIGMOID: OpDef = as_category(
     Category::Elementwise,
     with_rule(
         vjp::sigmoid,
-        composite(
-            "sigmoid",
-            "The logistic function of each element.",
-            floating,
-            decompose::sigmoid,
-        ),
+        composite("sigmoid", "The logistic function of each element.", inexact, decompose::sigmoid),
     ),
 );
 /// `log(sigmoid(x))`, without overflow.
@@ -205,7 +205,7 @@ pub static LOGADDEXP: OpDef = OpDef {
         composite(
             "logaddexp",
             "The logarithm of the sum of two tensors' exponentials.",
-            logaddexp,
+            floating_pair,
             decompose::logaddexp,
         ),
     )
@@ -285,7 +285,8 @@ pub static LAYER_NORM: OpDef = OpDef {
         ),
     )
 };
-/// `-log_softmax(logits)[label]` per row; classes on the last axis.
+/// `-log_softmax(logits)[label]` per row; classes on the last axis. A label that names no class is an
+/// error.
 pub static CROSS_ENTROPY: OpDef = OpDef {
     samples: samples::cross_entropy,
     arity: (2, 2),
@@ -296,6 +297,20 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
             "The negative log-likelihood of integer labels under softmax of logits.",
             cross_entropy,
             decompose::cross_entropy,
+        ),
+    )
+};
+/// `-(y log x + (1 - y) log(1 - x))` of probabilities `x` and targets `y`, logarithms at least -100.
+pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
+    arity: (2, 2),
+    domain: (0.1, 0.9),
+    ..with_rule(
+        vjp::binary_cross_entropy,
+        composite(
+            "binary_cross_entropy",
+            "The negative log-likelihood of targets under probabilities, logarithms at least -100.",
+            floating_pair,
+            decompose::binary_cross_entropy,
         ),
     )
 };

@@ -403,3 +403,11 @@ pub static WRAP_INDEX: OpDef = OpDef {
     python: Python::Nothing("it checks indices of several axes before they become one"),
     ..INDEX
 };
+/// `check_label(labels)`: class labels as they are, of `Size` classes. One that is none of these, a
+/// negative one too, is an error.
+pub static CHECK_LABEL: OpDef = OpDef {
+    name: "check_label",
+    doc: "Class labels as they are; one that names no class is an error.",
+    python: Python::Nothing("losses and one_hot check their labels by it"),
+    ..WRAP_INDEX
+};

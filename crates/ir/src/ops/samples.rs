@@ -233,6 +233,10 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
         OpCode::ScatterAdd => vec![Sample::new(scatter, [matrix(), x(&[2, 2, 2, 3])])],
         OpCode::ScatterAddAlongAxis => vec![Sample::new(scatter, [column(), x(&[2, 2, 1])])],
         OpCode::WrapIndex => vec![Sample::new(Op::new(code, Attrs::Size(3)), [matrix()])],
+        OpCode::CheckLabel => {
+            let labels = integers(&[2, 2], &[0.0, 2.0, 1.0, 0.0]);
+            vec![Sample::new(Op::new(code, Attrs::Size(3)), [labels])]
+        }
         OpCode::Scatter => into(&|| [cube(), matrix(), spread(&[2, 2, 2, 4], (-1.2, 1.3))]),
         OpCode::ScatterAlongAxis => {
             into(&|| [x(&[2, 3, 1]), column(), spread(&[2, 2, 1], (-1.2, 1.3))])
@@ -290,8 +294,6 @@ pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     [false, true].map(row).into()
 }
 
-/// Rows of even and odd length, and of one element; with and without division.
-pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
 /// Factors, a zero among them, and summands; both results, both ways.
 pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
     let factors = Array::from_f64([2, 4], DType::F64, &[0.3, 1.5, 0.0, -2.0, 0.7, -0.4, 1.2, 2.0]);
@@ -312,6 +314,8 @@ pub(super) fn slopes(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(op(), [x, spread(&[2, 2, 2], (-1.0, 1.0))]), Sample::new(op(), [z, w])]
 }
 
+/// Rows of even and odd length, and of one element; with and without division.
+pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
     let x = |shape: &[usize], phase| numbers(shape, -1.5, 1.6, phase);
     let row = |(n, flag): (usize, bool)| {
         let (real, half) = ([2, n], [2, super::fft::half(n)]);
@@ -350,6 +354,6 @@ pub(super) fn layer_norm(code: OpCode) -> Vec<Sample> {
 }
 
 pub(super) fn cross_entropy(code: OpCode) -> Vec<Sample> {
-    let labels = integers(&[2, 3], &[0.0, 3.0, -1.0, 1.0, -4.0, 2.0]);
+    let labels = integers(&[2, 3], &[0.0, 3.0, 3.0, 1.0, 0.0, 2.0]);
     vec![Sample::new(code, [cube(), labels])]
 }

@@ -202,6 +202,10 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
         Attrs::Size(size) => {
             let spec = node.spec.clone();
             let wrapped = operands[0].elements().map(|index| {
+                if node.op.code == OpCode::CheckLabel && index.as_int() < 0 {
+                    let index = index.as_int() as i64;
+                    return Err(Error::IndexOutOfBounds { op: name, index, axis: 0, size });
+                }
                 resolve(name, index, 0, size).map(|i| Literal::from_i64(spec.dtype, i as i64))
             });
             Ok(Array::new(node.spec.clone(), wrapped.collect::<Result<Vec<_>>>()?))

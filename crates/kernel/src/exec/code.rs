@@ -6,7 +6,7 @@
 //! is set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
-use super::copy::{gather, prefetch, read, splat, wrap_index, write};
+use super::copy::{check_label, gather, prefetch, read, splat, wrap_index, write};
 use super::isa::BlockFn;
 use super::stream::{Fused, Pointers, Stream};
 use super::walk::Walk;
@@ -63,7 +63,7 @@ pub(crate) enum Step {
         out: Reg,
     },
     /// Indices (i64) counted from the front and checked against `limit`.
-    Wrap { index: Reg, limit: usize, out: Reg },
+    Wrap { index: Reg, limit: usize, label: bool, out: Reg },
     /// Random draws along a walk.
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
     /// A chain made one function.
@@ -482,11 +482,12 @@ impl<'a> Frame<'a> {
                     let at = (positions, index, *stride, *limit);
                     gather(self.reg(*out), base, at, *size, n)?;
                 }
-                Step::Wrap { index, limit, out } => {
+                Step::Wrap { index, limit, label, out } => {
                     let index = super::ops::slice::<i64>(self.reg(*index), n);
                     let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
+                    let checked = if *label { check_label } else { wrap_index };
                     for (o, &i) in out.iter_mut().zip(index) {
-                        *o = wrap_index(i, *limit)? as i64;
+                        *o = checked(i, *limit)? as i64;
                     }
                 }
                 Step::Random { draw, argument, walk, size, out } => {

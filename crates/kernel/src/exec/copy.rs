@@ -193,6 +193,14 @@ pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
     }
 }
 
+/// A class label, checked.
+pub(crate) fn check_label(label: i64, classes: usize) -> Result<isize, ExecError> {
+    match (label as u64) < classes as u64 {
+        true => Ok(label as isize),
+        false => Err(ExecError::LabelOutOfRange { label, classes }),
+    }
+}
+
 /// `(positions, indices, stride, size of the axis)` of a gather.
 type GatherAt = (*const u8, *const u8, isize, usize);
 

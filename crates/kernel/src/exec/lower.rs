@@ -144,13 +144,13 @@ impl<'a> Lower<'a> {
                 let access = self.kernel.access(*access);
                 self.gather(access, (*index, index_dtype), *stride, *size)
             }
-            Inst::Wrap { index, size } => {
+            Inst::Wrap { index, size, label } => {
                 let from = self.kernel.dtype(block, *index);
                 let index = self.convert(self.val(*index), from, DType::I64);
                 self.cost += 600;
                 // Not set up ahead, even where it is the same at all points: it can fail.
                 let out = self.reg(DType::I64, None, false);
-                self.steps.push(Step::Wrap { index, limit: *size, out });
+                self.steps.push(Step::Wrap { index, limit: *size, label: *label, out });
                 out
             }
             Inst::Iota { offset, strides, dtype } => {

@@ -67,6 +67,14 @@ pub enum ExecError {
         /// Size of the axis.
         size: usize,
     },
+    /// A label names no class.
+    #[error("class label {label} is not in 0..{classes}")]
+    LabelOutOfRange {
+        /// The label as the program gave it.
+        label: i64,
+        /// Number of classes.
+        classes: usize,
+    },
     /// A matrix that a routine of linear algebra cannot take.
     #[error("{op}: {reason}")]
     Linalg {
@@ -296,7 +304,8 @@ impl Prepared {
     /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once. The team does
     /// what a chunk has to do to a large matrix.
     ///
-    /// Errors: [`ExecError::IndexOutOfBounds`], [`ExecError::Linalg`].
+    /// Errors: [`ExecError::IndexOutOfBounds`], [`ExecError::LabelOutOfRange`],
+    /// [`ExecError::Linalg`].
     /// Cost: no allocation once the scratch memory has grown to the kernel's needs, but for library
     /// routines.
     ///

@@ -424,7 +424,8 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     fn wrap(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
         let Attrs::Size(size) = n.op.attrs else { unreachable!("wrap_index carries a size") };
-        Ok(Inst::Wrap { index: self.pull(n.inputs[0], at)?, size })
+        let label = n.op.code == OpCode::CheckLabel;
+        Ok(Inst::Wrap { index: self.pull(n.inputs[0], at)?, size, label })
     }
 
     fn gather(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {

@@ -185,8 +185,35 @@ impl Tensor {
         Tensor::record(op, &[&x, &indices])
     }
 
-    /// Rows that are one at the given index and zero elsewhere, on a new last axis. An index
-    /// outside `0..classes` gives a row of zeros.
+    /// The element at each index along an axis, position by position: of the shape of the indices,
+    /// whose other axes may be shorter than the tensor's.
+    ///
+    /// Errors: a shape error for indices with other axes, or with one that is longer; index errors
+    /// when the result is computed.
+    #[track_caller]
+    pub fn gather(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        let op = "gather";
+        let axis = normalize_axis(op, axis, self.rank())?;
+        let (shape, by) = (self.shape(), indices.shape());
+        let others = (0..shape.rank()).filter(|&a| a != axis);
+        if by.rank() != shape.rank() || others.clone().any(|a| by[a] > shape[a]) {
+            let reason = format!(
+                "the indices must have as many axes as the tensor, none but axis {axis} longer"
+            );
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs: shape, rhs: by, reason }.into());
+        }
+        let mut x = self.clone();
+        for a in others.filter(|&a| !by.dim(a).equals(shape.dim(a))) {
+            x = x.narrow(a as i64, 0, by[a])?;
+        }
+        let op = Op::new(OpCode::TakeAlongAxis, Attrs::Axis(axis as u8));
+        Tensor::record(op, &[&x, indices])
+    }
+
+    /// Rows that are one at the given index and zero elsewhere, on a new last axis.
+    ///
+    /// Errors: a dtype error unless the indices are integers; an index error, when the result is
+    /// computed, for one outside `0..classes`.
     #[track_caller]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         if !self.dtype().is_int() {
@@ -195,7 +222,13 @@ impl Tensor {
             return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
         }
         let columns = Tensor::iota([classes], 0, DType::I64)?;
-        self.astype(DType::I64)?.unsqueeze(-1)?.eq(&columns)?.astype(dtype)
+        self.check_labels(classes)?.unsqueeze(-1)?.eq(&columns)?.astype(dtype)
+    }
+
+    /// These class labels as i64; one outside `0..classes` is an error when they are computed.
+    #[track_caller]
+    pub(crate) fn check_labels(&self, classes: usize) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::CheckLabel, Attrs::Size(classes)), &[self])
     }
 
     /// This tensor and indices into its lanes along an axis, all other axes broadcast.

@@ -310,9 +310,33 @@ pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
     let classes = rows.rank() as u8;
     let log_p = d.b.log_softmax(logits, classes)?;
     let column: Shape = rows.dims().chain([1.into()]).collect();
+    let labels = d.b.check_label(labels, d.b.shape(logits)[classes as usize])?;
     let indices = d.b.reshape(labels, column)?;
     let picked = d.b.take_along_axis(log_p, indices, classes)?;
     let picked = d.b.reshape(picked, rows)?;
     let y = d.b.neg(picked)?;
     d.narrow(y)
+}
+
+/// Below which a logarithm in a binary cross entropy does not fall.
+const LEAST_LOG: f64 = -100.0;
+
+/// Logarithms of probabilities `x` and of `1 - x`.
+pub(super) fn log_chances(b: &mut GraphBuilder, x: NodeId) -> Result<[NodeId; 2]> {
+    let (one, least) = (b.scalar_like(x, 1.0), b.scalar_like(x, LEAST_LOG));
+    let rest = b.sub(one, x)?;
+    let (log, log_rest) = (b.log(x)?, b.log(rest)?);
+    Ok([b.maximum(log, least)?, b.maximum(log_rest, least)?])
+}
+
+/// `-(y log x + (1 - y) log(1 - x))`.
+pub(super) fn binary_cross_entropy(d: &mut Decomposition<'_>) -> Definition {
+    let (x, y) = (d.wide()?, d.b.widen(d.inputs[1])?);
+    let [log, log_rest] = log_chances(d.b, x)?;
+    let one = d.b.scalar_like(x, 1.0);
+    let other = d.b.sub(one, y)?;
+    let (positive, negative) = (d.b.mul(y, log)?, d.b.mul(other, log_rest)?);
+    let sum = d.b.add(positive, negative)?;
+    let loss = d.b.neg(sum)?;
+    d.narrow(loss)
 }

@@ -4,7 +4,7 @@
 
 use super::super::reduce::reduced_axes;
 use super::super::rules::only;
-use super::decompose::{centred, degrees, normalised};
+use super::decompose::{centred, degrees, log_chances, normalised};
 use super::*;
 use crate::Shape;
 use smallvec::smallvec;
@@ -149,20 +149,15 @@ pub(super) fn layer_norm(v: &mut Vjp<'_>) -> Rule {
     Ok(cotangents)
 }
 
-/// `(softmax - onehot) * ct` per row. A negative label counts from the last class, as it does
-/// where the definition takes its element.
+/// `(softmax - onehot) * ct` per row.
 pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let (x, labels) = (v.b.widen(v.inputs[0])?, v.inputs[1]);
     let shape = v.b.shape(x).clone();
     let classes = shape.rank() - 1;
     let column: Shape = shape.with_dim(classes, 1usize);
 
-    let labels = v.b.cast(labels, DType::I64)?;
-    let size = OfSize { size: shape.dim(classes), correction: Real::from(0.0), numerator: None };
-    let (zero, size) = (v.b.scalar_like(labels, 0.0), v.b.scalar_of_size(v.b.dtype(labels), size));
-    let negative = v.b.lt(labels, zero)?;
-    let wrapped = v.b.add(labels, size)?;
-    let labels = v.b.select(negative, wrapped, labels)?;
+    // Checked here too: who asks for the gradient alone is told of a label that names no class.
+    let labels = v.b.check_label(labels, shape[classes])?;
     let labels = v.b.reshape(labels, column.clone())?;
     let index = v.b.iota(shape, DType::I64, classes as u8);
     let onehot = v.b.eq(index, labels)?;
@@ -188,4 +183,29 @@ pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
         v.b.mul(v.ct, share)
     };
     Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
+}
+
+/// `ct * (x - y) / (x (1 - x))`, the divisor at least 1e-12: 0 where a saturated probability is right,
+/// large and finite where it is wrong. The targets get `ct * (log(1 - x) - log(x))`.
+pub(super) fn binary_cross_entropy(v: &mut Vjp<'_>) -> Rule {
+    let dtype = v.b.dtype(v.inputs[0]);
+    let (x, y) = (v.b.widen(v.inputs[0])?, v.b.widen(v.inputs[1])?);
+    let ct = v.b.widen(v.ct)?;
+    let of_x = v.operand(0, |v| {
+        let (one, least) = (v.b.scalar_like(x, 1.0), v.b.scalar_like(x, 1e-12));
+        let rest = v.b.sub(one, x)?;
+        let variance = v.b.mul(x, rest)?;
+        let divisor = v.b.maximum(variance, least)?;
+        let difference = v.b.sub(x, y)?;
+        let slope = v.b.div(difference, divisor)?;
+        let ct = v.b.mul(ct, slope)?;
+        v.b.cast(ct, dtype)
+    })?;
+    let of_y = v.operand(1, |v| {
+        let [log, log_rest] = log_chances(v.b, x)?;
+        let slope = v.b.sub(log_rest, log)?;
+        let ct = v.b.mul(ct, slope)?;
+        v.b.cast(ct, dtype)
+    })?;
+    Ok(smallvec![of_x, of_y])
 }

@@ -61,8 +61,9 @@ fn eval(
                 let i = copy::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
                 m.get(a.buffer, (at(a.offset, &a.strides) + i * stride) as usize)
             }
-            Inst::Wrap { index, size } => {
-                let i = copy::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
+            Inst::Wrap { index, size, label } => {
+                let checked = if *label { copy::check_label } else { copy::wrap_index };
+                let i = checked(vals[index.0 as usize].as_i64(), *size)?;
                 Literal::from_i64(DType::I64, i as i64)
             }
             Inst::Iota { offset, strides, dtype } => {

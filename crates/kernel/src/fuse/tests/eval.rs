@@ -102,7 +102,7 @@ impl Run<'_> {
                     let more = wrap(get(index), *size) * stride;
                     load(self.buffers, self.kernel.access(*access), more, point)
                 }
-                Inst::Wrap { index, size } => wrap(get(index), *size) as f64,
+                Inst::Wrap { index, size, .. } => wrap(get(index), *size) as f64,
                 Inst::Iota { offset, strides, .. } => at(*offset, strides, point) as f64,
                 Inst::Random { argument, offset, strides, .. } => {
                     draw(*argument, at(*offset, strides, point))
