@@ -32,7 +32,7 @@ PARAMETERS = {
     **dict.fromkeys(
         ["axis1", "axis2", "node", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
     ),
-    **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "outer"], "int"),
+    **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "outer", "spatial_axes"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
     **dict.fromkeys(["asm", "copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),

@@ -935,7 +935,9 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Same as take_along_axis."""
+        """The element at each index along an axis, position by position. The result has the shape
+        of the indices, whose other axes may be shorter than the tensor's.
+        """
     def gelu(self, /, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
         """``x * Phi(x)``, by erf or by the tanh formula."""
     def i0(self) -> Tensor:
@@ -1750,7 +1752,7 @@ def cross_entropy(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
     *,
     weight: _TensorLike | None = None,
-    ignore_index: int | None = None,
+    ignore_index: int = ...,
     label_smoothing: float = 0.0,
     axis: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
@@ -1859,9 +1861,16 @@ def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last
     axis of x1 and the second-last of x2.
     """
-def dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
+def dropout(
+    x: _TensorLike,
+    p: float = 0.5,
+    whole_channels: bool = False,
+    *,
+    spatial_axes: int | None = None,
+) -> Tensor:
     """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with
-    whole_channels draws once for each channel (axis 1) of each batch entry.
+    whole_channels draws once for each channel (axis 1) of each batch entry, with spatial_axes once
+    for what lies before that many last axes.
     """
 def dstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors behind one another along the third axis."""
@@ -2127,7 +2136,9 @@ def gather(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Same as take_along_axis."""
+    """The element at each index along an axis, position by position. The result has the shape of
+    the indices, whose other axes may be shorter than the tensor's.
+    """
 def gaussian_nll_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -2693,7 +2704,7 @@ def nll_loss(
     log_probabilities: _TensorLike,
     labels: _TensorLike,
     weight: _TensorLike | None = None,
-    ignore_index: int | None = None,
+    ignore_index: int = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
     axis: int | Sequence[int] | None = None,
     *,

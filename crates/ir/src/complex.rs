@@ -260,7 +260,8 @@ pub fn exp(z: Complex64) -> Complex64 {
 pub fn expm1(z: Complex64) -> Complex64 {
     let (x, y) = (z.re, z.im);
     if y == 0.0 {
-        return c(x.exp_m1(), y);
+        // C99 and the array API standard: 0 for -0.
+        return c(x.exp_m1() + 0.0, y);
     }
     if !x.is_finite() || !y.is_finite() || x > EXP_MAX {
         let exp = exp(z);

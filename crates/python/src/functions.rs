@@ -291,9 +291,10 @@ both! {
         out(x.take_along_axis(&indices.0, crate::args::axis("take_along_axis", axis, dim, -1)?))
     }
 
-    /// Same as take_along_axis.
+    /// The element at each index along an axis, position by position. The result has the shape of
+    /// the indices, whose other axes may be shorter than the tensor's.
     fn gather(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.take_along_axis(&indices.0, crate::args::axis("gather", axis, dim, -1)?))
+        out(x.gather(&indices.0, crate::args::axis("gather", axis, dim, -1)?))
     }
 }
 

@@ -462,12 +462,20 @@ fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) 
 }
 
 /// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with whole_channels
-/// draws once for each channel (axis 1) of each batch entry.
+/// draws once for each channel (axis 1) of each batch entry, with spatial_axes once for what lies
+/// before that many last axes.
 #[pyfunction]
-#[pyo3(signature = (x, p=0.5, whole_channels=false))]
-fn dropout(py: Python<'_>, x: TensorArg, p: f64, whole_channels: bool) -> Out {
+#[pyo3(signature = (x, p=0.5, whole_channels=false, *, spatial_axes=None))]
+fn dropout(
+    py: Python<'_>,
+    x: TensorArg,
+    p: f64,
+    whole_channels: bool,
+    spatial_axes: Option<usize>,
+) -> Out {
     let _called = location::enter!(py);
-    out(x.0.dropout(p, whole_channels))
+    let after_channels = if whole_channels { x.0.rank().saturating_sub(2) } else { 0 };
+    out(x.0.dropout(p, spatial_axes.unwrap_or(after_channels)))
 }
 
 /// Division by the p-norm along an axis, the norm at least eps.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from ..errors import InvalidArgumentError, ShapeError
+from . import init
 from .layers import Linear
-from .module import Module
+from .module import Module, Parameter
 
 if TYPE_CHECKING:
     from .._girih import DType, Tensor
@@ -78,6 +79,22 @@ class MultiheadAttention(Module):
         self.k_proj = Linear(embed_dim if kdim is None else kdim, inner, bias, dtype)
         self.v_proj = Linear(embed_dim if vdim is None else vdim, inner, bias, dtype)
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)
+        self._start(dtype)
+
+    def _start(self, dtype: DType | None) -> None:
+        """Projections start as Xavier's, those of query, key and value as one matrix if they have
+        the same features; biases start at zero."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        shapes = [tuple(p.weight.shape) for p in projections]
+        joint = len({features for _, features in shapes}) == 1
+        rows = sum(out for out, _ in shapes)
+        for projection, shape in zip(projections, shapes, strict=True):
+            fans = shape[1] + (rows if joint else shape[0])
+            gain = (sum(shape) / fans) ** 0.5 if fans else 1.0
+            projection.weight = Parameter(init.xavier_uniform(shape, gain, dtype))
+        for projection in (*projections, self.out_proj):
+            if projection.bias is not None:
+                projection.bias = Parameter(init.zeros(projection.bias.shape, dtype))
 
     def forward(
         self,

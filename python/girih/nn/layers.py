@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import _girih
 from ..errors import AxisError, InvalidArgumentError, ShapeError
@@ -131,23 +131,39 @@ class Dropout(Module):
 
 
 class _ChannelDropout(Dropout):
+    _spatial_axes: ClassVar[int]
+
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer; the identity in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
-        return _girih.dropout(x, self.p, whole_channels=True)
+        return _girih.dropout(x, self.p, spatial_axes=self._spatial(x))
+
+    def _spatial(self, x: Tensor) -> int:
+        return self._spatial_axes
 
 
 class Dropout1d(_ChannelDropout):
-    """Dropout of whole channels of ``[batch, channels, n]``: Tompson et al. 2015."""
+    """Dropout of whole channels of ``[batch, channels, n]``, with or without the batch: Tompson et
+    al. 2015."""
+
+    _spatial_axes = 1
 
 
 class Dropout2d(_ChannelDropout):
-    """Dropout of whole channels of ``[batch, channels, h, w]``."""
+    """Dropout of whole channels of ``[batch, channels, h, w]``; three axes are ``[batch, channels,
+    n]``, as in PyTorch."""
+
+    _spatial_axes = 2
+
+    def _spatial(self, x: Tensor) -> int:
+        return 1 if x.ndim == 3 else self._spatial_axes
 
 
 class Dropout3d(_ChannelDropout):
-    """Dropout of whole channels of ``[batch, channels, d, h, w]``."""
+    """Dropout of whole channels of ``[batch, channels, d, h, w]``, with or without the batch."""
+
+    _spatial_axes = 3
 
 
 class AlphaDropout(Dropout):

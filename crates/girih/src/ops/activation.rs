@@ -1,8 +1,9 @@
 //! Activation functions beyond the composites of the registry, and dropout. Integers become f32;
 //! half floats are computed in f32 and rounded once.
 
-use super::where_;
+use super::elementwise::{binary, where_};
 use crate::{Error, Result, Tensor};
+use girih_ir::OpCode;
 use girih_ir::shape::normalize_axis;
 
 /// `alpha` and `scale` of Klambauer et al. 2017, eq. 14.
@@ -16,17 +17,20 @@ impl Tensor {
         f(&self.astype(dtype.widened())?)?.astype(dtype)
     }
 
-    /// `expm1(x / alpha)` where x is not positive; the other side never overflows.
+    /// `x`, or `scale * expm1(x / alpha)` where it is not positive: zero has the derivative from
+    /// below. The exponential never overflows.
     #[track_caller]
-    fn negative_exponential(&self, alpha: f64) -> Result<Tensor> {
-        let negative = self.minimum(0.0)?;
-        if alpha == 1.0 { negative.expm1() } else { negative.div(alpha)?.expm1() }
+    fn exponential_unit(&self, alpha: f64, scale: f64) -> Result<Tensor> {
+        let positive = self.gt(0.0)?;
+        let negative = where_(&positive, 0.0, self)?;
+        let negative = if alpha == 1.0 { negative } else { negative.div(alpha)? };
+        where_(&positive, self, &negative.expm1()?.mul(scale)?)
     }
 
     /// `x`, or `alpha * (exp(x) - 1)` where it is not positive: Clevert et al. 2016, eq. 15.
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.negative_exponential(1.0)?.mul(alpha)?))
+        self.in_wide(|x| x.exponential_unit(1.0, alpha))
     }
 
     /// The scaled exponential linear unit.
@@ -44,7 +48,7 @@ impl Tensor {
         if alpha == 0.0 {
             return Err(Error::InvalidArgument("celu: alpha must not be 0".into()));
         }
-        self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.negative_exponential(alpha)?.mul(alpha)?))
+        self.in_wide(|x| x.exponential_unit(alpha, alpha))
     }
 
     /// `x`, or `slope * x` where it is not positive.
@@ -71,14 +75,15 @@ impl Tensor {
         }
         let dtype = self.dtype().promote(weight.dtype())?.to_float();
         let weight = weight.astype(dtype.widened())?.reshape(&wanted)?;
-        let out = self.astype(dtype)?.in_wide(|x| where_(&x.gt(0.0)?, x, &x.mul(&weight)?))?;
+        // As a factor: an infinite x does not reach the weight that it does not meet.
+        let out = self.astype(dtype)?.in_wide(|x| x.mul(&where_(&x.gt(0.0)?, 1.0, &weight)?))?;
         out.astype(dtype)
     }
 
-    /// `x` limited to `min..max`.
+    /// `x` limited to `min..max`; at the bounds the derivative is 0.
     #[track_caller]
     pub fn hardtanh(&self, min: f64, max: f64) -> Result<Tensor> {
-        self.in_wide(|x| x.clip(Some(min.into()), Some(max.into())))
+        self.in_wide(|x| where_(&x.le(min)?, min, &where_(&x.ge(max)?, max, x)?))
     }
 
     /// `x` limited to `0..6`.
@@ -117,10 +122,10 @@ impl Tensor {
         self.in_wide(|x| x.sub(&x.tanh()?))
     }
 
-    /// `x` where it is above `threshold`, `value` elsewhere.
+    /// `x`, or `value` where it is not above `threshold`; NaN stays.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
-        self.in_wide(|x| where_(&x.gt(threshold)?, x, value))
+        self.in_wide(|x| where_(&x.le(threshold)?, value, x))
     }
 
     /// `x`, or 0 where `|x| <= lambda`.
@@ -132,7 +137,10 @@ impl Tensor {
     /// `x` moved toward 0 by `lambda`, 0 where that passes it.
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
-        self.in_wide(|x| x.sub(&x.clip(Some((-lambda).into()), Some(lambda.into()))?))
+        self.in_wide(|x| {
+            let step = binary(OpCode::Copysign, lambda.into(), x.into())?;
+            where_(&x.abs()?.le(lambda)?, 0.0, &x.sub(&step)?)
+        })
     }
 
     /// One half of an axis times the logistic function of the other: Dauphin et al. 2017.
@@ -159,12 +167,13 @@ impl Tensor {
         self.astype(self.dtype().to_float())?.neg()?.softmax(axis)
     }
 
-    /// Zeroes elements with probability `p` and scales the others by `1 / (1 - p)`. With
-    /// `whole_channels` what is drawn for is each channel (axis 1) of each batch entry.
+    /// Zeroes elements with probability `p` and scales the others by `1 / (1 - p)`. With `spatial`
+    /// axes what is drawn for is each entry of the axes before those: each channel of a batch, with
+    /// or without the axis of the batch.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
     #[track_caller]
-    pub fn dropout(&self, p: f64, whole_channels: bool) -> Result<Tensor> {
+    pub fn dropout(&self, p: f64, spatial: usize) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::InvalidArgument(format!("dropout: p must be in [0, 1], got {p}")));
         }
@@ -176,9 +185,7 @@ impl Tensor {
             return Tensor::zeros(x.shape(), x.dtype());
         }
         let mut shape = x.shape().to_vec();
-        if whole_channels {
-            shape.iter_mut().skip(2).for_each(|size| *size = 1);
-        }
+        shape.iter_mut().rev().take(spatial).for_each(|size| *size = 1);
         let keep = Tensor::rand(shape.as_slice(), girih_ir::DType::F32)?.ge(p)?;
         where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
     }
@@ -189,23 +196,11 @@ impl Tensor {
         self.in_wide(|x| x.div(&x.vector_norm(p, axis, true)?.maximum(eps)?))
     }
 
-    /// `sum(|x|^p)^(1/p)` along an axis, the largest `|x|` for an infinite `p`; the gradient is 0
-    /// where the norm is.
+    /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis, of powers that may
+    /// overflow.
     #[track_caller]
     pub(crate) fn vector_norm(&self, p: f64, axis: i64, keepdims: bool) -> Result<Tensor> {
-        let axes = [axis];
-        if p == f64::INFINITY {
-            return self.abs()?.max(Some(&axes), keepdims);
-        }
-        if p == 1.0 {
-            return self.abs()?.sum(Some(&axes), keepdims);
-        }
-        let powers = if p == 2.0 { self.square()? } else { self.abs()?.pow(p)? };
-        let sum = powers.sum(Some(&axes), keepdims)?;
-        let zero = sum.eq(0.0)?;
-        let safe = where_(&zero, 1.0, &sum)?;
-        let root = if p == 2.0 { safe.sqrt()? } else { safe.pow(1.0 / p)? };
-        where_(&zero, 0.0, &root)
+        super::linalg::quick_norm(self, axis, keepdims, p)
     }
 
     /// The cosine of the angle between vectors along an axis of the shape that both broadcast to,

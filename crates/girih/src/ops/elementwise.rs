@@ -409,6 +409,15 @@ impl Tensor {
         self.mul(self)
     }
 
+    /// The root of order `p` of numbers that are not negative, with the derivative 0 at 0.
+    #[track_caller]
+    pub(super) fn safe_root(&self, p: f64) -> Result<Tensor> {
+        let zero = self.eq(0.0)?;
+        let safe = where_(&zero, 1.0, self)?;
+        let root = if p == 2.0 { safe.sqrt()? } else { safe.pow(1.0 / p)? };
+        where_(&zero, 0.0, &root)
+    }
+
     /// One over each element.
     #[track_caller]
     pub fn reciprocal(&self) -> Result<Tensor> {

@@ -4,6 +4,7 @@
 
 mod norms;
 
+pub(crate) use norms::quick_norm;
 pub use norms::{MatrixNorm, matrix_norm, vector_norm};
 
 use crate::{DType, Error, Operand, Result, Tensor, where_};

@@ -223,7 +223,7 @@ impl Tensor {
         (causal, scale, p): (bool, Option<f64>, f64),
     ) -> Result<(Tensor, Tensor)> {
         let weights = self.attention_weights(keys, mask, causal, scale)?;
-        let weights = if p == 0.0 { weights } else { weights.dropout(p, false)? };
+        let weights = if p == 0.0 { weights } else { weights.dropout(p, 0)? };
         let dtype = weights.dtype().promote(values.dtype())?;
         let values = values.heads_of(self)?.astype(dtype)?;
         Ok((weights.astype(dtype)?.matmul(&values)?, weights))

@@ -79,19 +79,23 @@ impl Tensor {
     }
 
     /// Variance with `correction` subtracted from the count in the divisor (0: population,
-    /// 1: Bessel's). Integers become f32.
+    /// 1: Bessel's). Integers become f32. That of complex numbers is real: both parts' together.
     #[track_caller]
     pub fn var(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
+        if self.dtype().is_complex() {
+            let part = |x: Tensor| x.var(axes, correction, keepdims);
+            return part(self.real()?)?.add(&part(self.imag()?)?);
+        }
         let x = self.astype(self.dtype().to_float())?;
         let axes = axis_set("var", axes, self.rank())?;
         let correction = Real::from(correction);
         Tensor::record(Op::new(OpCode::Var, Attrs::Moments { axes, keepdims, correction }), &[&x])
     }
 
-    /// Standard deviation: the square root of [`Tensor::var`].
+    /// Standard deviation: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
     #[track_caller]
     pub fn std(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
-        self.var(axes, correction, keepdims)?.sqrt()
+        self.var(axes, correction, keepdims)?.safe_root(2.0)
     }
 
     /// `log(sum(exp(x)))` without overflow; -inf over nothing.

@@ -142,7 +142,9 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
                 Some(min) => where_(&counted, &elements, Operand::Int(min))?,
                 None => where_(&counted, &elements, f64::NEG_INFINITY)?,
             };
-            kept.max(Some(&inside), false)
+            // By index: the first of equal ones has the gradient, as in `max_pool`.
+            let first = kept.argmax(Some(inside[0]), true)?;
+            kept.take_along_axis(&first, inside[0])?.squeeze(Some(&inside))
         }
         Adaptive::Mean => {
             let kept = where_(&counted, &elements, 0.0)?;
@@ -224,7 +226,8 @@ impl Tensor {
         let dtype = self.dtype();
         let wide = if kind == Adaptive::Mean { dtype.widened() } else { dtype };
         let mut x = self.astype(wide)?;
-        for (i, &want) in sizes.iter().enumerate() {
+        // The last axis first, so that of equal elements the first in row-major order is taken.
+        for (i, &want) in sizes.iter().enumerate().rev() {
             if shape[lead + i] != want {
                 x = adaptive_axis(&x, lead + i, want, kind)?;
             }

@@ -1,8 +1,10 @@
 //! Pooling: one number for each window of the last axes.
 
+use super::rules::only;
 use super::window::WindowDim;
 use super::*;
 use crate::{GraphBuilder, Literal, NodeId, Shape};
+use std::sync::Arc;
 
 /// One axis of a pooling.
 #[derive(
@@ -139,6 +141,36 @@ fn decompose_max(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.b.max(windows, axes, false)
 }
 
+/// Each cotangent goes to the first element of its window that is the largest, or NaN: found as the
+/// least of the numbers of those that are.
+fn max_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let (x, op) = (v.inputs[0], v.op.clone());
+    let (pool, shape, dtype) = (pool_attrs(&op), v.b.shape(x).clone(), v.b.dtype(x));
+    let (windows, axes) = windows(v.b, x, pool, Literal::from_f64(dtype, f64::NEG_INFINITY))?;
+    let all = v.b.shape(windows).clone();
+    let sizes: Vec<usize> = pool.dims.iter().map(|d| d.size).collect();
+    let count: usize = sizes.iter().product();
+    let number = v.b.iota([count], DType::I32, 0);
+    let number = v.b.reshape(number, sizes)?;
+    let best = v.b.expand_reduced(v.output, axes, &all)?;
+    let (equal, undefined) = (v.b.eq(windows, best)?, v.b.isnan(windows)?);
+    let largest = v.b.bitwise_or(equal, undefined)?;
+    let none = v.b.scalar(DType::I32, count as f64);
+    let candidates = v.b.select(largest, number, none)?;
+    let first = v.b.reduce(OpCode::ReduceMin, candidates, axes, true)?;
+    let chosen = v.b.eq(number, first)?;
+    let ct = v.b.expand_reduced(v.ct, axes, &all)?;
+    let zero = v.scalar(0.0);
+    let ct = v.b.select(chosen, ct, zero)?;
+    let lead = shape.rank() - pool.dims.len();
+    let dims = pool.dims.iter().zip(&shape[lead..]).map(|(d, &size)| d.window(size)).collect();
+    let mut ct = v.b.emit(Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims))), &[ct])?;
+    for (i, d) in pool.dims.iter().enumerate() {
+        ct = v.b.fit_axis(ct, lead + i, d.low as isize, shape[lead + i])?;
+    }
+    only(ct)
+}
+
 fn decompose_mean(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (x, pool) = (d.b.widen(d.inputs[0])?, pool_attrs(d.op));
     let shape = d.b.shape(x).clone();
@@ -199,14 +231,15 @@ fn counts(
     b.reshape(counted, column)
 }
 
-/// The largest element of each window (attribute `Pool`); NaN wins. Padding never does.
+/// The largest element of each window (attribute `Pool`); NaN wins. Padding never does. The first of
+/// equal ones has the gradient.
 pub static MAX_POOL: OpDef = OpDef {
     name: "max_pool",
     doc: "The largest element of each window of the last axes.",
     class: Class::Composite,
     arity: (1, 1),
     infer: max,
-    derivative: Derivative::Decompose,
+    derivative: Derivative::Rule(max_vjp),
     decompose: Some(decompose_max),
     samples: samples::networks::poolings,
     python: Python::Named("max_pool2d"),

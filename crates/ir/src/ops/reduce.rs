@@ -111,20 +111,26 @@ fn sum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.expand_reduced(v.ct, reduced_axes(&v.op), &shape)?)
 }
 
-/// Counted and divided in f32 for the half floats, which cannot count beyond a few thousand.
-fn extremum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+/// An equal share to each element that does not lose (`loses` than the extremum). Of a NaN nobody
+/// loses, and all get NaN. Counted and divided in f32 for the half floats, which cannot count beyond
+/// a few thousand.
+fn extremum_vjp(v: &mut Vjp<'_>, loses: OpCode) -> Result<Cotangents> {
     let x = v.inputs[0];
     let (axes, shape, dtype) = (reduced_axes(&v.op), v.b.shape(x).clone(), v.b.dtype(x));
     let best = v.b.expand_reduced(v.output, axes, &shape)?;
-    let ties = v.b.eq(x, best)?;
-    let ones = v.b.cast(ties, dtype.widened())?;
+    let lost = v.b.op(loses, &[x, best])?;
+    let (none, one) = (v.b.scalar(dtype.widened(), 0.0), v.b.scalar(dtype.widened(), 1.0));
+    let ones = v.b.select(lost, none, one)?;
     let count = v.b.sum(ones, axes, true)?;
     let ct = v.b.widen(v.ct)?;
     let ct = v.b.reshape(ct, shape.reduced(axes, true))?;
     let share = v.b.div(ct, count)?;
     let share = v.b.cast(share, dtype)?;
+    let row = v.b.reshape(v.output, shape.reduced(axes, true))?;
+    let undefined = v.b.isnan(row)?;
+    let share = v.b.select(undefined, row, share)?;
     let zero = v.scalar(0.0);
-    only(v.b.select(ties, share, zero)?)
+    only(v.b.select(lost, zero, share)?)
 }
 
 /// Differentiates a product as the tree of pairwise products it equals: dividing the product by
@@ -193,13 +199,13 @@ pub static PROD: OpDef = OpDef {
 /// Largest, NaN if any is. Ties share the cotangent evenly.
 pub static MAX: OpDef = OpDef {
     python: Python::Named("max"),
-    derivative: Derivative::Rule(extremum_vjp),
+    derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Lt)),
     ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
 };
 /// Smallest, NaN if any is. Ties share the cotangent evenly.
 pub static MIN: OpDef = OpDef {
     python: Python::Named("min"),
-    derivative: Derivative::Rule(extremum_vjp),
+    derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Gt)),
     ..reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum)
 };
 /// Disjunction; false over nothing.

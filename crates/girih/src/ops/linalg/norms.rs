@@ -1,7 +1,7 @@
 //! Norms of vectors and matrices.
 
 use super::{abs_square, sizes, svdvals, widened};
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 
 /// A norm of matrices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,11 +15,61 @@ pub enum MatrixNorm {
     Order(f64),
 }
 
+/// The root of order `ord` of the sum of powers of absolute values; the gradient is 0 where it is.
+#[track_caller]
+fn power_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
+    let powers = if ord == 2.0 { abs_square(x)? } else { x.abs()?.pow(ord)? };
+    powers.sum(axes, keepdims)?.safe_root(ord)
+}
+
+/// As [`power_norm`], of powers that neither overflow nor vanish on the way: of f32 they are taken in
+/// f64 where that suffices, else of the elements divided by a power of two near the largest, which
+/// changes no digit.
+#[track_caller]
+fn scaled_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
+    let dtype = x.dtype().real();
+    if ord == 2.0 && dtype == DType::F32 || x.numel() == 0 {
+        let wide = if x.dtype().is_complex() { DType::C128 } else { DType::F64 };
+        return power_norm(&x.astype(wide)?, axes, keepdims, ord)?.astype(dtype);
+    }
+    let bound = if dtype == DType::F64 { 1022.0 } else { 126.0 };
+    let largest = x.abs()?.max(axes, true)?.stop_gradient()?;
+    let exponent = largest.log2()?.floor()?.clip(Some((-bound).into()), Some(bound.into()))?;
+    let scaled = x.mul(&exponent.neg()?.exp2()?)?;
+    let norm = power_norm(&scaled, axes, true, ord)?.mul(&exponent.exp2()?)?;
+    match (keepdims, axes) {
+        (true, _) => Ok(norm),
+        (false, Some(axes)) => norm.squeeze(Some(axes)),
+        (false, None) => norm.reshape(&[]),
+    }
+}
+
 /// A norm over axes, all of them for `None`: the root of order `ord` of the sum of powers of
-/// absolute values; their largest (infinity), smallest (-infinity), or how many are not zero (0). Norms of complex
-/// numbers are real.
+/// absolute values; their largest (infinity), smallest (-infinity), or how many are not zero (0).
+/// Norms of complex numbers are real. The gradient is 0 where the norm is. Nothing overflows or
+/// vanishes on the way.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
+    norm_by(x, axes, keepdims, ord, scaled_norm)
+}
+
+/// As [`vector_norm`], with powers that may overflow: for vectors of networks, where time counts.
+#[track_caller]
+pub(crate) fn quick_norm(x: &Tensor, axis: i64, keepdims: bool, ord: f64) -> Result<Tensor> {
+    norm_by(x, Some(&[axis]), keepdims, ord, power_norm)
+}
+
+/// What takes the powers of a norm together.
+type Powers = fn(&Tensor, Option<&[i64]>, bool, f64) -> Result<Tensor>;
+
+#[track_caller]
+fn norm_by(
+    x: &Tensor,
+    axes: Option<&[i64]>,
+    keepdims: bool,
+    ord: f64,
+    powers: Powers,
+) -> Result<Tensor> {
     let (x, dtype) = widened(x)?;
     let size = x.abs()?;
     let norm = if ord == f64::INFINITY {
@@ -33,10 +83,8 @@ pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -
         size.ne(0.0)?.astype(size.dtype())?.sum(axes, keepdims)?
     } else if ord == 1.0 {
         size.sum(axes, keepdims)?
-    } else if ord == 2.0 {
-        abs_square(&x)?.sum(axes, keepdims)?.sqrt()?
     } else {
-        size.pow(ord)?.sum(axes, keepdims)?.pow(1.0 / ord)?
+        powers(&x, axes, keepdims, ord)?
     };
     norm.astype(dtype.real())
 }
@@ -54,7 +102,7 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
     };
     let singular = || svdvals(&x)?.unsqueeze(-1);
     let out = match norm {
-        MatrixNorm::Frobenius => abs_square(&x)?.sum(Some(&[-2, -1]), true)?.sqrt()?,
+        MatrixNorm::Frobenius => scaled_norm(&x, Some(&[-2, -1]), true, 2.0)?,
         MatrixNorm::Nuclear => singular()?.sum(Some(&[-2]), true)?,
         MatrixNorm::Order(ord) if ord.abs() == 2.0 => largest(&singular()?, -2, ord < 0.0)?,
         MatrixNorm::Order(ord) if ord.abs() == 1.0 => {

@@ -27,11 +27,11 @@ impl Vjp<'_> {
     }
 }
 
-/// 0 at 0, unlike half of a tie in `maximum`.
+/// 0 at 0, unlike half of a tie in `maximum`; the cotangent at NaN.
 pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);
-    let positive = v.b.gt(v.inputs[0], zero)?;
-    only(v.b.select(positive, v.ct, zero)?)
+    let cut = v.b.le(v.inputs[0], zero)?;
+    only(v.b.select(cut, zero, v.ct)?)
 }
 
 /// `ct * y * (1 - y)`.
@@ -69,15 +69,15 @@ pub(super) fn var(v: &mut Vjp<'_>) -> Rule {
     v.narrow(ct)
 }
 
-/// `ct * exp(x - y)`, which is the softmax over the axes. Where `y` is infinite the difference
-/// would be NaN; a row of nothing but -inf gets 0.
+/// `ct * exp(x - y)`, which is the softmax over the axes. A row of nothing but -inf, where the
+/// difference would be NaN, gets 0. In a row with inf, what is finite gets 0 and inf NaN.
 pub(super) fn logsumexp(v: &mut Vjp<'_>) -> Rule {
     let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
     let shape = v.b.shape(x).clone();
     let y = v.unrounded(x)?;
-    let finite = v.b.isfinite(y)?;
-    let zero = v.b.scalar_like(y, 0.0);
-    let shift = v.b.select(finite, y, zero)?;
+    let (zero, nothing) = (v.b.scalar_like(y, 0.0), v.b.scalar_like(y, f64::NEG_INFINITY));
+    let empty = v.b.eq(y, nothing)?;
+    let shift = v.b.select(empty, zero, y)?;
     let shift = v.b.expand_reduced(shift, axes, &shape)?;
     let difference = v.b.sub(x, shift)?;
     let share = v.b.exp(difference)?;
@@ -172,13 +172,16 @@ pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![v.narrow(ct)?.pop().flatten(), None])
 }
 
-/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are equal.
+/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are the same infinity: only
+/// there the difference is replaced, so that it has a derivative in other ties.
 pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, equal) = (v.scalar(0.0), v.b.eq(a, b)?);
     let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
         let difference = v.b.sub(this, other)?;
-        let difference = v.b.select(equal, zero, difference)?;
+        let undefined = v.b.isnan(difference)?;
+        let infinite = v.b.bitwise_and(equal, undefined)?;
+        let difference = v.b.select(infinite, zero, difference)?;
         let share = v.b.sigmoid(difference)?;
         v.b.mul(v.ct, share)
     };

@@ -1,5 +1,7 @@
 //! Reverse-mode rules of the elementwise ops. Conventions where a derivative does not exist: 0 for
-//! `abs` at 0, halves for the two sides of a tie in `maximum` and `minimum`.
+//! `abs` at 0, halves for the two sides of a tie in `maximum` and `minimum`, 0 for `hypot` and
+//! `atan2` of two zeros. A choice between operands that NaN takes part in is decided by nobody: both
+//! get the whole cotangent, as in PyTorch.
 
 use super::super::rules::only;
 use super::*;
@@ -365,23 +367,37 @@ pub(super) fn remainder(v: &mut Vjp<'_>) -> Rule {
     ])
 }
 
-/// `d/da = b * a^(b - 1)`, 0 where `b` is 0; `d/db = a^b * log(a)`, 0 where `a` is 0. The operand
-/// of the unselected branch is replaced too, or its infinity times the zero that reaches it would
-/// be NaN in the next derivative.
+/// `d/da = b * a^(b - 1)`, 0 where `b` is 0 and `a` is 0 or NaN; `d/db = a^b * log(a)`, 0 where `a` is 0 and `b` is not
+/// negative. The operand of the unselected branch is replaced too, or its infinity times the zero
+/// that reaches it would be NaN in the next derivative.
 pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
     let base = v.operand(0, |v| {
-        let constant = v.b.eq(b, zero)?;
-        let safe = v.b.select(constant, one, a)?;
+        let vanishes = v.b.eq(b, zero)?;
+        let apart = if v.b.dtype(a).is_complex() {
+            v.b.ne(a, zero)?
+        } else {
+            let size = v.b.abs(a)?;
+            v.b.gt(size, zero)?
+        };
+        let regular = v.b.bitwise_not(vanishes)?;
+        let regular = v.b.bitwise_or(regular, apart)?;
+        let safe = v.b.select(regular, a, one)?;
         let less = v.b.sub(b, one)?;
         let power = v.b.pow(safe, less)?;
         let slope = v.b.mul(b, power)?;
-        let slope = v.b.select(constant, zero, slope)?;
         v.b.mul(v.ct, slope)
     })?;
     let exponent = v.operand(1, |v| {
-        let vanishes = v.b.eq(a, zero)?;
+        let at_zero = v.b.eq(a, zero)?;
+        let vanishes = match v.b.dtype(b).is_complex() {
+            true => at_zero,
+            false => {
+                let bounded = v.b.ge(b, zero)?;
+                v.b.bitwise_and(at_zero, bounded)?
+            }
+        };
         let safe = v.b.select(vanishes, one, a)?;
         let log = v.b.log(safe)?;
         let slope = v.b.mul(v.output, log)?;
@@ -391,33 +407,37 @@ pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![base, exponent])
 }
 
-/// The whole cotangent to the side that `wins`, half to each in a tie.
-fn extremum(v: &mut Vjp<'_>, wins: OpCode) -> Rule {
+/// Nothing to the side that `loses`, half to each in a tie, else the whole cotangent.
+fn extremum(v: &mut Vjp<'_>, loses: OpCode) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, half) = (v.scalar(0.0), v.scalar(0.5));
     let half = v.b.mul(v.ct, half)?;
     let tie = v.b.eq(a, b)?;
     let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
-        let won = v.b.op(wins, &[this, other])?;
-        let outright = v.b.select(won, v.ct, zero)?;
+        let lost = v.b.op(loses, &[this, other])?;
+        let outright = v.b.select(lost, zero, v.ct)?;
         v.b.select(tie, half, outright)
     };
     Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
 }
 
 pub(super) fn maximum(v: &mut Vjp<'_>) -> Rule {
-    extremum(v, OpCode::Gt)
-}
-
-pub(super) fn minimum(v: &mut Vjp<'_>) -> Rule {
     extremum(v, OpCode::Lt)
 }
 
+pub(super) fn minimum(v: &mut Vjp<'_>) -> Rule {
+    extremum(v, OpCode::Gt)
+}
+
+/// `b / (a^2 + b^2)` and `-a / (a^2 + b^2)`, 0 where both are 0.
 pub(super) fn atan2(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
+    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
     let (aa, bb) = (v.b.mul(a, a)?, v.b.mul(b, b)?);
     let norm = v.b.add(aa, bb)?;
-    let over = v.b.div(v.ct, norm)?;
+    let vanishes = v.b.eq(norm, zero)?;
+    let safe = v.b.select(vanishes, one, norm)?;
+    let over = v.b.div(v.ct, safe)?;
     Ok(smallvec![
         v.operand(0, |v| v.b.mul(over, b))?,
         v.operand(1, |v| {
