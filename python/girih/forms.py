@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from ._girih import Program, Tensor
-from .compiled import CompiledFunction, dotted, output_names
+from .compiled import CompiledFunction
 from .errors import InvalidArgumentError
 from .lazy import _some_tensors
+from .names import dotted, output_names
 from .nn.module import parameters_alive
 
 if TYPE_CHECKING:

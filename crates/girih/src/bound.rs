@@ -3,9 +3,9 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
-use crate::{Result, Tensor, TracedProgram, random};
+use crate::{Result, Tensor, TracedProgram, random, trace};
 use girih_ir::dim::Symbol;
-use girih_ir::{DType, OpCode, TensorSpec};
+use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, FoundPlan, Value};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +18,8 @@ pub struct BoundProgram {
     /// Sizes of the program's symbols.
     sizes: Vec<(&'static Symbol, usize)>,
     takes: Vec<Take>,
+    /// How much of the generator's sequence a run takes.
+    draws: u64,
     outputs: Vec<CompactSpec>,
     found: Mutex<Option<FoundPlan>>,
 }
@@ -30,8 +32,8 @@ enum Take {
     Held(Tensor),
     /// A place in the generator's sequence that the program holds.
     Drawn(u64, u64),
-    /// The next place, for so many elements.
-    Draws(OpCode, DType, usize),
+    /// So far behind the generator's next place.
+    Draws(u64),
 }
 
 impl BoundProgram {
@@ -43,17 +45,14 @@ impl BoundProgram {
         let sizes = program.sizes(arguments).map_err(crate::Error::InvalidArgument)?;
         let given: Vec<TensorSpec> = arguments.iter().chain(program.captures()).cloned().collect();
         let graph = program.graph();
+        let (begins, draws) = program.draws(&sizes)?;
         let mut next = 0;
         let take = |id| {
             let node = graph.node(id);
             if node.op.is_random() {
-                return Ok(match program.program().drawn(id) {
+                return Ok::<_, crate::Error>(match program.program().drawn(id) {
                     Some((key, offset)) => Take::Drawn(key, offset),
-                    None => {
-                        let (name, dtype) = (node.op.name(), node.spec.dtype);
-                        let shape = node.spec.shape.bind(name, dtype, &sizes)?;
-                        Take::Draws(node.op.code, dtype, shape.numel())
-                    }
+                    None => Take::Draws(begins[&id]),
                 });
             }
             Ok(match program.program().held(id) {
@@ -73,7 +72,7 @@ impl BoundProgram {
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
         let given = given.iter().map(compact).collect();
         let found = Mutex::default();
-        Ok(BoundProgram { program, given, sizes, takes, outputs, found })
+        Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found })
     }
 
     /// True for tensors of exactly these specs: arguments, then tensors outside.
@@ -105,6 +104,10 @@ impl BoundProgram {
     /// Errors: as [`BoundProgram::call`]; [`crate::Error::Donated`] for what was donated before.
     #[track_caller]
     pub fn call_donating(&self, given: &[Tensor], donated: &[usize]) -> Result<Vec<Tensor>> {
+        if trace::is_active() {
+            // Part of another program, whose calls are to run this one.
+            return self.program.record(&given.iter().collect::<Vec<_>>(), &self.sizes);
+        }
         // Filled in place: it is too large to be moved about.
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
         if !self.arguments(given, &mut arguments)? {
@@ -139,14 +142,16 @@ impl BoundProgram {
                     Argument::Checked(crate::eval::value(tensor, "a compiled function")?)
                 }
                 Take::Drawn(key, offset) => Argument::RandomKey { key: *key, offset: *offset },
-                Take::Draws(..) => Argument::RandomKey { key: 0, offset: 0 },
+                Take::Draws(offset) => Argument::RandomKey { key: 0, offset: *offset },
             });
         }
         // Nothing is drawn by a call that has to wait.
-        for (take, argument) in self.takes.iter().zip(arguments) {
-            if let Take::Draws(code, dtype, count) = take {
-                let (key, offset) = random::place(*code, *dtype, *count);
-                *argument = Argument::RandomKey { key, offset };
+        if self.draws > 0 {
+            let (key, start) = random::take(self.draws);
+            for (take, argument) in self.takes.iter().zip(arguments) {
+                if let Take::Draws(offset) = take {
+                    *argument = Argument::RandomKey { key, offset: start.wrapping_add(*offset) };
+                }
             }
         }
         Ok(true)

@@ -5,12 +5,14 @@
 use crate::bound::BoundProgram;
 use crate::cut::ancestors;
 use crate::eval::placeholder;
+use crate::trace::{Draw, Tracing};
 use crate::{Error, Program, Result, Tensor, TensorState, random};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Dim, Shape, TensorSpec};
+use girih_ir::{Dim, NodeId, Shape, TensorSpec};
 use girih_runtime::SymbolicGraph;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An axis whose size may differ from call to call.
@@ -42,6 +44,9 @@ pub struct TracedProgram {
     symbols: Vec<&'static Symbol>,
     guards: Vec<Guard>,
     symbolic: SymbolicGraph,
+    /// What the function draws at random, in order, and which of it the program's leaves are.
+    draws: Vec<Draw>,
+    drawn: BTreeMap<NodeId, usize>,
 }
 
 fn invalid(shape: &Shape, reason: String) -> Error {
@@ -97,18 +102,18 @@ fn symbolic_spec(
 
 impl TracedProgram {
     /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes of the
-    /// same position in `dims`. It gives the function's outputs, and tensors outside that every call
-    /// is to name anew; others that the outputs need are part of the program, with the values they
-    /// have now.
+    /// same position in `dims`. `outside` are tensors that it refers to and that every call is to name
+    /// anew; others that the outputs need are part of the program, with the values they have now.
     ///
     /// Gives the program and which of those tensors it needs, by position.
     ///
     /// Errors: the function's; a shape error for sizes out of range, and for axes of one name with
-    /// different sizes.
+    /// different sizes; [`Error::OutsideValue`] where it reads a tensor outside.
     pub fn trace<E: From<Error>>(
         arguments: &[TensorSpec],
         dims: &[Vec<DynamicDim>],
-        f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>), E>,
+        outside: &[Tensor],
+        f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>, E>,
     ) -> Result<(TracedProgram, Vec<usize>), E> {
         let mut named = Vec::new();
         let parameters = arguments
@@ -121,11 +126,12 @@ impl TracedProgram {
         let placeholders: Vec<Tensor> = parameters.iter().map(placeholder).collect();
         let guards = Guards::new();
         let entered = guards.enter();
-        let drawn = random::position();
-        let (outputs, outside) = f(&placeholders)?;
-        let (mut program, used) = close(&outputs, &placeholders, &outside)?;
-        program.forget_draws_from(drawn);
-        drop(entered);
+        let tracing = Tracing::begin(outside);
+        let outputs = f(&placeholders)?;
+        let draws = tracing.draws();
+        let (mut program, used) = close(&outputs, &placeholders, outside)?;
+        let drawn = program.take_draws(|place| tracing.draw_at(place));
+        drop((tracing, entered));
         let symbols: Vec<&'static Symbol> = named.iter().filter_map(|d| d.as_symbol()).collect();
         // Guards of other functions, traced meanwhile by other threads, are none of this one's.
         let own = |guard: &Guard| {
@@ -134,8 +140,19 @@ impl TracedProgram {
         let guards = guards.collected().into_iter().filter(own).collect();
         let captures = used.iter().map(|&i| outside[i].spec()).collect();
         let symbolic = SymbolicGraph::new(program.graph().clone());
-        let traced = TracedProgram { program, parameters, captures, symbols, guards, symbolic };
-        Ok((traced, used))
+        Ok((
+            TracedProgram {
+                program,
+                parameters,
+                captures,
+                symbols,
+                guards,
+                symbolic,
+                draws,
+                drawn,
+            },
+            used,
+        ))
     }
 
     /// What the sizes of arguments must be for the program to be right, beside those of static axes.
@@ -280,7 +297,29 @@ impl TracedProgram {
         sizes: &[(&'static Symbol, usize)],
     ) -> Result<Vec<Tensor>> {
         let graph = self.program.graph().bind(sizes)?;
-        self.program.with_graph(graph).call(given)
+        let place = |draw: &Draw| {
+            let shape = draw.shape.bind(draw.code.def().name, draw.dtype, sizes)?;
+            Ok(random::next(draw.code, draw.dtype, &shape))
+        };
+        let places = self.draws.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let drawn = self.drawn.iter().map(|(&id, &number)| (id, places[number]));
+        self.program.with_graph(graph).with_draws(drawn).call(given)
+    }
+
+    /// Where each random leaf's draws begin among those of a run at these sizes, in blocks of the
+    /// generator; and how many blocks a run takes.
+    pub(crate) fn draws(
+        &self,
+        sizes: &[(&'static Symbol, usize)],
+    ) -> Result<(BTreeMap<NodeId, u64>, u64)> {
+        let mut begins = Vec::with_capacity(self.draws.len());
+        let mut total: u64 = 0;
+        for draw in &self.draws {
+            begins.push(total);
+            let shape = draw.shape.bind(draw.code.def().name, draw.dtype, sizes)?;
+            total = total.wrapping_add(random::blocks(draw.code, draw.dtype, shape.numel()));
+        }
+        Ok((self.drawn.iter().map(|(&id, &number)| (id, begins[number])).collect(), total))
     }
 }
 
@@ -393,8 +432,8 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let program = match found {
             Some(program) => program,
             None => {
-                let traced = |x: &[Tensor]| Ok::<_, Error>(((self.f)(x)?, Vec::new()));
-                let program = Arc::new(TracedProgram::trace(&specs, &self.dims, traced)?.0);
+                let program = TracedProgram::trace(&specs, &self.dims, &[], |x| (self.f)(x))?.0;
+                let program = Arc::new(program);
                 self.lock().traced.push(program.clone());
                 program
             }

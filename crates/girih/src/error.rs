@@ -39,6 +39,22 @@ pub enum Error {
         /// The line that recorded what was asked for, if known.
         at: Vec<String>,
     },
+    /// The value of a tensor was asked for that a function being compiled refers to.
+    #[error(
+        "{what} needs a value{} that depends on a tensor of shape {shape} which the function being \
+         compiled refers to or draws at random; each call of the program may find another one there, \
+         so that its value must not become part of the program. To decide by it within the graph use \
+         `cond`, `switch`, `while_loop`, `scan` or `where`; else read it outside, and pass what was \
+         decided as an argument", At(.at)
+    )]
+    OutsideValue {
+        /// What was attempted.
+        what: &'static str,
+        /// The tensor's shape.
+        shape: String,
+        /// The line that recorded what was asked for, if known.
+        at: Vec<String>,
+    },
     /// The value of a tensor was asked for that a compiled function was given to overwrite.
     #[error(
         "a tensor of shape {shape} was donated to a compiled function, which may have written its \

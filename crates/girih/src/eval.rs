@@ -7,7 +7,9 @@
 use crate::cut::{Cut, CutGraph, cut};
 use crate::error::Error;
 use crate::node::{Node, Scheduled, State, drop_state};
-use crate::{Compilation, Context, Executor, Profile, Result, Tensor, background, context, host};
+use crate::{
+    Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, trace,
+};
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{CachedPlan, Completion, Value};
 use smallvec::SmallVec;
@@ -52,6 +54,7 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     if all_available(&targets) {
         return Ok(());
     }
+    check_reads(&targets, "evaluation")?;
     let executor = Context::current().executor()?;
     if !executor.config().profile {
         return eval_on(&executor, targets, None);
@@ -91,7 +94,7 @@ pub(crate) fn eagerly(tensor: &Tensor) -> Result<()> {
 /// Computes tensors just recorded, if they do not depend on a function's argument.
 pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
     match host::outside(|| eval(tensors)) {
-        Err(Error::TracedValue { .. }) => Ok(()),
+        Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => Ok(()),
         outcome => outcome,
     }
 }
@@ -106,6 +109,7 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     if all_available(&targets) {
         return Ok(());
     }
+    check_reads(&targets, "evaluation")?;
     let executor = Context::current().executor()?;
     while !run(&executor, &targets, false, &mut None)? {}
     Ok(())
@@ -139,8 +143,14 @@ fn all_available(targets: &[&Tensor]) -> bool {
     targets.iter().all(|t| matches!(&*t.node().state(), State::Available(_)))
 }
 
+/// Fails for values that a function being compiled must not read.
+fn check_reads(targets: &[&Tensor], what: &'static str) -> Result<()> {
+    targets.iter().try_for_each(|target| trace::check_read(target, what))
+}
+
 /// The tensor's data, computed if need be. `what` is for the error of a traced value.
 pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
+    trace::check_read(tensor, what)?;
     if let State::Available(value) = &*tensor.node().state() {
         return Ok(value.clone());
     }

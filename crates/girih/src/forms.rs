@@ -192,12 +192,26 @@ impl Program {
         }
     }
 
-    /// Draws anew whenever it is called, in place of what was drawn from a place in the sequence on.
-    pub(crate) fn forget_draws_from(&mut self, (key, offset): (u64, u64)) {
-        self.values.retain(|_, held| match *held {
-            Held::Random { key: drawn, offset: at } => drawn != key || at < offset,
-            _ => true,
+    /// Takes out the places of the random leaves for which `which` knows a number, and gives these.
+    pub(crate) fn take_draws(
+        &mut self,
+        which: impl Fn((u64, u64)) -> Option<usize>,
+    ) -> BTreeMap<NodeId, usize> {
+        let mut taken = BTreeMap::new();
+        self.values.retain(|&id, held| {
+            let Held::Random { key, offset } = *held else { return true };
+            let Some(number) = which((key, offset)) else { return true };
+            taken.insert(id, number);
+            false
         });
+        taken
+    }
+
+    /// The same with places in the generator's sequence for some random leaves.
+    pub(crate) fn with_draws(mut self, places: impl Iterator<Item = (NodeId, (u64, u64))>) -> Self {
+        let held = |(id, (key, offset))| (id, Held::Random { key, offset });
+        self.values.extend(places.map(held));
+        self
     }
 
     /// The place in the sequence of a random leaf that does not draw anew.

@@ -39,6 +39,7 @@ pub mod plot;
 mod program;
 pub mod random;
 mod tensor;
+mod trace;
 mod transform;
 
 pub use background::Compilation;

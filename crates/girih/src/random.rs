@@ -30,7 +30,7 @@ pub use key::{Draws, bits, fold_in, key, split};
 pub use order::{choice, permutation, permuted, randint};
 
 use crate::node::State;
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, trace};
 use girih_ir::{DType, OpCode, Shape, TensorSpec};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -47,23 +47,33 @@ static GENERATOR: Mutex<Option<Generator>> = Mutex::new(None);
 pub fn manual_seed(seed: u64) {
     let generator = Generator { key: seed, offset: 0 };
     *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(generator);
+    trace::seeded();
 }
 
 pub(crate) fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -> Result<Tensor> {
     shape.check(op, dtype)?;
-    // A function traced for many sizes draws anew whenever its program runs.
-    let (key, offset) = place(code, dtype, shape.hints().iter().product());
+    let (key, offset) = next(code, dtype, &shape);
     Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
 }
 
 /// The place in the sequence where the next draws begin.
 pub(crate) fn position() -> (u64, u64) {
-    place(OpCode::RandomBits, DType::I64, 0)
+    trace::position().unwrap_or_else(|| take(0))
 }
 
-/// The place in the sequence of the next draws, so many.
-pub(crate) fn place(code: OpCode, dtype: DType, count: usize) -> (u64, u64) {
-    let blocks = girih_kernel::philox::blocks(code, dtype, count);
+/// The place of the next draws: in the sequence, or among those of the function being traced.
+pub(crate) fn next(code: OpCode, dtype: DType, shape: &Shape) -> (u64, u64) {
+    trace::draw(code, dtype, shape)
+        .unwrap_or_else(|| take(blocks(code, dtype, shape.hints().iter().product())))
+}
+
+/// How much of the sequence so many draws take.
+pub(crate) fn blocks(code: OpCode, dtype: DType, count: usize) -> u64 {
+    girih_kernel::philox::blocks(code, dtype, count)
+}
+
+/// The place in the sequence of the next draws, which take so much of it.
+pub(crate) fn take(blocks: u64) -> (u64, u64) {
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let generator = generator
         .get_or_insert_with(|| Generator { key: RandomState::new().hash_one(0), offset: 0 });

@@ -220,10 +220,10 @@ fn a_program_tells_its_guards_and_why_it_refuses() {
     let dims = [vec![DynamicDim::new(0, "batch")], vec![DynamicDim::new(0, "batch")]];
     let trace = |x: &[Tensor]| {
         assert!(!x[0].shape().dim(0).equals(7));
-        Ok::<_, Error>((vec![x[0].add(&x[1])?], Vec::new()))
+        Ok::<_, Error>(vec![x[0].add(&x[1])?])
     };
     let specs = [spec(&[2, 3]), spec(&[2, 1])];
-    let (program, _) = TracedProgram::trace(&specs, &dims, trace).unwrap();
+    let (program, _) = TracedProgram::trace(&specs, &dims, &[], trace).unwrap();
     assert_eq!(program.guards(), ["batch != 7"]);
     assert!(program.graph().to_string().contains("-> [batch, 3]"), "{}", program.graph());
     let read = girih::ir::Graph::parse(&program.graph().to_string()).unwrap();
@@ -323,9 +323,9 @@ fn forgetting_programs_compiles_again_and_traces_nothing() {
 
 #[test]
 fn donated_tensors_are_gone_and_shared_ones_stay() {
-    let double = |x: &[Tensor]| Ok::<_, Error>((vec![x[0].mul(2.0)?], vec![]));
+    let double = |x: &[Tensor]| Ok::<_, Error>(vec![x[0].mul(2.0)?]);
     let spec = data(&[5, 3], 1).spec();
-    let program = TracedProgram::trace(std::slice::from_ref(&spec), &[], double).unwrap().0;
+    let program = TracedProgram::trace(std::slice::from_ref(&spec), &[], &[], double).unwrap().0;
     let bound = girih::BoundProgram::new(std::sync::Arc::new(program), &[spec]).unwrap();
     let x = data(&[5, 3], 1);
     let expected: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|v| v * 2.0).collect();

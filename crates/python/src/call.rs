@@ -5,6 +5,7 @@
 use crate::compiled::PyTraced;
 use crate::contexts::sync;
 use crate::errors::IntoPy;
+use crate::guards::{Place, PyGuards, WrittenPlace, is_equal};
 use crate::tensor::PyTensor;
 use girih::{BoundProgram, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -45,7 +46,7 @@ fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
         || class.is(py.get_type::<PyString>())
         || class.is(py.get_type::<PyBool>())
         || class.is(py.get_type::<PyBytes>());
-    plain && object.get_type().is(&class) && known.eq(object).unwrap_or(false)
+    plain && is_equal(known, object)
 }
 
 impl Pattern {
@@ -146,31 +147,6 @@ impl Pattern {
     }
 }
 
-/// Where a tensor that the function refers to is held: a container and a key in it, or a cell.
-struct Place {
-    container: Py<PyAny>,
-    key: Option<Py<PyAny>>,
-}
-
-impl Place {
-    fn read(&self, py: Python<'_>) -> Option<Tensor> {
-        let container = self.container.bind(py);
-        let held = match &self.key {
-            Some(key) => container.get_item(key.bind(py)),
-            None => container.getattr(intern!(py, "cell_contents")),
-        };
-        Some(held.ok()?.cast::<PyTensor>().ok()?.borrow().0.clone())
-    }
-
-    fn write(&self, py: Python<'_>, tensor: &Tensor) -> PyResult<()> {
-        let tensor = Bound::new(py, PyTensor(tensor.clone()))?;
-        match &self.key {
-            Some(key) => self.container.bind(py).set_item(key.bind(py), tensor),
-            None => self.container.bind(py).setattr(intern!(py, "cell_contents"), tensor),
-        }
-    }
-}
-
 /// A way in which the function was called, and what serves such calls.
 struct Way {
     positional: Pattern,
@@ -182,8 +158,12 @@ struct Way {
     donated: Vec<usize>,
     program: BoundProgram,
     result: Pattern,
-    /// Where outputs go beside those of the result: the last ones.
-    changed: Vec<Place>,
+    /// Outputs that go elsewhere too, and where.
+    changed: Vec<(usize, Vec<Place>)>,
+    /// What has to be found where for the program to be right.
+    guards: Py<PyGuards>,
+    /// Objects that the function leaves somewhere, as it found others there.
+    effects: Vec<(Place, Py<PyAny>)>,
 }
 
 impl Way {
@@ -206,9 +186,10 @@ impl Way {
         }
         let mut tensors: Tensors = found.into_iter().collect::<Option<_>>()?;
         for place in &self.outside {
-            tensors.push(place.read(py)?);
+            tensors.push(place.tensor(py)?);
         }
-        self.program.serves(&tensors).then_some(tensors)
+        let serves = self.program.serves(&tensors) && self.guards.get().hold(py);
+        serves.then_some(tensors)
     }
 
     fn call<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
@@ -221,9 +202,13 @@ impl Way {
             py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?
         };
         let result = self.result.build(py, &outputs)?;
-        let first = outputs.len() - self.changed.len();
-        for (place, tensor) in self.changed.iter().zip(&outputs[first..]) {
-            place.write(py, tensor)?;
+        for (output, places) in &self.changed {
+            // One handle, so that what was one tensor to Python remains one.
+            let tensor = Bound::new(py, PyTensor(outputs[*output].clone()))?.into_any();
+            places.iter().try_for_each(|place| place.set(tensor.clone()))?;
+        }
+        for (place, object) in &self.effects {
+            place.set(object.bind(py).clone())?;
         }
         Ok(result)
     }
@@ -232,9 +217,12 @@ impl Way {
         self.positional.traverse(visit)?;
         self.named.iter().try_for_each(|named| named.traverse(visit))?;
         self.result.traverse(visit)?;
-        self.outside.iter().chain(&self.changed).try_for_each(|place| {
-            visit.call(&place.container)?;
-            visit.call(&place.key)
+        let changed = self.changed.iter().flat_map(|(_, places)| places);
+        self.outside.iter().chain(changed).try_for_each(|place| place.traverse(visit))?;
+        visit.call(&self.guards)?;
+        self.effects.iter().try_for_each(|(place, object)| {
+            place.traverse(visit)?;
+            visit.call(object)
         })
     }
 }
@@ -275,8 +263,8 @@ impl PyCompiledCall {
     }
 }
 
-fn places_of(list: Vec<(Py<PyAny>, Option<Py<PyAny>>)>) -> Vec<Place> {
-    list.into_iter().map(|(container, key)| Place { container, key }).collect()
+fn places_of(list: Vec<WrittenPlace>) -> Vec<Place> {
+    list.into_iter().map(Place::new).collect()
 }
 
 #[pymethods]
@@ -319,18 +307,22 @@ impl PyCompiledCall {
     }
 
     /// Has later calls of this way served by a program: the structure of the arguments, their tensors
-    /// and which of them are donated, the places of tensors outside, the structure of the result, and
-    /// the places that the remaining outputs go to. Returns: None.
+    /// and which of them are donated, the places of tensors outside, the structure of the result, the
+    /// outputs that go elsewhere too and where, what has to be found where, and the objects that are
+    /// left somewhere. Returns: None.
+    #[allow(clippy::too_many_arguments, reason = "they are all that a call needs")]
     fn remember(
         &self,
         py: Python<'_>,
         way: (Bound<'_, PyAny>, Option<Bound<'_, PyAny>>),
         args: Vec<Py<PyTensor>>,
         donated: Vec<usize>,
-        places: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+        places: Vec<WrittenPlace>,
         program: &PyTraced,
         result: Bound<'_, PyAny>,
-        changed: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+        changed: Vec<(usize, Vec<WrittenPlace>)>,
+        guards: Py<PyGuards>,
+        effects: Vec<(WrittenPlace, Py<PyAny>)>,
     ) -> PyResult<()> {
         let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
         let (positional, named) = way;
@@ -342,7 +334,9 @@ impl PyCompiledCall {
             outside: places_of(places),
             program: BoundProgram::new(program.0.clone(), &specs).py()?,
             result: Pattern::read(&result)?,
-            changed: places_of(changed),
+            changed: changed.into_iter().map(|(output, at)| (output, places_of(at))).collect(),
+            guards,
+            effects: effects.into_iter().map(|(at, object)| (Place::new(at), object)).collect(),
         };
         let mut ways = self.lock();
         let dropped = (ways.len() >= MOST_WAYS).then(|| ways.pop());

@@ -280,8 +280,8 @@ impl From<PyErr> for Failure {
 }
 
 /// Traces a function, called with a tensor per argument, that gives a list of tensors. Gives the
-/// program and which of the tensors outside it needs, by position.
-/// Returns: tuple[TracedFunction, list[int]].
+/// program, which of the tensors outside it needs, by position, and for each of them the first that
+/// is the same. Returns: tuple[TracedFunction, list[int], list[int]].
 #[pyfunction]
 fn trace_function(
     py: Python<'_>,
@@ -289,7 +289,7 @@ fn trace_function(
     dynamic: Vec<Axes>,
     outside: Vec<Py<PyTensor>>,
     traced: Bound<'_, PyAny>,
-) -> PyResult<(PyTraced, Vec<usize>)> {
+) -> PyResult<(PyTraced, Vec<usize>, Vec<usize>)> {
     crate::location::enter(py);
     let named = |(axis, name, range)| DynamicDim { axis, name, range };
     let dims: Vec<Vec<DynamicDim>> =
@@ -311,10 +311,12 @@ fn trace_function(
                  instead, and assign it where the function is called",
             )));
         }
-        Ok((tensors(py, &outputs), before.clone()))
+        Ok(tensors(py, &outputs))
     };
-    let found = TracedProgram::trace(&specs(py, &args), &dims, run);
-    found.map(|(program, used)| (PyTraced(Arc::new(program)), used)).map_err(|Failure(error)| error)
+    let found = TracedProgram::trace(&specs(py, &args), &dims, &before, run);
+    let (program, used) = found.map_err(|Failure(error)| error)?;
+    let first = |tensor: &Tensor| before.iter().position(|t| t.is_same(tensor)).unwrap_or_default();
+    Ok((PyTraced(Arc::new(program)), used, before.iter().map(first).collect()))
 }
 
 #[pymethods]
@@ -322,6 +324,16 @@ impl PyTraced {
     /// Why the program does not serve these arguments; None if it does. Returns: str | None.
     fn refuses(&self, py: Python<'_>, args: Vec<Py<PyTensor>>) -> Option<String> {
         self.0.refuses(&specs(py, &args))
+    }
+
+    /// The first of the tensors outside that is not as it was traced; None if all are. Returns:
+    /// int | None.
+    fn differs(&self, py: Python<'_>, outside: Vec<Py<PyAny>>) -> Option<usize> {
+        let same = |(object, spec): (&Py<PyAny>, &TensorSpec)| {
+            let tensor = object.bind(py).cast::<PyTensor>();
+            tensor.is_ok_and(|tensor| tensor.borrow().0.spec() == *spec)
+        };
+        outside.iter().zip(self.0.captures()).position(|pair| !same(pair))
     }
 
     /// The outputs at these arguments, with these values of the tensors outside that the program

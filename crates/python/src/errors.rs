@@ -14,7 +14,7 @@ fn class(error: &Error) -> &'static str {
         Error::Transform(error) => transform_class(error),
         Error::DataLength { .. } | Error::NotScalar { .. } => "ShapeError",
         Error::Evaluation { source, .. } => run_class(source),
-        Error::TracedValue { .. } => "TracedValueError",
+        Error::TracedValue { .. } | Error::OutsideValue { .. } => "TracedValueError",
         Error::ElementType { .. } => "DTypeError",
         Error::UnknownDevice { .. } | Error::DeviceUnavailable { .. } => "DeviceError",
         _ => "InvalidArgumentError",

@@ -18,6 +18,7 @@ mod errors;
 mod fft;
 mod forms;
 mod functions;
+mod guards;
 mod indexing;
 mod lazy;
 mod linalg;
@@ -46,6 +47,7 @@ const INTERNAL: &[&str] = &[
     "Trace",
     "TracedFunction",
     "ExecutorHandle",
+    "Guards",
     "Frame",
     "_registry",
     "_restore",
@@ -119,6 +121,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     transform::register(m)?;
     compiled::register(m)?;
     call::register(m)?;
+    guards::register(m)?;
     control::register(m)?;
     contexts::register(m)?;
     location::register();

@@ -1,0 +1,68 @@
+"""Names of tensors by where they are: in pytrees, among the arguments of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import tree
+from ._girih import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["argument_names", "dotted", "output_names"]
+
+
+def dotted(path: str) -> str:
+    """A pytree path, ``['layer'][0].weight``, as the name of a tensor: ``layer.0.weight``."""
+    parts = path.replace("]", "").replace("[", ".").replace("'", "").replace('"', "")
+    return parts.strip(".")
+
+
+def output_names(value: Any) -> list[str]:
+    """Names of the leaves of what a program gives: of a dict or module, else none."""
+    from .nn.module import Module
+
+    if not isinstance(value, (Mapping, Module)):
+        return []
+    paths = [path for path, _ in tree.flatten_with_path(value)]
+    if isinstance(value, Module):
+        # Its trees of parameters and of buffers, which have no names in common.
+        paths = [path[path.index(">") + 1 :] for path in paths]
+    return [dotted(path) for path in paths]
+
+
+def argument_names(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """A name per tensor among the arguments: the parameter's, then its path in a pytree."""
+    import inspect
+
+    from .nn.module import Module
+
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return []
+    parameters = [
+        (name, value, bound.signature.parameters[name].kind)
+        for name, value in bound.arguments.items()
+    ]
+    given: list[tuple[str, Any]] = []
+    for name, value, kind in parameters:
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            given += [(f"{name}.{i}", item) for i, item in enumerate(value)]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            given += value.items()
+        else:
+            given.append((name, value))
+    by_name = dict(given)
+    ordered = given[: len(args)] + [(name, by_name[name]) for name in kwargs]
+    names = []
+    for name, value in ordered:
+        for path, leaf in tree.flatten_with_path(value):
+            array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")
+            if (isinstance(leaf, Tensor) or array) and not isinstance(value, Module):
+                names.append(dotted(name + path))
+    return names

@@ -1,0 +1,384 @@
+"""What a compiled function refers to: where it is held, and what of it a program depends on.
+
+A function may read whatever its closure, the globals it names, and the objects reached from these
+hold. Tensors among it are arguments of the program. All else is looked at when the function is
+traced, so the program is right as long as the same is found in the same places: these are its
+guards.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any, NamedTuple
+
+from ._girih import DType, Tensor
+from .errors import InvalidArgumentError
+
+__all__ = ["Guard", "Place", "References", "is_plain", "references"]
+
+#: Objects of these types have no parts that could change.
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice, DType)
+_PLAIN_SET = frozenset(_PLAIN)
+_OPAQUE: tuple[Any, ...] = (types.BuiltinFunctionType, *_PLAIN)
+#: Methods that run when objects are made, shown or dropped, not when they are used.
+_UNCALLED = frozenset(
+    ("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "extra_repr")
+)
+#: Names by which code reaches attributes that it does not name.
+_BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattribute__"))
+#: Bytes of an array that are compared at each call.
+_MOST_BYTES = 1 << 16
+
+
+class Place:
+    """Where something that the function refers to is held."""
+
+    __slots__ = ("container", "is_attribute", "key", "path")
+
+    def __init__(self, container: Any, key: Any, path: str, is_attribute: bool = False) -> None:
+        self.container = container
+        self.key = key
+        self.path = path
+        self.is_attribute = is_attribute
+
+    def written(self) -> tuple[Any, Any, bool]:
+        """As the extension reads it."""
+        return self.container, self.key, self.is_attribute
+
+    def read(self) -> Any:
+        """What is held there."""
+        if self.is_attribute:
+            return getattr(self.container, self.key)
+        if self.key is None and isinstance(self.container, types.CellType):
+            return self.container.cell_contents
+        return self.container[self.key]
+
+    def write(self, value: Any) -> None:
+        """Puts something else there."""
+        if self.is_attribute:
+            setattr(self.container, self.key, value)
+        elif self.key is None and isinstance(self.container, types.CellType):
+            self.container.cell_contents = value
+        else:
+            self.container[self.key] = value
+
+
+class _Names(NamedTuple):
+    """What a function's code names."""
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> _Names:
+    """The globals and attributes that code reads, with those of the functions within it."""
+    import dis
+
+    read: set[str] = set()
+    attributes: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+            read.add(instruction.argval)
+        elif instruction.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")):
+            attributes.add(instruction.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            names = _names(inner)
+            read |= names.globals
+            attributes |= names.attributes
+    return _Names(frozenset(read), frozenset(attributes))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_foreign(module: str | None) -> bool:
+    """True for modules whose globals are no state of the user's."""
+    top = (module or "").split(".")[0]
+    return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
+
+
+def _is_installed(module: types.ModuleType) -> bool:
+    """True for modules of libraries, whose names are no state of the user's."""
+    return "-packages" in (getattr(module, "__file__", None) or "")
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_names(cls: Any) -> frozenset[str]:
+    """The attributes that the methods of one of this package's classes read."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            function = _function_of(value)
+            if name not in _UNCALLED and isinstance(function, types.FunctionType):
+                names |= _names(function.__code__).attributes
+    return frozenset(names)
+
+
+def _function_of(value: Any) -> Any:
+    """The function that a class holds as a method, a property or the like."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return value.__func__
+    if isinstance(value, property):
+        return value.fget
+    return value.func if isinstance(value, functools.cached_property) else value
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a value that cannot change, compared by type and value."""
+    return type(value) in _PLAIN_SET or (
+        type(value) is tuple and all(is_plain(item) for item in value)
+    )
+
+
+class _Walk:
+    """The places found so far, and what is yet to be looked at."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        #: Of each place, whether only code that names it may read it.
+        self.by_name: list[bool] = []
+        self.values: list[Any] = []
+        #: Attributes that the code met names.
+        self.names: set[str] = set()
+        self.seen: dict[int, Any] = {}
+        self.pending: list[tuple[Any, str]] = []
+        #: Classes and modules of which only what is named is looked at.
+        self.spaces: dict[int, tuple[Any, str, set[str]]] = {}
+        #: Objects, with what has been looked at of what their classes say for them.
+        self.instances: list[tuple[Any, str, set[str]]] = []
+
+    def run(self, root: Any, name: str) -> None:
+        self.pending.append((root, name))
+        while self.pending:
+            while self.pending:
+                self.visit(*self.pending.pop())
+            for space, path, known in list(self.spaces.values()):
+                self.expand(space, path, known)
+            for instance, path, known in self.instances:
+                self.defaults(instance, path, known)
+
+    def add(
+        self, container: Any, key: Any, path: str, by_name: bool = False, attribute: bool = False
+    ) -> None:
+        place = Place(container, key, path, attribute)
+        try:
+            value = place.read()
+        except (ValueError, LookupError, AttributeError):
+            return  # An empty cell, or slot.
+        self.places.append(place)
+        self.by_name.append(by_name)
+        self.values.append(value)
+        self.pending.append((value, path))
+
+    def expand(self, space: Any, path: str, known: set[str]) -> None:
+        """Looks at what a class or module has under names met since."""
+        names = (self.names & vars(space).keys()) - known
+        if isinstance(space, type):
+            dunder = {name for name in vars(space) if name.startswith("__")}
+            names |= {n for n in dunder | {"forward"} if n in vars(space)} - known - _UNCALLED
+        for name in sorted(names):
+            known.add(name)
+            value = vars(space)[name]
+            inside = _function_of(value)
+            if isinstance(space, types.ModuleType):
+                self.add(vars(space), name, f"{path}.{name}")
+            elif isinstance(inside, types.FunctionType):
+                self.pending.append((inside, f"{path}.{name}"))
+            elif not name.startswith("__") and not hasattr(type(value), "__get__"):
+                self.add(space, name, f"{path}.{name}", attribute=True)
+
+    def defaults(self, instance: Any, path: str, known: set[str]) -> None:
+        """Looks at attributes that an object has by its classes: it may get its own."""
+        own = getattr(instance, "__dict__", {})
+        for base in type(instance).__mro__:
+            if _is_foreign(base.__module__):
+                continue
+            for name in (self.names & vars(base).keys()) - known - own.keys():
+                known.add(name)
+                if is_plain(vars(base)[name]):
+                    self.add(instance, name, f"{path}.{name}", attribute=True)
+
+    def visit(self, value: Any, path: str) -> None:
+        if isinstance(value, (Tensor, *_OPAQUE)) or id(value) in self.seen:
+            return
+        self.seen[id(value)] = value
+        if isinstance(value, dict):
+            for key in list(value):
+                self.add(value, key, f"{path}[{key!r}]")
+        elif isinstance(value, (list, tuple)):
+            if not (type(value) is list and all(map(is_plain, value))):
+                for i in range(len(value)):
+                    self.add(value, i, f"{path}[{i}]")
+        elif isinstance(value, functools.partial):
+            self.pending += [(value.func, path), (value.args, path), (value.keywords, path)]
+        elif isinstance(value, types.MethodType):
+            self.pending += [(value.__self__, path), (value.__func__, path)]
+        elif isinstance(value, types.FunctionType):
+            self.function(value, path)
+        elif isinstance(value, types.ModuleType):
+            if not (_is_foreign(value.__name__) or _is_installed(value)):
+                self.spaces[id(value)] = (value, path, set())
+        elif isinstance(value, type):
+            if not _is_foreign(value.__module__):
+                self.spaces[id(value)] = (value, path, set())
+        else:
+            self.instance(value, path)
+
+    def function(self, value: types.FunctionType, path: str) -> None:
+        names = value.__code__.co_freevars
+        for name, cell in zip(names, value.__closure__ or (), strict=True):
+            self.add(cell, None, name)
+        self.pending += [(value.__defaults__ or (), f"{path}.defaults")]
+        self.pending += [(value.__kwdefaults__ or {}, f"{path}.defaults")]
+        # What this package's functions use of their modules is no user's state.
+        if _is_foreign(value.__module__):
+            return
+        read, attributes = _names(value.__code__)
+        self.names |= attributes
+        if read & _BY_STRING:
+            self.names.add("__dict__")
+        for name in sorted(read & value.__globals__.keys()):
+            self.add(value.__globals__, name, name)
+        for name in value.__dict__:
+            self.add(value.__dict__, name, f"{path}.{name}", by_name=True)
+
+    def instance(self, value: Any, path: str) -> None:
+        from .compiled import CompiledFunction
+
+        if isinstance(value, CompiledFunction):
+            self.pending.append((value._fun, path))
+            return
+        cls: Any = type(value)
+        own = _is_foreign(cls.__module__) and cls.__module__.split(".")[0] == __package__
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            names = _class_names(cls) if own else None
+            for name in attributes:
+                # What is kept under a private name of this package is about names and caches.
+                skipped = names is not None and name not in names and is_plain(attributes[name])
+                if not skipped and name not in ("_scope_name", "_parameter_names"):
+                    by_name = not own
+                    self.add(attributes, name, f"{path}.{name}", by_name=by_name)
+        self.instances.append((value, path, set()))
+        for base in cls.__mro__:
+            self.base(value, base, path, attributes if isinstance(attributes, dict) else {})
+
+    def base(self, value: Any, base: type, path: str, attributes: dict[str, Any]) -> None:
+        """What an instance has by one of its classes: slots, methods, and defaults."""
+        from .nn.module import Module
+
+        if base is Module and "training" not in attributes:
+            cls: Any = type(value)
+            reads = _class_names(cls) if _is_foreign(cls.__module__) else {"training"}
+            if "training" in reads:
+                self.add(value, "training", f"{path}.training", attribute=True)
+        if _is_foreign(base.__module__):
+            return
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                self.add(value, name, f"{path}.{name}", by_name=True, attribute=True)
+        if id(base) not in self.spaces:
+            self.spaces[id(base)] = (base, base.__qualname__, set())
+
+
+class Guard(NamedTuple):
+    """What has to be found in a place."""
+
+    place: Place
+    kind: str
+    value: Any
+
+
+class References:
+    """What a function refers to, when it is traced.
+
+    Attributes:
+        places: Where it is held.
+        before: What was there.
+        guards: What of it has to be found there again.
+        content: What that comes to.
+    """
+
+    __slots__ = ("before", "content", "guards", "places")
+
+    def __init__(self, walk: _Walk, name: str) -> None:
+        self.places = walk.places
+        self.before = walk.values
+        everything = "__dict__" in walk.names
+        self.guards = [
+            _guard(place, value, name)
+            for place, by_name, value in zip(self.places, walk.by_name, self.before, strict=True)
+            if (not by_name or everything or place.key in walk.names)
+            and type(place.container) is not tuple
+        ]
+
+        #: What the guards come to, but for the identities of objects that are looked into. Noted
+        #: now: these may change.
+        self.content = [(guard.place.path, guard.kind, _comparable(guard)) for guard in self.guards]
+
+
+def _guard(place: Place, value: Any, name: str) -> Guard:
+    if isinstance(value, Tensor):
+        return Guard(place, "spec", value)
+    if is_plain(value):
+        return Guard(place, "equal", value)
+    if type(value) is list and all(map(is_plain, value)):
+        return Guard(place, "items", list(value))
+    if isinstance(value, (list, dict)):
+        return Guard(place, "length", value)
+    if isinstance(value, (set, frozenset, bytearray)):
+        return Guard(place, "contents", type(value)(value))
+    if hasattr(value, "__array_interface__") and hasattr(value, "nbytes"):
+        return _array_guard(place, value, name)
+    return Guard(place, "same", value)
+
+
+def _array_guard(place: Place, value: Any, name: str) -> Guard:
+    flags = getattr(value, "flags", None)
+    if flags is None or not flags.writeable:
+        return Guard(place, "same", value)
+    if value.nbytes > _MOST_BYTES:
+        raise InvalidArgumentError(
+            f"compile: {name} refers to {place.path}, an array of {value.nbytes} bytes that may be "
+            "changed without notice; make it a tensor (girih.asarray), pass it as an argument, or "
+            f"have it read only ({place.path}.flags.writeable = False)"
+        )
+    return Guard(place, "bytes", value)
+
+
+def _comparable(guard: Guard) -> Any:
+    value = guard.value
+    if guard.kind == "spec":
+        return tuple(value.shape), value.dtype.name
+    if guard.kind in ("equal", "items"):
+        return repr(value)
+    if guard.kind == "length":
+        return type(value), len(value)
+    if guard.kind == "contents":
+        return type(value), repr(value)
+    if guard.kind == "bytes":
+        return value.tobytes()
+    if isinstance(value, types.FunctionType):
+        return value.__code__
+    if isinstance(value, (types.ModuleType, type)) or _is_foreign(type(value).__module__):
+        return id(value)
+    return type(value)
+
+
+def references(*roots: tuple[Any, str], name: str) -> References:
+    """Everything that objects refer to, by where it is held.
+
+    Args:
+        roots: Objects and their names, for messages.
+        name: Of the function.
+
+    Raises:
+        InvalidArgumentError: Something that may change, and cannot be watched.
+    """
+    walk = _Walk()
+    for root, path in roots:
+        walk.run(root, path)
+    return References(walk, name)

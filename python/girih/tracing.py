@@ -1,0 +1,324 @@
+"""Tracing a function for ``compile``: its program, and what of Python goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import InvalidArgumentError
+from .names import output_names
+from .references import Guard, is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ._girih import TracedFunction
+    from .references import Place, References
+
+__all__ = ["NoPatternError", "Program", "trace"]
+
+#: Stands for what is not there.
+_GONE = object()
+
+
+class NoPatternError(Exception):
+    """A structure that the compiled call does not know."""
+
+
+class Program:
+    """A traced function with what it takes and gives beside tensors.
+
+    Attributes:
+        traced: The program proper.
+        places: Where things are held that the function refers to.
+        outside: Which of the places hold tensors that the program takes.
+        changed: Outputs that go elsewhere too, with the places.
+        effects: Places that get an object.
+        guards: What has to be found where.
+        names: Of the arguments, for those who save it.
+    """
+
+    __slots__ = (
+        "_outputs", "_references", "_static", "_treedef", "_watched", "changed", "effects",
+        "guards", "names", "outside", "places", "traced",
+    )  # fmt: skip
+
+    def __init__(self, traced: TracedFunction, found: _Run, used: list[int]) -> None:
+        self.traced = traced
+        self.names: list[str] = []
+        self.outside = used
+        self.changed = found.changed
+        self.effects = found.effects
+        self._treedef = found.treedef
+        self._static = [None if isinstance(leaf, Tensor) else leaf for leaf in found.leaves]
+        self._outputs = found.where
+        self._watched = found.watched
+        self._rebind(found.refs)
+
+    def _rebind(self, refs: References) -> None:
+        """Looks for all that it refers to where these references say."""
+        self._references = refs
+        self.places = refs.places
+        self.guards = _girih.Guards([_written(guard) for guard in self._wanted()])
+
+    def _wanted(self) -> list[Guard]:
+        """The guards that calls look at."""
+        guards, places = self._references.guards, self.places
+        wanted = []
+        for at, other in self._watched:
+            if other is None:
+                wanted.append(guards[at])
+            else:
+                wanted.append(Guard(places[at], "alias", places[other].written()))
+        return wanted
+
+    def refuses(self, tensors: list[Tensor]) -> tuple[str, str] | None:
+        """Where something else is found than at tracing, and what; ``None`` if it serves."""
+        broken = self.guards.broken()
+        if broken is not None:
+            return _difference(self._wanted()[broken])
+        found: list[Any] = [_held(self.places[at]) for at in self.outside]
+        other = self.traced.differs(found)
+        if other is not None:
+            path = self.places[self.outside[other]].path
+            return path, f"{path} is now {_shown(found[other])}"
+        refused = self.traced.refuses(tensors)
+        return None if refused is None else ("", refused)
+
+    def serves_at(self, refs: References, tensors: list[Tensor]) -> bool:
+        """Whether it serves the call with what these references say; it looks there from then on.
+
+        So an object that was replaced by another one of the same content makes no other program.
+        """
+        before = self._references
+        if len(refs.guards) != len(before.guards) or len(refs.places) != len(before.places):
+            return False
+        paths = zip(refs.places, before.places, strict=True)
+        watched = [at for at, other in self._watched if other is None]
+        if any(refs.content[at] != before.content[at] for at in watched) or any(
+            now.path != then.path for now, then in paths
+        ):
+            return False
+        self._rebind(refs)
+        if self.refuses(tensors) is None:
+            return True
+        self._rebind(before)
+        return False
+
+    def export(self, function: str) -> _girih.Program:
+        """The program with the tensors it refers to, under their names in modules."""
+        from .nn.module import parameters_alive
+
+        if self.changed:
+            where = [at for places in self.changed.values() for at in places]
+            paths = ", ".join(self.places[at].path for at in where)
+            raise InvalidArgumentError(
+                f"{function} puts tensors into {paths} when it is called, which a saved program "
+                "cannot; return them, or save a function that does not (model.eval() for running "
+                "statistics)"
+            )
+        pairs = zip(self._outputs, self._static, strict=True)
+        others = [leaf for output, leaf in pairs if output is None]
+        if others:
+            raise InvalidArgumentError(
+                f"{function} returns {others[0]!r} beside tensors; a saved program gives tensors"
+            )
+        shape = tree.unflatten(self._treedef, list(range(len(self._static))))
+        names = {id(tensor): name for name, tensor in parameters_alive()}
+        outside = []
+        for place in (self.places[at] for at in self.outside):
+            tensor = place.read()
+            name = names.get(id(tensor))
+            outside.append((name or place.path, tensor, name is not None))
+        if len(set(self._outputs)) != len(self._outputs):
+            raise InvalidArgumentError(
+                f"{function} returns one tensor twice; a saved program gives each once"
+            )
+        return self.traced.export(outside, self.names, output_names(shape))
+
+    def pattern(self) -> Any:
+        """What the result is built from, as the extension reads it.
+
+        Raises:
+            NoPatternError: There are containers in it that the extension does not know.
+        """
+        return _result_pattern(self._treedef, zip(self._outputs, self._static, strict=True))
+
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        """The function's value at these tensors."""
+        outputs = self.traced.call(tensors, [self.places[at].read() for at in self.outside])
+        leaves = [
+            leaf if at is None else outputs[at]
+            for at, leaf in zip(self._outputs, self._static, strict=True)
+        ]
+        for output, places in self.changed.items():
+            for at in places:
+                self.places[at].write(outputs[output])
+        for at, value in self.effects:
+            self.places[at].write(value)
+        return tree.unflatten(self._treedef, leaves)
+
+
+def _result_pattern(treedef: tree.TreeDef, leaves: Iterator[tuple[int | None, Any]]) -> Any:
+    cls = treedef._type
+    if cls is None:
+        output, leaf = next(leaves)
+        return ("s", leaf) if output is None else output
+    children = [_result_pattern(child, leaves) for child in treedef._children]
+    if cls is type(None):
+        return ("s", None)
+    if cls is list or cls is tuple:
+        return ("t" if cls is tuple else "l", children)
+    if cls is dict:
+        keys = treedef._data
+        by_key = dict(zip(keys.ordered, children, strict=True))
+        return ("d", keys.inserted, [by_key[key] for key in keys.inserted])
+    raise NoPatternError
+
+
+class _Run:
+    """What calling the function with placeholders has found out."""
+
+    def __init__(self, refs: References, name: str) -> None:
+        self.refs = refs
+        self.name = name
+        self.leaves: list[Any] = []
+        self.treedef = tree.structure(None)
+        self.outputs: list[Tensor] = []
+        self._output_of: dict[int, int] = {}
+        #: The output that each leaf of the result is; None for what is no tensor.
+        self.where: list[int | None] = []
+        self.changed: dict[int, list[int]] = {}
+        self.effects: list[tuple[int, Any]] = []
+        #: Positions of the guards that calls look at, and of places that hold one tensor.
+        self.watched: list[tuple[int, int | None]] = []
+        # Made before the function runs: it may append to what they watch.
+        self._guards = _girih.Guards([_written(guard) for guard in refs.guards])
+
+    def _output(self, tensor: Tensor) -> int:
+        """Which output a tensor is: one, wherever it goes."""
+        if id(tensor) not in self._output_of:
+            self._output_of[id(tensor)] = len(self.outputs)
+            self.outputs.append(tensor)
+        return self._output_of[id(tensor)]
+
+    def returned(self, value: Any) -> None:
+        """Looks at what the function returned, and at what it has put elsewhere."""
+        self.leaves, self.treedef = tree.flatten(value)
+        self.where = [self._output(x) if isinstance(x, Tensor) else None for x in self.leaves]
+        for at, (place, before) in enumerate(zip(self.refs.places, self.refs.before, strict=True)):
+            new = _held(place)
+            if new is before or new is _GONE:
+                continue
+            if isinstance(before, Tensor) and isinstance(new, Tensor):
+                self.changed.setdefault(self._output(new), []).append(at)
+            elif any(isinstance(leaf, Tensor) for leaf in tree.leaves(new)):
+                raise self._leak(place, "something else")
+            elif not (is_plain(new) and type(new) is type(before) and new == before):
+                self.effects.append((at, new))
+
+    def _leak(self, place: Place, before: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"compile: {self.name} puts tensors into {place.path} while it is traced, where there "
+            f"was {before} before; return them, and put them there where it is called"
+        )
+
+    def restore(self) -> None:
+        """Puts back what the function has replaced: each call of the program replaces it."""
+        for place, value in zip(self.refs.places, self.refs.before, strict=True):
+            if type(place.container) is not tuple and _held(place) is not value:
+                place.write(value)
+
+    def check(self, now: References) -> None:
+        """Fails if the function has put tensors where there was nothing before."""
+        known = {(id(place.container), place.key) for place in self.refs.places}
+        for place, value in zip(now.places, now.before, strict=True):
+            new = (id(place.container), place.key) not in known
+            if new and isinstance(value, Tensor) and value.is_lazy:
+                raise self._leak(place, "nothing")
+
+    def watch(self, outside: list[int], used: list[int], first: list[int]) -> None:
+        """Chooses the guards that calls look at: not what the program takes anyway, nor what the
+        function itself changes in passing, such as a list that it appends to.
+        """
+        position = {id(place): at for at, place in enumerate(self.refs.places)}
+        skipped = {outside[i] for i in used}
+        skipped |= {at for at, value in self.effects if not is_plain(value)}
+        broken = set()
+        at = self._guards.broken()
+        while at is not None:
+            broken.add(at)
+            at = self._guards.broken(at + 1)
+        for at, guard in enumerate(self.refs.guards):
+            if at not in broken and position[id(guard.place)] not in skipped:
+                self.watched.append((at, None))
+        # Places that hold one tensor are one to the program.
+        for i, same in enumerate(first):
+            if i != same and same in used:
+                self.watched.append((outside[i], outside[same]))
+
+
+def trace(
+    fun: Callable[[list[Tensor]], Any],
+    tensors: list[Tensor],
+    dynamic: list[Any],
+    look: Callable[[], References],
+    name: str,
+) -> Program:
+    """The program of a function of a list of tensors.
+
+    Args:
+        fun: Called once, with placeholders.
+        tensors: Its arguments now.
+        dynamic: The dynamic axes of each.
+        look: Finds what the function refers to.
+        name: Of the function, for messages.
+    """
+    refs = look()
+    run = _Run(refs, name)
+    outside = [at for at, value in enumerate(refs.before) if isinstance(value, Tensor)]
+
+    def traced(placeholders: list[Tensor]) -> list[Tensor]:
+        try:
+            run.returned(fun(placeholders))
+        finally:
+            run.restore()
+        return run.outputs
+
+    held = [refs.before[at] for at in outside]
+    program, used, first = _girih.trace_function(tensors, dynamic, held, traced)
+    run.check(look())
+    run.watch(outside, used, first)
+    return Program(program, run, [outside[i] for i in used])
+
+
+def _held(place: Place) -> Any:
+    try:
+        return place.read()
+    except (ValueError, LookupError, AttributeError):
+        return _GONE
+
+
+def _written(guard: Guard) -> tuple[tuple[Any, Any, bool], str, Any]:
+    return guard.place.written(), guard.kind, guard.value
+
+
+def _shown(value: Any) -> str:
+    if value is _GONE:
+        return "gone"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {value.shape} and dtype {value.dtype.name}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _difference(guard: Guard) -> tuple[str, str]:
+    path, now = guard.place.path, _shown(_held(guard.place))
+    if guard.kind == "equal":
+        return path, f"{path} was {_shown(guard.value)} and is now {now}"
+    if guard.kind == "alias":
+        return path, f"{path} was the same tensor as another one's and is now one of its own"
+    if guard.kind == "spec":
+        return path, f"{path} was {_shown(guard.value)} and is now {now}"
+    return path, f"{path} is not what it was: it is now {now}"
