@@ -109,6 +109,8 @@ PARAMETERS = {
     "places": "Sequence[tuple[Any, Any, bool]]",
     "changed": "Sequence[tuple[int, Sequence[tuple[Any, Any, bool]]]]",
     "guards": "Guards",
+    "scope": "int",
+    "options": "tuple[int, int] | None",
     "effects": "Sequence[tuple[tuple[Any, Any, bool], Any]]",
     "written": "Sequence[tuple[tuple[Any, Any, bool], str, Any]]",
     "way": "tuple[Any, Any]",

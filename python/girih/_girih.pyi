@@ -1806,15 +1806,18 @@ def empty_like(
 def enter_named_scope(name: str) -> int:
     """Enters a scope of that name, and gives what was entered before."""
 def enter_scope(
+    scope: int,
     *,
     graph: Graph | None = None,
     fresh: bool = False,
     executor: ExecutorHandle | None = None,
     eager: bool | None = None,
     verify: bool | None = None,
-) -> Any:
-    """Enters a scope that differs from the present one in what is given (`fresh`: in its graph) and
-    gives what `leave_scope` needs.
+    options: tuple[int, int] | None | None = None,
+    name: str | None = None,
+) -> None:
+    """Enters the scope of a number, which differs from the present one in what is given (`fresh`:
+    in its graph).
     """
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
@@ -2131,6 +2134,8 @@ def interpolate(
     """
 def is_eager() -> bool:
     """Whether ops are computed as they are recorded."""
+def is_tracing() -> bool:
+    """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:
     """Whether what is built is compared with what shape rules say."""
 def isfinite(x: _TensorLike, /) -> Tensor:
@@ -2172,8 +2177,8 @@ def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
 def leave_named_scope(outer: int) -> None:
     """Goes back to what [`enter_named_scope`] gave."""
-def leave_scope(before: Any) -> None:
-    """Leaves a scope."""
+def leave_scope(scope: int) -> None:
+    """Leaves the scope of a number, which need not be the one entered last."""
 def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:

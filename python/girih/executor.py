@@ -202,7 +202,8 @@ class _ExecutorScope(Scope[Executor]):
     """Runs programs by an executor until its block ends."""
 
     def __init__(self, executor: Executor) -> None:
-        super().__init__(lambda: _girih.enter_scope(executor=executor._handle), lambda: executor)
+        handle = executor._handle
+        super().__init__(lambda n: _girih.enter_scope(n, executor=handle), lambda: executor)
 
 
 def use_executor(executor: Executor) -> Scope[Executor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
@@ -11,8 +10,6 @@ from .errors import InvalidArgumentError
 from .scopes import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
     from typing import TextIO
 
     from .tree import PyTree
@@ -39,7 +36,13 @@ __all__ = [
 def _tensors(value: PyTree) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    return [leaf for leaf in tree.leaves(value) if isinstance(leaf, Tensor)]
+    found: list[Tensor] = []
+    for leaf in tree.leaves(value):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif isinstance(leaf, Graph):
+            found += leaf.unrealized()
+    return found
 
 
 def _some_tensors(value: PyTree, function: str) -> list[Tensor]:
@@ -55,7 +58,8 @@ def eval(*trees: PyTree) -> Any:
     """Evaluates tensors, all in one run: what they share is computed once.
 
     Args:
-        *trees: Tensors or pytrees of tensors, modules included. Other leaves are left alone.
+        *trees: Tensors or pytrees of tensors, modules included; a :class:`Graph` stands for all
+            tensors recorded in it that are reachable. Other leaves are left alone.
 
     Returns:
         The same objects: the argument itself if there is one, a tuple if there are several,
@@ -94,9 +98,9 @@ def compile_only(*trees: PyTree) -> Compilation:
     return _girih.compile_only_many(_some_tensors(trees, "compile_only"))
 
 
-def is_lazy(tensor: Tensor) -> bool:
-    """Whether the tensor has no value yet."""
-    return tensor.is_lazy
+def is_lazy(value: Any) -> bool:
+    """Whether a tensor has no value yet. Numbers, arrays and whatever else is none have theirs."""
+    return isinstance(value, Tensor) and value.is_lazy
 
 
 def compile_graph(output: PyTree, optimize: bool = True) -> CompilationInfo:
@@ -148,7 +152,7 @@ def graph_scope() -> Scope[Graph]:
         >>> total.item()
         100.0
     """
-    return Scope(lambda: _girih.enter_scope(fresh=True), _girih.current_graph)
+    return Scope(lambda n: _girih.enter_scope(n, fresh=True), _girih.current_graph)
 
 
 def reuse_graph(graph: Graph) -> Scope[Graph]:
@@ -161,25 +165,22 @@ def reuse_graph(graph: Graph) -> Scope[Graph]:
         raise InvalidArgumentError(
             f"reuse_graph: expected a Graph (see create_graph), got {type(graph).__name__}"
         )
-    return Scope(lambda: _girih.enter_scope(graph=graph), _girih.current_graph)
+    return Scope(lambda n: _girih.enter_scope(n, graph=graph), _girih.current_graph)
 
 
-@contextmanager
-def _switched(names: tuple[str, ...], on: bool) -> Iterator[None]:
-    options = _girih.compile_options_switched(list(names), on)
-    before = _girih.compile_options()
-    _girih.set_compile_options(*options)
-    try:
-        yield
-    finally:
-        _girih.set_compile_options(*before)
+def _switched(names: tuple[str, ...], on: bool) -> Scope[None]:
+    def enter(number: int) -> None:
+        options = _girih.compile_options_switched(list(names), on)
+        _girih.enter_scope(number, options=options)
+
+    return Scope(enter, lambda: None)
 
 
-def without_passes(*names: str) -> AbstractContextManager[None]:
+def without_passes(*names: str) -> Scope[None]:
     """A context manager in which programs are compiled without the named passes and fusions.
 
-    For finding out what an optimisation does, or whether one is to blame. Applies to the whole
-    process; programs compiled before stay in the cache and are found again outside. Nests.
+    For finding out what an optimisation does, or whether one is to blame. Belongs to the thread or
+    asyncio task; programs compiled before stay in the cache and are found again outside. Nests.
 
     Args:
         names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``,
@@ -200,7 +201,7 @@ def without_passes(*names: str) -> AbstractContextManager[None]:
     return _switched(names, False)
 
 
-def with_passes(*names: str) -> AbstractContextManager[None]:
+def with_passes(*names: str) -> Scope[None]:
     """A context manager in which programs are compiled with the named passes and fusions.
 
     For passes that must be asked for, because they change how results are rounded:

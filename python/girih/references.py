@@ -99,6 +99,11 @@ def _is_foreign(module: str | None) -> bool:
     return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
 
 
+def _is_own(cls: type) -> bool:
+    """True for the classes of this package: modules, optimisers, transformed functions."""
+    return cls.__module__.split(".")[0] == __package__
+
+
 def _is_installed(module: types.ModuleType) -> bool:
     """True for modules of libraries, whose names are no state of the user's."""
     return "-packages" in (getattr(module, "__file__", None) or "")
@@ -184,7 +189,7 @@ class _Walk:
             inside = _function_of(value)
             if isinstance(space, types.ModuleType):
                 self.add(vars(space), name, f"{path}.{name}")
-            elif isinstance(inside, types.FunctionType):
+            elif isinstance(inside, types.FunctionType) or _is_own(type(value)):
                 self.pending.append((inside, f"{path}.{name}"))
             elif not name.startswith("__") and not hasattr(type(value), "__get__"):
                 self.add(space, name, f"{path}.{name}", attribute=True)
@@ -251,14 +256,14 @@ class _Walk:
             self.pending.append((value._fun, path))
             return
         cls: Any = type(value)
-        own = _is_foreign(cls.__module__) and cls.__module__.split(".")[0] == __package__
+        own = _is_own(cls)
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             names = _class_names(cls) if own else None
             for name in attributes:
                 # What is kept under a private name of this package is about names and caches.
                 skipped = names is not None and name not in names and is_plain(attributes[name])
-                if not skipped and name not in ("_scope_name", "_parameter_names"):
+                if not skipped and name not in ("_scope_name", "_parameter_names", "_frozen"):
                     by_name = not own
                     self.add(attributes, name, f"{path}.{name}", by_name=by_name)
         self.instances.append((value, path, set()))
@@ -267,8 +272,12 @@ class _Walk:
 
     def base(self, value: Any, base: type, path: str, attributes: dict[str, Any]) -> None:
         """What an instance has by one of its classes: slots, methods, and defaults."""
+        from .nn import module
         from .nn.module import Module
 
+        if base is Module and id(Module) not in self.seen:
+            self.seen[id(Module)] = Module
+            self.add(vars(module), "_freezes", "the count of Module.freeze")
         if base is Module and "training" not in attributes:
             cls: Any = type(value)
             reads = _class_names(cls) if _is_foreign(cls.__module__) else {"training"}

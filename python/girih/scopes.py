@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,21 +25,25 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Scope(Generic[T]):
-    """A context manager that changes its context from ``with`` to the end of the block.
+#: Numbers of scopes.
+_numbers = itertools.count(1)
 
-    It belongs to the task or thread that entered it, and nests. It can be entered again.
+
+class Scope(ContextDecorator, Generic[T]):
+    """A context manager, and a decorator, that changes its context to the end of the block.
+
+    It belongs to the asyncio task, or else the thread, that entered it, and nests. It can be
+    entered again, by several tasks at once too, and be left before others that were entered later,
+    as generators do that run by turns.
     """
 
-    __slots__ = ("_before", "_enter", "_value")
-
-    def __init__(self, enter: Callable[[], Any], value: Callable[[], T]) -> None:
+    def __init__(self, enter: Callable[[int], Any], value: Callable[[], T]) -> None:
         self._enter = enter
         self._value = value
-        self._before: list[Any] = []
+        self._number = next(_numbers)
 
     def __enter__(self) -> T:
-        self._before.append(self._enter())
+        self._enter(self._number)
         return self._value()
 
     def __exit__(
@@ -47,7 +52,7 @@ class Scope(Generic[T]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _girih.leave_scope(self._before.pop())
+        _girih.leave_scope(self._number)
 
 
 def eager_mode(on: bool = True) -> Scope[None]:
@@ -65,7 +70,7 @@ def eager_mode(on: bool = True) -> Scope[None]:
         ...     (gr.ones([2]) + 1).state()
         'available'
     """
-    return Scope(lambda: _girih.enter_scope(eager=on), lambda: None)
+    return Scope(lambda n: _girih.enter_scope(n, eager=on), lambda: None)
 
 
 def set_eager(on: bool) -> None:
@@ -89,7 +94,7 @@ def verify_shapes(on: bool = True) -> Scope[None]:
     shapes when it is compiled, in eager mode where it is recorded. ``GIRIH_VERIFY_SHAPES=1`` in
     the environment does the same from the beginning.
     """
-    return Scope(lambda: _girih.enter_scope(verify=on), lambda: None)
+    return Scope(lambda n: _girih.enter_scope(n, verify=on), lambda: None)
 
 
 def set_source_lines(on: bool) -> None:
@@ -101,12 +106,12 @@ def set_source_lines(on: bool) -> None:
     _girih.set_source_lines(on)
 
 
-class named_scope(ContextDecorator):  # noqa: N801 - reads as a function where it is used
+class named_scope(Scope[None]):  # noqa: N801 - reads as a function where it is used
     """A context manager, and a decorator, in which ops carry a name.
 
     Names nest. Their path groups nodes in pictures, is kept in files and told in errors; modules
-    enter a scope of their name when they are called. Nothing computed depends on names. They
-    belong to the thread, and go with source lines (:func:`set_source_lines`).
+    enter a scope of their name when they are called. Nothing computed depends on names. They go
+    with source lines (:func:`set_source_lines`).
 
     Args:
         name: Without dots, which stand between the names of a path.
@@ -120,11 +125,4 @@ class named_scope(ContextDecorator):  # noqa: N801 - reads as a function where i
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._outer: list[int] = []
-
-    def __enter__(self) -> None:
-        self._outer.append(_girih.enter_named_scope(self._name))
-
-    def __exit__(self, *exc: object) -> None:
-        _girih.leave_named_scope(self._outer.pop())
+        super().__init__(lambda n: _girih.enter_scope(n, name=name), lambda: None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._girih import TracedFunction
     from .references import Place, References
 
-__all__ = ["NoPatternError", "Program", "trace"]
+__all__ = ["NoPatternError", "Program", "StateMadeError", "trace"]
 
 #: Stands for what is not there.
 _GONE = object()
@@ -24,6 +24,13 @@ _GONE = object()
 
 class NoPatternError(Exception):
     """A structure that the compiled call does not know."""
+
+
+class StateMadeError(BaseException):
+    """Something that a function uses has made its state only now: it is to be traced with that.
+
+    No :class:`Exception`, which the function might catch.
+    """
 
 
 class Program:
@@ -131,10 +138,6 @@ class Program:
             tensor = place.read()
             name = names.get(id(tensor))
             outside.append((name or place.path, tensor, name is not None))
-        if len(set(self._outputs)) != len(self._outputs):
-            raise InvalidArgumentError(
-                f"{function} returns one tensor twice; a saved program gives each once"
-            )
         return self.traced.export(outside, self.names, output_names(shape))
 
     def pattern(self) -> Any:
@@ -196,17 +199,18 @@ class _Run:
         # Made before the function runs: it may append to what they watch.
         self._guards = _girih.Guards([_written(guard) for guard in refs.guards])
 
-    def _output(self, tensor: Tensor) -> int:
-        """Which output a tensor is: one, wherever it goes."""
-        if id(tensor) not in self._output_of:
-            self._output_of[id(tensor)] = len(self.outputs)
+    def _output(self, tensor: Tensor, leaf: bool = False) -> int:
+        """Which output a tensor is: leaves of the result have one each, and places share."""
+        if leaf or id(tensor) not in self._output_of:
+            self._output_of.setdefault(id(tensor), len(self.outputs))
             self.outputs.append(tensor)
+            return len(self.outputs) - 1
         return self._output_of[id(tensor)]
 
     def returned(self, value: Any) -> None:
         """Looks at what the function returned, and at what it has put elsewhere."""
         self.leaves, self.treedef = tree.flatten(value)
-        self.where = [self._output(x) if isinstance(x, Tensor) else None for x in self.leaves]
+        self.where = [self._output(x, True) if isinstance(x, Tensor) else None for x in self.leaves]
         for at, (place, before) in enumerate(zip(self.refs.places, self.refs.before, strict=True)):
             new = _held(place)
             if new is before or new is _GONE:
@@ -275,6 +279,20 @@ def trace(
         look: Finds what the function refers to.
         name: Of the function, for messages.
     """
+    while True:
+        try:
+            return _traced(fun, tensors, dynamic, look, name)
+        except StateMadeError:
+            continue
+
+
+def _traced(
+    fun: Callable[[list[Tensor]], Any],
+    tensors: list[Tensor],
+    dynamic: list[Any],
+    look: Callable[[], References],
+    name: str,
+) -> Program:
     refs = look()
     run = _Run(refs, name)
     outside = [at for at, value in enumerate(refs.before) if isinstance(value, Tensor)]

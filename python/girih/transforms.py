@@ -7,6 +7,7 @@ result, still lazy, into the caller's graph. So transforms nest, and compute not
 
 from __future__ import annotations
 
+import types
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -64,14 +65,13 @@ def value_and_grad(
         )
     name = getattr(fun, "__name__", type(fun).__name__)
 
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         positions = _positions(wanted, len(args), name)
         value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
         grads_out = grads[0] if single else tuple(grads)
         return ((value, aux), grads_out) if has_aux else (value, grads_out)
 
-    _copy_metadata(differentiated, fun, "value_and_grad")
-    return differentiated
+    return _Transformed(fun, differentiated, "value_and_grad")
 
 
 def grad(
@@ -89,13 +89,14 @@ def grad(
         12.0
     """
     with_value = value_and_grad(fun, argnums, has_aux)
+    assert isinstance(with_value, _Transformed)
+    both = with_value._call
 
-    def gradient(*args: Any, **kwargs: Any) -> Any:
-        value, grads = with_value(*args, **kwargs)
+    def gradient(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value, grads = both(fun, args, kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    _copy_metadata(gradient, fun, "grad")
-    return gradient
+    return _Transformed(fun, gradient, "grad")
 
 
 def differentiate(
@@ -237,7 +238,31 @@ def _describe(value: Any) -> str:
     return type(value).__name__
 
 
-def _copy_metadata(wrapper: Any, fun: Any, transform: str) -> None:
-    # functools.wraps would also set __wrapped__, whose signature is right and whose return is not.
-    wrapper.__name__ = f"{transform}_{getattr(fun, '__name__', type(fun).__name__)}"
-    wrapper.__doc__ = getattr(fun, "__doc__", None)
+class _Transformed:
+    """A transformed function. As a method it is that of the function bound to the object, so that
+    positions of arguments begin after it.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+        transform: str,
+    ) -> None:
+        self._fun = fun
+        self._call = call
+        # functools.wraps would also set __wrapped__, whose signature is right and whose return not.
+        self.__name__ = f"{transform}_{getattr(fun, '__name__', type(fun).__name__)}"
+        self.__doc__ = getattr(fun, "__doc__", None)
+        self._transform = transform
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self._fun, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return _Transformed(types.MethodType(self._fun, instance), self._call, self._transform)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}>"

@@ -421,3 +421,24 @@ def test_a_failed_trace_leaves_nothing_behind():
     with pytest.raises(ZeroDivisionError):
         gr.grad(lambda x: x * (1 / 0))(x)
     assert gr.grad(lambda x: x * x)(x).item() == 4.0
+
+
+class Fit:
+    def __init__(self, weight):
+        self.weight = weight
+
+    @gr.grad
+    def slope(self, x):
+        return (x * x * self.weight).sum()
+
+    @gr.value_and_grad
+    def both(self, x, scale=1.0):
+        return (x * self.weight).sum() * scale
+
+
+def test_methods_bind_their_object():
+    fit, x = Fit(3.0), gr.asarray([1.0, 2.0])
+    assert fit.slope(x).tolist() == [6.0, 12.0]
+    value, grads = fit.both(x, scale=2.0)
+    assert (value.item(), grads.tolist()) == (18.0, [6.0, 6.0])
+    assert Fit.slope.__name__ == "grad_slope"

@@ -6,7 +6,7 @@ use crate::node::{CompactSpec, State};
 use crate::{Result, Tensor, TracedProgram, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{Argument, FoundPlan, Value};
+use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ pub struct BoundProgram {
     /// How much of the generator's sequence a run takes.
     draws: u64,
     outputs: Vec<CompactSpec>,
-    found: Mutex<Option<FoundPlan>>,
+    found: Mutex<Option<(CompileOptions, FoundPlan)>>,
 }
 
 /// Where an argument of the program comes from.
@@ -84,7 +84,7 @@ impl BoundProgram {
     /// About how long the last call's plan takes on one thread, in nanoseconds; nothing before the
     /// first call.
     pub fn cost_ns(&self) -> Option<u64> {
-        self.found().as_ref().map(|found| found.plan().cost_ns)
+        self.found().as_ref().map(|(_, found)| found.plan().cost_ns)
     }
 
     /// The program's outputs at tensors that it [serves](BoundProgram::serves); see
@@ -186,21 +186,23 @@ impl BoundProgram {
     fn run(&self, arguments: &[Argument]) -> Result<girih_runtime::Values> {
         let executor = Context::current().executor()?;
         let runtime = executor.runtime();
-        let known = self.found().clone().filter(|found| runtime.recall(found));
+        let options = Context::current().options(runtime);
+        let known = self.found().clone();
+        let known = known.filter(|(with, found)| *with == options && runtime.recall(found));
         let found = match known {
-            Some(found) => found,
+            Some((_, found)) => found,
             None => {
                 let symbolic = self.program.symbolic();
-                let plan = || runtime.plan_at(symbolic, &self.sizes, runtime.options());
+                let plan = || runtime.plan_at(symbolic, &self.sizes, options);
                 let found = runtime.remember(plan)?;
-                *self.found() = Some(found.clone());
+                *self.found() = Some((options, found.clone()));
                 found
             }
         };
         Ok(runtime.call(&found, arguments, executor.limit())?)
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundPlan>> {
+    fn found(&self) -> std::sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,10 +5,11 @@
 //! knows the live ones through weak references; it keeps nothing alive.
 
 use crate::executor::{self, Executor};
+use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
 use crate::{Result, Tensor, TensorState};
 use girih_ir::{Class, Op, TensorSpec};
-use girih_runtime::env;
+use girih_runtime::{CompileOptions, env};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
@@ -152,11 +153,21 @@ pub struct Frame {
     executor: Option<Executor>,
     eager: Option<bool>,
     verify_shapes: Option<bool>,
+    options: Option<CompileOptions>,
+    /// The named scope that ops are recorded in.
+    scope: NamedScope,
 }
 
 impl Frame {
     fn new() -> Frame {
-        Frame { graph: Graph::new(), executor: None, eager: None, verify_shapes: None }
+        Frame {
+            graph: Graph::new(),
+            executor: None,
+            eager: None,
+            verify_shapes: None,
+            options: None,
+            scope: NamedScope::default(),
+        }
     }
 
     /// The same with another graph.
@@ -177,6 +188,16 @@ impl Frame {
     /// The same with shape verification on or off.
     pub fn with_verify_shapes(self, on: bool) -> Frame {
         Frame { verify_shapes: Some(on), ..self }
+    }
+
+    /// The same with these passes and fusions, whatever the executor's are.
+    pub fn with_options(self, options: CompileOptions) -> Frame {
+        Frame { options: Some(options), ..self }
+    }
+
+    /// The same within the named scope of that name in its own.
+    pub fn with_named_scope(self, name: &str) -> Frame {
+        Frame { scope: self.scope.child(name), ..self }
     }
 
     /// The modes, from the environment where the frame does not say.
@@ -261,16 +282,25 @@ impl Context {
         self.swap(frame.with_verify_shapes(on));
     }
 
+    /// What may be done to what is compiled: as the context says, else as its executor does.
+    pub(crate) fn options(&self, executor: &girih_runtime::Executor) -> CompileOptions {
+        CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
+    }
+
     /// All of it, as it is now.
     pub fn frame(&self) -> Frame {
-        CURRENT.with_borrow(Frame::clone)
+        let scope = NamedScope::current();
+        CURRENT.with_borrow(|frame| Frame { scope, ..frame.clone() })
     }
 
     /// Replaces all of it and gives what was before. For front ends whose scopes do not nest like
     /// Rust's.
     pub fn swap(&self, frame: Frame) -> Frame {
         MODES.set(0);
-        CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame))
+        let scope = NamedScope::current();
+        frame.scope.set();
+        let left = CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame));
+        Frame { scope, ..left }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, trace,
 };
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{CachedPlan, Completion, Value};
+use girih_runtime::{CachedPlan, CompileOptions, Completion, Value};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,8 +132,8 @@ pub fn compile_only<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result
     };
     let completion = Completion::pending();
     let (graph, outcome) = (cut.graph, completion.clone());
+    let options = Context::current().options(&executor);
     background::spawn(move || {
-        let options = executor.options();
         outcome.finish(executor.plan(&graph, options).map(|_| ()));
     });
     Ok(Compilation(completion))
@@ -145,7 +145,11 @@ fn all_available(targets: &[&Tensor]) -> bool {
 
 /// Fails for values that a function being compiled must not read.
 fn check_reads(targets: &[&Tensor], what: &'static str) -> Result<()> {
-    targets.iter().try_for_each(|target| trace::check_read(target, what))
+    if !trace::is_active() {
+        return Ok(());
+    }
+    let lazy = targets.iter().filter(|t| !all_available(&[t]));
+    lazy.into_iter().try_for_each(|target| trace::check_read(target, what))
 }
 
 /// The tensor's data, computed if need be. `what` is for the error of a traced value.
@@ -209,12 +213,12 @@ fn attempt(
         profile.extraction += start.elapsed();
     }
     let verify = Context::current().verify_shapes()?;
-    let work = Work { executor: executor.clone(), cut, claim, verify };
+    let options = Context::current().options(executor.runtime());
+    let work = Work { executor: executor.clone(), cut, claim, verify, options };
     if wait {
         return work.run(None, true, times);
     }
-    let runtime = executor.runtime();
-    match runtime.cached_plan(&work.cut.graph, runtime.options()) {
+    match executor.runtime().cached_plan(&work.cut.graph, options) {
         Some(program) => work.run(Some(program), false, times),
         None => {
             // Failures leave the tensors lazy: whoever reads one computes it and is told.
@@ -230,6 +234,7 @@ struct Work {
     cut: CutGraph,
     claim: Arc<Claim>,
     verify: bool,
+    options: CompileOptions,
 }
 
 impl Work {
@@ -310,7 +315,7 @@ impl Work {
             girih_ir::agreement::check(graph)?;
         }
         let runtime = self.executor.runtime();
-        let program = runtime.plan(graph, runtime.options())?;
+        let program = runtime.plan(graph, self.options)?;
         if self.verify {
             for (i, &output) in graph.outputs().iter().enumerate() {
                 let order = program.order.as_ref();

@@ -1,7 +1,7 @@
 //! Executors: how programs are run, and what running them took.
 
 use crate::eval;
-use crate::{Element, Error, Graph, Result, Stats, Tensor};
+use crate::{Context, Element, Error, Graph, Result, Stats, Tensor};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -186,7 +186,8 @@ impl Executor {
         let cut = eval::cut_out(&targets)?;
         let misses = || self.0.runtime.counters().compiles;
         let before = misses();
-        self.0.runtime.plan(&cut.graph, self.0.runtime.options())?;
+        let options = Context::current().options(&self.0.runtime);
+        self.0.runtime.plan(&cut.graph, options)?;
         Ok(misses() > before)
     }
 

@@ -165,7 +165,7 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
         Some(node.location()).filter(|l| l.is_known()).map(|l| l.to_string())
     };
     let lines = cut.nodes.iter().map(line).collect();
-    explained(cut.graph, lines, executor()?.options())
+    explained(cut.graph, lines, crate::options()?)
 }
 
 /// Explains what compiling a closed graph does, under the options of now. Without lines: a graph
@@ -174,7 +174,7 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
 /// Errors: [`crate::Error::Evaluation`] if it cannot be compiled.
 pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
     graph.verify()?;
-    explained(graph.clone(), vec![None; graph.len()], executor()?.options())
+    explained(graph.clone(), vec![None; graph.len()], crate::options()?)
 }
 
 fn explained(

@@ -78,4 +78,5 @@ pub use program::{
     options_with, options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
 };
 pub use tensor::{NodeKind, Tensor, TensorState};
+pub use trace::is_active as is_tracing;
 pub use transform::{Trace, grad, value_and_grad};

@@ -1,7 +1,7 @@
 //! Compiled programs from the user's side: compiling without running, counts, and settings.
 
 use crate::eval::{cut_out, executor};
-use crate::{Result, Tensor};
+use crate::{Context, Result, Tensor};
 use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
@@ -46,7 +46,7 @@ pub fn compile_graph<'a>(
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     let executor = executor()?;
     let options = match optimize {
-        true => executor.options(),
+        true => options()?,
         false => CompileOptions { passes: 0, fusion: 0 },
     };
     let cut = cut_out(&targets)?;
@@ -201,7 +201,8 @@ fn switched(names: &[&str], on: bool) -> Result<CompileOptions> {
 
 /// What may be done to what is compiled now.
 pub fn options() -> Result<CompileOptions> {
-    Ok(executor()?.options())
+    let executor = executor()?;
+    Ok(Context::current().options(&executor))
 }
 
 /// Switches passes and fusions on and off for what is compiled from here on.

@@ -38,9 +38,10 @@ thread_local! {
     static ACTIVE: RefCell<Vec<Active>> = const { RefCell::new(Vec::new()) };
 }
 
-/// True while this thread traces a function to compile it.
+/// True while the calling thread traces a function to compile it: values of tensors may then be
+/// unknown, and what the function does happens once.
 #[inline]
-pub(crate) fn is_active() -> bool {
+pub fn is_active() -> bool {
     DEPTH.get() > 0
 }
 

@@ -5,6 +5,7 @@ use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
 use crate::tensor::PyTensor;
 use girih::{Complex64, Operand, Shape, Size, Tensor};
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -237,6 +238,38 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
         })
     };
     object.try_iter()?.map(size).collect()
+}
+
+/// What iterating an object gives. What its `__len__` says is not relied on.
+pub struct Listed<T>(pub Vec<T>);
+
+impl<T> std::ops::Deref for Listed<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for Listed<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let mut items = Vec::new();
+        for item in object.try_iter()? {
+            items.push(item?.extract().map_err(Into::into)?);
+        }
+        Ok(Listed(items))
+    }
 }
 
 /// A shape: one integer or a sequence of integers.

@@ -2,6 +2,7 @@
 //! are of the same structure and specs its program is run, without any Python. Everything else is
 //! left to the Python class that derives from the one here.
 
+use crate::args::Listed;
 use crate::compiled::PyTraced;
 use crate::contexts::sync;
 use crate::errors::IntoPy;
@@ -315,7 +316,7 @@ impl PyCompiledCall {
         &self,
         py: Python<'_>,
         way: (Bound<'_, PyAny>, Option<Bound<'_, PyAny>>),
-        args: Vec<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
         donated: Vec<usize>,
         places: Vec<WrittenPlace>,
         program: &PyTraced,

@@ -1,5 +1,6 @@
 //! Symbolic sizes as Python numbers, and functions traced for `girih.compile`.
 
+use crate::args::Listed;
 use crate::errors::{IntoPy, invalid, raise};
 use crate::forms::PyProgram;
 use crate::tensor::PyTensor;
@@ -285,9 +286,9 @@ impl From<PyErr> for Failure {
 #[pyfunction]
 fn trace_function(
     py: Python<'_>,
-    args: Vec<Py<PyTensor>>,
+    args: Listed<Py<PyTensor>>,
     dynamic: Vec<Axes>,
-    outside: Vec<Py<PyTensor>>,
+    outside: Listed<Py<PyTensor>>,
     traced: Bound<'_, PyAny>,
 ) -> PyResult<(PyTraced, Vec<usize>, Vec<usize>)> {
     crate::location::enter(py);
@@ -319,10 +320,16 @@ fn trace_function(
     Ok((PyTraced(Arc::new(program)), used, before.iter().map(first).collect()))
 }
 
+/// Whether this thread is tracing a function to compile it. Returns: bool.
+#[pyfunction]
+fn is_tracing() -> bool {
+    girih::is_tracing()
+}
+
 #[pymethods]
 impl PyTraced {
     /// Why the program does not serve these arguments; None if it does. Returns: str | None.
-    fn refuses(&self, py: Python<'_>, args: Vec<Py<PyTensor>>) -> Option<String> {
+    fn refuses(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> Option<String> {
         self.0.refuses(&specs(py, &args))
     }
 
@@ -341,8 +348,8 @@ impl PyTraced {
     fn call(
         &self,
         py: Python<'_>,
-        args: Vec<Py<PyTensor>>,
-        outside: Vec<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+        outside: Listed<Py<PyTensor>>,
     ) -> PyResult<Vec<PyTensor>> {
         crate::location::enter(py);
         let (args, outside) = (tensors(py, &args), tensors(py, &outside));
@@ -389,5 +396,6 @@ impl PyTraced {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyDim>()?;
     m.add_class::<PyTraced>()?;
+    m.add_function(wrap_pyfunction!(is_tracing, m)?)?;
     m.add_function(wrap_pyfunction!(trace_function, m)?)
 }

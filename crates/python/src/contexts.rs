@@ -1,41 +1,122 @@
 //! Contexts from Python: scopes that belong to an asyncio task, and executors.
 //!
 //! A scope's frame is the value of a context variable, so each task sees its own. The library has
-//! one current frame per thread, so as long as any scope is open on a thread, recording first makes
-//! the running task's frame the current one ([`sync`]). Without open scopes that costs nothing.
+//! one current frame per thread, so as long as any scope is open, recording first makes the running
+//! task's frame the current one ([`sync`]). Without open scopes that costs nothing.
+//!
+//! Scopes need not be left in the reverse order: generators that are run by turns leave theirs as
+//! they end. So a frame knows the scope around it and what differs from there, and leaving a scope
+//! takes it out from under those that were entered since.
 
+use crate::args::Listed;
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
 use crate::tensor::PyTensor;
 use girih::location::Scope;
-use girih::{Context, Executor, ExecutorConfig, Frame};
+use girih::{CompileOptions, Context, Executor, ExecutorConfig, Frame};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a scope differs from the one around it.
+#[derive(Clone, Default)]
+struct Delta {
+    graph: Option<girih::Graph>,
+    executor: Option<Executor>,
+    eager: Option<bool>,
+    verify: Option<bool>,
+    options: Option<CompileOptions>,
+    name: Option<String>,
+}
+
+impl Delta {
+    fn apply(&self, mut frame: Frame) -> Frame {
+        if let Some(graph) = &self.graph {
+            frame = frame.with_graph(graph.clone());
+        }
+        if let Some(executor) = &self.executor {
+            frame = frame.with_executor(executor.clone());
+        }
+        if let Some(on) = self.eager {
+            frame = frame.with_eager(on);
+        }
+        if let Some(on) = self.verify {
+            frame = frame.with_verify_shapes(on);
+        }
+        if let Some(options) = self.options {
+            frame = frame.with_options(options);
+        }
+        if let Some(name) = &self.name {
+            frame = frame.with_named_scope(name);
+        }
+        frame
+    }
+}
 
 /// What a scope makes of its context.
 #[pyclass(name = "Frame", module = "girih._girih", frozen)]
-struct PyFrame(Mutex<Frame>);
+struct PyFrame {
+    /// The number of the scope; 0 for what a task has set outside of all.
+    scope: u64,
+    delta: Delta,
+    frame: Mutex<Frame>,
+    /// The scope around it; None for the thread's own context.
+    outer: Option<Py<PyFrame>>,
+    /// Of the scope: left somewhere.
+    left: Arc<AtomicBool>,
+    _open: Open,
+}
+
+/// Counts frames.
+struct Open;
+
+impl Open {
+    fn new() -> Open {
+        OPEN.fetch_add(1, Relaxed);
+        Open
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Relaxed);
+    }
+}
 
 impl PyFrame {
+    fn new(scope: u64, delta: Delta, frame: Frame, outer: Option<Py<PyFrame>>) -> PyFrame {
+        let (frame, left) = (Mutex::new(frame), Arc::default());
+        PyFrame { scope, delta, frame, outer, left, _open: Open::new() }
+    }
+
+    /// The same scope with another frame.
+    fn with(&self, frame: Frame, outer: Option<Py<PyFrame>>) -> PyFrame {
+        let left = self.left.clone();
+        PyFrame { left, ..PyFrame::new(self.scope, self.delta.clone(), frame, outer) }
+    }
+
     fn replace(&self, frame: Frame) -> Frame {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.frame.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut held, frame)
     }
 
     fn get(&self) -> Frame {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.frame.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
+/// Frames of scopes that there are in the process.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
-    /// Scopes open on this thread.
-    static OPEN: Cell<usize> = const { Cell::new(0) };
-    /// Whose frame is the thread's current one; None for the thread's own.
+    /// Whether a scope's frame is the thread's current one.
+    static SWITCHED: Cell<bool> = const { Cell::new(false) };
+    /// Which it is; None for the thread's own.
     static CURRENT: RefCell<Option<Py<PyFrame>>> = const { RefCell::new(None) };
     /// The thread's own frame, while another is current.
     static OWN: RefCell<Option<Frame>> = const { RefCell::new(None) };
@@ -53,19 +134,24 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(VARIABLE.get_or_try_init(py, make)?.bind(py))
 }
 
+/// The running task's frame; None for the thread's own.
+fn wanted<'py>(py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrame>>> {
+    let wanted = variable(py)?.call_method0(intern!(py, "get"))?;
+    Ok((!wanted.is_none()).then(|| wanted.cast_into::<PyFrame>()).transpose()?)
+}
+
 /// Makes the running task's frame the current one. To be called before anything that depends on
 /// the context.
 #[inline]
 pub fn sync(py: Python<'_>) {
-    if OPEN.get() > 0 {
+    if OPEN.load(Relaxed) > 0 || SWITCHED.get() {
         // The variable exists; what cannot be read leaves the frame as it is.
         let _ = switch(py);
     }
 }
 
 fn switch(py: Python<'_>) -> PyResult<()> {
-    let wanted = variable(py)?.call_method0(intern!(py, "get"))?;
-    let wanted = (!wanted.is_none()).then(|| wanted.cast_into::<PyFrame>()).transpose()?;
+    let wanted = wanted(py)?;
     CURRENT.with_borrow_mut(|current| {
         let same = match (&wanted, &*current) {
             (None, None) => true,
@@ -88,62 +174,121 @@ fn switch(py: Python<'_>) -> PyResult<()> {
             Some(current) => drop(current.get().replace(left)),
             None => OWN.set(Some(left)),
         }
+        SWITCHED.set(wanted.is_some());
         *current = wanted.map(Bound::unbind);
     });
     Ok(())
 }
 
-/// Enters a scope that differs from the present one in what is given (`fresh`: in its graph) and
-/// gives what `leave_scope` needs. Returns: Any.
+/// The thread's own frame, whatever is current.
+fn own() -> Frame {
+    OWN.with_borrow(Option::clone).unwrap_or_else(|| Context::current().frame())
+}
+
+/// Makes a frame the running task's.
+fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
+    variable(py)?.call_method1(intern!(py, "set"), (frame,))?;
+    switch(py)
+}
+
+/// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
+/// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (*, graph=None, fresh=false, executor=None, eager=None, verify=None))]
-fn enter_scope<'py>(
-    py: Python<'py>,
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, eager=None, verify=None, options=None, name=None))]
+#[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
+fn enter_scope(
+    py: Python<'_>,
+    scope: u64,
     graph: Option<&PyGraph>,
     fresh: bool,
     executor: Option<&PyExecutor>,
     eager: Option<bool>,
     verify: Option<bool>,
-) -> PyResult<Bound<'py, PyAny>> {
+    options: Option<(u32, u32)>,
+    name: Option<String>,
+) -> PyResult<()> {
+    let graph = match graph {
+        Some(graph) => Some(graph.0.clone()),
+        None => fresh.then(girih::Graph::new),
+    };
+    let executor = executor.map(|executor| executor.0.clone());
+    let options = options.map(|(passes, fusion)| CompileOptions { passes, fusion });
+    let name = name.filter(|_| girih::location::enabled());
     sync(py);
-    let mut frame = Context::current().frame();
-    if let Some(graph) = graph {
-        frame = frame.with_graph(graph.0.clone());
-    } else if fresh {
-        frame = frame.with_graph(girih::Graph::new());
-    }
-    if let Some(executor) = executor {
-        frame = frame.with_executor(executor.0.clone());
-    }
-    if let Some(on) = eager {
-        frame = frame.with_eager(on);
-    }
-    if let Some(on) = verify {
-        frame = frame.with_verify_shapes(on);
-    }
-    let variable = variable(py)?;
-    let before = variable.call_method0("get")?;
-    variable.call_method1("set", (Bound::new(py, PyFrame(Mutex::new(frame)))?,))?;
-    OPEN.set(OPEN.get() + 1);
-    switch(py)?;
-    Ok(before)
+    let delta = Delta { graph, executor, eager, verify, options, name };
+    let frame = delta.apply(Context::current().frame());
+    let outer = wanted(py)?.map(Bound::unbind);
+    set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))
 }
 
-/// Leaves a scope. Returns: None.
+/// Leaves the scope of a number, which need not be the one entered last. Returns: None.
 #[pyfunction]
-fn leave_scope(before: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = before.py();
-    variable(py)?.call_method1("set", (before,))?;
-    switch(py)?;
-    OPEN.set(OPEN.get().saturating_sub(1));
+fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
+    sync(py);
+    // Those entered since, innermost first.
+    let mut inner: Vec<Py<PyFrame>> = Vec::new();
+    let mut at = wanted(py)?.map(Bound::unbind);
+    while let Some(frame) = at.take() {
+        if frame.get().scope == scope {
+            frame.get().left.store(true, Relaxed);
+            return set_frame(py, without(py, &frame, inner)?);
+        }
+        at = frame.get().outer.as_ref().map(|outer| outer.clone_ref(py));
+        inner.push(frame);
+    }
+    // Entered in another context, which goes on in it.
     Ok(())
+}
+
+/// The innermost of some frames, once that of a scope around them is taken out.
+fn without(
+    py: Python<'_>,
+    taken: &Py<PyFrame>,
+    inner: Vec<Py<PyFrame>>,
+) -> PyResult<Option<Py<PyFrame>>> {
+    let mut outer = taken.get().outer.as_ref().map(|outer| outer.clone_ref(py));
+    // What was left in another context, as by a generator that another task closed.
+    while let Some(left) = outer.as_ref().filter(|outer| outer.get().left.load(Relaxed)) {
+        outer = left.get().outer.as_ref().map(|outer| outer.clone_ref(py));
+    }
+    for frame in inner.into_iter().rev() {
+        let base = outer.as_ref().map_or_else(own, |outer| outer.get().get());
+        let frame = frame.get();
+        outer = Some(Py::new(py, frame.with(frame.delta.apply(base), outer))?);
+    }
+    Ok(outer)
+}
+
+/// Changes the running task's context until it ends, or until it leaves the scope that it is in.
+fn change(py: Python<'_>, how: impl FnOnce(Frame) -> Frame) -> PyResult<()> {
+    sync(py);
+    let context = Context::current();
+    let frame = how(context.frame());
+    let frame = match wanted(py)? {
+        // Other tasks may have begun within the same scope.
+        Some(now) => now.get().with(frame, now.get().outer.as_ref().map(|o| o.clone_ref(py))),
+        None if in_task(py) => PyFrame::new(0, Delta::default(), frame, None),
+        None => {
+            context.swap(frame);
+            return Ok(());
+        }
+    };
+    set_frame(py, Some(Py::new(py, frame)?))
+}
+
+/// True where an asyncio task runs.
+fn in_task(py: Python<'_>) -> bool {
+    let task = || {
+        let modules = py.import("sys")?.getattr("modules")?;
+        modules.get_item("asyncio")?.call_method0("current_task")
+    };
+    task().is_ok_and(|task| !task.is_none())
 }
 
 /// Has the calling context record to a graph. Returns: None.
 #[pyfunction]
-fn set_graph(py: Python<'_>, graph: &PyGraph) {
-    sync(py);
-    Context::current().set_graph(&graph.0);
+fn set_graph(py: Python<'_>, graph: &PyGraph) -> PyResult<()> {
+    change(py, |frame| frame.with_graph(graph.0.clone()))
 }
 
 /// Whether ops are computed as they are recorded. Returns: bool.
@@ -155,9 +300,8 @@ fn is_eager(py: Python<'_>) -> PyResult<bool> {
 
 /// Has ops computed as they are recorded, or when they are needed. Returns: None.
 #[pyfunction]
-fn set_eager(py: Python<'_>, on: bool) {
-    sync(py);
-    Context::current().set_eager(on);
+fn set_eager(py: Python<'_>, on: bool) -> PyResult<()> {
+    change(py, |frame| frame.with_eager(on))
 }
 
 /// Whether what is built is compared with what shape rules say. Returns: bool.
@@ -169,9 +313,8 @@ fn is_verifying_shapes(py: Python<'_>) -> PyResult<bool> {
 
 /// Has what is built compared with what shape rules say, when programs are compiled. Returns: None.
 #[pyfunction]
-fn set_verify_shapes(py: Python<'_>, on: bool) {
-    sync(py);
-    Context::current().set_verify_shapes(on);
+fn set_verify_shapes(py: Python<'_>, on: bool) -> PyResult<()> {
+    change(py, |frame| frame.with_verify_shapes(on))
 }
 
 /// Whether ops keep the line that recorded them, for errors. Returns: bool.
@@ -228,9 +371,8 @@ impl PyExecutor {
     }
 
     /// Has the calling context run programs by this one. Returns: None.
-    fn make_current(&self, py: Python<'_>) {
-        sync(py);
-        Context::current().set_executor(&self.0);
+    fn make_current(&self, py: Python<'_>) -> PyResult<()> {
+        change(py, |frame| frame.with_executor(self.0.clone()))
     }
 
     /// use_cache, profile, device and timeout_seconds. Returns: tuple[bool, bool, str, float].
@@ -317,7 +459,7 @@ impl PyCompilation {
 
 /// Compiles what leads to tensors in the background. Returns: Compilation.
 #[pyfunction]
-fn compile_only_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<PyCompilation> {
+fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<PyCompilation> {
     sync(py);
     let tensors = crate::lazy::values(py, &tensors);
     Ok(PyCompilation(py.detach(|| girih::compile_only(&tensors)).py()?))

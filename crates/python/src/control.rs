@@ -1,6 +1,6 @@
 //! Branches and loops, for the functions of `girih.control`, which call the user's functions.
 
-use crate::args::TensorArg;
+use crate::args::{Listed, TensorArg};
 use crate::errors::IntoPy;
 use crate::location;
 use crate::tensor::PyTensor;
@@ -47,7 +47,7 @@ impl PyBody {
     }
 
     /// What the function returned. Returns: None.
-    fn set_outputs(&self, tensors: Vec<TensorArg>) {
+    fn set_outputs(&self, tensors: Listed<TensorArg>) {
         let outputs = tensors.into_iter().map(|t| t.0).collect();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).set_outputs(outputs);
     }
@@ -57,7 +57,7 @@ fn taken(py: Python<'_>, bodies: &[Py<PyBody>]) -> Vec<Body> {
     bodies.iter().map(|b| b.borrow(py).take()).collect()
 }
 
-fn unwrapped(tensors: Vec<TensorArg>) -> Vec<Tensor> {
+fn unwrapped(tensors: Listed<TensorArg>) -> Vec<Tensor> {
     tensors.into_iter().map(|t| t.0).collect()
 }
 
@@ -70,8 +70,8 @@ fn wrapped(results: girih::Result<Vec<Tensor>>) -> Tensors {
 fn record_cond(
     py: Python<'_>,
     node: &PyTensor,
-    bodies: Vec<Py<PyBody>>,
-    tensors: Vec<TensorArg>,
+    bodies: Listed<Py<PyBody>>,
+    tensors: Listed<TensorArg>,
     names: Vec<String>,
     on: bool,
 ) -> Tensors {
@@ -85,8 +85,8 @@ fn record_cond(
 #[pyfunction]
 fn record_while_loop(
     py: Python<'_>,
-    bodies: Vec<Py<PyBody>>,
-    tensors: Vec<TensorArg>,
+    bodies: Listed<Py<PyBody>>,
+    tensors: Listed<TensorArg>,
     names: Vec<String>,
 ) -> Tensors {
     location::enter(py);
@@ -101,8 +101,8 @@ fn record_while_loop(
 fn record_scan(
     py: Python<'_>,
     body: Py<PyBody>,
-    init: Vec<TensorArg>,
-    xs: Vec<TensorArg>,
+    init: Listed<TensorArg>,
+    xs: Listed<TensorArg>,
     length: usize,
     reverse: bool,
     names: Vec<String>,
@@ -116,7 +116,7 @@ fn record_scan(
 
 /// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
 #[pyfunction]
-fn scan_length(xs: Vec<TensorArg>, length: Option<usize>) -> PyResult<usize> {
+fn scan_length(xs: Listed<TensorArg>, length: Option<usize>) -> PyResult<usize> {
     girih::scan_length(&unwrapped(xs), length).py()
 }
 

@@ -1,6 +1,6 @@
 //! Programs and tensors in files, the forms of graphs, and the `girih` command.
 
-use crate::args::TensorArg;
+use crate::args::{Listed, TensorArg};
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
 use girih::{Program, Tensor, TensorSpec};
@@ -152,7 +152,7 @@ impl PyProgram {
     fn __call__<'py>(
         &self,
         py: Python<'py>,
-        values: Vec<TensorArg>,
+        values: Listed<TensorArg>,
         named: Option<std::collections::BTreeMap<String, TensorArg>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         crate::location::enter(py);
@@ -222,8 +222,8 @@ fn wrapped(program: girih::Result<Program>) -> PyResult<PyProgram> {
 #[pyfunction]
 fn capture(
     py: Python<'_>,
-    outputs: Vec<TensorArg>,
-    inputs: Vec<TensorArg>,
+    outputs: Listed<TensorArg>,
+    inputs: Listed<TensorArg>,
     names: Vec<String>,
     output_names: Vec<String>,
     parameters: Vec<(String, TensorArg)>,
@@ -277,7 +277,7 @@ fn program_from_file(py: Python<'_>, path: PathBuf) -> PyResult<PyProgram> {
 
 /// The graph that leads to tensors, as recorded, in DOT. Returns: str.
 #[pyfunction]
-fn graph_dot(tensors: Vec<TensorArg>) -> PyResult<String> {
+fn graph_dot(tensors: Listed<TensorArg>) -> PyResult<String> {
     Ok(girih::ir::dot::to_dot(&girih::graph_of(refs(&tensors)).py()?))
 }
 
@@ -294,7 +294,7 @@ fn save_tensors(
     py: Python<'_>,
     path: PathBuf,
     names: Vec<String>,
-    tensors: Vec<TensorArg>,
+    tensors: Listed<TensorArg>,
 ) -> PyResult<()> {
     let tensors = refs(&tensors).into_iter().cloned();
     let named: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();

@@ -1,6 +1,6 @@
 //! Evaluation, compilation, statistics and contexts.
 
-use crate::args::IntArg;
+use crate::args::{IntArg, Listed};
 use crate::contexts::sync;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
@@ -15,7 +15,7 @@ pub fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
 
 /// Computes tensors in one run. Returns: None.
 #[pyfunction]
-fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+fn eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
     let tensors = values(py, &tensors);
     py.detach(|| girih::eval(&tensors)).py()
@@ -23,7 +23,7 @@ fn eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
 
 /// Starts computing tensors and returns. Returns: None.
 #[pyfunction]
-fn async_eval_many(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<()> {
+fn async_eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
     let tensors = values(py, &tensors);
     py.detach(|| girih::async_eval(&tensors)).py()
@@ -98,7 +98,7 @@ impl PyCompilationInfo {
 #[pyfunction]
 fn compile_graph(
     py: Python<'_>,
-    tensors: Vec<Py<PyTensor>>,
+    tensors: Listed<Py<PyTensor>>,
     optimize: bool,
 ) -> PyResult<PyCompilationInfo> {
     sync(py);
@@ -108,14 +108,14 @@ fn compile_graph(
 
 /// Nodes, ops and bytes of what leads to tensors. Returns: tuple[int, int, int].
 #[pyfunction]
-fn graph_stats(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
+fn graph_stats(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
     let graph = girih::graph_of(&values(py, &tensors)).py()?;
     Ok((graph.len(), graph.num_ops(), graph.estimated_memory_bytes()))
 }
 
 /// The graph that leads to tensors, as recorded, as text. Returns: str.
 #[pyfunction]
-fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
+fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String> {
     Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
@@ -124,9 +124,10 @@ fn graph_text(py: Python<'_>, tensors: Vec<Py<PyTensor>>) -> PyResult<String> {
 #[pyfunction]
 fn explain_tensors(
     py: Python<'_>,
-    tensors: Vec<Py<PyTensor>>,
+    tensors: Listed<Py<PyTensor>>,
     asm: bool,
 ) -> PyResult<(String, String)> {
+    sync(py);
     let tensors = values(py, &tensors);
     let explain = || -> girih::Result<(String, String)> {
         let mut explanation = girih::explain(&tensors)?;
@@ -252,7 +253,8 @@ fn set_num_threads(threads: i64) -> PyResult<()> {
 /// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.
 /// Returns: tuple[int, int].
 #[pyfunction]
-fn compile_options() -> PyResult<(u32, u32)> {
+fn compile_options(py: Python<'_>) -> PyResult<(u32, u32)> {
+    sync(py);
     let options = girih::options().py()?;
     Ok((options.passes, options.fusion))
 }
@@ -265,7 +267,8 @@ fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
 
 /// The bits of now with the named passes and kinds of fusion switched on or off. Returns: tuple[int, int].
 #[pyfunction]
-fn compile_options_switched(names: Vec<String>, on: bool) -> PyResult<(u32, u32)> {
+fn compile_options_switched(py: Python<'_>, names: Vec<String>, on: bool) -> PyResult<(u32, u32)> {
+    sync(py);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let switched = if on { girih::options_with } else { girih::options_without };
     let options = switched(&names).py()?;

@@ -61,6 +61,7 @@ const INTERNAL: &[&str] = &[
     "enter_scope",
     "has_source_lines",
     "is_eager",
+    "is_tracing",
     "is_verifying_shapes",
     "leave_scope",
     "compile_graph",

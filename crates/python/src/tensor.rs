@@ -611,7 +611,11 @@ impl PyTensor {
                 Ok(format!("tensor({text}, {shape}dtype={})", spec.dtype))
             }
             // A placeholder shows what is known of it: printing it while tracing is no mistake.
-            Err(girih::Error::TracedValue { .. }) => Ok(format!("tensor(traced, {spec})")),
+            Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
+                Ok(format!("tensor(traced, {spec})"))
+            }
+            // Nor does showing what is gone need it back.
+            Err(girih::Error::Donated { .. }) => Ok(format!("tensor(donated, {spec})")),
             Err(error) => Err(crate::errors::raise(error)),
         }
     }
@@ -619,9 +623,10 @@ impl PyTensor {
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
         match py.detach(|| self.0.values_text()) {
             Ok(text) => Ok(text),
-            Err(girih::Error::TracedValue { .. }) => {
+            Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
                 Ok(format!("tensor(traced, {})", self.0.spec()))
             }
+            Err(girih::Error::Donated { .. }) => Ok(format!("tensor(donated, {})", self.0.spec())),
             Err(error) => Err(crate::errors::raise(error)),
         }
     }

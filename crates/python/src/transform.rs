@@ -1,5 +1,6 @@
 //! Traces, for the transforms of functions that `girih.transforms` builds.
 
+use crate::args::Listed;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
 use girih::Tensor;
@@ -42,9 +43,9 @@ impl PyTrace {
         &self,
         py: Python<'_>,
         output: Py<PyTensor>,
-        wrt: Vec<Py<PyTensor>>,
-        aux: Vec<Py<PyTensor>>,
-        args: Vec<Py<PyTensor>>,
+        wrt: Listed<Py<PyTensor>>,
+        aux: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
     ) -> PyResult<(PyTensor, Vec<PyTensor>, Vec<PyTensor>)> {
         crate::location::enter(py);
         let (aux, wrt, args) = (tensors(py, &aux), tensors(py, &wrt), tensors(py, &args));

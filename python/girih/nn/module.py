@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _girih, transforms, tree
@@ -26,6 +27,8 @@ __all__ = ["Module", "Parameter", "functional_call", "value_and_grad"]
 
 _NAMES = "_parameter_names"
 _SCOPE = "_scope_name"
+#: How often parameters were frozen or unfrozen: compiled functions look whether it is as it was.
+_freezes = 0
 
 
 def apply(function: str, *args: Any, **options: Any) -> Tensor:
@@ -81,7 +84,8 @@ def Parameter(value: Any) -> Tensor:  # noqa: N802 - reads as a class where it i
     """
     if isinstance(value, _Parameter):
         return cast("Tensor", value)
-    return cast("Tensor", _Parameter(value if isinstance(value, Tensor) else asarray(value)))
+    # A handle of its own: parameters are one only if one was assigned to the other's attribute.
+    return cast("Tensor", _Parameter(copy(value) if isinstance(value, Tensor) else asarray(value)))
 
 
 def _gathered(owner: str, value: Any) -> Any:
@@ -105,7 +109,10 @@ class Module:
     """Base of everything that holds parameters. Subclasses define ``forward``.
 
     Calling the module calls ``forward``. A module held in two places is one module: its
-    parameters appear once in its trees and get one gradient, the sum over its uses.
+    parameters appear once in its trees and get one gradient, the sum over its uses. So it is with
+    a parameter of two modules, ``head.weight = embedding.weight``: it is in the trees where it
+    comes first, and whatever replaces it there (an optimiser, :meth:`update`,
+    :meth:`load_state_dict`) replaces it in both places. ``state_dict`` has it under both names.
 
     Example:
         >>> import girih as gr
@@ -119,6 +126,8 @@ class Module:
     """
 
     training: bool = True
+    #: Names of parameters that are not trained.
+    _frozen: frozenset[str] = frozenset()
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Notes the module, so that graphs that leave the process know its parameters."""
@@ -165,11 +174,13 @@ class Module:
             >>> gr.tree.map(lambda t: t.shape, gr.nn.Linear(3, 2).parameters_tree())
             {'weight': (2, 3), 'bias': (2,)}
         """
-        return _state(self, parameters=True, seen=set())
+        return _tree_of(_Walk(True), self)
 
     def buffers_tree(self) -> dict[str, Any]:
         """The tensors that are no parameters, in the form of :meth:`parameters_tree`."""
-        return _state(self, parameters=False, seen=set())
+        walk = _Walk(False)
+        walk.met = {id(tensor): None for tensor in self.parameters()}
+        return _tree_of(walk, self)
 
     def update(self, values: Mapping[str, Any]) -> Self:
         """Replaces tensors by those of a tree in the form of :meth:`parameters_tree`.
@@ -183,19 +194,25 @@ class Module:
             InvalidArgumentError: The tree names something the module does not have.
             ShapeError: A tensor has another shape than the one it replaces.
         """
-        for holder, name, tensor in _assignments(self, values, type(self).__qualname__):
+        for holder, name, tensor in _changes(self, values):
             holder.__dict__[name] = tensor
         return self
 
     # Flat access.
 
-    def parameters(self) -> list[Tensor]:
+    def parameters(self, trained: bool = False) -> list[Tensor]:
         """The parameters, in the order of :meth:`named_parameters`."""
-        return [tensor for _, tensor in self.named_parameters()]
+        return [tensor for _, tensor in self.named_parameters(trained)]
 
-    def named_parameters(self) -> list[tuple[str, Tensor]]:
-        """The parameters with their dotted names, in order of definition."""
-        return list(_named(self.parameters_tree()))
+    def named_parameters(self, trained: bool = False) -> list[tuple[str, Tensor]]:
+        """The parameters with their dotted names, in order of definition.
+
+        Args:
+            trained: Whether to leave out those that are frozen.
+        """
+        walk = _Walk(True)
+        walk.trained = trained
+        return list(_named(_tree_of(walk, self)))
 
     def num_parameters(self) -> int:
         """Number of trainable scalars."""
@@ -203,7 +220,12 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers by dotted name."""
-        return {**dict(self.named_parameters()), **dict(_named(self.buffers_tree()))}
+        found: dict[str, Tensor] = {}
+        for parameters in (True, False):
+            walk = _Walk(parameters)
+            walk.met = None
+            found.update(_named(_tree_of(walk, self)))
+        return found
 
     def load_state_dict(self, values: Mapping[str, Tensor], strict: bool = True) -> Self:
         """Replaces parameters and buffers by those of a :meth:`state_dict`.
@@ -228,8 +250,8 @@ class Module:
         for name, tensor in kept.items():
             _check_shape(name, own[name], tensor)
         locations = dict(_locations(self, set()))
-        for name, tensor in kept.items():
-            holder, attribute = locations[name]
+        found = [(*locations[name], tensor) for name, tensor in kept.items()]
+        for holder, attribute, tensor in _with_aliases(self, found):
             holder.__dict__[attribute] = tensor
         return self
 
@@ -254,6 +276,56 @@ class Module:
         """Sets training mode (dropout is active) on this module and all it holds."""
         for module in self.modules():
             module.training = mode
+        return self
+
+    def freeze(self, *names: str, recurse: bool = True) -> Self:
+        """Keeps parameters from being trained: they get no gradient, and optimisers leave them.
+
+        They stay parameters otherwise. An optimiser that has state for them is to be started anew
+        with :meth:`~girih.optim.Optimizer.init`.
+
+        Args:
+            names: Of the module's own parameters, or of any under them with ``recurse``; all of
+                them if there are none. The dotted names of :meth:`named_parameters` do too.
+            recurse: Whether modules that it holds are concerned.
+
+        Returns:
+            The module.
+
+        Raises:
+            InvalidArgumentError: There is no such parameter.
+
+        Example:
+            >>> import girih as gr
+            >>> model = gr.nn.Sequential(gr.nn.Linear(2, 2), gr.nn.Linear(2, 1))
+            >>> _ = model[0].freeze()
+            >>> [name for name, _ in model.named_parameters(trained=True)]
+            ['1.weight', '1.bias']
+        """
+        return self._set_frozen(names, recurse, True)
+
+    def unfreeze(self, *names: str, recurse: bool = True) -> Self:
+        """Has parameters trained again; see :meth:`freeze`."""
+        return self._set_frozen(names, recurse, False)
+
+    def _set_frozen(self, names: tuple[str, ...], recurse: bool, frozen: bool) -> Self:
+        changes: dict[int, tuple[Module, set[str]]] = {}
+        known = set()
+        for dotted, (holder, name) in _locations(self, set()):
+            if name not in holder.__dict__.get(_NAMES, ()) or not (recurse or holder is self):
+                continue
+            for wanted in {dotted, name}.intersection(names) if names else {name}:
+                known.add(wanted)
+                changes.setdefault(id(holder), (holder, set()))[1].add(name)
+        if missing := sorted(set(names) - known):
+            raise InvalidArgumentError(
+                f"{type(self).__qualname__}: there are no parameters {', '.join(missing)}; there "
+                f"are {', '.join(name for name, _ in self.named_parameters())}"
+            )
+        for holder, chosen in changes.values():
+            holder._frozen = holder._frozen | chosen if frozen else holder._frozen - chosen
+        global _freezes
+        _freezes += 1
         return self
 
     def eval(self) -> Self:
@@ -341,20 +413,34 @@ def _has_modules(value: Any) -> bool:
 class Place:
     """Where a tensor is held: the attributes of a module, and which of them it is."""
 
-    __slots__ = ("attributes", "name")
+    __slots__ = ("aliases", "attributes", "name")
 
     def __init__(self, attributes: dict[str, Any], name: str) -> None:
         self.attributes = attributes
         self.name = name
+        #: Where else the same tensor is held.
+        self.aliases: list[tuple[dict[str, Any], str]] = []
 
 
 def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
-    """A tree like that of the parameters, of where they are held, and where the buffers are.
+    """A tree like that of the trained parameters, of where they are held, and where the other
+    tensors are.
 
     Found once, places serve to read and replace all tensors any number of times.
     """
-    buffers: list[Place] = []
-    return _state(module, True, set(), buffers), buffers
+    walk = _Walk(True)
+    walk.others = []
+    walk.trained = True
+    found = _tree_of(walk, module)
+    others: list[Place] = []
+    for place in walk.others:
+        tensor = place.attributes[place.name]
+        first = walk.met.get(id(tensor)) if walk.met is not None else None
+        if first is None:
+            others.append(place)
+        else:
+            first.aliases.append((place.attributes, place.name))
+    return found, others
 
 
 def read(places: list[Place]) -> list[Tensor]:
@@ -363,44 +449,71 @@ def read(places: list[Place]) -> list[Tensor]:
 
 
 def write(places: list[Place], tensors: list[Tensor]) -> None:
-    """Replaces the tensors held there, without checks."""
+    """Replaces the tensors held there, and wherever they are held too, without checks."""
     for place, tensor in zip(places, tensors, strict=True):
         place.attributes[place.name] = tensor
+        for attributes, name in place.aliases:
+            attributes[name] = tensor
 
 
-def _state(
-    module: Module, parameters: bool, seen: set[int], others: list[Place] | None = None
-) -> dict[str, Any]:
-    """A module's parameters, or its buffers, as a tree; nothing of modules seen before.
+class _Walk:
+    """A walk over a module's tensors: which are wanted, and what has been met."""
 
-    With ``others`` the leaves are the places of the tensors, and those of the other kind go there.
-    """
-    if id(module) in seen:
+    __slots__ = ("met", "others", "parameters", "seen", "trained")
+
+    def __init__(self, parameters: bool) -> None:
+        self.parameters = parameters
+        self.seen: set[int] = set()
+        #: Tensors met, with where; these come once. Each time if there is none.
+        self.met: dict[int, Place | None] | None = {}
+        #: If there is one, leaves are places, and those of the other kind go here.
+        self.others: list[Place] | None = None
+        #: Whether frozen parameters are of the other kind.
+        self.trained = False
+
+    def leaf(self, module: Module, name: str, out: dict[str, Any]) -> None:
+        """Adds a tensor of the module to what is found of it."""
+        attributes = module.__dict__
+        tensor = attributes[name]
+        wanted = (name in attributes.get(_NAMES, ())) == self.parameters
+        if self.trained and name in module._frozen:
+            wanted = False
+        if not wanted:
+            if self.others is not None:
+                self.others.append(Place(attributes, name))
+            return
+        place = None if self.others is None else Place(attributes, name)
+        if self.met is not None:
+            if id(tensor) in self.met:
+                first = self.met[id(tensor)]
+                if first is not None:
+                    first.aliases.append((attributes, name))
+                return
+            self.met[id(tensor)] = place
+        out[name] = tensor if place is None else place
+
+
+def _tree_of(walk: _Walk, module: Module) -> dict[str, Any]:
+    """A module's parameters, or its buffers, as a tree; nothing of what was met before."""
+    if id(module) in walk.seen:
         return {}
-    seen.add(id(module))
-    attributes = module.__dict__
-    names = attributes.get(_NAMES, ())
+    walk.seen.add(id(module))
     out: dict[str, Any] = {}
-    for name, value in attributes.items():
+    for name, value in module.__dict__.items():
         if type(value) is Tensor:
-            if (name in names) == parameters:
-                out[name] = value if others is None else Place(attributes, name)
-            elif others is not None:
-                others.append(Place(attributes, name))
+            walk.leaf(module, name, out)
         elif _has_modules(value):
-            out[name] = _container_state(value, parameters, seen, others)
+            out[name] = _container_tree(walk, value)
     return out
 
 
-def _container_state(
-    value: Any, parameters: bool, seen: set[int], others: list[Place] | None
-) -> Any:
+def _container_tree(walk: _Walk, value: Any) -> Any:
     if isinstance(value, Module):
-        return _state(value, parameters, seen, others)
+        return _tree_of(walk, value)
     if isinstance(value, dict):
-        return {k: _container_state(v, parameters, seen, others) for k, v in value.items()}
+        return {k: _container_tree(walk, v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_container_state(v, parameters, seen, others) for v in value]
+        return [_container_tree(walk, v) for v in value]
     return None
 
 
@@ -466,6 +579,32 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
     return out
 
 
+def _changes(module: Module, values: Any) -> list[tuple[Module, str, Tensor]]:
+    """What to assign where, so that what is one tensor remains one."""
+    return _with_aliases(module, _assignments(module, values, type(module).__qualname__))
+
+
+def _with_aliases(
+    module: Module, changes: list[tuple[Module, str, Tensor]]
+) -> list[tuple[Module, str, Tensor]]:
+    """Changes also wherever else the tensors are held that they replace, and nowhere one tensor in
+    place of two.
+    """
+    holders: dict[int, list[tuple[Module, str]]] = {}
+    for held in module.modules():
+        for name, value in held.__dict__.items():
+            if type(value) is Tensor:
+                holders.setdefault(id(value), []).append((held, name))
+    out: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}
+    given: set[int] = set()
+    for holder, name, tensor in changes:
+        new = copy(tensor) if id(tensor) in given else tensor
+        given.add(id(tensor))
+        for other, attribute in holders.get(id(holder.__dict__[name]), [(holder, name)]):
+            out[id(other), attribute] = (other, attribute, new)
+    return list(out.values())
+
+
 def functional_call(
     module: Module, parameters: Mapping[str, Any], *args: Any, **kwargs: Any
 ) -> Any:
@@ -483,7 +622,7 @@ def functional_call(
         >>> grads["bias"].tolist()
         [3.0]
     """
-    changes = _assignments(module, parameters, type(module).__qualname__)
+    changes = _changes(module, parameters)
     before = [(holder, name, holder.__dict__[name]) for holder, name, _ in changes]
     try:
         for holder, name, tensor in changes:
@@ -525,6 +664,7 @@ def value_and_grad(
         where, buffers = places_in(model)
         places, treedef = tree.flatten(where)
         parameters, buffered = read(places), read(buffers)
+        held = {(id(p.attributes), p.name): t for p, t in zip(buffers, buffered, strict=True)}
         made: list[Place] = []
 
         def with_parameters(stand_ins: list[Tensor]) -> tuple[Any, Any]:
@@ -533,7 +673,11 @@ def value_and_grad(
             result = fun(*args, **kwargs)
             value, aux = _pair(result) if has_aux else (result, None)
             # Buffers assigned while tracing are made of placeholders; the transform resolves them.
-            _, made = places_in(model)
+            made = [
+                place
+                for place in places_in(model)[1]
+                if place.attributes[place.name] is not held.get((id(place.attributes), place.name))
+            ]
             return value, (aux, read(made))
 
         try:

@@ -1,17 +1,53 @@
 """Optimisers.
 
-An optimiser's state is a pytree of tensors, recorded lazily like everything else:
+An optimiser's state is a pytree of tensors, recorded lazily like everything else. A step changes
+the model and the optimiser's state, and is best compiled as a whole:
 
-    value, grads = step(x, y)
+    loss_and_grad = gr.nn.value_and_grad(model, lambda x, y: gr.nn.mse(model(x), y))
+
+    @gr.compile
+    def step(x, y):
+        loss, grads = loss_and_grad(x, y)
+        optimizer.update(model, grads)
+        return loss
+
+Without ``compile`` it is the same program, recorded in each step and found again:
+
+    loss, grads = loss_and_grad(x, y)
     optimizer.update(model, grads)
-    gr.eval(value, model, optimizer.state)
+    gr.eval(loss, model, optimizer.state)
 
-Numbers that change from step to step (the learning rate, what depends on the step count) enter
-the graph as tensors, never as literals, so no step compiles anew.
+As functions, which take and give parameters and state and may have them donated:
+
+    state = optimizer.init(params)
+
+    @gr.compile(donate=("params", "state"))
+    def step(params, state, x, y):
+        loss, grads = gr.value_and_grad(loss_fn)(params, x, y)
+        params, state = optimizer.apply(grads, state, params)
+        return loss, params, state
+
+All three give the same bits. What changes from step to step (the count, the learning rate) is a
+tensor in the state, so no step compiles anew; schedules are functions of the count as a tensor.
 """
 
 from __future__ import annotations
 
-from .optimizers import SGD, Adam, AdamW, Optimizer, clip_grad_norm
+from .adaptive import Adadelta, Adagrad, Lion, RMSprop
+from .base import Optimizer
+from .optimizers import SGD, Adam, Adamax, AdamW, NAdam, RAdam, clip_grad_norm
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm"]
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "clip_grad_norm",
+]

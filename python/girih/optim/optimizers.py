@@ -1,154 +1,36 @@
-"""Stochastic gradient descent, Adam and AdamW."""
+"""Stochastic gradient descent, and Adam with its relatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from .. import _girih, lazy, tree
-from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..nn.module import Module, places_in, read, write
+from .. import _girih, tree
+from ..errors import InvalidArgumentError
+from .base import Optimizer, Scalars, Schedule, cast, check, compute_dtype
 
 if TYPE_CHECKING:
-    from .._girih import DType, Tensor
+    from .._girih import Tensor
     from ..tree import PyTree
 
-#: A learning rate as a function of the step count.
-Schedule: TypeAlias = Callable[[int], float]
+__all__ = ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "clip_grad_norm"]
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "Schedule", "clip_grad_norm"]
-
-
-class Optimizer:
-    """Base of the optimisers: keeps the step count and the state, walks the parameters.
-
-    Parameters in float16 and bfloat16 are updated in float32, which their state is kept in, and
-    rounded at the end.
-
-    Attributes:
-        learning_rate: A number, or a function of the step count (0 at the first update). May be
-            assigned between updates.
-        state: ``{"step": int, <slot>: tree like the parameters, ...}``; empty before the first
-            update or :meth:`init`.
-    """
-
-    #: Names of the tensors kept per parameter.
-    slots: tuple[str, ...] = ()
-
-    learning_rate: float | Schedule
-    state: dict[str, Any]
-
-    def __init__(self, learning_rate: float | Schedule) -> None:
-        if not callable(learning_rate):
-            _check(learning_rate >= 0, "learning_rate must not be negative", learning_rate)
-        self.learning_rate = learning_rate
-        self.state = {}
-
-    def init(self, target: Module | PyTree) -> dict[str, Any]:
-        """Starts anew, with zero state for the given model or tree of parameters.
-
-        Happens by itself at the first update. The zeros are evaluated here, so that the first
-        step is the same program as all others.
-        """
-        parameters = target.parameters_tree() if isinstance(target, Module) else target
-
-        def zeros(p: Tensor) -> Tensor:
-            return _girih.zeros(p.shape, dtype=_compute_dtype(p))
-
-        self.state = {"step": 0, **{s: tree.map(zeros, parameters) for s in self.slots}}
-        lazy.eval(self.state)
-        return self.state
-
-    def update(self, target: Module | PyTree, grads: PyTree) -> Any:
-        """Records one step.
-
-        Args:
-            target: A model, or a pytree of parameters.
-            grads: Gradients in the form of the parameters.
-
-        Returns:
-            The model, which now holds the new parameters; or the tree of new parameters. They
-            are lazy, as is the new state.
-
-        Raises:
-            InvalidArgumentError: Gradients or state have another structure than the parameters.
-            ShapeError: A gradient has another shape than its parameter.
-        """
-        if not self.state:
-            self.init(target)
-        if not isinstance(target, Module):
-            parameters, treedef = tree.flatten(target)
-            return tree.unflatten(treedef, self._updated(target, parameters, treedef, grads))
-        where, _ = places_in(target)
-        places, treedef = tree.flatten(where)
-        parameters = read(places)
-        updated = self._updated(where, parameters, treedef, grads)
-        if [new.shape for new in updated] != [p.shape for p in parameters]:
-            target.update(tree.unflatten(treedef, updated))  # says which
-        write(places, updated)
-        return target
-
-    def _updated(
-        self, target: PyTree, parameters: list[Tensor], treedef: tree.TreeDef, grads: PyTree
-    ) -> list[Tensor]:
-        """The new parameters; ``target`` is only asked where in it a leaf is."""
-        columns = [self._column(grads, treedef, "gradients")]
-        columns += [self._column(self.state[s], treedef, f"state '{s}'") for s in self.slots]
-
-        step = int(self.state["step"])
-        scalars = _Scalars(self._scalars(step))
-        rows: list[tuple[Tensor, ...]] = []
-        for index, (p, g, *slots) in enumerate(zip(parameters, *columns, strict=True)):
-            if p.shape != g.shape:
-                path = tree.flatten_with_path(target)[index][0]
-                raise ShapeError(
-                    f"{type(self).__name__}.update: parameter {path} has shape {list(p.shape)}, "
-                    f"its gradient {list(g.shape)}"
-                )
-            dtype = _compute_dtype(p)
-            new = self._step(_cast(p, dtype), _cast(g, dtype), slots, scalars.of(dtype))
-            rows.append((_cast(new[0], p.dtype), *new[1:]))
-        updated, *states = zip(*rows, strict=True) if rows else [()] * (1 + len(self.slots))
-        trees = [tree.unflatten(treedef, column) for column in states]
-        # Only now, when nothing can fail any more.
-        self.state = {"step": step + 1, **dict(zip(self.slots, trees, strict=True))}
-        return list(updated)
-
-    @property
-    def lr(self) -> float:
-        """The learning rate of the next step."""
-        rate = self.learning_rate
-        return float(rate(int(self.state.get("step", 0))) if callable(rate) else rate)
-
-    @lr.setter
-    def lr(self, value: float | Schedule) -> None:
-        self.learning_rate = value
-
-    def _column(self, values: PyTree, treedef: tree.TreeDef, what: str) -> list[Any]:
-        leaves = tree.leaves_like(treedef, values)
-        if leaves is None:
-            raise InvalidArgumentError(
-                f"{type(self).__name__}.update: parameters are {treedef}, {what} "
-                f"{tree.structure(values)}"
-            )
-        return leaves
-
-    def _scalars(self, step: int) -> dict[str, float]:
-        """Numbers that differ between steps, by name."""
-        return {"lr": self.lr}
-
-    def _step(
-        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        """New parameter and new slots."""
-        raise NotImplementedError
+_New = tuple["Tensor", ...]
 
 
 class SGD(Optimizer):
     """Gradient descent, with momentum if asked for.
 
-    ``v = momentum v + g``, ``p -= lr v``; with ``nesterov`` ``p -= lr (g + momentum v)``.
-    ``weight_decay`` adds that multiple of the parameter to its gradient first.
+    ``v = momentum v + (1 - dampening) g`` (``v = g`` in the first step), ``p -= lr v``; with
+    ``nesterov`` ``p -= lr (g + momentum v)``. ``weight_decay`` adds that multiple of the parameter
+    to its gradient first.
+
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        momentum: Of the velocity; 0 keeps none.
+        nesterov: Whether to look ahead; needs momentum and no dampening.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        dampening: Share of the gradient that the velocity leaves out.
+        maximize: Whether to go up the gradient.
 
     Source: Sutskever et al. 2013, in PyTorch's form (the rate outside the velocity).
     """
@@ -159,35 +41,83 @@ class SGD(Optimizer):
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
+        dampening: float = 0.0,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(learning_rate)
-        _check(momentum >= 0, "momentum must not be negative", momentum)
-        _check(weight_decay >= 0, "weight_decay must not be negative", weight_decay)
-        _check(not nesterov or momentum > 0, "nesterov needs momentum above 0", momentum)
+        check(momentum >= 0, "momentum must not be negative", momentum)
+        check(not nesterov or momentum > 0, "nesterov needs momentum above 0", momentum)
+        check(not nesterov or dampening == 0, "nesterov takes no dampening", dampening)
+        super().__init__(learning_rate, weight_decay, maximize)
         self.momentum = momentum
         self.nesterov = nesterov
-        self.weight_decay = weight_decay
+        self.dampening = dampening
         self.slots = ("momentum",) if momentum else ()
 
-    def _step(
-        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        if self.weight_decay:
-            g = g + self.weight_decay * p
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        scalars = {"lr": rate}
+        if self.momentum and self.dampening:
+            scalars["share"] = _girih.where(count == 0, 1.0, 1.0 - self.dampening + 0.0 * count)
+        return scalars, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
         if not slots:
             return (p - scalars["lr"] * g,)
-        velocity = self.momentum * slots[0] + g
+        velocity = self.momentum * slots[0] + (scalars["share"] * g if self.dampening else g)
         direction = g + self.momentum * velocity if self.nesterov else velocity
         return p - scalars["lr"] * direction, velocity
 
 
-class Adam(Optimizer):
+def _power(base: float, exponent: Tensor) -> Tensor:
+    """A number to the power of a tensor in double precision: in float32 1 - 0.999 has 3 digits."""
+    return _girih.asarray(base, dtype=_girih.float64) ** exponent
+
+
+class _Moments(Optimizer):
+    """Optimisers that keep means of the gradients and of their squares."""
+
+    slots: tuple[str, ...] = ("m", "v")
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        maximize: bool,
+    ) -> None:
+        check(all(0 <= b < 1 for b in betas), "betas must be in [0, 1)", betas)
+        check(eps >= 0, "eps must not be negative", eps)
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.betas = betas
+        self.eps = eps
+
+    def _corrections(self, count: Tensor) -> tuple[Tensor, Tensor]:
+        """What the means are to be divided by, as they began with zeros."""
+        first, second = (1.0 - _power(beta, count + 1) for beta in self.betas)
+        return first, second
+
+    def _means(self, g: Tensor, slots: list[Tensor]) -> tuple[Tensor, Tensor]:
+        beta1, beta2 = self.betas
+        m = beta1 * slots[0] + (1.0 - beta1) * g
+        return m, beta2 * slots[1] + (1.0 - beta2) * (g * g)
+
+
+class Adam(_Moments):
     """Adaptive moments. ``weight_decay`` adds that multiple of the parameter to its gradient.
 
-    Source: Kingma and Ba 2015, algorithm 1.
-    """
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        betas: Of the means of the gradient and of its square.
+        eps: Added to what is divided by.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        amsgrad: Whether to divide by the largest mean of squares so far.
+        maximize: Whether to go up the gradient.
 
-    slots = ("m", "v")
+    Source: Kingma and Ba 2015, algorithm 1; Reddi et al. 2018 for ``amsgrad``, in PyTorch's form.
+    """
 
     def __init__(
         self,
@@ -195,38 +125,41 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(learning_rate)
-        _check(all(0 <= b < 1 for b in betas), "betas must be in [0, 1)", betas)
-        _check(eps >= 0, "eps must not be negative", eps)
-        _check(weight_decay >= 0, "weight_decay must not be negative", weight_decay)
-        self.betas = betas
-        self.eps = eps
-        self.weight_decay = weight_decay
+        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        self.amsgrad = amsgrad
+        self.slots = ("m", "v", "vmax") if amsgrad else ("m", "v")
 
-    def _scalars(self, step: int) -> dict[str, float]:
-        # The bias corrections in double precision: in float32 1 - 0.999 has three digits.
-        first, second = (1.0 - beta ** (step + 1) for beta in self.betas)
-        return {"rate": self.lr / first, "scale": second**-0.5}
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        first, second = self._corrections(count)
+        return {"rate": rate / first, "scale": _girih.rsqrt(second)}, {}
 
-    def _step(
-        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        if self.weight_decay:
-            g = g + self.weight_decay * p
-        return self._moments(p, g, slots, scalars)
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        return self._moved(p, self._decayed(p, g), slots, scalars)
 
-    def _moments(
-        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        beta1, beta2 = self.betas
-        m = beta1 * slots[0] + (1.0 - beta1) * g
-        v = beta2 * slots[1] + (1.0 - beta2) * (g * g)
-        return p - scalars["rate"] * m / (v.sqrt() * scalars["scale"] + self.eps), m, v
+    def _moved(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        m, v = self._means(g, slots)
+        kept: _New = (m, v)
+        if self.amsgrad:
+            v = _girih.maximum(slots[2], v)
+            kept = (*kept, v)
+        return p - scalars["rate"] * m / (v.sqrt() * scalars["scale"] + self.eps), *kept
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay: ``p -= lr weight_decay p`` beside Adam's step.
+
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        betas: Of the means of the gradient and of its square.
+        eps: Added to what is divided by.
+        weight_decay: Share of the parameter that is taken off, times the rate.
+        amsgrad: Whether to divide by the largest mean of squares so far.
+        maximize: Whether to go up the gradient.
 
     Source: Loshchilov and Hutter 2019, algorithm 2 (the schedule multiplier is in the rate).
     """
@@ -237,16 +170,127 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, weight_decay)
+        super().__init__(learning_rate, betas, eps, weight_decay, amsgrad, maximize)
 
-    def _scalars(self, step: int) -> dict[str, float]:
-        return {**super()._scalars(step), "keep": 1.0 - self.lr * self.weight_decay}
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        scalars, others = super()._scalars(count, rate, state)
+        return {**scalars, "keep": 1.0 - rate * self.weight_decay}, others
 
-    def _step(
-        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: dict[str, Tensor]
-    ) -> tuple[Tensor, ...]:
-        return self._moments(p * scalars["keep"], g, slots, scalars)
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        return self._moved(p * scalars["keep"], g, slots, scalars)
+
+
+class Adamax(_Moments):
+    """Adam with the largest recent gradient in place of the mean of squares.
+
+    Source: Kingma and Ba 2015, algorithm 2, in PyTorch's form (``eps`` inside the maximum).
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        return {"rate": rate / self._corrections(count)[0]}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
+        beta1, beta2 = self.betas
+        m = beta1 * slots[0] + (1.0 - beta1) * g
+        u = _girih.maximum(beta2 * slots[1], g.abs() + self.eps)
+        return p - scalars["rate"] * m / u, m, u
+
+
+class NAdam(_Moments):
+    """Adam with Nesterov's look ahead.
+
+    Source: Dozat 2016, in PyTorch's form, with its schedule of the momentum (``momentum_decay``).
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        maximize: bool = False,
+    ) -> None:
+        check(momentum_decay >= 0, "momentum_decay must not be negative", momentum_decay)
+        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        self.momentum_decay = momentum_decay
+
+    def _globals(self) -> dict[str, Tensor]:
+        return {"mu_product": _girih.ones([], dtype=_girih.float64)}
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        def mu(step: Tensor) -> Tensor:
+            return self.betas[0] * (1.0 - 0.5 * _power(0.96, step * self.momentum_decay))
+
+        now, ahead = mu(count + 1), mu(count + 2)
+        product = state["mu_product"] * now
+        scalars = {
+            "gradient": rate * (1.0 - now) / (1.0 - product),
+            "mean": rate * ahead / (1.0 - product * ahead),
+            "scale": _girih.rsqrt(self._corrections(count)[1]),
+        }
+        return scalars, {"mu_product": product}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
+        m, v = self._means(g, slots)
+        below = v.sqrt() * scalars["scale"] + self.eps
+        return p - (scalars["gradient"] * g + scalars["mean"] * m) / below, m, v
+
+
+class RAdam(_Moments):
+    """Adam whose adaptive rate waits until the variance of the squares is known well enough.
+
+    Source: Liu et al. 2020, algorithm 2, in PyTorch's form.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        first, second = self._corrections(count)
+        limit = 2.0 / (1.0 - self.betas[1]) - 1.0
+        length = limit - 2.0 * (count + 1) * (1.0 - second) / second
+        known = length > 5.0
+        over = _girih.where(known, length, 6.0)
+        rectified = (over - 4.0) * (over - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * over)
+        plain = _girih.where(known, 0.0 * rate, rate / first)
+        adaptive = _girih.where(known, rate / first * (rectified * second).sqrt(), 0.0 * rate)
+        return {"plain": plain, "adaptive": adaptive}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        m, v = self._means(self._decayed(p, g), slots)
+        rate = scalars["plain"] + scalars["adaptive"] / (v.sqrt() + self.eps)
+        return p - rate * m, m, v
 
 
 def clip_grad_norm(grads: PyTree, max_norm: float) -> tuple[PyTree, Tensor]:
@@ -258,45 +302,10 @@ def clip_grad_norm(grads: PyTree, max_norm: float) -> tuple[PyTree, Tensor]:
     leaves, treedef = tree.flatten(grads)
     if not leaves:
         raise InvalidArgumentError("clip_grad_norm: there are no gradients")
-    squares = [(_cast(g, _compute_dtype(g)) ** 2).sum() for g in leaves]
+    squares = [(cast(g, compute_dtype(g)) ** 2).sum() for g in leaves]
     total = squares[0]
     for square in squares[1:]:
         total = total + square
     norm = total.sqrt()
     factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
     return tree.unflatten(treedef, [g * factor.astype(g.dtype) for g in leaves]), norm
-
-
-class _Scalars:
-    """Numbers as tensors of the dtype they are needed in, each made once."""
-
-    __slots__ = ("_made", "_values")
-
-    def __init__(self, values: dict[str, float]) -> None:
-        self._values = values
-        self._made: dict[str, dict[str, Tensor]] = {}
-
-    def of(self, dtype: DType) -> dict[str, Tensor]:
-        made = self._made.get(dtype.name)
-        if made is None:
-            made = {n: _girih.asarray(v, dtype=dtype) for n, v in self._values.items()}
-            self._made[dtype.name] = made
-        return made
-
-
-def _compute_dtype(p: Tensor) -> DType:
-    name = p.dtype.name
-    if name in ("float16", "bfloat16"):
-        return _girih.float32
-    if name not in ("float32", "float64"):
-        raise DTypeError(f"optim: a parameter of dtype {name} cannot be trained; expected a float")
-    return p.dtype
-
-
-def _cast(tensor: Tensor, dtype: DType) -> Tensor:
-    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
-
-
-def _check(ok: bool, what: str, value: object) -> None:
-    if not ok:
-        raise InvalidArgumentError(f"optim: {what}, got {value}")

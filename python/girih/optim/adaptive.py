@@ -1,0 +1,187 @@
+"""Optimisers with a rate per element, by the squares of its gradients; and Lion, by their signs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import _girih
+from .base import Optimizer, Scalars, Schedule, check, compute_dtype
+
+if TYPE_CHECKING:
+    from .._girih import Tensor
+
+__all__ = ["Adadelta", "Adagrad", "Lion", "RMSprop"]
+
+_New = tuple["Tensor", ...]
+
+
+class RMSprop(Optimizer):
+    """Gradients divided by the root of the mean of their squares.
+
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        alpha: Of the mean of squares.
+        eps: Added to what is divided by.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        momentum: Of the velocity; 0 keeps none.
+        centered: Whether to divide by the deviation from the mean gradient instead.
+        maximize: Whether to go up the gradient.
+
+    Source: Hinton 2012, lecture 6e; Graves 2013 for ``centered``; in PyTorch's form.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        check(0 <= alpha < 1, "alpha must be in [0, 1)", alpha)
+        check(eps >= 0, "eps must not be negative", eps)
+        check(momentum >= 0, "momentum must not be negative", momentum)
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.alpha = alpha
+        self.eps = eps
+        self.momentum = momentum
+        self.centered = centered
+        self.slots = ("v", *(("mean",) if centered else ()), *(("momentum",) if momentum else ()))
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
+        kept = dict(zip(self.slots, slots, strict=True))
+        square = kept["v"] = self.alpha * kept["v"] + (1.0 - self.alpha) * (g * g)
+        if self.centered:
+            mean = kept["mean"] = self.alpha * kept["mean"] + (1.0 - self.alpha) * g
+            square = square - mean * mean
+        step = g / (square.sqrt() + self.eps)
+        if self.momentum:
+            step = kept["momentum"] = self.momentum * kept["momentum"] + step
+        return p - scalars["lr"] * step, *kept.values()
+
+
+class Adagrad(Optimizer):
+    """Gradients divided by the root of the sum of their squares.
+
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        lr_decay: The rate of step ``t`` (from 0) is divided by ``1 + t lr_decay``.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        initial_accumulator_value: What the sums begin with.
+        eps: Added to what is divided by.
+        maximize: Whether to go up the gradient.
+
+    Source: Duchi et al. 2011, in PyTorch's form.
+    """
+
+    slots = ("sum",)
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        maximize: bool = False,
+    ) -> None:
+        check(lr_decay >= 0, "lr_decay must not be negative", lr_decay)
+        check(eps >= 0, "eps must not be negative", eps)
+        check(
+            initial_accumulator_value >= 0,
+            "initial_accumulator_value must not be negative",
+            initial_accumulator_value,
+        )
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.lr_decay = lr_decay
+        self.initial_accumulator_value = initial_accumulator_value
+        self.eps = eps
+
+    def _initial(self, slot: str, p: Tensor) -> Tensor:
+        return _girih.full(p.shape, self.initial_accumulator_value, dtype=compute_dtype(p))
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        return {"lr": rate / (1.0 + count * self.lr_decay) if self.lr_decay else rate}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
+        total = slots[0] + g * g
+        return p - scalars["lr"] * (g / (total.sqrt() + self.eps)), total
+
+
+class Adadelta(Optimizer):
+    """Gradients scaled by the root of the mean square of past steps over that of past gradients.
+
+    Args:
+        learning_rate: See :class:`Optimizer`.
+        rho: Of both means.
+        eps: Added to what is divided by, and to what is divided.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        maximize: Whether to go up the gradient.
+
+    Source: Zeiler 2012, algorithm 1, with a rate as in PyTorch.
+    """
+
+    slots = ("v", "delta")
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        check(0 <= rho <= 1, "rho must be in [0, 1]", rho)
+        check(eps >= 0, "eps must not be negative", eps)
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.rho = rho
+        self.eps = eps
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        g = self._decayed(p, g)
+        v = self.rho * slots[0] + (1.0 - self.rho) * (g * g)
+        step = (slots[1] + self.eps).sqrt() / (v + self.eps).sqrt() * g
+        delta = self.rho * slots[1] + (1.0 - self.rho) * (step * step)
+        return p - scalars["lr"] * step, v, delta
+
+
+class Lion(Optimizer):
+    """Steps of one size, by the sign of the mean gradient; decoupled weight decay.
+
+    Args:
+        learning_rate: See :class:`Optimizer`; a third to a tenth of Adam's.
+        betas: Of the mean that gives the sign, and of the mean that is kept.
+        weight_decay: Share of the parameter that is taken off, times the rate.
+        maximize: Whether to go up the gradient.
+
+    Source: Chen et al. 2023, algorithm 2.
+    """
+
+    slots = ("m",)
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        check(all(0 <= b < 1 for b in betas), "betas must be in [0, 1)", betas)
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.betas = betas
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        return {"lr": rate, "keep": 1.0 - rate * self.weight_decay}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        (beta1, beta2), m = self.betas, slots[0]
+        step = (beta1 * m + (1.0 - beta1) * g).sign()
+        return p * scalars["keep"] - scalars["lr"] * step, beta2 * m + (1.0 - beta2) * g

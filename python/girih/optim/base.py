@@ -1,0 +1,350 @@
+"""What all optimisers share: their state, the count of steps, rates, and the walk over parameters.
+
+All that changes from step to step is a tensor in the state: the count, the learning rate, what is
+kept per parameter. So no step compiles anew, and a whole step can be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .. import _girih, lazy, tree
+from .._girih import Tensor
+from ..errors import DTypeError, InvalidArgumentError, ShapeError
+from ..nn.module import Module, places_in, read, write
+from ..tracing import StateMadeError
+
+if TYPE_CHECKING:
+    from .._girih import DType
+    from ..tree import PyTree
+
+#: A learning rate as a function of the step count, a float64 scalar tensor.
+Schedule: TypeAlias = Callable[["Tensor"], Any]
+#: Numbers that are the same for all parameters of a step, by name.
+Scalars: TypeAlias = "dict[str, Tensor]"
+
+__all__ = ["Optimizer", "Scalars", "Schedule"]
+
+
+class Optimizer:
+    """Base of the optimisers: keeps the step count and the state, walks the parameters.
+
+    There are two ways to use one. :meth:`update` changes a model, or gives new parameters, and
+    keeps the state in the optimiser. :meth:`init` and :meth:`apply` leave the state to the caller.
+    Both give the same numbers, plain and within a function under :func:`girih.compile`.
+
+    Parameters in float16 and bfloat16 are updated in float32, which their state is kept in, and
+    rounded at the end.
+
+    Args:
+        learning_rate: A number, or a function of the step count (0 at the first update), which it
+            gets as a float64 scalar tensor. In a compiled step the function is traced: it decides
+            with :func:`girih.where` and computes with functions of this package. Outside it may
+            use ``if``, ``math`` and the like.
+        weight_decay: Multiple of a parameter that is added to its gradient.
+        maximize: Whether to go up the gradient instead of down.
+
+    Attributes:
+        learning_rate: As given; may be assigned between updates, which compiles nothing anew.
+        state: ``{"step": count, "learning_rate": rate, <slot>: tree like the parameters, ...}``,
+            all of it tensors. The slots are there after :meth:`init` or the first update.
+
+    Example:
+        >>> import girih as gr
+        >>> model = gr.eval(gr.nn.Linear(3, 1))
+        >>> optimizer = gr.optim.Adam(0.1)
+        >>> loss_and_grad = gr.nn.value_and_grad(model, lambda x: (model(x) ** 2).mean())
+        >>> @gr.compile
+        ... def step(x):
+        ...     loss, grads = loss_and_grad(x)
+        ...     optimizer.update(model, grads)
+        ...     return loss
+        >>> losses = [step(gr.ones([4, 3])).item() for _ in range(20)]
+        >>> losses[-1] < losses[0], step.num_programs, optimizer.state["step"].item()
+        (True, 1, 20)
+    """
+
+    #: Names of the tensors kept per parameter.
+    slots: tuple[str, ...] = ()
+
+    state: dict[str, Any]
+
+    def __init__(
+        self, learning_rate: float | Schedule, weight_decay: float = 0.0, maximize: bool = False
+    ) -> None:
+        check(weight_decay >= 0, "weight_decay must not be negative", weight_decay)
+        self.weight_decay = weight_decay
+        self.maximize = maximize
+        self.state = {"step": _count(0)}
+        self.learning_rate = learning_rate
+
+    @property
+    def learning_rate(self) -> float | Schedule:
+        """The rate, or the function of the step count that gives it."""
+        return self._schedule or float(self.state["learning_rate"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float | Schedule) -> None:
+        self._schedule: Schedule | None = value if callable(value) else None
+        if not callable(value):
+            if not isinstance(value, Tensor):
+                check(value >= 0, "learning_rate must not be negative", value)
+            self.state["learning_rate"] = _rate(value)
+        else:
+            self.state.pop("learning_rate", None)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return float(self._rate(self.state))
+
+    @lr.setter
+    def lr(self, value: float | Schedule) -> None:
+        self.learning_rate = value
+
+    def init(self, target: Module | PyTree) -> dict[str, Any]:
+        """Starts anew: the state before the first step on a model or a tree of parameters.
+
+        Happens by itself at the first :meth:`update`. The state is evaluated here, so that the
+        first step is the same program as all others.
+
+        Returns:
+            The state, for :meth:`apply`; the optimiser's own for :meth:`update` is the same then.
+        """
+        parameters = trained(target)
+        state: dict[str, Any] = {"step": _count(0)}
+        if self._schedule is None:
+            state["learning_rate"] = self.state["learning_rate"]
+        state.update(self._globals())
+        for slot in self.slots:
+            state[slot] = tree.map(lambda p, slot=slot: self._initial(slot, p), parameters)
+        lazy.eval(state)
+        # Handles of its own: what is returned may be donated. In the dict that there is, where a
+        # function that is being compiled finds it.
+        self.state.clear()
+        self.state.update(tree.map(lambda t: +t, state))
+        return state
+
+    def apply(
+        self, grads: PyTree, state: dict[str, Any], parameters: Module | PyTree
+    ) -> tuple[PyTree, dict[str, Any]]:
+        """One step as a function: nothing is changed.
+
+        Args:
+            grads: Gradients in the form of the parameters.
+            state: Of :meth:`init`, or of the step before.
+            parameters: A tree of parameters, or a model, whose are taken.
+
+        Returns:
+            The new parameters, in the form of ``parameters_tree()`` for a model, and the new state,
+            all lazy.
+
+        Raises:
+            InvalidArgumentError: Gradients or state have another structure than the parameters.
+            ShapeError: A gradient has another shape than its parameter.
+
+        Example:
+            >>> import girih as gr
+            >>> optimizer = gr.optim.SGD(0.1, momentum=0.9)
+            >>> params = {"w": gr.ones([2])}
+            >>> state = optimizer.init(params)
+            >>> params, state = optimizer.apply({"w": gr.ones([2])}, state, params)
+            >>> params["w"].tolist(), state["step"].item()
+            ([0.8999999761581421, 0.8999999761581421], 1)
+        """
+        target = trained(parameters)
+        leaves, treedef = tree.flatten(target)
+        updated, state = self._updated(target, leaves, treedef, grads, state)
+        return tree.unflatten(treedef, updated), state
+
+    def update(self, target: Module | PyTree, grads: PyTree) -> Any:
+        """Records one step.
+
+        Args:
+            target: A model, or a pytree of parameters.
+            grads: Gradients in the form of the parameters.
+
+        Returns:
+            The model, which now holds the new parameters; or the tree of new parameters. They
+            are lazy, as is the new state.
+
+        Raises:
+            InvalidArgumentError: Gradients or state have another structure than the parameters.
+            ShapeError: A gradient has another shape than its parameter.
+        """
+        if any(slot not in self.state for slot in (*self.slots, *self._globals())):
+            self.init(target)
+            if _girih.is_tracing():
+                raise StateMadeError
+        if not isinstance(target, Module):
+            parameters, treedef = tree.flatten(target)
+            updated, state = self._updated(target, parameters, treedef, grads, self.state)
+            _assign(self.state, state)
+            return tree.unflatten(treedef, updated)
+        where, _ = places_in(target)
+        places, treedef = tree.flatten(where)
+        parameters = read(places)
+        updated, state = self._updated(where, parameters, treedef, grads, self.state)
+        if [new.shape for new in updated] != [p.shape for p in parameters]:
+            target.update(tree.unflatten(treedef, updated))  # says which
+        write(places, updated)
+        _assign(self.state, state)
+        return target
+
+    def _updated(
+        self,
+        target: PyTree,
+        parameters: list[Tensor],
+        treedef: tree.TreeDef,
+        grads: PyTree,
+        state: dict[str, Any],
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """The new parameters and state; ``target`` is only asked where in it a leaf is."""
+        columns = [self._column(grads, treedef, "gradients")]
+        for slot in self.slots:
+            if slot not in state:
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: the state has no '{slot}'; begin with init(parameters)"
+                )
+            columns.append(self._column(state[slot], treedef, f"state '{slot}'"))
+        count = state["step"].astype(_girih.float64)
+        numbers, others = self._scalars(count, self._rate(state), state)
+        scalars = _Cast(numbers)
+        rows: list[tuple[Tensor, ...]] = []
+        for index, (p, g, *slots) in enumerate(zip(parameters, *columns, strict=True)):
+            if p.shape != g.shape:
+                path = tree.flatten_with_path(target)[index][0]
+                raise ShapeError(
+                    f"{type(self).__name__}.update: parameter {path} has shape {list(p.shape)}, "
+                    f"its gradient {list(g.shape)}"
+                )
+            dtype = compute_dtype(p)
+            wide, gradient = cast(p, dtype), cast(g, dtype)
+            gradient = -gradient if self.maximize else gradient
+            new = self._step(wide, gradient, slots, scalars.of(dtype))
+            rows.append((cast(new[0], p.dtype), *new[1:]))
+        updated, *states = zip(*rows, strict=True) if rows else [()] * (1 + len(self.slots))
+        trees = [tree.unflatten(treedef, column) for column in states]
+        new_state = {**state, "step": state["step"] + 1, **others}
+        return list(updated), {**new_state, **dict(zip(self.slots, trees, strict=True))}
+
+    def _rate(self, state: dict[str, Any]) -> Tensor:
+        """The learning rate of the next step, in double precision."""
+        if self._schedule is None:
+            rate: Tensor = state["learning_rate"]
+            return rate
+        rate = self._schedule(state["step"].astype(_girih.float64))
+        return rate.astype(_girih.float64) if isinstance(rate, Tensor) else _rate(rate)
+
+    def _column(self, values: PyTree, treedef: tree.TreeDef, what: str) -> list[Any]:
+        leaves = tree.leaves_like(treedef, values)
+        if leaves is None:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}.update: parameters are {treedef}, {what} "
+                f"{tree.structure(values)}"
+            )
+        return leaves
+
+    def _initial(self, slot: str, p: Tensor) -> Tensor:
+        """What is kept for a parameter before the first step."""
+        return _girih.zeros(p.shape, dtype=compute_dtype(p))
+
+    def _globals(self) -> dict[str, Tensor]:
+        """State that is not kept per parameter, before the first step."""
+        return {}
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        """Numbers that differ between steps, in double precision, and the new global state.
+
+        Args:
+            count: The steps before this one.
+            rate: The learning rate.
+            state: The state before this step.
+        """
+        return {"lr": rate}, {}
+
+    def _decayed(self, p: Tensor, g: Tensor) -> Tensor:
+        """The gradient with weight decay."""
+        return g + self.weight_decay * p if self.weight_decay else g
+
+    def _step(
+        self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars
+    ) -> tuple[Tensor, ...]:
+        """New parameter and new slots."""
+        raise NotImplementedError
+
+
+class _Cast:
+    """Numbers in the dtypes they are needed in, each cast once."""
+
+    __slots__ = ("_made", "_values")
+
+    def __init__(self, values: Scalars) -> None:
+        self._values = values
+        self._made: dict[str, Scalars] = {}
+
+    def of(self, dtype: DType) -> Scalars:
+        made = self._made.get(dtype.name)
+        if made is None:
+            made = {name: cast(value, dtype) for name, value in self._values.items()}
+            self._made[dtype.name] = made
+        return made
+
+
+def trained(target: Module | PyTree) -> PyTree:
+    """The tree of parameters that are trained."""
+    if isinstance(target, Module):
+        return tree.map(lambda place: place.attributes[place.name], places_in(target)[0])
+    return target
+
+
+def _assign(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Puts the tensors of a new state where those of the old one are, as far as these are in dicts
+    and lists: so a compiled step finds them.
+    """
+    for key, value in new.items():
+        old[key] = _replaced(old[key], value) if key in old else value
+
+
+def _replaced(old: Any, new: Any) -> Any:
+    if type(old) is dict and type(new) is dict and old.keys() == new.keys():
+        for key, value in new.items():
+            old[key] = _replaced(old[key], value)
+        return old
+    if type(old) is list and type(new) is list and len(old) == len(new):
+        for i, value in enumerate(new):
+            old[i] = _replaced(old[i], value)
+        return old
+    return new
+
+
+def _count(value: int) -> Tensor:
+    return lazy.eval(_girih.asarray(value, dtype=_girih.int64))  # type: ignore[no-any-return]
+
+
+def _rate(value: Any) -> Tensor:
+    return lazy.eval(_girih.asarray(value, dtype=_girih.float64))  # type: ignore[no-any-return]
+
+
+def compute_dtype(p: Tensor) -> DType:
+    """The dtype in which a parameter is updated."""
+    name = p.dtype.name
+    if name in ("float16", "bfloat16"):
+        return _girih.float32
+    if name not in ("float32", "float64"):
+        raise DTypeError(f"optim: a parameter of dtype {name} cannot be trained; expected a float")
+    return p.dtype
+
+
+def cast(tensor: Tensor, dtype: DType) -> Tensor:
+    """The tensor in a dtype."""
+    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
+
+
+def check(ok: bool, what: str, value: object) -> None:
+    """Fails with what an option has to be."""
+    if not ok:
+        raise InvalidArgumentError(f"optim: {what}, got {value}")
