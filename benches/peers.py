@@ -339,8 +339,25 @@ class Girih(_Functional):
     def compiled(self, function: Function) -> Function:
         return self.xp.compile(function)  # type: ignore[no-any-return]
 
-    def stepping(self, function: Function) -> Function:
-        return self.xp.compile(function, donate=0)  # type: ignore[no-any-return]
+    def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
+        # As users write it: the package's optimiser within the compiled step.
+        optimizer = self.xp.optim.Adam(rate)
+        loss_and_grads = self.value_and_grad(loss)
+
+        @self.xp.compile(donate=("held", "state"))
+        def update(held: Any, state: Any, *batch: Any) -> Any:
+            value, grads = loss_and_grads(held, *batch)
+            return value, *optimizer.apply(grads, state, held)
+
+        held = [self.tensor(p) for p in parameters]
+        state = optimizer.init(held)
+
+        def step(*batch: Any) -> Any:
+            nonlocal held, state
+            value, held, state = update(held, state, *batch)
+            return value
+
+        return step
 
     def forget(self) -> None:
         self.xp.clear_cache()
