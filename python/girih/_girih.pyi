@@ -31,10 +31,15 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices",
     "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices",
     "add",
+    "affine_grid",
     "all",
+    "alpha_dropout",
     "angle",
     "any",
     "arange",
@@ -54,6 +59,7 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "attention_with_weights",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -75,6 +81,7 @@ __all__ = [
     "broadcast_to",
     "ceil",
     "celu",
+    "channel_shuffle",
     "clip",
     "column_stack",
     "complex",
@@ -97,6 +104,7 @@ __all__ = [
     "cosine_similarity",
     "count_nonzero",
     "cross_entropy",
+    "ctc_loss",
     "cummax",
     "cummin",
     "cumprod",
@@ -115,6 +123,8 @@ __all__ = [
     "einsum",
     "einsum_path",
     "elu",
+    "embedding",
+    "embedding_bag",
     "empty",
     "empty_like",
     "equal",
@@ -146,7 +156,9 @@ __all__ = [
     "glu",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group_norm",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -183,6 +195,7 @@ __all__ = [
     "lgamma",
     "line_plot",
     "linspace",
+    "local_response_norm",
     "log",
     "log10",
     "log1p",
@@ -205,8 +218,14 @@ __all__ = [
     "matrix_transpose",
     "max",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
+    "max_pool2d_with_indices",
     "max_pool3d",
+    "max_pool3d_with_indices",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "maximum",
     "mean",
     "meshgrid",
@@ -215,6 +234,9 @@ __all__ = [
     "mish",
     "moveaxis",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "multiply",
     "negative",
     "nextafter",
@@ -230,6 +252,8 @@ __all__ = [
     "pairwise_distance",
     "permute",
     "permute_dims",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "poisson_nll_loss",
     "polygamma",
     "positive",
@@ -252,6 +276,7 @@ __all__ = [
     "roll",
     "rot90",
     "round",
+    "rrelu",
     "rsqrt",
     "scaled_dot_product_attention",
     "searchsorted",
@@ -555,15 +580,20 @@ class Memory:
 @final
 class Program:
     """A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
-    input, or with inputs by name; it gives its outputs, lazy: one tensor, or a tuple of several.
+    input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
+    tensor, or a tuple of several. Sizes that are symbolic may differ from call to call.
     """
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    @property
+    def guards(self) -> list[str]:
+        """What must hold of symbolic sizes for the program to serve them."""
     def hints(self, /, node: int) -> dict[str, str]:
         """The hints on a node, given by its number."""
     @property
-    def inputs(self) -> list[tuple[str, list[int], str]]:
-        """Names, shapes and dtypes of the inputs."""
+    def inputs(self) -> list[tuple[str, list[int | str], str]]:
+        """Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
+        """
     @property
     def num_nodes(self) -> int:
         """Nodes of the graph."""
@@ -571,8 +601,8 @@ class Program:
     def num_ops(self) -> int:
         """Nodes that are not leaves."""
     @property
-    def outputs(self) -> list[tuple[str, list[int], str]]:
-        """Names, shapes and dtypes of the outputs."""
+    def outputs(self) -> list[tuple[str, list[int | str], str]]:
+        """Names, shapes and dtypes of the outputs, as those of the inputs."""
     @property
     def parameters(self) -> dict[str, Tensor]:
         """Values of parameters that the program holds, by name."""
@@ -584,6 +614,7 @@ class Program:
         """The program as a PFGB file."""
     def set_hint(self, /, node: int, key: Any, value: _TensorLike) -> None:
         """Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
+        The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
         """
     def set_name(self, /, node: int, name: str) -> None:
         """Names a node, given by its number."""
@@ -1250,6 +1281,16 @@ class TracedFunction:
         """
     def differs(self, /, outside: Sequence[Tensor]) -> int | None:
         """The first of the tensors outside that is not as it was traced; None if all are."""
+    def export(
+        self,
+        /,
+        outside: Sequence[tuple[str, Tensor, builtins.bool]],
+        names: Sequence[str],
+        output_names: Sequence[str],
+    ) -> Program:
+        """The program with what it refers to outside, as a thing of its own: name, tensor, and
+        whether it is a parameter. Names of inputs and outputs are as those of `capture`.
+        """
     @property
     def guards(self) -> list[str]:
         """What has to hold of the sizes for the program to serve them."""
@@ -1274,16 +1315,45 @@ def adaptive_avg_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Ten
 def adaptive_max_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
     """Largest elements of windows of the last axis, so placed that the result has the given sizes.
     """
+def adaptive_max_pool1d_with_indices(
+    x: _TensorLike,
+    output_size: int | Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """``adaptive_max_pool1d`` with the index of each largest element among those of the last axis
+    in row-major order: of equal ones the first.
+    """
 def adaptive_max_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
     """Largest elements of windows of the last two axes, so placed that the result has the given
     sizes.
+    """
+def adaptive_max_pool2d_with_indices(
+    x: _TensorLike,
+    output_size: int | Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """``adaptive_max_pool2d`` with the index of each largest element among those of the last two
+    axes in row-major order: of equal ones the first.
     """
 def adaptive_max_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
     """Largest elements of windows of the last three axes, so placed that the result has the given
     sizes.
     """
+def adaptive_max_pool3d_with_indices(
+    x: _TensorLike,
+    output_size: int | Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """``adaptive_max_pool3d`` with the index of each largest element among those of the last three
+    axes in row-major order: of equal ones the first.
+    """
 def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum."""
+def affine_grid(
+    theta: _TensorLike,
+    size: int | Sequence[int],
+    align_corners: bool = False,
+) -> Tensor:
+    """Positions for grid_sample by an affine map per batch entry. Shapes: theta [batch, n, n + 1],
+    a shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
+    """
 def all(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1293,6 +1363,10 @@ def all(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
+def alpha_dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
+    """Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay;
+    with whole_channels draws once for each channel (axis 1) of each batch entry.
+    """
 def angle(x: _TensorLike, /) -> Tensor:
     """The angle in the complex plane; 0 or pi of real numbers."""
 def any(
@@ -1401,6 +1475,18 @@ def atleast_2d(x: _TensorLike) -> Tensor:
     """The tensor with at least two axes."""
 def atleast_3d(x: _TensorLike) -> Tensor:
     """The tensor with at least three axes."""
+def attention_with_weights(
+    query: _TensorLike,
+    key: Any,
+    value: _TensorLike,
+    mask: _TensorLike | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [...,
+    heads, n, m].
+    """
 def avg_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -1408,9 +1494,10 @@ def avg_pool1d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last axis; padding counts unless told not to. The stride is the
-    window's size unless given.
+    """Mean of each window of the last axis; padding counts unless told not to, and divisor_override
+    is divided by instead of a count. The stride is the window's size unless given.
     """
 def avg_pool2d(
     x: _TensorLike,
@@ -1419,9 +1506,10 @@ def avg_pool2d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last two axes; padding counts unless told not to. The stride is
-    the window's size unless given.
+    """Mean of each window of the last two axes; padding counts unless told not to, and
+    divisor_override is divided by instead of a count. The stride is the window's size unless given.
     """
 def avg_pool3d(
     x: _TensorLike,
@@ -1430,9 +1518,10 @@ def avg_pool3d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last three axes; padding counts unless told not to. The stride is
-    the window's size unless given.
+    """Mean of each window of the last three axes; padding counts unless told not to, and
+    divisor_override is divided by instead of a count. The stride is the window's size unless given.
     """
 def batch_norm(
     x: _TensorLike,
@@ -1495,12 +1584,22 @@ def broadcast_to(
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
     """Counts of everything compiled and run."""
-def capture(outputs: Sequence[Tensor], inputs: Sequence[Tensor], names: Sequence[str]) -> Program:
-    """The program that computes outputs from inputs, these with names unless empty."""
+def capture(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    names: Sequence[str],
+    output_names: Sequence[str],
+    parameters: Sequence[tuple[str, Tensor]],
+) -> Program:
+    """The program that computes outputs from inputs, these with names unless empty; outputs have
+    names if there are any. Those of the parameters that it needs it holds under their names.
+    """
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
+def channel_shuffle(x: _TensorLike, groups: int) -> Tensor:
+    """Channels (axis 1) dealt out, those of each group side by side."""
 def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
@@ -1553,7 +1652,8 @@ def conv1d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     dilation: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
+    padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k],
     bias [out]; the batch axis may be missing.
@@ -1565,7 +1665,8 @@ def conv2d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     dilation: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
+    padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh,
     kw], bias [out]; the batch axis may be missing.
@@ -1577,7 +1678,8 @@ def conv3d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     dilation: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
+    padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups,
     kd, kh, kw], bias [out]; the batch axis may be missing.
@@ -1589,7 +1691,7 @@ def conv_transpose1d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_padding: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
     dilation: int | Sequence[int] = ...,
 ) -> Tensor:
     """The transpose of conv1d as a map of x. Shapes: x [batch, in, n], weight [in, out / groups,
@@ -1602,7 +1704,7 @@ def conv_transpose2d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_padding: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
     dilation: int | Sequence[int] = ...,
 ) -> Tensor:
     """The transpose of conv2d as a map of x. Shapes: x [batch, in, h, w], weight [in, out / groups,
@@ -1615,7 +1717,7 @@ def conv_transpose3d(
     stride: int | Sequence[int] = ...,
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_padding: int | Sequence[int] = ...,
-    groups: int = 1,
+    groups: int = ...,
     dilation: int | Sequence[int] = ...,
 ) -> Tensor:
     """The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out /
@@ -1645,7 +1747,9 @@ def cosine_similarity(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """The cosine of the angle between vectors along an axis, their norms at least eps."""
+    """The cosine of the angle between vectors along an axis of the shape both broadcast to, 1
+    unless given, or the only one; their norms at least eps.
+    """
 def count_nonzero(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -1672,6 +1776,21 @@ def cross_entropy(
     logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
     label_smoothing gives a share to all classes. Classes are on the last axis unless told
     otherwise.
+    """
+def ctc_loss(
+    log_probabilities: _TensorLike,
+    labels: _TensorLike,
+    input_lengths: _TensorLike,
+    target_lengths: _TensorLike,
+    blank: int = 0,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Minus the log-probability of sequences of labels, summed over the ways they may be spread
+    over time with the class blank between. Shapes: log_probabilities [time, batch, classes], labels
+    [batch, longest] or all on one axis, input_lengths and target_lengths [batch]; or without the
+    batch axis. The mean divides each entry by its number of labels first. What is impossible costs
+    infinity, or with zero_infinity nothing.
     """
 def cummax(
     x: _TensorLike,
@@ -1788,6 +1907,35 @@ def einsum_path(
     """
 def elu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
+def embedding(
+    indices: _TensorLike,
+    weight: _TensorLike,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+) -> Tensor:
+    """Rows of the table weight at integer indices. The row padding_idx learns nothing; rows of a
+    larger norm than max_norm are scaled to it; scale_grad_by_freq divides gradients by how often
+    their row was looked up. Shapes: weight [rows, features], indices [...] -> [..., features].
+    """
+def embedding_bag(
+    indices: _TensorLike,
+    weight: _TensorLike,
+    offsets: _TensorLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: Literal['sum', 'mean', 'max'] = 'mean',
+    per_sample_weights: _TensorLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Rows of the table weight put together by bags: their 'sum', 'mean' or 'max'. Indices are
+    [bags, n], or on one axis with the offsets at which bags begin (include_last_offset: and end).
+    Rows at padding_idx do not count; per_sample_weights scale the rows of sums. Shapes: -> [bags,
+    features].
+    """
 def empty(
     *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
@@ -2039,6 +2187,19 @@ def greater(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is greater. Dtype: bool."""
 def greater_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is at least the second. Dtype: bool."""
+def grid_sample(
+    x: _TensorLike,
+    grid: _TensorLike,
+    mode: str = 'bilinear',
+    padding_mode: str = 'zeros',
+    align_corners: bool = False,
+) -> Tensor:
+    """Values of x at the positions of a grid, coordinates from -1 to 1, that of the last axis
+    first. Shapes: [batch, channels, sizes...], grid [batch, out..., n] -> [batch, channels,
+    out...]. The mode is 'bilinear', 'nearest' or (of two axes) 'bicubic'; outside are 'zeros', the
+    'border' or its 'reflection'. With align_corners -1 and 1 are centres of elements, else outer
+    edges.
+    """
 def group_norm(
     x: _TensorLike,
     num_groups: int,
@@ -2048,6 +2209,18 @@ def group_norm(
 ) -> Tensor:
     """Groups of channels (axis 1) of each batch entry normalised, then scaled and shifted by
     channel.
+    """
+def gumbel_softmax(
+    logits: _TensorLike,
+    tau: float = 1.0,
+    hard: bool = False,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Samples of categories that gradients pass through: softmax along an axis, the last by
+    default, of noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the
+    soft ones.
     """
 def hardshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
     """``x``, or 0 where ``abs(x) <= lambd``."""
@@ -2117,9 +2290,13 @@ def instance_norm(
     weight: _TensorLike | None = None,
     bias: _TensorLike | None = None,
     eps: float = 1e-05,
+    *,
+    running_mean: _TensorLike | None = None,
+    running_var: _TensorLike | None = None,
+    use_input_stats: bool = True,
 ) -> Tensor:
-    """Each channel (axis 1) of each batch entry normalised over its spatial axes, then scaled and
-    shifted.
+    """Each channel (axis 1) of each batch entry normalised over its spatial axes, or by
+    running_mean and running_var with use_input_stats=False; then scaled and shifted.
     """
 def interpolate(
     x: _TensorLike,
@@ -2152,9 +2329,11 @@ def kl_div(
     x: _TensorLike,
     target: _TensorLike,
     log_target: bool = ...,
-    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+    reduction: Literal['mean', 'sum', 'none', 'batchmean'] = 'mean',
 ) -> Tensor:
-    """``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target."""
+    """``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target. The
+    reduction 'batchmean' divides the sum by the size of the first axis.
+    """
 def kron(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The Kronecker product: a block x2 for each element of x1."""
 def l1_loss(
@@ -2162,7 +2341,7 @@ def l1_loss(
     target: _TensorLike,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``abs(x - target)``. Shapes must be equal."""
+    """``abs(x - target)``. Shapes broadcast, with a warning."""
 def layer_norm(
     x: _TensorLike,
     normalized_shape: int | Sequence[int],
@@ -2264,6 +2443,16 @@ def linspace(
     """num evenly spaced numbers from start to stop."""
 def load_tensors(path: str | PathLike[str]) -> list[tuple[str, Tensor]]:
     """The tensors of a file, with their names."""
+def local_response_norm(
+    x: _TensorLike,
+    size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> Tensor:
+    """Division by ``(k + alpha * mean(x**2))**beta``, the mean over size neighbouring channels
+    (axis 1).
+    """
 def log(x: _TensorLike, /) -> Tensor:
     """The natural logarithm; NaN below 0, -inf at 0."""
 def log10(x: _TensorLike, /) -> Tensor:
@@ -2312,6 +2501,8 @@ def lp_pool1d(
     norm_type: float,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
 ) -> Tensor:
     """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last axis."""
 def lp_pool2d(
@@ -2319,6 +2510,8 @@ def lp_pool2d(
     norm_type: float,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
 ) -> Tensor:
     """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last two axes."""
 def lp_pool3d(
@@ -2326,6 +2519,8 @@ def lp_pool3d(
     norm_type: float,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
 ) -> Tensor:
     """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last three axes."""
 def manual_seed(seed: int) -> None:
@@ -2364,6 +2559,17 @@ def max_pool1d(
     """Largest element of each window of the last axis; NaN wins, padding never does. The stride is
     the window's size unless given.
     """
+def max_pool1d_with_indices(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``max_pool1d`` with the index of each largest element among those of the last axis in row-
+    major order: of equal ones the first.
+    """
 def max_pool2d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -2375,6 +2581,17 @@ def max_pool2d(
     """Largest element of each window of the last two axes; NaN wins, padding never does. The stride
     is the window's size unless given.
     """
+def max_pool2d_with_indices(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``max_pool2d`` with the index of each largest element among those of the last two axes in
+    row-major order: of equal ones the first.
+    """
 def max_pool3d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -2385,6 +2602,51 @@ def max_pool3d(
 ) -> Tensor:
     """Largest element of each window of the last three axes; NaN wins, padding never does. The
     stride is the window's size unless given.
+    """
+def max_pool3d_with_indices(
+    x: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    dilation: int | Sequence[int] = ...,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``max_pool3d`` with the index of each largest element among those of the last three axes in
+    row-major order: of equal ones the first.
+    """
+def max_unpool1d(
+    x: _TensorLike,
+    indices: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Elements put back where ``max_pool1d_with_indices`` found them, zeros elsewhere. The last
+    axis get the sizes output_size, by default those that a pooling without a rest has come from.
+    """
+def max_unpool2d(
+    x: _TensorLike,
+    indices: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Elements put back where ``max_pool2d_with_indices`` found them, zeros elsewhere. The last two
+    axes get the sizes output_size, by default those that a pooling without a rest has come from.
+    """
+def max_unpool3d(
+    x: _TensorLike,
+    indices: _TensorLike,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Elements put back where ``max_pool3d_with_indices`` found them, zeros elsewhere. The last
+    three axes get the sizes output_size, by default those that a pooling without a rest has come
+    from.
     """
 def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The larger of two, NaN if either is."""
@@ -2424,7 +2686,34 @@ def mse_loss(
     target: _TensorLike,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``(x - target)**2``. Shapes must be equal."""
+    """``(x - target)**2``. Shapes broadcast, with a warning."""
+def multi_margin_loss(
+    x: _TensorLike,
+    labels: _TensorLike,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: _TensorLike | None = None,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, p 1 or 2,
+    times the label's entry of weight. Shapes: x [..., classes], labels [...].
+    """
+def multilabel_margin_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first
+    negative one, and the other classes i; classes on the last axis.
+    """
+def multilabel_soft_margin_loss(
+    x: _TensorLike,
+    target: _TensorLike,
+    weight: _TensorLike | None = None,
+    reduction: Literal['mean', 'sum', 'none'] = 'mean',
+) -> Tensor:
+    """The mean over classes, the last axis, of binary_cross_entropy_with_logits, weighed by class.
+    """
 def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The product."""
 def negative(x: _TensorLike, /) -> Tensor:
@@ -2492,12 +2781,25 @@ def pairwise_distance(
     x2: _TensorLike,
     p: float = 2.0,
     eps: float = 1e-06,
+    keepdims: bool | None = None,
+    *,
+    keepdim: bool | None = None,
 ) -> Tensor:
-    """The p-norm of ``x1 - x2 + eps`` along the last axis."""
+    """The p-norm of ``x1 - x2 + eps`` along the last axis, which stays as one of size 1 with
+    keepdims.
+    """
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
+def pixel_shuffle(x: _TensorLike, upscale_factor: int) -> Tensor:
+    """Channels turned into space. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w * r] for an
+    upscale_factor r.
+    """
+def pixel_unshuffle(x: _TensorLike, downscale_factor: int) -> Tensor:
+    """Space turned into channels, the inverse of pixel_shuffle. Shapes: [..., c, h * r, w * r] ->
+    [..., c * r * r, h, w] for a downscale_factor r.
+    """
 def poisson_nll_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -2806,6 +3108,15 @@ def rot90(x: _TensorLike, k: int = ..., axes: int | Sequence[int] = ...) -> Tens
     """Turned by k right angles in the plane of two axes, from the first towards the second."""
 def round(x: _TensorLike, /) -> Tensor:
     """The nearest integer, halves to even."""
+def rrelu(
+    x: _TensorLike,
+    lower: float = 0.125,
+    upper: float = ...,
+    training: bool = False,
+) -> Tensor:
+    """``x``, or a slope times x where it is negative: slopes drawn from lower..upper while
+    training, else their mean.
+    """
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
 def save_tensors(
@@ -2821,12 +3132,13 @@ def scaled_dot_product_attention(
     mask: _TensorLike | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    dropout_p: float = 0.0,
 ) -> Tensor:
     """``softmax(query @ key.mT * scale + mask) @ value``. Shapes: query [..., heads, n, e], key
     [..., heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a
     run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
     or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
-    gets zeros. The scale is 1 / sqrt(e) unless given.
+    gets zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
     """
 def scan_length(xs: Sequence[Tensor], length: int) -> int:
     """The number of parts that all of `xs` have, which is `length` if that is given."""
