@@ -264,6 +264,9 @@ ROWS = {
     "max, NaN": (lambda x: x.max(), [1, nan, 2], [nan, nan, nan]),
     "min, NaN": (lambda x: x.min(), [nan, 1, 2], [nan, nan, nan]),
     "max, inf": (lambda x: x.max(), [1, inf, 2], [0, 1, 0]),
+    "at, max, tie": (lambda x: of([0, 5]).at[[0, 0]].max(x).sum(), [2, 2], [0.5, 0.5]),
+    "at, max, NaN": (lambda x: of([0, 5]).at[[0, 1]].max(x).sum(), [nan, 7], [nan, 1]),
+    "at, min, NaN": (lambda x: of([0, 5]).at[[0, 1]].min(x).sum(), [nan, 7], [nan, 0]),
     "cumsum, zero": (lambda x: x.cumsum(0)[1], [0, 0, 0], [1, 1, 0]),
 }  # fmt: skip
 

@@ -300,28 +300,31 @@ fn scatter_into_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
                 cotangents[2] = Some(v.b.mul(read, others)?);
             }
         }
-        ScatterMode::Min | ScatterMode::Max => return extremum_vjp(v, &into),
+        ScatterMode::Min => return extremum_vjp(v, &into, OpCode::Gt),
+        ScatterMode::Max => return extremum_vjp(v, &into, OpCode::Lt),
     }
     Ok(cotangents)
 }
 
-/// The element and the updates that equal the extremum share the cotangent evenly, as in a
-/// reduction; counted in f32 for the half floats.
-fn extremum_vjp(v: &mut Vjp<'_>, into: &Into) -> Result<Cotangents> {
+/// The element and the updates that do not lose (`loses` than the extremum) share the cotangent
+/// evenly, as in a reduction; all get NaN of a NaN. Counted in f32 for the half floats.
+fn extremum_vjp(v: &mut Vjp<'_>, into: &Into, loses: OpCode) -> Result<Cotangents> {
     let dtype = v.b.dtype(v.ct);
     let best = into.read(v, v.output)?;
-    let tied_updates = v.b.eq(v.inputs[2], best)?;
-    let tied = v.b.eq(v.inputs[0], v.output)?;
-    let (ones, counts) =
-        (v.b.cast(tied, dtype.widened())?, v.b.cast(tied_updates, dtype.widened())?);
+    let lost_updates = v.b.op(loses, &[v.inputs[2], best])?;
+    let lost = v.b.op(loses, &[v.inputs[0], v.output])?;
+    let (none, one) = (v.b.scalar(dtype.widened(), 0.0), v.b.scalar(dtype.widened(), 1.0));
+    let (ones, counts) = (v.b.select(lost, none, one)?, v.b.select(lost_updates, none, one)?);
     let count = into.write(v, ScatterMode::Add, ones, counts)?;
     let ct = v.b.widen(v.ct)?;
     let share = v.b.div(ct, count)?;
     let share = v.b.cast(share, dtype)?;
+    let undefined = v.b.isnan(v.output)?;
+    let share = v.b.select(undefined, v.output, share)?;
     let zero = v.scalar(0.0);
-    let for_x = v.b.select(tied, share, zero)?;
+    let for_x = v.b.select(lost, zero, share)?;
     let read = into.read(v, share)?;
-    let for_updates = v.b.select(tied_updates, read, zero)?;
+    let for_updates = v.b.select(lost_updates, zero, read)?;
     Ok(smallvec![Some(for_x), None, Some(for_updates)])
 }
 
