@@ -13,7 +13,6 @@ html_show_sourcelink = False
 nitpicky = True
 # Types of Python and of other libraries, whose pages the build does not fetch.
 nitpick_ignore_regex = [("py:(class|exc)", r"(?!girih).*")]
-suppress_warnings = ["toc.empty_glob"]
 
 # `x` in a docstring is code.
 default_role = "code"

@@ -59,6 +59,15 @@ def relinked(text: str, path: Path, at: dict[Path, Path], broken: list[str]) -> 
     return LINK.sub(link, text)
 
 
+def listed(text: str, at: dict[Path, Path]) -> str:
+    """The first page with the guide's pages that there are; ``guide/...`` stands for the others."""
+    there = sorted(str(to.with_suffix("")) for to in at.values() if to.parts[0] == "guide")
+    named = re.findall(r"^guide/[\w-]+$", text, re.M)
+    others = [page for page in there if page not in named]
+    lines = [line for line in text.split("\n") if line not in named or line in there]
+    return "\n".join(lines).replace("guide/...", "\n".join(others))
+
+
 def write(path: Path, text: str) -> None:
     """Writes a file unless it holds that already: Sphinx reads anew what has changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +89,8 @@ def stage(source: Path) -> list[str]:
             text = path.read_text()
             # The first page and the settings are written for the site.
             own = path.parent.name == "site"
-            write(source / to, text if own else relinked(text, path, at, broken))
+            text = listed(text, at) if own else relinked(text, path, at, broken)
+            write(source / to, text)
     for name, text in render(Reference()).items():
         written.add(source / "reference" / f"{name}.rst")
         write(source / "reference" / f"{name}.rst", text)

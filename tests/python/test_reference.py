@@ -196,6 +196,12 @@ def test_methods_that_are_functions_link_to_them_and_second_names_are_told(refer
     assert "Also ``girih.nn.functional.relu``." in made["functional"]
 
 
+def test_pages_of_the_guide_are_listed_in_order_and_new_ones_behind():
+    there = {Path(name): Path("guide", name) for name in ("a.md", "new.md", "b.md")}
+    text = "guide/b\nguide/gone\nguide/a\nguide/...\nproject/*\n"
+    assert website.listed(text, there) == "guide/b\nguide/a\nguide/new\nproject/*\n"
+
+
 def test_links_of_pages_are_adapted_and_those_that_lead_nowhere_reported(tmp_path):
     at = website.places(ROOT)
     broken: list[str] = []
