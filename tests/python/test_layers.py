@@ -492,103 +492,6 @@ def test_gains():
         gain("swish")
 
 
-# Losses.
-
-
-def test_broadcasting_losses_warn():
-    x, y = gr.asarray([[1.0], [2.0]]), gr.asarray([1.0, 3.0])
-    for loss, want in [(F.mse_loss, 1.5), (F.l1_loss, 1.0), (F.huber_loss, 0.625), (F.smooth_l1_loss, 0.625)]:  # fmt: skip
-        with pytest.warns(UserWarning, match=r"\[2, 1\] and targets \[2\], which broadcast"):
-            assert loss(x, y).item() == pytest.approx(want)
-    assert F.poisson_nll_loss(x, y, reduction="none").shape == (2, 2)
-    assert F.triplet_margin_loss(gr.ones([4, 3]), gr.ones([1, 3]), gr.ones([3]), reduction="none").shape == (4,)  # fmt: skip
-    for loss in (F.mse_loss, F.poisson_nll_loss):
-        with pytest.raises(gr.ShapeError, match=rf"{loss.__name__}: shapes \[2\] and \[3\]"):
-            loss(gr.ones([2]), gr.ones([3]))
-
-
-def test_batchmean():
-    x, y = sample((4, 3), "float64"), sample((4, 3), "float64", 1, 0.1, 1)
-    want = (y * (np.log(y) - x)).sum() / 4
-    assert F.kl_div(t(x), t(y), reduction="batchmean").item() == pytest.approx(want)
-    assert nn.KLDivLoss(reduction="batchmean")(t(x), t(y)).item() == pytest.approx(want)
-    with pytest.raises(
-        gr.InvalidArgumentError, match="kl_div: reduction must be 'batchmean', 'mean'"
-    ):
-        F.kl_div(t(x), t(y), reduction="median")
-    with pytest.raises(gr.InvalidArgumentError, match="mse_loss: reduction"):
-        F.mse_loss(t(x), t(y), reduction="batchmean")
-
-
-def ways(p, labels, blank=0):
-    """The probability of labels, by adding up all ways to spread them over time."""
-    total = 0.0
-    for way in itertools.product(range(p.shape[1]), repeat=len(p)):
-        told = [c for i, c in enumerate(way) if c != blank and (i == 0 or c != way[i - 1])]
-        total += np.prod([p[i, c] for i, c in enumerate(way)]) if told == list(labels) else 0.0
-    return total
-
-
-@pytest.mark.parametrize("labels", [[], [1], [1, 2], [2, 2], [1, 2, 1], [2, 2, 2]])
-def test_ctc_adds_up_all_ways(labels):
-    p = np.exp(sample((4, 3), "float64"))
-    p /= p.sum(1, keepdims=True)
-    want = ways(p, labels)
-    operands = (np.log(p)[:, None], np.array([labels], "i8").reshape(1, -1), [4], [len(labels)])
-    loss = F.ctc_loss(*map(t, operands), reduction="none").item()
-    assert loss == (pytest.approx(-np.log(want)) if want else float("inf"))
-    if not want:
-        quiet = F.ctc_loss(*map(t, operands), zero_infinity=True)
-        assert quiet.item() == 0
-        grad = gr.grad(lambda x: F.ctc_loss(x, *map(t, operands[1:]), zero_infinity=True))
-        assert (grad(t(operands[0])).numpy() == 0).all()
-
-
-def test_ctc_of_a_batch():
-    x = gr.log_softmax(t(sample((6, 3, 4), "float32")), -1)
-    padded, lengths, steps = t([[1, 2, 3], [3, 3, 0], [0, 0, 0]]), t([3, 2, 0]), t([6, 4, 5])
-    each = F.ctc_loss(x, padded, steps, lengths, reduction="none").numpy()
-    for i, n in enumerate([3, 2, 0]):
-        alone = F.ctc_loss(
-            x[: steps.tolist()[i], i], padded[i, :n], steps[i], lengths[i], reduction="none"
-        )
-        assert alone.item() == pytest.approx(each[i], rel=1e-5)
-    joined = F.ctc_loss(x, t([1, 2, 3, 3, 3]), steps, lengths, reduction="none")
-    close(joined, each, 1e-6)
-    mean = F.ctc_loss(x, padded, steps, lengths).item()
-    assert mean == pytest.approx((each / [3, 2, 1]).mean(), rel=1e-5)
-    other = F.ctc_loss(gr.roll(x, -1, 2), padded - 1, steps, lengths, blank=3, reduction="none")
-    close(other, each, 1e-5)
-    step = gr.compile(gr.value_and_grad(lambda x: F.ctc_loss(x, padded, steps, lengths)))
-    assert step(x)[0].item() == pytest.approx(mean, rel=1e-5)
-    for bad, words in [
-        (lambda: F.ctc_loss(x, padded, steps, lengths, blank=4), "blank is 4, expected a class below 4"),
-        (lambda: F.ctc_loss(x, padded[:2], steps, lengths), "expected labels"),
-        (lambda: F.ctc_loss(x, padded, steps[:2], lengths), "one length per entry"),
-        (lambda: F.ctc_loss(x, padded * 1.0, steps, lengths), "integers as labels"),
-    ]:  # fmt: skip
-        with pytest.raises(gr.GirihError, match=f"ctc_loss: .*{words}"):
-            bad()
-
-
-def test_margin_losses():
-    x, y = sample((5, 4), "float64"), np.array([3, 0, 1, 2, 3])
-    w = np.array([1.0, 2.0, 0.5, 0.0])
-    for p in (1, 2):
-        want = [
-            w[label]
-            * sum(max(0, 0.7 - row[label] + row[i]) ** p for i in range(4) if i != label)
-            / 4
-            for row, label in zip(x, y, strict=True)
-        ]
-        got = F.multi_margin_loss(t(x), t(y), p, 0.7, t(w), reduction="none")
-        close(got, np.array(want), 1e-12)
-    with pytest.raises(gr.InvalidArgumentError, match="multi_margin_loss: p must be 1 or 2, got 3"):
-        F.multi_margin_loss(t(x), t(y), 3)
-    with pytest.raises(gr.DTypeError, match="MultiLabelMarginLoss: dtype float64"):
-        nn.MultiLabelMarginLoss()(t(x), t(x))
-
-
 # Attention.
 
 
@@ -647,3 +550,57 @@ def test_weights_of_grouped_heads():
     out, weights = F.attention_with_weights(q, k, v)
     close(out, F.scaled_dot_product_attention(q, k, v).numpy(), 1e-11, 1e-12)
     assert weights.shape == (2, 4, 3, 6)
+
+
+# Windows at random places, and softmax in clusters.
+
+
+def test_windows_at_random_places():
+    x = gr.asarray(sample((3, 2, 9, 7), "float32"))
+    layer = nn.FractionalMaxPool2d((2, 3), output_size=(4, 3), return_indices=True)
+    y, places = layer(x)
+    assert y.shape == places.shape == (3, 2, 4, 3)
+    picked = np.take_along_axis(x.numpy().reshape(3, 2, 63), places.numpy().reshape(3, 2, 12), -1)
+    close(y, picked.reshape(y.shape))
+    assert np.abs(layer(x)[0].numpy() - y.numpy()).max() > 0
+    assert F.fractional_max_pool3d(gr.ones([2, 6, 6, 6]), 2, output_ratio=0.5).shape == (2, 3, 3, 3)
+    with pytest.raises(gr.InvalidArgumentError, match="give one of output_size and output_ratio"):
+        F.fractional_max_pool2d(x, 2)
+    with pytest.raises(gr.ShapeError, match="9 windows of size 2 do not fit into 9 elements"):
+        F.fractional_max_pool2d(x, 2, (9, 3))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_windows_at_random_places_beside_pytorch(n):
+    torch = pytest.importorskip("torch")
+    x = sample((2, 3, *(7, 9, 6)[:n]), "float64")
+    samples = np.random.default_rng(1).random((2, 3, n))
+    theirs = getattr(torch.nn.functional, f"fractional_max_pool{n}d")
+    want, at = theirs(
+        torch.tensor(x), 2, 3, return_indices=True, _random_samples=torch.tensor(samples)
+    )
+    ours = getattr(F, f"fractional_max_pool{n}d")
+    got, places = ours(t(x), 2, 3, return_indices=True, samples=t(samples))
+    close(got, want.numpy())
+    close(places, at.numpy())
+
+
+def test_softmax_in_clusters():
+    layer = nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], div_value=2.0, dtype=gr.float64)
+    x, labels = t(sample((5, 8), "float64")), t([0, 2, 4, 11, 7])
+    log_p = layer.log_prob(x).numpy()
+    np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, rtol=1e-12)
+    out, loss = layer(x, labels)
+    close(out, log_p[np.arange(5), labels.numpy()], 1e-12)
+    assert loss.item() == pytest.approx(-out.numpy().mean())
+    close(layer.predict(x), log_p.argmax(-1))
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], 2.0, dtype=torch.float64)
+    theirs.load_state_dict({n: torch.tensor(p.numpy()) for n, p in layer.state_dict().items()})
+    close(out, theirs(torch.tensor(x.numpy()), torch.tensor(labels.numpy())).output.detach().numpy(), 1e-12)  # fmt: skip
+
+
+@pytest.mark.parametrize("cutoffs", [[], [0], [12], [5, 5], [7, 3]])
+def test_cutoffs_that_do_not_ascend(cutoffs):
+    with pytest.raises(gr.InvalidArgumentError, match="cutoffs must ascend between 0 and the 12"):
+        nn.AdaptiveLogSoftmaxWithLoss(8, 12, cutoffs)

@@ -34,8 +34,8 @@ impl Reduction {
             Reduction::Mean => loss.mean(None, false),
             Reduction::Sum => loss.sum(None, false),
             Reduction::BatchMean => {
-                let batch = loss.shape().dims().next().map_or(1, |dim| dim.get());
-                loss.sum(None, false)?.div(batch as f64)
+                let others: Vec<i64> = (1..loss.rank() as i64).collect();
+                loss.sum(Some(&others), false)?.mean(None, false)
             }
         }
     }

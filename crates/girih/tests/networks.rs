@@ -1,9 +1,10 @@
 //! Convolutions, poolings, contractions, attention and losses as Rust users write them.
 
-use girih::losses::{self, ClassOptions, Reduction};
+use girih::losses::{self, ClassOptions, Ctc, Reduction};
 use girih::{
-    ConvOptions, DType, Interpolation, Optimize, Padding, PoolOptions, Result, Tensor, einsum,
-    einsum_path,
+    BagMode, Bags, ConvOptions, DType, EmbeddingOptions, GridOptions, Interpolation, Optimize,
+    Outside, PadMode, Padding, PoolOptions, Result, Sampling, Tensor, einsum, einsum_path,
+    unpooled_sizes,
 };
 
 fn range(shape: &[usize]) -> Result<Tensor> {
@@ -74,5 +75,69 @@ fn labels_to_ignore_count_for_nothing() -> Result<()> {
     assert!(values.iter().zip([ln4, 0.0, ln4]).all(|(a, b)| (a - b).abs() < 1e-6), "{values:?}");
     let mean = losses::cross_entropy(&logits, &labels, options, Reduction::Mean)?;
     assert!((mean.item::<f32>()? - ln4).abs() < 1e-6);
+    Ok(())
+}
+
+#[test]
+fn largest_elements_go_back_to_their_places() -> Result<()> {
+    let x = Tensor::from_slice(&[1.0f32, 3.0, 5.0, 2.0], [1, 4])?;
+    let options = PoolOptions::new(vec![2]);
+    let (largest, places) = x.max_pool_with_indices(&options)?;
+    assert_eq!(places.to_vec::<i64>()?, [1, 2]);
+    let back = largest.max_unpool(&places, &unpooled_sizes(&[2], &options)?)?;
+    assert_eq!(back.to_vec::<f32>()?, [0.0, 3.0, 5.0, 0.0]);
+    let (_, places) = x.adaptive_max_pool_with_indices(&[3])?;
+    assert_eq!(places.to_vec::<i64>()?, [1, 2, 2]);
+    let halved = PoolOptions { divisor: Some(4.0), ..options };
+    assert_eq!(x.avg_pool(&halved)?.to_vec::<f32>()?, [1.0, 1.75]);
+    Ok(())
+}
+
+#[test]
+fn padding_of_a_convolution_may_come_from_the_other_end() -> Result<()> {
+    let (x, w) = (range(&[1, 1, 4])?, Tensor::ones([1, 1, 3], DType::F32)?);
+    let options = ConvOptions {
+        padding: Padding::Same,
+        padding_mode: Some(PadMode::Wrap),
+        ..ConvOptions::default()
+    };
+    assert_eq!(x.conv(&w, None, &options)?.to_vec::<f32>()?, [4.0, 3.0, 6.0, 5.0]);
+    let error = x.conv_transpose(&w, None, &ConvOptions { padding: 1.into(), ..options });
+    assert!(error.unwrap_err().to_string().contains("no mode fits"));
+    let still = ConvOptions { stride: vec![0], ..ConvOptions::default() };
+    let error = x.conv(&w, None, &still).unwrap_err();
+    assert!(error.to_string().contains("stride must be at least 1, got [0]"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn tables_images_and_channels() -> Result<()> {
+    let table = range(&[3, 2])?;
+    let indices = Tensor::from_slice(&[2i64, 0], [1, 2])?;
+    let options = EmbeddingOptions { padding_idx: Some(0), ..EmbeddingOptions::default() };
+    assert_eq!(table.embedding(&indices, &options)?.to_vec::<f32>()?, [4.0, 5.0, 0.0, 1.0]);
+    let bag = table.embedding_bag(&indices, Bags::Rows, BagMode::Mean, None, &options)?;
+    assert_eq!(bag.to_vec::<f32>()?, [4.0, 5.0], "padding does not count");
+    let image = range(&[1, 1, 2, 2])?;
+    let turned = Tensor::from_slice(&[-1.0f32, 0.0, 0.0, 0.0, 1.0, 0.0], [1, 2, 3])?;
+    let grid =
+        GridOptions { mode: Sampling::Linear, outside: Outside::Zeros, align_corners: false };
+    let sampled = image.grid_sample(&turned.affine_grid(&[2, 2], false)?, grid)?;
+    assert_eq!(sampled.to_vec::<f32>()?, [1.0, 0.0, 3.0, 2.0]);
+    let dealt = range(&[1, 4])?.channel_shuffle(2)?;
+    assert_eq!(dealt.to_vec::<f32>()?, [0.0, 2.0, 1.0, 3.0]);
+    assert_eq!(range(&[4, 1, 1])?.pixel_shuffle(2)?.shape().to_vec(), [1, 2, 2]);
+    Ok(())
+}
+
+#[test]
+fn a_sequence_of_labels_has_a_probability() -> Result<()> {
+    // Two steps, three equally likely classes: the label 1 is told by 11, 01 and 10.
+    let log_p = Tensor::zeros([2, 1, 3], DType::F64)?.log_softmax(-1)?;
+    let labels = Tensor::from_slice(&[1i64], [1, 1])?;
+    let (steps, lengths) = (Tensor::from_slice(&[2i64], [1])?, Tensor::from_slice(&[1i64], [1])?);
+    let lengths = (&steps, &lengths);
+    let loss = losses::ctc_loss(&log_p, &labels, lengths, Ctc::default(), Reduction::Sum)?;
+    assert!((loss.item::<f64>()? - 3f64.ln()).abs() < 1e-12);
     Ok(())
 }

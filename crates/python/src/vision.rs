@@ -1,6 +1,6 @@
 //! Shuffles of channels and pixels, sampling at positions, tables of embeddings, functions that draw.
 
-use crate::args::{Axes, IntArg, SizesArg, TensorArg};
+use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
 use crate::errors::invalid;
 use crate::functions::{Out, out};
 use crate::location;
@@ -51,17 +51,16 @@ fn local_response_norm(
 /// shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
 #[pyfunction]
 #[pyo3(signature = (theta, size, align_corners=false))]
-fn affine_grid(py: Python<'_>, theta: TensorArg, size: SizesArg, align_corners: bool) -> Out {
+fn affine_grid(py: Python<'_>, theta: TensorArg, size: ShapeArg, align_corners: bool) -> Out {
     let _called = location::enter!(py);
-    let sizes = size.at_least(0, "affine_grid", "size")?;
-    let batch = theta.0.shape().first().copied().unwrap_or(0);
-    if sizes.len() < 3 || sizes[0] != batch {
+    let (size, maps) = (size.shape("affine_grid")?, theta.0.shape());
+    if size.rank() < 3 || maps.rank() != 3 || !size.dim(0).equals(maps.dim(0)) {
         return Err(invalid(format!(
-            "affine_grid: size is a shape [batch, channels, sizes...] of {batch} batch entries, got \
-             {sizes:?}"
+            "affine_grid: size is a shape [batch, channels, sizes...] with a map for each batch \
+             entry, got {size} and maps of shape {maps}"
         )));
     }
-    out(theta.0.affine_grid(&sizes[2..], align_corners))
+    out(theta.0.affine_grid(&size[2..], align_corners))
 }
 
 /// Values of x at the positions of a grid, coordinates from -1 to 1, that of the last axis first.

@@ -114,6 +114,7 @@ from .._girih import (
 from .activations import softplus
 from .criteria import triplet_margin_with_distance_loss
 from .layers import bilinear, linear
+from .pooling import fractional_max_pool2d, fractional_max_pool3d
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -152,6 +153,8 @@ __all__ = [
     "embedding",
     "embedding_bag",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
     "gaussian_nll_loss",
     "gelu",
     "glu",

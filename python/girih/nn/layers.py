@@ -345,7 +345,9 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
             f"bilinear: shapes {shapes[0]}, {shapes[1]} and {shapes[2]} do not fit: expected "
             "[..., n], [..., m] and [out, n, m]"
         )
-    out = _girih.einsum("...i,oij,...j->...o", x1, weight, x2)
+    rows = weight.permute(1, 0, 2).reshape(weight.shape[1], weight.shape[0] * weight.shape[2])
+    maps = (x1 @ rows).reshape((*x1.shape[:-1], weight.shape[0], weight.shape[2]))
+    out = (maps @ x2.unsqueeze(-1)).squeeze(-1)
     return out if bias is None else out + bias
 
 

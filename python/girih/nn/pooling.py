@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from .. import _girih
+from ..errors import InvalidArgumentError, ShapeError
 from .module import Module, apply
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -33,6 +38,8 @@ __all__ = [
     "MaxUnpool1d",
     "MaxUnpool2d",
     "MaxUnpool3d",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
 ]
 
 
@@ -311,3 +318,224 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     """Largest elements of windows of the last three axes; see :class:`AdaptiveAvgPool3d`."""
 
     _function = "adaptive_max_pool3d"
+
+
+class _FractionalMaxPool(Module):
+    axes: ClassVar[int]
+
+    def __init__(
+        self,
+        kernel_size: _Sizes,
+        output_size: _Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+    ) -> None:
+        self.kernel_size, self.output_size = kernel_size, output_size
+        self.output_ratio, self.return_indices = output_ratio, return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        """Applies the layer: a tensor, or with ``return_indices`` a pair with the indices."""
+        pooled, places = _fractional_max_pool(
+            f"fractional_max_pool{self.axes}d",
+            self.axes,
+            x,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            None,
+        )
+        return (pooled, places) if self.return_indices else pooled
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Largest elements of windows at random places: Graham 2014.
+
+    Shapes: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
+
+    Args:
+        kernel_size: Elements of a window.
+        output_size: Sizes of the result; or
+        output_ratio: their ratio to the sizes there are, between 0 and 1.
+        return_indices: Whether to give ``(result, indices)``.
+
+    Raises:
+        InvalidArgumentError: On a call, unless one of size and ratio is given.
+        ShapeError: On a call, windows that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.FractionalMaxPool2d(2, output_size=3)(gr.ones([1, 1, 7, 5])).shape
+        (1, 1, 3, 3)
+    """
+
+    axes = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Like :class:`FractionalMaxPool2d`, of three spatial axes.
+
+    Args:
+        kernel_size: Elements of a window.
+        output_size: Sizes of the result; or
+        output_ratio: their ratio to the sizes there are, between 0 and 1.
+        return_indices: Whether to give ``(result, indices)``.
+
+    Raises:
+        InvalidArgumentError: On a call, unless one of size and ratio is given.
+        ShapeError: On a call, windows that do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.FractionalMaxPool3d(2, output_ratio=0.5)(gr.ones([1, 6, 6, 6])).shape
+        (1, 3, 3, 3)
+    """
+
+    axes = 3
+
+
+def _fractional_max_pool(
+    name: str,
+    n: int,
+    x: Tensor,
+    kernel_size: _Sizes,
+    output_size: _Sizes | None,
+    output_ratio: float | Sequence[float] | None,
+    samples: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    if x.ndim not in (n + 1, n + 2):
+        raise ShapeError(
+            f"{name}: expected [batch, channels, {n} spatial], or without the batch axis; got "
+            f"shape {list(x.shape)}"
+        )
+    if (output_size is None) == (output_ratio is None):
+        raise InvalidArgumentError(f"{name}: give one of output_size and output_ratio")
+    have = x.shape[-n:]
+    size = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(kernel_size)
+    if output_size is not None:
+        want = (output_size,) * n if isinstance(output_size, int) else tuple(output_size)
+    else:
+        ratio: Any = output_ratio
+        ratios = tuple(ratio) if isinstance(ratio, (tuple, list)) else (ratio,) * n
+        want = tuple(int(h * r) for h, r in zip(have, ratios, strict=True))
+    for h, k, w in zip(have, size, want, strict=True):
+        if k < 1 or w < 1 or h < w + k - 1:
+            raise ShapeError(
+                f"{name}: {w} windows of size {k} do not fit into {h} elements (operand has shape "
+                f"{list(x.shape)})"
+            )
+    batched = x if x.ndim == n + 2 else x.unsqueeze(0)
+    if samples is None:
+        samples = _girih.rand((*batched.shape[:2], n))
+    samples = samples.astype(_girih.float64)
+    places = _girih.arange(prod(have)).reshape(have).broadcast_to(batched.shape)
+    pooled: Tensor = _girih.stop_gradient(batched)
+    # The last axis first: of equal elements the first in row-major order is found.
+    for axis in reversed(range(n)):
+        # PyTorch's samples are those of the last axis first.
+        starts = _starts(samples[..., n - 1 - axis], have[axis], size[axis], want[axis])
+        at = axis + 2
+        index = starts.unsqueeze(-1) + _girih.arange(size[axis])
+        shape = [1] * (batched.ndim + 1)
+        shape[:2] = batched.shape[:2]
+        shape[at], shape[at + 1] = want[axis], size[axis]
+        flat = index.reshape((*shape[:at], want[axis] * size[axis], *shape[at + 2 :]))
+
+        def windows(t: Tensor, flat: Tensor = flat, at: int = at) -> Tensor:
+            picked = _girih.take_along_axis(t, flat, at)
+            parts = (want[at - 2], size[at - 2])
+            return picked.reshape((*picked.shape[:at], *parts, *picked.shape[at + 1 :]))
+
+        inside = windows(pooled)
+        best = _girih.argmax(inside, at + 1, True)
+        pooled, places = (
+            _girih.take_along_axis(t, best, at + 1).squeeze(at + 1)
+            for t in (inside, windows(places))
+        )
+    flat_x = batched.reshape((*batched.shape[:2], prod(have)))
+    flat_places = places.reshape((*places.shape[:2], prod(want)))
+    result = _girih.take_along_axis(flat_x, flat_places, -1).reshape(places.shape)
+    return (result, places) if batched is x else (result.squeeze(0), places.squeeze(0))
+
+
+def _starts(sample: Tensor, have: int, size: int, want: int) -> Tensor:
+    """Where windows begin along an axis, for a draw each: ``[..., want]``."""
+    last = have - size
+    if want == 1:
+        return _girih.full((*sample.shape, 1), last)
+    alpha = last / (want - 1)
+    i = _girih.arange(want).astype(_girih.float64)
+    u = sample.unsqueeze(-1)
+    steps = _girih.floor((i + u) * alpha) - _girih.floor(u * alpha)
+    return _girih.where(i == want - 1, last, steps.astype(_girih.int64))
+
+
+def fractional_max_pool2d(
+    x: Tensor,
+    kernel_size: _Sizes,
+    output_size: _Sizes | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    samples: Tensor | None = None,
+) -> Any:
+    """Largest elements of windows at random places; see :class:`girih.nn.FractionalMaxPool2d`.
+
+    Args:
+        x: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
+        kernel_size: Elements of a window.
+        output_size: Sizes of the result; or
+        output_ratio: their ratio to the sizes there are, between 0 and 1.
+        return_indices: Whether to give ``(result, indices)``.
+        samples: Draws from ``[0, 1)``, ``[batch, channels, 2]``; new ones by default.
+
+    Returns:
+        The largest elements, or a pair with their places.
+
+    Raises:
+        InvalidArgumentError: Not one of size and ratio is given.
+        ShapeError: Windows do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.functional.fractional_max_pool2d(gr.ones([1, 7, 5]), 2, (3, 2)).shape
+        (1, 3, 2)
+    """
+    out = _fractional_max_pool(
+        "fractional_max_pool2d", 2, x, kernel_size, output_size, output_ratio, samples
+    )
+    return out if return_indices else out[0]
+
+
+def fractional_max_pool3d(
+    x: Tensor,
+    kernel_size: _Sizes,
+    output_size: _Sizes | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    samples: Tensor | None = None,
+) -> Any:
+    """Largest elements of windows at random places; see :class:`girih.nn.FractionalMaxPool3d`.
+
+    Args:
+        x: ``[batch, channels, d, h, w]`` or ``[channels, d, h, w]``.
+        kernel_size: Elements of a window.
+        output_size: Sizes of the result; or
+        output_ratio: their ratio to the sizes there are, between 0 and 1.
+        return_indices: Whether to give ``(result, indices)``.
+        samples: Draws from ``[0, 1)``, ``[batch, channels, 3]``; new ones by default.
+
+    Returns:
+        The largest elements, or a pair with their places.
+
+    Raises:
+        InvalidArgumentError: Not one of size and ratio is given.
+        ShapeError: Windows do not fit.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.functional.fractional_max_pool3d(gr.ones([1, 4, 4, 4]), 2, 2).shape
+        (1, 2, 2, 2)
+    """
+    out = _fractional_max_pool(
+        "fractional_max_pool3d", 3, x, kernel_size, output_size, output_ratio, samples
+    )
+    return out if return_indices else out[0]

@@ -53,9 +53,9 @@ fn plus(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// `a` moved by `n` to the right along its last axis.
 fn moved(a: &Tensor, n: usize) -> Result<Tensor> {
-    let (batch, size) = (a.shape()[0], a.shape()[1]);
+    let (shape, size) = (a.shape(), a.shape()[1]);
     let n = n.min(size);
-    let front = Tensor::full(NEVER, [batch, n], a.dtype())?;
+    let front = Tensor::full(NEVER, shape.with_dim(1, n), a.dtype())?;
     concat(&[&front, &a.narrow(1, 0, size - n)?], 1)
 }
 
@@ -82,7 +82,7 @@ pub fn ctc_loss(
         let reason = "expected log-probabilities [time, batch, classes]".into();
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
     }
-    let (batch, classes) = (shape[1], shape[2]);
+    let (batch, classes) = (shape.dim(1), shape[2]);
     if !(0..classes as i64).contains(&options.blank) {
         let reason = format!("{op}: blank is {}, expected a class below {classes}", options.blank);
         return Err(Error::InvalidArgument(reason));
@@ -94,11 +94,11 @@ pub fn ctc_loss(
         }
     }
     for t in [steps, lengths] {
-        if t.shape() != Shape::from([batch]) {
+        if t.rank() != 1 || !t.shape().dim(0).equals(batch) {
             return Err(mismatch(op, log_p, t, "expected one length per entry of the batch"));
         }
     }
-    if !(labels.rank() == 1 || labels.rank() == 2 && labels.shape()[0] == batch) {
+    if !(labels.rank() == 1 || labels.rank() == 2 && labels.shape().dim(0).equals(batch)) {
         return Err(mismatch(op, log_p, labels, "expected labels [batch, longest] or [all]"));
     }
     let [labels, steps, lengths] = [labels, steps, lengths].map(|t| t.astype(DType::I64));
@@ -106,6 +106,9 @@ pub fn ctc_loss(
     let labels = if labels.rank() == 1 { rows(&labels, &lengths)? } else { labels };
     let dtype = log_p.dtype().to_float();
     let log_p = log_p.astype(dtype.widened())?;
+    // Beyond an entry's labels anything may stand.
+    let told = Tensor::iota(labels.shape(), 1, DType::I64)?.lt(&lengths.unsqueeze(1)?)?;
+    let labels = where_(&told, &labels, 0)?.check_labels(classes)?;
     let forward = alphas(&log_p, &labels, &steps, options.blank)?;
     let loss = ends(&forward, &lengths)?.neg()?;
     let never = loss.gt(-0.5 * NEVER)?;
@@ -121,21 +124,22 @@ pub fn ctc_loss(
 /// The forward variables after each entry's last step, `[batch, 2 longest + 1]`: over labels with
 /// blanks between, before and after them.
 fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result<Tensor> {
-    let (time, batch) = (log_p.shape()[0], log_p.shape()[1]);
+    let (time, batch) = (log_p.shape()[0], log_p.shape().dim(1));
     let longest = labels.shape()[1];
     let size = 2 * longest + 1;
-    // Beyond an entry's labels anything may stand: it is not looked at.
-    let labels = labels.maximum(0)?.minimum(log_p.shape()[2] as i64 - 1)?;
-    let blanks = Tensor::full(blank, [batch, longest], DType::I64)?;
-    let pairs = stack(&[&blanks, &labels], -1)?.reshape_to(Shape::from([batch, 2 * longest]))?;
-    let states = concat(&[&pairs, &Tensor::full(blank, [batch, 1], DType::I64)?], 1)?;
+    let rows = |columns: usize| Shape::of_dims([batch, columns.into()]);
+    let blanks = Tensor::full(blank, rows(longest), DType::I64)?;
+    let pairs = stack(&[&blanks, labels], -1)?.reshape_to(rows(2 * longest))?;
+    let states = concat(&[&pairs, &Tensor::full(blank, rows(1), DType::I64)?], 1)?;
     let emitted = log_p.take_along_axis(&states.unsqueeze(0)?, -1)?;
     // A blank between two labels may be left out unless they are equal.
-    let front = Tensor::full(blank, [batch, size.min(2)], DType::I64)?;
+    let front = Tensor::full(blank, rows(size.min(2)), DType::I64)?;
     let before = concat(&[&front, &states.narrow(1, 0, size - size.min(2))?], 1)?;
     let skips = states.ne(blank)?.logical_and(&states.ne(&before)?)?;
-    let running = Tensor::iota([time, batch], 0, DType::I64)?.lt(steps)?.unsqueeze(-1)?;
-    let start = Tensor::iota([batch, size], 1, DType::I64)?.eq(0)?;
+    let running = Tensor::iota(Shape::of_dims([time.into(), batch]), 0, DType::I64)?
+        .lt(steps)?
+        .unsqueeze(-1)?;
+    let start = Tensor::iota(rows(size), 1, DType::I64)?.eq(0)?;
     let start = where_(&start, 0.0, NEVER)?.astype(log_p.dtype())?;
     let step = |carry: &[Tensor], parts: &[Tensor]| {
         let alpha = &carry[0];

@@ -27,6 +27,7 @@ pub fn multi_margin_loss(
     let dtype = x.dtype().to_float();
     let x = x.astype(dtype.widened())?;
     let classes = last(&x).get();
+    let labels = &labels.check_labels(classes)?;
     let picked = x.take_along_axis(&labels.unsqueeze(-1)?, -1)?;
     let violation = x.sub(&picked)?.add(margin)?.relu()?;
     let violation = if p == 2 { violation.square()? } else { violation };

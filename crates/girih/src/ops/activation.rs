@@ -184,9 +184,8 @@ impl Tensor {
         if p == 1.0 {
             return Tensor::zeros(x.shape(), x.dtype());
         }
-        let mut shape = x.shape().to_vec();
-        shape.iter_mut().rev().take(spatial).for_each(|size| *size = 1);
-        let keep = Tensor::rand(shape.as_slice(), girih_ir::DType::F32)?.ge(p)?;
+        let drawn = x.rank().saturating_sub(spatial);
+        let keep = Tensor::rand(x.leading_axes(drawn), girih_ir::DType::F32)?.ge(p)?;
         where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
     }
 

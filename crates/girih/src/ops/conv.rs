@@ -284,8 +284,9 @@ impl Tensor {
         let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
         let shape = windows.shape();
         let (n, kernel) = (n as usize, size.iter().product::<usize>());
-        let columns = [shape[0], shape[1] * kernel, shape[2..2 + n].iter().product()];
-        let out = windows.permute(&order)?.reshape_to(Shape::from(columns))?;
+        let positions = shape[2..2 + n].iter().product::<usize>();
+        let columns = [shape.dim(0), (shape[1] * kernel).into(), positions.into()];
+        let out = windows.permute(&order)?.reshape_to(Shape::of_dims(columns))?;
         if added { out.squeeze(Some(&[0])) } else { Ok(out) }
     }
 
@@ -315,8 +316,9 @@ impl Tensor {
             );
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let apart = [shape[0], shape[1] / kernel].into_iter();
-        let apart = apart.chain(size.iter().copied()).chain(counts).collect();
+        let apart = [shape.dim(0), (shape[1] / kernel).into()].into_iter();
+        let sizes = size.iter().copied().chain(counts).map(girih_ir::Dim::from);
+        let apart = apart.chain(sizes).collect();
         let n = n as i64;
         let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
         let windows = x.reshape_to(apart)?.permute(&order)?;

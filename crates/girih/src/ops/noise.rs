@@ -3,13 +3,19 @@
 
 use super::where_;
 use crate::{Error, Result, Tensor};
-use girih_ir::DType;
 use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, Shape};
 
 /// Minus `scale * alpha` of the scaled exponential linear unit: where it saturates.
 const SATURATED: f64 = -1.758_099_340_847_376_6;
 
 impl Tensor {
+    /// The shape with the sizes of the first `n` axes, and 1 for the others.
+    pub(super) fn leading_axes(&self, n: usize) -> Shape {
+        let shape = self.shape();
+        shape.dims().enumerate().map(|(i, dim)| if i < n { dim } else { 1usize.into() }).collect()
+    }
+
     /// As [`Tensor::dropout`], but what is dropped becomes what `selu` saturates at, and the result
     /// is scaled and shifted so that mean 0 and variance 1 stay: Klambauer et al. 2017.
     ///
@@ -29,13 +35,10 @@ impl Tensor {
         if p == 1.0 {
             return Tensor::zeros(x.shape(), dtype);
         }
-        let mut shape = x.shape().to_vec();
-        if whole_channels {
-            shape.iter_mut().skip(2).for_each(|size| *size = 1);
-        }
+        let drawn = if whole_channels { 2 } else { x.rank() };
         let scale = ((1.0 - p) * (1.0 + p * SATURATED * SATURATED)).sqrt().recip();
         let shift = -scale * SATURATED * p;
-        let keep = Tensor::rand(shape.as_slice(), DType::F32)?.ge(p)?;
+        let keep = Tensor::rand(x.leading_axes(drawn), DType::F32)?.ge(p)?;
         let wide = x.astype(dtype.widened())?;
         where_(&keep, &wide, SATURATED)?.mul(scale)?.add(shift)?.astype(dtype)
     }

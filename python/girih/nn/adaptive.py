@@ -1,0 +1,126 @@
+"""Softmax over very many classes, of which few are frequent."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import _girih
+from ..errors import InvalidArgumentError
+from .containers import ModuleList, Sequential
+from .layers import Linear
+from .module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._girih import DType, Tensor
+
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "AdaptiveLoss"]
+
+
+class AdaptiveLoss(NamedTuple):
+    """What :class:`AdaptiveLogSoftmaxWithLoss` gives."""
+
+    #: The log-probability of each target.
+    output: Tensor
+    #: Minus their mean.
+    loss: Tensor
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """Softmax in clusters: frequent classes by the whole features, rare ones by fewer. Grave et al.
+    2017. Classes are ordered by frequency, the most frequent first.
+
+    Args:
+        in_features: Features of the argument.
+        n_classes: Classes.
+        cutoffs: Where clusters end, ascending; the last one ends with the classes.
+        div_value: How many times fewer features each further cluster has.
+        head_bias: Whether the first cluster has a bias.
+        dtype: Of the parameters.
+
+    Raises:
+        InvalidArgumentError: Cutoffs that do not ascend between 0 and the classes.
+
+    Example:
+        >>> import girih as gr
+        >>> layer = gr.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
+        >>> out = layer(gr.ones([3, 8]), gr.asarray([0, 7, 19]))
+        >>> out.output.shape, out.loss.shape, layer.log_prob(gr.ones([3, 8])).shape
+        ((3,), (), (3, 20))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        dtype: DType | None = None,
+    ) -> None:
+        bounds = [0, *cutoffs, n_classes]
+        if len(bounds) < 3 or any(a >= b for a, b in pairwise(bounds)):
+            raise InvalidArgumentError(
+                "AdaptiveLogSoftmaxWithLoss: cutoffs must ascend between 0 and the "
+                f"{n_classes} classes, got {list(cutoffs)}"
+            )
+        self.in_features, self.n_classes = in_features, n_classes
+        self.cutoffs, self.div_value, self.head_bias = tuple(cutoffs), div_value, head_bias
+        self._bounds = bounds[1:]
+        clusters = len(bounds) - 2
+        self.head = Linear(in_features, bounds[1] + clusters, head_bias, dtype)
+        self.tail = ModuleList()
+        for i in range(clusters):
+            inner = int(in_features // div_value ** (i + 1))
+            size = bounds[i + 2] - bounds[i + 1]
+            self.tail.append(
+                Sequential(
+                    Linear(in_features, inner, False, dtype), Linear(inner, size, False, dtype)
+                )
+            )
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The log-probabilities of all classes.
+
+        Args:
+            x: ``[..., in_features]``.
+
+        Returns:
+            ``[..., n_classes]``.
+        """
+        head = _girih.log_softmax(self.head(x), -1)
+        frequent = self._bounds[0]
+        parts = [head[..., :frequent]]
+        for i, cluster in enumerate(self.tail):
+            at = frequent + i
+            parts.append(_girih.log_softmax(cluster(x), -1) + head[..., at : at + 1])
+        return _girih.concat(parts, -1)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The most probable class.
+
+        Args:
+            x: ``[..., in_features]``.
+
+        Returns:
+            int64 classes, ``[...]``.
+        """
+        return _girih.argmax(self.log_prob(x), -1)
+
+    def forward(self, x: Tensor, target: Tensor) -> AdaptiveLoss:
+        """Log-probabilities of targets, and the loss.
+
+        Args:
+            x: ``[..., in_features]``.
+            target: Integer classes, ``[...]``.
+
+        Returns:
+            ``(output, loss)``: ``[...]`` and a scalar.
+
+        Raises:
+            ShapeError: Targets that do not fit.
+        """
+        output = -_girih.nll_loss(self.log_prob(x), target, reduction="none")
+        return AdaptiveLoss(output, -output.mean())
