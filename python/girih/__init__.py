@@ -198,12 +198,19 @@ __all__ += _girih.__all__
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     # What a program that only computes does not need is imported when it is first named.
     if name in ("fft", "linalg", "nn", "optim", "random"):
-        from importlib import import_module
-
         return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    synonyms = import_module(".synonyms", __name__)
+    if (meant := synonyms.ALIASES.get(name)) is not None:
+        from operator import attrgetter
+
+        return attrgetter(meant)(import_module(__name__))
+    raise synonyms.missing(__name__, name, synonyms.HINTS)
 
 
 def __dir__() -> list[str]:

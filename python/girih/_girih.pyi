@@ -39,6 +39,7 @@ __all__ = [
     "add",
     "affine_grid",
     "all",
+    "allclose",
     "alpha_dropout",
     "angle",
     "any",
@@ -49,6 +50,7 @@ __all__ = [
     "argmin",
     "argsort",
     "argwhere",
+    "array_equal",
     "array_split",
     "asarray",
     "asin",
@@ -63,6 +65,8 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "bartlett",
+    "bartlett_window",
     "batch_norm",
     "bfloat16",
     "binary_cross_entropy",
@@ -75,13 +79,17 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "blackman",
+    "blackman_window",
     "bool_",
     "broadcast_arrays",
     "broadcast_shapes",
     "broadcast_to",
+    "cat",
     "ceil",
     "celu",
     "channel_shuffle",
+    "clamp",
     "clip",
     "column_stack",
     "complex",
@@ -98,11 +106,13 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
     "copysign",
+    "corrcoef",
     "cos",
     "cosh",
     "cosine_embedding_loss",
     "cosine_similarity",
     "count_nonzero",
+    "cov",
     "cross_entropy",
     "ctc_loss",
     "cummax",
@@ -116,6 +126,7 @@ __all__ = [
     "diagonal",
     "diff",
     "digamma",
+    "digitize",
     "divide",
     "dot",
     "dropout",
@@ -153,12 +164,17 @@ __all__ = [
     "gather",
     "gaussian_nll_loss",
     "gelu",
+    "get_printoptions",
     "glu",
     "greater",
     "greater_equal",
     "grid_sample",
     "group_norm",
     "gumbel_softmax",
+    "hamming",
+    "hamming_window",
+    "hann_window",
+    "hanning",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -166,6 +182,7 @@ __all__ = [
     "hinge_embedding_loss",
     "hinge_loss",
     "histogram",
+    "histogram2d",
     "histogram_bin_edges",
     "hstack",
     "huber_loss",
@@ -180,11 +197,15 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "interp",
     "interpolate",
+    "isclose",
     "isfinite",
     "isin",
     "isinf",
     "isnan",
+    "kaiser",
+    "kaiser_window",
     "kl_div",
     "kron",
     "l1_loss",
@@ -228,6 +249,7 @@ __all__ = [
     "max_unpool3d",
     "maximum",
     "mean",
+    "median",
     "meshgrid",
     "min",
     "minimum",
@@ -238,6 +260,21 @@ __all__ = [
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
     "multiply",
+    "nan_to_num",
+    "nanargmax",
+    "nanargmin",
+    "nancumprod",
+    "nancumsum",
+    "nanmax",
+    "nanmean",
+    "nanmedian",
+    "nanmin",
+    "nanpercentile",
+    "nanprod",
+    "nanquantile",
+    "nanstd",
+    "nansum",
+    "nanvar",
     "negative",
     "nextafter",
     "nll_loss",
@@ -250,17 +287,21 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "percentile",
     "permute",
     "permute_dims",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
+    "polyfit",
     "polygamma",
+    "polyval",
     "positive",
     "power",
     "prelu",
     "prod",
     "put_along_axis",
+    "quantile",
     "rand",
     "randint",
     "randn",
@@ -282,6 +323,7 @@ __all__ = [
     "searchsorted",
     "selu",
     "set_num_threads",
+    "set_printoptions",
     "sigmoid",
     "sign",
     "signbit",
@@ -318,6 +360,7 @@ __all__ = [
     "topk",
     "trace",
     "transpose",
+    "trapezoid",
     "tri",
     "tril",
     "triplet_margin_loss",
@@ -328,12 +371,14 @@ __all__ = [
     "uint64",
     "uint8",
     "unfold",
+    "unique",
     "unique_all",
     "unique_counts",
     "unique_inverse",
     "unique_values",
     "unsqueeze",
     "unstack",
+    "vander",
     "var",
     "vdot",
     "vecdot",
@@ -746,6 +791,8 @@ class Tensor:
     def __sub__(self, value: _TensorLike, /) -> Tensor: ...
     def __truediv__(self, value: _TensorLike, /) -> Tensor: ...
     def __xor__(self, value: _TensorLike, /) -> Tensor: ...
+    def _repr_html_(self) -> str:
+        """What a notebook shows: values, dtype and shape."""
     def abs(self) -> Tensor:
         """The absolute value, real for complex numbers; integers wrap at their smallest."""
     def acos(self) -> Tensor:
@@ -762,6 +809,15 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
+    def allclose(
+        self,
+        /,
+        other: _TensorLike,
+        rtol: _TensorLike = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+    ) -> Tensor:
+        """Whether all elements are close to another tensor's: see isclose. A bool scalar."""
     def angle(self) -> Tensor:
         """The angle in the complex plane; 0 or pi of real numbers."""
     def any(
@@ -852,6 +908,8 @@ class Tensor:
         """Stretched to a shape."""
     def ceil(self) -> Tensor:
         """The smallest integer not below each element."""
+    def clamp(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
+        """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
     def clip(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
         """Elements limited to ``min..max``; either or both may be missing."""
     def conj(self) -> Tensor:
@@ -928,8 +986,8 @@ class Tensor:
         """Same as broadcast_to; a size of -1 keeps the axis."""
     def expm1(self) -> Tensor:
         """``exp(x) - 1``, precise near 0."""
-    def flatten(self) -> Tensor:
-        """All elements along one axis."""
+    def flatten(self, /, start_dim: int = ..., end_dim: int = ...) -> Tensor:
+        """All elements along one axis, or those of the axes from one to another."""
     def flip(
         self,
         /,
@@ -963,6 +1021,15 @@ class Tensor:
     @property
     def is_lazy(self) -> bool:
         """Whether there is no value yet."""
+    def isclose(
+        self,
+        /,
+        other: _TensorLike,
+        rtol: _TensorLike = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+    ) -> Tensor:
+        """Whether elements are close to another tensor's: see isclose. Dtype: bool."""
     def isfinite(self) -> Tensor:
         """Whether each element is neither NaN nor infinite. Dtype: bool."""
     def isinf(self) -> Tensor:
@@ -1041,6 +1108,18 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Mean over axes, all by default; NaN over nothing. Integers give float32."""
+    def median(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The middle element over axes, all by default, or the mean of the two in the middle. NaN
+        if any element is, and over nothing. Integers give float32.
+        """
     def min(
         self,
         /,
@@ -1051,6 +1130,175 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
+    def nan_to_num(
+        self,
+        /,
+        nan: float = 0.0,
+        posinf: float | None = None,
+        neginf: float | None = None,
+    ) -> Tensor:
+        """NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
+        unless others are given.
+        """
+    def nanargmax(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Index of the first largest element that is not NaN, along an axis, or of the flattened
+        tensor; -1 over NaN alone. Dtype: int64.
+        """
+    def nanargmin(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Index of the first smallest element that is not NaN, along an axis, or of the flattened
+        tensor; -1 over NaN alone. Dtype: int64.
+        """
+    def nancumprod(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dtype: _DTypeLike | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running products that leave NaN out, along an axis, or of all elements in a row."""
+    def nancumsum(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        *,
+        dtype: _DTypeLike | None = None,
+        dim: int | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Running sums that leave NaN out, along an axis, or of all elements in a row."""
+    def nanmax(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Largest of the elements that are not NaN, over axes, all by default; NaN over nothing
+        else.
+        """
+    def nanmean(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+        Integers give float32.
+        """
+    def nanmedian(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The median of the elements that are not NaN. Integers give float32."""
+    def nanmin(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing
+        else.
+        """
+    def nanpercentile(
+        self,
+        /,
+        q: _TensorLike,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        method: str | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile.
+        """
+    def nanprod(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Product of the elements that are not NaN, over axes, all by default."""
+    def nanquantile(
+        self,
+        /,
+        q: _TensorLike,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        method: str | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The quantile of the elements that are not NaN; see quantile."""
+    def nanstd(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        correction: float | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Standard deviation of the elements that are not NaN; see nanvar."""
+    def nansum(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Sum of the elements that are not NaN, over axes, all by default. Signed integers and bool
+        are summed in int64, unsigned integers in uint64.
+        """
+    def nanvar(
+        self,
+        /,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        correction: float | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
+        there are not more than correction.
+        """
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
@@ -1066,6 +1314,18 @@ class Tensor:
         """Where the elements are that are not zero: per axis, their indices. Evaluates."""
     def numpy(self) -> Any:
         """The elements as a read-only NumPy array over the same memory. Evaluates."""
+    def percentile(
+        self,
+        /,
+        q: _TensorLike,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        method: str | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The quantile of q percent, from 0 to 100; see quantile."""
     def permute(self, /, *axes: int | Sequence[int]) -> Tensor:
         """Axes in the given order."""
     def prod(
@@ -1080,6 +1340,21 @@ class Tensor:
     ) -> Tensor:
         """Product over axes, all by default. Signed integers and bool are multiplied in int64,
         unsigned integers in uint64.
+        """
+    def quantile(
+        self,
+        /,
+        q: _TensorLike,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+        *,
+        method: str | None = None,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool | None = None,
+    ) -> Tensor:
+        """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+        default; the axis of several q comes first. method is one of NumPy's that interpolate, or
+        'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
         """
     def ravel(self) -> Tensor:
         """All elements along one axis."""
@@ -1108,8 +1383,10 @@ class Tensor:
         shape: int | Sequence[int] | None = None,
     ) -> Tensor:
         """The same elements under another shape; one size may be -1."""
-    def round(self) -> Tensor:
-        """The nearest integer, halves to even."""
+    def round(self, /, decimals: int = 0) -> Tensor:
+        """The nearest integer, or number of so many decimal places, halves to even. Fewer places
+        than none are tens and more, to which integers are rounded, too.
+        """
     def rsqrt(self) -> Tensor:
         """One over the square root."""
     @property
@@ -1363,6 +1640,14 @@ def all(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
+def allclose(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    rtol: _TensorLike = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Whether all elements are close: see isclose. A bool scalar."""
 def alpha_dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
     """Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay;
     with whole_channels draws once for each channel (axis 1) of each batch entry.
@@ -1434,6 +1719,8 @@ def argsort(
     """
 def argwhere(x: _TensorLike) -> Tensor:
     """Where the elements are that are not zero: one row of indices for each. Evaluates x."""
+def array_equal(x1: _TensorLike, x2: _TensorLike, equal_nan: bool = False) -> Tensor:
+    """Whether both have one shape and equal elements. A bool scalar."""
 def array_split(
     x: _TensorLike,
     sections: int | Sequence[int],
@@ -1523,6 +1810,15 @@ def avg_pool3d(
     """Mean of each window of the last three axes; padding counts unless told not to, and
     divisor_override is divided by instead of a count. The stride is the window's size unless given.
     """
+def bartlett(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+    """Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32."""
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """Bartlett's window, a triangle, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def batch_norm(
     x: _TensorLike,
     running_mean: _TensorLike | None = None,
@@ -1571,6 +1867,15 @@ def bitwise_right_shift(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """
 def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Exclusive or of bool, bitwise exclusive or of integers."""
+def blackman(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+    """Blackman's window of m points, symmetric, as NumPy's. Dtype: float32."""
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> list[Tensor]:
     """Tensors stretched to the shape they broadcast to."""
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
@@ -1594,12 +1899,21 @@ def capture(
     """The program that computes outputs from inputs, these with names unless empty; outputs have
     names if there are any. Those of the parameters that it needs it holds under their names.
     """
+def cat(
+    tensors: Sequence[_TensorLike],
+    axis: int | Sequence[int] = ...,
+    *,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Tensors one after the other along an axis; of None, all their elements. Dtypes promote."""
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 def channel_shuffle(x: _TensorLike, groups: int) -> Tensor:
     """Channels (axis 1) dealt out, those of each group side by side."""
+def clamp(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
+    """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
 def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
@@ -1725,6 +2039,8 @@ def conv_transpose3d(
     """
 def copysign(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The magnitude of the first with the sign of the second."""
+def corrcoef(x: _TensorLike, y: _TensorLike | None = None, rowvar: bool = True) -> Tensor:
+    """The correlation coefficients of variables: rows of x and of y, or columns without rowvar."""
 def cos(x: _TensorLike, /) -> Tensor:
     """The cosine."""
 def cosh(x: _TensorLike, /) -> Tensor:
@@ -1759,6 +2075,19 @@ def count_nonzero(
     keepdim: bool | None = None,
 ) -> Tensor:
     """How many elements are not zero, over axes, all by default. Dtype: int64."""
+def cov(
+    x: _TensorLike,
+    y: _TensorLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: float | None = None,
+    fweights: _TensorLike | None = None,
+    aweights: _TensorLike | None = None,
+) -> Tensor:
+    """The covariances of variables: rows of x and of y, or columns without rowvar. ddof is
+    subtracted from the number of observations, 1 unless bias; fweights say how often each occurred,
+    aweights how much it counts.
+    """
 def create_graph() -> Graph:
     """A new, empty graph."""
 def cross_entropy(
@@ -1858,10 +2187,8 @@ def diagonal(x: _TensorLike, offset: int = ..., axis1: int = ..., axis2: int = .
     """The elements of two axes' diagonal, as the last axis."""
 def diff(
     x: _TensorLike,
-    /,
-    *,
-    axis: int | Sequence[int] = ...,
     n: int = ...,
+    axis: int | Sequence[int] = ...,
     prepend: _TensorLike | None = None,
     append: _TensorLike | None = None,
 ) -> Tensor:
@@ -1870,6 +2197,14 @@ def diff(
     """
 def digamma(x: _TensorLike, /) -> Tensor:
     """The logarithmic derivative of the gamma function."""
+def digitize(
+    x: _TensorLike,
+    bins: int | Sequence[int] | Tensor | Any,
+    right: bool = False,
+) -> Tensor:
+    """Into which interval between neighbours of bins, which ascend or descend, each element falls:
+    0 before the first. Intervals hold their lower end, or with right their upper one. Dtype: int64.
+    """
 def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient; floating-point for integers."""
 def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2033,6 +2368,13 @@ def fft_hfft(
     norm: str | None = None,
 ) -> Tensor:
     """The real spectrum of a signal with Hermitian symmetry."""
+def fft_hfftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Tensor:
+    """The real spectrum of a signal with Hermitian symmetry along several axes."""
 def fft_ifft(
     x: _TensorLike,
     n: int | None = None,
@@ -2053,6 +2395,13 @@ def fft_ihfft(
     x: _TensorLike,
     n: int | None = None,
     axis: int | Sequence[int] = ...,
+    norm: str | None = None,
+) -> Tensor:
+    """The signal with Hermitian symmetry that has a real spectrum."""
+def fft_ihfftn(
+    x: _TensorLike,
+    s: Sequence[int] | None = None,
+    axes: int | Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Tensor:
     """The signal with Hermitian symmetry that has a real spectrum."""
@@ -2170,6 +2519,8 @@ def gaussian_nll_loss(
     """
 def gelu(x: _TensorLike, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
     """``x * Phi(x)``, by erf or by the tanh formula."""
+def get_printoptions() -> dict[str, int | builtins.bool]:
+    """How tensors are printed: see set_printoptions."""
 def glu(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2222,6 +2573,25 @@ def gumbel_softmax(
     default, of noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the
     soft ones.
     """
+def hamming(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+    """Hamming's window of m points, symmetric, as NumPy's. Dtype: float32."""
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """Hamming's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32.
+    """
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """Hann's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."""
+def hanning(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+    """Hann's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def hardshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
     """``x``, or 0 where ``abs(x) <= lambd``."""
 def hardsigmoid(x: _TensorLike) -> Tensor:
@@ -2254,6 +2624,18 @@ def histogram(
     weights: _TensorLike | None = None,
 ) -> tuple[Tensor, Tensor]:
     """How many elements fall into each interval, or the sum of their weights; and the edges."""
+def histogram2d(
+    x: _TensorLike,
+    y: _TensorLike,
+    bins: int | Sequence[Any] | Tensor | Any | None = None,
+    range: Sequence[tuple[float, float]] | None = None,
+    density: bool = False,
+    weights: _TensorLike | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """How many points fall into each cell of a grid, or the sum of their weights: a row per
+    interval of x and a column per interval of y; and the edges of both. bins and range are
+    histogram's, or one for each.
+    """
 def histogram_bin_edges(
     x: _TensorLike,
     bins: int | Sequence[int] | Tensor | Any | None = None,
@@ -2298,6 +2680,17 @@ def instance_norm(
     """Each channel (axis 1) of each batch entry normalised over its spatial axes, or by
     running_mean and running_var with use_input_stats=False; then scaled and shifted.
     """
+def interp(
+    x: _TensorLike,
+    xp: _TensorLike,
+    fp: _TensorLike,
+    left: _TensorLike | None = None,
+    right: _TensorLike | None = None,
+    period: float | None = None,
+) -> Tensor:
+    """The piecewise linear function through the points (xp, fp) at x; xp ascends, unless a period
+    is given. Below and above it is left and right, by default the first and last of fp.
+    """
 def interpolate(
     x: _TensorLike,
     size: int | Sequence[int] | None = None,
@@ -2315,6 +2708,14 @@ def is_tracing() -> bool:
     """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:
     """Whether what is built is compared with what shape rules say."""
+def isclose(
+    x1: _TensorLike,
+    x2: _TensorLike,
+    rtol: _TensorLike = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Whether elements are equal or ``abs(x1 - x2) <= atol + rtol * abs(x2)``. Dtype: bool."""
 def isfinite(x: _TensorLike, /) -> Tensor:
     """Whether each element is neither NaN nor infinite. Dtype: bool."""
 def isin(x: _TensorLike, test: _TensorLike, /, *, invert: bool = False) -> Tensor:
@@ -2325,6 +2726,16 @@ def isinf(x: _TensorLike, /) -> Tensor:
     """Whether each element is infinite. Dtype: bool."""
 def isnan(x: _TensorLike, /) -> Tensor:
     """Whether each element is NaN. Dtype: bool."""
+def kaiser(m: int, beta: float, *, dtype: _DTypeLike | None = None) -> Tensor:
+    """Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32."""
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: _DTypeLike | None = None,
+) -> Tensor:
+    """Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def kl_div(
     x: _TensorLike,
     target: _TensorLike,
@@ -2366,6 +2777,8 @@ def lgamma(x: _TensorLike, /) -> Tensor:
     """The logarithm of the gamma function's absolute value; inf at 0 and below it at integers."""
 def linalg_cholesky(x: _TensorLike, upper: bool) -> Tensor:
     """The triangular factor of positive definite matrices."""
+def linalg_cond(x: _TensorLike, ord: float | str | None = None) -> Tensor:
+    """Condition numbers."""
 def linalg_cross(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
     """Cross products of vectors of three elements."""
 def linalg_det(x: _TensorLike) -> Tensor:
@@ -2380,6 +2793,8 @@ def linalg_eigvals(x: _TensorLike) -> Tensor:
     """Eigenvalues."""
 def linalg_eigvalsh(x: _TensorLike, upper: bool) -> Tensor:
     """Eigenvalues of symmetric matrices."""
+def linalg_expm(x: _TensorLike) -> Tensor:
+    """Exponentials of matrices."""
 def linalg_inv(x: _TensorLike) -> Tensor:
     """Inverses."""
 def linalg_lstsq(
@@ -2388,12 +2803,20 @@ def linalg_lstsq(
     rtol: _TensorLike | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Least squares: solution, residuals, rank, singular values."""
+def linalg_lu(x: _TensorLike) -> tuple[Tensor, Tensor, Tensor]:
+    """A permutation and triangular factors."""
+def linalg_lu_factor(x: _TensorLike) -> tuple[Tensor, Tensor]:
+    """Triangular factors in one, and the order of the rows."""
+def linalg_lu_solve(x1: _TensorLike, x2: _TensorLike, b: _TensorLike) -> Tensor:
+    """Solutions by triangular factors."""
 def linalg_matrix_norm(x: _TensorLike, keepdims: bool, ord: float | str) -> Tensor:
     """Norms of matrices."""
 def linalg_matrix_power(x: _TensorLike, n: int) -> Tensor:
     """Powers of square matrices."""
 def linalg_matrix_rank(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
     """Ranks."""
+def linalg_multi_dot(tensors: Sequence[_TensorLike]) -> Tensor:
+    """Products of many matrices."""
 def linalg_outer(x1: _TensorLike, x2: _TensorLike) -> Tensor:
     """All products of elements of two vectors."""
 def linalg_pinv(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
@@ -2659,6 +3082,17 @@ def mean(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Mean over axes, all by default; NaN over nothing. Integers give float32."""
+def median(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The middle element over axes, all by default, or the mean of the two in the middle. NaN if
+    any element is, and over nothing. Integers give float32.
+    """
 def meshgrid(*tensors: Sequence[_TensorLike], indexing: Literal['xy', 'ij'] = 'xy') -> list[Tensor]:
     """Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
     """
@@ -2716,6 +3150,157 @@ def multilabel_soft_margin_loss(
     """
 def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The product."""
+def nan_to_num(
+    x: _TensorLike,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
+    unless others are given.
+    """
+def nanargmax(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Index of the first largest element that is not NaN, along an axis, or of the flattened
+    tensor; -1 over NaN alone. Dtype: int64.
+    """
+def nanargmin(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Index of the first smallest element that is not NaN, along an axis, or of the flattened
+    tensor; -1 over NaN alone. Dtype: int64.
+    """
+def nancumprod(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dtype: _DTypeLike | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running products that leave NaN out, along an axis, or of all elements in a row."""
+def nancumsum(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    dtype: _DTypeLike | None = None,
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Running sums that leave NaN out, along an axis, or of all elements in a row."""
+def nanmax(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Largest of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+    """
+def nanmean(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+    Integers give float32.
+    """
+def nanmedian(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The median of the elements that are not NaN. Integers give float32."""
+def nanmin(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+    """
+def nanpercentile(
+    x: _TensorLike,
+    q: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    method: str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile."""
+def nanprod(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Product of the elements that are not NaN, over axes, all by default."""
+def nanquantile(
+    x: _TensorLike,
+    q: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    method: str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The quantile of the elements that are not NaN; see quantile."""
+def nanstd(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    correction: float | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Standard deviation of the elements that are not NaN; see nanvar."""
+def nansum(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Sum of the elements that are not NaN, over axes, all by default. Signed integers and bool are
+    summed in int64, unsigned integers in uint64.
+    """
+def nanvar(
+    x: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    correction: float | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
+    there are not more than correction.
+    """
 def negative(x: _TensorLike, /) -> Tensor:
     """The negative; wraps for unsigned integers."""
 def nextafter(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2788,6 +3373,17 @@ def pairwise_distance(
     """The p-norm of ``x1 - x2 + eps`` along the last axis, which stays as one of size 1 with
     keepdims.
     """
+def percentile(
+    x: _TensorLike,
+    q: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    method: str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The quantile of q percent, from 0 to 100; see quantile."""
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
@@ -2811,8 +3407,20 @@ def poisson_nll_loss(
     """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full
     Stirling's term.
     """
+def polyfit(
+    x: _TensorLike,
+    y: _TensorLike,
+    deg: int,
+    rcond: float | None = None,
+    w: _TensorLike | None = None,
+) -> Tensor:
+    """The coefficients, that of the highest power first, of the polynomial of degree deg that is
+    closest to the points (x, y) in least squares, which w weights.
+    """
 def polygamma(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The x1-th derivative of digamma at x2; x1 is rounded to a whole number, NaN below 0."""
+def polyval(p: _TensorLike, x: _TensorLike) -> Tensor:
+    """The polynomial with coefficients p, that of the highest power first, at x."""
 def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2848,6 +3456,20 @@ def put_along_axis(
 ) -> Tensor:
     """The tensor with one element per index along an axis replaced, position by position. A new
     tensor: x stays as it is.
+    """
+def quantile(
+    x: _TensorLike,
+    q: _TensorLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
+    *,
+    method: str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool | None = None,
+) -> Tensor:
+    """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+    default; the axis of several q comes first. method is one of NumPy's that interpolate, or
+    'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
     """
 def rand(
     *sizes: int | Sequence[int],
@@ -3106,8 +3728,10 @@ def roll(
     """
 def rot90(x: _TensorLike, k: int = ..., axes: int | Sequence[int] = ...) -> Tensor:
     """Turned by k right angles in the plane of two axes, from the first towards the second."""
-def round(x: _TensorLike, /) -> Tensor:
-    """The nearest integer, halves to even."""
+def round(x: _TensorLike, decimals: int = 0) -> Tensor:
+    """The nearest integer, or number of so many decimal places, halves to even. Fewer places than
+    none are tens and more, to which integers are rounded, too.
+    """
 def rrelu(
     x: _TensorLike,
     lower: float = 0.125,
@@ -3161,6 +3785,17 @@ def set_graph(graph: Graph) -> None:
     """Has the calling context record to a graph."""
 def set_num_threads(threads: int) -> None:
     """Sets how many threads kernels may use."""
+def set_printoptions(
+    precision: int | None = None,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    suppress: bool | None = None,
+) -> Tensor:
+    """How tensors are printed: most digits behind the point, elements from more than which on axes
+    are shortened, elements shown at their ends, characters of a line, whether small numbers are
+    written without an exponent. What is not given stays as it is.
+    """
 def set_source_lines(on: bool) -> None:
     """Has ops keep the line that recorded them, or not."""
 def set_verify_shapes(on: bool) -> None:
@@ -3349,6 +3984,15 @@ def trace_function(
     """
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
+def trapezoid(
+    y: _TensorLike,
+    x: _TensorLike | None = None,
+    dx: float = 1.0,
+    axis: int | Sequence[int] = ...,
+) -> Tensor:
+    """The integral along an axis of the piecewise linear function through samples y at x, or dx
+    apart.
+    """
 def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
     """Ones on and below the k-th diagonal, zeros above; float32 by default."""
 def tril(x: _TensorLike, /, *, k: int = ...) -> Tensor:
@@ -3380,6 +4024,19 @@ def unfold(
     """The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to
     [batch, channels * kernel, positions], as many axes as kernel_size has entries.
     """
+def unique(
+    x: _TensorLike,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | Sequence[int] | None = None,
+    *,
+    equal_nan: bool = True,
+) -> Any:
+    """The distinct elements in ascending order, or the distinct slices along an axis; if asked for
+    with where each occurs first, for each element or slice its position among them, and how often
+    each occurs. NaN is one value unless equal_nan is false. Evaluates x.
+    """
 def unique_all(x: _TensorLike) -> UniqueAll:
     """The distinct elements in ascending order, where each occurs first, for each element of x its
     position among them, and how often each occurs. Evaluates x.
@@ -3401,6 +4058,8 @@ def unsqueeze(
     """Inserts an axis of size one."""
 def unstack(x: _TensorLike, /, *, axis: int | Sequence[int] = ...) -> tuple[Tensor, ...]:
     """The slices along an axis, without it."""
+def vander(x: _TensorLike, n: int | None = None, increasing: bool = False) -> Tensor:
+    """Powers of a vector's elements as columns, n of them, the highest first unless increasing."""
 def var(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,

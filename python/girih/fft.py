@@ -32,11 +32,15 @@ __all__ = [
     "fftn",
     "fftshift",
     "hfft",
+    "hfft2",
+    "hfftn",
     "ifft",
     "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
+    "ihfft2",
+    "ihfftn",
     "irfft",
     "irfft2",
     "irfftn",
@@ -185,6 +189,57 @@ def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward
 def ihfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """The inverse of :func:`hfft`: the first ``n // 2 + 1`` elements. Dtype: complex. x is real."""
     return _girih.fft_ihfft(x, n, axis, norm)
+
+
+def hfftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The real spectrum of numbers with Hermitian symmetry along several axes.
+
+    :func:`hfft` along the last of the axes, of which x is the first half, and :func:`fft` along the
+    others. Without s, the last of the axes gets ``2 * (m - 1)`` elements from m. Dtype: real.
+    """
+    return _girih.fft_hfftn(x, s, axes, norm)
+
+
+def ihfftn(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`hfftn`: half of the numbers, along the last of the axes.
+
+    Dtype: complex. x is real.
+    """
+    return _girih.fft_ihfftn(x, s, axes, norm)
+
+
+def hfft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The real spectrum along two axes: :func:`hfftn` of the last two."""
+    return _girih.fft_hfftn(x, s, axes, norm)
+
+
+def ihfft2(
+    x: Any,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """The inverse of :func:`hfft2`."""
+    return _girih.fft_ihfftn(x, s, axes, norm)
 
 
 def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:

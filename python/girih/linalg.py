@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "EigResult",
     "EighResult",
+    "LUFactors",
+    "LUResult",
     "LstsqResult",
     "QRResult",
     "SVDResult",
     "SlogdetResult",
     "cholesky",
+    "cond",
     "cross",
     "det",
     "diagonal",
@@ -34,13 +37,18 @@ __all__ = [
     "eigh",
     "eigvals",
     "eigvalsh",
+    "expm",
     "inv",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_solve",
     "matmul",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
     "matrix_transpose",
+    "multi_dot",
     "norm",
     "outer",
     "pinv",
@@ -69,6 +77,21 @@ class EighResult(NamedTuple):
 
     eigenvalues: Tensor
     eigenvectors: Tensor
+
+
+class LUResult(NamedTuple):
+    """A permutation, and triangular matrices: the lower one's diagonal is ones."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactors(NamedTuple):
+    """Both triangular matrices in one, and the order in which their product has the rows."""
+
+    LU: Tensor
+    order: Tensor
 
 
 class LstsqResult(NamedTuple):
@@ -116,6 +139,27 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     return _girih.linalg_cholesky(x, upper)
 
 
+def cond(x: Any, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
+    """How much solutions of linear systems can change when a matrix does: its condition number.
+
+    Args:
+        x: [..., m, n], square unless p is None, 2 or -2.
+        p: a norm of matrices; by default the largest singular value over the smallest.
+
+    Returns:
+        The norm times that of the inverse, [...]; infinite for singular matrices.
+
+    Raises:
+        ShapeError: x is empty, or not square for a norm that needs the inverse.
+        InvalidArgumentError: there is no such norm.
+
+    Example:
+        >>> gr.linalg.cond([[2.0, 0.0], [0.0, 1.0]]).item()
+        2.0
+    """
+    return _girih.linalg_cond(x, p)
+
+
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """Cross products of vectors of three elements along an axis; other axes broadcast."""
     return _girih.linalg_cross(x1, x2, axis)
@@ -155,6 +199,25 @@ def eigvalsh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> Tensor:  # noqa: N8
     return _girih.linalg_eigvalsh(x, _triangle(UPLO))
 
 
+def expm(x: Any, /) -> Tensor:
+    """Exponentials of matrices, ``I + x + x @ x / 2 + ...``, with gradients.
+
+    Args:
+        x: [..., n, n].
+
+    Returns:
+        [..., n, n].
+
+    Raises:
+        ShapeError: the matrices are not square.
+
+    Example:
+        >>> gr.linalg.expm([[0.0, 1.0], [0.0, 0.0]]).tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return _girih.linalg_expm(x)
+
+
 def inv(x: Any, /) -> Tensor:
     """Inverses."""
     return _girih.linalg_inv(x)
@@ -167,6 +230,68 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     times the dtype's epsilon. The residuals are always given.
     """
     return LstsqResult(*_girih.linalg_lstsq(a, b, rcond))
+
+
+def lu(x: Any, /) -> LUResult:
+    """P, L and U with ``x = P @ L @ U``; rows are exchanged for the largest pivot.
+
+    Args:
+        x: [..., m, n].
+
+    Returns:
+        A permutation [..., m, m], a lower triangular matrix [..., m, k] with ones on its diagonal
+        and an upper triangular one [..., k, n], where k is the smaller of m and n. Gradients flow
+        to L and U.
+
+    Raises:
+        ShapeError: x has fewer than two axes.
+
+    Example:
+        >>> P, L, U = gr.linalg.lu([[1.0, 2.0], [3.0, 4.0]])
+    """
+    return LUResult(*_girih.linalg_lu(x))
+
+
+def lu_factor(x: Any, /) -> LUFactors:
+    """The triangular factors of square matrices, for :func:`lu_solve`.
+
+    Args:
+        x: [..., n, n].
+
+    Returns:
+        Both factors in one matrix [..., n, n], the lower one's diagonal of ones left out; and int64
+        [..., n], the order of the rows: ``x[order] = L @ U``.
+
+    Raises:
+        ShapeError: the matrices are not square.
+
+    Example:
+        >>> factors = gr.linalg.lu_factor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x = gr.linalg.lu_solve(factors, [1.0, 0.0])
+    """
+    return LUFactors(*_girih.linalg_lu_factor(x))
+
+
+def lu_solve(factors: tuple[Tensor, Tensor], b: Any, /) -> Tensor:
+    """``x`` with ``a @ x = b``, of what :func:`lu_factor` gave for ``a``.
+
+    Args:
+        factors: the factors and the order of the rows.
+        b: [n], or [..., n, k].
+
+    Returns:
+        A tensor like b. A singular ``a`` raises LinAlgError when it is evaluated.
+
+    Raises:
+        ShapeError: b has another number of rows.
+
+    Example:
+        >>> factors = gr.linalg.lu_factor([[2.0, 0.0], [0.0, 4.0]])
+        >>> gr.linalg.lu_solve(factors, [1.0, 1.0]).tolist()
+        [0.5, 0.25]
+    """
+    packed, order = factors
+    return _girih.linalg_lu_solve(packed, order, b)
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
@@ -194,6 +319,26 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
 def matrix_transpose(x: Any, /) -> Tensor:
     """The last two axes exchanged."""
     return _girih.matrix_transpose(x)
+
+
+def multi_dot(matrices: Sequence[Any], /) -> Tensor:
+    """The product of matrices, in the order that takes the fewest operations.
+
+    Args:
+        matrices: two or more, [m, n], [n, k], ...; the first and the last may be vectors.
+
+    Returns:
+        Their product.
+
+    Raises:
+        InvalidArgumentError: there are fewer than two.
+        ShapeError: sizes do not fit, or a matrix has not two axes.
+
+    Example:
+        >>> gr.linalg.multi_dot([gr.ones(2, 9), gr.ones(9, 3), gr.ones(3)]).shape
+        (2,)
+    """
+    return _girih.linalg_multi_dot(matrices)
 
 
 def norm(

@@ -16,8 +16,8 @@ flow::
 ``shape`` is that of the result, to which the parameters broadcast; without it the result has
 theirs. Results are float32 unless a parameter is a tensor of another floating-point dtype or
 ``dtype`` says so; integers are int64. Draws that a formula makes of the parameters (uniform,
-normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated normal ones) have gradients with
-respect to them; draws by rejection (gamma, beta and Dirichlet ones) have none with respect to their
+normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated normal ones) have gradients
+with respect to them; draws by rejection (gamma, beta, Dirichlet) have none with respect to their
 shapes.
 
 All functions raise :class:`girih.DTypeError` for dtypes that they cannot give and for tensors that
@@ -549,3 +549,11 @@ def choice(
         (3,)
     """
     return _girih.random_choice(a, shape, replace, p, axis, key)
+
+
+def __getattr__(name: str) -> Any:
+    from . import synonyms
+
+    if (meant := synonyms.RANDOM_ALIASES.get(name)) is not None:
+        return globals()[meant]
+    raise synonyms.missing(__name__, name, synonyms.RANDOM_HINTS)

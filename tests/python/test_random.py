@@ -290,7 +290,7 @@ def test_categorical_along_any_axis():
     assert random.categorical(logits).tolist() == [2, 0, 3]
     assert random.categorical(logits.T, axis=0, shape=(5, 3)).tolist() == [[2, 0, 3]] * 5
     assert random.categorical(logits.astype(np.float64)).dtype == gr.int64
-    with pytest.raises(gr.ShapeError, match=r"random\.categorical"):
+    with pytest.raises(gr.ShapeError, match=r"categorical"):
         random.categorical(logits, shape=(4,))
     with pytest.raises(gr.AxisError):
         random.categorical(logits, axis=2)
@@ -375,12 +375,12 @@ def test_bad_parameters_give_nan_or_minus_one():
 
 
 def test_refusals():
-    with pytest.raises(gr.ShapeError, match=r"random\.normal"):
+    with pytest.raises(gr.ShapeError, match=r"normal"):
         random.normal((2, 3), loc=gr.zeros(2))
-    with pytest.raises(gr.ShapeError, match=r"random\.uniform.*-1|-1.*random\.uniform"):
+    with pytest.raises(gr.ShapeError, match=r"uniform.*-1"):
         random.uniform((-1,))
     for f in (random.normal, random.uniform, random.exponential):
-        with pytest.raises(gr.DTypeError, match=rf"random\.{f.__name__}.*int32"):
+        with pytest.raises(gr.DTypeError, match=rf"{f.__name__}.*int32"):
             f((2,), dtype=gr.int32)
     with pytest.raises(gr.DTypeError, match="complex"):
         random.normal(loc=gr.asarray(1j))

@@ -1,14 +1,58 @@
-//! Printing of tensors: computes them and shows values the way NumPy does, shortened in the middle
-//! of long axes.
+//! Printing of tensors as NumPy prints arrays: values are computed, aligned in columns with as many
+//! digits as tell them apart (but no more than asked for), wrapped into lines, and left out in the
+//! middle of long axes.
+
+mod digits;
 
 use crate::{Result, Tensor};
+use digits::Format;
 use girih_ir::{DType, Shape};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
-/// Elements beyond which axes are shortened.
-const THRESHOLD: usize = 1000;
-/// Elements shown at each end of a shortened axis.
-const EDGE: usize = 3;
+/// How tensors are printed; see [`set_print_options`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrintOptions {
+    /// Most digits behind the point.
+    pub precision: usize,
+    /// Elements from more than which on axes are shortened.
+    pub threshold: usize,
+    /// Elements shown at each end of a shortened axis.
+    pub edgeitems: usize,
+    /// Characters of a line.
+    pub linewidth: usize,
+    /// Small numbers are written without an exponent, and may become 0.
+    pub suppress: bool,
+}
+
+impl PrintOptions {
+    const DEFAULT: PrintOptions = PrintOptions {
+        precision: 8,
+        threshold: 1000,
+        edgeitems: 3,
+        linewidth: 75,
+        suppress: false,
+    };
+}
+
+impl Default for PrintOptions {
+    /// NumPy's.
+    fn default() -> PrintOptions {
+        PrintOptions::DEFAULT
+    }
+}
+
+static OPTIONS: Mutex<PrintOptions> = Mutex::new(PrintOptions::DEFAULT);
+
+/// How tensors are printed in this process.
+pub fn print_options() -> PrintOptions {
+    *OPTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says how tensors are printed from here on, in the whole process.
+pub fn set_print_options(options: PrintOptions) {
+    *OPTIONS.lock().unwrap_or_else(PoisonError::into_inner) = options;
+}
 
 enum Elements {
     Float(Vec<f64>),
@@ -32,22 +76,53 @@ impl Elements {
         })
     }
 
-    fn texts(&self, shown: &[usize], single: bool) -> Vec<String> {
+    /// The elements shown, all of one width.
+    fn texts(&self, shown: &[usize], dtype: DType, options: &PrintOptions) -> Vec<String> {
+        let part = |v: &[f64]| shown.iter().map(|&i| v[i]).collect::<Vec<_>>();
         match self {
             // NumPy's spelling, and Python's.
             Elements::Bool(v) => {
-                let name = |i: &usize| if v[*i] { "True" } else { "False" };
-                shown.iter().map(|i| name(i).to_string()).collect()
+                shown.iter().map(|&i| if v[i] { " True" } else { "False" }.to_string()).collect()
             }
-            Elements::Int(v) => shown.iter().map(|&i| v[i].to_string()).collect(),
+            Elements::Int(v) => {
+                let texts: Vec<String> = shown.iter().map(|&i| v[i].to_string()).collect();
+                let width = texts.iter().map(String::len).max().unwrap_or(0);
+                texts.iter().map(|t| format!("{t:>width$}")).collect()
+            }
             Elements::Complex(re, im) => {
-                let part = |v: &[f64]| shown.iter().map(|&i| v[i]).collect::<Vec<_>>();
-                let imag = floats(&part(im).iter().map(|v| v.abs()).collect::<Vec<_>>(), single);
-                let sign = |i: &usize| if im[*i].is_sign_negative() { '-' } else { '+' };
-                let number = |((i, re), im)| format!("{re}{}{im}j", sign(i));
-                shown.iter().zip(floats(&part(re), single)).zip(imag).map(number).collect()
+                let (re, im) = (part(re), part(im));
+                let real = Format::of(&re, dtype.real(), false, options);
+                let imag = Format::of(&im, dtype.real(), true, options);
+                let number = |(&re, &im): (&f64, &f64)| {
+                    let imag = imag.text(im);
+                    let digits = imag.trim_end();
+                    format!("{}{digits}j{}", real.text(re), &imag[digits.len()..])
+                };
+                re.iter().zip(&im).map(number).collect()
             }
-            Elements::Float(v) => floats(&shown.iter().map(|&i| v[i]).collect::<Vec<_>>(), single),
+            Elements::Float(v) => {
+                let v = part(v);
+                let format = Format::of(&v, dtype, false, options);
+                v.iter().map(|&v| format.text(v)).collect()
+            }
+        }
+    }
+
+    /// The one element as Python writes a number, with all digits that its dtype tells apart.
+    fn single(&self, dtype: DType) -> String {
+        match self {
+            Elements::Bool(v) => if v[0] { "True" } else { "False" }.to_string(),
+            Elements::Int(v) => v[0].to_string(),
+            Elements::Float(v) => digits::number(v[0], dtype, false),
+            Elements::Complex(re, im) => {
+                let (real, imag) =
+                    (digits::part(re[0], dtype.real()), digits::part(im[0], dtype.real()));
+                let sign = if im[0].is_sign_negative() { "" } else { "+" };
+                match re[0] == 0.0 && re[0].is_sign_positive() {
+                    true => format!("{imag}j"),
+                    false => format!("({real}{sign}{imag}j)"),
+                }
+            }
         }
     }
 }
@@ -61,93 +136,134 @@ fn literals(dtype: DType, bytes: &[u8]) -> impl Iterator<Item = girih_ir::Litera
     })
 }
 
-/// All in one notation: fixed with as many digits as needed, at most four in a row of many;
-/// scientific if the magnitudes lie far apart or far from one.
-fn floats(values: &[f64], single: bool) -> Vec<String> {
-    let finite = values.iter().filter(|v| v.is_finite() && **v != 0.0).map(|v| v.abs());
-    let (low, high) = finite.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
-    let scientific = high >= 1e8 || (low < 1e-4 && high > 0.0) || (high / low > 1e5 && low < 1e-2);
-    let digits = if single { 8 } else { 4 };
-    let number = |v: f64| match v {
-        v if v.is_nan() => "nan".to_string(),
-        v if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.to_string(),
-        v if scientific => format!("{v:.digits$e}"),
-        v => {
-            let text = format!("{v:.digits$}");
-            let short = text.trim_end_matches('0');
-            short.to_string()
-        }
-    };
-    values.iter().map(|&v| number(v)).collect()
-}
-
 impl Tensor {
-    /// The values as text, nested in brackets by axis.
+    /// The values as text, as NumPy prints them: nested in brackets by axis, with spaces between.
     pub fn values_text(&self) -> Result<String> {
+        if self.rank() == 0 {
+            return Ok(Elements::read(self)?.single(self.dtype()));
+        }
+        self.nested_text(" ", 0, 0)
+    }
+
+    /// The values as text, nested in brackets by axis, with that between elements: the first line
+    /// follows `indent` characters, and the last is followed by `behind`.
+    pub fn nested_text(&self, separator: &str, indent: usize, behind: usize) -> Result<String> {
+        let (shape, options) = (self.shape(), print_options());
+        if shape.numel() == 0 {
+            return Ok("[]".into());
+        }
         let elements = Elements::read(self)?;
-        let shape = self.shape();
-        let shorten = shape.numel() > THRESHOLD;
+        let shorten = shape.numel() > options.threshold;
+        let layout = Layout { shape: &shape, shorten, edge: options.edgeitems, separator };
         let mut shown = Vec::new();
-        visit(&shape, shorten, 0, 0, &mut |i| shown.push(i));
-        let single = self.dtype() != DType::F16 && shape.rank() == 0;
-        let texts = elements.texts(&shown, single);
-        let width = texts.iter().map(String::len).max().unwrap_or(0);
-        let mut out = String::new();
-        let mut next = texts.iter().map(|t| format!("{t:>width$}"));
-        nest(&shape, shorten, 0, &mut next, &mut out);
-        Ok(out)
+        layout.visit(0, 0, &mut |i| shown.push(i));
+        let texts = elements.texts(&shown, self.dtype(), &options);
+        if shape.rank() == 0 {
+            return Ok(texts.into_iter().next().unwrap_or_default().trim().to_string());
+        }
+        let width = options.linewidth.saturating_sub(behind);
+        Ok(layout.nested(0, indent + 1, width, &mut texts.into_iter()))
+    }
+
+    /// The text of `tensor(...)`: values, shape if there are none, and dtype.
+    pub fn debug_text(&self) -> Result<String> {
+        const HEAD: &str = "tensor(";
+        let (spec, values) = (self.spec(), self.nested_text(", ", HEAD.len(), 1)?);
+        let mut about = format!("dtype={})", spec.dtype);
+        // What the brackets do not tell.
+        let hidden = match spec.shape.numel() {
+            0 => spec.shape[..] != [0],
+            numel => numel > print_options().threshold,
+        };
+        if hidden {
+            about = format!("shape={}, {about}", spec.shape);
+        }
+        let last = values.lines().next_back().unwrap_or_default().len();
+        let first = if values.contains('\n') { 0 } else { HEAD.len() };
+        let gap = match first + last + 2 + about.len() > print_options().linewidth {
+            true => format!(",\n{:1$}", "", HEAD.len()),
+            false => ", ".into(),
+        };
+        Ok(format!("{HEAD}{values}{gap}{about}"))
     }
 }
 
-/// Positions shown along an axis, `None` for the gap.
-fn positions(size: usize, shorten: bool) -> Vec<Option<usize>> {
-    if shorten && size > 2 * EDGE {
-        (0..EDGE).map(Some).chain([None]).chain((size - EDGE..size).map(Some)).collect()
-    } else {
-        (0..size).map(Some).collect()
-    }
-}
-
-// Recursion here and below is over axes, at most `MAX_RANK` deep.
-fn visit(shape: &Shape, shorten: bool, axis: usize, base: usize, f: &mut impl FnMut(usize)) {
-    if axis == shape.rank() {
-        return f(base);
-    }
-    for i in positions(shape[axis], shorten).into_iter().flatten() {
-        visit(shape, shorten, axis + 1, base * shape[axis] + i, f);
-    }
-}
-
-fn nest(
-    shape: &Shape,
+/// Where elements are put, and between what.
+struct Layout<'a> {
+    shape: &'a Shape,
     shorten: bool,
-    axis: usize,
-    next: &mut impl Iterator<Item = String>,
-    out: &mut String,
-) {
-    if axis == shape.rank() {
-        out.push_str(&next.next().unwrap_or_default());
-        return;
+    edge: usize,
+    separator: &'a str,
+}
+
+impl Layout<'_> {
+    /// Positions shown along an axis, `None` for the gap.
+    fn positions(&self, axis: usize) -> impl Iterator<Item = Option<usize>> + use<> {
+        let (size, edge) = (self.shape[axis], self.edge);
+        let gap = self.shorten && size > 2 * edge;
+        let head = if gap { edge } else { size };
+        let tail = if gap { size - edge } else { size };
+        (0..head).map(Some).chain(gap.then_some(None)).chain((tail..size).map(Some))
     }
-    out.push('[');
-    let inner = shape.rank() - axis - 1;
-    for (n, position) in positions(shape[axis], shorten).into_iter().enumerate() {
-        if n > 0 {
-            match inner {
-                0 => out.push_str(", "),
-                _ => {
-                    out.push(',');
+
+    // Recursion here and below is over axes, at most `MAX_RANK` deep.
+    fn visit(&self, axis: usize, base: usize, f: &mut impl FnMut(usize)) {
+        if axis == self.shape.rank() {
+            return f(base);
+        }
+        for i in self.positions(axis).flatten() {
+            self.visit(axis + 1, base * self.shape[axis] + i, f);
+        }
+    }
+
+    /// An axis in brackets: `indent` characters are in front of its elements, and `width` is left for
+    /// it, closing brackets of the axes around taken away.
+    fn nested(
+        &self,
+        axis: usize,
+        indent: usize,
+        width: usize,
+        next: &mut impl Iterator<Item = String>,
+    ) -> String {
+        let inner = self.shape.rank() - axis - 1;
+        let count = self.positions(axis).count();
+        let mut out = String::from("[");
+        // Of the line written now.
+        let mut column = indent;
+        for (n, position) in self.positions(axis).enumerate() {
+            let last = n + 1 == count;
+            let item = match position {
+                None => "...".to_string(),
+                Some(_) if inner == 0 => next.next().unwrap_or_default(),
+                Some(_) => self.nested(axis + 1, indent + 1, width.saturating_sub(1), next),
+            };
+            if inner > 0 {
+                out.push_str(&item);
+                if !last {
+                    out.push_str(self.separator.trim_end());
                     out.push_str(&"\n".repeat(inner));
-                    out.push_str(&" ".repeat(axis + 1));
+                    out.push_str(&" ".repeat(indent));
                 }
+                continue;
+            }
+            let close = if last { 1 } else { self.separator.trim_end().len().max(1) };
+            let length = item.chars().count();
+            if column + length > width.saturating_sub(close) && column > indent {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.push_str(&" ".repeat(indent));
+                column = indent;
+            }
+            out.push_str(&item);
+            column += length;
+            if !last {
+                out.push_str(self.separator);
+                column += self.separator.len();
             }
         }
-        match position {
-            None => out.push_str("..."),
-            Some(_) => nest(shape, shorten, axis + 1, next, out),
-        }
+        out.push(']');
+        out
     }
-    out.push(']');
 }
 
 impl fmt::Display for Tensor {

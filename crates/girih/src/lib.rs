@@ -49,6 +49,7 @@ pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_
 pub use control::{Body, Function, cond, fori_loop, scan, scan_length, switch, while_loop};
 pub use cut::graph_of;
 pub use data::Element;
+pub use display::{PrintOptions, print_options, set_print_options};
 pub use error::{Error, Result};
 pub use eval::{async_eval, compile_only, eval};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
@@ -67,11 +68,13 @@ pub use girih_transform::Error as TransformError;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
-    BagMode, Bags, Bins, ContractionPath, ConvOptions, EmbeddingOptions, GridOptions, Index,
-    Interpolation, Operand, Optimize, Outside, PadMode, Padding, PathStep, PoolOptions, Sampling,
-    Size, Unique, Update, array_split, binary, broadcast_arrays, broadcast_shapes, column_stack,
-    concat, default_int, dstack, einsum, einsum_path, hstack, indices, kept_dtype, meshgrid,
-    searchsorted, shape_of, split, stack, unpooled_sizes, unstack, vstack, where_,
+    BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Covariance, EmbeddingOptions,
+    GridOptions, Index, Interpolation, Operand, Optimize, Outside, PadMode, Padding, PathStep,
+    PoolOptions, Quantile, Sampling, Size, Taper, Tolerance, Unique, Update, allclose, array_equal,
+    array_split, binary, broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov,
+    default_int, digitize, dstack, einsum, einsum_path, histogram2d, hstack, indices, interp,
+    isclose, kept_dtype, meshgrid, polyfit, polyval, searchsorted, shape_of, split, stack,
+    trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use program::{
     CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph, options,

@@ -114,3 +114,25 @@ fn a_permutation_has_each_number_once() -> Result<()> {
     assert!(Tensor::randperm(0)?.to_vec::<i64>()?.is_empty());
     Ok(())
 }
+
+#[test]
+fn a_key_gives_the_same_numbers_whatever_else_is_drawn() -> Result<()> {
+    let _guard = seeded(0);
+    let draws = |seed: i64| -> Result<random::Draws> {
+        Ok(random::Draws::new().shape([1000]).key(&random::key(seed)?))
+    };
+    let first = random::normal(&draws(7)?, 2.0, 3.0)?.to_vec::<f32>()?;
+    Tensor::rand([5], DType::F32)?;
+    assert_eq!(random::normal(&draws(7)?, 2.0, 3.0)?.to_vec::<f32>()?, first);
+    assert_ne!(random::normal(&draws(8)?, 2.0, 3.0)?.to_vec::<f32>()?, first);
+    let mean = first.iter().sum::<f32>() / 1000.0;
+    assert!((mean - 2.0).abs() < 0.5, "{mean}");
+    let counts = random::poisson(&draws(7)?, 4.0)?.to_vec::<i64>()?;
+    let mean = counts.iter().sum::<i64>() as f64 / 1000.0;
+    assert!((mean - 4.0).abs() < 0.4, "{mean}");
+    let keys = random::split(&random::key(7)?, 3)?.to_vec::<u64>()?;
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 3);
+    let wrong = random::gamma(&random::Draws::new().key(&Tensor::zeros([], DType::F32)?), 1.0, 1.0);
+    assert!(wrong.unwrap_err().to_string().contains("key"));
+    Ok(())
+}

@@ -147,6 +147,14 @@ pub enum Error {
         /// Position in the shape.
         index: usize,
     },
+    /// Too many elements, of whichever dtype: an eighth of `isize::MAX` at most.
+    #[error("{op}: a tensor of shape {shape} has more elements than a tensor may have")]
+    CountOverflow {
+        /// Name of the op.
+        op: &'static str,
+        /// The shape.
+        shape: Shape,
+    },
     /// Element or byte count beyond `isize::MAX`.
     #[error(
         "{op}: a tensor of shape {shape} and dtype {dtype} has more bytes than can be addressed"

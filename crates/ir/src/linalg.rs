@@ -4,8 +4,8 @@
 use crate::{Op, OpCode};
 pub use girih_linalg::{Alone, Failure, Real, Scalar, Team};
 use girih_linalg::{
-    Eig, Qr, Svd, Triangle, cholesky, cofactor_slopes, cofactors, det, eig, eigh, inv, qr, slogdet,
-    solve, solve_triangular, svd,
+    Eig, Qr, Svd, Triangle, cholesky, cofactor_slopes, cofactors, det, eig, eigh, inv, lu, qr,
+    slogdet, solve, solve_triangular, svd,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -56,6 +56,10 @@ pub fn call<T: Scalar>(
         OpCode::Slogdet => {
             let (sign, log) = slogdet(a, n, team);
             smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]
+        }
+        OpCode::Lu => {
+            let (factors, rows) = lu(a, n);
+            smallvec![Part::Same(factors), Part::Real(rows)]
         }
         OpCode::Qr => {
             let Qr { q, r } = qr(a, [m, n], flag, needs(0), team);

@@ -40,8 +40,8 @@ impl Shape {
 
     /// From signed sizes, as front ends give them.
     ///
-    /// Errors: [`Error::NegativeSize`], [`Error::RankTooLarge`], [`Error::SizeOverflow`] (counted
-    /// for the widest dtype).
+    /// Errors: [`Error::NegativeSize`], [`Error::RankTooLarge`], [`Error::CountOverflow`]; the bytes
+    /// are checked where the dtype is known.
     pub fn from_signed(op: &'static str, sizes: &[i64]) -> Result<Self> {
         let mut shape = Shape::default();
         for (index, &size) in sizes.iter().enumerate() {
@@ -49,7 +49,12 @@ impl Shape {
                 usize::try_from(size).map_err(|_| Error::NegativeSize { op, size, index })?;
             shape.sizes.push(size);
         }
-        shape.check(op, DType::F64)?;
+        // The dtype is not known yet: whatever it is, no more elements are taken than fit in eight bytes
+        // each.
+        shape.check(op, DType::F64).map_err(|error| match error {
+            Error::SizeOverflow { op, shape, .. } => Error::CountOverflow { op, shape },
+            error => error,
+        })?;
         Ok(shape)
     }
 

@@ -198,6 +198,14 @@ fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize)
     }
 }
 
+/// Both triangular factors of a square matrix in one, the lower's ones on the diagonal left out, and
+/// for each of their rows the number of the row it came from: rows are exchanged for the largest
+/// pivot. A singular matrix has a zero on the diagonal.
+pub fn lu<T: Scalar>(a: &[T], n: usize) -> (Vec<T>, Vec<T::Real>) {
+    let Lu { factors, origins, .. } = Lu::by_rows(a, n);
+    (factors, origins.into_iter().map(|i| T::Real::of(i as f64)).collect())
+}
+
 /// The `X` with `A X = B`, for `columns` columns of `b`.
 ///
 /// Errors: [`Failure::Singular`].

@@ -21,7 +21,7 @@ mod team;
 pub use cofactors::{cofactor_slopes, cofactors};
 pub use eig::{Eig, eig};
 pub use eigh::eigh;
-pub use factor::{Qr, cholesky, det, inv, qr, slogdet, solve, solve_triangular};
+pub use factor::{Qr, cholesky, det, inv, lu, qr, slogdet, solve, solve_triangular};
 pub use large::{Large, Triangle};
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};

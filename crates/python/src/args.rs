@@ -6,6 +6,7 @@ use crate::errors::{exception, invalid};
 use crate::tensor::PyTensor;
 use girih::{Complex64, Operand, Shape, Size, Tensor};
 use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -187,9 +188,26 @@ pub fn axis(op: &str, axis: Option<Axes>, dim: Option<Axes>, default: i64) -> Py
     Ok(axes(axis, dim)?.single(op)?.unwrap_or(default))
 }
 
+/// Whether reduced axes are kept. An integer in this place is often a second axis.
+pub struct KeepArg(bool);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for KeepArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(KeepArg).map_err(|_| {
+            let found = object.repr().map(|r| r.to_string()).unwrap_or_default();
+            PyTypeError::new_err(format!(
+                "True or False is expected, got {found}; several axes are one tuple, as in \
+                 axis=(0, 1)"
+            ))
+        })
+    }
+}
+
 /// `keepdims` or its other spelling `keepdim`.
-pub fn keep(keepdims: Option<bool>, keepdim: Option<bool>) -> PyResult<bool> {
-    match (keepdims, keepdim) {
+pub fn keep(keepdims: Option<KeepArg>, keepdim: Option<bool>) -> PyResult<bool> {
+    match (keepdims.map(|keep| keep.0), keepdim) {
         (Some(a), Some(b)) if a != b => {
             Err(invalid("keepdims and keepdim are two spellings of one argument and disagree"))
         }

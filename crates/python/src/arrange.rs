@@ -192,12 +192,12 @@ fn trace(
 /// Differences of neighbours along an axis, n times over; of bool, whether they differ. prepend and
 /// append are joined to the axis first.
 #[pyfunction]
-#[pyo3(signature = (x, /, *, axis=IntArg(-1), n=IntArg(1), prepend=None, append=None))]
+#[pyo3(signature = (x, n=IntArg(1), axis=IntArg(-1), prepend=None, append=None))]
 fn diff(
     py: Python<'_>,
     x: TensorArg,
-    axis: IntArg,
     n: IntArg,
+    axis: IntArg,
     prepend: Option<TensorArg>,
     append: Option<TensorArg>,
 ) -> Out {
@@ -505,5 +505,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         array_split hstack vstack dstack column_stack atleast_1d atleast_2d atleast_3d indices
         put_along_axis
     }
-    m.add("concatenate", m.getattr("concat")?)
+    m.add("concatenate", m.getattr("concat")?)?;
+    m.add("cat", m.getattr("concat")?)
 }

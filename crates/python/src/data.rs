@@ -409,10 +409,47 @@ fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> P
     upload(py, &spec, &bytes).map(PyTensor)
 }
 
+/// How tensors are printed: most digits behind the point, elements from more than which on axes are
+/// shortened, elements shown at their ends, characters of a line, whether small numbers are written
+/// without an exponent. What is not given stays as it is.
+#[pyfunction]
+#[pyo3(signature = (precision=None, threshold=None, edgeitems=None, linewidth=None, suppress=None))]
+fn set_printoptions(
+    precision: Option<usize>,
+    threshold: Option<usize>,
+    edgeitems: Option<usize>,
+    linewidth: Option<usize>,
+    suppress: Option<bool>,
+) {
+    let old = girih::print_options();
+    girih::set_print_options(girih::PrintOptions {
+        // What NumPy prints no more digits than.
+        precision: precision.unwrap_or(old.precision).min(64),
+        threshold: threshold.unwrap_or(old.threshold),
+        edgeitems: edgeitems.unwrap_or(old.edgeitems),
+        linewidth: linewidth.unwrap_or(old.linewidth),
+        suppress: suppress.unwrap_or(old.suppress),
+    });
+}
+
+/// How tensors are printed: see set_printoptions. Returns: dict[str, int | builtins.bool].
+#[pyfunction]
+fn get_printoptions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let (options, dict) = (girih::print_options(), PyDict::new(py));
+    dict.set_item("precision", options.precision)?;
+    dict.set_item("threshold", options.threshold)?;
+    dict.set_item("edgeitems", options.edgeitems)?;
+    dict.set_item("linewidth", options.linewidth)?;
+    dict.set_item("suppress", options.suppress)?;
+    Ok(dict)
+}
+
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Memory>()?;
     m.add_function(wrap_pyfunction!(asarray, m)?)?;
+    m.add_function(wrap_pyfunction!(set_printoptions, m)?)?;
+    m.add_function(wrap_pyfunction!(get_printoptions, m)?)?;
     m.add_function(wrap_pyfunction!(tensor, m)?)?;
     m.add_function(wrap_pyfunction!(_restore, m)?)
 }

@@ -39,6 +39,7 @@ fn record_class(error: &girih::ir::Error) -> &'static str {
         | InvalidShape { .. }
         | NegativeSize { .. }
         | SizeOverflow { .. }
+        | CountOverflow { .. }
         | RankTooLarge { .. } => "ShapeError",
         AxisOutOfRange { .. } | DuplicateAxis { .. } => "AxisError",
         IndexOutOfBounds { .. }

@@ -72,6 +72,8 @@ along_several! {
     fft_ifftn ifftn "The inverse transform along several axes.";
     fft_rfftn rfftn "The first half of the transform of real numbers along several axes.";
     fft_irfftn irfftn "The real numbers that half of a spectrum along several axes belongs to.";
+    fft_hfftn hfftn "The real spectrum of a signal with Hermitian symmetry along several axes.";
+    fft_ihfftn ihfftn "The signal with Hermitian symmetry that has a real spectrum.";
 }
 
 macro_rules! frequencies {
@@ -122,7 +124,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft fft_fftn fft_ifftn fft_rfftn
-        fft_irfftn fft_fftfreq fft_rfftfreq fft_fftshift fft_ifftshift
+        fft_irfftn fft_hfftn fft_ihfftn fft_fftfreq fft_rfftfreq fft_fftshift fft_ifftshift
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The module's functions, and the methods of the same names: one declaration makes both.
 
-use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep};
+use crate::args::{
+    Axes, IntArg, KeepArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
+};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
@@ -103,7 +105,7 @@ macro_rules! reductions {
                 &self,
                 py: Python<'_>,
                 axis: Option<Axes>,
-                keepdims: Option<bool>,
+                keepdims: Option<KeepArg>,
                 dim: Option<Axes>,
                 keepdim: Option<bool>,
             ) -> Out {
@@ -122,7 +124,7 @@ macro_rules! reductions {
                 py: Python<'_>,
                 x: TensorArg,
                 axis: Option<Axes>,
-                keepdims: Option<bool>,
+                keepdims: Option<KeepArg>,
                 dim: Option<Axes>,
                 keepdim: Option<bool>,
             ) -> Out {
@@ -204,7 +206,7 @@ both! {
 
     /// Sum over axes, all by default. Signed integers and bool are summed in int64, unsigned
     /// integers in uint64.
-    fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+    fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
         in_dtype(x.sum(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
@@ -212,27 +214,27 @@ both! {
 
     /// Product over axes, all by default. Signed integers and bool are multiplied in int64,
     /// unsigned integers in uint64.
-    fn prod(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+    fn prod(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
         in_dtype(x.prod(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
     }
 
     /// Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64.
-    fn argmax(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+    fn argmax(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dim: Option<Axes>, keepdim: Option<bool>) {
         out(x.argmax(axes(axis, dim)?.single("argmax")?, keep(keepdims, keepdim)?))
     }
 
     /// Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.
-    fn argmin(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+    fn argmin(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dim: Option<Axes>, keepdim: Option<bool>) {
         out(x.argmin(axes(axis, dim)?.single("argmin")?, keep(keepdims, keepdim)?))
     }
 
     /// Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n
     /// by default.
-    fn var(x, py, axis: Option<Axes> = None, keepdims: Option<bool> = None;
+    fn var(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
         let axes = axes(axis, dim)?;
         out(x.var(axes.as_slice(), correction.unwrap_or(0.0), keep(keepdims, keepdim)?))
@@ -270,6 +272,12 @@ both! {
             "tanh" => out(x.gelu(true)),
             other => Err(invalid(format!("gelu: approximate is 'none' or 'tanh', got '{other}'"))),
         }
+    }
+
+    /// The nearest integer, or number of so many decimal places, halves to even. Fewer places than
+    /// none are tens and more, to which integers are rounded, too.
+    fn round(x, py, decimals: i32 = 0) {
+        out(if decimals == 0 { x.round() } else { x.round_to(decimals) })
     }
 
     /// Elements limited to ``min..max``; either or both may be missing.
@@ -318,7 +326,7 @@ impl PyTensor {
         &self,
         py: Python<'_>,
         axis: Option<Axes>,
-        keepdims: Option<bool>,
+        keepdims: Option<KeepArg>,
         correction: Option<f64>,
         dim: Option<Axes>,
         keepdim: Option<bool>,
@@ -337,7 +345,7 @@ fn std_(
     py: Python<'_>,
     x: TensorArg,
     axis: Option<Axes>,
-    keepdims: Option<bool>,
+    keepdims: Option<KeepArg>,
     correction: Option<f64>,
     dim: Option<Axes>,
     keepdim: Option<bool>,

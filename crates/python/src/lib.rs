@@ -29,6 +29,7 @@ mod pooling;
 mod random;
 mod search;
 mod sorting;
+mod statistics;
 mod tensor;
 mod transform;
 mod vision;
@@ -104,6 +105,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     forms::register(m)?;
     functions::register(m)?;
     sorting::register(m)?;
+    statistics::register(m)?;
     contract::register(m)?;
     losses::register(m)?;
     networks::register(m)?;

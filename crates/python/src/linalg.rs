@@ -70,6 +70,49 @@ fn linalg_qr(py: Python<'_>, x: TensorArg, complete: bool) -> Pair {
     pair(linalg::qr(&x.0, complete))
 }
 
+/// Triangular factors in one, and the order of the rows. Returns: tuple[Tensor, Tensor].
+#[pyfunction]
+fn linalg_lu_factor(py: Python<'_>, x: TensorArg) -> Pair {
+    let _called = location::enter!(py);
+    pair(linalg::lu_factor(&x.0))
+}
+
+/// Solutions by triangular factors.
+#[pyfunction]
+fn linalg_lu_solve(py: Python<'_>, x1: TensorArg, x2: TensorArg, b: TensorArg) -> Out {
+    let _called = location::enter!(py);
+    out(linalg::lu_solve(&x1.0, &x2.0, &b.0))
+}
+
+/// A permutation and triangular factors. Returns: tuple[Tensor, Tensor, Tensor].
+#[pyfunction]
+fn linalg_lu(py: Python<'_>, x: TensorArg) -> Triple {
+    let _called = location::enter!(py);
+    linalg::lu(&x.0).map(|(p, l, u)| (PyTensor(p), PyTensor(l), PyTensor(u))).py()
+}
+
+/// Exponentials of matrices.
+#[pyfunction]
+fn linalg_expm(py: Python<'_>, x: TensorArg) -> Out {
+    let _called = location::enter!(py);
+    out(linalg::expm(&x.0))
+}
+
+/// Condition numbers.
+#[pyfunction]
+#[pyo3(signature = (x, ord=None))]
+fn linalg_cond(py: Python<'_>, x: TensorArg, ord: Option<&Bound<'_, PyAny>>) -> Out {
+    let _called = location::enter!(py);
+    out(linalg::cond(&x.0, ord.map(matrix_norm_of).transpose()?))
+}
+
+/// Products of many matrices.
+#[pyfunction]
+fn linalg_multi_dot(py: Python<'_>, tensors: Vec<TensorArg>) -> Out {
+    let _called = location::enter!(py);
+    out(linalg::multi_dot(&tensors.iter().map(|t| &t.0).collect::<Vec<_>>()))
+}
+
 /// Eigenvalues and eigenvectors of symmetric matrices. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_eigh(py: Python<'_>, x: TensorArg, upper: bool) -> Pair {
@@ -197,11 +240,9 @@ fn linalg_vector_norm(
     out(linalg::vector_norm(&x.0, axes(axis, None)?.as_slice(), keepdims, ord))
 }
 
-/// Norms of matrices.
-#[pyfunction]
-fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<'_, PyAny>) -> Out {
-    let _called = location::enter!(py);
-    let norm = match ord.extract::<String>().as_deref() {
+/// A norm of a name or order.
+fn matrix_norm_of(ord: &Bound<'_, PyAny>) -> PyResult<MatrixNorm> {
+    Ok(match ord.extract::<String>().as_deref() {
         Ok("fro") => MatrixNorm::Frobenius,
         Ok("nuc") => MatrixNorm::Nuclear,
         Ok(other) => {
@@ -210,7 +251,14 @@ fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<
             )));
         }
         Err(_) => MatrixNorm::Order(ord.extract()?),
-    };
+    })
+}
+
+/// Norms of matrices.
+#[pyfunction]
+fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<'_, PyAny>) -> Out {
+    let _called = location::enter!(py);
+    let norm = matrix_norm_of(ord)?;
     out(linalg::matrix_norm(&x.0, keepdims, norm))
 }
 
@@ -224,7 +272,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         linalg_qr linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_svd linalg_svdvals linalg_pinv
         linalg_matrix_rank linalg_lstsq linalg_matrix_power linalg_diagonal
         linalg_trace linalg_outer linalg_cross linalg_vector_norm
-        linalg_matrix_norm
+        linalg_matrix_norm linalg_lu_factor linalg_lu_solve linalg_lu linalg_expm linalg_cond
+        linalg_multi_dot
     }
     Ok(())
 }

@@ -520,7 +520,7 @@ fn pairwise_distance(
     x2: TensorArg,
     p: f64,
     eps: f64,
-    keepdims: Option<bool>,
+    keepdims: Option<crate::args::KeepArg>,
     keepdim: Option<bool>,
 ) -> Out {
     let _called = location::enter!(py);

@@ -45,8 +45,8 @@ macro_rules! distributions {
             dtype: Option<DTypeArg>,
             key: Option<TensorArg>,
         ) -> Out {
-            location::enter(py);
-            let draws = draws(concat!("random.", stringify!($function)), shape, dtype, key)?;
+            let _called = location::enter!(py);
+            let draws = draws(stringify!($function), shape, dtype, key)?;
             out(random::$function(&draws $(, $parameter.operand())*))
         })*
     };
@@ -80,8 +80,8 @@ fn random_dirichlet(
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
-    out(random::dirichlet(&draws("random.dirichlet", shape, dtype, key)?, &alpha.0))
+    let _called = location::enter!(py);
+    out(random::dirichlet(&draws("dirichlet", shape, dtype, key)?, &alpha.0))
 }
 
 /// Indices by logits.
@@ -95,8 +95,8 @@ fn random_categorical(
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
-    let draws = draws("random.categorical", shape, dtype, key)?;
+    let _called = location::enter!(py);
+    let draws = draws("categorical", shape, dtype, key)?;
     out(random::categorical(&draws, &logits.0, axis.0))
 }
 
@@ -111,8 +111,8 @@ fn random_multinomial(
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
-    let draws = draws("random.multinomial", shape, dtype, key)?;
+    let _called = location::enter!(py);
+    let draws = draws("multinomial", shape, dtype, key)?;
     out(random::multinomial(&draws, n.operand(), &p.0))
 }
 
@@ -127,9 +127,9 @@ fn random_randint(
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
-    out(random::randint(&draws("random.randint", shape, dtype, key)?, low, high))
+    out(random::randint(&draws("randint", shape, dtype, key)?, low, high))
 }
 
 /// Numbers below an integer, or slices, in random order.
@@ -141,10 +141,10 @@ fn random_permutation(
     independent: bool,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(x.py());
-    let draws = draws("random.permutation", None, None, key)?;
+    let _called = location::enter!(x.py());
+    let draws = draws("permutation", None, None, key)?;
     if x.is_instance_of::<PyInt>() {
-        let count = counts("random.permutation", &[crate::args::integer(x)?])?[0];
+        let count = counts("permutation", &[crate::args::integer(x)?])?[0];
         return out(random::permutation(&draws, count));
     }
     out(random::permuted(&draws, &x.extract::<TensorArg>()?.0, axis.0, independent))
@@ -161,19 +161,19 @@ fn random_choice(
     axis: Axes,
     key: Option<TensorArg>,
 ) -> Out {
-    location::enter(a.py());
-    let draws = draws("random.choice", shape, None, key)?;
+    let _called = location::enter!(a.py());
+    let draws = draws("choice", shape, None, key)?;
     let p = p.map(|p| p.0);
     if a.is_instance_of::<PyInt>() {
-        let count = counts("random.choice", &[crate::args::integer(a)?])?[0];
+        let count = counts("choice", &[crate::args::integer(a)?])?[0];
         return out(random::choice(&draws, count, replace, p.as_ref()));
     }
-    let (a, axis) = (a.extract::<TensorArg>()?.0, axis.single("random.choice")?.unwrap_or(0));
+    let (a, axis) = (a.extract::<TensorArg>()?.0, axis.single("choice")?.unwrap_or(0));
     let shape = a.shape();
     if shape.rank() == 0 {
-        return Err(invalid("random.choice: an int, or a tensor with an axis, is expected"));
+        return Err(invalid("choice: an int, or a tensor with an axis, is expected"));
     }
-    let at = girih::ir::shape::normalize_axis("random.choice", axis, shape.rank()).py()?;
+    let at = girih::ir::shape::normalize_axis("choice", axis, shape.rank()).py()?;
     let chosen = random::choice(&draws, shape[at], replace, p.as_ref()).py()?;
     out(a.take(&chosen, axis))
 }
@@ -181,15 +181,15 @@ fn random_choice(
 /// The key of a seed.
 #[pyfunction]
 fn random_key(py: Python<'_>, seed: OperandArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(random::key(seed.operand()))
 }
 
 /// New keys of a key.
 #[pyfunction]
 fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
-    location::enter(py);
-    let shape: Shape = shape.shape("random.split")?;
+    let _called = location::enter!(py);
+    let shape: Shape = shape.shape("split")?;
     let keys = random::split(&key.0, shape.numel()).py()?;
     out(Tensor::reshape_to(&keys, shape))
 }
@@ -197,7 +197,7 @@ fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
 /// A new key of a key and data.
 #[pyfunction]
 fn random_fold_in(py: Python<'_>, key: TensorArg, data: OperandArg) -> Out {
-    location::enter(py);
+    let _called = location::enter!(py);
     out(random::fold_in(&key.0, data.operand()))
 }
 

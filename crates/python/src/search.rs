@@ -1,7 +1,7 @@
 //! Functions that find and count elements. How many there are is often the shape of the result: these
 //! evaluate.
 
-use crate::args::{Axes, IntArg, OperandArg, TensorArg};
+use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg};
 use crate::arrange::{counts, many};
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
@@ -41,7 +41,7 @@ fn count_nonzero(
     py: Python<'_>,
     x: TensorArg,
     axis: Option<Axes>,
-    keepdims: Option<bool>,
+    keepdims: Option<KeepArg>,
     dim: Option<Axes>,
     keepdim: Option<bool>,
 ) -> Out {
@@ -135,13 +135,13 @@ fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength:
 }
 
 /// Bins as NumPy takes them: how many, or edges.
-enum BinsArg {
+pub enum BinsArg {
     Count(usize),
     Edges(Tensor),
 }
 
 impl BinsArg {
-    fn of(bins: Option<&Bound<'_, PyAny>>) -> PyResult<BinsArg> {
+    pub fn of(bins: Option<&Bound<'_, PyAny>>) -> PyResult<BinsArg> {
         match bins {
             None => Ok(BinsArg::Count(10)),
             Some(bins) if bins.is_instance_of::<PyInt>() => {
@@ -151,7 +151,7 @@ impl BinsArg {
         }
     }
 
-    fn bins(&self, range: Option<(f64, f64)>) -> Bins<'_> {
+    pub fn bins(&self, range: Option<(f64, f64)>) -> Bins<'_> {
         match self {
             &BinsArg::Count(count) => Bins::Equal { count, range },
             BinsArg::Edges(edges) => Bins::Edges(edges),

@@ -10,7 +10,12 @@ use girih::Tensor;
 use pyo3::prelude::*;
 
 /// The tensor and the axis to work along: all elements in one row if no axis is given.
-fn along(op: &str, x: &Tensor, axis: Option<Axes>, dim: Option<Axes>) -> PyResult<(Tensor, i64)> {
+pub fn along(
+    op: &str,
+    x: &Tensor,
+    axis: Option<Axes>,
+    dim: Option<Axes>,
+) -> PyResult<(Tensor, i64)> {
     match axes(axis, dim)?.single(op)? {
         Some(axis) => Ok((x.clone(), axis)),
         None => Ok((x.reshape(&[-1]).py()?, 0)),

@@ -441,10 +441,11 @@ impl PyTensor {
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
 
-    /// All elements along one axis.
-    fn flatten(&self, py: Python<'_>) -> PyResult<PyTensor> {
+    /// All elements along one axis, or those of the axes from one to another.
+    #[pyo3(signature = (start_dim=IntArg(0), end_dim=IntArg(-1)))]
+    fn flatten(&self, py: Python<'_>, start_dim: IntArg, end_dim: IntArg) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
-        self.0.reshape(&[-1]).map(PyTensor).py()
+        self.0.flatten(start_dim.0, end_dim.0).map(PyTensor).py()
     }
 
     /// Cast to another dtype.
@@ -599,25 +600,24 @@ impl PyTensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let spec = self.0.spec();
-        match py.detach(|| self.0.values_text()) {
-            Ok(text) => {
-                let text = text.replace('\n', "\n       ");
-                let shape = if spec.numel() == 0 {
-                    format!("shape={}, ", spec.shape)
-                } else {
-                    String::new()
-                };
-                Ok(format!("tensor({text}, {shape}dtype={})", spec.dtype))
-            }
+        match py.detach(|| self.0.debug_text()) {
+            Ok(text) => Ok(text),
             // A placeholder shows what is known of it: printing it while tracing is no mistake.
             Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
-                Ok(format!("tensor(traced, {spec})"))
+                Ok(format!("tensor(traced, {})", self.0.spec()))
             }
             // Nor does showing what is gone need it back.
-            Err(girih::Error::Donated { .. }) => Ok(format!("tensor(donated, {spec})")),
+            Err(girih::Error::Donated { .. }) => Ok(format!("tensor(donated, {})", self.0.spec())),
             Err(error) => Err(crate::errors::raise(error)),
         }
+    }
+
+    /// What a notebook shows: values, dtype and shape. Returns: str.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let text = self.__str__(py)?;
+        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let (dtype, shape) = (self.0.dtype().name(), self.0.shape());
+        Ok(format!("<pre>{text}</pre><small>{dtype} {shape}</small>"))
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {

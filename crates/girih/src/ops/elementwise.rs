@@ -176,7 +176,7 @@ fn complex_scalar(value: Complex64, dtype: DType) -> Result<Tensor> {
 }
 
 /// The dtype two operands meet in.
-fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
+pub(super) fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
     match (a, b) {
         (Operand::Tensor(t), other) | (other, Operand::Tensor(t)) => other.meet(t.dtype()),
         (a, b) => b.meet(a.own_dtype()),
@@ -332,6 +332,29 @@ impl Tensor {
         match self.dtype() {
             d if d.is_float() => Tensor::record(OpCode::Round.into(), &[self]),
             d if d.is_complex() => self.real()?.round()?.complex(&self.imag()?.round()?),
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// Each element rounded to that many decimal places, ties to even; to tens and more of a
+    /// negative number of places, which integers are rounded to, too.
+    #[track_caller]
+    pub fn round_to(&self, decimals: i32) -> Result<Tensor> {
+        let dtype = self.dtype();
+        let power = 10f64.powi(decimals.saturating_abs());
+        let scaled = |x: &Tensor| match decimals {
+            0 => x.round(),
+            1.. => x.mul(power)?.round()?.div(power),
+            _ => x.div(power)?.round()?.mul(power),
+        };
+        match dtype {
+            d if d.is_complex() => scaled(&self.real()?)?.complex(&scaled(&self.imag()?)?),
+            d if d.is_float() => {
+                let rounded = scaled(&self.astype(d.widened())?)?.astype(d)?;
+                // What has no such places, infinities and NaN included, is round already.
+                where_(&rounded.isfinite()?, &rounded, self)
+            }
+            d if d.is_int() && decimals < 0 => scaled(&self.astype(DType::F64)?)?.astype(d),
             _ => Ok(self.clone()),
         }
     }

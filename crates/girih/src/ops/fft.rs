@@ -292,6 +292,29 @@ pub fn irfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) -
     Kind::ToReal.along("irfftn", &x, s.map(|_| n), axis, norm)
 }
 
+/// The real spectrum of a signal with Hermitian symmetry along several axes, of which `x` is the half
+/// along the last that is named: [`hfft`] along it, [`fft`] along the others before.
+///
+/// Errors: also [`Error::InvalidArgument`] for no axes.
+#[track_caller]
+pub fn hfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
+    let axes = lengths("hfftn", x, s, axes)?;
+    let (n, axis) = last("hfftn", &axes)?;
+    let x = complex_nd(Kind::Forward, "hfftn", x, &axes[..axes.len() - 1], norm)?.conj()?;
+    Kind::ToReal.along("hfftn", &x, s.map(|_| n), axis, norm.swapped())
+}
+
+/// Inverse of [`hfftn`]: half of the signal, along the last axis that is named.
+///
+/// Errors: also a dtype error for complex numbers, and [`Error::InvalidArgument`] for no axes.
+#[track_caller]
+pub fn ihfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
+    let axes = lengths("ihfftn", x, s, axes)?;
+    let (n, axis) = last("ihfftn", &axes)?;
+    let y = Kind::OfReal.along("ihfftn", x, Some(n), axis, norm.swapped())?.conj()?;
+    complex_nd(Kind::Inverse, "ihfftn", &y, &axes[..axes.len() - 1], norm)
+}
+
 /// Number of samples and one over their distance times that number.
 fn sampling(op: &'static str, n: i64, d: f64, dtype: DType) -> Result<(usize, f64)> {
     if !dtype.is_float() {

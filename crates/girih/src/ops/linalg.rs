@@ -2,8 +2,12 @@
 //! meanings are the array API standard's. Integers become floating-point; half floats are computed
 //! in f32 and rounded at the end.
 
+mod functions;
+mod lu;
 mod norms;
 
+pub use functions::{cond, expm, multi_dot};
+pub use lu::{lu, lu_factor, lu_solve};
 pub(crate) use norms::quick_norm;
 pub use norms::{MatrixNorm, matrix_norm, vector_norm};
 

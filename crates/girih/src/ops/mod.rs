@@ -3,6 +3,7 @@
 
 mod activation;
 mod arrange;
+mod compare;
 mod conv;
 mod creation;
 mod cumulative;
@@ -13,29 +14,39 @@ pub mod fft;
 mod functional;
 mod index;
 pub mod linalg;
+mod nan;
 mod noise;
 mod norm;
 mod pool;
+mod quantile;
 mod reduce;
 mod resample;
 mod shape;
 mod sort;
+mod statistics;
+mod taper;
 mod vision;
 
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
     unstack, vstack,
 };
+pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding};
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
-pub use index::{Bins, Index, Unique, Update, broadcast_shapes};
+pub use index::{Bins, Index, Unique, Update, broadcast_shapes, histogram2d};
 pub use pool::{PoolOptions, unpooled_sizes};
+pub use quantile::Quantile;
 pub use resample::Interpolation;
 pub use shape::{Size, concat, shape_of, split, stack};
 pub use sort::searchsorted;
+pub use statistics::{
+    Beyond, Covariance, corrcoef, cov, digitize, interp, polyfit, polyval, trapezoid, vander,
+};
+pub use taper::Taper;
 pub use vision::{GridOptions, Outside, Sampling};
 
 use girih_ir::DType;

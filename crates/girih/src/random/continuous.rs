@@ -17,7 +17,7 @@ pub fn uniform<'a>(
     high: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
     let (low, high) = (low.into(), high.into());
-    let call = Call::real("random.uniform", draws, &[low, high])?;
+    let call = Call::real("uniform", draws, &[low, high])?;
     let unit = call.unit(0)?;
     if let (Operand::Float(0.0), Operand::Float(1.0)) = (low, high) {
         return Ok(unit);
@@ -62,10 +62,10 @@ macro_rules! of_location_and_scale {
 
 of_location_and_scale! {
     /// Normal draws of that mean and standard deviation. Gradients flow to both.
-    normal "random.normal" call => call.gaussian(0);
+    normal "normal" call => call.gaussian(0);
 
     /// Draws of Laplace's distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow.
-    laplace "random.laplace" call => {
+    laplace "laplace" call => {
         // Half of a uniform draw in (-1, 1) has the sign, the other the exponential.
         let centred = call.open(0)?.mul(2.0)?.sub(1.0)?;
         centred.abs()?.neg()?.log1p()?.neg()?.copysign(&centred)
@@ -73,24 +73,22 @@ of_location_and_scale! {
 
     /// Draws of the distribution of extremes (type I): minus the logarithm of exponential draws.
     /// Gradients flow.
-    gumbel "random.gumbel" call => call.open(0)?.log()?.neg()?.log()?.neg();
+    gumbel "gumbel" call => call.open(0)?.log()?.neg()?.log()?.neg();
 
     /// Draws of the logistic distribution. Gradients flow.
-    logistic "random.logistic" call => {
+    logistic "logistic" call => {
         let open = call.open(0)?;
         open.log()?.sub(&open.neg()?.log1p()?)
     };
 
     /// Draws of Cauchy's distribution, which has no mean. Gradients flow.
-    cauchy "random.cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
+    cauchy "cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
 }
 
 /// Exponential draws of that mean. Gradients flow to it.
 #[track_caller]
 pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<Tensor> {
-    shifted("random.exponential", draws, [0.0.into(), scale.into()], |call| {
-        call.open(0)?.log()?.neg()
-    })
+    shifted("exponential", draws, [0.0.into(), scale.into()], |call| call.open(0)?.log()?.neg())
 }
 
 /// Normal draws of mean `loc` and deviation `scale` before truncation, within `lower..upper`
@@ -104,7 +102,7 @@ pub fn truncated_normal<'a>(
     scale: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
     let parameters = [lower.into(), upper.into(), loc.into(), scale.into()];
-    let mut call = Call::real("random.truncated_normal", draws, &parameters)?;
+    let mut call = Call::real("truncated_normal", draws, &parameters)?;
     // In f64: far from the mean the distribution function is close to -1 or 1.
     call.wide = DType::F64;
     let wide = call.parameters.iter().map(|p| p.astype(DType::F64));
@@ -161,7 +159,7 @@ pub fn gamma<'a>(
     a: impl Into<Operand<'a>>,
     scale: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
-    let call = Call::real("random.gamma", draws, &[a.into(), scale.into()])?;
+    let call = Call::real("gamma", draws, &[a.into(), scale.into()])?;
     let (drawn, boost) = gamma_parts(&call, &call.parameters[0])?;
     call.done(&drawn.mul(&boost.exp()?)?.mul(&call.parameters[1])?)
 }
@@ -180,7 +178,7 @@ pub fn beta<'a>(
     a: impl Into<Operand<'a>>,
     b: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
-    let call = Call::real("random.beta", draws, &[a.into(), b.into()])?;
+    let call = Call::real("beta", draws, &[a.into(), b.into()])?;
     let key = call.own_key()?;
     let of = |number: i64, parameter: &Tensor| {
         log_gamma(&call.with_key(fold_in(&key, number)?), parameter)
@@ -195,7 +193,7 @@ pub fn beta<'a>(
 /// Errors: a shape error for an `alpha` without axes.
 #[track_caller]
 pub fn dirichlet(draws: &Draws, alpha: &Tensor) -> Result<Tensor> {
-    let op = "random.dirichlet";
+    let op = "dirichlet";
     let call = batched(op, draws, alpha)?;
     let logs = log_gamma(&call, &call.parameters[0])?;
     call.done(&logs.softmax(-1)?)

@@ -10,7 +10,7 @@ use girih_ir::{DType, Shape};
 /// Errors: those of [`super::uniform`].
 #[track_caller]
 pub fn bernoulli<'a>(draws: &Draws, p: impl Into<Operand<'a>>) -> Result<Tensor> {
-    let mut call = Call::new("random.bernoulli", draws, DType::F32, &[p.into()])?;
+    let mut call = Call::new("bernoulli", draws, DType::F32, &[p.into()])?;
     call.dtype = call.wide;
     call.unit(0)?.lt(&call.parameters[0])?.astype(draws.dtype_or(DType::Bool))
 }
@@ -18,7 +18,7 @@ pub fn bernoulli<'a>(draws: &Draws, p: impl Into<Operand<'a>>) -> Result<Tensor>
 /// -1 or 1, each with probability one half; of dtype i64 unless another is asked for.
 #[track_caller]
 pub fn rademacher(draws: &Draws) -> Result<Tensor> {
-    let call = Call::new("random.rademacher", draws, DType::F32, &[])?;
+    let call = Call::new("rademacher", draws, DType::F32, &[])?;
     let sign = call.bits(0)?.shift_right(63)?.astype(default_int())?.mul(2)?.sub(1)?;
     sign.astype(draws.dtype_or(default_int()))
 }
@@ -29,7 +29,7 @@ pub fn rademacher(draws: &Draws) -> Result<Tensor> {
 /// Errors: an axis error; a shape error for a shape that ends otherwise, or no categories.
 #[track_caller]
 pub fn categorical(draws: &Draws, logits: &Tensor, axis: i64) -> Result<Tensor> {
-    let (op, shape) = ("random.categorical", logits.shape());
+    let (op, shape) = ("categorical", logits.shape());
     let axis = normalize_axis(op, axis, shape.rank())?;
     if shape.dim(axis).equals(0) {
         let reason = "at least one category is expected".into();
@@ -99,7 +99,7 @@ impl Rejection {
 /// Insurance: Mathematics and Economics 12, 1993, routine PTRS, from there on.
 #[track_caller]
 pub fn poisson<'a>(draws: &Draws, lam: impl Into<Operand<'a>>) -> Result<Tensor> {
-    let call = Call::new("random.poisson", draws, DType::F64, &[lam.into()])?;
+    let call = Call::new("poisson", draws, DType::F64, &[lam.into()])?;
     let lam = call.parameters[0].clone();
     let valid = lam.ge(0.0)?.bitwise_and(&lam.lt(1e18)?)?;
     let lam = where_(&valid, &lam, 0.0)?;
@@ -185,7 +185,7 @@ pub fn binomial<'a>(
     n: impl Into<Operand<'a>>,
     p: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
-    let call = Call::new("random.binomial", draws, DType::F64, &[n.into(), p.into()])?;
+    let call = Call::new("binomial", draws, DType::F64, &[n.into(), p.into()])?;
     let found = binomial_counts(&call, &call.parameters[0], &call.parameters[1])?;
     found.astype(draws.dtype_or(default_int()))
 }
@@ -197,7 +197,7 @@ pub fn binomial<'a>(
 /// Errors: a shape error for weights without an axis.
 #[track_caller]
 pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> Result<Tensor> {
-    let (op, shape, n) = ("random.multinomial", p.shape(), n.into());
+    let (op, shape, n) = ("multinomial", p.shape(), n.into());
     let Some(count) = shape.rank().checked_sub(1).map(|last| shape[last]) else {
         let reason = "at least one axis is expected".into();
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());

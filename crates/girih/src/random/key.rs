@@ -67,7 +67,7 @@ impl Draws {
 /// Errors: an integer that 64 bits do not hold; a dtype error for a tensor of no integers.
 #[track_caller]
 pub fn key<'a>(seed: impl Into<Operand<'a>>) -> Result<Tensor> {
-    word_of("random.key", seed.into())
+    word_of("key", seed.into())
 }
 
 /// That many keys, along one axis, that share no draws with each other or with the key.
@@ -75,9 +75,9 @@ pub fn key<'a>(seed: impl Into<Operand<'a>>) -> Result<Tensor> {
 /// Errors: those of a tensor that is no key.
 #[track_caller]
 pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
-    let key = checked("random.split", key)?;
+    let key = checked("split", key)?;
     let shape = Shape::from([count]);
-    shape.check("random.split", DType::U64)?;
+    shape.check("split", DType::U64)?;
     let counters = Tensor::iota(shape, 0, DType::U64)?.add(Operand::Int(SPLIT))?;
     word(&key, &counters)
 }
@@ -88,8 +88,8 @@ pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
 /// Errors: those of a tensor that is no key; a dtype error for data that is no integer.
 #[track_caller]
 pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor> {
-    let key = checked("random.fold_in", key)?;
-    let data = word_of("random.fold_in", data.into())?;
+    let key = checked("fold_in", key)?;
+    let data = word_of("fold_in", data.into())?;
     word(&word(&key, &constant(FOLD)?)?, &data)
 }
 
@@ -100,10 +100,10 @@ pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor>
 pub fn bits(draws: &Draws) -> Result<Tensor> {
     let dtype = draws.dtype.unwrap_or(DType::U32);
     if !dtype.is_int() {
-        let (op, expected) = ("random.bits", "an integer dtype");
+        let (op, expected) = ("bits", "an integer dtype");
         return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
     }
-    let bits = Call::new("random.bits", draws, DType::F32, &[])?.bits(0)?;
+    let bits = Call::new("bits", draws, DType::F32, &[])?.bits(0)?;
     // The highest: casts between integers keep the lowest.
     let unused = 64 - 8 * dtype.size() as i64;
     if unused == 0 { bits.astype(dtype) } else { bits.shift_right(unused)?.astype(dtype) }

@@ -14,7 +14,7 @@ use girih_ir::{DType, Shape};
 pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
     let dtype = draws.dtype_or(default_int());
     let Some((min, max)) = dtype.int_range().filter(|_| dtype.is_int()) else {
-        let (op, expected) = ("random.randint", "an integer dtype");
+        let (op, expected) = ("randint", "an integer dtype");
         return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
     };
     if low >= high || i128::from(low) < min || i128::from(high) - 1 > max {
@@ -28,7 +28,7 @@ pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
             "randint: [{low}, {high}) holds more than 2^63 integers; draw a narrower range"
         )));
     };
-    let bits = Call::new("random.randint", draws, DType::F32, &[])?.bits(0)?;
+    let bits = Call::new("randint", draws, DType::F32, &[])?.bits(0)?;
     bits.astype(DType::I64)?.remainder(span)?.add(low)?.astype(dtype)
 }
 
@@ -37,7 +37,7 @@ pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
 pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
     let draws = draws.clone().shape([count]);
     // Ties between 64-bit draws are broken by position; they do not occur in practice.
-    Call::new("random.permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0, false)
+    Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0, false)
 }
 
 /// The slices along an axis in random order; with `independent`, the elements of each line along it in
@@ -46,7 +46,7 @@ pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
 /// Errors: an axis error.
 #[track_caller]
 pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Result<Tensor> {
-    let op = "random.permutation";
+    let op = "permutation";
     let at = normalize_axis(op, axis, x.rank())?;
     if !independent {
         return x.take(&permutation(draws, x.shape()[at])?, axis);
@@ -68,7 +68,7 @@ pub fn choice(
     replace: bool,
     weights: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let op = "random.choice";
+    let op = "choice";
     let call = Call::new(op, draws, DType::F64, &[])?;
     let asked = call.shape.numel();
     if asked > 0 && (count == 0 || (!replace && asked > count)) {

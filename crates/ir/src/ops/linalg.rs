@@ -86,6 +86,12 @@ fn qr(call: OpCall<'_>) -> Result<TensorSpec> {
     like(call.inputs[0], &if result == 0 { [m, k] } else { [k, n] })
 }
 
+fn lu(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, ..) = settings(call, 2)?;
+    let n = square(call, call.inputs[0])?;
+    if result == 0 { like(call.inputs[0], &[n, n]) } else { real_like(call.inputs[0], &[n]) }
+}
+
 fn eigh(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, ..) = settings(call, 2)?;
     let n = square(call, call.inputs[0])?;
@@ -197,6 +203,17 @@ pub static SLOGDET: OpDef = OpDef {
     infer: slogdet,
     derivative: Derivative::Rule(vjp::slogdet),
     python: Python::Named("linalg.slogdet"),
+    ..MATRIX
+};
+/// The triangular factors of square matrices in one, without the lower's diagonal of ones (result
+/// 0), and the numbers of the rows that their product's rows are, as real numbers (result 1).
+pub static LU: OpDef = OpDef {
+    name: "lu",
+    doc: "Lower and upper triangular factors of square matrices whose rows are exchanged.",
+    item_rank: ItemRank::Matrix(&[2, 1]),
+    infer: lu,
+    derivative: Derivative::Rule(vjp::lu),
+    python: Python::Named("linalg.lu"),
     ..MATRIX
 };
 /// Orthonormal columns (result 0) and the upper triangular matrix (result 1) whose product the

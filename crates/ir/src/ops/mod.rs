@@ -319,6 +319,7 @@ registry! {
     $($bcode = $bdef,)*
     Real = elementwise::REAL,
     Imag = elementwise::IMAG,
+    Round = elementwise::ROUND,
     Cast = elementwise::CAST,
     Where = elementwise::WHERE,
     Philox = elementwise::PHILOX,
@@ -369,6 +370,7 @@ registry! {
     Cofactors = linalg::COFACTORS,
     CofactorSlopes = linalg::COFACTOR_SLOPES,
     Slogdet = linalg::SLOGDET,
+    Lu = linalg::LU,
     Qr = linalg::QR,
     Eigh = linalg::EIGH,
     Eig = linalg::EIG,

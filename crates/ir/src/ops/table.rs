@@ -25,7 +25,6 @@ macro_rules! elementwise_table {
         whole floor Floor elementwise::FLOOR, floor "The largest integer not above each element.";
         whole ceil Ceil elementwise::CEIL, ceil "The smallest integer not below each element.";
         own conj Conj elementwise::CONJ, conj "The complex conjugate; real numbers as they are.";
-        own round Round elementwise::ROUND, round "The nearest integer, halves to even.";
         whole trunc Trunc elementwise::TRUNC, trunc "The integer part.";
         real exp Exp elementwise::EXP, exp "The exponential.";
         real expm1 Expm1 elementwise::EXPM1, expm1 "``exp(x) - 1``, precise near 0.";

@@ -125,32 +125,81 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let edges = self.histogram_bin_edges(bins)?;
         let count = edges.numel() - 1;
-        let dtype = self.dtype().promote(edges.dtype())?;
-        let (x, sorted) = (self.astype(dtype)?.reshape(&[-1])?, edges.astype(dtype)?);
-        let weights = match weights {
-            None => Tensor::ones(x.shape(), DType::I64)?,
-            Some(weights) if weights.shape() == self.shape() => weights.reshape(&[-1])?,
-            Some(weights) => {
-                let reason = "the weights must have the tensor's shape".into();
-                let (op, lhs, rhs) = ("histogram", self.shape(), weights.shape());
-                return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
-            }
-        };
-        let at = x.counted_below(&sorted, true)?.sub(1)?;
-        let last = x.eq(&sorted.index(&[super::Index::At(-1)])?)?;
-        let at = crate::where_(&last, count as i64 - 1, &at)?;
-        let inside = at.ge(0)?.bitwise_and(&at.lt(count as i64)?)?;
+        let (at, inside) = self.reshape(&[-1])?.interval(&edges)?;
+        let weights = self.weights_of("histogram", weights)?;
         let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
-        let at = crate::where_(&inside, &at, 0)?;
         let total = counted.gathered_into(&at, count)?;
         if !density {
             return Ok((total, edges));
         }
         let total = total.astype(edges.dtype().to_float())?;
         let sum = total.sum(None, false)?;
-        let end = |start, stop| super::Index::Slice { start, stop, step: 1 };
-        let widths =
-            edges.index(&[end(Some(1), None)])?.sub(&edges.index(&[end(None, Some(-1))])?)?;
-        Ok((total.div(&sum)?.div(&widths)?, edges))
+        Ok((total.div(&sum)?.div(&edges.diff(1, 0, None, None)?)?, edges))
     }
+
+    /// In which interval between edges each element of one axis lies, 0 where in none; and whether it
+    /// is in one.
+    #[track_caller]
+    fn interval(&self, edges: &Tensor) -> Result<(Tensor, Tensor)> {
+        let count = edges.numel() as i64 - 1;
+        let dtype = self.dtype().promote(edges.dtype())?;
+        let (x, sorted) = (self.astype(dtype)?, edges.astype(dtype)?);
+        let at = x.counted_below(&sorted, true)?.sub(1)?;
+        let last = x.eq(&sorted.index(&[super::Index::At(-1)])?)?;
+        let at = crate::where_(&last, count - 1, &at)?;
+        let inside = at.ge(0)?.bitwise_and(&at.lt(count)?)?;
+        Ok((crate::where_(&inside, &at, 0)?, inside))
+    }
+
+    /// One weight for each element, in row-major order; ones without weights.
+    fn weights_of(&self, op: &'static str, weights: Option<&Tensor>) -> Result<Tensor> {
+        match weights {
+            None => Tensor::ones([self.numel()], DType::I64),
+            Some(weights) if weights.shape() == self.shape() => weights.reshape(&[-1]),
+            Some(weights) => {
+                let reason = "the weights must have the tensor's shape".into();
+                let (lhs, rhs) = (self.shape(), weights.shape());
+                Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
+            }
+        }
+    }
+}
+
+/// How many points fall into each cell of a grid, or the sum of their weights: a row per interval of
+/// `x` and a column per interval of `y`; and the edges of both. Intervals, weights, `density` and
+/// dtypes are those of [`Tensor::histogram`].
+///
+/// Errors: those of [`Tensor::histogram`]; a shape error unless `x` and `y` have one axis and as many
+/// elements.
+#[track_caller]
+pub fn histogram2d(
+    x: &Tensor,
+    y: &Tensor,
+    bins: [&Bins<'_>; 2],
+    weights: Option<&Tensor>,
+    density: bool,
+) -> Result<(Tensor, Tensor, Tensor)> {
+    if x.rank() != 1 || x.shape() != y.shape() {
+        let reason = "one x and one y per point are expected, along one axis".into();
+        let (op, lhs, rhs) = ("histogram2d", x.shape(), y.shape());
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let (rows, columns) = (x.histogram_bin_edges(bins[0])?, y.histogram_bin_edges(bins[1])?);
+    let (height, width) = (rows.numel() - 1, columns.numel() - 1);
+    let ((at_x, in_x), (at_y, in_y)) = (x.interval(&rows)?, y.interval(&columns)?);
+    let weights = x.weights_of("histogram2d", weights)?;
+    let inside = in_x.bitwise_and(&in_y)?;
+    let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
+    let at = at_x.mul(width as i64)?.add(&at_y)?;
+    let total = counted.gathered_into(&at, height * width)?;
+    let total = total.reshape(&[height as i64, width as i64])?;
+    if !density {
+        return Ok((total, rows, columns));
+    }
+    let dtype = rows.dtype().promote(columns.dtype())?.to_float();
+    let total = total.astype(dtype)?;
+    let share = total.div(&total.sum(None, false)?)?;
+    let (heights, widths) = (rows.diff(1, 0, None, None)?, columns.diff(1, 0, None, None)?);
+    let out = share.div(&heights.unsqueeze(1)?)?.div(&widths)?;
+    Ok((out, rows, columns))
 }

@@ -7,7 +7,7 @@ mod search;
 mod symbolic;
 mod update;
 
-pub use counts::Bins;
+pub use counts::{Bins, histogram2d};
 pub use search::{Unique, broadcast_shapes};
 pub(crate) use search::{integers, of_integers};
 pub use update::Update;

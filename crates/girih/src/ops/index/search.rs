@@ -2,6 +2,7 @@
 //! are decides the shape of the result, so these functions evaluate their operand.
 
 use crate::{Result, Tensor};
+use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Literal, Shape};
 
 /// The distinct elements of a tensor in ascending order, and where they come from.
@@ -140,16 +141,41 @@ impl Tensor {
         self.compress(&condition.reshape(&[-1])?, None)
     }
 
-    /// The distinct elements and where they come from. Evaluates the tensor.
+    /// The distinct elements and where they come from; NaNs are distinct from each other. Evaluates the
+    /// tensor.
     #[track_caller]
     pub fn unique(&self) -> Result<Unique> {
-        let keys = order_keys(self)?;
-        let order = ascending(&keys);
+        self.unique_along(None, false)
+    }
+
+    /// The distinct slices along an axis in lexical order, or without one the distinct elements, and
+    /// where they come from; with `equal_nan` NaNs are one value. Evaluates the tensor.
+    ///
+    /// Errors: an axis error.
+    #[track_caller]
+    pub fn unique_along(&self, axis: Option<i64>, equal_nan: bool) -> Result<Unique> {
+        let at = axis.map(|axis| normalize_axis("unique", axis, self.rank())).transpose()?;
+        let moved = match at {
+            None => self.reshape(&[-1])?,
+            Some(at) => self.moveaxis(&[at as i64], &[0])?,
+        };
+        let shape = moved.shape();
+        let width = shape[1..].iter().product::<usize>();
+        let keys = order_keys(&moved)?;
+        let slice = |i: usize| &keys[i * width..(i + 1) * width];
+        // NaN, which has no key, comes last.
+        let rank = |key: &Option<u128>| (key.is_none(), *key);
+        let compare =
+            |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
+        let mut order: Vec<usize> = (0..shape[0]).collect();
+        order.sort_by(compare);
+        let equal = |i: usize, j: usize| {
+            slice(i) == slice(j) && (equal_nan || slice(i).iter().all(Option::is_some))
+        };
         let (mut firsts, mut counts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-        let mut inverse = vec![0; keys.len()];
+        let mut inverse = vec![0; shape[0]];
         for &i in &order {
-            let same = firsts.last().is_some_and(|&f| keys[i].is_some() && keys[f] == keys[i]);
-            match (same, counts.last_mut()) {
+            match (firsts.last().is_some_and(|&f| equal(i, f)), counts.last_mut()) {
                 (true, Some(count)) => *count += 1,
                 _ => {
                     firsts.push(i);
@@ -158,11 +184,12 @@ impl Tensor {
             }
             inverse[i] = firsts.len() - 1;
         }
-        let indices = of_integers(&firsts)?;
+        let (indices, inverse) = (of_integers(&firsts)?, of_integers(&inverse)?);
+        let values = moved.take(&indices, 0)?;
         Ok(Unique {
-            values: self.reshape(&[-1])?.take(&indices, 0)?,
+            values: at.map_or(Ok(values.clone()), |at| values.moveaxis(&[0], &[at as i64]))?,
             indices,
-            inverse: of_integers(&inverse)?.under(&self.shape())?,
+            inverse: if at.is_none() { inverse.under(&self.shape())? } else { inverse },
             counts: of_integers(&counts)?,
         })
     }

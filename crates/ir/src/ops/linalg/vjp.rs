@@ -260,6 +260,41 @@ fn undefined(v: &Vjp<'_>, reason: &str) -> Error {
     Error::InvalidArgument { op: v.op.name(), reason: reason.into() }
 }
 
+/// With `P A = L U`: `dL = L tril(F, -1)` and `dU = triu(F) U` of `F = L^-1 P dA U^-1`, the diagonal
+/// in the latter. Which rows are exchanged is constant.
+pub(super) fn lu(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    if v.op.attrs.library().0 == 1 {
+        return Ok(smallvec![None]);
+    }
+    let (factors, ct) = (v.output, v.ct);
+    let rows = v.b.emit(v.op.with_result(1), v.inputs)?;
+    let (below, diagonal) = (part(v.b, factors, OpCode::Gt)?, mask(v.b, factors, OpCode::Eq)?);
+    let one = v.scalar(1.0);
+    let lower = v.b.select(diagonal, one, below)?;
+    let upper = part(v.b, factors, OpCode::Le)?;
+    let (of_lower, of_upper) = (part(v.b, ct, OpCode::Gt)?, part(v.b, ct, OpCode::Le)?);
+    let left = transposed_by(v.b, lower, of_lower)?;
+    let right = by_transposed(v.b, of_upper, upper)?;
+    let (left, right) = (part(v.b, left, OpCode::Gt)?, part(v.b, right, OpCode::Le)?);
+    let both = v.b.add(left, right)?;
+    let solve = |b: &mut GraphBuilder, triangle: NodeId, x: NodeId, unit: bool| {
+        let attrs = Attrs::Library { result: 0, flag: true, size: unit as u32 };
+        b.emit(Op::new(OpCode::SolveTriangular, attrs), &[triangle, x])
+    };
+    let turned = v.b.transpose(factors)?;
+    let x = solve(v.b, turned, both, true)?;
+    let x = v.b.transpose(x)?;
+    let x = solve(v.b, factors, x, false)?;
+    let x = v.b.transpose(x)?;
+    // Each row goes back to where it came from.
+    let (_, n) = size(v.b, factors);
+    let from = broadcastable(v.b, rows, true)?;
+    let numbers = v.b.iota([1, n], v.b.dtype(rows), 1);
+    let moved = v.b.eq(from, numbers)?;
+    let moved = v.b.cast(moved, v.b.dtype(factors))?;
+    only(transposed_by(v.b, moved, x)?)
+}
+
 pub(super) fn qr(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = v.inputs[0];
     let (m, n) = size(v.b, x);

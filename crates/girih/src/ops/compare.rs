@@ -1,0 +1,75 @@
+//! Comparisons up to a tolerance, and of whole tensors.
+
+use super::elementwise::{Operand, binary};
+use crate::{Result, Tensor};
+use girih_ir::{DType, OpCode};
+
+/// How far apart numbers may be that count as close: `atol + rtol * |b|`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// The distance allowed in parts of the second number.
+    pub rtol: f64,
+    /// The distance allowed in any case.
+    pub atol: f64,
+    /// Whether NaN is close to NaN.
+    pub equal_nan: bool,
+}
+
+impl Default for Tolerance {
+    /// NumPy's.
+    fn default() -> Tolerance {
+        Tolerance { rtol: 1e-5, atol: 1e-8, equal_nan: false }
+    }
+}
+
+/// Integers are compared as f64, halves as f32: the tolerance of a half's dtype would be nothing.
+#[track_caller]
+fn wide(x: Operand<'_>, dtype: DType) -> Result<Tensor> {
+    let x = x.constant(dtype)?;
+    let wide = if dtype.is_inexact() { dtype.widened() } else { DType::F64 };
+    x.astype(wide)
+}
+
+/// Whether elements are equal or `|a - b| <= atol + rtol * |b|`; infinities are close to themselves
+/// only. Operands broadcast; the result is bool.
+#[track_caller]
+pub fn isclose<'a, 'b>(
+    a: impl Into<Operand<'a>>,
+    b: impl Into<Operand<'b>>,
+    tolerance: Tolerance,
+) -> Result<Tensor> {
+    let (a, b) = (a.into(), b.into());
+    let dtype = super::elementwise::common_dtype(a, b)?;
+    let (a, b) = (wide(a, dtype)?, wide(b, dtype)?);
+    let allowed = b.abs()?.mul(tolerance.rtol)?.add(tolerance.atol)?;
+    let near = a.sub(&b)?.abs()?.le(&allowed)?.bitwise_and(&b.isfinite()?)?;
+    let close = near.bitwise_or(&a.eq(&b)?)?;
+    match tolerance.equal_nan {
+        true => close.bitwise_or(&a.isnan()?.bitwise_and(&b.isnan()?)?),
+        false => Ok(close),
+    }
+}
+
+/// Whether all elements are close: a bool scalar. See [`isclose`].
+#[track_caller]
+pub fn allclose<'a, 'b>(
+    a: impl Into<Operand<'a>>,
+    b: impl Into<Operand<'b>>,
+    tolerance: Tolerance,
+) -> Result<Tensor> {
+    isclose(a, b, tolerance)?.all(None, false)
+}
+
+/// Whether two tensors have one shape and equal elements: a bool scalar.
+#[track_caller]
+pub fn array_equal(a: &Tensor, b: &Tensor, equal_nan: bool) -> Result<Tensor> {
+    if !a.shape().equals(&b.shape()) {
+        return Tensor::full(false, [], DType::Bool);
+    }
+    let equal = binary(OpCode::Eq, Operand::Tensor(a), Operand::Tensor(b))?;
+    let equal = match equal_nan {
+        true => equal.bitwise_or(&a.isnan()?.bitwise_and(&b.isnan()?)?)?,
+        false => equal,
+    };
+    equal.all(None, false)
+}

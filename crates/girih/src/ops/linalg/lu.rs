@@ -1,0 +1,92 @@
+//! Triangular factors of general matrices, and systems solved with them.
+
+use super::{calls, sizes, solve_triangular};
+use crate::{DType, Result, Tensor, default_int};
+use girih_ir::{OpCode, Shape};
+
+/// The triangular factors of square matrices in one (the lower's diagonal of ones left out), and the
+/// order (i64) in which their product has the matrix's rows: `x[order] = L U`.
+///
+/// Errors: a shape error unless the matrices are square.
+#[track_caller]
+pub fn lu_factor(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (m, n) = sizes("lu_factor", x)?;
+    if m != n {
+        let reason = format!("square matrices are needed, these are {m} by {n}");
+        let (op, shape) = ("lu_factor", x.shape());
+        return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+    }
+    let [factors, rows] = calls::<2>(OpCode::Lu, false, x)?;
+    Ok((factors, rows.astype(default_int())?))
+}
+
+/// `x` with `a x = b`, of what [`lu_factor`] gave for `a`. A vector `b` is one column, and gives a
+/// vector.
+///
+/// Errors: a shape error unless the sizes fit; when computed, for a singular matrix.
+#[track_caller]
+pub fn lu_solve(factors: &Tensor, order: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let column = if b.rank() == 1 { b.unsqueeze(-1)? } else { b.clone() };
+    let ((n, _), (rows, columns)) = (sizes("lu_solve", factors)?, sizes("lu_solve", &column)?);
+    if n != rows {
+        let reason = format!("a system of {n} equations is solved for as many rows");
+        let (op, lhs, rhs) = ("lu_solve", factors.shape(), b.shape());
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let outer = |x: &Tensor, inner: usize| Shape::from(&x.shape()[..x.rank() - inner]);
+    let batch = outer(order, 1).broadcast(&outer(&column, 2), "lu_solve")?;
+    let to = |plane: [usize; 2]| -> Shape { batch.iter().copied().chain(plane).collect() };
+    let index = order.unsqueeze(-1)?.broadcast_to(to([n, columns]))?;
+    let moved = column.broadcast_to(to([n, columns]))?.take_along_axis(&index, -2)?;
+    let y = solve_triangular(factors, &moved, true, true)?;
+    let x = solve_triangular(factors, &y, false, false)?;
+    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+}
+
+/// `p`, `l`, `u` with `x = p l u`: a permutation, a lower triangular matrix with ones on its diagonal,
+/// an upper triangular one. Rows are exchanged for the largest pivot. Gradients flow to `l` and `u`.
+///
+/// Errors: a shape error below two axes.
+#[track_caller]
+pub fn lu(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let (m, n) = sizes("lu", x)?;
+    let k = m.min(n);
+    let dtype = x.dtype().to_float();
+    let order = match m == n {
+        true => lu_factor(x)?.1,
+        false => order_of(x, m, n)?,
+    };
+    let index = order.unsqueeze(-1)?.broadcast_to(x.shape())?;
+    let moved = x.astype(dtype)?.take_along_axis(&index, -2)?;
+    // The square block that comes first needs no exchange any more.
+    let block = moved.narrow(-2, 0, k)?.narrow(-1, 0, k)?;
+    let (factors, _) = if m == n { lu_factor(x)? } else { lu_factor(&block)? };
+    let one = Tensor::eye(k, k, 0, dtype)?;
+    let (mut l, mut u) = (factors.tril(-1)?.add(&one)?, factors.triu(0)?);
+    if m > k {
+        let below = moved.narrow(-2, k, m - k)?;
+        // Rows of `L` with `L U = below`: the transposes' system.
+        let turned = solve_triangular(&u.swapaxes(-1, -2)?, &below.swapaxes(-1, -2)?, true, false)?;
+        l = crate::concat(&[&l, &turned.swapaxes(-1, -2)?], -2)?;
+    }
+    if n > k {
+        let beside = moved.narrow(-1, k, n - k)?;
+        u = crate::concat(&[&u, &solve_triangular(&l, &beside, true, true)?], -1)?;
+    }
+    // Row `i` of the product is row `order[i]` of the matrix.
+    let p = order.unsqueeze(-2)?.eq(&Tensor::iota([m, 1], 0, DType::I64)?)?;
+    Ok((p.astype(dtype.real())?, l, u))
+}
+
+/// The order of the rows of matrices that are not square: that of square ones without the columns
+/// that change nothing, or with columns of zeros, among which there is nothing to choose.
+#[track_caller]
+fn order_of(x: &Tensor, m: usize, n: usize) -> Result<Tensor> {
+    if m < n {
+        // Columns beyond the last pivot change nothing.
+        return Ok(lu_factor(&x.narrow(-1, 0, m)?)?.1);
+    }
+    let mut widths = vec![(0, 0); x.rank()];
+    widths[x.rank() - 1].1 = m - n;
+    Ok(lu_factor(&x.pad(&widths, 0)?)?.1)
+}

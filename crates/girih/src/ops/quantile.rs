@@ -1,0 +1,210 @@
+//! Medians and quantiles, by sorting; with NumPy's methods and their names.
+
+use crate::{Error, Result, Tensor, where_};
+use girih_ir::DType;
+use girih_ir::ops::reduce::axis_set;
+
+/// How a quantile that lies between two elements follows from them: NumPy's `method`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quantile {
+    /// By interpolation, at the position that two constants give (Hyndman and Fan, "Sample quantiles
+    /// in statistical packages", The American Statistician 50, 1996, alpha and beta).
+    Linear(f64, f64),
+    /// The smaller of the two.
+    Lower,
+    /// The larger of the two.
+    Higher,
+    /// Half way between them.
+    Midpoint,
+    /// The nearest, that of the even index half way.
+    Nearest,
+}
+
+impl Default for Quantile {
+    fn default() -> Quantile {
+        Quantile::Linear(1.0, 1.0)
+    }
+}
+
+impl Quantile {
+    /// The method of a name of NumPy's.
+    pub fn parse(name: &str) -> Result<Quantile> {
+        Ok(match name {
+            "linear" => Quantile::Linear(1.0, 1.0),
+            "interpolated_inverted_cdf" => Quantile::Linear(0.0, 1.0),
+            "hazen" => Quantile::Linear(0.5, 0.5),
+            "weibull" => Quantile::Linear(0.0, 0.0),
+            "median_unbiased" => Quantile::Linear(1.0 / 3.0, 1.0 / 3.0),
+            "normal_unbiased" => Quantile::Linear(0.375, 0.375),
+            "lower" => Quantile::Lower,
+            "higher" => Quantile::Higher,
+            "midpoint" => Quantile::Midpoint,
+            "nearest" => Quantile::Nearest,
+            other => {
+                return Err(Error::InvalidArgument(format!(
+                    "quantile: method is 'linear', 'lower', 'higher', 'midpoint', 'nearest', \
+                     'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased' or \
+                     'normal_unbiased', got '{other}'"
+                )));
+            }
+        })
+    }
+
+    /// The positions among `count` elements that the fractions `q` have.
+    #[track_caller]
+    fn position(self, q: &Tensor, count: &Tensor) -> Result<Tensor> {
+        let last = count.sub(1.0)?;
+        let (alpha, beta) = match self {
+            Quantile::Linear(alpha, beta) => (alpha, beta),
+            _ => (1.0, 1.0),
+        };
+        let at = if (alpha, beta) == (1.0, 1.0) {
+            q.mul(&last)?
+        } else {
+            q.mul(&count.add(1.0 - alpha - beta)?)?.add(alpha - 1.0)?
+        };
+        let at = match self {
+            Quantile::Linear(..) => at,
+            Quantile::Lower => at.floor()?,
+            Quantile::Higher => at.ceil()?,
+            Quantile::Midpoint => at.floor()?.add(&at.ceil()?)?.mul(0.5)?,
+            Quantile::Nearest => at.round()?,
+        };
+        at.maximum(0.0)?.minimum(&last)
+    }
+}
+
+/// Axes gathered into one at the end, and the shape that keeps them with size one.
+#[track_caller]
+fn gathered(op: &'static str, x: &Tensor, axes: Option<&[i64]>) -> Result<(Tensor, Vec<i64>)> {
+    let rank = x.rank();
+    let set = axis_set(op, axes, rank)?;
+    let from: Vec<i64> = set.iter().map(|axis| axis as i64).collect();
+    let to: Vec<i64> = (rank - from.len()..rank).map(|axis| axis as i64).collect();
+    let shape = x.shape();
+    let kept = |axis: usize| if set.contains(axis) { 1 } else { shape[axis] as i64 };
+    let kept = (0..rank).map(kept).collect();
+    let moved = x.moveaxis(&from, &to)?;
+    let outer = moved.shape()[..rank - from.len()].to_vec();
+    let inner: usize = moved.shape()[rank - from.len()..].iter().product();
+    let sizes: Vec<i64> = outer.iter().chain([&inner]).map(|&size| size as i64).collect();
+    Ok((moved.reshape(&sizes)?, kept))
+}
+
+impl Tensor {
+    #[track_caller]
+    fn ranked(
+        &self,
+        op: &'static str,
+        q: &Tensor,
+        axes: Option<&[i64]>,
+        method: Quantile,
+        keepdims: bool,
+        skip: bool,
+    ) -> Result<Tensor> {
+        let dtype = self.dtype().to_float();
+        if dtype.is_complex() {
+            let expected = "a real dtype: complex numbers are in no order";
+            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+        }
+        if q.rank() > 1 {
+            let reason = "the fractions are a number or have one axis".into();
+            return Err(girih_ir::Error::InvalidShape { op, shape: q.shape(), reason }.into());
+        }
+        let (x, kept) = gathered(op, &self.astype(dtype)?, axes)?;
+        let q = q.astype(DType::F64)?;
+        let (fractions, numel) = (q.reshape(&[-1])?, q.numel());
+        let shape = x.shape();
+        let (outer, count) = (&shape[..shape.rank() - 1], shape[shape.rank() - 1]);
+        let sizes = |last: usize| outer.iter().copied().chain([last]).collect::<girih_ir::Shape>();
+        let out = if count == 0 {
+            Tensor::full(f64::NAN, sizes(numel), dtype)?
+        } else {
+            // NaN is largest.
+            let sorted = x.sort(-1, false)?;
+            let numbers = match skip {
+                true => x.isnan()?.logical_not()?.sum(Some(&[-1]), true)?.astype(DType::F64)?,
+                false => Tensor::full(count as f64, [], DType::F64)?,
+            };
+            let at = method.position(&fractions, &numbers.maximum(1.0)?)?;
+            let below = at.floor()?;
+            let index = |t: &Tensor| t.astype(DType::I64)?.broadcast_to(sizes(numel));
+            let low = sorted.take_along_axis(&index(&below)?, -1)?;
+            let high = sorted.take_along_axis(&index(&at.ceil()?)?, -1)?;
+            let part = at.sub(&below)?.astype(dtype)?;
+            let between = interpolated(&low, &high, &part)?;
+            let nowhere = match skip {
+                true => numbers.eq(0.0)?,
+                false => x.isnan()?.any(Some(&[-1]), true)?,
+            };
+            let outside = fractions.ge(0.0)?.bitwise_and(&fractions.le(1.0)?)?.logical_not()?;
+            where_(&nowhere.bitwise_or(&outside)?, f64::NAN, &between)?
+        };
+        // The fractions' axis comes first.
+        let out = out.moveaxis(&[-1], &[0])?;
+        let front = if q.rank() == 0 { None } else { Some(numel as i64) };
+        let rest: Vec<i64> = match keepdims {
+            true => kept,
+            false => outer.iter().map(|&size| size as i64).collect(),
+        };
+        out.reshape(&front.into_iter().chain(rest).collect::<Vec<_>>())
+    }
+
+    /// The number below which a fraction `q` of the elements lies, over axes, all by default. `q` has
+    /// one axis at most, which comes first in the result. NaN if any element is, over nothing, and for
+    /// fractions outside `[0, 1]`. Integers become f32.
+    ///
+    /// Errors: a dtype error for complex numbers; a shape error for more axes of `q`.
+    #[track_caller]
+    pub fn quantile(
+        &self,
+        q: &Tensor,
+        axes: Option<&[i64]>,
+        method: Quantile,
+        keepdims: bool,
+    ) -> Result<Tensor> {
+        self.ranked("quantile", q, axes, method, keepdims, false)
+    }
+
+    /// Like [`Tensor::quantile`], of the elements that are not NaN.
+    #[track_caller]
+    pub fn nanquantile(
+        &self,
+        q: &Tensor,
+        axes: Option<&[i64]>,
+        method: Quantile,
+        keepdims: bool,
+    ) -> Result<Tensor> {
+        self.ranked("nanquantile", q, axes, method, keepdims, true)
+    }
+
+    /// The middle element over axes, all by default, or the mean of the two in the middle. NaN if
+    /// any element is, and over nothing. Integers become f32.
+    #[track_caller]
+    pub fn median(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        let half = Tensor::full(0.5, [], DType::F64)?;
+        self.ranked("median", &half, axes, Quantile::Midpoint, keepdims, false)
+    }
+
+    /// Like [`Tensor::median`], of the elements that are not NaN.
+    #[track_caller]
+    pub fn nanmedian(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+        let half = Tensor::full(0.5, [], DType::F64)?;
+        self.ranked("nanmedian", &half, axes, Quantile::Midpoint, keepdims, true)
+    }
+}
+
+/// Between two numbers, from the nearer one. Between a number and an infinity is the infinity, between
+/// infinities of one sign they themselves.
+#[track_caller]
+fn interpolated(low: &Tensor, high: &Tensor, part: &Tensor) -> Result<Tensor> {
+    let equal = low.eq(high)?;
+    let step = high.sub(low)?;
+    let bounded = step.isfinite()?;
+    let step = where_(&bounded, &step, 0.0)?;
+    let from_low = low.add(&step.mul(part)?)?;
+    let from_high = high.sub(&step.mul(&part.neg()?.add(1.0)?)?)?;
+    let between = where_(&part.ge(0.5)?, &from_high, &from_low)?;
+    let between = where_(&bounded, &between, &low.add(high)?)?;
+    where_(&equal.bitwise_or(&part.eq(0.0)?)?, low, &between)
+}

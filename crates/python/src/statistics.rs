@@ -1,0 +1,504 @@
+//! Statistics, comparisons up to a tolerance, functions given by samples, and windows.
+
+use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg, axes, keep};
+use crate::arrange::counts;
+use crate::dtype::DTypeArg;
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, both, out};
+use crate::location;
+use crate::search::BinsArg;
+use crate::tensor::PyTensor;
+use girih::{Beyond, Covariance, DType, Quantile, Taper, Tensor, Tolerance};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+/// Fractions of a quantile: numbers in a range, or a tensor, whose values are not looked at.
+pub struct Fractions {
+    values: Tensor,
+    outside: Option<f64>,
+    percent: bool,
+}
+
+/// Fractions up to one.
+pub struct Share(Fractions);
+/// Fractions up to a hundred.
+pub struct Percent(Fractions);
+
+impl Fractions {
+    fn of(object: Borrowed<'_, '_, PyAny>, percent: bool) -> PyResult<Fractions> {
+        let top = if percent { 100.0 } else { 1.0 };
+        let numbers = match (object.extract::<f64>(), object.extract::<Vec<f64>>()) {
+            _ if object.is_instance_of::<PyTensor>() => vec![],
+            (Ok(number), _) => vec![number],
+            (_, Ok(numbers)) => numbers,
+            _ => vec![],
+        };
+        let outside = numbers.into_iter().find(|v| !(0.0..=top).contains(v));
+        Ok(Fractions {
+            values: crate::data::as_tensor(&object, Some(DType::F64))?,
+            outside,
+            percent,
+        })
+    }
+
+    fn checked(self, op: &str) -> PyResult<Tensor> {
+        let top = if self.percent { "100" } else { "1" };
+        match self.outside {
+            Some(v) => Err(invalid(format!("{op}: q is from 0 to {top}, got {v}"))),
+            None if self.percent => self.values.astype(DType::F64).and_then(|q| q.div(100.0)).py(),
+            None => Ok(self.values),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Share {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Fractions::of(object, false).map(Share)
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Percent {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Fractions::of(object, true).map(Percent)
+    }
+}
+
+macro_rules! over_axes {
+    ($($name:ident $doc:literal;)*) => {
+        both! {
+            over_axes:
+
+            $(#[doc = $doc]
+            fn $name(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+                dim: Option<Axes>, keepdim: Option<bool>) {
+                out(x.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
+            })*
+        }
+    };
+}
+
+over_axes! {
+    median "The middle element over axes, all by default, or the mean of the two in the middle. NaN if any element is, and over nothing. Integers give float32.";
+    nanmedian "The median of the elements that are not NaN. Integers give float32.";
+    nansum "Sum of the elements that are not NaN, over axes, all by default. Signed integers and bool are summed in int64, unsigned integers in uint64.";
+    nanprod "Product of the elements that are not NaN, over axes, all by default.";
+    nanmean "Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else. Integers give float32.";
+    nanmax "Largest of the elements that are not NaN, over axes, all by default; NaN over nothing else.";
+    nanmin "Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing else.";
+}
+
+macro_rules! positions {
+    ($($name:ident $doc:literal;)*) => {
+        both! {
+            positions:
+
+            $(#[doc = $doc]
+            fn $name(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+                dim: Option<Axes>, keepdim: Option<bool>) {
+                let axis = axes(axis, dim)?.single(stringify!($name))?;
+                out(x.$name(axis, keep(keepdims, keepdim)?))
+            })*
+        }
+    };
+}
+
+positions! {
+    nanargmax "Index of the first largest element that is not NaN, along an axis, or of the flattened tensor; -1 over NaN alone. Dtype: int64.";
+    nanargmin "Index of the first smallest element that is not NaN, along an axis, or of the flattened tensor; -1 over NaN alone. Dtype: int64.";
+}
+
+both! {
+    more:
+
+    /// The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+    /// default; the axis of several q comes first. method is one of NumPy's that interpolate, or
+    /// 'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
+    fn quantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let (q, method) = (q.0.checked("quantile")?, of_name(method)?);
+        out(x.quantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+    }
+
+    /// The quantile of q percent, from 0 to 100; see quantile.
+    fn percentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let (q, method) = (q.0.checked("percentile")?, of_name(method)?);
+        out(x.quantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+    }
+
+    /// The quantile of the elements that are not NaN; see quantile.
+    fn nanquantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let (q, method) = (q.0.checked("nanquantile")?, of_name(method)?);
+        out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+    }
+
+    /// The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile.
+    fn nanpercentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let (q, method) = (q.0.checked("nanpercentile")?, of_name(method)?);
+        out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+    }
+
+    /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
+    /// there are not more than correction.
+    fn nanvar(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let keep = keep(keepdims, keepdim)?;
+        out(x.nanvar(axes(axis, dim)?.as_slice(), correction.unwrap_or(0.0), keep))
+    }
+
+    /// Standard deviation of the elements that are not NaN; see nanvar.
+    fn nanstd(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
+        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
+        let keep = keep(keepdims, keepdim)?;
+        out(x.nanstd(axes(axis, dim)?.as_slice(), correction.unwrap_or(0.0), keep))
+    }
+
+    /// Running sums that leave NaN out, along an axis, or of all elements in a row.
+    fn nancumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+        let (x, axis) = crate::sorting::along("nancumsum", x, axis, dim)?;
+        out(x.nancumsum(axis, dtype.map(|d| d.0)))
+    }
+
+    /// Running products that leave NaN out, along an axis, or of all elements in a row.
+    fn nancumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+        let (x, axis) = crate::sorting::along("nancumprod", x, axis, dim)?;
+        out(x.nancumprod(axis, dtype.map(|d| d.0)))
+    }
+
+    /// NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
+    /// unless others are given.
+    fn nan_to_num(x, py, nan: f64 = 0.0, posinf: Option<f64> = None, neginf: Option<f64> = None) {
+        out(x.nan_to_num(nan, posinf, neginf))
+    }
+
+    /// Elements limited to ``min..max``; either or both may be missing. The same as clip.
+    fn clamp(x, py, min: Option<OperandArg> = None, max: Option<OperandArg> = None) {
+        out(x.clip(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
+    }
+}
+
+fn of_name(method: Option<&str>) -> PyResult<Quantile> {
+    method.map_or(Ok(Quantile::default()), Quantile::parse).py()
+}
+
+/// Whether elements are equal or ``abs(x1 - x2) <= atol + rtol * abs(x2)``. Dtype: bool.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, rtol=1e-5, atol=1e-8, equal_nan=false))]
+fn isclose(
+    py: Python<'_>,
+    x1: OperandArg,
+    x2: OperandArg,
+    rtol: f64,
+    atol: f64,
+    equal_nan: bool,
+) -> Out {
+    let _called = location::enter!(py);
+    out(girih::isclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
+}
+
+/// Whether all elements are close: see isclose. A bool scalar.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, rtol=1e-5, atol=1e-8, equal_nan=false))]
+fn allclose(
+    py: Python<'_>,
+    x1: OperandArg,
+    x2: OperandArg,
+    rtol: f64,
+    atol: f64,
+    equal_nan: bool,
+) -> Out {
+    let _called = location::enter!(py);
+    out(girih::allclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
+}
+
+/// Whether both have one shape and equal elements. A bool scalar.
+#[pyfunction]
+#[pyo3(signature = (x1, x2, equal_nan=false))]
+fn array_equal(py: Python<'_>, x1: TensorArg, x2: TensorArg, equal_nan: bool) -> Out {
+    let _called = location::enter!(py);
+    out(girih::array_equal(&x1.0, &x2.0, equal_nan))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Whether all elements are close to another tensor's: see isclose. A bool scalar.
+    #[pyo3(signature = (other, rtol=1e-5, atol=1e-8, equal_nan=false))]
+    fn allclose(
+        &self,
+        py: Python<'_>,
+        other: OperandArg,
+        rtol: f64,
+        atol: f64,
+        equal_nan: bool,
+    ) -> Out {
+        let _called = location::enter!(py);
+        out(girih::allclose(&self.0, other.operand(), Tolerance { rtol, atol, equal_nan }))
+    }
+
+    /// Whether elements are close to another tensor's: see isclose. Dtype: bool.
+    #[pyo3(signature = (other, rtol=1e-5, atol=1e-8, equal_nan=false))]
+    fn isclose(
+        &self,
+        py: Python<'_>,
+        other: OperandArg,
+        rtol: f64,
+        atol: f64,
+        equal_nan: bool,
+    ) -> Out {
+        let _called = location::enter!(py);
+        out(girih::isclose(&self.0, other.operand(), Tolerance { rtol, atol, equal_nan }))
+    }
+}
+
+/// The covariances of variables: rows of x and of y, or columns without rowvar. ddof is subtracted
+/// from the number of observations, 1 unless bias; fweights say how often each occurred, aweights
+/// how much it counts.
+#[pyfunction]
+#[pyo3(signature = (x, y=None, rowvar=true, bias=false, ddof=None, fweights=None, aweights=None))]
+#[allow(clippy::too_many_arguments)]
+fn cov(
+    py: Python<'_>,
+    x: TensorArg,
+    y: Option<TensorArg>,
+    rowvar: bool,
+    bias: bool,
+    ddof: Option<f64>,
+    fweights: Option<TensorArg>,
+    aweights: Option<TensorArg>,
+) -> Out {
+    let _called = location::enter!(py);
+    let settings = Covariance {
+        by_columns: !rowvar,
+        correction: ddof.or(bias.then_some(0.0)),
+        frequencies: fweights.as_ref().map(|w| &w.0),
+        weights: aweights.as_ref().map(|w| &w.0),
+    };
+    out(girih::cov(&x.0, y.as_ref().map(|y| &y.0), &settings))
+}
+
+/// The correlation coefficients of variables: rows of x and of y, or columns without rowvar.
+#[pyfunction]
+#[pyo3(signature = (x, y=None, rowvar=true))]
+fn corrcoef(py: Python<'_>, x: TensorArg, y: Option<TensorArg>, rowvar: bool) -> Out {
+    let _called = location::enter!(py);
+    out(girih::corrcoef(&x.0, y.as_ref().map(|y| &y.0), !rowvar))
+}
+
+/// The piecewise linear function through the points (xp, fp) at x; xp ascends, unless a period is
+/// given. Below and above it is left and right, by default the first and last of fp.
+#[pyfunction]
+#[pyo3(signature = (x, xp, fp, left=None, right=None, period=None))]
+fn interp(
+    py: Python<'_>,
+    x: TensorArg,
+    xp: TensorArg,
+    fp: TensorArg,
+    left: Option<OperandArg>,
+    right: Option<OperandArg>,
+    period: Option<f64>,
+) -> Out {
+    let _called = location::enter!(py);
+    let [left, right] = [&left, &right].map(|v| v.as_ref().map(OperandArg::operand));
+    out(girih::interp(&x.0, &xp.0, &fp.0, Beyond { left, right, period }))
+}
+
+/// Into which interval between neighbours of bins, which ascend or descend, each element falls: 0
+/// before the first. Intervals hold their lower end, or with right their upper one. Dtype: int64.
+#[pyfunction]
+#[pyo3(signature = (x, bins, right=false))]
+fn digitize(py: Python<'_>, x: TensorArg, bins: TensorArg, right: bool) -> Out {
+    let _called = location::enter!(py);
+    out(girih::digitize(&x.0, &bins.0, right))
+}
+
+/// The integral along an axis of the piecewise linear function through samples y at x, or dx apart.
+#[pyfunction]
+#[pyo3(signature = (y, x=None, dx=1.0, axis=IntArg(-1)))]
+fn trapezoid(py: Python<'_>, y: TensorArg, x: Option<TensorArg>, dx: f64, axis: IntArg) -> Out {
+    let _called = location::enter!(py);
+    out(girih::trapezoid(&y.0, x.as_ref().map(|x| &x.0), dx, axis.0))
+}
+
+/// The polynomial with coefficients p, that of the highest power first, at x.
+#[pyfunction]
+fn polyval(py: Python<'_>, p: TensorArg, x: TensorArg) -> Out {
+    let _called = location::enter!(py);
+    out(girih::polyval(&p.0, &x.0))
+}
+
+/// The coefficients, that of the highest power first, of the polynomial of degree deg that is
+/// closest to the points (x, y) in least squares, which w weights.
+#[pyfunction]
+#[pyo3(signature = (x, y, deg, rcond=None, w=None))]
+fn polyfit(
+    py: Python<'_>,
+    x: TensorArg,
+    y: TensorArg,
+    deg: IntArg,
+    rcond: Option<f64>,
+    w: Option<TensorArg>,
+) -> Out {
+    let _called = location::enter!(py);
+    let degree = counts("polyfit", &[deg.0])?[0];
+    out(girih::polyfit(&x.0, &y.0, degree, rcond, w.as_ref().map(|w| &w.0)))
+}
+
+/// Powers of a vector's elements as columns, n of them, the highest first unless increasing.
+#[pyfunction]
+#[pyo3(signature = (x, n=None, increasing=false))]
+fn vander(py: Python<'_>, x: TensorArg, n: Option<IntArg>, increasing: bool) -> Out {
+    let _called = location::enter!(py);
+    let columns = n.map(|n| counts("vander", &[n.0])).transpose()?.map(|n| n[0]);
+    out(girih::vander(&x.0, columns, increasing))
+}
+
+/// How many points fall into each cell of a grid, or the sum of their weights: a row per interval of
+/// x and a column per interval of y; and the edges of both. bins and range are histogram's, or one
+/// for each. Returns: tuple[Tensor, Tensor, Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, y, bins=None, range=None, density=false, weights=None))]
+fn histogram2d(
+    py: Python<'_>,
+    x: TensorArg,
+    y: TensorArg,
+    bins: Option<&Bound<'_, PyAny>>,
+    range: Option<[(f64, f64); 2]>,
+    density: bool,
+    weights: Option<TensorArg>,
+) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
+    let _called = location::enter!(py);
+    // Two things are one for each axis, as NumPy has it; edges of two are given as a tensor.
+    let pair = bins.filter(|b| b.is_instance_of::<PyTuple>() || b.is_instance_of::<PyList>());
+    let pair = pair.filter(|pair| pair.len().is_ok_and(|len| len == 2));
+    let each = |i: usize| match pair {
+        Some(pair) => BinsArg::of(Some(&pair.get_item(i)?)),
+        None => BinsArg::of(bins),
+    };
+    let (rows, columns) = (each(0)?, each(1)?);
+    let bins = [rows.bins(range.map(|r| r[0])), columns.bins(range.map(|r| r[1]))];
+    let weights = weights.as_ref().map(|w| &w.0);
+    let (counted, rows, columns) =
+        girih::histogram2d(&x.0, &y.0, [&bins[0], &bins[1]], weights, density).py()?;
+    Ok((PyTensor(counted), PyTensor(rows), PyTensor(columns)))
+}
+
+/// The distinct elements in ascending order, or the distinct slices along an axis; if asked for with
+/// where each occurs first, for each element or slice its position among them, and how often each
+/// occurs. NaN is one value unless equal_nan is false. Evaluates x. Returns: Any.
+#[pyfunction]
+#[pyo3(signature = (
+    x, return_index=false, return_inverse=false, return_counts=false, axis=None, *, equal_nan=true
+))]
+fn unique<'py>(
+    py: Python<'py>,
+    x: TensorArg,
+    return_index: bool,
+    return_inverse: bool,
+    return_counts: bool,
+    axis: Option<Axes>,
+    equal_nan: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _called = location::enter!(py);
+    let axis = axis.unwrap_or_default().single("unique")?;
+    let found = py.detach(|| x.0.unique_along(axis, equal_nan)).py()?;
+    let asked = [
+        (true, found.values),
+        (return_index, found.indices),
+        (return_inverse, found.inverse),
+        (return_counts, found.counts),
+    ];
+    let mut results: Vec<PyTensor> =
+        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, t)| PyTensor(t)).collect();
+    match results.len() {
+        1 => Ok(Bound::new(py, results.swap_remove(0))?.into_any()),
+        _ => Ok(PyTuple::new(py, results)?.into_any()),
+    }
+}
+
+macro_rules! windows {
+    ($($name:ident $symmetric:ident $taper:expr, $doc:literal $plain:literal;)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        #[pyo3(signature = (window_length, periodic=true, *, dtype=None))]
+        fn $name(
+            py: Python<'_>,
+            window_length: IntArg,
+            periodic: bool,
+            dtype: Option<DTypeArg>,
+        ) -> Out {
+            let _called = location::enter!(py);
+            let size = counts(stringify!($name), &[window_length.0])?[0];
+            out($taper.window(size, periodic, dtype.map_or(DType::F32, |d| d.0)))
+        }
+
+        #[doc = $plain]
+        #[pyfunction]
+        #[pyo3(signature = (m, *, dtype=None))]
+        fn $symmetric(py: Python<'_>, m: IntArg, dtype: Option<DTypeArg>) -> Out {
+            let _called = location::enter!(py);
+            let size = counts(stringify!($symmetric), &[m.0.max(0)])?[0];
+            out($taper.window(size, false, dtype.map_or(DType::F32, |d| d.0)))
+        })*
+    };
+}
+
+windows! {
+    hann_window hanning Taper::Hann,
+        "Hann's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."
+        "Hann's window of m points, symmetric, as NumPy's. Dtype: float32.";
+    hamming_window hamming Taper::Hamming,
+        "Hamming's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."
+        "Hamming's window of m points, symmetric, as NumPy's. Dtype: float32.";
+    blackman_window blackman Taper::Blackman,
+        "Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."
+        "Blackman's window of m points, symmetric, as NumPy's. Dtype: float32.";
+    bartlett_window bartlett Taper::Bartlett,
+        "Bartlett's window, a triangle, as PyTorch's: periodic unless symmetric. Dtype: float32."
+        "Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32.";
+}
+
+/// Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32.
+#[pyfunction]
+#[pyo3(signature = (window_length, periodic=true, beta=12.0, *, dtype=None))]
+fn kaiser_window(
+    py: Python<'_>,
+    window_length: IntArg,
+    periodic: bool,
+    beta: f64,
+    dtype: Option<DTypeArg>,
+) -> Out {
+    let _called = location::enter!(py);
+    let size = counts("kaiser_window", &[window_length.0])?[0];
+    out(Taper::Kaiser(beta).window(size, periodic, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+/// Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32.
+#[pyfunction]
+#[pyo3(signature = (m, beta, *, dtype=None))]
+fn kaiser(py: Python<'_>, m: IntArg, beta: f64, dtype: Option<DTypeArg>) -> Out {
+    let _called = location::enter!(py);
+    let size = counts("kaiser", &[m.0.max(0)])?[0];
+    out(Taper::Kaiser(beta).window(size, false, dtype.map_or(DType::F32, |d| d.0)))
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    over_axes::register(m)?;
+    positions::register(m)?;
+    more::register(m)?;
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! {
+        isclose allclose array_equal cov corrcoef interp digitize trapezoid polyval polyfit vander
+        histogram2d unique hann_window hanning hamming_window hamming blackman_window blackman
+        bartlett_window bartlett kaiser_window kaiser
+    }
+    Ok(())
+}
