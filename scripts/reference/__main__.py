@@ -41,10 +41,10 @@ def main() -> int:
     reference = Reference()
     if given.run:
         reports = [run(e.example, name, e.where, 0) for name, e in reference.entries.items()]
-        found = [report for report in reports if report]
+        found, well = [report for report in reports if report], "All examples print what they say."
     else:
-        found = problems(reference)
-    print("\n".join(found) or "Nothing is missing.")
+        found, well = problems(reference), "Nothing is missing."
+    print("\n".join(found) or well)
     return 1 if found else 0
 
 
