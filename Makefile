@@ -29,10 +29,12 @@ all: check
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("girih needs Python 3.10 or later, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.build: $(BIN)/python requirements-build.txt
-	$(PIP) install -r requirements-build.txt
+	@echo "Installing what builds the extension (seconds)"
+	@$(PIP) install -r requirements-build.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.build requirements-dev.txt
@@ -54,7 +56,8 @@ $(VENV)/.docs: $(BIN)/python requirements-docs.txt
 # Builds the extension in release mode and installs the package for editing. Cargo knows what has
 # changed; running it again is cheap.
 develop: $(VENV)/.build
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+	@echo "Compiling girih in release mode (about 4 minutes the first time, seconds if nothing changed)"
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
 demo: develop
 	@$(BIN)/python examples/digits.py
@@ -62,30 +65,36 @@ demo: develop
 # Checks.
 
 rust-check:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	@echo "Checking the Rust code (about 3 minutes the first time)"
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 
 rust-test: rust-check
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
-	$(CARGO) test --quiet --workspace $(EXCLUDE)
+	@echo "Building the Rust documentation (about a minute)"
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+	@echo "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)"
+	@$(CARGO) test --quiet --workspace $(EXCLUDE)
 
 python-check: $(VENV)/.dev
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
 
 python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
-	$(BIN)/python scripts/stubs.py --check
-	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
-	$(BIN)/python -m pytest
+	@echo "Checking stubs and types (about a minute)"
+	@$(BIN)/python scripts/stubs.py --check
+	@$(BIN)/mypy
+	@$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
+	@echo "Running the Python tests (about 10 minutes)"
+	@$(BIN)/python -m pytest
 
 smoke: develop
 	@mkdir -p $(SMOKE)
-	$(BIN)/python examples/digits.py --epochs 2 --out $(SMOKE) > $(SMOKE)/log
+	@$(BIN)/python examples/digits.py --epochs 2 --out $(SMOKE) > $(SMOKE)/log
 	@grep -q '^accuracy' $(SMOKE)/log && test -s $(SMOKE)/loss.svg && test -s $(SMOKE)/step-graph.svg
 
 check: rust-check python-check
-	$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
+	@echo "Compiling and running the crates' unit tests (about 8 minutes the first time)"
+	@$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
 
 test: rust-test python-test smoke docs-site
 	@echo "All checks passed."
