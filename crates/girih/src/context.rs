@@ -331,6 +331,11 @@ pub(crate) fn add_node(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
     CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::new(op, spec, state, id)))
 }
 
+/// Makes a node that stands for an error in the current graph.
+pub(crate) fn add_failed(spec: &TensorSpec, error: crate::Error) -> Arc<Node> {
+    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::failed(spec, error, id)))
+}
+
 /// Like [`add_node`], of a spec as nodes hold it.
 pub(crate) fn add_compact(op: Op, spec: CompactSpec, state: State) -> Arc<Node> {
     CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::of_compact(op, spec, state, id)))

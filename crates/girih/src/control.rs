@@ -416,6 +416,7 @@ fn traced(specs: &[TensorSpec], f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>
     let mut body = Body::new();
     let arguments: Vec<Tensor> = specs.iter().map(|s| body.placeholder(s)).collect();
     body.outputs = f(&arguments)?;
+    body.outputs.iter().try_for_each(|output| output.check().map(drop))?;
     Ok(body)
 }
 

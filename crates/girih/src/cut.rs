@@ -140,6 +140,7 @@ impl Walk {
                         return Err(Error::Donated { shape: node.shape().to_string() });
                     }
                     Leaf::Placeholder => {
+                        node.check()?;
                         let at = Some(target.node().location()).filter(|l| l.is_known());
                         return Err(Error::TracedValue {
                             what: "evaluation",
@@ -357,6 +358,7 @@ fn constant(node: &Node, arguments: &mut Vec<Argument>) -> Op {
 /// Errors: [`Error::TracedValue`] never: placeholders are inputs here.
 pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Graph> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    targets.iter().try_for_each(|target| target.node().check())?;
     let (graph, ids) = recorded(&targets);
     let mut graph = graph;
     graph.set_outputs(targets.iter().map(|t| ids[&Arc::as_ptr(t.node())]));

@@ -146,6 +146,7 @@ impl Tensor {
     ///
     /// Errors: [`Error::NotScalar`] unless there is exactly one; [`Error::ElementType`].
     pub fn item<T: Element>(&self) -> Result<T> {
+        self.check()?;
         if self.numel() != 1 {
             return Err(Error::NotScalar { what: "item", shape: self.shape() });
         }

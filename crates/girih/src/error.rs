@@ -117,6 +117,14 @@ pub enum Error {
         /// Why it cannot be used.
         reason: &'static str,
     },
+    /// An operator that could not be recorded.
+    #[error("{source} (recorded at {at})")]
+    Operator {
+        /// Why.
+        source: Box<Error>,
+        /// The line of the operator.
+        at: String,
+    },
     /// An argument that no op can take.
     #[error("{0}")]
     InvalidArgument(String),

@@ -88,6 +88,7 @@ impl Program {
         inputs: &[&Tensor],
         parameters: &[(String, Tensor)],
     ) -> Result<Program> {
+        outputs.iter().chain(inputs).try_for_each(|t| t.node().check())?;
         let is_input = |t: &Tensor| inputs.iter().any(|input| input.is_same(t));
         let mut named: FxHashMap<*const Node, &str> = FxHashMap::default();
         if !parameters.is_empty() {

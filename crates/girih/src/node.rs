@@ -5,6 +5,7 @@
 //! padding of that slot.
 
 use crate::location::Location;
+use crate::{Error, Result};
 use girih_ir::{Attrs, DType, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::{Completion, Value};
 use rustc_hash::FxHashMap;
@@ -26,8 +27,8 @@ pub(crate) struct Node {
 /// shapes, which only functions being traced have, are kept as long as their node.
 type CompactShape = [u32; 4];
 
-/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; symbolic shapes equal
-/// nothing.
+/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; symbolic shapes, and
+/// those of nodes that stand for an error, equal nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactSpec {
     shape: CompactShape,
@@ -41,7 +42,7 @@ impl PartialEq for CompactSpec {
         self.shape == other.shape
             && self.rank == other.rank
             && self.dtype == other.dtype
-            && self.rank != SYMBOLIC
+            && self.rank < FAILED
     }
 }
 
@@ -66,36 +67,46 @@ impl CompactSpec {
 
 const SPILLED: u8 = u8::MAX;
 const SYMBOLIC: u8 = u8::MAX - 1;
+const FAILED: u8 = u8::MAX - 2;
 
-static SYMBOLIC_SHAPES: Mutex<SymbolicShapes> =
-    Mutex::new(SymbolicShapes { shapes: Vec::new(), free: Vec::new() });
+static SYMBOLIC_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
+/// Of live nodes that stand for an error, the error and the shape that they show.
+static FAILURES: Mutex<Kept<(Shape, Error)>> = Mutex::new(Kept::new());
 
-/// Symbolic shapes of live nodes.
-struct SymbolicShapes {
-    shapes: Vec<Shape>,
+/// What live nodes keep outside of them.
+struct Kept<T> {
+    entries: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl SymbolicShapes {
-    fn lock() -> MutexGuard<'static, SymbolicShapes> {
-        SYMBOLIC_SHAPES.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T> Kept<T> {
+    const fn new() -> Kept<T> {
+        Kept { entries: Vec::new(), free: Vec::new() }
     }
 
-    fn keep(&mut self, shape: &Shape) -> u32 {
+    fn lock(kept: &'static Mutex<Kept<T>>) -> MutexGuard<'static, Kept<T>> {
+        kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&mut self, entry: T) -> u32 {
         match self.free.pop() {
             Some(id) => {
-                self.shapes[id as usize] = shape.clone();
+                self.entries[id as usize] = Some(entry);
                 id
             }
             None => {
-                self.shapes.push(shape.clone());
-                self.shapes.len() as u32 - 1
+                self.entries.push(Some(entry));
+                self.entries.len() as u32 - 1
             }
         }
     }
 
+    fn get(&self, id: u32) -> &T {
+        self.entries[id as usize].as_ref().expect("kept as long as its node lives")
+    }
+
     fn release(&mut self, id: u32) {
-        self.shapes[id as usize] = Shape::default();
+        self.entries[id as usize] = None;
         self.free.push(id);
     }
 }
@@ -155,7 +166,7 @@ fn intern(shape: &Shape) -> u32 {
 fn compact(shape: &Shape) -> (CompactShape, u8) {
     let mut dims = [0; 4];
     if shape.is_symbolic() {
-        dims[0] = SymbolicShapes::lock().keep(shape);
+        dims[0] = Kept::lock(&SYMBOLIC_SHAPES).keep(shape.clone());
         return (dims, SYMBOLIC);
     }
     let fits = shape.rank() <= 4 && shape.iter().all(|&d| u32::try_from(d).is_ok());
@@ -174,6 +185,22 @@ impl Node {
         let (shape, rank) = compact(&spec.shape);
         let Op { code, attrs } = op;
         Node { attrs, shape, rank, dtype: spec.dtype, code, id, state: Mutex::new(state) }
+    }
+
+    /// A node that stands for an error; it shows this spec.
+    pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
+        let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
+        let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
+        Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, id, state }
+    }
+
+    /// The error that the node stands for, if it does.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.rank == FAILED {
+            false => Ok(()),
+            true => Err(Kept::lock(&FAILURES).get(self.shape[0]).1.clone()),
+        }
     }
 
     pub fn id(&self) -> u32 {
@@ -214,7 +241,10 @@ impl Node {
 
     pub fn shape(&self) -> Shape {
         if self.rank == SYMBOLIC {
-            return SymbolicShapes::lock().shapes[self.shape[0] as usize].clone();
+            return Kept::lock(&SYMBOLIC_SHAPES).get(self.shape[0]).clone();
+        }
+        if self.rank == FAILED {
+            return Kept::lock(&FAILURES).get(self.shape[0]).0.clone();
         }
         if self.rank == SPILLED {
             let table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,8 +337,10 @@ impl Drop for Node {
         if !matches!(state, State::Available(_) | State::Leaf | State::Literal) {
             drop_state(std::mem::replace(state, State::Leaf));
         }
-        if self.rank == SYMBOLIC {
-            SymbolicShapes::lock().release(self.shape[0]);
+        match self.rank {
+            SYMBOLIC => Kept::lock(&SYMBOLIC_SHAPES).release(self.shape[0]),
+            FAILED => Kept::lock(&FAILURES).release(self.shape[0]),
+            _ => {}
         }
     }
 }

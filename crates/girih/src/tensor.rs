@@ -2,7 +2,7 @@
 
 use crate::location;
 use crate::node::{CompactSpec, Node, State};
-use crate::{Result, context};
+use crate::{Error, Result, context};
 use girih_ir::ops::Category;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::Value;
@@ -39,6 +39,8 @@ fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> R
     if let Some(result) = known.filter(|_| plain) {
         return Ok(context::add_compact(op, result, state));
     }
+    a.node.check()?;
+    b.node.check()?;
     let spec = match inputs {
         [a] => op.infer(&[&a.spec()])?,
         _ => op.infer(&[&a.spec(), &b.spec()])?,
@@ -119,6 +121,7 @@ impl Tensor {
                 recorded(op, [a, b], &[a, b], state)?
             }
             _ => {
+                inputs.iter().try_for_each(|t| t.node.check())?;
                 let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
                 let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
                 let nodes = inputs.iter().map(|t| t.node.clone()).collect();
@@ -140,6 +143,7 @@ impl Tensor {
         inputs: &[&Tensor],
     ) -> Result<Vec<Tensor>> {
         let location = location::here();
+        inputs.iter().try_for_each(|t| t.node.check())?;
         let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
         let specs: Vec<&TensorSpec> = specs.iter().collect();
         let record = |op: Op| {
@@ -298,6 +302,28 @@ impl Tensor {
     /// True if both handles are of one node.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
+    }
+
+    /// A tensor that stands for an error, which every function that takes it gives.
+    pub(crate) fn failed(spec: &TensorSpec, error: Error) -> Tensor {
+        Tensor { node: context::add_failed(spec, error) }
+    }
+
+    /// The same tensor, unless an operator could not be recorded on the way to it.
+    ///
+    /// ```
+    /// use girih::{DType, Tensor};
+    ///
+    /// let (a, b) = (Tensor::ones([2], DType::F32)?, Tensor::ones([3], DType::F32)?);
+    /// assert!((&a + 1.0).check().is_ok());
+    /// assert!((&a + &b).check().is_err());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// Errors: that of the operator: see [`crate::guide::errors`].
+    pub fn check(&self) -> Result<&Tensor> {
+        self.node.check()?;
+        Ok(self)
     }
 
     /// Computes the value if it is not there yet and gives the same tensor.

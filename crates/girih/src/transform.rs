@@ -59,6 +59,7 @@ impl Trace {
         let Some(output) = outputs.first() else {
             return Err(Error::InvalidArgument("grad: the function returned no tensor".into()));
         };
+        outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let substitution = self.substitution(arguments)?;
         let roots: Vec<&Tensor> = outputs.iter().chain(wrt).copied().collect();
         let traced = self.close(&roots);

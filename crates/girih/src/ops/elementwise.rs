@@ -468,38 +468,3 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Gelu, Attrs::Approximate(tanh)), &[&x])
     }
 }
-
-macro_rules! operators {
-    ($($trait:ident $method:ident $name:ident,)*) => {
-        $(impl<'a, T: Into<Operand<'a>>> std::ops::$trait<T> for &Tensor {
-            type Output = Result<Tensor>;
-
-            #[track_caller]
-            fn $method(self, other: T) -> Result<Tensor> {
-                self.$name(other)
-            }
-        })*
-    };
-}
-
-operators! {
-    Add add add,
-    Sub sub sub,
-    Mul mul mul,
-    Div div div,
-    Rem rem remainder,
-    Shl shl shift_left,
-    Shr shr shift_right,
-    BitAnd bitand bitwise_and,
-    BitOr bitor bitwise_or,
-    BitXor bitxor bitwise_xor,
-}
-
-impl std::ops::Neg for &Tensor {
-    type Output = Result<Tensor>;
-
-    #[track_caller]
-    fn neg(self) -> Result<Tensor> {
-        Tensor::neg(self)
-    }
-}

@@ -17,6 +17,7 @@ pub mod linalg;
 mod nan;
 mod noise;
 mod norm;
+mod operators;
 mod pool;
 mod quantile;
 mod reduce;

@@ -1,0 +1,171 @@
+//! Operators: formulas without question marks, and where their errors show.
+
+use girih::{Complex64, DType, Error, Program, Result, Tensor, compile, eval, grad};
+
+fn vector(values: &[f32]) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).unwrap()
+}
+
+#[test]
+fn formulas_chain_over_tensors_references_and_numbers() -> Result<()> {
+    let (a, b) = (vector(&[1.0, 2.0]), vector(&[4.0, 8.0]));
+    assert_eq!((&a + &b).to_vec::<f32>()?, [5.0, 10.0]);
+    assert_eq!((&a + &b * 2.0 - 1.0).to_vec::<f32>()?, [8.0, 17.0]);
+    assert_eq!((1.0 - &a / &b).to_vec::<f32>()?, [0.75, 0.75]);
+    assert_eq!((2 * (a.clone() + b.clone()) % 7.0).to_vec::<f32>()?, [3.0, 6.0]);
+    assert_eq!((-(&a) + 3.5f32).to_vec::<f32>()?, [2.5, 1.5]);
+    assert_eq!((-(&a - &b)).to_vec::<f32>()?, [3.0, 6.0]);
+    let i = Tensor::from_slice(&[6i64, 3], [2])?;
+    assert_eq!(((&i << 1) | 1).to_vec::<i64>()?, [13, 7]);
+    assert_eq!((1 ^ (&i & 5) >> 1).to_vec::<i64>()?, [3, 1]);
+    assert_eq!((!&i).to_vec::<i64>()?, [-7, -4]);
+    assert_eq!((!i.gt(4)?).to_vec::<bool>()?, [false, true]);
+    let c = Complex64::new(0.0, 1.0) * &a;
+    assert_eq!(c.dtype(), DType::C64);
+    // Numbers take the tensor's dtype, as in methods.
+    assert_eq!((2 + &a).dtype(), DType::F32);
+    assert_eq!((&i / 2).dtype(), DType::F32);
+    Ok(())
+}
+
+#[test]
+fn assigning_operators_replace_the_handle_only() -> Result<()> {
+    let a = vector(&[1.0, 2.0]);
+    let mut x = a.clone();
+    x += &a;
+    x *= 3.0;
+    x -= a.clone();
+    x /= 5;
+    assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    assert_eq!(a.to_vec::<f32>()?, [1.0, 2.0]);
+    Ok(())
+}
+
+/// What generic code asks of numbers.
+fn polynomial<T>(x: T) -> T
+where
+    T: Clone + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + std::ops::Neg<Output = T>,
+{
+    x.clone() * x.clone() + -x
+}
+
+#[test]
+fn generic_code_takes_tensors() -> Result<()> {
+    assert_eq!(polynomial(3.0), 6.0);
+    assert_eq!(polynomial(vector(&[3.0])).item::<f32>()?, 6.0);
+    Ok(())
+}
+
+#[track_caller]
+fn tells(error: Error, line: u32) {
+    let Error::Operator { source, at } = &error else { panic!("{error:?}") };
+    assert!(matches!(**source, Error::Record(_)), "{source:?}");
+    assert!(at.contains(&format!("operators.rs:{line}:")), "line {line}: {at}");
+    let text = error.to_string();
+    assert!(text.contains("shapes [2] and [3] do not fit") && text.contains(at), "{text}");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_an_error_of_the_next_call_that_can_tell() -> Result<()> {
+    let (a, b) = (vector(&[1.0, 2.0]), vector(&[1.0, 2.0, 3.0]));
+    let line = line!() + 1;
+    let wrong = &a + &b;
+    tells(wrong.check().unwrap_err(), line);
+    let further = -(1.0 - &wrong * 2.0) / wrong.clone();
+    let errors = [
+        further.check().map(drop),
+        further.to_vec::<f32>().map(drop),
+        further.item::<f32>().map(drop),
+        further.eval().map(drop),
+        eval([&a, &further]),
+        further.exp().map(drop),
+        further.sum(None, false).map(drop),
+        further.sum(Some(&[0]), true).map(drop),
+        further.reshape(&[3, 1]).map(drop),
+        a.add(&further).map(drop),
+        further.matmul(&further).map(drop),
+        girih::stack(&[&further, &further], 0).map(drop),
+        girih::where_(&a.gt(0.0)?, &a, &further).map(drop),
+        further.max_min_split(),
+        Program::capture(&[&further], &[]).map(drop),
+        Program::capture(&[&a], &[&further]).map(drop),
+        girih::graph_of([&further]).map(drop),
+        girih::explain([&further]).map(drop),
+        girih::compile_graph([&further], true).map(drop),
+        girih::async_eval([&further]),
+        girih::compile_only([&further]).map(drop),
+        further.clone().into_parameter().map(drop),
+        compile(|x| Ok(vec![x[0].clone()]), vec![]).call(&[&further]).map(drop),
+        compile(|_| Ok(vec![further.clone()]), vec![]).call(&[&a]).map(drop),
+        grad(|x| Ok(x[0].clone()))(&[further.clone()]).map(drop),
+        grad(|_| Ok(further.clone()))(&[a.clone()]).map(drop),
+        girih::cond(
+            &a.gt(0.0)?.all(None, false)?,
+            |_| Ok(vec![further.clone()]),
+            |x| Ok(vec![x[0].clone()]),
+            &[a.clone()],
+        )
+        .map(drop),
+        girih::io::to_npy(&further).map(drop),
+    ];
+    let other =
+        |(_, outcome): &(usize, Result<()>)| !matches!(outcome, Err(Error::Operator { .. }));
+    let others: Vec<(usize, Result<()>)> =
+        errors.clone().into_iter().enumerate().filter(other).collect();
+    assert!(others.is_empty(), "{others:?}");
+    errors.into_iter().for_each(|error| tells(error.unwrap_err(), line));
+    // Metadata is that of what was most likely meant.
+    assert_eq!(further.shape().to_vec(), [3]);
+    assert_eq!((further.dtype(), further.is_lazy()), (DType::F32, true));
+    assert!(!format!("{further}").is_empty());
+    // What was computed before, or does not depend on it, is there.
+    assert_eq!((&a * 2.0).to_vec::<f32>()?, [2.0, 4.0]);
+    Ok(())
+}
+
+trait MaxMin {
+    fn max_min_split(&self) -> Result<()>;
+}
+
+impl MaxMin for Tensor {
+    /// Functions with several results.
+    fn max_min_split(&self) -> Result<()> {
+        self.reshape(&[1, 3])?;
+        girih::split(self, &[1, 2], 0).map(drop)
+    }
+}
+
+#[test]
+fn every_operator_carries_errors_and_dtypes_matter_too() -> Result<()> {
+    let x = vector(&[1.0]);
+    let wrong = [&x << 1, &x & 1, &x | &x, &x ^ true, !&x, !x.clone(), 1 >> &x];
+    for (i, wrong) in wrong.iter().enumerate() {
+        let error = wrong.check().unwrap_err().to_string();
+        assert!(error.contains("operators.rs") && error.contains("float32"), "{i}: {error}");
+    }
+    let mut y = x.clone();
+    y <<= 1;
+    y += 1.0;
+    assert!(
+        y.check().unwrap_err().to_string().contains("shift_left"),
+        "{}",
+        y.check().unwrap_err()
+    );
+    let half = Tensor::from_slice(&[1i64], [1])? * i64::MAX * 2;
+    assert!(half.check().is_ok());
+    assert!((Tensor::from_slice(&[1u8], [1])? + 300).check().is_err());
+    Ok(())
+}
+
+#[test]
+fn errors_are_let_go_with_their_tensors_and_cross_threads() {
+    let (a, b) = (vector(&[1.0, 2.0]), vector(&[1.0, 2.0, 3.0]));
+    for _ in 0..1000 {
+        let wrong = &a - &b;
+        drop(wrong.clone());
+    }
+    let wrong = &a * &b;
+    let elsewhere = wrong.clone();
+    let error = std::thread::spawn(move || elsewhere.to_vec::<f32>().unwrap_err()).join().unwrap();
+    assert_eq!(error, wrong.check().unwrap_err());
+}
