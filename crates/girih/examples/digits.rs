@@ -3,6 +3,7 @@
 //! Writes demo-out/loss.svg, step-graph.svg and step-graph.txt. `--epochs N` trains for longer or
 //! shorter; `--out DIR` writes elsewhere.
 
+use girih::losses::{ClassOptions, Reduction, cross_entropy};
 use girih::nn::{self, Gelu, Linear, Module, Sequential};
 use girih::optim::{Adam, Optimizer};
 use girih::{CompilationInfo, DType, Stats, Tensor, cache_stats, eval, plot, random};
@@ -86,13 +87,12 @@ struct Training {
 
 impl Training {
     fn new(digits: &Digits) -> girih::Result<Training> {
-        let model = Sequential(vec![
-            Box::new(Linear::new(64, 256)?),
-            Box::new(Gelu),
-            Box::new(Linear::new(256, 128)?),
-            Box::new(Gelu),
-            Box::new(Linear::new(128, 10)?),
-        ]);
+        let model = Sequential::new()
+            .then(Linear::new(64, 256)?)
+            .then(Gelu::default())
+            .then(Linear::new(256, 128)?)
+            .then(Gelu::default())
+            .then(Linear::new(128, 10)?);
         let mut optimizer = Adam::with_decay(PEAK_RATE);
         optimizer.init(&model.parameters())?;
         let count = digits.labels.len();
@@ -111,12 +111,12 @@ impl Training {
         let images = self.x.take(&batch, 0)?;
         // Noise on the pixels, new in each step, against overfitting 1,438 images. Its size was
         // chosen on a fifth of those, not on the held-out ones.
-        let images = images.add(&Tensor::randn(images.shape(), DType::F32)?.mul(NOISE)?)?;
-        let parameters = self.model.parameters();
-        let (loss, gradients) = girih::value_and_grad(|parameters| {
-            nn::cross_entropy(&self.model.apply(parameters, &images)?, &labels)
-        })(&parameters)?;
-        let updated = self.optimizer.update(&parameters, &gradients)?;
+        let images = &images + Tensor::randn(images.shape(), DType::F32)? * NOISE;
+        let (loss, gradients) = nn::value_and_grad(&self.model, |model| {
+            let logits = model.forward(&images)?;
+            cross_entropy(&logits, &labels, ClassOptions::default(), Reduction::Mean)
+        })?;
+        let updated = self.optimizer.update(&self.model.parameters(), &gradients)?;
         self.model.set_parameters(&updated)?;
         Ok(loss)
     }

@@ -1,6 +1,7 @@
 //! Optimisers: from parameters and gradients to new parameters, lazily. State, and every number
 //! that may change from step to step, are tensors: one compiled program serves all steps.
 
+use crate::nn::Module;
 use crate::{Error, Result, Tensor, eval};
 use girih_ir::DType;
 
@@ -35,6 +36,23 @@ pub trait Optimizer {
 
     /// What is carried from step to step, to be evaluated with the parameters.
     fn state(&self) -> &[Tensor];
+
+    /// Updates a model by the gradients of its parameters, in their order, and computes it, the state
+    /// and the loss in one run.
+    ///
+    /// Errors: as [`Optimizer::update`]; [`Error::Evaluation`], after which the model has the
+    /// parameters it had.
+    fn step(&mut self, model: &dyn Module, loss: &Tensor, gradients: &[Tensor]) -> Result<()> {
+        let before = model.parameters();
+        let updated = self.update(&before, gradients)?;
+        model.set_parameters(&updated)?;
+        let state: Vec<Tensor> = model.state_dict().into_iter().map(|(_, tensor)| tensor).collect();
+        let computed = eval(state.iter().chain(self.state()).chain([loss]));
+        if computed.is_err() {
+            model.set_parameters(&before)?;
+        }
+        computed
+    }
 }
 
 fn zeros_like(parameters: &[Tensor]) -> Result<Vec<Tensor>> {

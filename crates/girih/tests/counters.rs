@@ -1,6 +1,7 @@
 //! What laziness promises, seen by its counters. They count for the whole process, so these tests
 //! have a process of their own and run one at a time.
 
+use girih::losses::{ClassOptions, Reduction, cross_entropy};
 use girih::nn::{self, Gelu, Linear, Module, Sequential};
 use girih::optim::{Adam, Optimizer, Sgd};
 use girih::{
@@ -216,12 +217,11 @@ fn train(optimizer: impl Optimizer) -> Result<u64> {
     // Dropped while the other tests still wait.
     let mut optimizer = optimizer;
     random::manual_seed(1);
-    let mut model = Sequential(vec![
-        Box::new(Linear::new(4, 16)?),
-        Box::new(Gelu),
-        Box::new(nn::Dropout::new(0.1)?),
-        Box::new(Linear::new(16, 2)?),
-    ]);
+    let model = Sequential::new()
+        .then(Linear::new(4, 16)?)
+        .then(Gelu::default())
+        .then(nn::Dropout::new(0.1)?)
+        .then(Linear::new(16, 2)?);
     optimizer.init(&model.parameters())?;
     clear_cache()?;
     counting.restart();
@@ -231,8 +231,10 @@ fn train(optimizer: impl Optimizer) -> Result<u64> {
         let labels: Vec<i64> = x.chunks_exact(4).map(|r| (r[0] > r[1]) as i64).collect();
         let (x, labels) = (Tensor::from_slice(&x, [8, 4])?, Tensor::from_slice(&labels, [8])?);
         let parameters = model.parameters();
-        let (loss, gradients) =
-            value_and_grad(|p| nn::cross_entropy(&model.apply(p, &x)?, &labels))(&parameters)?;
+        let (loss, gradients) = nn::value_and_grad(&model, |model| {
+            let logits = model.forward(&x)?;
+            cross_entropy(&logits, &labels, ClassOptions::default(), Reduction::Mean)
+        })?;
         model.set_parameters(&optimizer.update(&parameters, &gradients)?)?;
         drop(parameters);
         eval([loss.clone()].iter().chain(&model.parameters()).chain(optimizer.state()))?;

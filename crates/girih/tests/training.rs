@@ -1,6 +1,10 @@
 //! Modules and optimisers.
 
-use girih::nn::{self, Dropout, Gelu, Linear, Module, Relu, Sequential};
+use girih::losses::{ClassOptions, Reduction, cross_entropy, mse_loss};
+use girih::nn::{
+    self, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, Linear, Module, MultiheadAttention,
+    Relu, Sequential, Variable, Visitor, init,
+};
 use girih::optim::{Adam, Optimizer, Sgd};
 use girih::{DType, Error, Result, Tensor, eval};
 use std::slice::from_ref;
@@ -97,32 +101,36 @@ fn optimisers_and_modules_refuse_what_does_not_fit() -> Result<()> {
             assert!(matches!(optimizer.update(&p, &g), Err(Error::InvalidArgument(_))));
         }
     }
-    let mut model = Sequential(vec![
-        Box::new(Linear::new(2, 3)?),
-        Box::new(Relu),
-        Box::new(Linear::new(3, 1)?),
-    ]);
+    let model = Sequential::new().then(Linear::new(2, 3)?).then(Relu).then(Linear::new(3, 1)?);
     let parameters = model.parameters();
     assert_eq!((parameters.len(), model.num_parameters()), (4, 13));
-    let x = Tensor::ones([1, 2], DType::F32)?;
     for wrong in [&parameters[..3], &[], &[&parameters[..], &parameters[..1]].concat()] {
-        assert!(matches!(model.apply(wrong, &x), Err(Error::InvalidArgument(_))));
         assert!(matches!(model.set_parameters(wrong), Err(Error::InvalidArgument(_))));
+        let called = nn::functional_call(&model, wrong, |_| Ok(()));
+        assert!(matches!(called, Err(Error::InvalidArgument(_))));
     }
     let mut swapped = parameters.clone();
     swapped.swap(0, 2);
     let error = model.set_parameters(&swapped).unwrap_err();
-    assert!(error.to_string().contains("[2, 3]"), "{error}");
-    for p in [-0.1, 1.0, f64::NAN] {
+    assert!(error.to_string().contains("0.weight: cannot replace"), "{error}");
+    assert!(error.to_string().contains("[3, 2] by one of shape [1, 3]"), "{error}");
+    assert!(model.parameters().iter().zip(&parameters).all(|(a, b)| a.is_same(b)));
+    for p in [-0.1, 1.5, f64::NAN] {
         assert!(matches!(Dropout::new(p), Err(Error::InvalidArgument(_))));
     }
+    assert!(matches!(MultiheadAttention::new(6, 4), Err(Error::InvalidArgument(_))));
+    assert!(matches!(MultiheadAttention::grouped(8, 4, 3), Err(Error::InvalidArgument(_))));
+    assert!(matches!(GroupNorm::new(2, 3), Err(Error::InvalidArgument(_))));
+    assert!(matches!(Linear::of(vector(&[1.0]), None), Err(Error::InvalidArgument(_))));
+    assert!(init::xavier_normal([3], 1.0, DType::F32).is_err());
+    let attention = MultiheadAttention::new(4, 2)?;
+    assert!(attention.forward(&Tensor::ones([4], DType::F32)?).is_err(), "one axis");
     Ok(())
 }
 
 #[test]
 fn dropout_scales_what_it_keeps_and_rests_in_evaluation() -> Result<()> {
-    let mut dropout = Sequential(vec![Box::new(Dropout::new(0.25)?), Box::new(Gelu)]);
-    dropout.0.pop();
+    let dropout = Sequential::new().then(Dropout::new(0.25)?);
     let x = Tensor::ones([10_000], DType::F32)?;
     let dropped = dropout.forward(&x)?.to_vec::<f32>()?;
     let kept = dropped.iter().filter(|v| **v != 0.0).count();
@@ -132,14 +140,162 @@ fn dropout_scales_what_it_keeps_and_rests_in_evaluation() -> Result<()> {
     assert!(dropout.forward(&x)?.is_same(&x));
     dropout.train(true);
     assert_ne!(dropout.forward(&x)?.to_vec::<f32>()?, dropped, "other elements each time");
+    let channels =
+        Dropout::of_channels(0.5, 2)?.forward(&Tensor::ones([8, 8, 3, 3], DType::F32)?)?;
+    let sums = channels.sum(Some(&[2, 3]), false)?.to_vec::<f32>()?;
+    assert!(sums.iter().all(|s| *s == 0.0 || *s == 18.0), "{sums:?}");
+    assert!(Dropout::new(1.0)?.forward(&x)?.to_vec::<f32>()?.iter().all(|v| *v == 0.0));
     Ok(())
+}
+
+/// A module of a user's, with a weight that it shares.
+struct Tied {
+    tokens: Embedding,
+    scale: Variable,
+    layers: Vec<Linear>,
+}
+
+impl Module for Tied {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut h = self.tokens.forward(x)? * self.scale.get();
+        for layer in &self.layers {
+            h = layer.forward(&h)?;
+        }
+        h.matmul(&self.tokens.weight().get().t()?)
+    }
+
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.module("tokens", &self.tokens);
+        visitor.parameter("head", self.tokens.weight());
+        visitor.buffer("scale", &self.scale);
+        visitor.modules("layers", &self.layers);
+    }
+}
+
+#[test]
+fn users_modules_have_names_and_share_weights() -> Result<()> {
+    let model = Tied {
+        tokens: Embedding::new(5, 4)?,
+        scale: Variable::new(Tensor::ones([], DType::F32)?),
+        layers: vec![Linear::new(4, 4)?, Linear::without_bias(4, 4)?],
+    };
+    let names = |pairs: Vec<(String, Tensor)>| -> Vec<String> {
+        pairs.into_iter().map(|(name, _)| name).collect()
+    };
+    let parameters = ["tokens.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight"];
+    assert_eq!(names(model.named_parameters()), parameters);
+    assert_eq!(names(model.state_dict())[4..], ["scale"]);
+    // One gradient for a weight in two places: the sum over its uses.
+    let x = Tensor::from_slice(&[0i64, 3], [2])?;
+    let loss = |model: &Tied| model.forward(&x)?.sum(None, false);
+    let (value, gradients) = nn::value_and_grad(&model, loss)?;
+    assert_eq!(gradients.len(), 4);
+    let by_hand = girih::value_and_grad(|p| nn::functional_call(&model, p, loss));
+    let (again, others) = by_hand(&model.parameters())?;
+    assert_eq!(value.item::<f32>()?, again.item::<f32>()?);
+    for (a, b) in gradients.iter().zip(&others) {
+        assert_eq!(a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+    }
+    // A failing function leaves the model as it was.
+    let before = model.parameters();
+    assert!(nn::value_and_grad(&model, |model| model.forward(&vector(&[0.5]))).is_err());
+    assert!(model.parameters().iter().zip(&before).all(|(a, b)| a.is_same(b)));
+    Ok(())
+}
+
+#[test]
+fn batch_norms_move_their_statistics_in_training_only() -> Result<()> {
+    let norm = BatchNorm::new(2)?;
+    let x = Tensor::from_slice(&[1.0f32, 10.0, 3.0, 30.0], [2, 2])?;
+    let (_, gradients) =
+        nn::value_and_grad(&norm, |norm| norm.forward(&x)?.square()?.sum(None, false))?;
+    assert_eq!(gradients.len(), 2, "weight and bias");
+    let state = || -> Result<Vec<Vec<f64>>> {
+        norm.state_dict()[2..].iter().map(|(_, tensor)| tensor.to_f64_vec()).collect()
+    };
+    let moved = state()?;
+    // A tenth of the means 2 and 20, and of the variances 2 and 200.
+    for (found, expected) in moved.concat().iter().zip([0.2, 2.0, 1.1, 20.9, 1.0]) {
+        assert!((found - expected).abs() < 1e-5, "{moved:?}");
+    }
+    norm.train(false);
+    norm.forward(&x)?.eval()?;
+    assert_eq!(state()?, moved);
+    norm.train(true);
+    let error = norm.forward(&Tensor::ones([1, 2], DType::F32)?).unwrap_err().to_string();
+    assert!(error.contains("1 element per channel"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn optimisers_step_models_in_one_run() -> Result<()> {
+    girih::random::manual_seed(1);
+    let x = Tensor::randn([32, 1, 4, 4], DType::F32)?;
+    let y = x.mean(Some(&[1, 2, 3]), false)?.unsqueeze(1)?;
+    eval([&x, &y])?;
+    let optimizers: [Box<dyn Optimizer>; 3] = [
+        Box::new(Sgd::with_momentum(0.02, 0.9)),
+        Box::new(Adam::new(0.02)),
+        Box::new(Adam::with_decay(0.02)),
+    ];
+    for mut optimizer in optimizers {
+        let model = Sequential::new()
+            .then(Conv2d::new(1, 4, [3, 3])?)
+            .then(BatchNorm::new(4)?)
+            .then(Relu)
+            .then(nn::Flatten::default())
+            .then(Linear::new(16, 1)?);
+        optimizer.init(&model.parameters())?;
+        let mut seen = Vec::new();
+        for _ in 0..30 {
+            let (loss, gradients) = nn::value_and_grad(&model, |model| {
+                mse_loss(&model.forward(&x)?, &y, Reduction::Mean)
+            })?;
+            optimizer.step(&model, &loss, &gradients)?;
+            assert!(model.state_dict().iter().all(|(_, tensor)| !tensor.is_lazy()));
+            assert!(!loss.is_lazy(), "computed in the step's run");
+            seen.push(loss.item::<f32>()?);
+        }
+        assert!(seen[29] < seen[0], "{seen:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn initialisers_have_the_spread_that_they_say() -> Result<()> {
+    girih::random::manual_seed(2);
+    let spread = |tensor: Tensor| tensor.std_of();
+    let shape = [200, 100];
+    for (found, expected) in [
+        (spread(init::kaiming_normal(shape, 2f64.sqrt(), DType::F32)?)?, (2f64 / 100.0).sqrt()),
+        (spread(init::kaiming_uniform(shape, 1.0, DType::F32)?)?, 0.1),
+        (spread(init::xavier_normal(shape, 1.0, DType::F32)?)?, (2f64 / 300.0).sqrt()),
+        (spread(init::xavier_uniform(shape, 2.0, DType::F64)?)?, 2.0 * (2f64 / 300.0).sqrt()),
+        (spread(init::normal(shape, 3.0, 0.5, DType::F32)?)?, 0.5),
+        (spread(init::uniform(shape, -1.0, 1.0, DType::F32)?)?, 1.0 / 3f64.sqrt()),
+        (spread(init::kaiming_normal([40, 10, 5, 5], 1.0, DType::F32)?)?, (1f64 / 250.0).sqrt()),
+    ] {
+        assert!((found / expected - 1.0).abs() < 0.03, "{found} is not {expected}");
+    }
+    Ok(())
+}
+
+trait Spread {
+    fn std_of(&self) -> Result<f64>;
+}
+
+impl Spread for Tensor {
+    fn std_of(&self) -> Result<f64> {
+        Ok(self.var(None, 0.0, false)?.astype(DType::F64)?.item::<f64>()?.sqrt())
+    }
 }
 
 #[test]
 fn cross_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> Result<()> {
     let logits = Tensor::zeros([5, 10], DType::F64)?;
     let labels = Tensor::zeros([5], DType::I64)?;
-    let loss = nn::cross_entropy(&logits, &labels)?.item::<f64>()?;
+    let loss = cross_entropy(&logits, &labels, ClassOptions::default(), Reduction::Mean)?;
+    let loss = loss.item::<f64>()?;
     assert!((loss - 10f64.ln()).abs() < 1e-12);
     Ok(())
 }

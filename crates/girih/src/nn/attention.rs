@@ -1,0 +1,116 @@
+//! Attention in several subspaces at once.
+
+use super::{Linear, Module, Visitor};
+use crate::{Error, Result, Shape, Tensor};
+
+/// Attention in several subspaces at once: Vaswani et al. 2017, section 3.2.2. With fewer heads of
+/// keys and values each of them serves a group of the query's: Ainslie et al. 2023.
+///
+/// Shapes: query `[…, n, features]`, keys and values `[…, m, features]`, result `[…, n, features]`.
+///
+/// ```
+/// use girih::nn::{Module, MultiheadAttention};
+/// use girih::{DType, Tensor};
+///
+/// let attention = MultiheadAttention::new(8, 2)?;
+/// let x = Tensor::randn([3, 5, 8], DType::F32)?;
+/// assert_eq!(attention.forward(&x)?.shape(), x.shape());
+/// let y = attention.attend(&x, &x, &x, None, true)?; // each place sees those before it
+/// assert_eq!(y.shape(), x.shape());
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub struct MultiheadAttention {
+    heads: usize,
+    kv_heads: usize,
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    out_proj: Linear,
+}
+
+impl MultiheadAttention {
+    /// So many features in so many heads, with biases.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for heads that do not divide the features.
+    pub fn new(features: usize, heads: usize) -> Result<MultiheadAttention> {
+        MultiheadAttention::grouped(features, heads, heads)
+    }
+
+    /// With fewer heads of keys and values.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for heads that do not divide the features, or heads of keys
+    /// that do not divide the heads.
+    pub fn grouped(features: usize, heads: usize, kv_heads: usize) -> Result<MultiheadAttention> {
+        if heads == 0 || !features.is_multiple_of(heads) {
+            return Err(Error::InvalidArgument(format!(
+                "MultiheadAttention: {heads} heads do not divide {features} features"
+            )));
+        }
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(Error::InvalidArgument(format!(
+                "MultiheadAttention: {kv_heads} heads of keys do not divide {heads} heads"
+            )));
+        }
+        let inner = features / heads * kv_heads;
+        Ok(MultiheadAttention {
+            heads,
+            kv_heads,
+            q_proj: Linear::new(features, features)?,
+            k_proj: Linear::new(features, inner)?,
+            v_proj: Linear::new(features, inner)?,
+            out_proj: Linear::new(features, features)?,
+        })
+    }
+
+    /// The value for queries, keys and values of their own. The mask broadcasts to
+    /// `[…, heads, n, m]`; see [`Tensor::attention`].
+    ///
+    /// Errors: a shape error for features that do not fit.
+    #[track_caller]
+    pub fn attend(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        mask: Option<&Tensor>,
+        causal: bool,
+    ) -> Result<Tensor> {
+        let q = split(&self.q_proj.forward(query)?, self.heads)?;
+        let k = split(&self.k_proj.forward(key)?, self.kv_heads)?;
+        let v = split(&self.v_proj.forward(value)?, self.kv_heads)?;
+        let out = q.attention(&k, &v, mask, causal, None)?.swapaxes(-2, -3)?;
+        let (shape, rank) = (out.shape(), out.rank());
+        let joined = shape.dim(rank - 2) * shape.dim(rank - 1);
+        let shape = Shape::of_dims(shape.dims().take(rank - 2).chain([joined]));
+        self.out_proj.forward(&out.reshape_to(shape)?)
+    }
+}
+
+/// `[…, n, heads * e] -> […, heads, n, e]`
+#[track_caller]
+fn split(x: &Tensor, heads: usize) -> Result<Tensor> {
+    let (shape, rank) = (x.shape(), x.rank());
+    let Some(last) = rank.checked_sub(1).filter(|_| rank > 1) else {
+        let reason = "expected at least two axes, […, places, features]".into();
+        let op = "MultiheadAttention";
+        return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+    };
+    let each = shape.dim(last).floor_div(heads);
+    let dims = shape.dims().take(last).chain([heads.into(), each]);
+    x.reshape_to(Shape::of_dims(dims))?.swapaxes(-2, -3)
+}
+
+impl Module for MultiheadAttention {
+    /// Of the tensor with itself.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.attend(x, x, x, None, false)
+    }
+
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.module("q_proj", &self.q_proj);
+        visitor.module("k_proj", &self.k_proj);
+        visitor.module("v_proj", &self.v_proj);
+        visitor.module("out_proj", &self.out_proj);
+    }
+}

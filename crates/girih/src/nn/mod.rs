@@ -1,0 +1,196 @@
+//! Layers that own their parameters, by the definitions that Python's `girih.nn` has: the same names,
+//! the same layout of weights (`[outputs, inputs, …]`), so that a file of one is read by the other.
+//!
+//! A module holds tensors in [`Variable`]s. It shows them by name in [`Module::visit`], the one method
+//! beside [`Module::forward`] that a layer with parameters defines; names, state dicts, loading,
+//! counting and training all follow from it. Variables are replaced through a shared reference, so a
+//! model needs no `mut` to be trained or loaded.
+//!
+//! ```
+//! use girih::nn::{self, Linear, Module, Relu, Sequential, Visitor};
+//! use girih::optim::{Adam, Optimizer};
+//! use girih::{Result, Tensor, losses};
+//!
+//! struct Net {
+//!     body: Sequential,
+//!     head: Linear,
+//! }
+//!
+//! impl Module for Net {
+//!     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!         self.head.forward(&self.body.forward(x)?)
+//!     }
+//!
+//!     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+//!         visitor.module("body", &self.body);
+//!         visitor.module("head", &self.head);
+//!     }
+//! }
+//!
+//! let net = Net {
+//!     body: Sequential::new().then(Linear::new(2, 8)?).then(Relu),
+//!     head: Linear::new(8, 1)?,
+//! };
+//! let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]);
+//!
+//! let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2])?;
+//! let y = Tensor::from_slice(&[0.0f32, 1.0, 2.0, 3.0], [4, 1])?;
+//! let mut optimizer = Adam::new(0.01);
+//! optimizer.init(&net.parameters())?;
+//! let mut last = f32::INFINITY;
+//! for _ in 0..100 {
+//!     let (loss, gradients) = nn::value_and_grad(&net, |net| {
+//!         losses::mse_loss(&net.forward(&x)?, &y, losses::Reduction::Mean)
+//!     })?;
+//!     optimizer.step(&net, &loss, &gradients)?;
+//!     last = loss.item()?;
+//! }
+//! assert!(last < 1.0);
+//! # Ok::<(), girih::Error>(())
+//! ```
+
+mod activation;
+mod attention;
+mod conv;
+pub mod init;
+mod layers;
+mod norm;
+mod pool;
+mod train;
+mod variable;
+
+pub use activation::*;
+pub use attention::MultiheadAttention;
+pub use conv::{
+    Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+};
+pub use layers::{Dropout, Embedding, Flatten, Linear, Sequential};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
+pub use pool::{AdaptiveAvgPool, AdaptiveMaxPool, AvgPool, LpPool, MaxPool};
+pub use train::{functional_call, value_and_grad};
+pub use variable::{Mode, Variable, Visitor};
+
+use crate::{Error, Result, Tensor, io};
+use std::path::Path;
+
+/// Something with parameters that maps a tensor to a tensor. Functions of a tensor are modules
+/// without parameters.
+///
+/// Modules may be shared by threads. Training one changes it for all of them, and while a gradient is
+/// recorded ([`value_and_grad`]) its parameters stand for arguments of the function: other threads
+/// must not use it then.
+pub trait Module: Send + Sync {
+    /// The value at `x`.
+    ///
+    /// Errors: what recording the layers gives.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// Shows what the module holds, in order of definition. Modules that hold nothing need not define
+    /// it.
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        let _ = visitor;
+    }
+
+    /// The parameters, in the order of [`Module::named_parameters`].
+    fn parameters(&self) -> Vec<Tensor> {
+        visited(self).parameters().map(|(_, variable)| variable.get()).collect()
+    }
+
+    /// The parameters with their dotted names. One that is held in two places has its first name.
+    fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        visited(self).parameters().map(|(name, variable)| (name.into(), variable.get())).collect()
+    }
+
+    /// Parameters and buffers by dotted name: what a file of the module holds.
+    fn state_dict(&self) -> Vec<(String, Tensor)> {
+        let visited = visited(self);
+        let all = visited.parameters().chain(visited.buffers());
+        all.map(|(name, variable)| (name.to_string(), variable.get())).collect()
+    }
+
+    /// Replaces the parameters, in the order of [`Module::parameters`]; all of them or none.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for fewer or more, or another shape.
+    fn set_parameters(&self, parameters: &[Tensor]) -> Result<()> {
+        let visited = visited(self);
+        let own: Vec<(&str, &Variable)> = visited.parameters().collect();
+        if own.len() != parameters.len() {
+            return Err(Error::InvalidArgument(format!(
+                "the module has {} parameters, got {}",
+                own.len(),
+                parameters.len()
+            )));
+        }
+        own.iter().zip(parameters).try_for_each(|((name, own), new)| own.check(name, new))?;
+        own.iter().zip(parameters).for_each(|((_, own), new)| own.put(new.clone()));
+        Ok(())
+    }
+
+    /// Replaces parameters and buffers by those of a [`Module::state_dict`], all of them or none.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for names that are missing or that the module does not have,
+    /// all of which it lists, and for another shape.
+    fn load_state_dict(&self, values: &[(String, Tensor)]) -> Result<()> {
+        load(&visited(self), values)
+    }
+
+    /// Writes the [`Module::state_dict`] to an `.npz` or `.safetensors` file.
+    ///
+    /// Errors: as [`io::save`].
+    fn save(&self, path: &Path) -> Result<()> {
+        io::save(path, &self.state_dict())
+    }
+
+    /// Reads what [`Module::save`] wrote, or Python's `gr.save(path, model.state_dict())`.
+    ///
+    /// Errors: as [`io::load`] and [`Module::load_state_dict`].
+    fn load(&self, path: &Path) -> Result<()> {
+        self.load_state_dict(&io::load(path)?)
+    }
+
+    /// Switches between training, as modules are made, and evaluation.
+    fn train(&self, training: bool) {
+        visited(self).modes().for_each(|mode| mode.set(training));
+    }
+
+    /// Number of elements of all parameters.
+    fn num_parameters(&self) -> usize {
+        self.parameters().iter().map(Tensor::numel).sum()
+    }
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self(x)
+    }
+}
+
+/// What a module holds.
+pub(crate) fn visited<M: Module + ?Sized>(module: &M) -> Visitor<'_> {
+    let mut visitor = Visitor::default();
+    module.visit(&mut visitor);
+    visitor
+}
+
+fn load(visited: &Visitor<'_>, values: &[(String, Tensor)]) -> Result<()> {
+    let own: Vec<(&str, &Variable)> = visited.parameters().chain(visited.buffers()).collect();
+    let find = |name: &str| values.iter().find(|(other, _)| other == name).map(|(_, t)| t);
+    let missing: Vec<&str> =
+        own.iter().map(|(name, _)| *name).filter(|name| find(name).is_none()).collect();
+    let known = |name: &str| own.iter().any(|(own, _)| *own == name);
+    let unexpected: Vec<&str> =
+        values.iter().map(|(name, _)| name.as_str()).filter(|name| !known(name)).collect();
+    if !missing.is_empty() || !unexpected.is_empty() {
+        return Err(Error::InvalidArgument(format!(
+            "load_state_dict: missing {missing:?}, unexpected {unexpected:?}"
+        )));
+    }
+    let pairs: Vec<(&str, &Variable, &Tensor)> =
+        own.iter().filter_map(|(name, own)| Some((*name, *own, find(name)?))).collect();
+    pairs.iter().try_for_each(|(name, own, new)| own.check(name, new))?;
+    pairs.iter().for_each(|(_, own, new)| own.put((*new).clone()));
+    Ok(())
+}

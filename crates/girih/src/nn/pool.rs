@@ -1,0 +1,73 @@
+//! Poolings, of as many last axes as there are sizes.
+
+use super::Module;
+use crate::{PoolOptions, Result, Tensor};
+
+/// The largest element of each window.
+#[derive(Clone, Debug)]
+pub struct MaxPool(pub PoolOptions);
+
+/// The mean of each window.
+#[derive(Clone, Debug)]
+pub struct AvgPool(pub PoolOptions);
+
+/// `sum(|x|^p)^(1/p)` of each window.
+#[derive(Clone, Debug)]
+pub struct LpPool(pub f64, pub PoolOptions);
+
+/// Means of windows, so placed that the result has these sizes.
+#[derive(Clone, Debug)]
+pub struct AdaptiveAvgPool(pub Vec<usize>);
+
+/// Largest elements of windows, so placed that the result has these sizes.
+#[derive(Clone, Debug)]
+pub struct AdaptiveMaxPool(pub Vec<usize>);
+
+impl MaxPool {
+    /// Windows side by side, of these sizes.
+    pub fn new(size: &[usize]) -> MaxPool {
+        MaxPool(PoolOptions::new(size.to_vec()))
+    }
+}
+
+impl AvgPool {
+    /// Windows side by side, of these sizes.
+    pub fn new(size: &[usize]) -> AvgPool {
+        AvgPool(PoolOptions::new(size.to_vec()))
+    }
+}
+
+impl Module for MaxPool {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.max_pool(&self.0)
+    }
+}
+
+impl Module for AvgPool {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.avg_pool(&self.0)
+    }
+}
+
+impl Module for LpPool {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.lp_pool(self.0, &self.1)
+    }
+}
+
+impl Module for AdaptiveAvgPool {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.adaptive_avg_pool(&self.0)
+    }
+}
+
+impl Module for AdaptiveMaxPool {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.adaptive_max_pool(&self.0)
+    }
+}

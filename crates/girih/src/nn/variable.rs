@@ -1,0 +1,158 @@
+//! What modules hold: tensors that are replaced, the mode they are in, and how both are found.
+
+use super::{Module, visited};
+use crate::{Error, Result, Tensor};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A tensor that a module holds: training and loading put another in its place. Copies are the same
+/// variable, so that layers may share a weight.
+#[derive(Clone)]
+pub struct Variable(Arc<Mutex<Tensor>>);
+
+impl Variable {
+    /// That holds this tensor.
+    pub fn new(tensor: Tensor) -> Variable {
+        Variable(Arc::new(Mutex::new(tensor)))
+    }
+
+    /// The tensor held now.
+    pub fn get(&self) -> Tensor {
+        self.lock().clone()
+    }
+
+    /// Holds another tensor from here on.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for another shape.
+    pub fn set(&self, tensor: Tensor) -> Result<()> {
+        self.check("the variable", &tensor)?;
+        self.put(tensor);
+        Ok(())
+    }
+
+    pub(super) fn put(&self, tensor: Tensor) {
+        *self.lock() = tensor;
+    }
+
+    pub(super) fn check(&self, name: &str, new: &Tensor) -> Result<()> {
+        let (old, new) = (self.get().shape(), new.shape());
+        match old == new {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(format!(
+                "{name}: cannot replace a tensor of shape {old} by one of shape {new}"
+            ))),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tensor> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a module is being trained; at first it is.
+pub struct Mode(AtomicBool);
+
+impl Mode {
+    /// True in training.
+    pub fn is_training(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Switches between training and evaluation.
+    pub fn set(&self, training: bool) {
+        self.0.store(training, Relaxed);
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Mode {
+        Mode(AtomicBool::new(true))
+    }
+}
+
+/// Collects what modules hold, by name.
+#[derive(Default)]
+pub struct Visitor<'a> {
+    prefix: String,
+    /// Name, variable, and whether it is a parameter.
+    variables: Vec<(String, &'a Variable, bool)>,
+    modes: Vec<&'a Mode>,
+}
+
+impl<'a> Visitor<'a> {
+    /// A trainable tensor.
+    pub fn parameter(&mut self, name: &str, variable: &'a Variable) {
+        self.variable(name, variable, true);
+    }
+
+    /// A tensor that is kept with the module and not trained.
+    pub fn buffer(&mut self, name: &str, variable: &'a Variable) {
+        self.variable(name, variable, false);
+    }
+
+    /// Whether the module is being trained.
+    pub fn mode(&mut self, mode: &'a Mode) {
+        self.modes.push(mode);
+    }
+
+    /// A module inside, whose names get this one and a dot before them.
+    pub fn module(&mut self, name: &str, module: &'a dyn Module) {
+        let length = self.prefix.len();
+        self.prefix.push_str(name);
+        self.prefix.push('.');
+        module.visit(self);
+        self.prefix.truncate(length);
+    }
+
+    /// Modules inside, by number: `layers.0`, `layers.1` and so on.
+    pub fn modules<M: Module + 'a>(
+        &mut self,
+        name: &str,
+        modules: impl IntoIterator<Item = &'a M>,
+    ) {
+        for (i, module) in modules.into_iter().enumerate() {
+            self.module(&format!("{name}.{i}"), module);
+        }
+    }
+
+    fn variable(&mut self, name: &str, variable: &'a Variable, trainable: bool) {
+        let known = |(_, other, _): &(String, &Variable, bool)| Arc::ptr_eq(&other.0, &variable.0);
+        if !self.variables.iter().any(known) {
+            self.variables.push((format!("{}{name}", self.prefix), variable, trainable));
+        }
+    }
+
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &'a Variable)> {
+        self.of_kind(true)
+    }
+
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&str, &'a Variable)> {
+        self.of_kind(false)
+    }
+
+    fn of_kind(&self, trainable: bool) -> impl Iterator<Item = (&str, &'a Variable)> {
+        let own = self.variables.iter().filter(move |(.., kind)| *kind == trainable);
+        own.map(|(name, variable, _)| (name.as_str(), *variable))
+    }
+
+    pub(crate) fn modes(&self) -> impl Iterator<Item = &'a Mode> {
+        self.modes.iter().copied()
+    }
+}
+
+/// Puts tensors back when it is dropped, whatever happened meanwhile.
+pub(super) struct Restore<'a>(pub Vec<(&'a Variable, Tensor)>);
+
+impl<'a> Restore<'a> {
+    /// Of all variables of a module.
+    pub fn of<M: Module + ?Sized>(module: &'a M) -> Restore<'a> {
+        let all = visited(module).variables;
+        Restore(all.into_iter().map(|(_, variable, _)| (variable, variable.get())).collect())
+    }
+}
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(variable, tensor)| variable.put(tensor));
+    }
+}
