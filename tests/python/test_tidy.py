@@ -123,3 +123,21 @@ def test_every_file_says_what_it_is_for():
             text = path.read_text()
             text = text.split("\n", 1)[1] if text.startswith("#!") else text
             assert text.startswith(('"""', 'r"""')), path
+
+
+def test_every_environment_variable_is_on_the_page():
+    """Names that the sources read, set or mention, and those of the page, are the same."""
+    page = (ROOT / "docs" / "environment.md").read_text()
+    documented = set(re.findall(r"^\| `(GIRIH_\w+)` \|", page, re.M))
+    assert len(documented) == page.count("\n| `GIRIH_"), "a variable has two rows"
+    names = re.compile(r"\bGIRIH_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
+    found: dict[str, str] = {}
+    suffixes = {".rs", ".py", ".sh", ".pyi"}
+    for folder in ("crates", "python", "scripts", "benches", "examples"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in suffixes:
+                for name in names.findall(path.read_text()):
+                    found.setdefault(name, str(path.relative_to(ROOT)))
+    missing = {name: path for name, path in found.items() if name not in documented}
+    assert not missing, "read here, and not in docs/environment.md"
+    assert documented <= found.keys(), "in docs/environment.md, and read nowhere"

@@ -4,6 +4,8 @@ use crate::{Answer, CacheAction};
 use girih::runtime::DiskStats;
 use girih::{CacheState, Result};
 use serde_json::json;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::time::SystemTime;
 
 /// Processor features that kernels can use, as far as this machine has them.
@@ -38,9 +40,30 @@ fn features() -> Vec<&'static str> {
     found
 }
 
-/// Version, processor, devices, caches.
+/// Girih's environment variables that are set to something, by name. What is no text is shown as
+/// nearly as text can.
+fn environment() -> Vec<(String, String)> {
+    let shown = |(name, value): (OsString, OsString)| {
+        (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+    };
+    let set = std::env::vars_os().map(shown);
+    let mut set: Vec<(String, String)> =
+        set.filter(|(name, value)| name.starts_with("GIRIH_") && !value.is_empty()).collect();
+    set.sort();
+    set
+}
+
+/// Version, processor, devices, caches, and the environment variables that are set.
 pub fn info() -> Result<Answer> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = girih::num_threads()?;
+    let isa = girih::instruction_set();
+    let environment = environment();
+    let mut set: Vec<String> =
+        environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if set.is_empty() {
+        set.push("no variable of Girih's is set".into());
+    }
     let stats = girih::cache_stats()?;
     let dtypes: Vec<&str> = girih::DType::ALL.iter().map(|d| d.name()).collect();
     let ops = girih::ir::OpCode::ALL.len();
@@ -52,22 +75,27 @@ pub fn info() -> Result<Answer> {
         None => format!("off: {}", cache["off"].as_str().unwrap_or_default()),
     };
     let text = format!(
-        "girih {version}\nplatform   {os} {arch}\nprocessor  {threads} threads, {}\ndevices    cpu \
-         ({} bytes in use)\ndtypes     {}\nops        {ops}\ncache      {kept}",
+        "girih {version}\nplatform   {os} {arch}\nprocessor  {processors} CPUs, {}\nkernels    {isa}, \
+         {threads} threads\ndevices    cpu ({} bytes in use)\ndtypes     {}\nops        {ops}\n\
+         cache      {kept}\nset        {}",
         features().join(" "),
         stats.memory_bytes,
         dtypes.join(" "),
+        set.join("\n           "),
     );
     let json = json!({
         "version": version,
         "os": os,
         "arch": arch,
+        "processors": processors,
         "threads": threads,
+        "isa": isa,
         "cpu_features": features(),
         "devices": [{"name": "cpu", "memory_bytes": stats.memory_bytes}],
         "dtypes": dtypes,
         "ops": ops,
         "cache": cache,
+        "environment": environment.into_iter().collect::<BTreeMap<String, String>>(),
     });
     Ok(Answer { text, json })
 }

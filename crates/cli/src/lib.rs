@@ -31,7 +31,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Version, processor, devices and caches.
+    /// Version, processor, devices, caches and the environment variables that are set.
     Info,
     /// The graph in a file as text, and its statistics; of a file of tensors what it holds.
     Show {

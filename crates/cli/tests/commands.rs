@@ -64,6 +64,10 @@ fn info_and_cache_say_what_there_is() {
     let info = json(&["info"]);
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(info["devices"][0]["name"], "cpu");
+    assert!(["baseline", "avx2", "avx512"].contains(&info["isa"].as_str().unwrap()));
+    assert!(info["threads"].as_u64() > Some(0));
+    assert_eq!(info["environment"]["GIRIH_CACHE"], "0");
+    assert!(ok(&["info"]).contains("\nset        GIRIH_CACHE=0"), "{}", ok(&["info"]));
     assert!(ok(&["info"]).starts_with("girih 0."));
     // Tests run without the cache on disk.
     assert_eq!(ok(&["cache"]), "off: GIRIH_CACHE=0\n");

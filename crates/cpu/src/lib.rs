@@ -62,6 +62,18 @@ fn pool() -> Result<&'static Pool> {
     })
 }
 
+/// How many threads kernels may use, the calling one included.
+///
+/// Errors: as [`executor`].
+pub fn num_threads() -> Result<usize> {
+    Ok(pool()?.num_threads())
+}
+
+/// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
+pub fn instruction_set() -> &'static str {
+    Isa::best().name()
+}
+
 /// Sets how many threads kernels may use, the calling one included (at least 1).
 ///
 /// Errors: as [`executor`].

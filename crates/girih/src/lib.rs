@@ -7,11 +7,14 @@
 //! use girih::Tensor;
 //!
 //! let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
-//! let y = x.mul(2.0)?.add(1.0)?; // recorded, not computed
+//! let y = &x * 2.0 + 1.0; // recorded, not computed
 //! assert!(y.is_lazy());
 //! assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0, 7.0]); // computed here
 //! # Ok::<(), girih::Error>(())
 //! ```
+//!
+//! The [`guide`] shows how programs are written: operators and errors, gradients, modules and training,
+//! files, control flow, threads.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -27,6 +30,7 @@ mod eval;
 mod executor;
 pub mod explain;
 mod forms;
+pub mod guide;
 pub mod host;
 pub mod io;
 pub mod location;
@@ -77,8 +81,9 @@ pub use ops::{
     trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use program::{
-    CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph, options,
-    options_with, options_without, pass_names, reset_peak_memory, set_num_threads, set_options,
+    CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph,
+    instruction_set, num_threads, options, options_with, options_without, pass_names,
+    reset_peak_memory, set_num_threads, set_options,
 };
 pub use tensor::{NodeKind, Tensor, TensorState};
 pub use trace::is_active as is_tracing;

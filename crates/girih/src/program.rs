@@ -145,6 +145,18 @@ pub fn reset_peak_memory() -> Result<()> {
     Ok(())
 }
 
+/// How many threads kernels may use, the calling one included.
+///
+/// Errors: [`crate::Error::Evaluation`] for environment variables that say nothing usable.
+pub fn num_threads() -> Result<usize> {
+    Ok(girih_cpu::num_threads()?)
+}
+
+/// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
+pub fn instruction_set() -> &'static str {
+    girih_cpu::instruction_set()
+}
+
 /// Sets how many threads kernels may use, the calling one included. Results do not depend on it.
 ///
 /// Errors: [`crate::Error::InvalidArgument`] unless it is 1 to 1024.

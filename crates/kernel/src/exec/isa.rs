@@ -39,6 +39,15 @@ impl Isa {
         })
     }
 
+    /// What [`Isa::VARIABLE`] calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Baseline => "baseline",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
     /// The environment variable that limits the level.
     pub const VARIABLE: &str = "GIRIH_ISA";
 

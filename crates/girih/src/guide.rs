@@ -1,0 +1,27 @@
+//! A guide: how programs are written with Girih, a topic per page. Each snippet is run by the tests.
+//!
+//! - [`recording`]: recording and evaluating
+//! - [`errors`]: results, operators and where errors show
+//! - [`gradients`]: derivatives of functions
+//! - [`compiling`]: functions traced once, for many sizes
+//! - [`training`]: modules, losses and optimisers
+//! - [`files`]: tensors, models and programs in files
+//! - [`control_flow`]: branches and loops that stay in the graph
+//! - [`threads`]: what threads share
+
+#[doc = include_str!("guide/recording.md")]
+pub mod recording {}
+#[doc = include_str!("guide/errors.md")]
+pub mod errors {}
+#[doc = include_str!("guide/gradients.md")]
+pub mod gradients {}
+#[doc = include_str!("guide/compiling.md")]
+pub mod compiling {}
+#[doc = include_str!("guide/training.md")]
+pub mod training {}
+#[doc = include_str!("guide/files.md")]
+pub mod files {}
+#[doc = include_str!("guide/control_flow.md")]
+pub mod control_flow {}
+#[doc = include_str!("guide/threads.md")]
+pub mod threads {}
