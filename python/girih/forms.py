@@ -16,7 +16,6 @@ from .compiled import CompiledFunction
 from .errors import InvalidArgumentError
 from .lazy import _some_tensors
 from .names import dotted, output_names
-from .nn.module import parameters_alive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +61,9 @@ def _program(output: Any, inputs: _Inputs, function: str) -> Program:
         args, kwargs = ([], dict(inputs)) if by_name else (tensors, {})  # type: ignore[arg-type]
         return output.to_program(*args, **kwargs)
     outputs = _some_tensors(output, function)
+    # Graphs without modules do not need them.
+    from .nn.module import parameters_alive
+
     return _girih.capture(outputs, tensors, names, output_names(output), parameters_alive())
 
 
