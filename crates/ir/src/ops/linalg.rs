@@ -79,6 +79,13 @@ fn solve(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok((*b).clone())
 }
 
+/// Two square matrices of one size.
+fn weighted(call: OpCall<'_>) -> Result<TensorSpec> {
+    let spec = solve(call)?;
+    square(call, call.inputs[1])?;
+    Ok(spec)
+}
+
 fn qr(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, complete, _) = settings(call, 2)?;
     let (m, n) = matrix(call, call.inputs[0])?;
@@ -189,7 +196,7 @@ pub static COFACTOR_SLOPES: OpDef = OpDef {
     name: "cofactor_slopes",
     doc: "The gradient of the sum of square matrices' cofactors times weights.",
     arity: (2, 2),
-    infer: solve,
+    infer: weighted,
     derivative: Derivative::Rule(vjp::cofactor_slopes),
     samples: samples::slopes,
     python: Python::Nothing("the second derivative of det is made of it"),
