@@ -146,6 +146,8 @@ FUNCTIONS: list[tuple[str, str, list[Any], list[dict[str, Any]]]] = [
     ("layer_norm", "layer_norm", [X], [{"normalized_shape": (5,)}, {"normalized_shape": (3, 5), "eps": 0.1}]),
     ("rms_norm", "rms_norm", [X], [{"normalized_shape": (5,), "eps": 1e-5}]),
     ("group_norm", "torch_group_norm", [IMAGE, (4,), (4,)], [{"num_groups": 2}, {"num_groups": 4, "eps": 0.1}]),
+    ("batch_norm", "torch_batch_norm", [IMAGE, (4,), (4,)], [{}, {"eps": 0.1}]),
+    ("one_hot", "one_hot", [Labels((2, 3), 4)], [{"num_classes": 4, "dtype": Two("int64", NEVER)}]),
     ("instance_norm", "torch_instance_norm", [IMAGE, (4,), (4,)], [{}]),
     ("scaled_dot_product_attention", "scaled_dot_product_attention", [(2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 2)],
      [{}, {"is_causal": True}, {"scale": 0.3}]),
@@ -186,6 +188,10 @@ MODULES: list[tuple[str, tuple[Any, ...], list[dict[str, Any]], list[Any]]] = [
     ("Linear", (5, 3), [{}, {"bias": False}], [X]),
     ("Embedding", (7, 4), [{}], [Labels((2, 3), 7)]),
     ("Flatten", (), [{}], [IMAGE]),
+    ("Bilinear", (5, 4, 3), [{}, {"bias": False}], [X, (3, 4)]),
+    ("ChannelShuffle", (2,), [{}], [IMAGE]),
+    ("EmbeddingBag", (7, 4), [{}, {"mode": "sum"}], [Labels((2, 3), 7)]),
+    ("RNNCell", (5, 4), [{}, {"nonlinearity": "relu"}], [X]), ("GRUCell", (5, 4), [{}], [X]),
     ("LayerNorm", (5,), [{}, {"eps": 0.1}], [X]),
     ("RMSNorm", (5,), [{"eps": 1e-5}], [X]),
     ("GroupNorm", (2, 4), [{}, {"affine": False}], [IMAGE]),
@@ -214,19 +220,42 @@ MODULES: list[tuple[str, tuple[Any, ...], list[dict[str, Any]], list[Any]]] = [
     ("SoftMarginLoss", (), loss(), [X, Signs(X)]),
     ("CosineEmbeddingLoss", (), loss(), [X, X, Signs((3,))]),
     ("TripletMarginLoss", (), loss({"swap": True}), [X, X, X]),
+    ("TripletMarginWithDistanceLoss", (), loss({"margin": 0.3}), [X, X, X]),
+    ("MultiMarginLoss", (), loss(), [X, Labels((3,), 5)]),
+    ("MultiLabelSoftMarginLoss", (), loss(), [X, unit(3, 5, fixed=True)]),
     ("PoissonNLLLoss", (), loss({"full": True}), [X, positive(3, 5, fixed=True)]),
     ("GaussianNLLLoss", (), loss({"full": True}), [X, fixed(3, 5), positive(3, 5)]),
 ]  # fmt: skip
 
-#: ``(class, options here, options there)``; the classes have one name in both.
+#: Names that both libraries have and that no row compares, with the reason.
+ELSEWHERE: dict[str, str] = {
+    **dict.fromkeys(rows("FractionalMaxPool2d FractionalMaxPool3d fractional_max_pool2d fractional_max_pool3d"),
+                    "they draw other random numbers"),
+    "AdaptiveLogSoftmaxWithLoss": "tests of its own compare it",
+    **dict.fromkeys(rows("dropout Dropout Dropout1d Dropout2d Dropout3d alpha_dropout AlphaDropout "
+                         "FeatureAlphaDropout gumbel_softmax"), "they draw other random numbers"),
+    **dict.fromkeys(rows("Module ModuleDict ModuleList Parameter ParameterDict ParameterList Sequential"),
+                    "they hold what is compared"),
+    **dict.fromkeys(rows("GRU LSTM RNN LSTMCell MultiheadAttention Transformer TransformerDecoder "
+                         "TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer"),
+                    "test_sequence_layers.py and tests of their own compare them"),
+    **dict.fromkeys(rows("MaxUnpool1d MaxUnpool2d MaxUnpool3d CTCLoss MultiLabelMarginLoss"),
+                    "their functions are compared"),
+    "pad": "its widths are NumPy's; test_arrange.py compares it with NumPy",
+}  # fmt: skip
+
+#: ``(class, options)``; the classes have one name in both.
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {}),
     ("SGD", {"weight_decay": 0.1}),
     ("SGD", {"momentum": 0.9}),
+    ("SGD", {"momentum": 0.9, "dampening": 0.3, "maximize": True}),
     ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
-    ("Adam", {}),
-    ("Adam", {"betas": (0.8, 0.9), "eps": 1e-3}),
-    ("Adam", {"weight_decay": 0.1}),
-    ("AdamW", {}),
-    ("AdamW", {"weight_decay": 0.1, "betas": (0.8, 0.9)}),
-]
+    *[(name, {}) for name in rows("Adam AdamW Adamax NAdam RAdam RMSprop Adagrad Adadelta")],
+    *[(name, {"weight_decay": 0.1}) for name in rows("Adam AdamW Adamax NAdam RAdam RMSprop Adagrad Adadelta")],
+    *[(name, {"betas": (0.8, 0.9), "eps": 1e-3}) for name in rows("Adam AdamW Adamax NAdam RAdam")],
+    *[(name, {"amsgrad": True, "maximize": True}) for name in rows("Adam AdamW")],
+    ("RMSprop", {"momentum": 0.9, "centered": True}),
+    ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adadelta", {"rho": 0.5}),
+]  # fmt: skip
