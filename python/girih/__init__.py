@@ -80,6 +80,7 @@ from .lazy import (
     with_passes,
     without_passes,
 )
+from .rollback import rollback
 from .scopes import (
     eager_mode,
     is_eager,
@@ -184,6 +185,7 @@ __all__ = [
     "random",
     "result_type",
     "reuse_graph",
+    "rollback",
     "save",
     "save_graph",
     "savez",

@@ -101,6 +101,7 @@ class CompiledFunction(_girih.CompiledCall):
         self._donate = _arguments(fun, self._name, donate, "donate")
         self._static = _arguments(fun, self._name, static_argnums, "static_argnums")
         self._static |= _arguments(fun, self._name, static_argnames, "static_argnames")
+        self._parameters = _parameter_names(fun)
         self._programs: dict[Any, list[Program]] = {}
         self._reasons: list[str] = []
         #: How often something else was found in a place than before.
@@ -159,7 +160,7 @@ class CompiledFunction(_girih.CompiledCall):
         for program in programs:
             if refs is not None and program.serves_at(refs, tensors):
                 return program
-        program = trace(rebuild, tensors, dynamic, look, self._name)
+        program = trace(rebuild, tensors, dynamic, look, self._name, rebuild.names)  # type: ignore[attr-defined]
         if refusals:
             self._retraced(*refusals[-1])
         programs.append(program)
@@ -201,6 +202,13 @@ class CompiledFunction(_girih.CompiledCall):
             return ("t", list(positional)), named, program.pattern()
         except NoPatternError:
             return None
+
+    def _shown(self, name: int | str, value: Any, leaf: int) -> str:
+        """A tensor among the arguments, for messages."""
+        if isinstance(name, int):
+            name = self._parameters[name] if name < len(self._parameters) else f"{name}"
+        path = "" if isinstance(value, Tensor) else tree.flatten_with_path(value)[leaf][0]
+        return f"'{name}{path}'"
 
     def _argument_pattern(
         self, name: int | str, value: Any, module: type, count: Iterator[int]
@@ -296,6 +304,7 @@ class CompiledFunction(_girih.CompiledCall):
         tensors: list[Tensor] = []
         dynamic: list[_Dynamic] = []
         donated: list[int] = []
+        named: list[str] = []
         parts: list[tuple[list[Any], list[int], tree.TreeDef]] = []
         statics: list[Any] = []
         for name, value in zip(names, [*args, *kwargs.values()], strict=True):
@@ -320,6 +329,7 @@ class CompiledFunction(_girih.CompiledCall):
                 if name in self._donate:
                     donated.append(len(tensors))
                 tensors.append(leaf)
+                named.append(self._shown(name, value, i))
                 dynamic.append(axes)
             parts.append((leaves, where, treedef))
             statics.append((name, treedef, tuple(where)))
@@ -344,6 +354,7 @@ class CompiledFunction(_girih.CompiledCall):
             call = dict(zip(kwargs, values[len(args) :], strict=True))
             return self._fun(*values[: len(args)], **call)
 
+        rebuild.names = named  # type: ignore[attr-defined]
         rebuild.statics = [leaf for leaves, _, _ in parts for leaf in leaves]  # type: ignore[attr-defined]
         return tensors, dynamic, donated, key, rebuild
 
@@ -356,6 +367,17 @@ def _is_module(fun: Any) -> bool:
     from .nn.module import Module
 
     return isinstance(fun, Module)
+
+
+def _parameter_names(fun: Any) -> list[str]:
+    import inspect
+
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in positional]
 
 
 def _checked(

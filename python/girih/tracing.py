@@ -269,6 +269,7 @@ def trace(
     dynamic: list[Any],
     look: Callable[[], References],
     name: str,
+    names: list[str],
 ) -> Program:
     """The program of a function of a list of tensors.
 
@@ -278,10 +279,11 @@ def trace(
         dynamic: The dynamic axes of each.
         look: Finds what the function refers to.
         name: Of the function, for messages.
+        names: Of the tensors, for messages.
     """
     while True:
         try:
-            return _traced(fun, tensors, dynamic, look, name)
+            return _traced(fun, tensors, dynamic, look, name, names)
         except StateMadeError:
             continue
 
@@ -292,6 +294,7 @@ def _traced(
     dynamic: list[Any],
     look: Callable[[], References],
     name: str,
+    names: list[str],
 ) -> Program:
     refs = look()
     run = _Run(refs, name)
@@ -305,7 +308,7 @@ def _traced(
         return run.outputs
 
     held = [refs.before[at] for at in outside]
-    program, used, first = _girih.trace_function(tensors, dynamic, held, traced)
+    program, used, first = _girih.trace_function(tensors, dynamic, held, names, traced)
     run.check(look())
     run.watch(outside, used, first)
     return Program(program, run, [outside[i] for i in used])

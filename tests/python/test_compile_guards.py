@@ -363,3 +363,123 @@ def test_a_compiled_module_has_the_modules_attributes():
     assert [name for name, _ in compiled.named_parameters()] == ["weight", "bias"]
     with pytest.raises(AttributeError, match="nothing"):
         _ = compiled.nothing
+
+
+def test_decisions_by_values_under_grad():
+    def f(x):
+        loss = (x * x).sum()
+        if loss > 1:
+            loss = loss * 2
+        return loss * float(x[0] * 3) if x[0].item() < 0 else loss
+
+    for value, expected in ((0.5, 1.0), (2.0, 8.0)):
+        x = gr.asarray([value])
+        assert gr.grad(f)(x).tolist() == [expected]
+        assert gr.value_and_grad(f)(x)[1].tolist() == [expected]
+    inner = lambda x: gr.grad(f)(x).sum() if x[0] > 1 else x.sum()
+    assert gr.grad(inner)(gr.asarray([2.0])).tolist() == [4.0]
+    assert gr.grad(inner)(gr.asarray([0.5])).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, gr.grad])
+def test_decisions_by_values_under_compile_name_the_argument(wrap):
+    def f(x, params):
+        return x.sum() if params["w"][0] > 1 else (x * params["w"][0]).sum()
+
+    compiled = gr.compile(wrap(f))
+    with pytest.raises(gr.TracedValueError, match=r"'params\['w'\]\[0\]'.*static_argnames"):
+        compiled(x4(), {"w": [gr.asarray(1.0)]})
+    with pytest.raises(gr.TracedValueError, match="compiled refers to"):
+        gr.compile(lambda: gr.grad(lambda y: y * 2 if y > 1 else y)(outside))()
+
+
+outside = gr.asarray(2.0)
+
+
+def test_errors_of_a_call_say_where():
+    table = gr.eval(gr.rand([5, 2]))
+    compiled = gr.compile(lambda i: table[i].sum())  # here
+    compiled(gr.asarray([1, 2]).eval())
+    with pytest.raises(IndexError, match=r"recorded at .*test_compile_guards\.py:\d+"):
+        compiled(gr.asarray([1, 7]).eval())
+
+
+def test_calls_are_profiled():
+    with gr.use_executor(gr.Executor(gr.ExecutorConfig(profile=True))) as executor:
+        compiled = gr.compile(lambda x: (x @ x).sum() + 1)
+        x = gr.eval(gr.rand([32, 32]))
+        for _ in range(2):
+            value = compiled(x)
+            profile = executor.profile
+            assert profile is not None
+            assert len(profile.kernels) >= 1
+            assert profile.stages["execution"] > 0
+        np.testing.assert_allclose(value.item(), (x.numpy() @ x.numpy()).sum() + 1, rtol=1e-5)
+
+
+def test_odds_and_ends():
+    assert gr.is_lazy(gr.ones([2]) + 1)
+    assert not gr.is_lazy(3)
+    assert not gr.is_lazy(np.ones(2))
+    with gr.graph_scope() as graph:
+        a, b = gr.ones([2]) + 1, gr.rand([3]) * 2
+        assert gr.eval(graph) is graph
+    assert a.state() == b.state() == "available"
+    donating = gr.compile(lambda x: x + 1, donate=0)
+    x = gr.ones([4]).eval() * 3
+    gr.eval(x)
+    donating(x)
+    assert repr(x) == "tensor(donated, f32[4])"
+    assert "donated" in str(x)
+
+
+class Lying(list):
+    def __len__(self):
+        return 2**62
+
+
+def test_lengths_that_are_no_lengths():
+    from girih import _girih
+
+    t = gr.ones([2]) + 1
+    _girih.eval_many(Lying([t]))
+    assert t.state() == "available"
+    _girih.capture(Lying([t]), Lying([]), [], [], [])
+    assert _girih.scan_length(Lying([t]), None) == 2
+    _girih.graph_stats(Lying([t]))
+    with pytest.raises(gr.GirihError):
+        _girih.record_while_loop(Lying([_girih.Body(), _girih.Body()]), Lying([t]), [])
+
+
+def test_a_step_that_fails_is_taken_back():
+    class Net(nn.Module):
+        def __init__(self):
+            self.table = nn.Embedding(5, 4)
+            self.norm = nn.BatchNorm1d(4)
+            self.again = self.table.weight
+
+        def forward(self, i):
+            return self.norm(self.table(i)).sum()
+
+    model, optimizer = gr.eval(Net()), gr.optim.Adam(0.1)
+    step = nn.value_and_grad(model, model)
+    _, grads = step(gr.asarray([1, 2]))
+    optimizer.update(model, grads)
+    gr.eval(model, optimizer.state)
+    before = {name: t.tolist() for name, t in model.state_dict().items()}
+    for _ in range(2):
+        _, grads = step(gr.asarray([1, 7]))
+        optimizer.update(model, grads)
+    with pytest.raises(IndexError):
+        gr.eval(model)
+    assert gr.rollback(model, optimizer) == (model, optimizer)
+    gr.eval(model, optimizer.state)
+    assert {name: t.tolist() for name, t in model.state_dict().items()} == before
+    assert model.again is model.table.weight
+    assert optimizer.state["step"].item() == 1
+    _, grads = step(gr.asarray([1, 2]))
+    optimizer.update(model, grads)
+    gr.eval(gr.rollback(gr.eval(model)), optimizer.state)  # What is there stays.
+    assert optimizer.state["step"].item() == 2
+    with pytest.raises(gr.InvalidArgumentError, match="expected modules"):
+        gr.rollback(3)

@@ -416,10 +416,9 @@ def test_misuse_is_explained(case):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda x: x if x > 0 else -x,
-        lambda x: x * x.item(),
-        lambda x: x * float(x),
-        lambda x: gr.asarray(x.numpy()).sum(),
+        lambda x: gr.asarray(gr.stack([x, x]).numpy()).sum(),
+        lambda x: x * gr.stack([x, x]).tolist()[0],
+        lambda x: gr.cond(x > 0, lambda x: x if x > 1 else -x, lambda x: x, x),
     ],
 )
 def test_asking_a_traced_value_is_an_error(ask):

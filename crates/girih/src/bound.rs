@@ -3,12 +3,13 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
-use crate::{Result, Tensor, TracedProgram, random, trace};
+use crate::{Profile, Result, Tensor, TracedProgram, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// A traced program with the specs of its arguments and of the tensors outside that it refers to.
 /// Every call with such tensors is served by it.
@@ -187,6 +188,8 @@ impl BoundProgram {
         let executor = Context::current().executor()?;
         let runtime = executor.runtime();
         let options = Context::current().options(runtime);
+        let profiled = executor.config().profile;
+        let start = profiled.then(Instant::now);
         let known = self.found().clone();
         let known = known.filter(|(with, found)| *with == options && runtime.recall(found));
         let found = match known {
@@ -199,7 +202,22 @@ impl BoundProgram {
                 found
             }
         };
-        Ok(runtime.call(&found, arguments, executor.limit())?)
+        let limit = executor.limit();
+        let Some(start) = start else {
+            return runtime.call(&found, arguments, limit).map_err(|e| self.program.failed(e));
+        };
+        let compile = start.elapsed();
+        let timed = runtime.call_timed(&found, arguments, limit);
+        let (values, times) = timed.map_err(|e| self.program.failed(e))?;
+        let names = found.plan().operations.iter().map(|operation| operation.name.clone());
+        executor.set_profile(Profile {
+            compile,
+            transfer: times.bind,
+            execution: times.run,
+            kernels: names.zip(times.kernels).collect(),
+            ..Profile::default()
+        });
+        Ok(values)
     }
 
     fn found(&self) -> std::sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {

@@ -3,8 +3,9 @@
 //! sizes at which what was decided about them holds.
 
 use crate::bound::BoundProgram;
-use crate::cut::ancestors;
+use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
+use crate::location::Location;
 use crate::trace::{Draw, Tracing};
 use crate::{Error, Program, Result, Tensor, TensorState, random};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
@@ -47,6 +48,8 @@ pub struct TracedProgram {
     /// What the function draws at random, in order, and which of it the program's leaves are.
     draws: Vec<Draw>,
     drawn: BTreeMap<NodeId, usize>,
+    /// The lines that recorded the nodes.
+    lines: BTreeMap<NodeId, Location>,
 }
 
 fn invalid(shape: &Shape, reason: String) -> Error {
@@ -129,7 +132,7 @@ impl TracedProgram {
         let tracing = Tracing::begin(outside);
         let outputs = f(&placeholders)?;
         let draws = tracing.draws();
-        let (mut program, used) = close(&outputs, &placeholders, outside)?;
+        let (mut program, lines, used) = close(&outputs, &placeholders, outside)?;
         let drawn = program.take_draws(|place| tracing.draw_at(place));
         drop((tracing, entered));
         let symbols: Vec<&'static Symbol> = named.iter().filter_map(|d| d.as_symbol()).collect();
@@ -150,6 +153,7 @@ impl TracedProgram {
                 symbolic,
                 draws,
                 drawn,
+                lines,
             },
             used,
         ))
@@ -264,6 +268,17 @@ impl TracedProgram {
         Ok(program)
     }
 
+    /// What a run has failed with, with the lines of the function that may be meant.
+    pub(crate) fn failed(&self, error: girih_runtime::Error) -> Error {
+        if let girih_runtime::Error::Graph(error) = error {
+            return error.into();
+        }
+        let recorded = |id| (None, self.lines.get(&id).copied().unwrap_or_default());
+        let graph = self.program.graph();
+        let at = suspects(graph, graph.outputs(), recorded, &error);
+        Error::evaluation(error, at)
+    }
+
     /// The graph as traced, with what it holds.
     pub(crate) fn program(&self) -> &Program {
         &self.program
@@ -323,12 +338,12 @@ impl TracedProgram {
     }
 }
 
-/// The program of some outputs, and which of the tensors outside it needs.
+/// The program of some outputs with the lines of its nodes, and which of the tensors outside it needs.
 fn close(
     outputs: &[Tensor],
     placeholders: &[Tensor],
     outside: &[Tensor],
-) -> Result<(Program, Vec<usize>)> {
+) -> Result<(Program, BTreeMap<NodeId, Location>, Vec<usize>)> {
     let roots: Vec<&Tensor> = outputs.iter().collect();
     let stops = |node: &Arc<crate::node::Node>| outside.iter().any(|t| Arc::ptr_eq(t.node(), node));
     let reached = ancestors(&roots, stops);
@@ -349,16 +364,17 @@ fn close(
     for node in reached.iter().filter(scheduled) {
         crate::eval::settle(node);
     }
-    let program = Program::capture(&roots, &inputs)?;
+    let (program, lines) = Program::capture_with_lines(&roots, &inputs, &[])?;
     let free = program.inputs();
     if let Some(foreign) = free.get(inputs.len()) {
         return Err(Error::TracedValue {
             what: "a compiled function",
+            argument: None,
             shape: foreign.spec.shape.to_string(),
             at: Vec::new(),
         });
     }
-    Ok((program, used))
+    Ok((program, lines, used))
 }
 
 /// A function that is traced at its first call, and again only for arguments that no program made so

@@ -1,5 +1,6 @@
 //! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
 
+use crate::location::Location;
 use crate::node::{Node, State, drop_state};
 use crate::{Context, Error, Result, Tensor};
 use girih_ir::graph::Node as GraphNode;
@@ -33,44 +34,57 @@ impl CutGraph {
         self.outputs.iter().map(|id| self.nodes[id.index()].clone()).collect()
     }
 
-    /// Whether a node may read at positions that another holds: composites do if they take integers.
-    fn may_index(&self, node: &GraphNode) -> bool {
-        match node.op.class() {
-            Class::Index | Class::Control => true,
-            Class::Composite => node.inputs.iter().any(|&i| self.graph.spec(i).dtype.is_int()),
-            _ => false,
-        }
-    }
-
     /// The ops that an error most likely means: line, name, shape and dtype.
     pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<String> {
-        use girih_runtime::Error::{IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
-        let ids: Vec<NodeId> = match error {
-            IndexOutOfBounds { .. } | LabelOutOfRange { .. } => {
-                self.graph.nodes().filter(|(_, n)| self.may_index(n)).map(|n| n.0).collect()
-            }
-            Linalg { operation, .. } => {
-                self.graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
-            }
-            OutOfMemory { .. } => self
-                .graph
-                .ids()
-                .max_by_key(|&id| self.graph.spec(id).size_bytes())
-                .into_iter()
-                .collect(),
-            _ => self.outputs.clone(),
-        };
-        let describe = |id: NodeId| {
-            let (op, spec) = (self.graph.node(id).op.name(), self.graph.spec(id));
+        let recorded = |id: NodeId| {
             let node = &self.nodes[id.index()];
-            let what = format!("{op} (node {}) -> {spec}", node.id());
-            match node.location() {
-                line if line.is_known() => format!("{what}, recorded at {line}"),
-                _ => what,
-            }
+            (Some(node.id()), node.location())
         };
-        ids.into_iter().map(describe).collect()
+        suspects(&self.graph, &self.outputs, recorded, error)
     }
+}
+
+/// Whether a node may read at positions that another holds: composites do if they take integers.
+fn may_index(graph: &Graph, node: &GraphNode) -> bool {
+    match node.op.class() {
+        Class::Index | Class::Control => true,
+        Class::Composite => node.inputs.iter().any(|&i| graph.spec(i).dtype.is_int()),
+        _ => false,
+    }
+}
+
+/// The ops of a graph that an error of its run most likely means: name, number and spec, and the line
+/// that recorded them.
+pub(crate) fn suspects(
+    graph: &Graph,
+    outputs: &[NodeId],
+    recorded: impl Fn(NodeId) -> (Option<u32>, Location),
+    error: &girih_runtime::Error,
+) -> Vec<String> {
+    use girih_runtime::Error::{IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
+    let ids: Vec<NodeId> = match error {
+        IndexOutOfBounds { .. } | LabelOutOfRange { .. } => {
+            graph.nodes().filter(|(_, n)| may_index(graph, n)).map(|n| n.0).collect()
+        }
+        Linalg { operation, .. } => {
+            graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
+        }
+        OutOfMemory { .. } => {
+            graph.ids().max_by_key(|&id| graph.spec(id).size_bytes()).into_iter().collect()
+        }
+        _ => outputs.to_vec(),
+    };
+    let describe = |id: NodeId| {
+        let (op, spec) = (graph.node(id).op.name(), graph.spec(id));
+        let (number, line) = recorded(id);
+        let number = number.map_or(String::new(), |number| format!(" (node {number})"));
+        let what = format!("{op}{number} -> {spec}");
+        match line {
+            line if line.is_known() => format!("{what}, recorded at {line}"),
+            _ => what,
+        }
+    };
+    ids.into_iter().map(describe).collect()
 }
 
 enum Visit {
@@ -144,6 +158,7 @@ impl Walk {
                         let at = Some(target.node().location()).filter(|l| l.is_known());
                         return Err(Error::TracedValue {
                             what: "evaluation",
+                            argument: crate::trace::name_of(&node),
                             shape: node.shape().to_string(),
                             at: at.iter().map(|line| format!("recorded at {line}")).collect(),
                         });

@@ -26,14 +26,16 @@ pub enum Error {
     },
     /// The value of a placeholder was asked for while a function is traced.
     #[error(
-        "{what} needs a value{} that depends on an argument of a function being traced, of shape \
-         {shape}; it has no value while the function is traced. To decide by it within the \
-         graph use `cond`, `switch`, `while_loop`, `scan` or `where`; else keep the decision out \
-         of the traced function, or pass the value as a static argument", At(.at)
+        "{what} needs a value{} that depends on {}, of shape {shape}; it has no value while the \
+         function is traced. To decide by it within the graph use `cond`, `switch`, `while_loop`, \
+         `scan` or `where`; else keep the decision out of the traced function, or pass the value as \
+         a static argument{}", At(.at), Named(.argument), Static(.argument)
     )]
     TracedValue {
         /// What was attempted.
         what: &'static str,
+        /// The argument, if it has a name.
+        argument: Option<String>,
         /// The argument's shape.
         shape: String,
         /// The line that recorded what was asked for, if known.
@@ -148,6 +150,30 @@ impl Error {
             }
         }
         Error::Evaluation { source: Box::new(source), at }
+    }
+}
+
+/// An argument of a function being traced, for messages.
+struct Named<'a>(&'a Option<String>);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "argument {name} of the function being compiled"),
+            None => write!(f, "an argument of a function being traced"),
+        }
+    }
+}
+
+/// How an argument is made static.
+struct Static<'a>(&'a Option<String>);
+
+impl fmt::Display for Static<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(_) => write!(f, " (`static_argnames`)"),
+            None => Ok(()),
+        }
     }
 }
 

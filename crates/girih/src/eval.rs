@@ -158,10 +158,17 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     if let State::Available(value) = &*tensor.node().state() {
         return Ok(value.clone());
     }
-    eval([tensor]).map_err(|error| match error {
-        Error::TracedValue { shape, at, .. } => Error::TracedValue { what, shape, at },
-        error => error,
-    })?;
+    match eval([tensor]) {
+        Err(Error::TracedValue { argument, shape, at, .. }) => {
+            // A number decides; more than one would be data, whose derivative is lost.
+            let number = (tensor.numel() == 1).then(|| crate::transform::at_arguments(tensor));
+            return match number.flatten() {
+                Some(there) => value(&there, what),
+                None => Err(Error::TracedValue { what, argument, shape, at }),
+            };
+        }
+        outcome => outcome?,
+    }
     match &*tensor.node().state() {
         State::Available(value) => Ok(value.clone()),
         _ => unreachable!("a successful evaluation leaves its targets available"),

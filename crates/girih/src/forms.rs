@@ -2,6 +2,7 @@
 //! in a file, and run again on other inputs.
 
 use crate::cut::{ancestors, in_recording_order, note_scope};
+use crate::location::Location;
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
 use girih_ir::dim::Symbol;
@@ -88,6 +89,16 @@ impl Program {
         inputs: &[&Tensor],
         parameters: &[(String, Tensor)],
     ) -> Result<Program> {
+        Ok(Program::capture_with_lines(outputs, inputs, parameters)?.0)
+    }
+
+    /// As [`Program::capture_with`], with the lines that recorded the nodes.
+    pub(crate) fn capture_with_lines(
+        outputs: &[&Tensor],
+        inputs: &[&Tensor],
+        parameters: &[(String, Tensor)],
+    ) -> Result<(Program, BTreeMap<NodeId, Location>)> {
+        let mut lines = BTreeMap::new();
         outputs.iter().chain(inputs).try_for_each(|t| t.node().check())?;
         let is_input = |t: &Tensor| inputs.iter().any(|input| input.is_same(t));
         let mut named: FxHashMap<*const Node, &str> = FxHashMap::default();
@@ -123,11 +134,12 @@ impl Program {
             let address = Arc::as_ptr(&node);
             if !own.contains(&address) {
                 let id = program.add(&node, &ids, named.get(&address).copied());
+                lines.insert(id, node.location());
                 ids.insert(address, id);
             }
         }
         program.graph.set_outputs(outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
-        Ok(program)
+        Ok((program, lines))
     }
 
     /// Appends a recorded node with its value, if it has one; one with a parameter's name as that.

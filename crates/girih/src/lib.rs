@@ -85,6 +85,6 @@ pub use program::{
     instruction_set, num_threads, options, options_with, options_without, pass_names,
     reset_peak_memory, set_num_threads, set_options,
 };
-pub use tensor::{NodeKind, Tensor, TensorState};
-pub use trace::is_active as is_tracing;
+pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
+pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{Trace, grad, value_and_grad};

@@ -7,7 +7,7 @@ use girih_ir::ops::Category;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::Value;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What an op without attributes gave for operands of certain specs.
 #[derive(Clone, Copy)]
@@ -61,6 +61,17 @@ fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> R
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
+}
+
+/// A tensor that this does not keep: it is there as long as somebody else needs it.
+#[derive(Clone)]
+pub struct WeakTensor(Weak<Node>);
+
+impl WeakTensor {
+    /// The tensor, if it is still there.
+    pub fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor::from_node)
+    }
 }
 
 /// What a node is in its graph.
@@ -191,6 +202,11 @@ impl Tensor {
         }
         drop(state);
         self
+    }
+
+    /// The tensor, without keeping it.
+    pub fn downgrade(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.node))
     }
 
     /// Shape and dtype.

@@ -31,6 +31,8 @@ struct Active {
     seeded: bool,
     /// Tensors that calls of the program give anew.
     outside: FxHashSet<*const Node>,
+    /// Arguments, by node, with their names.
+    names: Vec<(*const Node, String)>,
 }
 
 thread_local! {
@@ -58,7 +60,7 @@ impl Tracing {
         let key =
             NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63;
         let outside = outside.iter().map(|t| Arc::as_ptr(t.node())).collect();
-        let active = Active { key, draws: Vec::new(), seeded: false, outside };
+        let active = Active { key, draws: Vec::new(), seeded: false, outside, names: Vec::new() };
         ACTIVE.with_borrow_mut(|all| all.push(active));
         DEPTH.set(DEPTH.get() + 1);
         Tracing { key }
@@ -83,6 +85,24 @@ impl Drop for Tracing {
         ACTIVE.with_borrow_mut(|all| all.retain(|active| active.key != self.key));
         DEPTH.set(DEPTH.get() - 1);
     }
+}
+
+/// Says how the arguments of the function being traced are called, for messages.
+pub fn name_arguments(placeholders: &[Tensor], names: impl IntoIterator<Item = String>) {
+    let nodes = placeholders.iter().map(|p| Arc::as_ptr(p.node()));
+    ACTIVE.with_borrow_mut(|all| {
+        if let Some(active) = all.last_mut() {
+            active.names.extend(nodes.zip(names));
+        }
+    });
+}
+
+/// The name of an argument.
+pub(crate) fn name_of(node: &Arc<Node>) -> Option<String> {
+    ACTIVE.with_borrow(|all| {
+        let mut named = all.iter().flat_map(|active| &active.names);
+        named.find(|(known, _)| *known == Arc::as_ptr(node)).map(|(_, name)| name.clone())
+    })
 }
 
 /// The place of a draw of the function being traced; nothing if there is none, or if it has started

@@ -10,12 +10,72 @@ use crate::{Error, Result, Tensor};
 use girih_ir::{Graph, NodeId, OpCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A function being traced: its placeholders in the order they were made.
 #[derive(Default)]
 pub struct Trace {
     placeholders: Vec<Tensor>,
+}
+
+/// What the placeholders of traces under way stand for, by node: who asks for the value of what
+/// depends on them gets the one there is at these.
+static STANDING_FOR: Mutex<Option<FxHashMap<usize, Tensor>>> = Mutex::new(None);
+
+fn standing_for() -> MutexGuard<'static, Option<FxHashMap<usize, Tensor>>> {
+    STANDING_FOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let mut known = standing_for();
+        let taken: Vec<Option<Tensor>> = match known.as_mut() {
+            Some(known) => {
+                self.placeholders.iter().map(|p| known.remove(&address(p.node()))).collect()
+            }
+            None => Vec::new(),
+        };
+        drop(known);
+        // What they held goes outside the lock.
+        drop(taken);
+    }
+}
+
+fn address(node: &Arc<Node>) -> usize {
+    Arc::as_ptr(node) as usize
+}
+
+/// A tensor with what placeholders stand for in place of them; None if one of them stands for nothing,
+/// as in a function that is compiled.
+pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
+    let mut tensor = tensor.clone();
+    // Arguments of an inner trace may depend on an outer one's.
+    loop {
+        let order = ancestors(&[&tensor], |_| false);
+        let is_placeholder = |node: &&Arc<Node>| {
+            node.code() == OpCode::Input && matches!(*node.state(), State::Leaf)
+        };
+        let mut now: FxHashMap<usize, Arc<Node>> = FxHashMap::default();
+        for node in order.iter().filter(is_placeholder) {
+            let argument = standing_for().as_ref()?.get(&address(node))?.clone();
+            now.insert(address(node), argument.node().clone());
+        }
+        if now.is_empty() {
+            return Some(tensor);
+        }
+        for node in &order {
+            let mut inputs: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
+            node.state().for_each_input(|i| inputs.push(i.clone()));
+            if !inputs.iter().any(|i| now.contains_key(&address(i))) {
+                continue;
+            }
+            let new = inputs.iter().map(|i| now.get(&address(i)).unwrap_or(i).clone()).collect();
+            let state = State::with_inputs(node.location(), new);
+            let made = Tensor::with_state(node.op(), &node.spec(), state);
+            now.insert(address(node), made.node().clone());
+        }
+        tensor = Tensor::from_node(now.get(&address(tensor.node()))?.clone());
+    }
 }
 
 /// The part of a recording that depends on placeholders, as a closed graph.
@@ -37,6 +97,7 @@ impl Trace {
     /// A new argument of `like`'s shape and dtype. It has no value: ops on it record.
     pub fn placeholder(&mut self, like: &Tensor) -> Tensor {
         let tensor = placeholder(&like.spec());
+        standing_for().get_or_insert_default().insert(address(tensor.node()), like.clone());
         self.placeholders.push(tensor.clone());
         tensor
     }

@@ -280,7 +280,8 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Traces a function, called with a tensor per argument, that gives a list of tensors. Gives the
+/// Traces a function, called with a tensor per argument (of these names), that gives a list of
+/// tensors. Gives the
 /// program, which of the tensors outside it needs, by position, and for each of them the first that
 /// is the same. Returns: tuple[TracedFunction, list[int], list[int]].
 #[pyfunction]
@@ -289,6 +290,7 @@ fn trace_function(
     args: Listed<Py<PyTensor>>,
     dynamic: Vec<Axes>,
     outside: Listed<Py<PyTensor>>,
+    names: Vec<String>,
     traced: Bound<'_, PyAny>,
 ) -> PyResult<(PyTraced, Vec<usize>, Vec<usize>)> {
     crate::location::enter(py);
@@ -297,6 +299,7 @@ fn trace_function(
         dynamic.into_iter().map(|axes| axes.into_iter().map(named).collect()).collect();
     let before = tensors(py, &outside);
     let run = |placeholders: &[Tensor]| -> std::result::Result<_, Failure> {
+        girih::name_arguments(placeholders, names);
         let placeholders: Vec<PyTensor> = placeholders.iter().cloned().map(PyTensor).collect();
         let outputs = traced.call1((placeholders,));
         // What the function has assigned to must not keep what has no value.

@@ -1,9 +1,10 @@
 //! Index expressions, as Python hands them to `__getitem__` and `__setitem__`.
 
+use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{IntoPy, invalid};
 use crate::tensor::PyTensor;
-use girih::{DType, Index, Tensor};
+use girih::{DType, Index, Size, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 
@@ -25,6 +26,13 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
     if item.is_instance_of::<PyInt>() {
         return position(item).map(Index::At);
     }
+    if let Ok(dim) = item.cast::<PyDim>() {
+        return Ok(dim
+            .get()
+            .0
+            .known()
+            .map_or(Index::AtSize(dim.get().0), |at| Index::At(at as i64)));
+    }
     if item.is_instance_of::<PyEllipsis>() {
         return Ok(Index::Ellipsis);
     }
@@ -33,6 +41,12 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
             let value = item.getattr(name)?;
             if value.is_none() { Ok(None) } else { position(&value).map(Some) }
         };
+        // Sizes stay symbolic: as numbers they would be fixed.
+        if item.getattr("step")?.is_none()
+            && let Some(between) = between(item)?
+        {
+            return Ok(between);
+        }
         let step = bound("step")?.unwrap_or(1);
         return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step });
     }
@@ -57,6 +71,24 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
             ),
         )),
     }
+}
+
+/// A slice with a bound that is computed of sizes; None for others.
+fn between(slice: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
+    let (start, stop) = (slice.getattr("start")?, slice.getattr("stop")?);
+    if !start.is_instance_of::<PyDim>() && !stop.is_instance_of::<PyDim>() {
+        return Ok(None);
+    }
+    let bound = |value: &Bound<'_, PyAny>| {
+        if value.is_none() {
+            return Ok(None);
+        }
+        match value.cast::<PyDim>() {
+            Ok(dim) => Ok(Some(Size::Symbolic(dim.get().0))),
+            Err(_) => position(value).map(|at| Some(Size::Known(at))),
+        }
+    };
+    Ok(Some(Index::Between { start: bound(&start)?, stop: bound(&stop)? }))
 }
 
 fn is_list(item: &Bound<'_, PyAny>) -> bool {

@@ -21,6 +21,24 @@ fn eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     py.detach(|| girih::eval(&tensors)).py()
 }
 
+/// A tensor that this does not keep.
+#[pyclass(name = "WeakTensor", module = "girih._girih", frozen)]
+struct PyWeakTensor(girih::WeakTensor);
+
+#[pymethods]
+impl PyWeakTensor {
+    /// The tensor, if somebody else still needs it. Returns: Tensor | None.
+    fn tensor(&self) -> Option<PyTensor> {
+        self.0.upgrade().map(PyTensor)
+    }
+}
+
+/// A tensor without keeping it. Returns: WeakTensor.
+#[pyfunction]
+fn weak(tensor: &PyTensor) -> PyWeakTensor {
+    PyWeakTensor(tensor.0.downgrade())
+}
+
 /// Starts computing tensors and returns. Returns: None.
 #[pyfunction]
 fn async_eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
@@ -309,6 +327,8 @@ fn line_plot(
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGraph>()?;
+    m.add_class::<PyWeakTensor>()?;
+    m.add_function(wrap_pyfunction!(weak, m)?)?;
     m.add_class::<PyCompilationInfo>()?;
     m.add_function(wrap_pyfunction!(eval_many, m)?)?;
     m.add_function(wrap_pyfunction!(async_eval_many, m)?)?;

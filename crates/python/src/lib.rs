@@ -93,6 +93,8 @@ const INTERNAL: &[&str] = &[
     "set_source_lines",
     "set_verify_shapes",
     "trace_function",
+    "WeakTensor",
+    "weak",
 ];
 
 /// Fills the module.

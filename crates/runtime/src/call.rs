@@ -8,10 +8,20 @@ use crate::{
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Values that a run gives.
 pub type Values = SmallVec<[Value; 2]>;
+
+/// Where the time of a call went.
+pub struct Times {
+    /// Binding arguments and allocating results; part of `run`.
+    pub bind: Duration,
+    /// All of it.
+    pub run: Duration,
+    /// Each kernel, in the order of the plan's operations.
+    pub kernels: Vec<Duration>,
+}
 
 /// Numbers of generations, unique in the process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -85,6 +95,21 @@ impl Executor {
             }
         }
         Ok(values)
+    }
+
+    /// As [`Executor::call`], with the time of binding, that of the run, and those of the kernels.
+    pub fn call_timed(
+        &self,
+        found: &FoundPlan,
+        arguments: &[Argument],
+        limit: Option<Duration>,
+    ) -> Result<(Values, Times)> {
+        let start = Instant::now();
+        let (block, values) = self.bind(&found.plan, arguments, self.control(limit, true))?;
+        let bind = start.elapsed();
+        self.start(found.plan(), &block, SmallVec::new(), Completion::pending(), true)?;
+        let times = Times { bind, run: start.elapsed(), kernels: block.control.take_times() };
+        Ok((values, times))
     }
 
     pub(crate) fn count_run(&self, plan: &ExecutionPlan) {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import _girih, transforms, tree
 from .._girih import Tensor, asarray
 from ..errors import InvalidArgumentError, ShapeError
+from ..rollback import remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,6 +154,8 @@ class Module:
             value = value.tensor
         elif isinstance(value, (list, tuple, dict)):
             value = _gathered(f"{type(self).__qualname__}.{name}", value)
+        elif type(value) is Tensor:
+            remember(self, name, self.__dict__.get(name), value)
         _name_scopes(name, value)
         object.__setattr__(self, name, value)
 
@@ -413,13 +416,14 @@ def _has_modules(value: Any) -> bool:
 class Place:
     """Where a tensor is held: the attributes of a module, and which of them it is."""
 
-    __slots__ = ("aliases", "attributes", "name")
+    __slots__ = ("aliases", "attributes", "module", "name")
 
-    def __init__(self, attributes: dict[str, Any], name: str) -> None:
-        self.attributes = attributes
+    def __init__(self, module: Module, name: str) -> None:
+        self.module = module
+        self.attributes = module.__dict__
         self.name = name
         #: Where else the same tensor is held.
-        self.aliases: list[tuple[dict[str, Any], str]] = []
+        self.aliases: list[tuple[Module, str]] = []
 
 
 def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
@@ -439,7 +443,7 @@ def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
         if first is None:
             others.append(place)
         else:
-            first.aliases.append((place.attributes, place.name))
+            first.aliases.append((place.module, place.name))
     return found, others
 
 
@@ -452,8 +456,16 @@ def write(places: list[Place], tensors: list[Tensor]) -> None:
     """Replaces the tensors held there, and wherever they are held too, without checks."""
     for place, tensor in zip(places, tensors, strict=True):
         place.attributes[place.name] = tensor
-        for attributes, name in place.aliases:
-            attributes[name] = tensor
+        for module, name in place.aliases:
+            module.__dict__[name] = tensor
+
+
+def replace(places: list[Place], tensors: list[Tensor]) -> None:
+    """As :func:`write`, so that :func:`girih.rollback` finds what there was."""
+    for place, tensor in zip(places, tensors, strict=True):
+        for module, name in ((place.module, place.name), *place.aliases):
+            remember(module, name, module.__dict__[name], tensor)
+    write(places, tensors)
 
 
 class _Walk:
@@ -480,14 +492,14 @@ class _Walk:
             wanted = False
         if not wanted:
             if self.others is not None:
-                self.others.append(Place(attributes, name))
+                self.others.append(Place(module, name))
             return
-        place = None if self.others is None else Place(attributes, name)
+        place = None if self.others is None else Place(module, name)
         if self.met is not None:
             if id(tensor) in self.met:
                 first = self.met[id(tensor)]
                 if first is not None:
-                    first.aliases.append((attributes, name))
+                    first.aliases.append((module, name))
                 return
             self.met[id(tensor)] = place
         out[name] = tensor if place is None else place

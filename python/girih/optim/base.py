@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .. import _girih, lazy, tree
 from .._girih import Tensor
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..nn.module import Module, places_in, read, write
+from ..nn.module import Module, places_in, read, replace
+from ..rollback import before, remember
 from ..tracing import StateMadeError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Optimizer:
         if not isinstance(target, Module):
             parameters, treedef = tree.flatten(target)
             updated, state = self._updated(target, parameters, treedef, grads, self.state)
-            _assign(self.state, state)
+            self._advance(state)
             return tree.unflatten(treedef, updated)
         where, _ = places_in(target)
         places, treedef = tree.flatten(where)
@@ -188,9 +189,23 @@ class Optimizer:
         updated, state = self._updated(where, parameters, treedef, grads, self.state)
         if [new.shape for new in updated] != [p.shape for p in parameters]:
             target.update(tree.unflatten(treedef, updated))  # says which
-        write(places, updated)
-        _assign(self.state, state)
+        replace(places, updated)
+        self._advance(state)
         return target
+
+    def _advance(self, state: dict[str, Any]) -> None:
+        """Goes on to a new state."""
+        pairs = zip(tree.flatten_with_path(self.state), tree.leaves(state), strict=True)
+        for (path, old), new in pairs:
+            remember(self, path, old, new)
+        _assign(self.state, state)
+
+    def _restore(self) -> None:
+        """Goes back to the last state that was there, as far as that of now is not."""
+        leaves, treedef = tree.flatten(self.state)
+        paths = [path for path, _ in tree.flatten_with_path(self.state)]
+        old = [before(self, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        _assign(self.state, tree.unflatten(treedef, old))
 
     def _updated(
         self,

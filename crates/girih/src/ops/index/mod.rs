@@ -12,10 +12,11 @@ pub use search::{Unique, broadcast_shapes};
 pub(crate) use search::{integers, of_integers};
 pub use update::Update;
 
+use super::Size;
 use crate::{Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Shape};
+use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape};
 use plan::{Axis, Plan};
 
 /// One entry of an index expression, as in `x[i, a:b:c, ..., None]`.
@@ -31,6 +32,15 @@ pub enum Index {
         stop: Option<i64>,
         /// Distance, not zero; negative runs backwards.
         step: i64,
+    },
+    /// A single position that is computed of sizes.
+    AtSize(Dim),
+    /// `start:stop`, of which either may be computed of sizes.
+    Between {
+        /// First index.
+        start: Option<Size>,
+        /// Index before which to stop.
+        stop: Option<Size>,
     },
     /// As many full axes as are needed.
     Ellipsis,
@@ -58,6 +68,17 @@ pub enum Index {
 impl Index {
     /// The whole axis.
     pub const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+
+    /// The same with sizes as numbers, which they are fixed to.
+    fn fixed(&self) -> Index {
+        match self {
+            Index::AtSize(at) => Index::At(at.get() as i64),
+            Index::Between { start, stop } => {
+                Index::Slice { start: start.map(Size::get), stop: stop.map(Size::get), step: 1 }
+            }
+            other => other.clone(),
+        }
+    }
 
     /// Positions that are looked at now: one outside its axis is then an error where the index is
     /// used, not when the result is computed. Evaluates the tensor; meant for host data.

@@ -78,7 +78,14 @@ pub(super) fn resolve_slice(
 /// True if positions and tensors of positions have other entries between them.
 fn is_split(entries: &[Index]) -> bool {
     let positions = |e: &Index| {
-        matches!(e, Index::At(_) | Index::Take(_) | Index::Listed { .. } | Index::Mask(_))
+        matches!(
+            e,
+            Index::At(_)
+                | Index::AtSize(_)
+                | Index::Take(_)
+                | Index::Listed { .. }
+                | Index::Mask(_)
+        )
     };
     let (first, last) = (entries.iter().position(positions), entries.iter().rposition(positions));
     let (Some(first), Some(last)) = (first, last) else { return false };
@@ -89,7 +96,12 @@ fn is_split(entries: &[Index]) -> bool {
 fn taken_axes(entry: &Index) -> usize {
     match entry {
         Index::Ellipsis | Index::NewAxis => 0,
-        Index::At(_) | Index::Slice { .. } | Index::Take(_) | Index::Listed { .. } => 1,
+        Index::At(_)
+        | Index::AtSize(_)
+        | Index::Slice { .. }
+        | Index::Between { .. }
+        | Index::Take(_)
+        | Index::Listed { .. } => 1,
         Index::Mask(mask) => mask.rank(),
     }
 }
@@ -167,6 +179,9 @@ impl Plan {
 
     fn axis(&mut self, op: &'static str, entry: &Index, axis: usize, size: usize) -> Result<()> {
         match entry {
+            Index::AtSize(_) | Index::Between { .. } => {
+                self.axis(op, &entry.fixed(), axis, size)?;
+            }
             &Index::At(index) => {
                 in_axis(op, index, axis, size)?;
                 self.push(size, Axis::At(index.rem_euclid(size as i64) as usize));

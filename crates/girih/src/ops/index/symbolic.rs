@@ -1,43 +1,111 @@
-//! Index expressions on tensors with symbolic sizes. Axes taken whole, cut at a known distance from
-//! either end or looked up by one tensor keep their symbols; whatever else there is fixes them and
-//! goes the general way.
+//! Index expressions on tensors with symbolic sizes. Axes taken whole, cut or looked up at distances
+//! from either end that are known or computed of sizes, or looked up by one tensor keep their
+//! symbols; whatever else there is fixes them and goes the general way.
+//!
+//! A part at a known distance from the end is the same distance from the beginning of the axis
+//! reversed: a slice begins at a number.
 
 use super::Index;
+use crate::node::State;
+use crate::ops::Size;
 use crate::{Result, Tensor};
-use girih_ir::ops::SliceDim;
-use girih_ir::{Dim, Shape};
+use girih_ir::ops::{OfSize, Real, SliceDim};
+use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape, TensorSpec};
+use std::sync::Arc;
 
 /// What is taken of an axis, and how much that is.
-type Taken = (SliceDim, Dim);
+#[derive(Clone, Copy)]
+struct Taken {
+    dim: SliceDim,
+    size: Dim,
+    /// The axis is reversed before, and what was taken of it afterwards.
+    before: bool,
+    after: bool,
+}
 
-fn whole(size: Dim) -> Taken {
-    (SliceDim { start: 0, size: size.hint(), step: 1 }, size)
+impl Taken {
+    fn forward(start: usize, size: Dim, step: usize) -> Taken {
+        let dim = SliceDim { start, size: size.hint(), step };
+        Taken { dim, size, before: false, after: false }
+    }
+
+    fn whole(size: Dim) -> Taken {
+        Taken::forward(0, size, 1)
+    }
+}
+
+/// A position on an axis, by its distance from the beginning or from the end.
+#[derive(Clone, Copy)]
+enum Position {
+    Front(Dim),
+    Back(Dim),
+}
+
+impl Position {
+    /// Of a bound of a slice: beyond the axis is at its end.
+    fn of(bound: Size, axis: Dim) -> Position {
+        match bound {
+            Size::Known(at) if at < 0 => {
+                let distance = at.unsigned_abs() as usize;
+                match axis.at_least(distance) {
+                    true => Position::Back(distance.into()),
+                    false => Position::Front(0.into()),
+                }
+            }
+            Size::Known(at) if axis.at_least(at as usize) => Position::Front((at as usize).into()),
+            Size::Symbolic(at) if axis.at_least(at) => match (axis - at).known() {
+                Some(distance) => Position::Back(distance.into()),
+                None => Position::Front(at),
+            },
+            _ => Position::Back(0.into()),
+        }
+    }
+
+    fn from_front(self, axis: Dim) -> Dim {
+        match self {
+            Position::Front(at) => at,
+            Position::Back(distance) => axis - distance,
+        }
+    }
 }
 
 /// `start..stop` of an axis; None for what is not handled here.
-fn cut(start: Option<i64>, stop: Option<i64>, step: i64, size: Dim) -> Option<Taken> {
-    if (start, stop, step) == (None, None, 1) {
-        return Some(whole(size));
+fn cut(start: Option<Size>, stop: Option<Size>, step: i64, axis: Dim) -> Option<Taken> {
+    match (start, stop, step) {
+        (None, None, 1) => return Some(Taken::whole(axis)),
+        (None, None, -1) => return Some(Taken { before: true, ..Taken::whole(axis) }),
+        _ => {}
     }
-    if let Some(size) = size.known() {
-        let (part, backward) = super::plan::resolve_slice(start, stop, step, size).ok()?;
-        return (!backward).then(|| (part, part.size.into()));
-    }
-    let first = usize::try_from(start.unwrap_or(0)).ok().filter(|_| step == 1)?;
-    let end = match stop {
-        None => size,
-        Some(stop) => {
-            let distance = usize::try_from(stop.unsigned_abs()).ok()?;
-            match (size.at_least(distance), stop < 0) {
-                (true, true) => size - distance,
-                (true, false) => distance.into(),
-                (false, true) => return None,
-                (false, false) => size,
-            }
+    let step = usize::try_from(step).ok().filter(|&step| step > 0)?;
+    let first = start.map_or(Position::Front(0.into()), |at| Position::of(at, axis));
+    let end = stop.map_or(Position::Back(0.into()), |at| Position::of(at, axis));
+    let (from, to) = (first.from_front(axis), end.from_front(axis));
+    let length = if to.at_least(from) { to - from } else { 0.into() };
+    let size = if step == 1 { length } else { (length + (step - 1)).floor_div(step) };
+    match (first, end) {
+        (Position::Front(at), _) if at.known().is_some() => {
+            Some(Taken::forward(at.known()?, size, step))
         }
+        (_, Position::Back(distance)) if step == 1 => {
+            let taken = Taken::forward(distance.known()?, size, 1);
+            Some(Taken { before: true, after: true, ..taken })
+        }
+        _ => None,
+    }
+}
+
+/// One position of an axis; None for what is not handled here, and for what is not there.
+fn at(position: Size, axis: Dim) -> Option<Taken> {
+    let one = |start| Taken::forward(start, 1.into(), 1);
+    let from_end = |distance: usize| {
+        axis.at_least(distance).then(|| Taken { before: true, ..one(distance - 1) })
     };
-    let taken = end.at_least(first).then(|| end - first)?;
-    Some((SliceDim { start: first, size: taken.hint(), step: 1 }, taken))
+    match position {
+        Size::Known(at) if at < 0 => from_end(at.unsigned_abs() as usize),
+        Size::Known(at) => axis.at_least(Dim::from(at as usize) + 1usize).then(|| one(at as usize)),
+        Size::Symbolic(at) if axis.at_least(at + 1usize) => from_end((axis - at).known()?),
+        Size::Symbolic(_) => None,
+    }
 }
 
 /// An expression in the course of being resolved.
@@ -51,36 +119,55 @@ struct Resolved {
 }
 
 impl Resolved {
-    fn keep(&mut self, part: Taken) {
-        self.shape.push(part.1);
+    fn keep(&mut self, part: Taken) -> bool {
+        self.shape.push(part.size);
         self.parts.push(part);
+        true
+    }
+
+    fn look_up(&mut self, by: Tensor, axis: usize, size: Dim) -> bool {
+        if self.take.is_some() || size.equals(0) {
+            return false;
+        }
+        self.take = Some((by, axis, self.shape.len()));
+        self.parts.push(Taken::whole(size));
+        true
     }
 
     /// False for an entry that is not handled here.
     fn entry(&mut self, entry: &Index, shape: &Shape, spare: usize) -> bool {
         let axis = self.parts.len();
+        let one = |resolved: &mut Resolved, position| match at(position, shape.dim(axis)) {
+            Some(part) => {
+                resolved.parts.push(part);
+                true
+            }
+            None => false,
+        };
         match entry {
             Index::NewAxis => self.shape.push(1.into()),
-            Index::Ellipsis => (axis..axis + spare).for_each(|i| self.keep(whole(shape.dim(i)))),
-            &Index::Slice { start, stop, step } => match cut(start, stop, step, shape.dim(axis)) {
-                Some(part) => self.keep(part),
-                None => return false,
-            },
-            &Index::At(at) => {
+            Index::Ellipsis => {
+                (axis..axis + spare).for_each(|i| {
+                    self.keep(Taken::whole(shape.dim(i)));
+                });
+            }
+            &Index::Slice { start, stop, step } => {
+                let (start, stop) = (start.map(Size::Known), stop.map(Size::Known));
+                return cut(start, stop, step, shape.dim(axis)).is_some_and(|p| self.keep(p));
+            }
+            &Index::Between { start, stop } => {
+                return cut(start, stop, 1, shape.dim(axis)).is_some_and(|p| self.keep(p));
+            }
+            &Index::At(position) => return one(self, Size::Known(position)),
+            &Index::AtSize(position) => {
                 let size = shape.dim(axis);
-                let back = size.known().filter(|_| at < 0).map_or(0, |size| size as i64);
-                let Ok(start) = usize::try_from(at + back) else { return false };
-                if !size.at_least(Dim::from(start) + 1usize) {
-                    return false;
-                }
-                self.parts.push((SliceDim { start, size: 1, step: 1 }, 1.into()));
+                return one(self, Size::Symbolic(position))
+                    || (size.at_least(position + 1usize)
+                        && self.look_up(Tensor::of_size(position), axis, size));
             }
             Index::Take(tensor) => {
-                if self.take.is_some() || !tensor.dtype().is_int() || shape.dim(axis).equals(0) {
-                    return false;
-                }
-                self.take = Some((tensor.clone(), axis, self.shape.len()));
-                self.parts.push(whole(shape.dim(axis)));
+                return tensor.dtype().is_int()
+                    && self.look_up(tensor.clone(), axis, shape.dim(axis));
             }
             Index::Listed { .. } | Index::Mask(_) => return false,
         }
@@ -89,12 +176,29 @@ impl Resolved {
 }
 
 impl Tensor {
+    /// A size as a scalar, which follows it from call to call.
+    fn of_size(size: Dim) -> Tensor {
+        let of = OfSize { size, correction: Real::from(0.0), numerator: None };
+        let op = Op::new(OpCode::Constant, Attrs::OfSize(Arc::new(of)));
+        Tensor::with_state(op, &TensorSpec::scalar(DType::I64), State::Literal)
+    }
+
+    #[track_caller]
+    fn reversed(&self, parts: &[Taken], which: impl Fn(&Taken) -> bool) -> Result<Tensor> {
+        let axes: AxisSet =
+            parts.iter().enumerate().filter(|(_, part)| which(part)).map(|(i, _)| i).collect();
+        match axes.is_empty() {
+            true => Ok(self.clone()),
+            false => Tensor::record(Op::new(OpCode::Flip, Attrs::axes(axes, false)), &[self]),
+        }
+    }
+
     /// What an expression names; None if it is to be resolved the general way.
     #[track_caller]
     pub(super) fn index_symbolic(&self, entries: &[Index]) -> Result<Option<Tensor>> {
         let shape = self.shape();
         let spare = super::plan::spare_axes("index", entries, shape.rank())?;
-        let positions = |e: &&Index| matches!(e, Index::At(_) | Index::Take(_));
+        let positions = |e: &&Index| matches!(e, Index::At(_) | Index::AtSize(_) | Index::Take(_));
         let takes = entries.iter().any(|e| matches!(e, Index::Take(_)));
         if takes && entries.iter().filter(positions).count() > 1 {
             return Ok(None);
@@ -103,12 +207,16 @@ impl Tensor {
         if !entries.iter().all(|entry| found.entry(entry, &shape, spare)) {
             return Ok(None);
         }
-        (found.parts.len()..shape.rank()).for_each(|i| found.keep(whole(shape.dim(i))));
-        let part: Shape = found.parts.iter().map(|p| p.1).collect();
-        let mut out = match part == shape {
-            true => self.clone(),
-            false => self.slice_of(found.parts.iter().map(|p| p.0).collect(), &part)?,
-        };
+        for i in found.parts.len()..shape.rank() {
+            found.keep(Taken::whole(shape.dim(i)));
+        }
+        let parts = &found.parts;
+        let mut out = self.reversed(parts, |part| part.before)?;
+        let part: Shape = parts.iter().map(|p| p.size).collect();
+        if part != shape {
+            out = out.slice_of(parts.iter().map(|p| p.dim).collect(), &part)?;
+        }
+        out = out.reversed(parts, |part| part.after)?;
         let mut result = found.shape;
         if let Some((indices, axis, at)) = found.take {
             out = out.take(&indices, axis as i64)?;
