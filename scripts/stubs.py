@@ -123,6 +123,7 @@ PARAMETERS = {
     "places": "Sequence[tuple[Any, Any, bool]]",
     "changed": "Sequence[tuple[int, Sequence[tuple[Any, Any, bool]]]]",
     "guards": "Guards",
+    "tensor": "Tensor",
     "scope": "int",
     "options": "tuple[int, int] | None",
     "effects": "Sequence[tuple[tuple[Any, Any, bool], Any]]",

@@ -1577,6 +1577,13 @@ class TracedFunction:
     def text(self) -> str:
         """The graph as traced."""
 
+@final
+class WeakTensor:
+    """A tensor that this does not keep."""
+
+    def tensor(self) -> Tensor | None:
+        """The tensor, if somebody else still needs it."""
+
 def abs(x: _TensorLike, /) -> Tensor:
     """The absolute value, real for complex numbers; integers wrap at their smallest."""
 def acos(x: _TensorLike, /) -> Tensor:
@@ -3976,11 +3983,12 @@ def trace_function(
     args: Sequence[Tensor],
     dynamic: Sequence[Sequence[tuple[int, str, tuple[int, int | None] | None]]],
     outside: Sequence[Tensor],
+    names: Sequence[str],
     traced: Callable[[list[Tensor]], list[Tensor]],
 ) -> tuple[TracedFunction, list[int], list[int]]:
-    """Traces a function, called with a tensor per argument, that gives a list of tensors. Gives the
-    program, which of the tensors outside it needs, by position, and for each of them the first that
-    is the same.
+    """Traces a function, called with a tensor per argument (of these names), that gives a list of
+    tensors. Gives the program, which of the tensors outside it needs, by position, and for each of
+    them the first that is the same.
     """
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order; two ints exchange those axes; none reverses all."""
@@ -4078,6 +4086,8 @@ def vecdot(x1: _TensorLike, x2: _TensorLike, /, *, axis: int | Sequence[int] = .
     """Sums of products along an axis, the last by default; the other axes broadcast."""
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors below one another along the first axis; those of one axis are rows."""
+def weak(tensor: Tensor) -> WeakTensor:
+    """A tensor without keeping it."""
 @overload
 def where(condition: _TensorLike, /) -> tuple[Tensor, ...]:
     """Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition

@@ -256,6 +256,12 @@ class _Transformed:
         self.__doc__ = getattr(fun, "__doc__", None)
         self._transform = transform
 
+    @property
+    def __signature__(self) -> Any:
+        import inspect
+
+        return inspect.signature(self._fun).replace(return_annotation=inspect.Signature.empty)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(self._fun, args, kwargs)
 
