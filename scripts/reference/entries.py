@@ -160,6 +160,8 @@ class Reference:
         for names in public_names():
             first = next((name for name in names if name in self.entries), "")
             out[first] = [n for n in names if n != first and not n.startswith("girih.errors.")]
+        for synonym, name in importlib.import_module("girih.synonyms").ALIASES.items():
+            out.setdefault(f"girih.{name}", []).append(f"girih.{synonym}")
         return out
 
     def function_of(self, entry: Entry) -> Entry | None:
