@@ -2,8 +2,9 @@
 
 use crate::device::parse_bytes;
 use girih_runtime::{Backend, DiskCache, Error, Result, env};
+use girih_sync::OnceLock;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Bytes of programs kept on disk, unless `GIRIH_CACHE_LIMIT` says otherwise.
 const LIMIT: u64 = 256 << 20;
@@ -41,7 +42,7 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     if !env::flag(&["GIRIH_CACHE"])?.unwrap_or(true) {
         return off("GIRIH_CACHE=0");
     }
-    let limit = match env::variable("GIRIH_CACHE_LIMIT") {
+    let limit = match env::variable("GIRIH_CACHE_LIMIT")? {
         None => LIMIT,
         Some(value) => match parse_bytes(&value) {
             Some(bytes) => bytes as u64,
@@ -68,14 +69,14 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
 
 /// `GIRIH_CACHE_DIR`, else a folder of Girih's where the system keeps the user's caches.
 fn directory() -> Option<PathBuf> {
-    if let Some(directory) = env::variable("GIRIH_CACHE_DIR") {
-        return Some(PathBuf::from(directory).join("programs"));
+    if let Some(directory) = env::path("GIRIH_CACHE_DIR") {
+        return Some(directory.join("programs"));
     }
-    let home = || env::variable("HOME").or_else(|| env::variable("USERPROFILE")).map(PathBuf::from);
-    let caches = match env::variable("XDG_CACHE_HOME").map(PathBuf::from) {
+    let home = || env::path("HOME").or_else(|| env::path("USERPROFILE"));
+    let caches = match env::path("XDG_CACHE_HOME") {
         Some(caches) if caches.is_absolute() => Some(caches),
         _ if cfg!(target_os = "macos") => home().map(|home| home.join("Library/Caches")),
-        _ if cfg!(windows) => env::variable("LOCALAPPDATA").map(PathBuf::from),
+        _ if cfg!(windows) => env::path("LOCALAPPDATA"),
         _ => home().map(|home| home.join(".cache")),
     };
     Some(caches?.join("girih/programs"))

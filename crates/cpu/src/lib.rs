@@ -36,7 +36,8 @@ pub use pool::{InvalidThreads, Pool};
 
 use girih_kernel::Isa;
 use girih_runtime::{Error, Executor, Result};
-use std::sync::{Arc, OnceLock};
+use girih_sync::OnceLock;
+use std::sync::Arc;
 
 /// An executor on the host device.
 ///
@@ -80,4 +81,13 @@ pub fn instruction_set() -> &'static str {
 pub fn set_num_threads(threads: usize) -> Result<()> {
     pool()?.set_num_threads(threads.max(1));
     Ok(())
+}
+
+/// Has the system's allocator give back the pages that it keeps free, where it can be asked to.
+pub fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: takes no pointer, and may be called from any thread at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

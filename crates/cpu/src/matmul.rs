@@ -110,8 +110,8 @@ struct View<T> {
 /// the scheduler's thread when the process forks, every product of the child would wait for it.
 fn learn_caches() {
     const N: usize = 32;
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
+    static ONCE: girih_sync::OnceLock<()> = girih_sync::OnceLock::new();
+    ONCE.get_or_init(|| {
         let (zeros, mut out) = (vec![0f32; N * N], vec![0f32; N * N]);
         let (a, c, one, n) = (zeros.as_ptr(), out.as_mut_ptr(), 1, N as isize);
         // SAFETY: three dense matrices of N by N, of which only the first is written.

@@ -13,13 +13,13 @@
 
 use crate::seats::{Seats, available};
 use girih_kernel::{ExecError, Scratch};
-use girih_runtime::{RunControl, fork};
+use girih_runtime::RunControl;
+use girih_sync::{Mutex, MutexGuard, fork};
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
-use std::sync::{Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -122,26 +122,10 @@ pub struct Pool {
     team: AtomicPtr<Team>,
 }
 
-/// Has forks of the process counted in the child, where workers do not exist.
-fn watch_forks() {
-    #[cfg(unix)]
-    {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        extern "C" fn forked() {
-            fork::note();
-        }
-        // SAFETY: the handler only touches an atomic.
-        ONCE.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(forked));
-        });
-    }
-}
-
 impl Pool {
     /// A pool of that many threads, the caller included (at least one). Workers start when first
     /// needed.
     pub fn new(threads: usize) -> Pool {
-        watch_forks();
         Pool { team: AtomicPtr::new(Box::into_raw(Box::new(Team::new(threads.max(1))))) }
     }
 

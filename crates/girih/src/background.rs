@@ -1,9 +1,10 @@
 //! Compiling in the background: one thread that makes programs while their user goes on.
 
 use crate::{Error, Result};
-use girih_runtime::{Completion, fork};
+use girih_runtime::Completion;
+use girih_sync::{Mutex, fork};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -13,8 +14,9 @@ static THREAD: Mutex<Option<(u64, Sender<Job>)>> = Mutex::new(None);
 /// Has a job done after those before it; on this thread if there is no other to be had.
 pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    // A thread does not survive a fork.
-    thread.take_if(|(forks, _)| *forks != fork::count());
+    // A thread does not survive a fork. Its inbox is left alone: the thread may have held the lock
+    // that the channel has inside.
+    std::mem::forget(thread.take_if(|(forks, _)| *forks != fork::count()));
     if thread.is_none() {
         let (sender, jobs) = channel::<Job>();
         let builder = std::thread::Builder::new().name("girih-compile".into());

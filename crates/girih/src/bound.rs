@@ -7,8 +7,9 @@ use crate::{Profile, Result, Tensor, TracedProgram, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
+use girih_sync::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 /// A traced program with the specs of its arguments and of the tensors outside that it refers to.
@@ -220,7 +221,7 @@ impl BoundProgram {
         Ok(values)
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {
+    fn found(&self) -> girih_sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

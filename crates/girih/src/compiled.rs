@@ -12,9 +12,10 @@ use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
 use girih_runtime::SymbolicGraph;
+use girih_sync::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// An axis whose size may differ from call to call.
 #[derive(Clone, Debug, PartialEq)]
@@ -371,7 +372,7 @@ fn close(
             what: "a compiled function",
             argument: None,
             shape: foreign.spec.shape.to_string(),
-            at: Vec::new(),
+            at: None,
         });
     }
     Ok((program, lines, used))
@@ -468,7 +469,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.lock().traced.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Programs> {
+    fn lock(&self) -> girih_sync::MutexGuard<'_, Programs> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -155,12 +155,13 @@ impl Walk {
                     }
                     Leaf::Placeholder => {
                         node.check()?;
-                        let at = Some(target.node().location()).filter(|l| l.is_known());
+                        // Read when the error is shown: to find the line may need the interpreter,
+                        // which must not be waited for here.
                         return Err(Error::TracedValue {
                             what: "evaluation",
                             argument: crate::trace::name_of(&node),
                             shape: node.shape().to_string(),
-                            at: at.iter().map(|line| format!("recorded at {line}")).collect(),
+                            at: Some(target.node().location()).filter(|l| l.is_known()),
                         });
                     }
                     Leaf::No => self.enter(node),

@@ -1,5 +1,6 @@
 //! The errors a user of the library meets.
 
+use crate::location::Location;
 use std::fmt;
 
 /// Result of the library's fallible functions.
@@ -29,7 +30,7 @@ pub enum Error {
         "{what} needs a value{} that depends on {}, of shape {shape}; it has no value while the \
          function is traced. To decide by it within the graph use `cond`, `switch`, `while_loop`, \
          `scan` or `where`; else keep the decision out of the traced function, or pass the value as \
-         a static argument{}", At(.at), Named(.argument), Static(.argument)
+         a static argument{}", Recorded(.at), Named(.argument), Static(.argument)
     )]
     TracedValue {
         /// What was attempted.
@@ -39,7 +40,7 @@ pub enum Error {
         /// The argument's shape.
         shape: String,
         /// The line that recorded what was asked for, if known.
-        at: Vec<String>,
+        at: Option<Location>,
     },
     /// The value of a tensor was asked for that a function being compiled refers to.
     #[error(
@@ -174,6 +175,14 @@ impl fmt::Display for Static<'_> {
             Some(_) => write!(f, " (`static_argnames`)"),
             None => Ok(()),
         }
+    }
+}
+
+struct Recorded<'a>(&'a Option<Location>);
+
+impl fmt::Display for Recorded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |line| write!(f, " (recorded at {line})"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a host language tells the library about itself: how its users interrupt a program, and how
 //! its interpreter is let go of while the library works.
 
-use std::sync::OnceLock;
+use girih_sync::OnceLock;
 
 /// Calls the function it is given, with the host's interpreter free for other threads.
 pub type Outside = fn(&mut (dyn FnMut() + Send));
@@ -15,6 +15,9 @@ pub fn set_outside(outside: Outside) {
 }
 
 pub use girih_runtime::set_interrupt_hook;
+
+/// True while this thread holds a lock of the library: then it must not wait for the interpreter.
+pub use girih_sync::in_section;
 
 /// Runs `f` outside the host's interpreter, if there is one.
 pub(crate) fn outside<T: Send>(f: impl FnOnce() -> T + Send) -> T {

@@ -6,12 +6,13 @@
 //! read. Scopes are entered by [`named_scope`].
 
 use girih_runtime::env;
+use girih_sync::{Mutex, MutexGuard, OnceLock};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location as Caller;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An interned source line; the default is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -32,8 +32,9 @@ pub use order::{choice, permutation, permuted, randint};
 use crate::node::State;
 use crate::{Result, Tensor, trace};
 use girih_ir::{DType, OpCode, Shape, TensorSpec};
+use girih_sync::Mutex;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 struct Generator {
     key: u64,

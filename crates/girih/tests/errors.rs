@@ -215,7 +215,8 @@ fn the_value_of_an_argument_is_not_to_be_had_while_a_function_is_traced() {
     let Error::TracedValue { shape, at, .. } = &error else { panic!("{error:?}") };
     assert_eq!(shape, "[3]");
     let expected = format!("errors.rs:{}", line.get());
-    assert!(at[0].ends_with(&expected), "{at:?} is not {expected}");
+    let at = at.map(|line| line.to_string()).unwrap_or_default();
+    assert!(at.ends_with(&expected), "{at} is not {expected}");
     assert!(error.to_string().contains("where"), "{error}");
     // Tracing goes on undisturbed afterwards.
     assert!(grad(|x| x[0].sum(None, false))(&[zeros(&[3])]).is_ok());

@@ -163,6 +163,28 @@ impl Foreign {
     }
 }
 
+/// The Python objects that memory belongs to.
+struct Owner(Option<(Py<PyAny>, Py<PyDict>)>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(objects) = self.0.take() {
+            attached(move |_| drop(objects));
+        }
+    }
+}
+
+/// Runs `f` with the interpreter. On another thread if this one holds a lock of the library, which a
+/// fork waits for while it holds the interpreter.
+pub fn attached(f: impl FnOnce(Python<'_>) + Send + 'static) {
+    if !girih::host::in_section() {
+        return Python::attach(f);
+    }
+    let thread = std::thread::Builder::new().name("girih-release".into());
+    // Without a thread what is to be released stays.
+    let _ = thread.spawn(move || Python::attach(f));
+}
+
 /// Row-major strides in bytes.
 fn dense_strides(spec: &TensorSpec) -> Vec<isize> {
     spec.shape.strides().iter().map(|s| s * spec.dtype.size() as isize).collect()
@@ -354,7 +376,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
     let offset = optional("offset")?.map_or(Ok(0), |o| integer(&o, "offset"))?;
     let constant = is_constant(object);
     // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
-    let owner: (Py<PyAny>, Py<PyDict>) = (object.clone().unbind(), interface.clone().unbind());
+    let owner = Owner(Some((object.clone().unbind(), interface.clone().unbind())));
     let foreign = |address, owner| Foreign { address, spec, strides, swapped, constant, owner };
     match place {
         Place::Pointer(pointer) => {

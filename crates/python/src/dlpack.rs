@@ -1,7 +1,7 @@
 //! DLPack (version 1 of its C structures, legacy capsules too): tensors shared with other libraries
 //! without a copy, both ways.
 
-use crate::arrays::{Foreign, Import, is_constant};
+use crate::arrays::{self, Foreign, Import, is_constant};
 use crate::data::upload;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::PyTensor;
@@ -187,10 +187,17 @@ unsafe impl Send for Imported {}
 // SAFETY: as above; nothing is reachable through a shared reference.
 unsafe impl Sync for Imported {}
 
-impl Drop for Imported {
-    fn drop(&mut self) {
-        // Producers' deleters may touch Python objects.
-        Python::attach(|_| match *self {
+impl Imported {
+    /// The same structure. One of the two must not be dropped.
+    fn copy(&self) -> Imported {
+        match *self {
+            Imported::Legacy(managed) => Imported::Legacy(managed),
+            Imported::Versioned(managed) => Imported::Versioned(managed),
+        }
+    }
+
+    fn delete(&self) {
+        match *self {
             // SAFETY: the structure was taken out of its capsule, so this is its only owner.
             Imported::Legacy(managed) => unsafe {
                 if let Some(deleter) = (*managed).deleter {
@@ -203,7 +210,15 @@ impl Drop for Imported {
                     deleter(managed);
                 }
             },
-        });
+        }
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // Producers' deleters may touch Python objects.
+        let own = std::mem::ManuallyDrop::new(self.copy());
+        arrays::attached(move |_| own.delete());
     }
 }
 

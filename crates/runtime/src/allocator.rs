@@ -5,10 +5,11 @@
 
 use crate::forms::{Form, FormKey, Forms};
 use crate::{Device, DeviceHandle, Error, Result};
+use girih_sync::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Alignment and granularity of blocks, in bytes.
 pub const ALIGNMENT: usize = 128;

@@ -5,9 +5,10 @@
 //! and at [`RunControl::check`], which reads the clock, every few dozen microseconds of work.
 
 use crate::Error;
+use girih_sync::{Mutex, OnceLock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Says whether the user of the calling thread wants what it is waiting for to stop.

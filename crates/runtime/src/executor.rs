@@ -10,9 +10,10 @@ use crate::{
     ExecutionPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
+use girih_sync::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What compilation may do. Part of the program cache's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,8 @@
 //! again: packed weights of matrix products.
 
 use crate::Buffer;
-use std::sync::{Arc, Mutex, PoisonError};
+use girih_sync::Mutex;
+use std::sync::{Arc, PoisonError};
 
 /// What tells one form from another: whatever the device needs to know of it.
 pub type FormKey = [usize; 6];

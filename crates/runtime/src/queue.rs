@@ -3,11 +3,11 @@
 
 use crate::{
     ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, control,
-    fork,
 };
+use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Host memory that a copy fills and its reader shares.
 pub type HostBytes = Arc<Mutex<Box<[u8]>>>;

@@ -6,10 +6,11 @@
 //! needed.
 
 use crate::queue::Submission;
-use crate::{ArgumentBlock, ControlBlock, Device, Error, LoadedProgram, Result, control, fork};
+use crate::{ArgumentBlock, ControlBlock, Device, Error, LoadedProgram, Result, control};
+use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Launches between two looks at the clock.
 const CLOCK_EVERY: usize = 64;
@@ -265,8 +266,12 @@ impl Shared {
                     device.copy_to_device(source, *target)?;
                 }
                 ControlBlock::CopyFromDevice { source, target, .. } => {
-                    let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
-                    device.copy_from_device(*source, &mut target)?;
+                    // Not while holding the lock: the device may have its threads copy.
+                    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut bytes = std::mem::take(&mut *locked());
+                    let copied = device.copy_from_device(*source, &mut bytes);
+                    *locked() = bytes;
+                    copied?;
                 }
                 ControlBlock::Launch { program, arguments } => {
                     launch(&**device, program, arguments, at)?;

@@ -4,7 +4,8 @@ use crate::{
     Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
     Result,
 };
-use std::sync::{Arc, Mutex};
+use girih_sync::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Programs are numbers; a launch sleeps and appends its number to the log.

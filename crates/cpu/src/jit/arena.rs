@@ -2,9 +2,10 @@
 //! mapped twice, once to write, once to run. Writing a kernel is then a copy, without a call of the
 //! system. An arena is unmapped when the last of its functions is gone.
 
+use girih_sync::Mutex;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Bytes of an arena; kernels take a few hundred each.
 const ARENA: usize = 1 << 20;

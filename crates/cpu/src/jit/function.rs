@@ -6,8 +6,9 @@ use super::symbols::{self, Symbol};
 use super::{arena, avx2, avx512};
 use girih_kernel::Isa;
 use girih_kernel::exec::{Chain, Compiled, Def};
+use girih_sync::{Mutex, OnceLock};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Rough time of one instruction on one element, in picoseconds.
 const INST_PS: usize = 25;

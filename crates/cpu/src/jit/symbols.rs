@@ -6,10 +6,11 @@
 
 use super::arena::Code;
 use girih_runtime::env::flag;
+use girih_sync::{Mutex, OnceLock};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 /// A symbol that a debugger knows as long as this lives.
 pub(super) struct Symbol(Option<usize>);

@@ -52,7 +52,7 @@ impl Multiply {
 
     /// True if the machine has the unit and the system lets this process use it.
     pub fn available(self) -> bool {
-        static PERMITTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        static PERMITTED: girih_sync::OnceLock<bool> = girih_sync::OnceLock::new();
         enabled() && self.on_machine() && *PERMITTED.get_or_init(permitted)
     }
 

@@ -3,7 +3,7 @@
 //! processors too; no cut changes a result.
 
 use crate::jit::tile::LANES;
-use std::sync::OnceLock;
+use girih_sync::OnceLock;
 
 /// Multiplications that a chunk should hold: some ten microseconds.
 const CHUNK: usize = 1 << 20;

@@ -1,10 +1,11 @@
 //! Symbols and the polynomials over them, in canonical form.
 
 use super::{Dim, Sizes};
+use girih_sync::Mutex;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// A named size.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,10 +1,11 @@
 //! Guards: what has to hold of symbols' sizes for what was decided about them to be right.
 
 use super::{Dim, Sizes, Symbol};
+use girih_sync::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// How two sizes compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

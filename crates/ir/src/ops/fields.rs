@@ -15,8 +15,9 @@ use super::pool::Pool;
 use super::{Attrs, OfSize, Real};
 use crate::dim::Symbol;
 use crate::{DType, Dim, OpCode, Shape};
+use girih_sync::LazyLock;
 use smallvec::SmallVec;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// What is known of a node while its attributes are written or read.
 #[derive(Clone, Copy, Debug, Default)]

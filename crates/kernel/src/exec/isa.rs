@@ -4,7 +4,7 @@
 //! LLVM vectorises it for that level's registers. No level enables contraction of a product and a
 //! sum, so all levels compute the same bits (but for the payload of NaNs).
 
-use std::sync::OnceLock;
+use girih_sync::OnceLock;
 
 /// An instruction-set level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

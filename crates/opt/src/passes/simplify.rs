@@ -14,7 +14,7 @@ mod views;
 
 use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, OpCode, Result};
-use std::sync::LazyLock;
+use girih_sync::LazyLock;
 
 /// One rewrite.
 pub struct Rule {

@@ -1,0 +1,95 @@
+//! A condition variable whose waiting threads are in no section. The standard library's takes the
+//! mutex again before its caller knows of it, outside any section, where a fork may come between.
+
+use crate::{Mutex, MutexGuard, in_section};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, LockResult, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// As [`std::sync::Condvar`].
+#[derive(Default)]
+pub struct Condvar {
+    waiting: Mutex<Vec<Arc<Waiter>>>,
+}
+
+struct Waiter {
+    woken: AtomicBool,
+    thread: Thread,
+}
+
+/// Whether a wait ended because its time was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeout(bool);
+
+impl WaitTimeout {
+    /// True if it did.
+    pub fn timed_out(self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    /// A condition that nobody waits for.
+    pub const fn new() -> Condvar {
+        Condvar { waiting: Mutex::new(Vec::new()) }
+    }
+
+    /// Frees the mutex until the next notification, which may come too early. It must be the only
+    /// lock the thread holds.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.wait_until(guard, None).map(|(guard, _)| guard).map_err(|poisoned| {
+            let (guard, _) = poisoned.into_inner();
+            PoisonError::new(guard)
+        })
+    }
+
+    /// As [`Condvar::wait`], for so long at most.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeout)> {
+        self.wait_until(guard, Instant::now().checked_add(limit))
+    }
+
+    fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        end: Option<Instant>,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeout)> {
+        let waiter = Arc::new(Waiter { woken: AtomicBool::new(false), thread: thread::current() });
+        // While the mutex is held, so that no notification from here on is missed.
+        self.lock().push(waiter.clone());
+        let mutex = guard.mutex;
+        drop(guard);
+        debug_assert!(!in_section(), "a thread waits for a condition and holds another lock");
+        let mut late = false;
+        while !waiter.woken.load(Acquire) && !late {
+            match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => late = true,
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+        if late {
+            self.lock().retain(|w| !Arc::ptr_eq(w, &waiter));
+        }
+        match mutex.lock() {
+            Ok(guard) => Ok((guard, WaitTimeout(late))),
+            Err(poisoned) => Err(PoisonError::new((poisoned.into_inner(), WaitTimeout(late)))),
+        }
+    }
+
+    /// Wakes all threads that wait.
+    pub fn notify_all(&self) {
+        for waiter in std::mem::take(&mut *self.lock()) {
+            waiter.woken.store(true, Release);
+            waiter.thread.unpark();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

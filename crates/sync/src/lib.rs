@@ -1,0 +1,141 @@
+//! Locks that are free when the process forks, and the count of forks.
+//!
+//! The child of a fork has one thread and a copy of all memory: a lock that another thread held is
+//! held for ever, and what it guards may be half changed. So a thread says when it is in a *section*,
+//! and a fork waits until no other thread is in one; threads that want to enter a section meanwhile
+//! wait until the fork is over. Every lock here is held within a section. In the child each of them
+//! is therefore free, but for those of the thread that forked, and guards whole data.
+//!
+//! The law that keeps a fork from waiting for ever: a section waits for nothing but other sections.
+//! In particular not for Python's interpreter, which the thread that forks holds, and not for a
+//! condition (`Condvar::wait` leaves the section meanwhile, so that its lock must be the only one).
+
+mod condvar;
+pub mod fork;
+mod mutex;
+mod once;
+mod section;
+
+pub use condvar::{Condvar, WaitTimeout};
+pub use mutex::{Mutex, MutexGuard};
+pub use once::{LazyLock, OnceLock};
+pub use section::{Section, in_section};
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::time::Duration;
+
+    /// The exit status of a child that runs `f`; none if it does not end.
+    fn in_child(f: impl FnOnce() -> bool) -> Option<i32> {
+        // SAFETY: the child touches memory of its own and ends by `_exit`.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "no process to be had");
+        if pid == 0 {
+            let status = if f() { 0 } else { 1 };
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(status) };
+        }
+        for _ in 0..20_000 {
+            let mut status = 0;
+            // SAFETY: `pid` is a child of this process.
+            if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+                return Some(libc::WEXITSTATUS(status));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: as above.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        None
+    }
+
+    #[test]
+    fn a_child_finds_every_lock_free_and_what_it_guards_whole() {
+        let pair = Arc::new((Mutex::new((0u64, 0u64)), Mutex::new(()), Condvar::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..3)
+            .map(|i| {
+                let (pair, stop) = (pair.clone(), stop.clone());
+                std::thread::spawn(move || {
+                    while !stop.load(Relaxed) {
+                        let outer = pair.1.lock().unwrap();
+                        let mut both = pair.0.lock().unwrap();
+                        both.0 += 1;
+                        std::hint::black_box(&mut *both);
+                        both.1 += 1;
+                        drop(outer);
+                        if i == 0 {
+                            let wait = Duration::from_micros(10);
+                            drop(pair.2.wait_timeout(both, wait).unwrap());
+                        } else {
+                            pair.2.notify_all();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let before = fork::count();
+        for _ in 0..50 {
+            let status = in_child(|| {
+                let free = pair.1.try_lock().is_ok();
+                let both = *pair.0.lock().unwrap();
+                free && both.0 == both.1 && fork::count() == before + 1
+            });
+            assert_eq!(status, Some(0), "1: a lock is held or data half changed; none: it hangs");
+        }
+        assert_eq!(fork::count(), before, "counted in children only");
+        stop.store(true, Relaxed);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[test]
+    fn a_fork_waits_for_values_being_made() {
+        static VALUE: OnceLock<u32> = OnceLock::new();
+        let (sender, started) = std::sync::mpsc::channel();
+        let maker = std::thread::spawn(move || {
+            VALUE.get_or_init(|| {
+                sender.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(30));
+                7
+            });
+        });
+        started.recv().unwrap();
+        assert_eq!(in_child(|| VALUE.get() == Some(&7)), Some(0));
+        maker.join().unwrap();
+    }
+
+    #[test]
+    fn sections_nest_and_belong_to_their_thread() {
+        assert!(!in_section());
+        let outer = Section::enter();
+        let inner = Section::enter();
+        drop(outer);
+        assert!(in_section());
+        std::thread::spawn(|| assert!(!in_section())).join().unwrap();
+        drop(inner);
+        assert!(!in_section());
+    }
+
+    #[test]
+    fn a_notification_wakes_all_and_a_time_limit_ends_a_wait() {
+        let pair = Arc::new((Mutex::new(false), Condvar::new()));
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let pair = pair.clone();
+                std::thread::spawn(move || {
+                    let mut ready = pair.0.lock().unwrap();
+                    while !*ready {
+                        ready = pair.1.wait(ready).unwrap();
+                    }
+                })
+            })
+            .collect();
+        *pair.0.lock().unwrap() = true;
+        pair.1.notify_all();
+        waiters.into_iter().for_each(|w| w.join().unwrap());
+        let guard = pair.0.lock().unwrap();
+        assert!(pair.1.wait_timeout(guard, Duration::from_millis(1)).unwrap().1.timed_out());
+    }
+}

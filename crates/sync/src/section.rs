@@ -1,0 +1,166 @@
+//! Sections: what a fork does not cut in two.
+
+use crate::fork;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::time::Duration;
+
+/// Of one thread: how many sections it is in. On a line of its own; reused, never freed.
+#[repr(align(64))]
+struct Slot {
+    depth: AtomicU32,
+    taken: AtomicBool,
+    next: AtomicPtr<Slot>,
+}
+
+/// All slots there ever were.
+static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+/// Threads that are forking: nobody else enters a section.
+static CLOSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives the slot back when its thread ends.
+struct Own(Cell<Option<&'static Slot>>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            slot.taken.store(false, Release);
+        }
+    }
+}
+
+thread_local! {
+    static OWN: Own = const { Own(Cell::new(None)) };
+}
+
+/// The slot of this thread; a nameless one of its own for what runs after its locals are gone.
+fn own() -> &'static Slot {
+    OWN.try_with(|own| match own.0.get() {
+        Some(slot) => slot,
+        None => {
+            fork::watch();
+            let slot = claim();
+            own.0.set(Some(slot));
+            slot
+        }
+    })
+    .unwrap_or_else(|_| claim())
+}
+
+fn claim() -> &'static Slot {
+    let mut at = SLOTS.load(Acquire);
+    // SAFETY: slots are leaked.
+    while let Some(slot) = unsafe { at.as_ref() } {
+        if slot.depth.load(Relaxed) == 0
+            && slot.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
+        {
+            return slot;
+        }
+        at = slot.next.load(Relaxed);
+    }
+    let slot: &'static Slot = Box::leak(Box::new(Slot {
+        depth: AtomicU32::new(0),
+        taken: AtomicBool::new(true),
+        next: AtomicPtr::default(),
+    }));
+    let mut first = SLOTS.load(Acquire);
+    loop {
+        slot.next.store(first, Relaxed);
+        let new = ptr::from_ref(slot).cast_mut();
+        match SLOTS.compare_exchange_weak(first, new, AcqRel, Acquire) {
+            Ok(_) => return slot,
+            Err(other) => first = other,
+        }
+    }
+}
+
+/// While it lives the process does not fork on another thread. Sections nest.
+pub struct Section {
+    slot: &'static Slot,
+    /// It belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Section {
+    /// Enters a section; waits while another thread forks, unless this one is in a section already.
+    #[inline]
+    pub fn enter() -> Section {
+        let slot = own();
+        if slot.depth.load(Relaxed) > 0 {
+            slot.depth.store(slot.depth.load(Relaxed) + 1, Relaxed);
+        } else {
+            // Either the fork sees this, or this sees the fork: both are written before read, in one
+            // order for all.
+            slot.depth.swap(1, SeqCst);
+            if CLOSED.load(SeqCst) > 0 {
+                wait(slot);
+            }
+        }
+        Section { slot, _thread: PhantomData }
+    }
+}
+
+impl Drop for Section {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.depth.store(self.slot.depth.load(Relaxed) - 1, Release);
+    }
+}
+
+/// True if this thread is in a section, where it may not wait for anything but other sections.
+pub fn in_section() -> bool {
+    own().depth.load(Relaxed) > 0
+}
+
+/// Stays out of the section until no fork is under way.
+#[cold]
+fn wait(slot: &Slot) {
+    loop {
+        slot.depth.store(0, Release);
+        let mut turns = 0;
+        while CLOSED.load(Acquire) > 0 {
+            pause(&mut turns);
+        }
+        slot.depth.swap(1, SeqCst);
+        if CLOSED.load(SeqCst) == 0 {
+            return;
+        }
+    }
+}
+
+/// Lets others run, ever longer.
+fn pause(turns: &mut u32) {
+    *turns += 1;
+    match *turns {
+        0..50 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50)),
+    }
+}
+
+/// Waits until no other thread is in a section; none enters one until [`open`].
+pub(crate) fn close() {
+    let own = ptr::from_ref(own());
+    CLOSED.fetch_add(1, SeqCst);
+    let mut at = SLOTS.load(SeqCst);
+    // SAFETY: slots are leaked. Those that come later find the sections closed.
+    while let Some(slot) = unsafe { at.as_ref() } {
+        let mut turns = 0;
+        while !ptr::eq(slot, own) && slot.depth.load(SeqCst) > 0 {
+            pause(&mut turns);
+        }
+        at = slot.next.load(Relaxed);
+    }
+}
+
+/// The fork is over.
+pub(crate) fn open() {
+    CLOSED.fetch_sub(1, SeqCst);
+}
+
+/// In the child of a fork: this thread is all there is.
+#[cfg(unix)]
+pub(crate) fn open_in_child() {
+    CLOSED.store(0, SeqCst);
+}
