@@ -145,6 +145,9 @@ PARAMETERS = {
     "indexing": "Literal['xy', 'ij']",
     "mode": "str | float | Tensor",
     "range": "tuple[float, float]",
+    **dict.fromkeys(["func", "types", "ufunc"], "Any"),
+    **dict.fromkeys(["__array_function__.args", "__array_ufunc__.inputs"], "Any"),
+    "method": "str",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
 }
 
@@ -324,6 +327,9 @@ def class_stub(cls: type) -> str:
         ordered = cls.__name__ in ("Tensor", "SymbolicDim")
         unordered = name in comparisons and not ordered
         if name in INHERITED or unordered:
+            continue
+        if isinstance(value, float):
+            out.append(f"    {name}: float\n")
             continue
         thing = value if inspect.isgetsetdescriptor(value) else getattr(cls, name)
         out.append(method(cls, name, thing))

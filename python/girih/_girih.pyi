@@ -721,7 +721,24 @@ class Tensor:
     def __add__(self, value: _TensorLike, /) -> Tensor: ...
     def __and__(self, value: _TensorLike, /) -> Tensor: ...
     def __array__(self, /, dtype: Any | None = None, copy: bool | None = None) -> Any: ...
+    def __array_function__(
+        self,
+        /,
+        func: Any,
+        types: Any,
+        args: Sequence[Tensor],
+        kwargs: Any,
+    ) -> Tensor: ...
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
+    __array_priority__: float
+    def __array_ufunc__(
+        self,
+        /,
+        ufunc: Any,
+        method: str,
+        *inputs: Sequence[Tensor],
+        **kwargs: Any,
+    ) -> Tensor: ...
     def __bool__(self) -> bool: ...
     def __complex__(self) -> builtins.complex: ...
     def __contains__(self, key: Any, /) -> Tensor: ...
@@ -902,8 +919,8 @@ class Tensor:
     def broadcast_to(
         self,
         /,
-        *sizes: int | Sequence[int],
         shape: int | Sequence[int] | None = None,
+        *sizes: int | Sequence[int],
     ) -> Tensor:
         """Stretched to a shape."""
     def ceil(self) -> Tensor:
@@ -1379,8 +1396,8 @@ class Tensor:
     def reshape(
         self,
         /,
-        *sizes: int | Sequence[int],
         shape: int | Sequence[int] | None = None,
+        *sizes: int | Sequence[int],
     ) -> Tensor:
         """The same elements under another shape; one size may be -1."""
     def round(self, /, decimals: int = 0) -> Tensor:
@@ -1883,15 +1900,15 @@ def blackman_window(
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
     """Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
-def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> list[Tensor]:
+def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> tuple[Tensor, ...]:
     """Tensors stretched to the shape they broadcast to."""
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     """The shape that shapes broadcast to."""
 def broadcast_to(
     x: _TensorLike,
     /,
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
 ) -> Tensor:
     """Stretched to a shape."""
 def cache_stats() -> dict[str, int]:
@@ -2279,8 +2296,8 @@ def embedding_bag(
     features].
     """
 def empty(
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
@@ -2329,7 +2346,7 @@ def expand_dims(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Inserts an axis of size one."""
+    """Inserts an axis of size one, or one at each of several places of the result."""
 def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str]:
     """What evaluating tensors would do, as text and as JSON, with machine code if wanted."""
 def expm1(x: _TensorLike, /) -> Tensor:
@@ -3100,7 +3117,10 @@ def median(
     """The middle element over axes, all by default, or the mean of the two in the middle. NaN if
     any element is, and over nothing. Integers give float32.
     """
-def meshgrid(*tensors: Sequence[_TensorLike], indexing: Literal['xy', 'ij'] = 'xy') -> list[Tensor]:
+def meshgrid(
+    *tensors: Sequence[_TensorLike],
+    indexing: Literal['xy', 'ij'] = 'xy',
+) -> tuple[Tensor, ...]:
     """Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
     """
 def min(
@@ -3341,8 +3361,8 @@ def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
     """One at each index along a new last axis, zero elsewhere; float32 by default."""
 def ones(
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
@@ -3479,8 +3499,8 @@ def quantile(
     'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
     """
 def rand(
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
@@ -3494,8 +3514,8 @@ def randint(
 ) -> Tensor:
     """Uniform integers in low..high (0..low with one bound); int64 by default."""
 def randn(
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
@@ -3711,8 +3731,8 @@ def reset_peak_memory() -> None:
 def reshape(
     x: _TensorLike,
     /,
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     copy: bool | None = None,
 ) -> Tensor:
     """The same elements under another shape; one size may be -1. Tensors are values, so that a copy
@@ -4107,9 +4127,11 @@ def windows(
     """Windows over the last axes as new axes behind their positions: [..., n] -> [..., count,
     size]. A view.
     """
+def write_file(path: str | PathLike[str], data: bytes) -> None:
+    """Writes a file, whole or not at all."""
 def zeros(
-    *sizes: int | Sequence[int],
     shape: int | Sequence[int] | None = None,
+    *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:

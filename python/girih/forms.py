@@ -6,6 +6,7 @@ called with tensors, as the function it was recorded from could.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ from .lazy import _some_tensors
 from .names import dotted, output_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
+    from .nn import Module
     from .tree import PyTree
 
     _Path: TypeAlias = str | os.PathLike[str]
@@ -175,8 +177,7 @@ def graph_to_dot(output: PyTree) -> str:
 
 def dump_graphviz(output: PyTree, file: _Path) -> None:
     """Writes the graph of a program, or that leads to tensors, in DOT."""
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(graph_to_dot(output))
+    _girih.write_file(os.fspath(file), graph_to_dot(output).encode())
 
 
 def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
@@ -188,12 +189,21 @@ def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
 def save(file: _Path, value: PyTree) -> None:
     """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
 
-    Tensors are named by where they are in the tree, ``layer.0.weight``. The file appears whole or
-    not at all.
+    Tensors are named by where they are in the tree, ``layer.0.weight``; those of a module as in its
+    ``state_dict``. The file appears whole or not at all, in the place of one that is there: that
+    keeps its mode, and a symbolic link its target.
 
     Args:
         file: Its suffix names the format; ``.npy`` takes exactly one tensor.
         value: Tensors, or what becomes one, in nested containers; modules too.
+
+    Example:
+        >>> import girih as gr, tempfile
+        >>> model, file = gr.nn.Linear(2, 1), tempfile.mkdtemp() + "/model.safetensors"
+        >>> gr.save(file, model)
+        >>> sorted(gr.load(file))
+        ['bias', 'weight']
+        >>> again = gr.nn.Linear(2, 1).load_state_dict(gr.load(file))
 
     Raises:
         InvalidArgumentError: A suffix or dtype that does not go, or two tensors of one name.
@@ -225,7 +235,8 @@ def load(file: _Path, like: PyTree = None) -> Any:
 
     Args:
         file: The file.
-        like: A pytree as it was saved; its structure comes back with the file's tensors.
+        like: A pytree as it was saved; its structure comes back with the file's tensors. A module
+            comes back as a copy; ``like`` stays as it is.
 
     Returns:
         A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it.
@@ -244,4 +255,15 @@ def load(file: _Path, like: PyTree = None) -> Any:
         raise InvalidArgumentError(
             f"load: {os.fspath(file)!r} has no {', '.join(missing)}; it holds {', '.join(tensors)}"
         )
-    return tree.unflatten(tree.structure(like), [tensors[name] for name in names])
+    from .nn import Module
+
+    loaded = iter([tensors[name] for name in names])
+    parts, structure = tree.flatten(like, is_leaf=lambda node: isinstance(node, Module))
+    whole = [_copy(p, loaded) if isinstance(p, Module) else next(loaded) for p in parts]
+    return tree.unflatten(structure, whole)
+
+
+def _copy(module: Module, tensors: Iterator[Tensor]) -> Module:
+    """A module like another, with the next tensors for those in it."""
+    names = [_name(path) for path, _ in tree.flatten_with_path(module)]
+    return copy.deepcopy(module).load_state_dict(dict(zip(names, tensors)))  # noqa: B905

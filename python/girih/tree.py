@@ -177,6 +177,7 @@ def register(
     unflatten: Callable[[Any, Sequence[Any]], _T],
     *,
     subclasses: bool = False,
+    names: Callable[[_T, int], Iterable[str]] | None = None,
 ) -> None:
     """Makes a type a node of pytrees.
 
@@ -185,6 +186,8 @@ def register(
         flatten: ``node -> (children, data)``; ``data`` is hashable and compared with ``==``.
         unflatten: ``(data, children) -> node``, the inverse.
         subclasses: Whether subclasses of ``cls`` are nodes of the same kind.
+        names: ``(node, number of children) -> expressions`` that lead from the node to each child
+            in :func:`flatten_with_path`; ``.<0>``, ``.<1>``, ... otherwise.
 
     Raises:
         InvalidArgumentError: The type is a node already.
@@ -194,7 +197,7 @@ def register(
     _KINDS[cls] = _Kind(
         flatten,
         lambda _cls, data, children: unflatten(data, children),
-        lambda _node, count: [f".<{i}>" for i in range(count)],
+        names or (lambda _node, count: [f".<{i}>" for i in range(count)]),
     )
     if subclasses:
         _INHERITED.add(cls)

@@ -152,7 +152,7 @@ def test_errors_of_evaluation_name_op_shape_and_the_users_line():
 def test_dtypes_compare_with_anything():
     assert gr.float32 == gr.float32
     assert gr.float32 != gr.float64
-    for other in ("float32", np.float32, None, 1, object()):
+    for other in ("float32", np.float64, float, None, 1, object()):
         assert (gr.float32 == other) is False
         assert (gr.float32 != other) is True
     assert len({gr.float32, gr.float32, gr.int8}) == 2

@@ -46,17 +46,18 @@ impl HostDevice {
     /// Errors: [`Error::Configuration`] for a limit that is no number; [`Error::Launch`] if the
     /// address range cannot be reserved.
     pub fn new(pool: &'static Pool) -> Result<HostDevice> {
-        let size = match std::env::var(MEMORY_LIMIT) {
-            Ok(text) if !text.is_empty() => {
-                parse_bytes(&text).ok_or_else(|| Error::Configuration {
+        let size = match girih_runtime::env::variable(MEMORY_LIMIT)? {
+            Some(text) => {
+                let bytes = parse_bytes(&text).and_then(whole_pages);
+                bytes.ok_or_else(|| Error::Configuration {
                     variable: MEMORY_LIMIT,
                     value: text.clone(),
-                    expected: "a number of bytes, such as 8000000000 or 8G",
+                    expected: "a number of bytes, such as 8000000000 or 8G, below 2^63",
                 })?
             }
-            _ => memory_of_machine(),
+            None => memory_of_machine(),
         };
-        let size = size.next_multiple_of(1 << 21);
+        let size = whole_pages(size).unwrap_or(size);
         let mut memory =
             MmapOptions::new().len(size).no_reserve_swap().map_anon().map_err(|e| {
                 Error::Launch {
@@ -123,6 +124,11 @@ impl HostDevice {
     pub(crate) fn kept_bytes(&self) -> &KeptBytes {
         &self.kept
     }
+}
+
+/// As many bytes, up to whole huge pages; none if they are more than an address space has.
+fn whole_pages(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(1 << 21).filter(|&bytes| bytes <= isize::MAX as usize)
 }
 
 pub(crate) fn parse_bytes(text: &str) -> Option<usize> {

@@ -10,11 +10,12 @@ use crate::node::{CompactSpec, Node, State};
 use crate::{Result, Tensor, TensorState};
 use girih_ir::{Class, Op, TensorSpec};
 use girih_runtime::{CompileOptions, env};
+use girih_sync::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// A recording graph, shared by its handles.
 #[derive(Clone)]
@@ -121,10 +122,28 @@ impl Graph {
         let node = Arc::new(make(id));
         registry.nodes.push(Arc::downgrade(&node));
         if registry.nodes.len() >= registry.sweep_at {
-            registry.nodes.retain(|n| n.strong_count() > 0);
-            registry.sweep_at = (2 * registry.nodes.len()).max(SWEEP_MIN);
+            registry.sweep();
         }
         node
+    }
+}
+
+/// Forgets the dead nodes of the graph that this thread records into. Does nothing where that graph is
+/// in use further up, as when a node goes while its graph is looked at.
+pub(crate) fn sweep() {
+    let graph = CURRENT.try_with(|frame| frame.try_borrow().ok().map(|frame| frame.graph.clone()));
+    if let Ok(Some(graph)) = graph
+        && let Ok(mut registry) = graph.0.registry.try_lock()
+    {
+        registry.sweep();
+        registry.nodes.shrink_to_fit();
+    }
+}
+
+impl Registry {
+    fn sweep(&mut self) {
+        self.nodes.retain(|n| n.strong_count() > 0);
+        self.sweep_at = (2 * self.nodes.len()).max(SWEEP_MIN);
     }
 }
 

@@ -86,6 +86,14 @@ impl Tensor {
         eval::from_bytes(spec, bytes)
     }
 
+    /// Fails if this machine has no memory for so many things of a number of bytes each: for what
+    /// front ends make of tensors, such as one object per element.
+    ///
+    /// Errors: [`Error::Evaluation`], out of memory.
+    pub fn check_room(count: usize, bytes_each: usize) -> Result<()> {
+        eval::room_for(count, bytes_each)
+    }
+
     /// A tensor of elements that are nowhere as a whole: `read` fills memory with the bytes from a
     /// place of the whole on, piece by piece in order. Pieces hold whole elements.
     ///

@@ -12,9 +12,10 @@ use crate::{
 };
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{CachedPlan, CompileOptions, Completion, Value};
+use girih_sync::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What runs the programs of this thread's context.
@@ -221,15 +222,21 @@ fn attempt(
     }
     let verify = Context::current().verify_shapes()?;
     let options = Context::current().options(executor.runtime());
+    let nodes = cut.graph.len();
     let work = Work { executor: executor.clone(), cut, claim, verify, options };
     if wait {
-        return work.run(None, true, times);
+        let outcome = work.run(None, true, times);
+        crate::memory::let_go(nodes);
+        return outcome;
     }
     match executor.runtime().cached_plan(&work.cut.graph, options) {
         Some(program) => work.run(Some(program), false, times),
         None => {
             // Failures leave the tensors lazy: whoever reads one computes it and is told.
-            background::spawn(move || drop(work.run(None, false, &mut None)));
+            background::spawn(move || {
+                drop(work.run(None, false, &mut None));
+                crate::memory::let_go(nodes);
+            });
             Ok(true)
         }
     }
@@ -486,6 +493,17 @@ fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
 pub(crate) fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
     let value = executor()?.upload(bytes)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
+}
+
+/// Fails if there is no memory for so many things of a size of the caller's, such as handles.
+pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
+    let requested = count.saturating_mul(bytes_each);
+    // The device's memory is the machine's, or what the user grants.
+    let most = executor()?.device().properties().memory_bytes;
+    match requested <= most {
+        true => Ok(()),
+        false => Err(girih_runtime::Error::HostMemory { requested }.into()),
+    }
 }
 
 /// A tensor of bytes that `read` gives piece by piece.

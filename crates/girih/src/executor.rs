@@ -2,8 +2,9 @@
 
 use crate::eval;
 use crate::{Context, Element, Error, Graph, Result, Stats, Tensor};
+use girih_sync::{Mutex, OnceLock};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How an executor runs programs.
@@ -229,6 +230,8 @@ pub(crate) fn process() -> Result<&'static Executor> {
     let make = || {
         let config = ExecutorConfig::default();
         let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
+        // Read where an error cannot be told.
+        girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
         let runtime = Arc::new(girih_cpu::executor()?);
         Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
     };

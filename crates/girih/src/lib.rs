@@ -35,6 +35,7 @@ pub mod host;
 pub mod io;
 pub mod location;
 pub mod losses;
+mod memory;
 pub mod nn;
 mod node;
 mod ops;

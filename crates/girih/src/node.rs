@@ -8,9 +8,10 @@ use crate::location::Location;
 use crate::{Error, Result};
 use girih_ir::{Attrs, DType, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::{Completion, Value};
+use girih_sync::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// One value of a recording: immutable but for its state.
 pub(crate) struct Node {
@@ -350,14 +351,16 @@ type Pending = SmallVec<[Arc<Node>; 4]>;
 
 /// Lets go of a state's operands without recursion.
 pub(crate) fn drop_state(state: State) {
-    let mut stack = Pending::new();
+    let (mut stack, mut dropped) = (Pending::new(), 0);
     state.release(&mut stack);
     while let Some(node) = stack.pop() {
         if let Some(mut node) = Arc::into_inner(node) {
+            dropped += 1;
             let state = node.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(state, State::Leaf).release(&mut stack);
         }
     }
+    crate::memory::let_go(dropped);
 }
 
 #[cfg(test)]

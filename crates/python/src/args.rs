@@ -231,16 +231,20 @@ pub fn axis_list(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     Ok(sizes(args)?.into_iter().map(Size::get).collect())
 }
 
-/// A shape given as [`sizes`] takes it, or by its name.
+/// A shape as the parameters `shape, *sizes` take it: one integer, one sequence, several integers.
 pub fn shape_or_sizes(
     op: &str,
-    args: &Bound<'_, PyTuple>,
-    shape: Option<ShapeArg>,
+    shape: Option<&Bound<'_, PyAny>>,
+    more: &Bound<'_, PyTuple>,
 ) -> PyResult<Vec<Size>> {
     match shape {
-        None => sizes(args),
-        Some(shape) if args.is_empty() => Ok(shape.0),
-        Some(_) => Err(invalid(format!("{op}: the shape is given twice, by position and by name"))),
+        None if more.is_empty() => Ok(Vec::new()),
+        None => Err(invalid(format!("{op}: a size is an integer, got None"))),
+        Some(shape) if more.is_empty() => Ok(shape.extract::<ShapeArg>()?.0),
+        Some(first) => {
+            let all = PyTuple::new(first.py(), [first.clone()])?.add(more)?;
+            sequence(&all)
+        }
     }
 }
 
@@ -255,7 +259,9 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
             invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
         })
     };
-    object.try_iter()?.map(size).collect()
+    // Iterators may have no end: one more than there may be, for the error.
+    let most = object.len().unwrap_or(girih::ir::MAX_RANK + 1);
+    object.try_iter()?.take(most).map(size).collect()
 }
 
 /// What iterating an object gives. What its `__len__` says is not relied on.

@@ -208,17 +208,21 @@ fn diff(
 }
 
 /// Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
-/// Returns: list[Tensor].
+/// Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (*tensors, indexing="xy"))]
-fn meshgrid(py: Python<'_>, tensors: Vec<TensorArg>, indexing: &str) -> Many {
+fn meshgrid<'py>(
+    py: Python<'py>,
+    tensors: Vec<TensorArg>,
+    indexing: &str,
+) -> PyResult<Bound<'py, PyTuple>> {
     let _called = location::enter!(py);
     let swapped = match indexing {
         "xy" => true,
         "ij" => false,
         other => return Err(invalid(format!("meshgrid: indexing is 'xy' or 'ij', got '{other}'"))),
     };
-    many(girih::meshgrid(&refs(&tensors), swapped))
+    PyTuple::new(py, many(girih::meshgrid(&refs(&tensors), swapped))?)
 }
 
 /// Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition alone,
@@ -277,7 +281,7 @@ fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Opt
     if count == 0 || !size.is_multiple_of(count) {
         return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
     }
-    many(girih::split(&x.0, &vec![size / count; count], axis))
+    many(girih::array_split(&x.0, count, axis))
 }
 
 /// The parts of an axis between indices, each from the one to the next.
@@ -359,12 +363,12 @@ fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
     }
 }
 
-/// Tensors stretched to the shape they broadcast to. Returns: list[Tensor].
+/// Tensors stretched to the shape they broadcast to. Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (*tensors))]
-fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> Many {
+fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> PyResult<Bound<'_, PyTuple>> {
     let _called = location::enter!(py);
-    many(girih::broadcast_arrays(&refs(&tensors)))
+    PyTuple::new(py, many(girih::broadcast_arrays(&refs(&tensors)))?)
 }
 
 /// The shape that shapes broadcast to. Returns: tuple[int, ...].

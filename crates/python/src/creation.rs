@@ -175,26 +175,26 @@ filled_like! {
 /// A shape given as one integer, one sequence, several integers, or by name.
 fn shape_of(
     op: &'static str,
+    shape: Option<&Bound<'_, PyAny>>,
     sizes: &Bound<'_, PyTuple>,
-    shape: Option<ShapeArg>,
 ) -> PyResult<Shape> {
-    girih::shape_of(op, &shape_or_sizes(op, sizes, shape)?).py()
+    girih::shape_of(op, &shape_or_sizes(op, shape, sizes)?).py()
 }
 
 macro_rules! filled_shapes {
     ($($name:ident $method:ident $doc:literal,)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = (*sizes, shape=None, dtype=None, device=None))]
+        #[pyo3(signature = (shape=None, *sizes, dtype=None, device=None))]
         fn $name(
+            shape: Option<&Bound<'_, PyAny>>,
             sizes: &Bound<'_, PyTuple>,
-            shape: Option<ShapeArg>,
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {
             let _ = device;
             let _called = location::enter!(sizes.py());
-            let shape = shape_of(stringify!($name), sizes, shape)?;
+            let shape = shape_of(stringify!($name), shape, sizes)?;
             out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
         })*
     };

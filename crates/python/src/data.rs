@@ -327,6 +327,8 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
 /// The values as nested lists, or a number for a scalar.
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let spec = tensor.spec();
+    // Of each element there is an object, and its place in a list.
+    Tensor::check_room(spec.numel(), spec.dtype.size() + 32).py()?;
     let bytes = py.detach(|| tensor.to_bytes()).py()?;
     let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|e| number(py, spec.dtype, e));
     nest(py, &spec.shape, &mut elements)

@@ -2,11 +2,13 @@
 
 use crate::errors::{IntoPy, exception};
 use girih::DType;
+use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// An element type: `girih.float32` and the like.
-#[pyclass(name = "DType", module = "girih", frozen, eq, hash)]
+#[pyclass(name = "DType", module = "girih", frozen)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PyDType(pub DType);
 
@@ -30,6 +32,30 @@ impl PyDType {
         self.0.size()
     }
 
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Equal to itself, and to NumPy's dtype and scalar type of the same elements.
+    fn __richcmp__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        op: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = other.py();
+        let same = match other.cast::<PyDType>() {
+            Ok(other) => Some(self.0 == other.get().0),
+            Err(_) => numpy_name(other)?.map(|name| name.as_deref() == Some(self.0.name())),
+        };
+        Ok(match (op, same) {
+            (CompareOp::Eq, Some(same)) => PyBool::new(py, same).to_owned().into_any(),
+            (CompareOp::Ne, Some(same)) => PyBool::new(py, !same).to_owned().into_any(),
+            _ => py.NotImplemented().into_bound(py),
+        })
+    }
+
     fn __repr__(&self) -> String {
         format!("girih.{}", self.0.name())
     }
@@ -41,6 +67,24 @@ impl PyDType {
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (&'static str,)) {
         (py.get_type::<PyDType>(), (self.0.name(),))
     }
+}
+
+/// The name of a dtype or scalar type of NumPy's, or of a library of further ones. `None` for any
+/// other object; a dtype of another byte order has no name.
+fn numpy_name(object: &Bound<'_, PyAny>) -> PyResult<Option<Option<String>>> {
+    let class = match object.cast::<PyType>() {
+        Ok(class) => class.clone(),
+        Err(_) => object.get_type(),
+    };
+    let module: String = class.getattr("__module__")?.extract().unwrap_or_default();
+    if !matches!(module.split('.').next(), Some("numpy" | "ml_dtypes")) {
+        return Ok(None);
+    }
+    let Ok(dtype) = object.py().import("numpy")?.getattr("dtype")?.call1((object,)) else {
+        return Ok(None);
+    };
+    let native = dtype.getattr("isnative")?.extract()?;
+    if native { Ok(Some(Some(dtype.getattr("name")?.extract()?))) } else { Ok(Some(None)) }
 }
 
 /// Adds one object per dtype; the one for bool also as `bool_`.

@@ -301,6 +301,12 @@ fn save_tensors(
     py.detach(|| girih::io::save(&path, &named)).py()
 }
 
+/// Writes a file, whole or not at all. Returns: None.
+#[pyfunction]
+fn write_file(py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<()> {
+    py.detach(|| girih::io::write(&path, data)).py()
+}
+
 /// Runs the `girih` command: exit status, output, errors. Returns: tuple[int, str, str].
 #[pyfunction]
 fn command(py: Python<'_>, argv: Vec<OsString>) -> (u8, String, String) {
@@ -322,5 +328,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(graph_dot, m)?)?;
     m.add_function(wrap_pyfunction!(load_tensors, m)?)?;
     m.add_function(wrap_pyfunction!(save_tensors, m)?)?;
+    m.add_function(wrap_pyfunction!(write_file, m)?)?;
     m.add_function(wrap_pyfunction!(command, m)?)
 }

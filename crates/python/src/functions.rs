@@ -412,15 +412,15 @@ fn imag(py: Python<'_>, x: TensorArg) -> Out {
 /// The same elements under another shape; one size may be -1. Tensors are values, so that a copy
 /// and none are the same.
 #[pyfunction]
-#[pyo3(signature = (x, /, *sizes, shape=None, copy=None))]
+#[pyo3(signature = (x, /, shape=None, *sizes, copy=None))]
 fn reshape(
     x: TensorArg,
+    shape: Option<&Bound<'_, PyAny>>,
     sizes: &Bound<'_, PyTuple>,
-    shape: Option<ShapeArg>,
     copy: Option<bool>,
 ) -> Out {
     let _ = copy;
-    PyTensor(x.0).reshape(sizes, shape)
+    PyTensor(x.0).reshape(shape, sizes)
 }
 
 /// Axes in the given order.
@@ -447,17 +447,18 @@ fn swapaxes(py: Python<'_>, x: TensorArg, axis1: IntArg, axis2: IntArg) -> Out {
 
 /// Stretched to a shape.
 #[pyfunction]
-#[pyo3(signature = (x, /, *sizes, shape=None))]
-fn broadcast_to(x: TensorArg, sizes: &Bound<'_, PyTuple>, shape: Option<ShapeArg>) -> Out {
-    PyTensor(x.0).broadcast_to(sizes, shape)
+#[pyo3(signature = (x, /, shape=None, *sizes))]
+fn broadcast_to(x: TensorArg, shape: Option<&Bound<'_, PyAny>>, sizes: &Bound<'_, PyTuple>) -> Out {
+    PyTensor(x.0).broadcast_to(shape, sizes)
 }
 
-/// Inserts an axis of size one.
+/// Inserts an axis of size one, or one at each of several places of the result.
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
     let _called = location::enter!(py);
-    out(x.0.unsqueeze(self::axis("expand_dims", axis, dim, 0)?))
+    let axes = crate::args::axes(axis, dim)?;
+    out(x.0.expand_dims(axes.as_slice().unwrap_or(&[0])))
 }
 
 /// Tensors of one shape side by side along a new axis.

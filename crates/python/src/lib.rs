@@ -95,6 +95,8 @@ const INTERNAL: &[&str] = &[
     "trace_function",
     "WeakTensor",
     "weak",
+    "write_file",
+    "TensorIterator",
 ];
 
 /// Fills the module.

@@ -1,12 +1,12 @@
 //! Sorting, searching and running combinations, as functions and methods.
 
-use crate::args::{Axes, IntArg, TensorArg, axes, axis};
+use crate::args::{Axes, IntArg, OperandArg, TensorArg, axes, axis};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::Tensor;
+use girih::{DType, Tensor};
 use pyo3::prelude::*;
 
 /// The tensor and the axis to work along: all elements in one row if no axis is given.
@@ -155,7 +155,7 @@ fn topk(
 fn searchsorted(
     py: Python<'_>,
     sorted: TensorArg,
-    values: TensorArg,
+    values: OperandArg,
     side: &str,
     sorter: Option<TensorArg>,
 ) -> Out {
@@ -167,7 +167,25 @@ fn searchsorted(
             return Err(invalid(format!("searchsorted: side is 'left' or 'right', got '{other}'")));
         }
     };
-    out(girih::searchsorted(&sorted.0, &values.0, right, sorter.as_ref().map(|s| &s.0)))
+    let (right, values) = match values {
+        // An integer of its own is an int64, which meets no uint64; one below zero is below all.
+        OperandArg::Int(v) if sorted.0.dtype() == DType::U64 => {
+            (right && v >= 0, Tensor::full(girih::Operand::Int(v.max(0)), [], DType::U64).py()?)
+        }
+        OperandArg::Tensor(tensor) => (right, tensor),
+        number => {
+            let dtype = match number {
+                OperandArg::Bool(_) => DType::Bool,
+                OperandArg::Int(_) => girih::default_int(),
+                // Of a kind above the sorted values' it is weak.
+                OperandArg::Float(_) if sorted.0.dtype().is_float() => sorted.0.dtype(),
+                OperandArg::Float(_) => DType::F32,
+                _ => DType::C64,
+            };
+            (right, Tensor::full(number.operand(), [], dtype).py()?)
+        }
+    };
+    out(girih::searchsorted(&sorted.0, &values, right, sorter.as_ref().map(|s| &s.0)))
 }
 
 /// Adds this file's functions.

@@ -1,7 +1,7 @@
 //! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
 //! `functions`.
 
-use crate::args::{IntArg, OperandArg, ShapeArg, axis_list, shape_or_sizes, sizes};
+use crate::args::{IntArg, OperandArg, axis_list, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
@@ -16,6 +16,36 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 /// can be given another one, by assignment to a part of it or by an operator such as ``+=``.
 #[pyclass(name = "Tensor", module = "girih")]
 pub struct PyTensor(pub Tensor);
+
+/// The slices along the first axis, each recorded when it is asked for.
+#[pyclass(module = "girih")]
+pub struct TensorIterator {
+    tensor: Tensor,
+    next: usize,
+    len: usize,
+}
+
+#[pymethods]
+impl TensorIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<PyTensor>> {
+        if self.next == self.len {
+            return Ok(None);
+        }
+        let _called = location::enter!(py);
+        let row = self.tensor.index(&[girih::Index::At(self.next as i64)]).py()?;
+        self.next += 1;
+        Ok(Some(PyTensor(row)))
+    }
+
+    /// How many slices are left. Returns: int.
+    fn __length_hint__(&self) -> usize {
+        self.len - self.next
+    }
+}
 
 /// The only device so far is the CPU; other names are errors rather than ignored.
 pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -260,18 +290,17 @@ impl PyTensor {
     fn __len__(&self) -> PyResult<usize> {
         let shape = self.0.shape();
         let first = shape.first().copied();
-        first.ok_or_else(|| exception("DTypeError", "a tensor of rank 0 has no length".into()))
+        first.ok_or_else(|| {
+            exception(
+                "DTypeError",
+                "len() of unsized object: a tensor of rank 0 has no length".into(),
+            )
+        })
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
-        let len = self.__len__()? as i64;
-        let _called = location::enter!(py);
-        let rows = (0..len).map(|i| {
-            let row = self.0.index(&[girih::Index::At(i)]).py()?;
-            Bound::new(py, PyTensor(row))
-        });
-        let rows = rows.collect::<PyResult<Vec<_>>>()?;
-        Ok(PyTuple::new(py, rows)?.try_iter()?.into_any())
+        let rows = TensorIterator { tensor: self.0.clone(), next: 0, len: self.__len__()? };
+        Ok(Bound::new(py, rows)?.into_any())
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -373,14 +402,14 @@ impl PyTensor {
     }
 
     /// The same elements under another shape; one size may be -1.
-    #[pyo3(signature = (*sizes, shape=None))]
+    #[pyo3(signature = (shape=None, *sizes))]
     pub fn reshape(
         &self,
+        shape: Option<&Bound<'_, PyAny>>,
         sizes: &Bound<'_, PyTuple>,
-        shape: Option<ShapeArg>,
     ) -> PyResult<PyTensor> {
         let _called = location::enter!(sizes.py());
-        self.0.reshape_sizes(&shape_or_sizes("reshape", sizes, shape)?).map(PyTensor).py()
+        self.0.reshape_sizes(&shape_or_sizes("reshape", shape, sizes)?).map(PyTensor).py()
     }
 
     /// Axes in the given order.
@@ -414,14 +443,14 @@ impl PyTensor {
     }
 
     /// Stretched to a shape.
-    #[pyo3(signature = (*sizes, shape=None))]
+    #[pyo3(signature = (shape=None, *sizes))]
     pub fn broadcast_to(
         &self,
+        shape: Option<&Bound<'_, PyAny>>,
         sizes: &Bound<'_, PyTuple>,
-        shape: Option<ShapeArg>,
     ) -> PyResult<PyTensor> {
         let _called = location::enter!(sizes.py());
-        let sizes = shape_or_sizes("broadcast_to", sizes, shape)?;
+        let sizes = shape_or_sizes("broadcast_to", shape, sizes)?;
         let shape = girih::shape_of("broadcast_to", &sizes).py()?;
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
@@ -511,6 +540,40 @@ impl PyTensor {
     /// The elements as a read-only NumPy array over the same memory. Evaluates. Returns: Any.
     fn numpy<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         to_numpy(py, &self.0)
+    }
+
+    /// Above NumPy's arrays, whose operators then ask this class first.
+    #[classattr]
+    fn __array_priority__() -> f64 {
+        1000.0
+    }
+
+    /// A function of NumPy on elements: the op recorded, if there is one of that meaning.
+    #[pyo3(signature = (ufunc, method, *inputs, **kwargs))]
+    fn __array_ufunc__<'py>(
+        &self,
+        ufunc: &Bound<'py, PyAny>,
+        method: &str,
+        inputs: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> MaybeTensor<'py> {
+        let py = ufunc.py();
+        let kwargs = kwargs.cloned().unwrap_or_else(|| PyDict::new(py));
+        let module = py.import("girih.protocols")?;
+        module.call_method1("ufunc", (ufunc, method, inputs, kwargs))
+    }
+
+    /// Another function of NumPy: the op recorded, if there is one of that meaning.
+    fn __array_function__<'py>(
+        &self,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> MaybeTensor<'py> {
+        let _ = types;
+        let module = func.py().import("girih.protocols")?;
+        module.call_method1("function", (func, args, kwargs))
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]

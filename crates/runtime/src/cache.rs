@@ -11,6 +11,9 @@ use std::sync::Arc;
 pub struct ProgramCache {
     entries: FxHashMap<Box<[u8]>, Entry>,
     capacity: usize,
+    /// Bytes of all entries, and how many there may be.
+    bytes: usize,
+    capacity_bytes: usize,
     clock: u64,
     hits: u64,
     misses: u64,
@@ -20,6 +23,7 @@ pub struct ProgramCache {
 struct Entry {
     program: CachedPlan,
     used: u64,
+    bytes: usize,
 }
 
 /// A plan, and how what a graph takes and gives corresponds to what the plan does.
@@ -63,6 +67,30 @@ impl Order {
     }
 }
 
+/// Bytes of a plan, without what back ends hold inside their binaries.
+fn plan_bytes(plan: &ExecutionPlan) -> usize {
+    size_of::<ExecutionPlan>()
+        + size_of_val(&*plan.operations)
+        + size_of_val(&*plan.buffers)
+        + size_of_val(&*plan.binaries)
+        + size_of_val(&*plan.arguments)
+}
+
+impl CachedPlan {
+    /// About what it takes: of an order of another's plan, the order.
+    fn bytes(&self) -> usize {
+        /// About what a node of the graph takes, and what is compiled of it.
+        const NODE: usize = 160;
+        match &self.order {
+            Some(order) => size_of_val(&*order.arguments) + size_of_val(&*order.outputs),
+            None => {
+                let nodes = self.plan.source.as_ref().map_or(0, |source| source.graph.len());
+                plan_bytes(&self.plan) + NODE * nodes
+            }
+        }
+    }
+}
+
 impl From<Arc<ExecutionPlan>> for CachedPlan {
     fn from(plan: Arc<ExecutionPlan>) -> CachedPlan {
         CachedPlan { plan, order: None }
@@ -90,11 +118,17 @@ impl ProgramCache {
     /// Plans held at most, unless said otherwise.
     pub const DEFAULT_CAPACITY: usize = 1024;
 
+    /// About the most memory that plans take, in bytes. One that would take more than a quarter of it
+    /// is not held: a graph of a million nodes takes long to run, and comes rarely twice.
+    pub const CAPACITY_BYTES: usize = 256 << 20;
+
     /// An empty cache for at most `capacity` plans (at least one).
     pub fn new(capacity: usize) -> ProgramCache {
         ProgramCache {
             entries: FxHashMap::default(),
             capacity: capacity.max(1),
+            bytes: 0,
+            capacity_bytes: ProgramCache::CAPACITY_BYTES,
             clock: 0,
             hits: 0,
             misses: 0,
@@ -137,11 +171,21 @@ impl ProgramCache {
 
     /// Keeps a plan. Plans in use elsewhere stay usable when they are evicted.
     pub fn insert(&mut self, key: Box<[u8]>, program: impl Into<CachedPlan>) {
+        let program = program.into();
+        let bytes = program.bytes() + key.len();
+        if bytes > self.capacity_bytes / 4 {
+            return;
+        }
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
             self.evict();
         }
+        while self.bytes + bytes > self.capacity_bytes && !self.entries.is_empty() {
+            self.evict();
+        }
         self.clock += 1;
-        self.entries.insert(key, Entry { program: program.into(), used: self.clock });
+        let replaced = self.entries.insert(key, Entry { program, used: self.clock, bytes });
+        self.bytes += bytes;
+        self.bytes -= replaced.map_or(0, |entry| entry.bytes);
     }
 
     /// Drops the least recently used eighth, so that evicting costs little per insertion.
@@ -150,22 +194,17 @@ impl ProgramCache {
         let count = (used.len() / 8).max(1);
         let (_, &mut newest, _) = used.select_nth_unstable(count - 1);
         self.entries.retain(|_, e| e.used > newest);
+        self.bytes = self.entries.values().map(|e| e.bytes).sum();
     }
 
     /// Forgets all plans; counts go on.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.bytes = 0;
     }
 
     /// Counts now.
     pub fn stats(&self) -> CacheStats {
-        let plan_bytes = |plan: &ExecutionPlan| {
-            size_of::<ExecutionPlan>()
-                + size_of_val(&*plan.operations)
-                + size_of_val(&*plan.buffers)
-                + size_of_val(&*plan.binaries)
-                + size_of_val(&*plan.arguments)
-        };
         // A plan with several orders counts once.
         let own = |e: &&Entry| e.program.order.is_none();
         let plans = || self.entries.values().filter(own).map(|e| &e.program.plan);
@@ -184,6 +223,25 @@ impl ProgramCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_plans_is_bounded() {
+        let mut cache = ProgramCache { capacity_bytes: 100_000, ..ProgramCache::new(1000) };
+        let key = |i: u32, size: usize| {
+            let mut key = vec![0; size];
+            key[..4].copy_from_slice(&i.to_le_bytes());
+            key.into_boxed_slice()
+        };
+        for i in 0..200 {
+            cache.insert(key(i, 10_000), Arc::<ExecutionPlan>::default());
+            assert!(cache.bytes <= 100_000 && cache.peek(&key(i, 10_000)).is_some());
+        }
+        cache.insert(key(0, 50_000), Arc::<ExecutionPlan>::default());
+        assert!(cache.peek(&key(0, 50_000)).is_none(), "too large for this cache");
+        assert!(cache.peek(&key(199, 10_000)).is_some());
+        cache.clear();
+        assert_eq!(cache.bytes, 0);
+    }
 
     #[test]
     fn lookups_are_counted_and_the_size_is_bounded() {

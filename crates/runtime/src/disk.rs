@@ -10,14 +10,15 @@
 //! Evaluations do not wait for writes: artefacts are queued and written when no program has been
 //! compiled for a moment, or when the process ends ([`DiskCache::flush`]).
 
-use crate::fork;
+use crate::file;
 use crate::plan::Artifact;
+use girih_sync::fork;
+use girih_sync::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 8] = b"GIRIHPC1";
@@ -235,7 +236,7 @@ impl DiskCache {
     }
 }
 
-fn lock(writer: &Writer) -> std::sync::MutexGuard<'_, Queue> {
+fn lock(writer: &Writer) -> girih_sync::MutexGuard<'_, Queue> {
     writer.queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -296,7 +297,6 @@ impl Background {
 
     /// Writes one artefact; gives the bytes written, 0 if the disk would not have them.
     fn write(&self, job: Job) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let artifact = (job.artifact)();
         let mut bytes = Vec::with_capacity(HEADER + job.key.len() + artifact.len());
         bytes.extend_from_slice(MAGIC);
@@ -311,18 +311,10 @@ impl Background {
         if bytes.len() as u64 > LARGEST.min(self.limit_bytes) {
             return 0;
         }
-        let number = NEXT.fetch_add(1, Relaxed);
-        let name = format!("{}-{}-{number}.tmp", std::process::id(), fork::count());
-        let temporary = self.directory.join(name);
-        let outcome = create(&temporary)
-            .and_then(|mut file| file.write_all(&bytes))
-            .and_then(|()| fs::rename(&temporary, &job.path));
-        match outcome {
+        // Its checksum tells whether it is whole.
+        match file::replace(&job.path, &bytes, file::Access::Owner, false) {
             Ok(()) => bytes.len() as u64,
-            Err(_) => {
-                let _ = fs::remove_file(&temporary);
-                0
-            }
+            Err(_) => 0,
         }
     }
 
@@ -334,7 +326,7 @@ impl Background {
         };
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             let path = entry.path();
-            if path.extension().is_some_and(|e| e == "tmp") && old(&path) {
+            if path.extension().is_some_and(|e| e == file::TEMPORARY) && old(&path) {
                 let _ = fs::remove_file(path);
             }
         }
@@ -384,17 +376,6 @@ fn make_directory(directory: &Path) -> std::io::Result<()> {
 #[cfg(not(unix))]
 fn make_directory(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory)
-}
-
-#[cfg(unix)]
-fn create(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-#[cfg(not(unix))]
-fn create(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 /// Programs are run as they are found: only the user may have put them there.

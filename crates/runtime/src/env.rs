@@ -3,17 +3,37 @@
 use crate::{Error, Result};
 
 /// The variable's value, if it is set to something.
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+///
+/// Errors: [`Error::Configuration`] for what is no text.
+pub fn variable(name: &'static str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(value)) => Err(Error::Configuration {
+            variable: name,
+            value: value.to_string_lossy().into_owned(),
+            expected: "text in UTF-8",
+        }),
+    }
+}
+
+/// The variable's value as a path, which need not be text.
+pub fn path(name: &str) -> Option<std::path::PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)
 }
 
 /// A switch: the first of several spellings that is set to something.
 ///
-/// Errors: [`Error::Configuration`] for a value that says neither on nor off.
+/// Errors: [`Error::Configuration`] for a value that says neither on nor off, or is no text.
 pub fn flag(names: &[&'static str]) -> Result<Option<bool>> {
-    let Some((name, value)) = names.iter().find_map(|name| Some((*name, variable(name)?))) else {
-        return Ok(None);
-    };
+    let mut found = None;
+    for &name in names {
+        if let Some(value) = variable(name)? {
+            found = Some((name, value));
+            break;
+        }
+    }
+    let Some((name, value)) = found else { return Ok(None) };
     match value.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" => Ok(Some(true)),
         "0" | "false" | "off" | "no" => Ok(Some(false)),

@@ -18,7 +18,8 @@ pub mod disk;
 pub mod env;
 pub mod error;
 pub mod executor;
-pub mod fork;
+pub mod file;
+
 mod forms;
 pub mod handle;
 pub mod plan;

@@ -723,6 +723,11 @@ def _rebuild(_data: Any, _children: Any) -> Module:
 
 
 # What lets gr.eval(model, optimizer.state) and tree.leaves(model) see a model's tensors.
+# Both trees are the module's own: its tensors are called as in its state_dict.
 tree.register(
-    Module, lambda m: ((m.parameters_tree(), m.buffers_tree()), None), _rebuild, subclasses=True
+    Module,
+    lambda m: ((m.parameters_tree(), m.buffers_tree()), None),
+    _rebuild,
+    subclasses=True,
+    names=lambda _module, count: [""] * count,
 )

@@ -94,18 +94,13 @@ pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> 
     write(path, &bytes)
 }
 
-/// Writes a file whole or not at all: beside its place first, then moved there.
+/// Writes a file whole or not at all, and to the disk: beside its place first, then moved there. A
+/// file that is there gives the new one its mode; a symbolic link stays and its target is replaced.
 ///
 /// Errors: [`Error::Io`].
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.tmp", std::process::id()));
-    let beside = Path::new(&beside);
-    let written = std::fs::write(beside, bytes).and_then(|()| std::fs::rename(beside, path));
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(beside);
-        Error::io(path, &error)
-    })
+    use girih_runtime::file::{Access, replace};
+    replace(path, bytes, Access::Usual, true).map_err(|error| Error::io(path, &error))
 }
 
 /// All bytes of a file.

@@ -1,12 +1,15 @@
 //! Elements in other places: rolled, repeated, on and off diagonals, side by side. All of it is made
 //! of views, placements and gathers, so that it is lazy and has gradients of any order.
 
-use super::index::{integers, of_integers};
+use super::index::integers;
 use super::shape::{concat, stack};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Literal, Shape};
+
+/// About what a handle takes, with the node it is of.
+pub(super) const HANDLE_BYTES: usize = 256;
 
 fn invalid(reason: String) -> Error {
     Error::InvalidArgument(reason)
@@ -117,8 +120,12 @@ impl Tensor {
             let reason = format!("one count for each slice of axis {at} is expected");
             return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
         }
-        let repeated = values.iter().enumerate().map(|(i, &n)| std::iter::repeat_n(i, n as usize));
-        self.take(&of_integers(&repeated.flatten().collect::<Vec<_>>())?, axis)
+        let total = values.iter().fold(0usize, |sum, &n| sum.saturating_add(n as usize));
+        shape.with_dim(at, total).check("repeat", self.dtype())?;
+        // The slice at each place of the result: the number of slices that end at or before it.
+        let ends = counts.astype(DType::I64)?.cumsum(0, None, false)?;
+        let places = Tensor::iota([total], 0, DType::I64)?;
+        self.take(&super::sort::searchsorted(&ends, &places, true, None)?, axis)
     }
 
     #[track_caller]
@@ -263,13 +270,29 @@ impl Tensor {
         parts.push(self);
         parts.extend(after.as_ref());
         let mut x = if parts.len() > 1 { concat(&parts, axis)? } else { self.clone() };
-        for _ in 0..n {
+        // Of no elements there are no differences, however often they are taken.
+        if n >= x.shape()[at] {
+            x = x.narrow(axis, 0, 0)?;
+        }
+        for _ in 0..n.min(x.shape()[at] + 1) {
             let size = x.shape()[at];
             let rest = size.saturating_sub(1);
             let (low, high) = (x.narrow(axis, 0, rest)?, x.narrow(axis, size - rest, rest)?);
             x = if x.dtype() == DType::Bool { high.ne(&low)? } else { high.sub(&low)? };
         }
         Ok(x)
+    }
+
+    /// With axes of size one at places of the result.
+    ///
+    /// Errors: an axis error for a place outside the result, or named twice.
+    #[track_caller]
+    pub fn expand_dims(&self, axes: &[i64]) -> Result<Tensor> {
+        let rank = self.rank() + axes.len();
+        girih_ir::ops::reduce::axis_set("expand_dims", Some(axes), rank)?;
+        let mut places: Vec<i64> = axes.iter().map(|&a| a.rem_euclid(rank as i64)).collect();
+        places.sort_unstable();
+        places.iter().try_fold(self.clone(), |x, &at| x.unsqueeze(at))
     }
 
     /// At least `rank` axes (up to three), as NumPy's `atleast_1d` to `atleast_3d` add them.
@@ -368,7 +391,9 @@ pub fn broadcast_arrays(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
 pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
     let at = normalize_axis("unstack", axis, x.rank())?;
     let slice = |i| x.narrow(axis, i, 1)?.squeeze(Some(&[axis]));
-    (0..x.shape()[at]).map(slice).collect()
+    let count = x.shape()[at];
+    Tensor::check_room(count, HANDLE_BYTES)?;
+    (0..count).map(slice).collect()
 }
 
 /// Parts along an axis, as many as asked, whose sizes differ by one at most: the longer first.
@@ -378,6 +403,7 @@ pub fn array_split(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     if count == 0 {
         return Err(invalid("array_split: at least one part is needed".into()));
     }
+    Tensor::check_room(count, HANDLE_BYTES)?;
     let part = |i| size / count + usize::from(i < size % count);
     super::split(x, &(0..count).map(part).collect::<Vec<_>>(), axis)
 }

@@ -105,14 +105,25 @@ fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
     sum.ok_or_else(|| Error::InvalidArgument("interpolate: no weights".into()))
 }
 
+/// Elements of the longest of `n` windows over `size` elements: with `size = q n + r`, a window is `q`
+/// elements and what `r / n` per window makes of the rest, which in lowest terms takes every remainder.
+fn longest_window(size: usize, n: usize) -> usize {
+    let (whole, mut rest) = (size / n, size % n);
+    let mut divisor = n;
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    whole + (size % n / divisor).min(2)
+}
+
 /// The elements of uneven windows along an axis, `[…, windows, longest, …]`, and which of them
 /// count, shaped to meet them. Window `i` of `n` over `size` elements is
 /// `floor(i size / n) .. ceil((i + 1) size / n)`.
 pub(super) fn uneven(x: &Tensor, axis: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let size = x.shape()[axis];
-    let start = |i: usize| i * size / n;
-    let stop = |i: usize| ((i + 1) * size).div_ceil(n);
-    let longest = (0..n).map(|i| stop(i) - start(i)).max().unwrap_or(0);
+    // The positions below are computed in i64.
+    girih_ir::Shape::from([n, size + 1]).check("adaptive_pool", DType::I64)?;
+    let longest = longest_window(size, n);
     let (size, windows) = (size as i64, n as i64);
     let i = Tensor::iota([n, longest], 0, DType::I64)?;
     let starts = i.mul(size)?.floor_divide(windows)?;
@@ -252,5 +263,19 @@ impl Tensor {
     #[track_caller]
     pub fn adaptive_max_pool(&self, sizes: &[usize]) -> Result<Tensor> {
         self.adaptive("adaptive_max_pool", sizes, Adaptive::Max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_longest_window_is_that_of_all_looked_at() {
+        for size in 1..60usize {
+            for n in 1..60usize {
+                let length = |i: usize| ((i + 1) * size).div_ceil(n) - i * size / n;
+                let longest = (0..n).map(length).max().unwrap();
+                assert_eq!(super::longest_window(size, n), longest, "{n} windows over {size}");
+            }
+        }
     }
 }

@@ -328,6 +328,7 @@ pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
         let reason = format!("parts {sizes:?} add up to {total}, axis {at} has {}", shape.dim(at));
         return Err(girih_ir::Error::InvalidShape { op: "split", shape, reason }.into());
     }
+    Tensor::check_room(sizes.len(), super::arrange::HANDLE_BYTES)?;
     let mut start = 0;
     let part = |&size: &usize| {
         let part = x.narrow(axis, start, size);

@@ -10,6 +10,10 @@ pub(super) const FEW: usize = 9;
 /// Beyond so many, not even when asked.
 const MANY: usize = 16;
 
+/// Pairs are looked for among so many terms at a time, so that the time is linear in the number of
+/// operands.
+const WINDOW: usize = 48;
+
 /// How an order is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
@@ -81,8 +85,12 @@ impl Problem {
     }
 
     fn elements(&self, set: Set) -> f64 {
-        let bits = (0..self.sizes.len()).filter(|i| set >> i & 1 == 1);
-        bits.map(|i| self.sizes[i]).product()
+        let (mut left, mut product) = (set, 1.0);
+        while left != 0 {
+            product *= self.sizes[left.trailing_zeros() as usize];
+            left &= left - 1;
+        }
+        product
     }
 
     fn flops(&self, all: Set, result: Set) -> f64 {
@@ -177,7 +185,7 @@ struct Candidate {
     result: Set,
 }
 
-/// Of all pairs the one whose result is smallest less what it takes the place of; pairs that share
+/// Of all pairs (of the first terms, if there are many) the one whose result is smallest less what it takes the place of; pairs that share
 /// a label before those that do not; the cheaper of two alike.
 fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
     let n = problem.terms.len();
@@ -185,11 +193,16 @@ fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
     let mut pairs = Vec::with_capacity(n - 1);
     while live.len() > 1 {
         let mut found: Option<Candidate> = None;
-        for i in 0..live.len() {
-            for j in i + 1..live.len() {
+        // Labels of two terms or more, and of three or more: what a pair leaves others to sum.
+        let (mut two, mut three, mut one) = (0, 0, 0);
+        for &(_, t) in &live {
+            (three, two, one) = (three | two & t, two | one & t, one | t);
+        }
+        let seen = live.len().min(WINDOW);
+        for i in 0..seen {
+            for j in i + 1..seen {
                 let (a, b) = (live[i].1, live[j].1);
-                let others = live.iter().enumerate().filter(|(k, _)| *k != i && *k != j);
-                let others = others.fold(0, |set, (_, t)| set | t.1);
+                let others = three | two & !(a & b) | one & !(a | b);
                 let result = problem.result(a, b, others);
                 let [ea, eb, er] = [a, b, result].map(|s| problem.elements(s));
                 let key = (a & b == 0, er - ea - eb, problem.flops(a | b, result));
@@ -202,7 +215,9 @@ fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
         pairs.push((live[i].0.min(live[j].0), live[i].0.max(live[j].0)));
         live.remove(j);
         live.remove(i);
-        live.push((n + pairs.len() - 1, result));
+        // Where it is looked at next.
+        let place = if live.len() < WINDOW { live.len() } else { i };
+        live.insert(place, (n + pairs.len() - 1, result));
     }
     pairs
 }

@@ -8,8 +8,8 @@ mod symbolic;
 mod update;
 
 pub use counts::{Bins, histogram2d};
+pub(crate) use search::integers;
 pub use search::{Unique, broadcast_shapes};
-pub(crate) use search::{integers, of_integers};
 pub use update::Update;
 
 use super::Size;

@@ -1,0 +1,189 @@
+//! Files that appear whole or not at all: written beside their place under a name that nobody can
+//! know before, then moved there.
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Links that are followed to find where a file goes.
+const MOST_LINKS: usize = 40;
+/// Names that are tried.
+const MOST_NAMES: usize = 100;
+/// Names of files being written end so.
+pub const TEMPORARY: &str = "tmp";
+
+/// Who a new file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Whom the user's mask lets read it.
+    Usual,
+    /// Its owner alone.
+    Owner,
+}
+
+/// Puts a file with these bytes in a place. Who opens the place finds the old file or the new one,
+/// whole. A file that is there gives the new one its mode; a symbolic link stays, and its target is
+/// replaced; what is no file (a terminal, a pipe) is written to as it is. With `durable` the bytes
+/// are on the disk when this returns.
+///
+/// Errors: what the system says; then the place is as it was.
+pub fn replace(path: &Path, bytes: &[u8], access: Access, durable: bool) -> Result<()> {
+    let place = followed(path)?;
+    let old = match fs::symlink_metadata(&place) {
+        Ok(metadata) if metadata.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+        Ok(metadata) if !metadata.is_file() => {
+            return OpenOptions::new().write(true).open(&place)?.write_all(bytes);
+        }
+        found => found.ok(),
+    };
+    let (mut file, beside) = create_beside(&place, access)?;
+    let written = || -> Result<()> {
+        file.write_all(bytes)?;
+        if let Some(old) = &old {
+            file.set_permissions(old.permissions())?;
+        }
+        if durable {
+            file.sync_all()?;
+        }
+        drop(file);
+        fs::rename(&beside, &place)
+    };
+    written().inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })?;
+    if durable {
+        sync_directory(&place);
+    }
+    Ok(())
+}
+
+/// Where a path leads that may be a symbolic link, also to what is not there yet.
+fn followed(path: &Path) -> Result<PathBuf> {
+    let mut place = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&place) {
+            Ok(target) => place = directory(&place).join(target),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(Error::other("too many symbolic links"))
+}
+
+fn directory(place: &Path) -> &Path {
+    place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file in the directory of a place, and its name. A link of that name is not followed.
+fn create_beside(place: &Path, access: Access) -> Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(if access == Access::Owner { 0o600 } else { 0o666 });
+    }
+    #[cfg(not(unix))]
+    let _ = access;
+    for _ in 0..MOST_NAMES {
+        // Of a key that the system draws at random.
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_u64(NEXT.fetch_add(1, Relaxed));
+        hasher.write_u32(std::process::id());
+        let name = format!(".girih-{:016x}.{TEMPORARY}", hasher.finish());
+        let beside = directory(place).join(name);
+        match options.open(&beside) {
+            Ok(file) => return Ok((file, beside)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::other("no name is free for a temporary file"))
+}
+
+/// Has the system keep the file's new name, where it can be asked to.
+fn sync_directory(place: &Path) {
+    #[cfg(unix)]
+    let _ = File::open(directory(place)).and_then(|directory| directory.sync_all());
+    #[cfg(not(unix))]
+    let _ = place;
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn fresh(name: &str) -> PathBuf {
+        let directory =
+            std::env::temp_dir().join(format!("girih-file-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+        replace(path, bytes, Access::Usual, true)
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_a_link_its_target() {
+        let directory = fresh("mode");
+        let (file, link) = (directory.join("a"), directory.join("sub/link"));
+        fs::create_dir(directory.join("sub")).unwrap();
+        put(&file, b"one").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("../a", &link).unwrap();
+        put(&link, b"two").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let dangling = directory.join("dangling");
+        symlink("new", &dangling).unwrap();
+        put(&dangling, b"three").unwrap();
+        assert_eq!(fs::read(directory.join("new")).unwrap(), b"three");
+        replace(&directory.join("own"), b"", Access::Owner, false).unwrap();
+        let mode = fs::metadata(directory.join("own")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_fails_leaves_the_place_as_it_was_and_nothing_beside_it() {
+        let directory = fresh("fails");
+        let (looped, inside) = (directory.join("loop"), directory.join("none/file"));
+        symlink("loop", &looped).unwrap();
+        for place in [&looped, &inside, &directory] {
+            assert!(put(place, b"bytes").is_err());
+        }
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        put(Path::new("/dev/null"), b"bytes").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn who_reads_while_others_write_sees_a_whole_file() {
+        let directory = fresh("whole");
+        let file = directory.join("file");
+        let contents: Vec<Vec<u8>> = (0..3).map(|i| vec![i; 100_000 + i as usize]).collect();
+        put(&file, &contents[0]).unwrap();
+        std::thread::scope(|scope| {
+            for own in &contents {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        replace(file, own, Access::Usual, false).unwrap();
+                    }
+                });
+            }
+            for _ in 0..200 {
+                assert!(contents.contains(&fs::read(&file).unwrap()));
+            }
+        });
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
