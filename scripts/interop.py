@@ -1,0 +1,165 @@
+"""Runs other libraries on Girih's tensors, and says which parts pass.
+
+    python scripts/interop.py [NAME...]
+
+Each part is a function `library_what`; one whose library is not installed is skipped. What is
+compared with is the same library on NumPy's arrays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+# SciPy looks at it when it is imported.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
+
+import girih as gr
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RNG = np.random.default_rng(0)
+LABELS = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0, 0])
+PREDICTED = np.array([0, 1, 0, 0, 1, 1, 1, 1, 0, 1])
+SCORES = np.array([0.1, 0.8, 0.4, 0.3, 0.9, 0.6, 0.7, 0.75, 0.2, 0.55])
+
+
+def close(found: Any, expected: Any, rtol: float = 1e-5) -> None:
+    """Fails unless both are equal, up to float32's rounding."""
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=rtol, atol=1e-6)
+
+
+def dispatched(metric: str, *arrays: np.ndarray) -> None:
+    """A metric of scikit-learn with array dispatch."""
+    import sklearn
+    from sklearn import metrics
+
+    function = getattr(metrics, metric)
+    expected = function(*arrays)
+    with sklearn.config_context(array_api_dispatch=True):
+        found = function(*(gr.asarray(a) for a in arrays))
+    several = isinstance(expected, tuple)
+    for f, e in zip(*((found, expected) if several else ([found], [expected])), strict=True):
+        close(f, e)
+
+
+def sklearn_roc_auc_score() -> None:
+    """The area under the curve."""
+    dispatched("roc_auc_score", LABELS, SCORES)
+
+
+def sklearn_roc_curve() -> None:
+    """Rates and thresholds."""
+    dispatched("roc_curve", LABELS, SCORES)
+
+
+def sklearn_matthews_corrcoef() -> None:
+    """The correlation of two labelings."""
+    dispatched("matthews_corrcoef", LABELS, PREDICTED)
+
+
+def sklearn_accuracy_score() -> None:
+    """The share of equal labels."""
+    dispatched("accuracy_score", LABELS, PREDICTED)
+
+
+def sklearn_mean_squared_error() -> None:
+    """A metric of regressions."""
+    dispatched("mean_squared_error", SCORES, SCORES[::-1].copy())
+
+
+def scipy_sosfilt() -> None:
+    """A filter in second-order sections."""
+    from scipy import signal
+
+    sections, x = signal.butter(4, 0.2, output="sos"), RNG.standard_normal(50)
+    close(signal.sosfilt(gr.asarray(sections), gr.asarray(x)), signal.sosfilt(sections, x))
+
+
+def scipy_rbf_interpolator() -> None:
+    """Interpolation of scattered points."""
+    from scipy.interpolate import RBFInterpolator
+
+    points, values = RNG.standard_normal((20, 2)), RNG.standard_normal(20)
+    at = RNG.standard_normal((5, 2))
+    expected = RBFInterpolator(points, values)(at)
+    close(RBFInterpolator(gr.asarray(points), gr.asarray(values))(gr.asarray(at)), expected, 1e-4)
+
+
+def scipy_sparse() -> None:
+    """A sparse matrix is refused, and the error says what to do."""
+    from scipy import sparse
+
+    for made in (sparse.csr_matrix(np.eye(3)), sparse.coo_array(np.eye(3))):
+        try:
+            gr.asarray(made)
+        except gr.DTypeError as error:
+            assert "sparse" in str(error), error
+            assert "toarray" in str(error), error
+        else:
+            raise AssertionError("no error")
+    close(gr.asarray(sparse.csr_matrix(np.eye(3)).toarray()), np.eye(3))
+
+
+def einops_rearrange() -> None:
+    """Axes named, split and joined, on the values and in a backend of einops."""
+    import einops
+
+    x = RNG.standard_normal((2, 3, 4, 6)).astype(np.float32)
+    pattern = "b c (h p) (w q) -> b (h w) (p q c)"
+    expected = einops.rearrange(x, pattern, p=2, q=3)
+    close(einops.array_api.rearrange(gr.asarray(x), pattern, p=2, q=3), expected)
+    close(
+        einops.array_api.reduce(gr.asarray(x), "b c h w -> b c", "mean"),
+        einops.reduce(x, "b c h w -> b c", "mean"),
+    )
+    close(
+        einops.array_api.repeat(gr.asarray(x[0, 0]), "h w -> h k w", k=2),
+        einops.repeat(x[0, 0], "h w -> h k w", k=2),
+    )
+
+
+def einops_lazy() -> None:
+    """What einops records has gradients."""
+    import einops
+
+    f = lambda x: (einops.array_api.rearrange(x, "a b -> (b a)") * gr.arange(6.0)).sum()
+    close(gr.grad(f)(gr.ones((2, 3))), np.arange(6.0).reshape(3, 2).T)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    name: part
+    for name, part in list(globals().items())
+    if name.partition("_")[0] in ("sklearn", "scipy", "einops") and callable(part)
+}
+
+
+def missing(name: str) -> bool:
+    """Whether a part's library is not installed."""
+    return find_spec(name.partition("_")[0]) is None
+
+
+def main(names: list[str]) -> int:
+    """Runs the command; 1 if a part fails."""
+    failed = 0
+    for name in names or PARTS:
+        if missing(name):
+            print(f"{name}: skipped, {name.partition('_')[0]} is not installed")
+            continue
+        try:
+            PARTS[name]()
+        except Exception:
+            failed += 1
+            print(f"{name}: failed\n{traceback.format_exc()}")
+        else:
+            print(f"{name}: passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
