@@ -265,5 +265,5 @@ def load(file: _Path, like: PyTree = None) -> Any:
 
 def _copy(module: Module, tensors: Iterator[Tensor]) -> Module:
     """A module like another, with the next tensors for those in it."""
-    names = [_name(path) for path, _ in tree.flatten_with_path(module)]
+    names = [dotted(path) for path, _ in tree.flatten_with_path(module)]
     return copy.deepcopy(module).load_state_dict(dict(zip(names, tensors)))  # noqa: B905
