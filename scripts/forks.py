@@ -1,4 +1,4 @@
-"""Forks this process again and again while three threads are busy; no child may hang or compute wrong.
+"""Forks this process again and again while three threads are busy: no child may hang.
 
     python scripts/forks.py [--forks 2000]
 

@@ -40,11 +40,13 @@ _REDUCTIONS = {
 _FUNCTIONS = """
 sum prod mean std var max min all any argmax argmin cumsum reshape ravel transpose moveaxis swapaxes
 squeeze expand_dims broadcast_to broadcast_arrays concatenate stack hstack vstack dstack
-column_stack split array_split flip flipud fliplr roll rot90 tile where clip sort argsort take take_along_axis
-einsum tensordot dot matmul vecdot outer diag diagonal trace tril triu diff nonzero argwhere
+column_stack split array_split flip flipud fliplr roll rot90 tile where clip sort argsort take
+take_along_axis einsum tensordot dot matmul vecdot outer diag diagonal trace tril triu diff
+nonzero argwhere
 count_nonzero searchsorted zeros_like ones_like full_like empty_like meshgrid isin real imag angle
-matrix_transpose unstack cumulative_sum cumulative_prod atleast_1d atleast_2d atleast_3d permute_dims
-allclose isclose array_equal median quantile percentile nan_to_num interp cov corrcoef vander cross
+matrix_transpose unstack cumulative_sum cumulative_prod atleast_1d atleast_2d atleast_3d
+permute_dims allclose isclose array_equal median quantile percentile nan_to_num interp cov
+corrcoef vander cross
 kron inner nansum nanmean nanmax nanmin nanstd nanvar
 """.split()  # noqa: SIM905
 _RENAMED_FUNCTIONS = {"amax": "max", "amin": "min", "round": "round", "concat": "concatenate"}
@@ -100,7 +102,7 @@ def ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str,
     """A NumPy ufunc with a tensor among its operands."""
     import girih
 
-    if kwargs.get("out", None) is None:
+    if kwargs.get("out") is None:
         kwargs = {k: v for k, v in kwargs.items() if k != "out"}
     name = function.__name__
     if method == "__call__" and not kwargs:

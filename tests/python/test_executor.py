@@ -112,7 +112,7 @@ def test_control_c_interrupts_an_evaluation(start, interruptible):
     if start == "async_eval":
         gr.async_eval(x)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         timer.start()
         x.numpy()
     timer.join()
