@@ -21,7 +21,7 @@ from .signatures import ROOT
 
 #: Files outside docs that are pages too.
 PROJECT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:)([^)#\s]+)(#[^)]*)?\)")
+LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#\s]+)(#[^)]*)?\)")
 PICTURES = (".svg", ".png")
 
 

@@ -207,6 +207,8 @@ def test_links_of_pages_are_adapted_and_those_that_lead_nowhere_reported(tmp_pat
     broken: list[str] = []
     page = ROOT / "README.md"
     text = "[a](docs/ops.md#exp) [b](Makefile) [c](nowhere.md) [d](https://example.org)"
+    picture = "![p](docs/benchmarks/cpu.svg)"
+    assert website.relinked(picture, page, at, []) == "![p](../benchmarks/cpu.svg)"
     assert website.relinked(text, page, at, broken) == (
         "[a](../notes/ops.md#exp) `b` `c` [d](https://example.org)"
     )
