@@ -147,7 +147,6 @@ PARAMETERS = {
     "range": "tuple[float, float]",
     **dict.fromkeys(["func", "types", "ufunc"], "Any"),
     **dict.fromkeys(["__array_function__.args", "__array_ufunc__.inputs"], "Any"),
-    "method": "str",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
 }
 

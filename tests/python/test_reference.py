@@ -171,7 +171,7 @@ def test_signatures_have_types_of_the_stub_and_of_the_code():
     conv = signatures.find("girih.nn", "Conv1d").signatures[0].parameters
     assert repr(conv["kernel_size"].annotation) == "int | Sequence[int]"
     assert signatures.find("girih", "Tensor.shape").kind == "property"
-    assert signatures.find("girih", "Tensor.reshape").parameters[-1] == "shape"
+    assert "shape" in signatures.find("girih", "Tensor.reshape").parameters
     assert signatures.find("girih", "ShapeError").kind == "exception"
 
 
