@@ -3,7 +3,8 @@
     python scripts/interop.py [NAME...]
 
 Each part is a function `library_what`; one whose library is not installed is skipped. What is
-compared with is the same library on NumPy's arrays.
+compared with is the same library on NumPy's arrays. Parts that cannot pass are in `KNOWN`,
+with why; one of them that passes is a failure.
 """
 
 from __future__ import annotations
@@ -81,6 +82,20 @@ def scipy_sosfilt() -> None:
     close(signal.sosfilt(gr.asarray(sections), gr.asarray(x)), signal.sosfilt(sections, x))
 
 
+def scipy_of_arrays() -> None:
+    """What takes no tensors as they are takes arrays made of them."""
+    from scipy import signal
+    from scipy.interpolate import RBFInterpolator
+
+    sections, x = signal.butter(4, 0.2, output="sos"), RNG.standard_normal(50)
+    own = np.array(gr.asarray(sections)), np.array(gr.asarray(x))
+    close(gr.asarray(signal.sosfilt(*own)) * 2, 2 * signal.sosfilt(sections, x))
+    points, values = RNG.standard_normal((20, 2)), RNG.standard_normal(20)
+    tensors = gr.asarray(points), gr.asarray(values)
+    made = RBFInterpolator(*(np.asarray(t) for t in tensors))(points[:3])
+    close(made, RBFInterpolator(points, values)(points[:3]), 1e-4)
+
+
 def scipy_rbf_interpolator() -> None:
     """Interpolation of scattered points."""
     from scipy.interpolate import RBFInterpolator
@@ -109,26 +124,27 @@ def scipy_sparse() -> None:
 def einops_rearrange() -> None:
     """Axes named, split and joined, on the values and in a backend of einops."""
     import einops
+    from einops import array_api
 
     x = RNG.standard_normal((2, 3, 4, 6)).astype(np.float32)
     pattern = "b c (h p) (w q) -> b (h w) (p q c)"
     expected = einops.rearrange(x, pattern, p=2, q=3)
-    close(einops.array_api.rearrange(gr.asarray(x), pattern, p=2, q=3), expected)
+    close(array_api.rearrange(gr.asarray(x), pattern, p=2, q=3), expected)
     close(
-        einops.array_api.reduce(gr.asarray(x), "b c h w -> b c", "mean"),
+        array_api.reduce(gr.asarray(x), "b c h w -> b c", "mean"),
         einops.reduce(x, "b c h w -> b c", "mean"),
     )
     close(
-        einops.array_api.repeat(gr.asarray(x[0, 0]), "h w -> h k w", k=2),
+        array_api.repeat(gr.asarray(x[0, 0]), "h w -> h k w", k=2),
         einops.repeat(x[0, 0], "h w -> h k w", k=2),
     )
 
 
 def einops_lazy() -> None:
     """What einops records has gradients."""
-    import einops
+    from einops import array_api
 
-    f = lambda x: (einops.array_api.rearrange(x, "a b -> (b a)") * gr.arange(6.0)).sum()
+    f = lambda x: (array_api.rearrange(x, "a b -> (b a)") * gr.arange(6.0)).sum()
     close(gr.grad(f)(gr.ones((2, 3))), np.arange(6.0).reshape(3, 2).T)
 
 
@@ -136,6 +152,13 @@ PARTS: dict[str, Callable[[], None]] = {
     name: part
     for name, part in list(globals().items())
     if name.partition("_")[0] in ("sklearn", "scipy", "einops") and callable(part)
+}
+
+
+#: What cannot pass, and why.
+KNOWN = {
+    "scipy_sosfilt": "SciPy's loop takes only memory that it may write; a tensor's is read-only",
+    "scipy_rbf_interpolator": "SciPy calls NumPy's x.view(float), which the array API has not",
 }
 
 
@@ -154,10 +177,14 @@ def main(names: list[str]) -> int:
         try:
             PARTS[name]()
         except Exception:
+            if name in KNOWN:
+                print(f"{name}: cannot pass, as {KNOWN[name]}")
+                continue
             failed += 1
             print(f"{name}: failed\n{traceback.format_exc()}")
         else:
-            print(f"{name}: passed")
+            failed += name in KNOWN
+            print(f"{name}: passed{', and is in KNOWN' if name in KNOWN else ''}")
     return 1 if failed else 0
 
 

@@ -147,6 +147,7 @@ PARAMETERS = {
     "range": "tuple[float, float]",
     **dict.fromkeys(["func", "types", "ufunc"], "Any"),
     **dict.fromkeys(["__array_function__.args", "__array_ufunc__.inputs"], "Any"),
+    "__array_ufunc__.method": "str",
     "widths": "int | Sequence[int] | Sequence[Sequence[int]]",
 }
 

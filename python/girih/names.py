@@ -26,11 +26,7 @@ def output_names(value: Any) -> list[str]:
 
     if not isinstance(value, (Mapping, Module)):
         return []
-    paths = [path for path, _ in tree.flatten_with_path(value)]
-    if isinstance(value, Module):
-        # Its trees of parameters and of buffers, which have no names in common.
-        paths = [path[path.index(">") + 1 :] for path in paths]
-    return [dotted(path) for path in paths]
+    return [dotted(path) for path, _ in tree.flatten_with_path(value)]
 
 
 def argument_names(

@@ -245,6 +245,9 @@ def test_sparse_matrices_say_what_to_do():
         def __len__(self):
             raise TypeError("sparse array length is ambiguous")
 
+        def __getitem__(self, key):
+            raise IndexError
+
     with pytest.raises(gr.DTypeError, match=r"csr_matrix.*sparse.*toarray"):
         gr.asarray(csr_matrix())
 

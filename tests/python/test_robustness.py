@@ -271,3 +271,31 @@ def test_tests_of_interrupts_pass_where_interrupts_are_ignored():
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout
+
+
+# Memory.
+
+CHAIN = """
+import girih as gr
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+x = gr.ones([2]).eval()
+(x + 1).eval()
+before = resident()
+y = x
+for _ in range(500_000):
+    y = y + x
+held = resident() - before
+%s
+print(held, resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system")
+@pytest.mark.parametrize("end", ["y.eval(); del y", "del y"])
+def test_a_graph_of_many_nodes_leaves_nothing_behind(end):
+    result = run(CHAIN % end, GIRIH_CACHE=b"0")
+    assert result.returncode == 0, result.stderr
+    held, left = map(int, result.stdout.split())
+    assert left < held / 4

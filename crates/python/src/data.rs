@@ -57,7 +57,9 @@ fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Ten
         let byte = object.extract::<bool>()? as u8;
         return upload(object.py(), &TensorSpec::scalar(DType::Bool), &[byte]);
     }
-    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
+    let text = object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>();
+    // Sparse arrays have a length that they refuse to tell.
+    if text || is_sparse(object) {
         return Err(not_array_like(object));
     }
     let number = object.is_instance_of::<PyInt>()
@@ -83,12 +85,15 @@ pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: &[u8]) -> PyResult<Tenso
     py.detach(|| Tensor::from_bytes(spec, bytes)).py()
 }
 
+/// As SciPy's and pydata's sparse arrays are.
+fn is_sparse(object: &Bound<'_, PyAny>) -> bool {
+    let has = |name| object.hasattr(name).unwrap_or(false);
+    has("nnz") && (has("toarray") || has("todense"))
+}
+
 fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
     let kind = object.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-    // As SciPy's and pydata's sparse arrays have it.
-    let sparse = object.hasattr("nnz").unwrap_or(false)
-        && object.hasattr("toarray").unwrap_or(object.hasattr("todense").unwrap_or(false));
-    let message = if sparse {
+    let message = if is_sparse(object) {
         format!("cannot make a tensor of a {kind}, which is sparse; give its .toarray()")
     } else {
         format!(
