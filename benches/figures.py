@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from . import report
+from . import machine, report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,9 @@ COLOURS = {
     "jax": "#009e73",
     "mlx": "#cc79a7",
 }
+FOLDER = machine.ROOT / "docs" / "benchmarks"
+README = machine.ROOT / "README.md"
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 LEFT, WIDTH, BAR, GAP = 24, 620, 16, 34
 
 
@@ -77,18 +80,31 @@ def picture(results: Sequence[Result]) -> str:
 
 def markdown(run: dict[str, Any], results: Sequence[Result]) -> str:
     """The table with where it was measured."""
-    versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
-    facts = f"{run['processor']}, {run['threads']} threads, {run['date'][:10]}; {versions}."
     return (
         "# The README's figures\n\nWritten by `make figures`. Medians; libraries alternate in one "
-        f"process, and values are compared first.\n\n{facts}\n\n![Times](figures.svg)\n\n"
+        f"process, and values are compared first.\n\n{place(run)}\n\n![Times](figures.svg)\n\n"
         f"{table(results)}"
     )
 
 
+def place(run: dict[str, Any]) -> str:
+    """Where and with what the rows were measured, in one sentence."""
+    versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
+    return f"{run['processor']}, {run['threads']} threads, {run['date'][:10]}; {versions}."
+
+
+def into(text: str, block: str) -> str:
+    """The README's text with another block between its two marks."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
+
+
 def write(folder: Path, run: dict[str, Any], results: Sequence[Result]) -> None:
-    """Writes table, picture and JSON."""
+    """Writes table, picture and JSON; and the README's block, where the folder is the project's."""
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() == FOLDER:
+        block = f"{table(results)}\n{place(run)}"
+        README.write_text(into(README.read_text(), block))
     (folder / "figures.md").write_text(markdown(run, results))
     (folder / "figures.svg").write_text(picture(results))
     (folder / "figures.json").write_text(report.record(run, results))

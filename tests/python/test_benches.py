@@ -155,3 +155,13 @@ def test_the_readmes_figures_are_five_rows_as_table_and_picture(tmp_path):
     table = (tmp_path / "figures.md").read_text()
     assert all(f"| {row.headline} | 1 ms | 2 ms (jax) | 2 |" in table for _, row in chosen)
     assert (tmp_path / "figures.svg").read_text().count("jax 2 ms") == 5
+    readme = f"a\n{figures.BEGIN}\nold\n{figures.END}\nb"
+    assert figures.into(readme, "new") == f"a\n{figures.BEGIN}\nnew\n{figures.END}\nb"
+
+
+def test_the_readme_shows_the_figures_that_were_measured_last():
+    measured = (figures.FOLDER / "figures.md").read_text()
+    shown = figures.README.read_text().split(figures.BEGIN)[1].split(figures.END)[0]
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len(rows) == 7
+    assert all(row in measured for row in rows)
