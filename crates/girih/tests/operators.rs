@@ -97,13 +97,13 @@ fn what_cannot_be_recorded_is_an_error_of_the_next_call_that_can_tell() -> Resul
         further.clone().into_parameter().map(drop),
         compile(|x| Ok(vec![x[0].clone()]), vec![]).call(&[&further]).map(drop),
         compile(|_| Ok(vec![further.clone()]), vec![]).call(&[&a]).map(drop),
-        grad(|x| Ok(x[0].clone()))(&[further.clone()]).map(drop),
-        grad(|_| Ok(further.clone()))(&[a.clone()]).map(drop),
+        grad(|x| Ok(x[0].clone()))(std::slice::from_ref(&further)).map(drop),
+        grad(|_| Ok(further.clone()))(std::slice::from_ref(&a)).map(drop),
         girih::cond(
             &a.gt(0.0)?.all(None, false)?,
             |_| Ok(vec![further.clone()]),
             |x| Ok(vec![x[0].clone()]),
-            &[a.clone()],
+            std::slice::from_ref(&a),
         )
         .map(drop),
         girih::io::to_npy(&further).map(drop),

@@ -307,7 +307,9 @@ mod tests {
     /// Exact values to 20 digits, by mpmath.
     #[test]
     fn values_are_those_of_the_functions() {
-        let table: &[(fn(f64) -> f64, f64, f64)] = &[
+        /// A function, an argument and the function's value there.
+        type Row = (fn(f64) -> f64, f64, f64);
+        let table: &[Row] = &[
             (lgamma, 0.5, 0.57236494292470008707),
             (lgamma, 10.5, 13.940625219403763633),
             (lgamma, -1.5, 0.86004701537648101451),

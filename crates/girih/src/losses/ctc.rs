@@ -10,18 +10,12 @@ use girih_ir::{DType, Shape};
 const NEVER: f64 = -1e30;
 
 /// How [`ctc_loss`] reads its operands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ctc {
     /// The class that stands for no label.
     pub blank: i64,
     /// Whether what is impossible costs nothing, instead of infinity.
     pub zero_infinity: bool,
-}
-
-impl Default for Ctc {
-    fn default() -> Self {
-        Ctc { blank: 0, zero_infinity: false }
-    }
 }
 
 fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: &str) -> Error {

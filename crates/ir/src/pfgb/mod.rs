@@ -177,7 +177,9 @@ impl File {
         let interface = self.graph.is_symbolic()
             || !self.graph.guards().is_empty()
             || !self.graph.output_names().is_empty();
-        ATTRIBUTES * attributes as u32 | DATA * data as u32 | INTERFACE * interface as u32
+        (ATTRIBUTES * u32::from(attributes))
+            | (DATA * u32::from(data))
+            | (INTERFACE * u32::from(interface))
     }
 
     /// The hints that have no place of their own in a record.

@@ -160,7 +160,7 @@ fn nothing_is_left_of_a_process_that_died_writing() {
     fs::write(&left, b"half").unwrap();
     fs::write(&fresh, b"half").unwrap();
     let old = SystemTime::now() - 2 * STALE;
-    OpenOptions::new().append(true).open(&left).unwrap().set_modified(old).unwrap();
+    fs::OpenOptions::new().append(true).open(&left).unwrap().set_modified(old).unwrap();
     store(&cache, b"key", b"artefact");
     assert!(!left.exists() && fresh.exists());
 }

@@ -61,7 +61,7 @@ impl Position {
         }
     }
 
-    fn from_front(self, axis: Dim) -> Dim {
+    fn index_in(self, axis: Dim) -> Dim {
         match self {
             Position::Front(at) => at,
             Position::Back(distance) => axis - distance,
@@ -79,7 +79,7 @@ fn cut(start: Option<Size>, stop: Option<Size>, step: i64, axis: Dim) -> Option<
     let step = usize::try_from(step).ok().filter(|&step| step > 0)?;
     let first = start.map_or(Position::Front(0.into()), |at| Position::of(at, axis));
     let end = stop.map_or(Position::Back(0.into()), |at| Position::of(at, axis));
-    let (from, to) = (first.from_front(axis), end.from_front(axis));
+    let (from, to) = (first.index_in(axis), end.index_in(axis));
     let length = if to.at_least(from) { to - from } else { 0.into() };
     let size = if step == 1 { length } else { (length + (step - 1)).floor_div(step) };
     match (first, end) {
