@@ -57,7 +57,9 @@ def test_steps_are_pytorchs(case):
         theirs.grad = torch.tensor(grad)
         other.step()
         p = own.update(p, [gr.asarray(grad)])
-        np.testing.assert_allclose(p[0].numpy(), theirs.detach().numpy(), rtol=1e-10, atol=1e-12)
+        # PyTorch keeps the product of NAdam's momenta in float32.
+        rtol = 1e-7 if name == "NAdam" else 1e-10
+        np.testing.assert_allclose(p[0].numpy(), theirs.detach().numpy(), rtol=rtol, atol=1e-12)
 
 
 def test_lion_takes_the_textbook_step():
