@@ -1,8 +1,8 @@
 //! Bad input: typed errors at the line that records, and tensors that stay usable.
 
 use girih::{
-    DType, Error, Index, Operand, Result, Tensor, TransformError, async_eval, concat, eval, grad,
-    split, stack, value_and_grad, where_,
+    DType, Error, Index, Operand, Result, Tensor, TensorSpec, TracedProgram, TransformError,
+    async_eval, concat, eval, grad, split, stack, value_and_grad, where_,
 };
 use girih_ir::Error as Record;
 use girih_runtime::Error as Runtime;
@@ -203,15 +203,16 @@ fn gradients_of_what_has_none_are_errors() {
 #[test]
 fn the_value_of_an_argument_is_not_to_be_had_while_a_function_is_traced() {
     let line = std::cell::Cell::new(0);
-    let f = value_and_grad(|x| {
+    let f = |x: &[Tensor]| {
         line.set(line!() + 1);
         let total = x[0].mul(2.0)?.sum(None, false)?;
         match total.item::<f32>()? > 0.0 {
-            true => Ok(total),
-            false => total.neg(),
+            true => Ok(vec![total]),
+            false => Ok(vec![total.neg()?]),
         }
-    });
-    let error = f(&[zeros(&[3])]).unwrap_err();
+    };
+    let spec = TensorSpec::new([3], DType::F32);
+    let error = TracedProgram::trace(&[spec], &[], &[], f).map(drop).unwrap_err();
     let Error::TracedValue { shape, at, .. } = &error else { panic!("{error:?}") };
     assert_eq!(shape, "[3]");
     let expected = format!("errors.rs:{}", line.get());

@@ -53,6 +53,8 @@ mod tests {
 
     #[test]
     fn a_child_finds_every_lock_free_and_what_it_guards_whole() {
+        // Forks are noticed once a thread has been in a section; the threads below may start late.
+        drop(Section::enter());
         let pair = Arc::new((Mutex::new((0u64, 0u64)), Mutex::new(()), Condvar::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let threads: Vec<_> = (0..3)
