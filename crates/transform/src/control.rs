@@ -16,7 +16,10 @@ use std::sync::Arc;
 
 /// Results of one call, by the first of them in the graph.
 #[derive(Default)]
-pub(crate) struct Calls(HashMap<NodeId, Vec<NodeId>>);
+pub(crate) struct Calls {
+    results: HashMap<NodeId, Vec<NodeId>>,
+    leaders: HashMap<NodeId, NodeId>,
+}
 
 impl Calls {
     /// Those of a graph.
@@ -25,14 +28,20 @@ impl Calls {
         let mut calls = Calls::default();
         for (id, node) in graph.nodes().filter(|(_, n)| n.op.as_control().is_some()) {
             let leader = *first.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
-            calls.0.entry(leader).or_default().push(id);
+            calls.results.entry(leader).or_default().push(id);
+            calls.leaders.insert(id, leader);
         }
         calls
     }
 
     /// The results of the call of which the node is the first result; none if it is another.
     pub fn results(&self, leader: NodeId) -> &[NodeId] {
-        self.0.get(&leader).map_or(&[], Vec::as_slice)
+        self.results.get(&leader).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first result of the call that the node is a result of.
+    pub fn leader(&self, result: NodeId) -> NodeId {
+        self.leaders.get(&result).copied().unwrap_or(result)
     }
 }
 
@@ -55,12 +64,15 @@ pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, Node
     }
 }
 
-fn inputs(b: &mut GraphBuilder, specs: impl IntoIterator<Item = TensorSpec>) -> Vec<NodeId> {
+pub(crate) fn inputs(
+    b: &mut GraphBuilder,
+    specs: impl IntoIterator<Item = TensorSpec>,
+) -> Vec<NodeId> {
     specs.into_iter().map(|spec| b.input(spec)).collect()
 }
 
 /// What outputs need, and the inputs.
-fn trimmed(graph: &Graph) -> Graph {
+pub(crate) fn trimmed(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut map = vec![NodeId(0); graph.len()];
     let mut new = Graph::new();
@@ -102,10 +114,10 @@ fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
     all.iter().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| *id).collect()
 }
 
-/// Which inputs of a scan's body carry activity: those that are active from outside, and the carries
+/// Which inputs of a loop's body carry activity: those that are active from outside, and the carries
 /// that become so on the way.
-fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
-    let body = &control.regions[0];
+pub(crate) fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
+    let body = control.regions.last().expect("a loop has a body");
     let mut active = wanted.to_vec();
     loop {
         let given = depends(body, &active);

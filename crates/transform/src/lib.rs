@@ -1,4 +1,4 @@
-//! Transforms of closed graphs: programs in, programs out. Reverse-mode derivatives for now.
+//! Transforms of closed graphs: programs in, programs out. Reverse-mode and forward-mode derivatives.
 //!
 //! Transforms know the op registry of `girih-ir` and nothing else: no values, devices, passes or
 //! front ends. What they write is as lazy as what they read, so they nest to any depth.
@@ -6,8 +6,10 @@
 
 mod control;
 mod error;
+mod forward;
 mod pieces;
 mod reverse;
 
 pub use error::{Error, Result};
+pub use forward::{Transformed, jvp};
 pub use reverse::{gradients, vjp};

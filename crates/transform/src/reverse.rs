@@ -14,7 +14,7 @@ use crate::control::{self, Call, Calls};
 use crate::pieces::{self, Piece};
 use crate::{Error, Result};
 use girih_ir::ops::{Derivative, Vjp};
-use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
+use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
 use smallvec::SmallVec;
 
 /// Appends the gradients of a scalar `output` with respect to the nodes `wrt`.
@@ -70,13 +70,8 @@ pub fn vjp(
         let (outputs, cotangents) = (outputs.len(), cotangents.len());
         return Err(Error::CotangentCount { outputs, cotangents });
     }
-    check_known(graph, [outputs, cotangents, wrt].into_iter().flatten().copied())?;
-    for (index, &id) in wrt.iter().enumerate() {
-        let dtype = graph.spec(id).dtype;
-        if !dtype.is_inexact() {
-            return Err(Error::WrtNotFloat { index, dtype });
-        }
-    }
+    check_known(graph, outputs.iter().chain(cotangents).copied())?;
+    check_wrt(graph, wrt)?;
     for (&output, &ct) in outputs.iter().zip(cotangents) {
         let (expected, found) = (graph.spec(output), graph.spec(ct));
         if !expected.equals(found) {
@@ -114,12 +109,28 @@ pub(crate) fn depends(graph: &Graph, marked: &[bool]) -> Vec<bool> {
     graph.outputs().iter().map(|o| reverse.active[o.index()]).collect()
 }
 
+/// Fails unless all of `wrt` are floating-point or complex nodes of the graph.
+pub(crate) fn check_wrt(graph: &Graph, wrt: &[NodeId]) -> Result<()> {
+    check_known(graph, wrt.iter().copied())?;
+    for (index, &id) in wrt.iter().enumerate() {
+        let dtype = graph.spec(id).dtype;
+        if !dtype.is_inexact() {
+            return Err(Error::WrtNotFloat { index, dtype });
+        }
+    }
+    Ok(())
+}
+
 fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result<()> {
     match nodes.into_iter().find(|id| id.index() >= graph.len()) {
         None => Ok(()),
         Some(node) => Err(Error::UnknownNode { node, len: graph.len() }),
     }
 }
+
+const NO_REVERSE_WHILE: &str = "while_loop has no reverse-mode derivative, because the number of its iterations is not known \
+     before it runs; give it max_iterations, or use scan, or fori_loop with int bounds. Forward mode \
+     (jvp, jacfwd) goes through it";
 
 /// The cotangents that reached a node: the sum of most, and those that are pieces of it.
 #[derive(Clone, Default)]
@@ -275,6 +286,9 @@ impl Reverse {
         let wanted: Vec<bool> = node.inputs.iter().map(|i| self.active[i.index()]).collect();
         if cotangents.is_empty() || !wanted.contains(&true) {
             return Ok(());
+        }
+        if node.op.code == OpCode::WhileLoop {
+            return Err(control::refused(node.op.name(), NO_REVERSE_WHILE));
         }
         for (operand, ct) in control::vjp(&mut self.b, &Call { node, cotangents, wanted })? {
             self.add_cotangent(operand, ct)?;

@@ -3,69 +3,12 @@
 //! The samples are the registry's; the test fails for a differentiable op without one. The derivative
 //! by a complex number is that along its real part, minus `i` times that along its imaginary part.
 
-use girih_ir::ops::{Derivative, Sample};
-use girih_ir::reference::{Array, Element, evaluate};
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, OpCode};
+mod support;
+
+use girih_ir::reference::{Array, evaluate};
+use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode};
 use girih_transform::{Error, gradients};
-use num_complex::Complex64;
-
-/// Samples of all differentiable ops.
-fn samples() -> impl Iterator<Item = Sample> {
-    let differentiable =
-        |c: &&OpCode| !matches!(c.def().derivative, Derivative::Zero(_) | Derivative::Refused(_));
-    OpCode::ALL.iter().filter(differentiable).flat_map(|c| c.samples())
-}
-
-/// A graph whose output is a scalar with different weights for different elements of the sample's
-/// result, so that no two gradients cancel.
-fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
-    let mut b = GraphBuilder::default();
-    let inputs: Vec<NodeId> = sample.inputs.iter().map(|a| b.input(a.spec().clone())).collect();
-    let y = b.emit(sample.op.clone(), &inputs).unwrap();
-    let y = in_reals(&mut b, y);
-    let y = b.cast(y, DType::F64).unwrap();
-    let count = b.spec(y).numel();
-    let rank = b.shape(y).rank();
-    let index = b.iota([count], DType::F64, 0);
-    let index = b.reshape(index, b.shape(y).clone()).unwrap();
-    let step = b.scalar(DType::F64, 0.37);
-    let weight = b.mul(index, step).unwrap();
-    let weight = b.cos(weight).unwrap();
-    let product = b.mul(y, weight).unwrap();
-    let sum = b.sum(product, AxisSet::all(rank), false).unwrap();
-    let wrt = inputs.into_iter().filter(|&i| b.dtype(i).is_inexact()).collect();
-    (b.finish([sum]), wrt)
-}
-
-/// Real numbers that depend on both parts of complex ones.
-fn in_reals(b: &mut GraphBuilder, y: NodeId) -> NodeId {
-    if !b.dtype(y).is_complex() {
-        return y;
-    }
-    let (re, im) = (b.real(y).unwrap(), b.imag(y).unwrap());
-    b.sub(re, im).unwrap()
-}
-
-/// The gradient of a scalar program by central differences.
-fn numeric(graph: &Graph, arguments: &[Array], which: usize) -> Vec<Complex64> {
-    let complex = arguments[which].spec().dtype.is_complex();
-    let at = |i: usize, delta: Complex64| {
-        let mut moved = arguments.to_vec();
-        let x = moved[which].get(i).complex() + delta;
-        match complex {
-            true => moved[which].set(i, Element::from_complex(DType::C128, x)),
-            false => moved[which].set(i, Literal::from_f64(DType::F64, x.re)),
-        }
-        evaluate(graph, &moved).unwrap()[0].to_f64()[0]
-    };
-    let h = 1e-5;
-    let along = |i: usize, way: Complex64| (at(i, way * h) - at(i, -way * h)) / (2.0 * h);
-    let one = |i: usize| {
-        let imag = if complex { along(i, Complex64::I) } else { 0.0 };
-        Complex64::new(along(i, Complex64::ONE), -imag)
-    };
-    (0..arguments[which].spec().numel()).map(one).collect()
-}
+use support::{has_reverse, in_reals, numeric, program, samples};
 
 #[track_caller]
 fn compare(what: &str, graph: &Graph, arguments: &[Array], wrt: &[NodeId]) {
@@ -87,7 +30,7 @@ fn compare(what: &str, graph: &Graph, arguments: &[Array], wrt: &[NodeId]) {
 fn first_derivatives_of_every_op_agree() {
     for &code in OpCode::ALL {
         let rows = code.samples();
-        if matches!(code.def().derivative, Derivative::Zero(_) | Derivative::Refused(_)) {
+        if !has_reverse(code) {
             continue;
         }
         assert!(!rows.is_empty(), "{} is differentiable and has no sample", code.def().name);

@@ -280,10 +280,6 @@ pub static WHILE_LOOP: OpDef = OpDef {
     name: "while_loop",
     doc: "What a body makes of its carries, repeated while a condition on them holds.",
     infer: while_loop,
-    derivative: Derivative::Refused(
-        "while_loop has no reverse-mode derivative, because the number of its iterations is not \
-         known before it runs; use scan, or fori_loop with int bounds",
-    ),
     ..CONTROL
 };
 

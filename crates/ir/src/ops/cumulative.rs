@@ -124,33 +124,35 @@ fn recurrence_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(smallvec::smallvec![of_a, v.operand(1, |_| Ok(sums))?])
 }
 
-/// `d x_i = exp(x_i + log(sum of ct_j / exp(y_j) for j >= i))`, for the positive and the negative
-/// cotangents apart, so that nothing overflows that the result does not.
+/// `d x_i = exp(x_i - y_i) R_i` with `R_i = ct_i + exp(y_i - y_(i+1)) R_(i+1)`: no exponential is of a
+/// positive number, so nothing overflows. Where `y` is -inf nothing is passed on.
 fn logcumsumexp_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
-    let negated = v.b.neg(v.ct)?;
-    let (up, down) = (logcumsumexp_part(v, v.ct)?, logcumsumexp_part(v, negated)?);
-    only(v.b.sub(up, down)?)
+    let (x, y) = (v.inputs[0], v.output);
+    if v.b.shape(y).has_no_elements() {
+        return only(v.ct);
+    }
+    let (zero, nothing) = (v.scalar(0.0), v.scalar(f64::NEG_INFINITY));
+    let empty = v.b.eq(y, nothing)?;
+    let finite = v.b.select(empty, zero, y)?;
+    let before = previous(v, y, nothing)?;
+    let ratio = v.b.sub(before, finite)?;
+    let ratio = v.b.exp(ratio)?;
+    let (_, flag, _) = v.op.attrs.library();
+    let sums = behind(v.b, ratio, v.ct, flag)?;
+    let own = v.b.sub(x, finite)?;
+    let own = v.b.exp(own)?;
+    only(v.b.mul(own, sums)?)
 }
 
-fn logcumsumexp_part(v: &mut Vjp<'_>, ct: NodeId) -> Result<NodeId> {
-    let (x, y) = (v.inputs[0], v.output);
-    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
-    let nothing = v.scalar(f64::NEG_INFINITY);
-    // A sum of nothing but zeros passes nothing on.
-    let (some, positive) = (v.b.gt(y, nothing)?, v.b.gt(ct, zero)?);
-    let counts = v.b.bitwise_and(some, positive)?;
-    let ct = v.b.select(counts, ct, one)?;
-    let (log, y) = (v.b.log(ct)?, v.b.select(counts, y, zero)?);
-    let terms = v.b.sub(log, y)?;
-    let terms = v.b.select(counts, terms, nothing)?;
-    let sums = reversed(v, OpCode::LogCumSumExp, terms)?;
-    // Where no term was, the exponential is of -inf: the sum is kept finite for its derivative.
-    let any = v.b.gt(sums, nothing)?;
-    let sums = v.b.select(any, sums, zero)?;
-    let exponent = v.b.add(x, sums)?;
-    let part = v.b.exp(exponent)?;
-    let zeros = v.b.zeros_like(x);
-    v.b.select(any, part, zeros)
+/// Each row moved on by one element, which begins with `first`.
+fn previous(v: &mut Vjp<'_>, x: NodeId, first: NodeId) -> Result<NodeId> {
+    let (_, flag, _) = v.op.attrs.library();
+    let shape = v.b.shape(x).clone();
+    let axis = shape.rank() - 1;
+    let column = v.b.broadcast_to(first, shape.with_dim(axis, 1))?;
+    let rest = v.b.slice_axis(x, axis, flag as usize, shape.dim(axis) - 1usize)?;
+    let parts = if flag { [rest, column] } else { [column, rest] };
+    v.b.concat(&parts, axis as u8)
 }
 
 const RUNNING: OpDef = OpDef {

@@ -1,0 +1,270 @@
+//! Forward-mode derivatives: writes a graph again, with a tangent beside each value that depends on
+//! the arguments that vary.
+//!
+//! An op's forward rule follows from its reverse rule. That rule is linear in the cotangent, so its
+//! transpose takes tangents of the operands to the tangent of the result (Townsend 2017, "A new
+//! trick for calculating Jacobian vector products"); reverse mode itself gives the transpose, on a
+//! graph of one op. Branches and loops get a region that computes values and tangents in one pass,
+//! so a loop runs once and keeps nothing of its iterations.
+
+mod regions;
+
+use crate::Result;
+use crate::control::{self, Calls};
+use crate::reverse::cotangents;
+use girih_ir::ops::control::Control;
+use girih_ir::ops::{Class, Derivative, Vjp};
+use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A graph that a transform has written anew.
+#[derive(Debug)]
+pub struct Transformed {
+    /// The new graph.
+    pub graph: Graph,
+    /// By node of the old graph: the node of the new one that holds its value.
+    pub map: Vec<NodeId>,
+    /// Arguments of the new graph that the old one does not have, in the order that the transform
+    /// says.
+    pub added: Vec<NodeId>,
+}
+
+/// The graph with Jacobian-vector products of its outputs: of each output the derivative along the
+/// tangents of the nodes `wrt`.
+///
+/// The new graph's outputs are those of `graph`, then a tangent for each of them, of the output's
+/// spec; zeros where it does not depend on `wrt` or is no floating-point or complex number. Added
+/// are the tangents of `wrt` in order, inputs of these nodes' specs.
+///
+/// Errors: [`WrtNotFloat`](crate::Error::WrtNotFloat), [`UnknownNode`](crate::Error::UnknownNode),
+/// [`NoDerivative`](crate::Error::NoDerivative).
+///
+/// Cost: linear in the nodes; a loop is run once.
+pub fn jvp(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
+    crate::reverse::check_wrt(graph, wrt)?;
+    let mut b = GraphBuilder::default();
+    let arguments: Vec<NodeId> = graph.arguments().map(|id| copy_leaf(&mut b, graph, id)).collect();
+    let added: Vec<NodeId> = wrt.iter().map(|&id| b.input(graph.spec(id).clone())).collect();
+    let mut forward = Forward::new(&mut b, graph);
+    for (&id, &tangent) in wrt.iter().zip(&added) {
+        forward.seed(id, tangent)?;
+    }
+    forward.run(&arguments)?;
+    let Forward { primals, tangents, .. } = forward;
+    let values: Vec<NodeId> = graph.outputs().iter().map(|o| primals[o.index()]).collect();
+    let mut outputs = values.clone();
+    for (&output, value) in graph.outputs().iter().zip(values) {
+        outputs.push(tangents[output.index()].unwrap_or_else(|| b.zeros_like(value)));
+    }
+    Ok(Transformed { graph: b.finish(outputs), map: primals, added })
+}
+
+/// A copy of an argument or a constant.
+pub(crate) fn copy_leaf(b: &mut GraphBuilder, graph: &Graph, id: NodeId) -> NodeId {
+    let node = graph.node(id);
+    b.leaf(node.op.clone(), node.spec.clone())
+}
+
+/// Writing one graph again.
+struct Forward<'a> {
+    b: &'a mut GraphBuilder,
+    graph: &'a Graph,
+    calls: Calls,
+    /// By node: its value.
+    primals: Vec<NodeId>,
+    /// By node: its tangent; none of what does not vary.
+    tangents: Vec<Option<NodeId>>,
+    /// Calls of branches and loops whose regions compute tangents, by their first result.
+    done: HashMap<NodeId, Varying>,
+}
+
+/// A call whose regions compute tangents beside values.
+struct Varying {
+    control: Arc<Control>,
+    operands: Vec<NodeId>,
+    /// By old result: its number now, and the number of its tangent.
+    results: Vec<(usize, Option<usize>)>,
+}
+
+impl<'a> Forward<'a> {
+    fn new(b: &'a mut GraphBuilder, graph: &'a Graph) -> Forward<'a> {
+        let (primals, tangents) = (vec![NodeId(0); graph.len()], vec![None; graph.len()]);
+        Forward { b, graph, calls: Calls::of(graph), primals, tangents, done: HashMap::new() }
+    }
+
+    /// Gives a node a tangent; a second one is added to the first.
+    fn seed(&mut self, id: NodeId, tangent: NodeId) -> Result<()> {
+        let before = self.tangents[id.index()];
+        self.tangents[id.index()] = Some(match before {
+            Some(before) => self.b.add(before, tangent)?,
+            None => tangent,
+        });
+        Ok(())
+    }
+
+    /// Writes all nodes, with these arguments.
+    fn run(&mut self, arguments: &[NodeId]) -> Result<()> {
+        let mut arguments = arguments.iter();
+        for (id, node) in self.graph.nodes() {
+            let value = match node.op.class() {
+                _ if node.op.takes_argument() => *arguments.next().expect("all are given"),
+                Class::Leaf => copy_leaf(self.b, self.graph, id),
+                Class::Control => {
+                    self.control(id, node)?;
+                    continue;
+                }
+                _ => {
+                    let inputs = self.values(&node.inputs).into();
+                    self.b.append(Node { op: node.op.clone(), inputs, spec: node.spec.clone() })
+                }
+            };
+            self.primals[id.index()] = value;
+            let varies = node.inputs.iter().any(|i| self.tangents[i.index()].is_some());
+            if varies && self.tangents[id.index()].is_none() && node.spec.dtype.is_inexact() {
+                self.tangents[id.index()] = self.tangent(node, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn values(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        nodes.iter().map(|id| self.primals[id.index()]).collect()
+    }
+
+    fn tangents(&self, nodes: &[NodeId]) -> Vec<Option<NodeId>> {
+        nodes.iter().map(|id| self.tangents[id.index()]).collect()
+    }
+
+    fn tangent(&mut self, node: &Node, value: NodeId) -> Result<Option<NodeId>> {
+        let (inputs, tangents) = (self.values(&node.inputs), self.tangents(&node.inputs));
+        match node.op.def().derivative {
+            Derivative::Zero(_) => Ok(None),
+            Derivative::Refused(reason) => Err(control::refused(node.op.name(), reason)),
+            Derivative::Rule(rule) => transposed(self.b, node, rule, value, &inputs, &tangents),
+            Derivative::Decompose => decomposed(self.b, node, &inputs, &tangents),
+            Derivative::Regions => unreachable!("ops of control are seen to before"),
+        }
+    }
+
+    /// Writes a result of a branch or loop, with its tangent.
+    fn control(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        let leader = self.calls.leader(id);
+        if !self.done.contains_key(&leader) {
+            let varying = self.varying(node)?;
+            self.done.insert(leader, varying);
+        }
+        let call = &self.done[&leader];
+        let (result, _) = node.op.as_control().expect("the op is one of control");
+        let (value, tangent) = call.results[result];
+        let mut emit = |result| {
+            let op = Op::control(node.op.code, call.control.clone(), result);
+            self.b.emit(op, &call.operands)
+        };
+        self.primals[id.index()] = emit(value)?;
+        self.tangents[id.index()] = tangent.map(emit).transpose()?;
+        Ok(())
+    }
+
+    fn varying(&mut self, node: &Node) -> Result<Varying> {
+        let (_, control) = node.op.as_control().expect("the op is one of control");
+        let (inputs, tangents) = (self.values(&node.inputs), self.tangents(&node.inputs));
+        if tangents.iter().all(Option::is_none) {
+            let results = (0..control.num_results(node.op.code)).map(|r| (r, None)).collect();
+            return Ok(Varying { control: control.clone(), operands: inputs, results });
+        }
+        match node.op.code {
+            OpCode::Cond => regions::branch(self.b, control, &inputs, &tangents),
+            _ => regions::repeated(self.b, control, &inputs, &tangents),
+        }
+    }
+}
+
+/// The tangent of an op's result by the transpose of its reverse rule.
+fn transposed(
+    b: &mut GraphBuilder,
+    node: &Node,
+    rule: fn(&mut Vjp<'_>) -> girih_ir::Result<girih_ir::ops::Cotangents>,
+    value: NodeId,
+    inputs: &[NodeId],
+    tangents: &[Option<NodeId>],
+) -> Result<Option<NodeId>> {
+    let mut r = GraphBuilder::default();
+    let mut arguments = Vec::with_capacity(2 * inputs.len() + 2);
+    let operands: Vec<NodeId> = inputs
+        .iter()
+        .map(|&id| match b.graph().literal(id) {
+            // Rules look at constants.
+            Some(value) => r.constant(value, b.shape(id).clone()),
+            None => {
+                arguments.push(id);
+                r.input(b.spec(id).clone())
+            }
+        })
+        .collect();
+    let output = r.input(node.spec.clone());
+    let ct = r.input(node.spec.clone());
+    // The result depends on no cotangent, so any node of its spec will do.
+    arguments.extend([value, value]);
+    let wanted: Vec<bool> = tangents.iter().map(Option::is_some).collect();
+    let given = rule(&mut Vjp {
+        b: &mut r,
+        op: node.op.clone(),
+        inputs: &operands,
+        wanted: &wanted,
+        output,
+        ct,
+    })?;
+    let (mut outputs, mut along) = (Vec::new(), Vec::new());
+    for (cotangent, tangent) in given.into_iter().zip(tangents) {
+        if let (Some(cotangent), &Some(tangent)) = (cotangent, tangent) {
+            along.push(r.input(b.spec(tangent).clone()));
+            outputs.push(cotangent);
+            arguments.push(tangent);
+        }
+    }
+    if outputs.is_empty() {
+        return Ok(None);
+    }
+    let graph = cotangents(&r.finish([]), &outputs, &along, &[ct])?;
+    let linear = !graph.live()[ct.index()];
+    debug_assert!(linear, "the reverse rule of {} is not linear in the cotangent", node.op.name());
+    if !linear {
+        let reason = "the reverse rule is not linear in the cotangent, so no forward rule follows";
+        return Err(control::refused(node.op.name(), reason));
+    }
+    Ok(Some(b.inline(&control::trimmed(&graph), &arguments)?[0]))
+}
+
+/// The tangent of a composite by those of its definition.
+fn decomposed(
+    b: &mut GraphBuilder,
+    node: &Node,
+    inputs: &[NodeId],
+    tangents: &[Option<NodeId>],
+) -> Result<Option<NodeId>> {
+    let mut r = GraphBuilder::default();
+    let operands: Vec<NodeId> = inputs.iter().map(|&id| r.input(b.spec(id).clone())).collect();
+    let result = r.decompose(&node.op, &operands)?;
+    let definition = r.finish([result]);
+    Ok(along(b, &definition, inputs, tangents)?[0].1)
+}
+
+/// Writes a graph with these values and tangents of its arguments; values and tangents of its
+/// outputs.
+fn along(
+    b: &mut GraphBuilder,
+    graph: &Graph,
+    arguments: &[NodeId],
+    tangents: &[Option<NodeId>],
+) -> Result<Vec<(NodeId, Option<NodeId>)>> {
+    let mut forward = Forward::new(b, graph);
+    for (id, tangent) in graph.arguments().zip(tangents) {
+        if let Some(tangent) = *tangent {
+            forward.seed(id, tangent)?;
+        }
+    }
+    forward.run(arguments)?;
+    let outputs = graph.outputs().iter();
+    Ok(outputs.map(|o| (forward.primals[o.index()], forward.tangents[o.index()])).collect())
+}

@@ -1,0 +1,130 @@
+//! Every op's forward-mode derivative against central finite differences in f64 and against its
+//! reverse-mode derivative.
+
+mod support;
+
+use girih_ir::reference::{Array, Element, evaluate};
+use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use girih_transform::{gradients, jvp};
+use num_complex::Complex64;
+use support::{numeric, program, samples};
+
+/// Tangents of a spec's elements, no two alike.
+fn tangent(spec: &TensorSpec, seed: usize) -> Array {
+    let values: Vec<f64> =
+        (0..spec.numel()).map(|i| 0.4 + ((i * 7 + seed * 3) % 11) as f64 / 9.0).collect();
+    let mut array = Array::from_f64(spec.shape.clone(), spec.dtype, &values);
+    if spec.dtype.is_complex() {
+        for (i, value) in values.iter().enumerate() {
+            let z = Complex64::new(*value, 0.3 - value);
+            array.set(i, Element::from_complex(spec.dtype, z));
+        }
+    }
+    array
+}
+
+/// The tangent of a scalar program, of tangents of `wrt`.
+fn forward(graph: &Graph, wrt: &[NodeId], arguments: &[Array]) -> (f64, Vec<Array>) {
+    let along = jvp(graph, wrt).unwrap();
+    along.graph.verify().unwrap();
+    let tangents: Vec<Array> =
+        wrt.iter().enumerate().map(|(i, &id)| tangent(graph.spec(id), i)).collect();
+    let all = [arguments, &tangents].concat();
+    let values = evaluate(&along.graph, &all).unwrap();
+    let plain = evaluate(graph, arguments).unwrap();
+    assert_eq!(format!("{:?}", values[0]), format!("{:?}", plain[0]), "the value");
+    (values[1].to_f64()[0], tangents)
+}
+
+/// The derivative along tangents that a gradient gives: the real part of the products' sum.
+fn paired(gradient: impl IntoIterator<Item = Complex64>, tangent: &Array) -> f64 {
+    gradient.into_iter().zip(tangent.elements()).map(|(g, t)| (g * t.complex()).re).sum()
+}
+
+#[test]
+fn derivatives_along_tangents_are_those_of_finite_differences() {
+    for sample in samples().chain(OpCode::WhileLoop.samples()) {
+        let (graph, wrt) = program(&sample);
+        let (found, tangents) = forward(&graph, &wrt, &sample.inputs);
+        let positions: Vec<NodeId> = graph.arguments().collect();
+        let which = |id| positions.iter().position(|p| p == id).unwrap();
+        let sums = wrt.iter().zip(&tangents);
+        let expected: f64 =
+            sums.map(|(id, t)| paired(numeric(&graph, &sample.inputs, which(id)), t)).sum();
+        let close = (found - expected).abs() <= 2e-6 * (1.0 + expected.abs());
+        assert!(close, "{:?}: {found}, expected {expected}", sample.op);
+    }
+}
+
+#[test]
+fn forward_and_reverse_mode_are_each_others_transposes() {
+    for sample in samples() {
+        let (graph, wrt) = program(&sample);
+        let (found, tangents) = forward(&graph, &wrt, &sample.inputs);
+        let reverse = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
+        let values = evaluate(&reverse, &sample.inputs).unwrap();
+        let pairs = values[1..].iter().zip(&tangents);
+        let expected: f64 = pairs.map(|(g, t)| paired(g.elements().map(|g| g.complex()), t)).sum();
+        let close = (found - expected).abs() <= 1e-9 * (1.0 + expected.abs());
+        assert!(close, "{:?}: {found}, reverse mode gives {expected}", sample.op);
+    }
+}
+
+#[test]
+fn second_derivatives_are_the_same_in_every_order_of_modes() {
+    for sample in samples() {
+        let (graph, wrt) = program(&sample);
+        // Forward over forward, along the same tangents.
+        let once = jvp(&graph, &wrt).unwrap();
+        let mut inner = once.graph.clone();
+        inner.set_outputs([once.graph.outputs()[1]]);
+        let again: Vec<NodeId> = wrt.iter().map(|id| once.map[id.index()]).collect();
+        let (twice, tangents) = {
+            let along = jvp(&inner, &again).unwrap();
+            let tangents: Vec<Array> =
+                wrt.iter().enumerate().map(|(i, &id)| tangent(graph.spec(id), i)).collect();
+            let all = [&sample.inputs[..], &tangents, &tangents].concat();
+            (evaluate(&along.graph, &all).unwrap()[1].to_f64()[0], tangents)
+        };
+        // Forward over reverse.
+        let reverse = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
+        let along = jvp(&reverse, &wrt).unwrap();
+        let all = [&sample.inputs[..], &tangents].concat();
+        let values = evaluate(&along.graph, &all).unwrap();
+        let rows = values[reverse.outputs().len() + 1..].iter().zip(&tangents);
+        let expected: f64 = rows.map(|(h, t)| paired(h.elements().map(|h| h.complex()), t)).sum();
+        let close = (twice - expected).abs() <= 1e-7 * (1.0 + expected.abs());
+        assert!(
+            close || twice.is_nan() == expected.is_nan() && twice.is_nan(),
+            "{:?}: {twice}, forward over reverse gives {expected}",
+            sample.op
+        );
+    }
+}
+
+#[test]
+fn a_loop_that_is_not_bounded_has_forward_mode_and_runs_once() {
+    let sample = &OpCode::WhileLoop.samples()[0];
+    let (graph, wrt) = program(sample);
+    let along = jvp(&graph, &wrt).unwrap().graph;
+    let loops = along.nodes().filter(|(_, n)| n.op.code == OpCode::WhileLoop);
+    let controls: Vec<_> = loops.map(|(_, n)| n.op.as_control().unwrap().1.clone()).collect();
+    assert!(controls.windows(2).all(|pair| pair[0] == pair[1]), "{along}");
+    assert!(gradients(&graph, graph.outputs()[0], &wrt, None).is_err());
+}
+
+#[test]
+fn an_output_that_does_not_vary_has_a_tangent_of_zeros() {
+    let mut b = GraphBuilder::default();
+    let (x, y) =
+        (b.input(TensorSpec::new([2], DType::F32)), b.input(TensorSpec::scalar(DType::I64)));
+    let two = b.constant(Literal::from_f64(DType::F32, 2.0), [2]);
+    let z = b.mul(x, two).unwrap();
+    let graph = b.finish([y, two, z, x]);
+    let along = jvp(&graph, &[x]).unwrap();
+    let f32s = |v: &[f64]| Array::from_f64([v.len()], DType::F32, v);
+    let arguments = [f32s(&[1.0, 3.0]), Array::from_f64([], DType::I64, &[7.0]), f32s(&[5.0, 6.0])];
+    let values = evaluate(&along.graph, &arguments).unwrap();
+    let tangents: Vec<Vec<f64>> = values[4..].iter().map(Array::to_f64).collect();
+    assert_eq!(tangents, [vec![0.0], vec![0.0, 0.0], vec![10.0, 12.0], vec![5.0, 6.0]]);
+}
