@@ -55,6 +55,14 @@ pub enum Error {
         /// Cotangents given.
         cotangents: usize,
     },
+    /// Marks that cannot be paired with the arguments.
+    #[error("vmap: {found} marks for {expected} arguments; expected one for each argument")]
+    ArgumentCount {
+        /// Arguments of the graph.
+        expected: usize,
+        /// Marks given.
+        found: usize,
+    },
     /// A node that is not in the graph.
     #[error("{node} is not in the graph, which has {len} nodes")]
     UnknownNode {

@@ -1,15 +1,18 @@
-//! Transforms of closed graphs: programs in, programs out. Reverse-mode and forward-mode derivatives.
+//! Transforms of closed graphs: programs in, programs out. Reverse-mode and
+//! forward-mode derivatives, and batching.
 //!
 //! Transforms know the op registry of `girih-ir` and nothing else: no values, devices, passes or
 //! front ends. What they write is as lazy as what they read, so they nest to any depth.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod control;
 mod error;
 mod forward;
 mod pieces;
 mod reverse;
 
+pub use batch::vmap;
 pub use error::{Error, Result};
 pub use forward::{Transformed, jvp};
 pub use reverse::{gradients, vjp};

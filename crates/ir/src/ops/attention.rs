@@ -291,6 +291,7 @@ pub static ATTENTION: OpDef = OpDef {
     arity: (3, 4),
     infer: attention,
     derivative: Derivative::Rule(vjp::attention),
+    batching: Some(Batching::Rule),
     decompose: Some(decompose_attention),
     samples: samples::networks::attention,
     python: Python::Named("scaled_dot_product_attention"),

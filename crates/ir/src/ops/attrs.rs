@@ -372,10 +372,60 @@ impl Attrs {
         }
     }
 
+    /// The attributes of the same op on operands with one more axis in front, of that size: axes that
+    /// are named move by one, and shapes and bounds get the axis.
+    pub fn with_leading_axis(&self, size: Dim) -> Attrs {
+        let moved = |axes: AxisSet| AxisSet(axes.0 << 1);
+        let extended = |shape: &Shape| Shape::of_dims(std::iter::once(size).chain(shape.dims()));
+        match self.clone() {
+            Attrs::Axis(axis) => Attrs::Axis(axis + 1),
+            Attrs::Axes { axes, keepdims } => Attrs::axes(moved(axes), keepdims),
+            Attrs::Moments { axes, keepdims, correction } => {
+                Attrs::Moments { axes: moved(axes), keepdims, correction }
+            }
+            Attrs::Standardize { axes, eps } => Attrs::Standardize { axes: moved(axes), eps },
+            Attrs::Scatter { axis, size } => Attrs::Scatter { axis: axis + 1, size },
+            Attrs::ScatterInto { axis, mode } => Attrs::ScatterInto { axis: axis + 1, mode },
+            Attrs::Shape(shape) => Attrs::shape(extended(&shape)),
+            Attrs::Perm(perm) => {
+                Attrs::perm(std::iter::once(0).chain(perm.iter().map(|&a| a as usize + 1)))
+            }
+            Attrs::Slice(dims) => {
+                let taken: Shape = dims.iter().map(|d| d.size).collect();
+                Attrs::slice(whole_then(size, &dims), &extended(&taken))
+            }
+            Attrs::SliceOf(of) => Attrs::slice(whole_then(size, &of.0), &extended(&of.1)),
+            Attrs::Pad(pad) => {
+                let dims = std::iter::once(PadDim::default()).chain(pad.0.iter().copied());
+                Attrs::Pad(Arc::new((dims.collect(), pad.1)))
+            }
+            // Rows, windows and features are counted from the end, and the rest names no axis.
+            other @ (Attrs::None
+            | Attrs::DType(_)
+            | Attrs::Value(_)
+            | Attrs::OfSize(_)
+            | Attrs::Size(_)
+            | Attrs::Library { .. }
+            | Attrs::Approximate(_)
+            | Attrs::Norm { .. }
+            | Attrs::Windows(_)
+            | Attrs::Conv(_)
+            | Attrs::Pool(_)
+            | Attrs::Attention { .. }
+            | Attrs::Control { .. }) => other,
+        }
+    }
+
     /// A target shape.
     pub fn shape(shape: impl Into<Shape>) -> Attrs {
         Attrs::Shape(Arc::new(shape.into()))
     }
+}
+
+/// All of an axis, then these bounds.
+fn whole_then(size: Dim, dims: &[SliceDim]) -> Vec<SliceDim> {
+    let whole = SliceDim { start: 0, size: size.hint(), step: 1 };
+    std::iter::once(whole).chain(dims.iter().copied()).collect()
 }
 
 impl fmt::Debug for Attrs {

@@ -273,6 +273,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
 /// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
 /// and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
+    batching: Some(Batching::First),
     samples: samples::layer_norm,
     arity: (1, 3),
     ..with_rule(
@@ -302,6 +303,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 };
 /// `-(y log x + (1 - y) log(1 - x))` of probabilities `x` and targets `y`, logarithms at least -100.
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
+    batching: Some(Batching::Broadcast),
     arity: (2, 2),
     domain: (0.1, 0.9),
     ..with_rule(

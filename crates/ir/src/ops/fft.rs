@@ -96,7 +96,7 @@ fn fft_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 fn rfft_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (_, scaled, _) = v.op.attrs.library();
     let shape = v.b.shape(v.inputs[0]).clone();
-    let n = shape[shape.rank() - 1];
+    let n = shape.dim(shape.rank() - 1).get();
     let size = u32::try_from(n).map_err(|_| Error::InvalidShape {
         op: v.op.name(),
         shape,

@@ -335,6 +335,7 @@ const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK 
 pub static TAKE: OpDef = OpDef {
     samples: samples::indexing,
     name: "take",
+    batching: Some(Batching::Rule),
     doc: "Slices of a tensor along an axis, by index.",
     infer: take,
     derivative: Derivative::Rule(|v| gather_vjp(v, OpCode::ScatterAdd)),
@@ -354,6 +355,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
     name: "scatter_add",
+    batching: Some(Batching::Rule),
     doc: "Zeros with slices added along an axis, by index.",
     infer: scatter_add,
     derivative: Derivative::Rule(|v| scatter_vjp(v, OpCode::Take)),
@@ -375,6 +377,7 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
 /// row-major order.
 pub static SCATTER: OpDef = OpDef {
     name: "scatter",
+    batching: Some(Batching::Rule),
     doc: "A tensor with slices along an axis set, or combined with updates, by index.",
     arity: (3, 3),
     infer: scatter,

@@ -5,20 +5,21 @@ mod vjp;
 
 use super::sort::settings;
 use super::*;
-use crate::Shape;
+use crate::{Dim, Shape};
 
 /// Rows and columns of an operand's matrices.
 fn matrix(call: OpCall<'_>, spec: &TensorSpec) -> Result<(usize, usize)> {
     let taken = matches!(spec.dtype, DType::F32 | DType::F64 | DType::C64 | DType::C128);
     require_dtype(call, spec.dtype, taken, "float32, float64, complex64 or complex128")?;
-    match &*spec.shape {
-        &[.., rows, columns] => Ok((rows, columns)),
-        _ => Err(Error::InvalidShape {
+    // The sizes of the batch may be symbolic.
+    let Some(batch) = spec.shape.rank().checked_sub(2) else {
+        return Err(Error::InvalidShape {
             op: call.name(),
             shape: spec.shape.clone(),
             reason: "a matrix, or a batch of them, is needed".into(),
-        }),
-    }
+        });
+    };
+    Ok((spec.shape.dim(batch).get(), spec.shape.dim(batch + 1).get()))
 }
 
 fn square(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
@@ -32,8 +33,8 @@ fn square(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
 
 /// The batch axes, then those of a result.
 fn batch_of(spec: &TensorSpec, item: &[usize]) -> Shape {
-    let batch = &spec.shape[..spec.shape.rank() - 2];
-    batch.iter().chain(item).copied().collect()
+    let batch = spec.shape.rank() - 2;
+    spec.shape.dims().take(batch).chain(item.iter().map(Dim::from)).collect()
 }
 
 fn like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
@@ -68,7 +69,7 @@ fn solve(call: OpCall<'_>) -> Result<TensorSpec> {
     same_dtype(call)?;
     let [a, b] = call.inputs else { unreachable!("arity is checked") };
     let (n, (rows, columns)) = (square(call, a)?, matrix(call, b)?);
-    if rows != n || batch_of(a, &[n, columns]) != b.shape {
+    if rows != n || !batch_of(a, &[n, columns]).equals(&b.shape) {
         return Err(Error::ShapeMismatch {
             op: call.name(),
             lhs: a.shape.clone(),

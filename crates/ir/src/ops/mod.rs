@@ -110,6 +110,21 @@ impl ItemRank {
     }
 }
 
+/// How an op takes a batch of its operands, as `vmap` gives it: with one more axis in front of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// Leading axes of operands broadcast, aligned at the right: an operand of lower rank than the
+    /// result gets axes of size one behind the batch axis.
+    Broadcast,
+    /// All operands have the batch axis; axes that attributes name move by one.
+    Leading,
+    /// As [`Batching::Leading`] of the first operand; with a batch of another one the op is batched
+    /// through its definition.
+    First,
+    /// `vmap` has a rule for the op.
+    Rule,
+}
+
 /// Definition of one op: the single place that says what it is.
 pub struct OpDef {
     /// Name in text forms and messages.
@@ -132,8 +147,10 @@ pub struct OpDef {
     pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
     /// Of a library routine: how many last axes of operands and results are one item.
     pub item_rank: ItemRank,
-    /// Reverse-mode rule.
+    /// Reverse-mode rule; the forward-mode rule is its transpose.
     pub derivative: Derivative,
+    /// How the op is batched; by class where the definition says nothing.
+    pub batching: Option<Batching>,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
     /// Where sample operands are taken from: inside the op's domain, away from kinks and poles.
@@ -230,12 +247,23 @@ impl OpDef {
         iteration: None,
         item_rank: ItemRank::Row,
         derivative: Derivative::Zero("it is a leaf"),
+        batching: None,
         decompose: None,
         domain: (-2.0, 2.1),
         samples: samples::elementwise,
         python: Python::Same,
         category: None,
     };
+
+    /// How the op takes a batch of its operands.
+    pub fn batching(&self) -> Batching {
+        self.batching.unwrap_or(match self.class {
+            Class::Elementwise | Class::Contraction => Batching::Broadcast,
+            Class::Composite if self.category == Some(Category::Elementwise) => Batching::Broadcast,
+            Class::Leaf | Class::Control => Batching::Rule,
+            _ => Batching::Leading,
+        })
+    }
 
     /// The kind of op that users are told.
     pub fn category(&self) -> Category {

@@ -119,6 +119,7 @@ pub static RMS_NORM: OpDef = OpDef {
     arity: (1, 2),
     infer: layer_norm,
     derivative: Derivative::Rule(rms_norm_vjp),
+    batching: Some(Batching::First),
     decompose: Some(decompose_rms_norm),
     samples: samples::networks::rms_norm,
     ..OpDef::BLANK

@@ -62,7 +62,8 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
         return Err(invalid(format!("{} axes are pooled", pool.dims.len())));
     };
     let mut shape = spec.shape.part(..lead);
-    for (i, (d, &size)) in pool.dims.iter().zip(&spec.shape[lead..]).enumerate() {
+    let sizes = (lead..spec.shape.rank()).map(|axis| spec.shape.dim(axis).get());
+    for (i, (d, size)) in pool.dims.iter().zip(sizes).enumerate() {
         if d.size == 0 || d.stride == 0 || d.dilation == 0 {
             return Err(invalid(format!(
                 "window {i} has size {}, stride {} and dilation {}; all must be at least 1",

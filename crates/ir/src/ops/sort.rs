@@ -68,7 +68,7 @@ pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let indices = v.b.emit(v.op.with_result(1), v.inputs)?;
     let shape = v.b.shape(v.inputs[0]).clone();
     let axis = shape.rank() - 1;
-    let size = u32::try_from(shape[axis]).map_err(|_| Error::InvalidShape {
+    let size = u32::try_from(shape.dim(axis).get()).map_err(|_| Error::InvalidShape {
         op: v.op.name(),
         shape: shape.clone(),
         reason: format!("axis {axis} is too long to take a gradient; at most {}", u32::MAX),

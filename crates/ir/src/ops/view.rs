@@ -203,6 +203,7 @@ pub static PERMUTE: OpDef = OpDef {
 /// Axes of size one stretched and axes added in front.
 pub static BROADCAST_TO: OpDef = OpDef {
     category: Some(Category::Broadcast),
+    batching: Some(Batching::Broadcast),
     iteration: Some(broadcast_iteration),
     ..view(
         "broadcast_to",

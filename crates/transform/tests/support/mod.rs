@@ -47,6 +47,7 @@ pub fn in_reals(b: &mut GraphBuilder, y: NodeId) -> NodeId {
     b.sub(re, im).unwrap()
 }
 
+#[allow(dead_code, reason = "not every test file compares with differences")]
 /// The gradient of a scalar program by central differences.
 pub fn numeric(graph: &Graph, arguments: &[Array], which: usize) -> Vec<Complex64> {
     let complex = arguments[which].spec().dtype.is_complex();

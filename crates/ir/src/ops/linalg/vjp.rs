@@ -11,13 +11,13 @@
 
 use crate::ops::rules::only;
 use crate::ops::{Attrs, Cotangents, Vjp};
-use crate::{AxisSet, DType, Error, GraphBuilder, NodeId, Op, OpCode, Result};
+use crate::{AxisSet, DType, Dim, Error, GraphBuilder, NodeId, Op, OpCode, Result, Shape};
 use smallvec::smallvec;
 
 /// Rows and columns of a matrix.
 fn size(b: &GraphBuilder, x: NodeId) -> (usize, usize) {
     let shape = b.shape(x);
-    (shape[shape.rank() - 2], shape[shape.rank() - 1])
+    (shape.dim(shape.rank() - 2).get(), shape.dim(shape.rank() - 1).get())
 }
 
 /// A truth value per element of matrices of `x`'s size, from comparing row and column.
@@ -97,15 +97,14 @@ fn transposed_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
 /// A vector per matrix, as a row (`axis` -2) or a column (-1).
 fn broadcastable(b: &mut GraphBuilder, w: NodeId, column: bool) -> Result<NodeId> {
     let shape = b.shape(w).clone();
-    let (batch, n) = (&shape[..shape.rank() - 1], shape[shape.rank() - 1]);
-    let plane = if column { [n, 1] } else { [1, n] };
-    let shape: Vec<usize> = batch.iter().copied().chain(plane).collect();
-    b.reshape(w, shape)
+    let (batch, n) = (shape.rank() - 1, shape.dim(shape.rank() - 1));
+    let plane = if column { [n, Dim::from(1)] } else { [Dim::from(1), n] };
+    b.reshape(w, shape.dims().take(batch).chain(plane).collect::<Shape>())
 }
 
 /// A number per matrix, to be multiplied with it.
 fn factor(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
-    let shape: Vec<usize> = b.shape(x).iter().copied().chain([1, 1]).collect();
+    let shape: Shape = b.shape(x).dims().chain([Dim::from(1); 2]).collect();
     b.reshape(x, shape)
 }
 

@@ -1,0 +1,254 @@
+//! Batches of branches and loops. A predicate that is one for the batch stays one: only the branch
+//! that it chooses runs. Of a batch of predicates all branches are computed and a choice is made
+//! element by element, and a loop runs until no member of the batch goes on, those that have ended
+//! keeping their carries.
+
+use super::{Batch, Value, aligned, on_batch, stretched};
+use crate::Result;
+use girih_ir::ops::control::Control;
+use girih_ir::{AxisSet, DType, Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
+use std::sync::Arc;
+
+/// A branch or loop on a batch.
+pub(super) enum Batched {
+    /// An op of the same kind.
+    Call { code: OpCode, control: Arc<Control>, operands: Vec<NodeId>, results: Vec<Place> },
+    /// Its results, computed in place.
+    Values(Vec<Value>),
+}
+
+/// Where a result has its batch axis.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Nowhere,
+    First,
+    /// Behind the axis of a scan's iterations.
+    Second,
+}
+
+impl Place {
+    fn first(batched: bool) -> Place {
+        if batched { Place::First } else { Place::Nowhere }
+    }
+
+    fn second(batched: bool) -> Place {
+        if batched { Place::Second } else { Place::Nowhere }
+    }
+}
+
+impl Batch<'_> {
+    /// Writes a result of a branch or loop.
+    pub(super) fn control(&mut self, id: NodeId, node: &Node) -> Result<Value> {
+        let leader = self.calls.leader(id);
+        if !self.done.contains_key(&leader) {
+            let batched = self.call(node)?;
+            self.done.insert(leader, batched);
+        }
+        let (result, _) = node.op.as_control().expect("the op is one of control");
+        match &self.done[&leader] {
+            Batched::Values(values) => Ok(values[result]),
+            Batched::Call { code, control, operands, results } => {
+                let y = self.b.emit(Op::control(*code, control.clone(), result), operands)?;
+                let id = match results[result] {
+                    Place::Second => exchanged(self.b, y)?,
+                    Place::First | Place::Nowhere => y,
+                };
+                Ok(Value { id, batched: results[result] != Place::Nowhere })
+            }
+        }
+    }
+
+    fn call(&mut self, node: &Node) -> Result<Batched> {
+        let operands = self.operands(node);
+        let (_, control) = node.op.as_control().expect("the op is one of control");
+        let control = control.clone();
+        match node.op.code {
+            _ if operands.iter().all(|v| !v.batched) => {
+                let results = vec![Place::Nowhere; control.num_results(node.op.code)];
+                let operands = operands.iter().map(|v| v.id).collect();
+                Ok(Batched::Call { code: node.op.code, control, operands, results })
+            }
+            OpCode::Cond if operands[0].batched => self.all_branches(&control, &operands),
+            OpCode::Cond => self.branch(&control, &operands),
+            OpCode::WhileLoop => self.while_loop(&control, operands),
+            OpCode::Scan => self.scan(&control, operands),
+            code => unreachable!("{} is no op of control", code.def().name),
+        }
+    }
+
+    /// A choice by one predicate.
+    fn branch(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
+        let (size, taken) = (self.size, &operands[1..]);
+        let marks: Vec<bool> = taken.iter().map(|v| v.batched).collect();
+        let specs: Vec<TensorSpec> = taken.iter().map(|v| self.b.spec(v.id).clone()).collect();
+        let mut batched = vec![false; control.regions[0].outputs().len()];
+        for region in control.regions.iter() {
+            batched.iter_mut().zip(reached(region, &marks)).for_each(|(b, r)| *b |= r);
+        }
+        let regions = control.regions.iter().map(|region| {
+            let (mut r, arguments) = inputs(&specs, &marks);
+            let given = on_batch(&mut r, region, &arguments, size)?;
+            let outputs = settled(&mut r, &given, &batched, size)?;
+            Ok(r.finish(outputs))
+        });
+        let control = Arc::new(control.with_regions(regions.collect::<Result<_>>()?));
+        let results = batched.into_iter().map(Place::first).collect();
+        let operands = operands.iter().map(|v| v.id).collect();
+        Ok(Batched::Call { code: OpCode::Cond, control, operands, results })
+    }
+
+    /// A choice by a predicate for each of the batch: every branch is computed.
+    fn all_branches(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
+        let (size, index) = (self.size, operands[0].id);
+        let mut chosen: Vec<NodeId> = Vec::new();
+        for (number, region) in control.regions.iter().enumerate() {
+            let given = on_batch(self.b, region, &operands[1..], size)?;
+            let given: Vec<NodeId> =
+                given.into_iter().map(|v| stretched(self.b, v, size)).collect::<Result<_>>()?;
+            if number == 0 {
+                chosen = given;
+                continue;
+            }
+            // An index beyond the branches takes the nearest.
+            let takes = match self.b.dtype(index) {
+                DType::Bool => index,
+                _ => {
+                    let number = self.b.scalar_like(index, number as f64);
+                    self.b.ge(index, number)?
+                }
+            };
+            for (before, new) in chosen.iter_mut().zip(given) {
+                *before = select(self.b, takes, new, *before)?;
+            }
+        }
+        Ok(Batched::Values(chosen.into_iter().map(|id| Value { id, batched: true }).collect()))
+    }
+
+    fn while_loop(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
+        let (size, c) = (self.size, control.carries as usize);
+        let [condition, body] = &control.regions[..] else { unreachable!("there are two") };
+        let mut marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
+        spread_carries(body, c, &mut marks);
+        let masked = reached(condition, &marks)[0];
+        if masked {
+            marks[..c].fill(true);
+        }
+        for (value, &mark) in operands.iter_mut().zip(&marks) {
+            if mark {
+                *value = Value { id: stretched(self.b, *value, size)?, batched: true };
+            }
+        }
+        let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
+        let (mut r, arguments) = inputs(&specs, &marks);
+        let goes_on = on_batch(&mut r, condition, &arguments, size)?[0];
+        let goes_on = match goes_on.batched {
+            true => r.reduce(OpCode::ReduceAny, goes_on.id, AxisSet::one(0), false)?,
+            false => goes_on.id,
+        };
+        let condition_now = r.finish([goes_on]);
+        let (mut r, arguments) = inputs(&specs, &marks);
+        let given = on_batch(&mut r, body, &arguments, size)?;
+        let mut outputs = settled(&mut r, &given, &marks[..c], size)?;
+        if masked {
+            let goes_on = on_batch(&mut r, condition, &arguments, size)?[0].id;
+            for (new, before) in outputs.iter_mut().zip(&arguments) {
+                *new = select(&mut r, goes_on, *new, before.id)?;
+            }
+        }
+        let control = control.with_regions(vec![condition_now, r.finish(outputs)]);
+        let results = marks[..c].iter().map(|&mark| Place::first(mark)).collect();
+        let operands = operands.iter().map(|v| v.id).collect();
+        let code = OpCode::WhileLoop;
+        Ok(Batched::Call { code, control: Arc::new(control), operands, results })
+    }
+
+    /// The iterations stay the leading axis of slices and stacks, the batch comes second.
+    fn scan(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
+        let (size, c, x) = (self.size, control.carries as usize, control.slices as usize);
+        let body = &control.regions[0];
+        let mut marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
+        spread_carries(body, c, &mut marks);
+        for (value, _) in operands[..c].iter_mut().zip(&marks).filter(|(_, mark)| **mark) {
+            *value = Value { id: stretched(self.b, *value, size)?, batched: true };
+        }
+        for value in operands[c..c + x].iter_mut().filter(|v| v.batched) {
+            value.id = exchanged(self.b, value.id)?;
+        }
+        let spec = |(i, v): (usize, &Value)| {
+            let spec = self.b.spec(v.id);
+            let slice = (c..c + x).contains(&i);
+            let shape = if slice { spec.shape.part(1..) } else { spec.shape.clone() };
+            TensorSpec { shape, dtype: spec.dtype }
+        };
+        let specs: Vec<TensorSpec> = operands.iter().enumerate().map(spec).collect();
+        let mut batched = reached(body, &marks);
+        batched[..c].copy_from_slice(&marks[..c]);
+        let (mut r, arguments) = inputs(&specs, &marks);
+        let given = on_batch(&mut r, body, &arguments, size)?;
+        let outputs = settled(&mut r, &given, &batched, size)?;
+        let control = Arc::new(control.with_regions(vec![r.finish(outputs)]));
+        let last = batched[..c].iter().map(|&mark| Place::first(mark));
+        let stacked = batched[c..].iter().chain(&marks[..c]).map(|&mark| Place::second(mark));
+        let results = last.chain(stacked).collect();
+        let operands = operands.iter().map(|v| v.id).collect();
+        Ok(Batched::Call { code: OpCode::Scan, control, operands, results })
+    }
+}
+
+/// A region's inputs.
+fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec<Value>) {
+    let mut r = GraphBuilder::default();
+    let pairs = specs.iter().zip(marks);
+    let values =
+        pairs.map(|(spec, &batched)| Value { id: r.input(spec.clone()), batched }).collect();
+    (r, values)
+}
+
+/// Results with the batch axis where the marks say so.
+fn settled(
+    r: &mut GraphBuilder,
+    given: &[Value],
+    marks: &[bool],
+    size: Dim,
+) -> Result<Vec<NodeId>> {
+    let one = |(&value, &mark): (&Value, &bool)| match mark {
+        true => stretched(r, value, size),
+        false => Ok(value.id),
+    };
+    given.iter().zip(marks).map(one).collect()
+}
+
+/// Marks the carries that get a batch axis in an iteration or a later one.
+fn spread_carries(body: &Graph, carries: usize, marks: &mut [bool]) {
+    loop {
+        let given = reached(body, marks);
+        match (0..carries).find(|&i| given[i] && !marks[i]) {
+            Some(carry) => marks[carry] = true,
+            None => return,
+        }
+    }
+}
+
+/// Which outputs depend on the arguments marked.
+fn reached(graph: &Graph, marks: &[bool]) -> Vec<bool> {
+    let mut reached = vec![false; graph.len()];
+    graph.arguments().zip(marks).for_each(|(id, &mark)| reached[id.index()] = mark);
+    for (id, node) in graph.nodes() {
+        reached[id.index()] |= node.inputs.iter().any(|i| reached[i.index()]);
+    }
+    graph.outputs().iter().map(|o| reached[o.index()]).collect()
+}
+
+/// The first two axes exchanged.
+fn exchanged(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let rank = b.shape(x).rank();
+    let order: Vec<usize> = [1, 0].into_iter().chain(2..rank).collect();
+    Ok(b.permute(x, &order)?)
+}
+
+/// Of each of the batch one of two values.
+fn select(b: &mut GraphBuilder, takes: NodeId, new: NodeId, before: NodeId) -> Result<NodeId> {
+    let rank = b.shape(new).rank() - 1;
+    let takes = aligned(b, takes, rank)?;
+    Ok(b.select(takes, new, before)?)
+}

@@ -1,0 +1,180 @@
+//! Every op on a batch of each operand, and of all, against the op on each member of the batch.
+
+mod support;
+
+use girih_ir::dim::Guards;
+use girih_ir::ops::{Class, Sample};
+use girih_ir::reference::{Array, Element, evaluate};
+use girih_ir::{DType, Dim, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use girih_transform::{gradients, jvp, vmap};
+use support::program;
+
+const SIZE: usize = 3;
+
+/// Three variations of an operand that stay inside an op's domain.
+fn members(x: &Array) -> Vec<Array> {
+    let vary = |m: usize| {
+        let mut new = x.clone();
+        for i in 0..x.spec().numel() {
+            // The elements in another order, so that the numbers stay what the op takes.
+            let from = match (x.spec().dtype.is_inexact(), x.spec().shape.rank()) {
+                (true, 2..) => i,
+                _ => (i + m) % x.spec().numel(),
+            };
+            new.set(i, x.get(from));
+        }
+        if x.spec().dtype.is_inexact() {
+            for i in 0..x.spec().numel() {
+                let (dtype, value) =
+                    (x.spec().dtype, new.get(i).complex() * (1.0 - 0.01 * m as f64));
+                match dtype.is_complex() {
+                    true => new.set(i, Element::from_complex(dtype, value)),
+                    false => new.set(i, Literal::from_f64(dtype, value.re)),
+                }
+            }
+        }
+        new
+    };
+    (0..SIZE).map(vary).collect()
+}
+
+fn stack(parts: &[Array]) -> Array {
+    let spec = parts[0].spec();
+    let shape = std::iter::once(parts.len()).chain(spec.shape.iter().copied());
+    let mut all = Array::from_f64(
+        shape.collect::<girih_ir::Shape>(),
+        spec.dtype,
+        &vec![0.0; parts.len() * spec.numel()],
+    );
+    for (m, part) in parts.iter().enumerate() {
+        (0..spec.numel()).for_each(|i| all.set(m * spec.numel() + i, part.get(i)));
+    }
+    all
+}
+
+fn graph_of(sample: &Sample) -> Graph {
+    let mut b = GraphBuilder::default();
+    let inputs: Vec<NodeId> = sample.inputs.iter().map(|a| b.input(a.spec().clone())).collect();
+    let y = b.emit(sample.op.clone(), &inputs).unwrap();
+    b.finish([y])
+}
+
+/// The graph on a batch of the marked arguments, against each member alone.
+#[track_caller]
+fn compare(what: &str, graph: &Graph, inputs: &[Array], marks: &[bool], tolerance: f64) {
+    let (new, batched) = vmap(graph, marks, SIZE.into()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    new.graph.verify().unwrap_or_else(|e| panic!("{what}: {e}\n{}", new.graph));
+    let varied: Vec<Vec<Array>> = inputs.iter().map(members).collect();
+    let given: Vec<Array> = varied
+        .iter()
+        .zip(marks)
+        .map(|(parts, &mark)| if mark { stack(parts) } else { parts[0].clone() })
+        .collect();
+    let found =
+        evaluate(&new.graph, &given).unwrap_or_else(|e| panic!("{what}: {e}\n{}", new.graph));
+    for m in 0..SIZE {
+        let own: Vec<Array> = varied
+            .iter()
+            .zip(marks)
+            .map(|(parts, &mark)| parts[if mark { m } else { 0 }].clone())
+            .collect();
+        let expected = evaluate(graph, &own).unwrap();
+        for ((all, expected), &batched) in found.iter().zip(&expected).zip(&batched) {
+            let count = expected.spec().numel();
+            assert_eq!(all.spec().numel(), count * if batched { SIZE } else { 1 }, "{what}");
+            for i in 0..count {
+                let at = if batched { m * count + i } else { i };
+                let (a, e) = (all.get(at).complex(), expected.get(i).complex());
+                let close = a == e || (a - e).norm() <= tolerance * (1.0 + e.norm());
+                let close = close || (a.is_nan() && e.is_nan());
+                assert!(close, "{what}, member {m}: {a}, alone {e}\n{}", new.graph);
+            }
+        }
+    }
+}
+
+fn samples() -> impl Iterator<Item = Sample> {
+    OpCode::ALL.iter().filter(|c| c.def().class != Class::Leaf).flat_map(|c| c.samples())
+}
+
+/// All ways to batch some of the operands: each alone, and all.
+fn ways(count: usize) -> Vec<Vec<bool>> {
+    let mut ways: Vec<Vec<bool>> =
+        (0..count).map(|one| (0..count).map(|i| i == one).collect()).collect();
+    if count > 1 {
+        ways.push(vec![true; count]);
+    }
+    ways
+}
+
+/// Samples whose operands may be varied: not integers that must stay what they are.
+fn is_varied(sample: &Sample) -> bool {
+    sample.inputs.iter().all(|x| x.spec().numel() > 0)
+}
+
+#[test]
+fn every_op_on_a_batch_of_every_operand_is_the_op_on_each() {
+    for sample in samples().filter(is_varied) {
+        let graph = graph_of(&sample);
+        for marks in ways(sample.inputs.len()) {
+            compare(&format!("{:?} {marks:?}", sample.op), &graph, &sample.inputs, &marks, 1e-12);
+        }
+    }
+}
+
+#[test]
+fn derivatives_on_a_batch_are_the_derivatives_of_each() {
+    for sample in support::samples().filter(is_varied) {
+        let (graph, wrt) = program(&sample);
+        let reverse = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
+        let along = jvp(&graph, &wrt).unwrap().graph;
+        let mut with_tangents = sample.inputs.clone();
+        with_tangents.extend(wrt.iter().map(|&id| {
+            let spec = graph.spec(id);
+            Array::from_f64(spec.shape.clone(), spec.dtype, &vec![0.7; spec.numel()])
+        }));
+        for marks in ways(sample.inputs.len()) {
+            let what = format!("gradient of {:?} {marks:?}", sample.op);
+            compare(&what, &reverse, &sample.inputs, &marks, 1e-9);
+            let what = format!("tangent of {:?} {marks:?}", sample.op);
+            let mut marks = marks;
+            marks.resize(with_tangents.len(), true);
+            compare(&what, &along, &with_tangents, &marks, 1e-9);
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_batches_is_each_member_of_both() {
+    for sample in samples().filter(is_varied) {
+        let graph = graph_of(&sample);
+        let all = vec![true; sample.inputs.len()];
+        let (inner, _) = vmap(&graph, &all, SIZE.into()).unwrap();
+        let inputs: Vec<Array> = sample.inputs.iter().map(|x| stack(&members(x))).collect();
+        compare(&format!("{:?}", sample.op), &inner.graph, &inputs, &all, 1e-12);
+    }
+}
+
+#[test]
+fn one_program_serves_every_size_of_the_batch() {
+    // An affine layer and a solve, of a symbolic number of members.
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([4], DType::F64));
+    let w = b.input(TensorSpec::new([4, 4], DType::F64));
+    let row = b.reshape(x, [1, 4]).unwrap();
+    let y = b.matmul(row, w).unwrap();
+    let y = b.tanh(y).unwrap();
+    let column = b.reshape(y, [4, 1]).unwrap();
+    let solve = girih_ir::Op::new(OpCode::Solve, girih_ir::Attrs::routine(false));
+    let y = b.emit(solve, &[w, column]).unwrap();
+    let graph = b.finish([y]);
+    let size = Dim::symbol("batch", 3, 1, None);
+    let guards = Guards::new();
+    let new = {
+        let _entered = guards.enter();
+        vmap(&graph, &[true, false], size).unwrap()
+    };
+    assert!(guards.collected().is_empty(), "{:?}", guards.collected());
+    let text = new.0.graph.to_string();
+    assert!(text.contains("batch"), "{text}");
+}
