@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING
 from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
+from .batching import vmap
 from .compiled import CompiledFunction, Dim, compile
 from .control import cond, fori_loop, scan, switch, while_loop
+from .derivatives import (
+    hessian,
+    hvp,
+    jacfwd,
+    jacrev,
+    jvp,
+    linear_transpose,
+    linearize,
+    vjp,
+)
 from .dtypes import (
     __array_namespace_info__,
     astype,
@@ -107,6 +118,15 @@ pow = power
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linear_transpose",
+    "linearize",
+    "vjp",
+    "vmap",
     "while_loop",
     "switch",
     "scan",

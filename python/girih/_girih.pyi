@@ -615,6 +615,12 @@ class Indexed:
         """The tensor with the value subtracted from these elements, as often as each is named."""
 
 @final
+class LinearMap:
+    """A linear map of tensors: of tangents, or of cotangents."""
+
+    def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+
+@final
 class Memory:
     """Keeps a tensor's memory while NumPy looks at it."""
 
@@ -1551,6 +1557,27 @@ class Trace:
     """A function being traced on placeholders."""
 
     def __new__(cls) -> Trace: ...
+    def jvp(
+        self,
+        /,
+        outputs: Sequence[Tensor],
+        wrt: Sequence[Tensor],
+        args: Sequence[Tensor],
+        tangents: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The traced function at `args`, and its derivative along `tangents` of `wrt`."""
+    def linearize(
+        self,
+        /,
+        outputs: Sequence[Tensor],
+        wrt: Sequence[Tensor],
+        args: Sequence[Tensor],
+    ) -> tuple[list[Tensor], LinearMap]:
+        """The traced function at `args`, and the map of tangents of `wrt` to those of `outputs`."""
+    def member(self, /, like: Tensor) -> Tensor:
+        """An argument of the shape and dtype of one member of `like`, whose batch is its leading
+        axis.
+        """
     def placeholder(self, /, like: Tensor) -> Tensor:
         """An argument of `like`'s shape and dtype, without a value."""
     def value_and_grad(
@@ -1563,6 +1590,27 @@ class Trace:
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Records the traced function and its gradients at `args`: the value, one gradient per
         tensor of `wrt`, and the auxiliary outputs.
+        """
+    def vjp(
+        self,
+        /,
+        outputs: Sequence[Tensor],
+        wrt: Sequence[Tensor],
+        args: Sequence[Tensor],
+    ) -> tuple[list[Tensor], LinearMap]:
+        """The traced function at `args`, and the map of cotangents of `outputs` to those of `wrt`.
+        """
+    def vmap(
+        self,
+        /,
+        outputs: Sequence[Tensor],
+        args: Sequence[Tensor],
+        batched: Sequence[bool],
+        like: Tensor,
+        randomness: str,
+    ) -> list[tuple[Tensor, bool]]:
+        """The traced function on a batch: `batched` marks the arguments whose leading axis is the
+        batch, of the size of that axis of `like`.
         """
 
 @final

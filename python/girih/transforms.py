@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["grad", "value_and_grad"]
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
-_INEXACT = _FLOATS | {"complex64", "complex128"}
+INEXACT = _FLOATS | {"complex64", "complex128"}
 
 
 def value_and_grad(
@@ -63,15 +63,15 @@ def value_and_grad(
         raise InvalidArgumentError(
             f"value_and_grad: argnums must be an int or several, got {argnums!r}"
         )
-    name = getattr(fun, "__name__", type(fun).__name__)
+    name = name_of(fun)
 
     def differentiated(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        positions = _positions(wanted, len(args), name)
+        positions = positions_of(wanted, len(args), name)
         value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
         grads_out = grads[0] if single else tuple(grads)
         return ((value, aux), grads_out) if has_aux else (value, grads_out)
 
-    return _Transformed(fun, differentiated, "value_and_grad")
+    return Transformed(fun, differentiated, "value_and_grad")
 
 
 def grad(
@@ -89,14 +89,14 @@ def grad(
         12.0
     """
     with_value = value_and_grad(fun, argnums, has_aux)
-    assert isinstance(with_value, _Transformed)
+    assert isinstance(with_value, Transformed)
     both = with_value._call
 
     def gradient(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value, grads = both(fun, args, kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return _Transformed(fun, gradient, "grad")
+    return Transformed(fun, gradient, "grad")
 
 
 def differentiate(
@@ -149,7 +149,7 @@ def _with_trees(
 
     def with_stand_ins(stand_ins: list[Tensor]) -> tuple[Any, Any]:
         call = list(args)
-        for position, argument in zip(positions, _split(structures, stand_ins), strict=True):
+        for position, argument in zip(positions, split(structures, stand_ins), strict=True):
             call[position] = argument
         result = fun(*call, **kwargs)
         if not has_aux:
@@ -161,16 +161,16 @@ def _with_trees(
         return result
 
     value, grads, aux = differentiate(with_stand_ins, variables, name, has_aux)
-    return value, _split(structures, grads), aux
+    return value, split(structures, grads), aux
 
 
-def _split(structures: list[tree.TreeDef], leaves: list[Tensor]) -> list[Any]:
+def split(structures: list[tree.TreeDef], leaves: list[Tensor]) -> list[Any]:
     """The trees that the leaves, one tree's after the other's, make up."""
     rest = iter(leaves)
     return [tree.unflatten(s, islice(rest, s.num_leaves)) for s in structures]
 
 
-def _positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
+def positions_of(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
     for argnum in argnums:
         if not -count <= argnum < count:
             raise InvalidArgumentError(
@@ -187,7 +187,7 @@ def as_variables(leaves: list[Any], argument: Any, position: int, name: str) -> 
     """The leaves of an argument as tensors that can be differentiated."""
     return [
         leaf
-        if type(leaf) is Tensor and leaf.dtype.name in _INEXACT
+        if type(leaf) is Tensor and leaf.dtype.name in INEXACT
         else _as_variable(leaf, argument, index, position, name)
         for index, leaf in enumerate(leaves)
     ]
@@ -200,7 +200,7 @@ def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str)
         is_array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array__")
         if isinstance(leaf, (float, complex)) or is_array:
             tensor = _girih.asarray(leaf)
-    if not isinstance(tensor, Tensor) or tensor.dtype.name not in _INEXACT:
+    if not isinstance(tensor, Tensor) or tensor.dtype.name not in INEXACT:
         path = tree.flatten_with_path(argument)[index][0]
         found = tensor.dtype.name if isinstance(tensor, Tensor) else type(leaf).__name__
         raise DTypeError(
@@ -238,7 +238,12 @@ def _describe(value: Any) -> str:
     return type(value).__name__
 
 
-class _Transformed:
+def name_of(fun: Any) -> str:
+    """The name of a function, or of an object's class, for messages."""
+    return str(getattr(fun, "__name__", type(fun).__name__))
+
+
+class Transformed:
     """A transformed function. As a method it is that of the function bound to the object, so that
     positions of arguments begin after it.
     """
@@ -252,7 +257,7 @@ class _Transformed:
         self._fun = fun
         self._call = call
         # functools.wraps would also set __wrapped__, whose signature is right and whose return not.
-        self.__name__ = f"{transform}_{getattr(fun, '__name__', type(fun).__name__)}"
+        self.__name__ = f"{transform}_{name_of(fun)}"
         self.__doc__ = getattr(fun, "__doc__", None)
         self._transform = transform
 
@@ -268,7 +273,7 @@ class _Transformed:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        return _Transformed(types.MethodType(self._fun, instance), self._call, self._transform)
+        return Transformed(types.MethodType(self._fun, instance), self._call, self._transform)
 
     def __repr__(self) -> str:
         return f"<{self.__name__}>"

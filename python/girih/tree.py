@@ -319,6 +319,35 @@ def _leaves_into(tree: Any, out: list[Any]) -> None:
         _leaves_into(child, out)
 
 
+def spread(prefix: PyTree, tree: PyTree, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
+    """For each leaf of a pytree the leaf of ``prefix`` that it lies under.
+
+    Args:
+        prefix: A pytree whose leaves stand where the tree has leaves or whole subtrees.
+        tree: Any pytree.
+        is_leaf: Which nodes of ``prefix`` are leaves of it.
+
+    Returns:
+        One entry for each leaf of ``tree``; ``None`` where the containers differ.
+    """
+    if is_leaf(prefix):
+        return [prefix] * structure(tree).num_leaves
+    kind = _kind_of[type(tree)]
+    if kind is None or type(prefix) is not type(tree):
+        return None
+    children, data = kind.flatten(tree)
+    given, given_data = kind.flatten(prefix)
+    if data != given_data or len(children) != len(given):
+        return None
+    out: list[Any] = []
+    for part, child in zip(given, children, strict=True):
+        below = spread(part, child, is_leaf)
+        if below is None:
+            return None
+        out += below
+    return out
+
+
 def leaves_like(treedef: TreeDef, tree: PyTree) -> list[Any] | None:
     """The leaves of a pytree of the given structure; ``None`` where it has another."""
     out: list[Any] = []

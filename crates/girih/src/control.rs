@@ -16,19 +16,42 @@ use std::sync::Arc;
 ///
 /// For front ends whose functions are not closures of Rust: make placeholders, run the function on
 /// them, and hand both to [`Body::cond`], [`Body::while_loop`] or [`Body::scan`].
+#[derive(Default)]
 pub struct Body {
     placeholders: Vec<Tensor>,
+    start: Start,
+    outputs: Vec<Tensor>,
+}
+
+/// Where a function began to be run: tells what it records and draws from what was there.
+pub(crate) struct Start {
     /// The number of the first node recorded since.
     first: u32,
     /// Where the generator of random numbers stood.
     generator: (u64, u64),
-    outputs: Vec<Tensor>,
 }
 
-impl Default for Body {
-    fn default() -> Body {
+impl Default for Start {
+    fn default() -> Start {
         let first = context::current_graph().num_nodes() as u32;
-        Body { placeholders: vec![], first, generator: random::position(), outputs: vec![] }
+        Start { first, generator: random::position() }
+    }
+}
+
+impl Start {
+    fn is_new(&self, node: &Node) -> bool {
+        node.id().wrapping_sub(self.first) < u32::MAX / 2
+    }
+
+    /// True for what is drawn by the function itself.
+    pub(crate) fn draws(&self, node: &Node) -> bool {
+        match *node.state() {
+            State::Random { key, offset } => {
+                let (own, start) = self.generator;
+                self.is_new(node) && (key != own || offset >= start)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -88,21 +111,6 @@ impl Body {
         &self.outputs
     }
 
-    fn is_new(&self, node: &Node) -> bool {
-        node.id().wrapping_sub(self.first) < u32::MAX / 2
-    }
-
-    /// True for what is drawn by the function itself.
-    fn draws(&self, node: &Node) -> bool {
-        match *node.state() {
-            State::Random { key, offset } => {
-                let (own, start) = self.generator;
-                self.is_new(node) && (key != own || offset >= start)
-            }
-            _ => false,
-        }
-    }
-
     /// With `all`, everything that the function recorded is inside; else only what depends on its
     /// arguments or its random draws, and the rest is computed once, outside.
     fn walk(&self, all: bool) -> Walk {
@@ -117,7 +125,7 @@ impl Body {
             if own.contains(&address) {
                 continue;
             }
-            let draws = self.draws(&node);
+            let draws = self.start.draws(&node);
             let (mut operands, mut depends) = (0, draws);
             node.state().for_each_input(|i| {
                 operands += 1;
@@ -126,7 +134,7 @@ impl Body {
             let lazy = operands > 0 && !matches!(*node.state(), State::Scheduled(_));
             let place = match () {
                 _ if draws && !all => Place::Draw,
-                _ if lazy && (depends || (all && self.is_new(&node))) => Place::Inside,
+                _ if lazy && (depends || (all && self.start.is_new(&node))) => Place::Inside,
                 _ if is_copied(&node) => Place::Copied,
                 _ => Place::Outside,
             };

@@ -88,4 +88,7 @@ pub use program::{
 };
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
 pub use trace::{is_active as is_tracing, name_arguments};
-pub use transform::{Trace, grad, value_and_grad};
+pub use transform::{
+    Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
+    linearize, value_and_grad, vjp, vmap,
+};

@@ -2,20 +2,40 @@
 //! the graph it recorded, and splices the result into the caller's graph, still lazy; so transforms
 //! nest, and differentiate what other transforms recorded.
 
+mod functions;
+mod linear;
+
+use crate::control::Start;
 use crate::cut::ancestors;
 use crate::eval::placeholder;
 use crate::location::{self, Location};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
-use girih_ir::{Graph, NodeId, OpCode};
+use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use functions::*;
+pub use linear::Linear;
 
 /// A function being traced: its placeholders in the order they were made.
 #[derive(Default)]
 pub struct Trace {
     placeholders: Vec<Tensor>,
+    start: Start,
+}
+
+/// What the random draws of a function are to a batch of its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Randomness {
+    /// There must be none.
+    #[default]
+    Error,
+    /// Each is made once, for all of the batch.
+    Same,
+    /// Each is made anew for each of the batch.
+    Different,
 }
 
 /// What the placeholders of traces under way stand for, by node: who asks for the value of what
@@ -86,6 +106,15 @@ struct Traced {
     outside: FxHashMap<NodeId, Arc<Node>>,
     /// The line that recorded each node of the graph.
     lines: Vec<Location>,
+    /// Random draws of the function, where they are inputs of the graph.
+    draws: Vec<Arc<Node>>,
+}
+
+impl Traced {
+    /// The nodes of these tensors.
+    fn of(&self, tensors: &[&Tensor]) -> Vec<NodeId> {
+        tensors.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]).collect()
+    }
 }
 
 impl Trace {
@@ -122,26 +151,167 @@ impl Trace {
         };
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let substitution = self.substitution(arguments)?;
-        let roots: Vec<&Tensor> = outputs.iter().chain(wrt).copied().collect();
-        let traced = self.close(&roots);
-        let id = |t: &Tensor| traced.ids[&Arc::as_ptr(t.node())];
-        let wrt_ids: Vec<NodeId> = wrt.iter().map(|t| id(t)).collect();
-        let mut graph = traced.graph.clone();
-        graph.set_outputs(outputs.iter().map(|t| id(t)));
-        let graph = girih_transform::gradients(&graph, id(output), &wrt_ids, None)?;
-        let mut results = splice(&graph, &traced, &substitution, output.node().location());
+        let traced = self.traced(outputs, wrt, false);
+        let graph = girih_transform::gradients(
+            &traced.graph,
+            traced.graph.outputs()[0],
+            &traced.of(wrt),
+            None,
+        )?;
+        let splice = Splice::new(&traced, &substitution, output.node().location());
+        let mut results = splice.outputs(&graph);
         let gradients = results.split_off(outputs.len());
         Ok((results, gradients))
     }
 
-    fn substitution(&self, arguments: &[&Tensor]) -> Result<FxHashMap<*const Node, Arc<Node>>> {
-        if arguments.len() != self.placeholders.len() {
+    /// The traced function and its derivative along `tangents` of `wrt`, which are placeholders of
+    /// this trace, at `arguments`: `outputs`, and the tangent of each, zeros where it does not vary.
+    ///
+    /// Errors: as [`Trace::gradients`]; [`Error::InvalidArgument`] for tangents that are not of the
+    /// specs of `wrt`.
+    pub fn jvp(
+        &self,
+        outputs: &[&Tensor],
+        wrt: &[&Tensor],
+        arguments: &[&Tensor],
+        tangents: &[&Tensor],
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        outputs.iter().chain(arguments).chain(tangents).try_for_each(|t| t.node().check())?;
+        let substitution = self.substitution(arguments)?;
+        linear::check("jvp", "tangent", wrt.iter().map(|t| t.spec()), tangents)?;
+        let traced = self.traced(outputs, wrt, false);
+        let new = girih_transform::jvp(&traced.graph, &traced.of(wrt))?;
+        let mut splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        for (&id, tangent) in new.added.iter().zip(tangents) {
+            splice.outside.insert(id, tangent.node().clone());
+        }
+        let mut results = splice.outputs(&new.graph);
+        let tangents = results.split_off(outputs.len());
+        Ok((results, tangents))
+    }
+
+    /// The traced function at `arguments`, and the linear map of the tangents of `wrt`, which are
+    /// placeholders of this trace, to those of `outputs`. The map refers to the values that it needs
+    /// of the function, which are recorded once.
+    ///
+    /// Errors: as [`Trace::gradients`].
+    pub fn linearize(
+        &self,
+        outputs: &[&Tensor],
+        wrt: &[&Tensor],
+        arguments: &[&Tensor],
+    ) -> Result<(Vec<Tensor>, Linear)> {
+        outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
+        let substitution = self.substitution(arguments)?;
+        let traced = self.traced(outputs, wrt, false);
+        let new = girih_transform::linearize(&traced.graph, &traced.of(wrt))?;
+        let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        Ok(splice.linear("linearize", new.graph, new.added, outputs.len()))
+    }
+
+    /// The traced function at `arguments`, and the linear map of cotangents of `outputs` to those of
+    /// `wrt`, which are placeholders of this trace; as [`Trace::linearize`].
+    ///
+    /// Errors: as [`Trace::gradients`].
+    pub fn vjp(
+        &self,
+        outputs: &[&Tensor],
+        wrt: &[&Tensor],
+        arguments: &[&Tensor],
+    ) -> Result<(Vec<Tensor>, Linear)> {
+        outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
+        let substitution = self.substitution(arguments)?;
+        let traced = self.traced(outputs, wrt, false);
+        let mut b = GraphBuilder::from_graph(traced.graph.clone());
+        let outs = traced.graph.outputs();
+        let cotangents: Vec<NodeId> =
+            outs.iter().map(|&o| b.input(traced.graph.spec(o).clone())).collect();
+        let graph = b.finish(outs.iter().copied());
+        let graph = girih_transform::vjp(&graph, outs, &cotangents, &traced.of(wrt))?;
+        let splice = Splice::new(&traced, &substitution, line_of(outputs));
+        Ok(splice.linear("vjp", graph, cotangents, outputs.len()))
+    }
+
+    /// The traced function on a batch. The arguments marked have one more axis in front, of that
+    /// size, and so have the results with a mark.
+    ///
+    /// `randomness` says what random draws of the function are to the batch.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for arguments that do not fit the placeholders, and for
+    /// random draws where [`Randomness::Error`] says so; [`Error::Transform`].
+    pub fn vmap(
+        &self,
+        outputs: &[&Tensor],
+        arguments: &[&Tensor],
+        marks: &[bool],
+        size: Dim,
+        randomness: Randomness,
+    ) -> Result<Vec<(Tensor, bool)>> {
+        outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
+        let mut substitution = self.on_batch(arguments, marks, size)?;
+        let traced = self.traced(outputs, &[], randomness != Randomness::Same);
+        if let (Randomness::Error, Some(draw)) = (randomness, traced.draws.first()) {
             return Err(Error::InvalidArgument(format!(
-                "the traced function takes {} tensors, got {}",
-                self.placeholders.len(),
-                arguments.len()
+                "vmap: the function draws random numbers ({}); pass randomness='same' for one draw \
+                 for the whole batch or 'different' for one each, or draw by keys of gr.random",
+                draw.code().def().name
             )));
         }
+        for draw in &traced.draws {
+            let spec = draw.spec();
+            let shape = std::iter::once(size).chain(spec.shape.dims()).collect();
+            let batch = crate::random::leaf("vmap", draw.code(), shape, spec.dtype)?;
+            substitution.insert(Arc::as_ptr(draw), batch.node().clone());
+        }
+        let own = self.placeholders.iter().zip(marks).filter(|(_, mark)| **mark);
+        let batched: FxHashSet<*const Node> = own
+            .map(|(p, _)| Arc::as_ptr(p.node()))
+            .chain(traced.draws.iter().map(Arc::as_ptr))
+            .collect();
+        let marks: Vec<bool> = traced
+            .graph
+            .arguments()
+            .map(|id| batched.contains(&Arc::as_ptr(&traced.outside[&id])))
+            .collect();
+        let (new, marks) = girih_transform::vmap(&traced.graph, &marks, size)?;
+        let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        Ok(splice.outputs(&new.graph).into_iter().zip(marks).collect())
+    }
+
+    /// A new argument of the shape that one member of `like`'s batch has, which is without its
+    /// leading axis, if `like` has a batch.
+    pub fn member(&mut self, like: &Tensor) -> Tensor {
+        let spec = like.spec();
+        let shape = spec.shape.part(1..);
+        let tensor = placeholder(&TensorSpec { shape, dtype: spec.dtype });
+        self.placeholders.push(tensor.clone());
+        tensor
+    }
+
+    fn on_batch(
+        &self,
+        arguments: &[&Tensor],
+        marks: &[bool],
+        size: Dim,
+    ) -> Result<FxHashMap<*const Node, Arc<Node>>> {
+        self.check_count(arguments.len())?;
+        for ((placeholder, argument), &mark) in self.placeholders.iter().zip(arguments).zip(marks) {
+            let mut expected = placeholder.spec();
+            if mark {
+                expected.shape = std::iter::once(size).chain(expected.shape.dims()).collect();
+            }
+            if !expected.equals(&argument.spec()) {
+                return Err(Error::InvalidArgument(format!(
+                    "vmap: the function takes {expected} with its batch, got {}",
+                    argument.spec()
+                )));
+            }
+        }
+        Ok(self.paired(arguments))
+    }
+
+    fn substitution(&self, arguments: &[&Tensor]) -> Result<FxHashMap<*const Node, Arc<Node>>> {
+        self.check_count(arguments.len())?;
         for (placeholder, argument) in self.placeholders.iter().zip(arguments) {
             if placeholder.spec() != argument.spec() {
                 return Err(Error::InvalidArgument(format!(
@@ -151,16 +321,42 @@ impl Trace {
                 )));
             }
         }
-        let pairs = self.placeholders.iter().zip(arguments);
-        Ok(pairs.map(|(p, a)| (Arc::as_ptr(p.node()), a.node().clone())).collect())
+        Ok(self.paired(arguments))
     }
 
-    /// Cuts out what depends on the placeholders; all else stays outside and becomes inputs.
-    fn close(&self, roots: &[&Tensor]) -> Traced {
-        let own: FxHashSet<*const Node> =
+    fn check_count(&self, found: usize) -> Result<()> {
+        let expected = self.placeholders.len();
+        if found == expected {
+            return Ok(());
+        }
+        let reason = format!("the traced function takes {expected} tensors, got {found}");
+        Err(Error::InvalidArgument(reason))
+    }
+
+    fn paired(&self, arguments: &[&Tensor]) -> FxHashMap<*const Node, Arc<Node>> {
+        let pairs = self.placeholders.iter().zip(arguments);
+        pairs.map(|(p, a)| (Arc::as_ptr(p.node()), a.node().clone())).collect()
+    }
+
+    /// What leads from the placeholders to `outputs`, with these as its outputs.
+    fn traced(&self, outputs: &[&Tensor], wrt: &[&Tensor], draws: bool) -> Traced {
+        let roots: Vec<&Tensor> = outputs.iter().chain(wrt).copied().collect();
+        let mut traced = self.close(&roots, draws);
+        let outputs = traced.of(outputs);
+        traced.graph.set_outputs(outputs);
+        traced
+    }
+
+    /// Cuts out what depends on the placeholders, or with `draws` on random draws of the function; all
+    /// else stays outside and becomes inputs.
+    fn close(&self, roots: &[&Tensor], draws: bool) -> Traced {
+        let mut own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
-        let mut dependent: FxHashSet<*const Node> = own.clone();
         let order = ancestors(roots, |node| own.contains(&Arc::as_ptr(node)));
+        let drawn = |node: &&Arc<Node>| draws && self.start.draws(node);
+        let draws: Vec<Arc<Node>> = order.iter().filter(drawn).cloned().collect();
+        own.extend(draws.iter().map(Arc::as_ptr));
+        let mut dependent: FxHashSet<*const Node> = own.clone();
         for node in &order {
             let mut depends = false;
             node.state().for_each_input(|i| depends |= dependent.contains(&Arc::as_ptr(i)));
@@ -204,81 +400,80 @@ impl Trace {
                 lines[id.index()] = node.location();
             }
         }
-        Traced { graph, ids, outside, lines }
+        Traced { graph, ids, outside, lines, draws }
     }
 }
 
-/// Records a closed graph that extends a traced one in the current context and gives its outputs.
-/// Inputs are the tensors outside, or what is substituted for them. What was traced keeps the line
-/// that recorded it; the rest is put down to `line`, unless a front end says better.
-fn splice(
-    graph: &Graph,
-    traced: &Traced,
-    substitution: &FxHashMap<*const Node, Arc<Node>>,
+/// The line that recorded the first of these.
+fn line_of(outputs: &[&Tensor]) -> Location {
+    outputs.first().map_or_else(Location::default, |t| t.node().location())
+}
+
+/// How a transformed graph is recorded in the current context. Inputs are the tensors outside, or those
+/// that are substituted for them. What was traced keeps the line that recorded it; the rest is put
+/// down to one line, unless a front end says better.
+struct Splice {
+    outside: FxHashMap<NodeId, Arc<Node>>,
+    lines: Vec<Location>,
     line: Location,
-) -> Vec<Tensor> {
-    let line = Some(location::entered()).filter(|l| l.is_known()).unwrap_or(line);
-    let live = graph.live();
-    let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
-    for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
-        let tensor = match traced.outside.get(&id) {
-            Some(node) => {
-                let node = substitution.get(&Arc::as_ptr(node)).unwrap_or(node);
-                Tensor::from_node(node.clone())
-            }
-            None if node.inputs.is_empty() => {
-                // A constant of a derivative's rule never varies.
-                Tensor::with_state(node.op.clone(), &node.spec, State::Literal)
-            }
-            None => {
-                let operand = |i: &NodeId| {
-                    let tensor = tensors[i.index()].as_ref();
-                    tensor.expect("operands of live nodes are live and come first").node().clone()
-                };
-                let inputs = node.inputs.iter().map(operand).collect();
-                let line = traced.lines.get(id.index()).copied().unwrap_or(line);
-                let state = State::with_inputs(line, inputs);
-                Tensor::with_state(node.op.clone(), &node.spec, state)
-            }
-        };
-        tensors[id.index()] = Some(tensor);
-    }
-    let output = |o: &NodeId| tensors[o.index()].clone().expect("outputs are live");
-    graph.outputs().iter().map(output).collect()
 }
 
-/// A function that gives the value and the gradients of `f`, a function of some tensors that
-/// returns a scalar: one gradient per argument. Nothing is computed until asked for.
-///
-/// ```
-/// use girih::{Tensor, value_and_grad};
-///
-/// let f = value_and_grad(|x| x[0].mul(&x[0])?.sum(None, false));
-/// let (value, gradients) = f(&[Tensor::from_slice(&[1.0f32, 2.0], [2])?])?;
-/// assert_eq!(value.item::<f32>()?, 5.0);
-/// assert_eq!(gradients[0].to_vec::<f32>()?, [2.0, 4.0]);
-/// # Ok::<(), girih::Error>(())
-/// ```
-pub fn value_and_grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<(Tensor, Vec<Tensor>)>
-where
-    F: Fn(&[Tensor]) -> Result<Tensor>,
-{
-    move |arguments| {
-        let mut trace = Trace::new();
-        let placeholders: Vec<Tensor> = arguments.iter().map(|a| trace.placeholder(a)).collect();
-        let output = f(&placeholders)?;
-        let wrt: Vec<&Tensor> = placeholders.iter().collect();
-        let arguments: Vec<&Tensor> = arguments.iter().collect();
-        let (mut outputs, gradients) = trace.gradients(&[&output], &wrt, &arguments)?;
-        Ok((outputs.swap_remove(0), gradients))
+impl Splice {
+    /// Of a graph that extends the traced one.
+    fn new(
+        traced: &Traced,
+        substitution: &FxHashMap<*const Node, Arc<Node>>,
+        line: Location,
+    ) -> Splice {
+        let line = Some(location::entered()).filter(|l| l.is_known()).unwrap_or(line);
+        let there = |node: &Arc<Node>| substitution.get(&Arc::as_ptr(node)).unwrap_or(node).clone();
+        let outside = traced.outside.iter().map(|(&id, node)| (id, there(node))).collect();
+        Splice { outside, lines: traced.lines.clone(), line }
     }
-}
 
-/// A function that gives the gradients of `f`; see [`value_and_grad`].
-pub fn grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>>
-where
-    F: Fn(&[Tensor]) -> Result<Tensor>,
-{
-    let f = value_and_grad(f);
-    move |arguments| Ok(f(arguments)?.1)
+    /// Of a graph whose nodes have other ids.
+    fn moved(self, map: &[NodeId]) -> Splice {
+        let len = map.iter().map(|id| id.index() + 1).max().unwrap_or(0);
+        let mut lines = vec![Location::default(); len];
+        for (line, id) in self.lines.iter().zip(map) {
+            lines[id.index()] = *line;
+        }
+        let outside = self.outside.into_iter().map(|(id, node)| (map[id.index()], node)).collect();
+        Splice { outside, lines, line: self.line }
+    }
+
+    /// Records one node.
+    fn tensor<'a>(
+        &self,
+        graph: &Graph,
+        id: NodeId,
+        operand: impl Fn(NodeId) -> &'a Tensor,
+    ) -> Tensor {
+        let node = graph.node(id);
+        if let Some(node) = self.outside.get(&id) {
+            return Tensor::from_node(node.clone());
+        }
+        if node.inputs.is_empty() {
+            // A constant of a derivative's rule never varies.
+            return Tensor::with_state(node.op.clone(), &node.spec, State::Literal);
+        }
+        let inputs = node.inputs.iter().map(|&i| operand(i).node().clone()).collect();
+        let line = self.lines.get(id.index()).copied().filter(|l| l.is_known());
+        let state = State::with_inputs(line.unwrap_or(self.line), inputs);
+        Tensor::with_state(node.op.clone(), &node.spec, state)
+    }
+
+    /// Records what the outputs need and gives them.
+    fn outputs(&self, graph: &Graph) -> Vec<Tensor> {
+        let live = graph.live();
+        let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
+        for id in graph.ids().filter(|id| live[id.index()]) {
+            let tensor = self.tensor(graph, id, |i| {
+                tensors[i.index()].as_ref().expect("operands of live nodes are live and come first")
+            });
+            tensors[id.index()] = Some(tensor);
+        }
+        let output = |o: &NodeId| tensors[o.index()].clone().expect("outputs are live");
+        graph.outputs().iter().map(output).collect()
+    }
 }

@@ -45,6 +45,8 @@ const INTERNAL: &[&str] = &[
     "CompiledCall",
     "Indexed",
     "Memory",
+    "LinearMap",
+    "LinearMap",
     "Trace",
     "TracedFunction",
     "ExecutorHandle",

@@ -3,9 +3,9 @@
 use crate::args::Listed;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
-use girih::Tensor;
+use girih::{Randomness, Tensor};
 use pyo3::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A function being traced on placeholders.
 #[pyclass(name = "Trace", module = "girih._girih", frozen)]
@@ -33,8 +33,7 @@ impl PyTrace {
 
     /// An argument of `like`'s shape and dtype, without a value. Returns: Tensor.
     fn placeholder(&self, like: &PyTensor) -> PyTensor {
-        let mut trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        PyTensor(trace.placeholder(&like.0))
+        PyTensor(self.lock().placeholder(&like.0))
     }
 
     /// Records the traced function and its gradients at `args`: the value, one gradient per tensor
@@ -51,14 +50,113 @@ impl PyTrace {
         let (aux, wrt, args) = (tensors(py, &aux), tensors(py, &wrt), tensors(py, &args));
         let output = output.borrow(py).0.clone();
         let outputs: Vec<&Tensor> = std::iter::once(&output).chain(&aux).collect();
-        let trace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut values, gradients) = trace.gradients(&outputs, &refs(&wrt), &refs(&args)).py()?;
+        let (mut values, gradients) =
+            self.lock().gradients(&outputs, &refs(&wrt), &refs(&args)).py()?;
         let aux = values.split_off(1);
         Ok((PyTensor(values.swap_remove(0)), wrapped(gradients), wrapped(aux)))
+    }
+
+    /// An argument of the shape and dtype of one member of `like`, whose batch is its leading axis.
+    /// Returns: Tensor.
+    fn member(&self, like: &PyTensor) -> PyTensor {
+        PyTensor(self.lock().member(&like.0))
+    }
+
+    /// The traced function at `args`, and its derivative along `tangents` of `wrt`.
+    /// Returns: tuple[list[Tensor], list[Tensor]].
+    fn jvp(
+        &self,
+        py: Python<'_>,
+        outputs: Listed<Py<PyTensor>>,
+        wrt: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+        tangents: Listed<Py<PyTensor>>,
+    ) -> PyResult<(Vec<PyTensor>, Vec<PyTensor>)> {
+        crate::location::enter(py);
+        let (outputs, wrt) = (tensors(py, &outputs), tensors(py, &wrt));
+        let (args, tangents) = (tensors(py, &args), tensors(py, &tangents));
+        let (values, tangents) =
+            self.lock().jvp(&refs(&outputs), &refs(&wrt), &refs(&args), &refs(&tangents)).py()?;
+        Ok((wrapped(values), wrapped(tangents)))
+    }
+
+    /// The traced function at `args`, and the map of tangents of `wrt` to those of `outputs`.
+    /// Returns: tuple[list[Tensor], LinearMap].
+    fn linearize(
+        &self,
+        py: Python<'_>,
+        outputs: Listed<Py<PyTensor>>,
+        wrt: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+    ) -> PyResult<(Vec<PyTensor>, PyLinearMap)> {
+        crate::location::enter(py);
+        let (outputs, wrt, args) = (tensors(py, &outputs), tensors(py, &wrt), tensors(py, &args));
+        let (values, map) =
+            self.lock().linearize(&refs(&outputs), &refs(&wrt), &refs(&args)).py()?;
+        Ok((wrapped(values), PyLinearMap(map)))
+    }
+
+    /// The traced function at `args`, and the map of cotangents of `outputs` to those of `wrt`.
+    /// Returns: tuple[list[Tensor], LinearMap].
+    fn vjp(
+        &self,
+        py: Python<'_>,
+        outputs: Listed<Py<PyTensor>>,
+        wrt: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+    ) -> PyResult<(Vec<PyTensor>, PyLinearMap)> {
+        crate::location::enter(py);
+        let (outputs, wrt, args) = (tensors(py, &outputs), tensors(py, &wrt), tensors(py, &args));
+        let (values, map) = self.lock().vjp(&refs(&outputs), &refs(&wrt), &refs(&args)).py()?;
+        Ok((wrapped(values), PyLinearMap(map)))
+    }
+
+    /// The traced function on a batch: `batched` marks the arguments whose leading axis is the batch,
+    /// of the size of that axis of `like`. Returns: list[tuple[Tensor, bool]].
+    fn vmap(
+        &self,
+        py: Python<'_>,
+        outputs: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+        batched: Vec<bool>,
+        like: &PyTensor,
+        randomness: &str,
+    ) -> PyResult<Vec<(PyTensor, bool)>> {
+        crate::location::enter(py);
+        let randomness = match randomness {
+            "same" => Randomness::Same,
+            "different" => Randomness::Different,
+            _ => Randomness::Error,
+        };
+        let (outputs, args) = (tensors(py, &outputs), tensors(py, &args));
+        let size = like.0.shape().dim(0);
+        let (outputs, args) = (refs(&outputs), refs(&args));
+        let results = self.lock().vmap(&outputs, &args, &batched, size, randomness).py()?;
+        Ok(results.into_iter().map(|(tensor, batched)| (PyTensor(tensor), batched)).collect())
+    }
+}
+
+impl PyTrace {
+    fn lock(&self) -> MutexGuard<'_, girih::Trace> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A linear map of tensors: of tangents, or of cotangents.
+#[pyclass(name = "LinearMap", module = "girih._girih", frozen)]
+struct PyLinearMap(girih::Linear);
+
+#[pymethods]
+impl PyLinearMap {
+    /// The map at tensors. Returns: list[Tensor].
+    fn __call__(&self, py: Python<'_>, given: Listed<Py<PyTensor>>) -> PyResult<Vec<PyTensor>> {
+        crate::location::enter(py);
+        Ok(wrapped(self.0.call(&refs(&tensors(py, &given))).py()?))
     }
 }
 
 /// Adds this file's classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyTrace>()
+    m.add_class::<PyTrace>()?;
+    m.add_class::<PyLinearMap>()
 }

@@ -42,11 +42,24 @@ pub struct Transformed {
 ///
 /// Cost: linear in the nodes; a loop is run once.
 pub fn jvp(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
+    with_tangents(graph, wrt, false)
+}
+
+/// As [`jvp`], with values that do not depend on the tangents: a loop is written twice, once for its
+/// values alone, so that they need not be computed again for other tangents.
+///
+/// Errors: as [`jvp`].
+pub fn linearize(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
+    with_tangents(graph, wrt, true)
+}
+
+fn with_tangents(graph: &Graph, wrt: &[NodeId], apart: bool) -> Result<Transformed> {
     crate::reverse::check_wrt(graph, wrt)?;
     let mut b = GraphBuilder::default();
     let arguments: Vec<NodeId> = graph.arguments().map(|id| copy_leaf(&mut b, graph, id)).collect();
     let added: Vec<NodeId> = wrt.iter().map(|&id| b.input(graph.spec(id).clone())).collect();
     let mut forward = Forward::new(&mut b, graph);
+    forward.apart = apart;
     for (&id, &tangent) in wrt.iter().zip(&added) {
         forward.seed(id, tangent)?;
     }
@@ -77,6 +90,8 @@ struct Forward<'a> {
     tangents: Vec<Option<NodeId>>,
     /// Calls of branches and loops whose regions compute tangents, by their first result.
     done: HashMap<NodeId, Varying>,
+    /// Whether branches and loops give their values without tangents too.
+    apart: bool,
 }
 
 /// A call whose regions compute tangents beside values.
@@ -90,7 +105,8 @@ struct Varying {
 impl<'a> Forward<'a> {
     fn new(b: &'a mut GraphBuilder, graph: &'a Graph) -> Forward<'a> {
         let (primals, tangents) = (vec![NodeId(0); graph.len()], vec![None; graph.len()]);
-        Forward { b, graph, calls: Calls::of(graph), primals, tangents, done: HashMap::new() }
+        let (calls, done) = (Calls::of(graph), HashMap::new());
+        Forward { b, graph, calls, primals, tangents, done, apart: false }
     }
 
     /// Gives a node a tangent; a second one is added to the first.
@@ -161,8 +177,15 @@ impl<'a> Forward<'a> {
             let op = Op::control(node.op.code, call.control.clone(), result);
             self.b.emit(op, &call.operands)
         };
-        self.primals[id.index()] = emit(value)?;
-        self.tangents[id.index()] = tangent.map(emit).transpose()?;
+        let tangent = tangent.map(&mut emit).transpose()?;
+        self.primals[id.index()] = match self.apart {
+            true => {
+                let inputs = self.values(&node.inputs);
+                self.b.emit(node.op.clone(), &inputs)?
+            }
+            false => emit(value)?,
+        };
+        self.tangents[id.index()] = tangent;
         Ok(())
     }
 

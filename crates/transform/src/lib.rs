@@ -14,5 +14,5 @@ mod reverse;
 
 pub use batch::vmap;
 pub use error::{Error, Result};
-pub use forward::{Transformed, jvp};
+pub use forward::{Transformed, jvp, linearize};
 pub use reverse::{gradients, vjp};

@@ -1,0 +1,307 @@
+//! Transforms of closures. Each calls the closure once, on placeholders, and records the transformed
+//! function; nothing is computed until a value is asked for, and transforms nest to any depth.
+
+use super::{Linear, Randomness, Trace};
+use crate::{Error, Result, Tensor};
+use girih_ir::{Dim, Shape};
+
+/// A function that gives the value and the gradients of `f`, a function of some tensors that
+/// returns a scalar: one gradient per argument. Nothing is computed until asked for.
+///
+/// ```
+/// use girih::{Tensor, value_and_grad};
+///
+/// let f = value_and_grad(|x| x[0].mul(&x[0])?.sum(None, false));
+/// let (value, gradients) = f(&[Tensor::from_slice(&[1.0f32, 2.0], [2])?])?;
+/// assert_eq!(value.item::<f32>()?, 5.0);
+/// assert_eq!(gradients[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn value_and_grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<(Tensor, Vec<Tensor>)>
+where
+    F: Fn(&[Tensor]) -> Result<Tensor>,
+{
+    move |arguments| {
+        let mut trace = Trace::new();
+        let placeholders: Vec<Tensor> = arguments.iter().map(|a| trace.placeholder(a)).collect();
+        let output = f(&placeholders)?;
+        let wrt: Vec<&Tensor> = placeholders.iter().collect();
+        let arguments: Vec<&Tensor> = arguments.iter().collect();
+        let (mut outputs, gradients) = trace.gradients(&[&output], &wrt, &arguments)?;
+        Ok((outputs.swap_remove(0), gradients))
+    }
+}
+
+/// A function that gives the gradients of `f`; see [`value_and_grad`].
+pub fn grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>>
+where
+    F: Fn(&[Tensor]) -> Result<Tensor>,
+{
+    let f = value_and_grad(f);
+    move |arguments| Ok(f(arguments)?.1)
+}
+
+/// Runs a function on placeholders for `primals`.
+fn traced<F>(f: F, primals: &[Tensor]) -> Result<(Trace, Vec<Tensor>, Vec<Tensor>)>
+where
+    F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let mut trace = Trace::new();
+    let placeholders: Vec<Tensor> = primals.iter().map(|p| trace.placeholder(p)).collect();
+    let outputs = f(&placeholders)?;
+    Ok((trace, placeholders, outputs))
+}
+
+fn refs(tensors: &[Tensor]) -> Vec<&Tensor> {
+    tensors.iter().collect()
+}
+
+/// The results of `f` at `primals`, and their derivatives along `tangents`, one per primal: forward
+/// mode, at about the cost of `f` itself and without keeping its intermediate values.
+///
+/// Errors: [`Error::InvalidArgument`] for tangents of other shapes or dtypes than the primals;
+/// [`Error::Transform`] for primals that are no floats.
+///
+/// ```
+/// use girih::{Tensor, jvp};
+///
+/// let (x, v) = (Tensor::from_slice(&[2.0f32], [])?, Tensor::from_slice(&[1.0f32], [])?);
+/// let (y, dy) = jvp(|x| Ok(vec![x[0].mul(&x[0])?]), &[x], &[v])?;
+/// assert_eq!((y[0].item::<f32>()?, dy[0].item::<f32>()?), (4.0, 4.0));
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn jvp<F>(f: F, primals: &[Tensor], tangents: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)>
+where
+    F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let (trace, wrt, outputs) = traced(f, primals)?;
+    trace.jvp(&refs(&outputs), &refs(&wrt), &refs(primals), &refs(tangents))
+}
+
+/// The results of `f` at `primals`, and the map of cotangents of these results to those of the
+/// primals: reverse mode.
+///
+/// Errors: [`Error::Transform`] for primals that are no floats, and ops without a derivative.
+///
+/// ```
+/// use girih::{Tensor, vjp};
+///
+/// let x = Tensor::from_slice(&[2.0f32, 3.0], [2])?;
+/// let (y, pullback) = vjp(|x| Ok(vec![x[0].mul(&x[0])?]), &[x])?;
+/// let ct = Tensor::from_slice(&[1.0f32, 10.0], [2])?;
+/// assert_eq!(pullback.call(&[&ct])?[0].to_vec::<f32>()?, [4.0, 60.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn vjp<F>(f: F, primals: &[Tensor]) -> Result<(Vec<Tensor>, Linear)>
+where
+    F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let (trace, wrt, outputs) = traced(f, primals)?;
+    trace.vjp(&refs(&outputs), &refs(&wrt), &refs(primals))
+}
+
+/// The results of `f` at `primals`, and the map of tangents of the primals to those of the results;
+/// [`jvp`] for several tangents, without recording `f` again.
+///
+/// Errors: as [`vjp`].
+pub fn linearize<F>(f: F, primals: &[Tensor]) -> Result<(Vec<Tensor>, Linear)>
+where
+    F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let (trace, wrt, outputs) = traced(f, primals)?;
+    trace.linearize(&refs(&outputs), &refs(&wrt), &refs(primals))
+}
+
+/// A function of tensors with a batch axis: each call of it is a call of `f` for each member of the
+/// batch, in one program. `in_axes` names the batch axis of each argument, `None` for an argument
+/// that is the same for all. Results have the batch axis in front.
+///
+/// Errors: [`Error::InvalidArgument`] for axes that do not exist, batches of different sizes, and
+/// random draws in `f` (see [`Trace::vmap`]).
+///
+/// ```
+/// use girih::{Tensor, vmap};
+///
+/// let dot = |x: &[Tensor]| Ok(vec![x[0].mul(&x[1])?.sum(None, false)?]);
+/// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], [2, 2])?;
+/// let y = Tensor::from_slice(&[10.0f32, 1.0], [2])?;
+/// let all = vmap(dot, &[Some(0), None])(&[x, y])?;
+/// assert_eq!(all[0].to_vec::<f32>()?, [12.0, 34.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn vmap<F>(f: F, in_axes: &[Option<usize>]) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let in_axes = in_axes.to_vec();
+    move |arguments| {
+        if in_axes.len() != arguments.len() {
+            let (axes, count) = (in_axes.len(), arguments.len());
+            let reason = format!("vmap: {axes} axes for {count} arguments; give one for each");
+            return Err(Error::InvalidArgument(reason));
+        }
+        let mut size: Option<Dim> = None;
+        let mut moved = Vec::with_capacity(arguments.len());
+        for (i, (argument, axis)) in arguments.iter().zip(&in_axes).enumerate() {
+            let Some(axis) = *axis else {
+                moved.push(argument.clone());
+                continue;
+            };
+            let shape = argument.shape();
+            if axis >= shape.rank() {
+                return Err(Error::InvalidArgument(format!(
+                    "vmap: argument {i} has shape {shape}, which has no axis {axis}"
+                )));
+            }
+            let own = shape.dim(axis);
+            let first = *size.get_or_insert(own);
+            if !first.equals(own) {
+                return Err(Error::InvalidArgument(format!(
+                    "vmap: axis {axis} of argument {i} has size {own}, other batch axes {first}"
+                )));
+            }
+            moved.push(argument.moveaxis(&[axis as i64], &[0])?);
+        }
+        let Some(size) = size else {
+            let reason = "vmap: no argument has a batch axis; name one in in_axes".into();
+            return Err(Error::InvalidArgument(reason));
+        };
+        let marks: Vec<bool> = in_axes.iter().map(Option::is_some).collect();
+        on_batch(&f, &moved, &marks, size)
+    }
+}
+
+fn on_batch<F>(f: &F, arguments: &[Tensor], marks: &[bool], size: Dim) -> Result<Vec<Tensor>>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let mut trace = Trace::new();
+    let one = |(argument, &mark): (&Tensor, &bool)| match mark {
+        true => trace.member(argument),
+        false => trace.placeholder(argument),
+    };
+    let placeholders: Vec<Tensor> = arguments.iter().zip(marks).map(one).collect();
+    let outputs = f(&placeholders)?;
+    let (outputs, arguments) = (refs(&outputs), refs(arguments));
+    let results = trace.vmap(&outputs, &arguments, marks, size, Randomness::Error)?;
+    let settle = |(y, batched): (Tensor, bool)| match batched {
+        true => Ok(y),
+        false => {
+            let shape: Shape = std::iter::once(size).chain(y.shape().dims()).collect();
+            y.broadcast_to(shape)
+        }
+    };
+    results.into_iter().map(settle).collect()
+}
+
+/// One tensor for each element of a shape: 1 there and 0 elsewhere, stacked in front.
+fn basis(like: &Tensor) -> Result<Tensor> {
+    let shape = like.shape();
+    let count = shape.count().get();
+    let eye = Tensor::eye(count, count, 0, like.dtype())?;
+    eye.reshape_to(std::iter::once(Dim::from(count)).chain(shape.dims()).collect())
+}
+
+/// The Jacobian of `f`, a function of one tensor, at `x`, by forward mode: of each result one tensor of
+/// the result's shape followed by that of `x`. Best where `x` is smaller than the results.
+///
+/// Errors: as [`jvp`].
+///
+/// ```
+/// use girih::{Tensor, jacfwd};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+/// let square = |x: &[Tensor]| Ok(vec![x[0].mul(&x[0])?]);
+/// assert_eq!(jacfwd(square)(&x)?[0].to_vec::<f32>()?, [2.0, 0.0, 0.0, 4.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn jacfwd<F>(f: F) -> impl Fn(&Tensor) -> Result<Vec<Tensor>>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    move |x| {
+        let (_, pushforward) = linearize(&f, std::slice::from_ref(x))?;
+        let columns = vmap(|t: &[Tensor]| pushforward.call(&[&t[0]]), &[Some(0)])(&[basis(x)?])?;
+        let shape = x.shape();
+        let columns = columns.into_iter().map(|c| {
+            let last = c.moveaxis(&[0], &[-1])?;
+            let rank = last.shape().rank() - 1;
+            let sizes = last.shape();
+            last.reshape_to(sizes.dims().take(rank).chain(shape.dims()).collect())
+        });
+        columns.collect()
+    }
+}
+
+/// The Jacobian of `f`, a function of one tensor, at `x`, by reverse mode; as [`jacfwd`]. Best where the
+/// results are smaller than `x`.
+///
+/// Errors: as [`vjp`].
+pub fn jacrev<F>(f: F) -> impl Fn(&Tensor) -> Result<Vec<Tensor>>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    move |x| {
+        let (values, pullback) = vjp(&f, std::slice::from_ref(x))?;
+        let zeros: Result<Vec<Tensor>> =
+            values.iter().map(|v| Tensor::zeros(v.shape(), v.dtype())).collect();
+        let zeros = zeros?;
+        let of = |(i, value): (usize, &Tensor)| {
+            let row = |ct: &[Tensor]| {
+                let mut all = refs(&zeros);
+                all[i] = &ct[0];
+                pullback.call(&all)
+            };
+            let rows = vmap(row, &[Some(0)])(&[basis(value)?])?.swap_remove(0);
+            let (before, behind) = (value.shape(), x.shape());
+            rows.reshape_to(before.dims().chain(behind.dims()).collect())
+        };
+        values.iter().enumerate().map(of).collect()
+    }
+}
+
+/// The matrix of second derivatives of `f`, which gives a scalar, at `x`: shape `x.shape + x.shape`.
+/// Forward mode over reverse mode.
+///
+/// Errors: as [`vjp`].
+///
+/// ```
+/// use girih::{Tensor, hessian};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+/// let f = |x: &[Tensor]| x[0].mul(&x[0])?.mul(&x[0])?.sum(None, false);
+/// assert_eq!(hessian(f)(&x)?.to_vec::<f32>()?, [6.0, 0.0, 0.0, 12.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn hessian<F>(f: F) -> impl Fn(&Tensor) -> Result<Tensor>
+where
+    F: Fn(&[Tensor]) -> Result<Tensor>,
+{
+    let jacobian = jacfwd(grad(f));
+    move |x| Ok(jacobian(x)?.swap_remove(0))
+}
+
+/// The product of the matrix of second derivatives of `f`, which gives a scalar, at `x` with `v`,
+/// without making that matrix: forward mode over reverse mode.
+///
+/// Errors: as [`jvp`].
+pub fn hvp<F>(f: F, x: &Tensor, v: &Tensor) -> Result<Tensor>
+where
+    F: Fn(&[Tensor]) -> Result<Tensor>,
+{
+    let (x, v) = (std::slice::from_ref(x), std::slice::from_ref(v));
+    Ok(jvp(grad(f), x, v)?.1.swap_remove(0))
+}
+
+/// The transpose of `f`, which is linear in its arguments: the map of cotangents of its results to those
+/// of arguments like `like`, of which only shapes and dtypes count.
+///
+/// Errors: [`Error::Transform`] for an op without a derivative.
+pub fn linear_transpose<F>(f: F, like: &[Tensor]) -> Result<Linear>
+where
+    F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let zeros: Result<Vec<Tensor>> =
+        like.iter().map(|t| Tensor::zeros(t.shape(), t.dtype())).collect();
+    Ok(vjp(f, &zeros?)?.1)
+}

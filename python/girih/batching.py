@@ -1,0 +1,201 @@
+"""``vmap``: a function of one example as a function of a batch of them.
+
+The function is called once, with placeholders for one member of the batch; the recorded graph is
+rewritten for the whole batch and recorded, still lazy, in the caller's graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import DTypeError, InvalidArgumentError
+from .transforms import Transformed, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["vmap"]
+
+#: What draws without a key are to the batch.
+_RANDOMNESS = ("error", "same", "different")
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    axis_size: int | None = None,
+    randomness: Literal["error", "same", "different"] = "error",
+) -> Callable[..., Any]:
+    """A function that calls ``fun`` for each member of a batch, as one program.
+
+    Args:
+        fun: A function of pytrees of tensors for one member of the batch. It is called once. It may
+            close over tensors; those are the same for all members.
+        in_axes: The axis of each argument that holds the batch: an int for all of them, or a tuple
+            with one entry for each positional argument, which is an int, None (the same for all
+            members) or a pytree of such that fits the front of the argument's. Keyword arguments
+            have the batch in their leading axis.
+        out_axes: Where the batch axis of the results goes; as ``in_axes``. None asks for a result
+            that is the same for all members.
+        axis_size: The size of the batch; needed if no argument has it.
+        randomness: What random draws without a key are: ``"error"`` raises, ``"same"`` draws once
+            for all members, ``"different"`` draws for each. Draws by keys follow the keys.
+
+    Returns:
+        A function of arguments with a batch axis.
+
+    Raises:
+        InvalidArgumentError: Axes that do not exist, batches of different sizes, ``in_axes`` that
+            do not fit the arguments, a result that varies where ``out_axes`` is None.
+
+    Example:
+        >>> import girih as gr
+        >>> dot = lambda x, y: (x * y).sum()
+        >>> x = gr.asarray([[1.0, 2.0], [3.0, 4.0]])
+        >>> gr.vmap(dot, in_axes=(0, None))(x, gr.ones([2])).tolist()
+        [3.0, 7.0]
+    """
+    if randomness not in _RANDOMNESS:
+        raise InvalidArgumentError(
+            f"vmap: randomness must be one of {', '.join(map(repr, _RANDOMNESS))}, got "
+            f"{randomness!r}"
+        )
+
+    def batched(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _Call(fun, args, kwargs, in_axes, axis_size).run(out_axes, randomness)
+
+    return Transformed(fun, batched, "vmap")
+
+
+def _is_axis(spec: Any) -> bool:
+    return spec is None or (isinstance(spec, int) and not isinstance(spec, bool))
+
+
+def _axes_of(spec: Any, value: Any, what: str) -> list[int | None]:
+    """The axis of each leaf of a value."""
+    axes = tree.spread(spec, value, _is_axis)
+    if axes is None:
+        raise InvalidArgumentError(
+            f"vmap: {what} {spec!r} does not fit {tree.structure(value)}; expected an int, None, "
+            "or a pytree of such with the same containers"
+        )
+    return axes
+
+
+class _Call:
+    """One call of a batched function."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        in_axes: Any,
+        axis_size: int | None,
+    ) -> None:
+        self._fun = fun
+        leaves, self._structure = tree.flatten((args, kwargs))
+        axes = self._axes(args, kwargs, in_axes)
+        self._leaves: list[Any] = leaves
+        #: Positions of the leaves with a batch, and these leaves with it in front.
+        self._where = [i for i, axis in enumerate(axes) if axis is not None]
+        self._batch = [self._moved(leaves[i], axes[i]) for i in self._where]
+        self._like = self._sized(axis_size)
+
+    def _axes(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any
+    ) -> list[int | None]:
+        name = name_of(self._fun)
+        if isinstance(in_axes, list):
+            in_axes = tuple(in_axes)
+        if _is_axis(in_axes):
+            in_axes = (in_axes,) * len(args)
+        if not isinstance(in_axes, tuple) or len(in_axes) != len(args):
+            raise InvalidArgumentError(
+                f"vmap: in_axes must be an int or a tuple with one entry for each of the "
+                f"{len(args)} arguments of {name}, got {in_axes!r}"
+            )
+        return _axes_of(in_axes, args, "in_axes") + [0] * tree.structure(kwargs).num_leaves
+
+    def _moved(self, leaf: Any, axis: int | None) -> Tensor:
+        assert axis is not None
+        if not isinstance(leaf, Tensor):
+            if not hasattr(leaf, "__array__") and not isinstance(leaf, (bool, int, float, complex)):
+                raise DTypeError(
+                    f"vmap: an argument of {name_of(self._fun)} holds a {type(leaf).__name__}; "
+                    "expected a tensor. Pass in_axes=None for what is the same for all members"
+                )
+            leaf = _girih.asarray(leaf)
+        if not -leaf.ndim <= axis < leaf.ndim:
+            raise InvalidArgumentError(
+                f"vmap: an argument of {name_of(self._fun)} has shape {list(leaf.shape)}, which "
+                f"has no axis {axis}; name its batch axis in in_axes, or None"
+            )
+        return leaf if axis == 0 else _girih.moveaxis(leaf, axis, 0)
+
+    def _sized(self, axis_size: int | None) -> Tensor:
+        """A tensor whose leading axis is the batch."""
+        name = name_of(self._fun)
+        if not self._batch:
+            if axis_size is None:
+                raise InvalidArgumentError(
+                    f"vmap: no argument of {name} has a batch axis; name one in in_axes or pass "
+                    "axis_size"
+                )
+            return _girih.zeros([axis_size])
+        sizes = [leaf.shape[0] for leaf in self._batch]
+        if axis_size is not None:
+            sizes.append(axis_size)
+        if any(size != sizes[0] for size in sizes[1:]):
+            raise InvalidArgumentError(
+                f"vmap: batch axes of the arguments of {name} must have one size, got "
+                f"{', '.join(map(str, sizes))}"
+            )
+        return self._batch[0]
+
+    def run(self, out_axes: Any, randomness: str) -> Any:
+        trace = _girih.Trace()
+        members = [trace.member(leaf) for leaf in self._batch]
+        leaves = list(self._leaves)
+        for i, member in zip(self._where, members, strict=True):
+            # The function may assign to its arguments: it gets handles of its own.
+            leaves[i] = +member if member.dtype.name != "bool" else member
+        args, kwargs = tree.unflatten(self._structure, leaves)
+        result = self._fun(*args, **kwargs)
+        outputs, structure = tree.flatten(result)
+        axes = _axes_of(out_axes, result, "out_axes")
+        tensors = [self._output(leaf) for leaf in outputs]
+        batched = trace.vmap(tensors, self._batch, [True] * len(members), self._like, randomness)
+        pairs = zip(batched, axes, strict=True)
+        return tree.unflatten(structure, [self._placed(y, b, axis) for (y, b), axis in pairs])
+
+    def _output(self, leaf: Any) -> Tensor:
+        if isinstance(leaf, Tensor):
+            return leaf
+        if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+            return _girih.asarray(leaf)
+        raise DTypeError(
+            f"vmap: {name_of(self._fun)} returned a {type(leaf).__name__}; expected tensors, in "
+            "any pytree"
+        )
+
+    def _placed(self, y: Tensor, batched: bool, axis: int | None) -> Tensor:
+        if axis is None:
+            if batched:
+                raise InvalidArgumentError(
+                    f"vmap: out_axes is None for a result of {name_of(self._fun)} that varies over "
+                    "the batch; name an axis"
+                )
+            return y
+        if not batched:
+            y = _girih.broadcast_to(y, (self._like.shape[0], *y.shape))
+        if not -y.ndim <= axis < y.ndim:
+            raise InvalidArgumentError(
+                f"vmap: out_axes is {axis} for a result of {name_of(self._fun)} of shape "
+                f"{list(y.shape)} with the batch in front"
+            )
+        return y if axis == 0 else _girih.moveaxis(y, 0, axis)
