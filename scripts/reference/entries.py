@@ -25,6 +25,7 @@ MODULES = (
     "girih.nn.init",
     "girih.nn.losses",
     "girih.optim",
+    "girih.optim.schedules",
     "girih.random",
     "girih.tree",
 )

@@ -241,6 +241,7 @@ ELSEWHERE: dict[str, str] = {
                     "test_sequence_layers.py and tests of their own compare them"),
     **dict.fromkeys(rows("MaxUnpool1d MaxUnpool2d MaxUnpool3d CTCLoss MultiLabelMarginLoss"),
                     "their functions are compared"),
+    **dict.fromkeys(rows("Muon LBFGS"), "test_optim_more.py compares them"),
     "pad": "its widths are NumPy's; test_arrange.py compares it with NumPy",
 }  # fmt: skip
 
@@ -258,4 +259,6 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("RMSprop", {"momentum": 0.9, "centered": True}),
     ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("Adadelta", {"rho": 0.5}),
+    *[("Adafactor", options) for options in (
+        {}, {"weight_decay": 0.1, "maximize": True}, {"eps": (1e-2, 0.5), "d": 2.0, "beta2_decay": -0.3})],
 ]  # fmt: skip

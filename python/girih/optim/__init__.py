@@ -28,26 +28,43 @@ As functions, which take and give parameters and state and may have them donated
         return loss, params, state
 
 All three give the same bits. What changes from step to step (the count, the learning rate) is a
-tensor in the state, so no step compiles anew; schedules are functions of the count as a tensor.
+tensor in the state, so no step compiles anew; schedules are functions of the count as a tensor
+(:mod:`girih.optim.schedules`).
 """
 
 from __future__ import annotations
 
+from . import schedules
 from .adaptive import Adadelta, Adagrad, Lion, RMSprop
+from .averages import EMA
 from .base import Optimizer
-from .optimizers import SGD, Adam, Adamax, AdamW, NAdam, RAdam, clip_grad_norm
+from .combined import Accumulate, MultiOptimizer, SkipNonFinite
+from .gradients import clip_grad_norm, clip_grad_value, global_norm
+from .lbfgs import LBFGS
+from .matrices import Adafactor, Muon
+from .optimizers import SGD, Adam, Adamax, AdamW, NAdam, RAdam
 
 __all__ = [
+    "EMA",
+    "LBFGS",
     "SGD",
+    "Accumulate",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
     "Lion",
+    "MultiOptimizer",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "SkipNonFinite",
     "clip_grad_norm",
+    "clip_grad_value",
+    "global_norm",
+    "schedules",
 ]

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .. import _girih, lazy, tree
 from .._girih import Tensor
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
+from ..names import dotted
 from ..nn.module import Module, places_in, read, replace
 from ..rollback import before, remember
 from ..tracing import StateMadeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
     from .._girih import DType
     from ..tree import PyTree
 
@@ -113,19 +118,79 @@ class Optimizer:
         Returns:
             The state, for :meth:`apply`; the optimiser's own for :meth:`update` is the same then.
         """
-        parameters = trained(target)
+        state = self._begin(trained(target))
+        lazy.eval(state)
+        self._adopt(state)
+        return state
+
+    def _begin(self, parameters: PyTree) -> dict[str, Any]:
+        """The state before the first step, lazy."""
         state: dict[str, Any] = {"step": _count(0)}
         if self._schedule is None:
             state["learning_rate"] = self.state["learning_rate"]
         state.update(self._globals())
         for slot in self.slots:
             state[slot] = tree.map(lambda p, slot=slot: self._initial(slot, p), parameters)
-        lazy.eval(state)
-        # Handles of its own: what is returned may be donated. In the dict that there is, where a
-        # function that is being compiled finds it.
+        return state
+
+    def _adopt(self, state: dict[str, Any]) -> None:
+        """Takes a first state as its own, in the dict that there is, where a function that is being
+        compiled finds it; with handles of its own: the state that is returned may be donated.
+        """
         self.state.clear()
         self.state.update(tree.map(lambda t: +t, state))
-        return state
+
+    def _begun(self) -> bool:
+        """Whether the state is that of parameters."""
+        return all(slot in self.state for slot in (*self.slots, *self._globals()))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state by dotted name, as files have it: ``step``, ``m.weight``.
+
+        Example:
+            >>> import girih as gr
+            >>> optimizer = gr.optim.SGD(0.1, momentum=0.9)
+            >>> _ = optimizer.init({"w": gr.zeros([2])})
+            >>> sorted(optimizer.state_dict())
+            ['learning_rate', 'momentum.w', 'step']
+        """
+        return {dotted(path): leaf for path, leaf in tree.flatten_with_path(self.state)}
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> Self:
+        """Goes on from the state of a :meth:`state_dict`, or of a file of one.
+
+        The optimiser has to be begun on the same parameters, with :meth:`init`.
+
+        Args:
+            values: Tensors by dotted name.
+
+        Returns:
+            The optimiser.
+
+        Raises:
+            InvalidArgumentError: Names are missing or unexpected; all are listed.
+            ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
+        """
+        pairs = tree.flatten_with_path(self.state)
+        names = [dotted(path) for path, _ in pairs]
+        missing = [name for name in names if name not in values]
+        unexpected = sorted(values.keys() - set(names))
+        if missing or unexpected:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}.load_state_dict: missing {missing}, unexpected "
+                f"{unexpected}; begin with init(parameters) and the options of the saved optimiser"
+            )
+        new = []
+        for name, (_, old) in zip(names, pairs, strict=True):
+            value = values[name]
+            if value.shape != old.shape:
+                raise ShapeError(
+                    f"{type(self).__name__}.load_state_dict: {name} has shape "
+                    f"{list(value.shape)}, expected {list(old.shape)}"
+                )
+            new.append(cast(+value, old.dtype))
+        _assign(self.state, tree.unflatten(tree.structure(self.state), lazy.eval(new)))
+        return self
 
     def apply(
         self, grads: PyTree, state: dict[str, Any], parameters: Module | PyTree
@@ -174,7 +239,7 @@ class Optimizer:
             InvalidArgumentError: Gradients or state have another structure than the parameters.
             ShapeError: A gradient has another shape than its parameter.
         """
-        if any(slot not in self.state for slot in (*self.slots, *self._globals())):
+        if not self._begun():
             self.init(target)
             if _girih.is_tracing():
                 raise StateMadeError

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import _girih, tree
-from ..errors import InvalidArgumentError
-from .base import Optimizer, Scalars, Schedule, cast, check, compute_dtype
+from .. import _girih
+from .base import Optimizer, Scalars, Schedule, check
 
 if TYPE_CHECKING:
     from .._girih import Tensor
-    from ..tree import PyTree
 
-__all__ = ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "clip_grad_norm"]
+__all__ = ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
 
 _New = tuple["Tensor", ...]
 
@@ -291,21 +289,3 @@ class RAdam(_Moments):
         m, v = self._means(self._decayed(p, g), slots)
         rate = scalars["plain"] + scalars["adaptive"] / (v.sqrt() + self.eps)
         return p - rate * m, m, v
-
-
-def clip_grad_norm(grads: PyTree, max_norm: float) -> tuple[PyTree, Tensor]:
-    """Scales gradients so that their norm, over all of them together, is at most ``max_norm``.
-
-    Returns:
-        The scaled gradients and the norm they had, both lazy.
-    """
-    leaves, treedef = tree.flatten(grads)
-    if not leaves:
-        raise InvalidArgumentError("clip_grad_norm: there are no gradients")
-    squares = [(cast(g, compute_dtype(g)) ** 2).sum() for g in leaves]
-    total = squares[0]
-    for square in squares[1:]:
-        total = total + square
-    norm = total.sqrt()
-    factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
-    return tree.unflatten(treedef, [g * factor.astype(g.dtype) for g in leaves]), norm

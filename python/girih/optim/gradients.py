@@ -1,0 +1,97 @@
+"""Norms and bounds of trees of gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import _girih, tree
+from ..errors import InvalidArgumentError
+from .base import cast, compute_dtype
+
+if TYPE_CHECKING:
+    from .._girih import Tensor
+    from ..tree import PyTree
+
+__all__ = ["clip_grad_norm", "clip_grad_value", "global_norm"]
+
+
+def global_norm(values: PyTree, norm_type: float = 2.0) -> Tensor:
+    """The norm of a tree of gradients or parameters as one vector.
+
+    Half-precision tensors are added up in float32.
+
+    Args:
+        values: A tree of floating-point tensors.
+        norm_type: Its exponent, above 0; ``inf`` is the largest absolute value.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        InvalidArgumentError: There are no tensors, or the exponent is not above 0.
+        DTypeError: A tensor is not floating-point.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.optim.global_norm({"w": gr.asarray([3.0, 0.0]), "b": gr.asarray([4.0])}).item()
+        5.0
+    """
+    return _norm(values, norm_type, "global_norm")
+
+
+def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
+    leaves = tree.leaves(values)
+    if not leaves:
+        raise InvalidArgumentError(f"{function}: there are no gradients")
+    if not norm_type > 0:
+        raise InvalidArgumentError(f"{function}: norm_type must be above 0, got {norm_type}")
+    wide = [cast(leaf, compute_dtype(leaf)) for leaf in leaves]
+    if norm_type == float("inf"):
+        parts = [_girih.max(leaf.abs()) for leaf in wide if leaf.size]
+        parts = parts or [_girih.zeros([], dtype=wide[0].dtype)]
+        largest = parts[0]
+        for part in parts[1:]:
+            largest = _girih.maximum(largest, part)
+        return largest
+    powers = [(g * g if norm_type == 2.0 else g.abs() ** norm_type).sum() for g in wide]
+    total = powers[0]
+    for power in powers[1:]:
+        total = total + power
+    root: Tensor = total.sqrt() if norm_type == 2.0 else total ** (1.0 / norm_type)
+    return root
+
+
+def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tuple[PyTree, Tensor]:
+    """Scales gradients so that their norm, over all of them together, is at most ``max_norm``.
+
+    Returns:
+        The scaled gradients and the norm they had, both lazy.
+    """
+    norm = _norm(grads, norm_type, "clip_grad_norm")
+    factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
+    return tree.map(lambda g: g * cast(factor, g.dtype), grads), norm
+
+
+def clip_grad_value(grads: PyTree, clip_value: float) -> PyTree:
+    """Bounds each element of the gradients by ``clip_value`` and its negative.
+
+    Args:
+        grads: A tree of gradients.
+        clip_value: The bound, not negative.
+
+    Returns:
+        The bounded gradients.
+
+    Raises:
+        InvalidArgumentError: The bound is negative.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.optim.clip_grad_value([gr.asarray([3.0, -0.5])], 1.0)[0].tolist()
+        [1.0, -0.5]
+    """
+    if not clip_value >= 0:
+        raise InvalidArgumentError(
+            f"clip_grad_value: clip_value must not be negative, got {clip_value}"
+        )
+    return tree.map(lambda g: _girih.clip(g, -clip_value, clip_value), grads)
