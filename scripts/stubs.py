@@ -59,7 +59,9 @@ PARAMETERS = {
     **dict.fromkeys(["sorted", "sorter", "values"], OPERAND),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
     **dict.fromkeys(["max_version", "dl_device"], "tuple[int, int]"),
-    **dict.fromkeys(["wrt", "aux", "args", "given", "outputs", "tangents"], "Sequence[Tensor]"),
+    **dict.fromkeys(
+        ["wrt", "aux", "args", "given", "outputs", "saved", "tangents"], "Sequence[Tensor]"
+    ),
     "batched": "Sequence[bool]",
     "randomness": "str",
     **dict.fromkeys(["like", "output"], "Tensor"),

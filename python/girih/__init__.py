@@ -91,7 +91,9 @@ from .lazy import (
     with_passes,
     without_passes,
 )
+from .loops import associative_scan, map
 from .rollback import rollback
+from .rules import checkpoint, checkpoint_name, custom_jvp, custom_vjp
 from .scopes import (
     eager_mode,
     is_eager,
@@ -118,6 +120,10 @@ pow = power
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
+    "checkpoint",
+    "checkpoint_name",
+    "custom_jvp",
+    "custom_vjp",
     "hessian",
     "hvp",
     "jacfwd",
@@ -127,6 +133,8 @@ __all__ = [
     "linearize",
     "vjp",
     "vmap",
+    "associative_scan",
+    "map",
     "while_loop",
     "switch",
     "scan",

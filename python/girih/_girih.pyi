@@ -3734,6 +3734,15 @@ def real(x: _TensorLike, /) -> Tensor:
     """The real part; real numbers as they are."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
+def record_checkpoint(
+    body: Body,
+    tensors: Sequence[_TensorLike],
+    saved: Sequence[Tensor],
+    on: bool,
+) -> list[Tensor]:
+    """The results of a checkpointed function. `saved` are tensors it recorded that its derivative
+    keeps; with `on` results of products too.
+    """
 def record_cond(
     node: int,
     bodies: Sequence[Body],
@@ -3742,6 +3751,10 @@ def record_cond(
     on: bool,
 ) -> list[Tensor]:
     """The results of the branch that a scalar chooses."""
+def record_custom(bodies: Sequence[Body], tensors: Sequence[_TensorLike]) -> list[Tensor]:
+    """The results of a function with its own derivative: bodies of the function and of one forward
+    rule, or of the two parts of a reverse rule.
+    """
 def record_scan(
     body: Body,
     init: Sequence[Tensor],

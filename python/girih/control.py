@@ -186,16 +186,23 @@ class _Carry:
 
 
 def while_loop(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+    cond_fun: Callable[[Any], Any],
+    body_fun: Callable[[Any], Any],
+    init_val: Any,
+    max_iterations: int | None = None,
 ) -> Any:
     """``val = init_val``, then ``val = body_fun(val)`` as long as ``cond_fun(val)`` is true.
 
-    There is no reverse-mode derivative; :func:`scan` and :func:`fori_loop` have one.
+    Forward-mode derivatives (:func:`jvp`) go through it in one pass. Reverse mode needs
+    ``max_iterations``: the loop is then a :func:`scan` of that many steps, of which those after the
+    end compute nothing. Reverse mode keeps the carries of every step (a stack), and computes each
+    step again from them.
 
     Args:
         cond_fun: Returns a bool scalar tensor.
         body_fun: Returns a pytree with the structure, shapes and dtypes of what it takes.
         init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
+        max_iterations: After so many iterations the loop ends, whatever the condition says.
 
     Raises:
         InvalidArgumentError: The body changes a structure, shape or dtype; the message names the
@@ -206,6 +213,8 @@ def while_loop(
         >>> gr.while_loop(lambda x: x < 1000, lambda x: x * 2, 1).item()
         1024
     """
+    if max_iterations is not None:
+        return _bounded(cond_fun, body_fun, init_val, max_iterations)
     carry = _Carry(init_val, "while_loop")
 
     def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
@@ -220,6 +229,25 @@ def while_loop(
     body.body.set_outputs(carry.outputs(body.leaves))
     bodies = [condition.body, body.body]
     return carry.rebuild(_girih.record_while_loop(bodies, carry.tensors, carry.names))
+
+
+def _bounded(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, limit: int
+) -> Any:
+    """A loop that ends after so many iterations at the latest, as a scan."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise InvalidArgumentError(
+            f"while_loop: max_iterations must be an int that is not negative, got {limit!r}"
+        )
+
+    def step(pair: Any, _: Any) -> Any:
+        goes_on, value = pair
+        value = cond(goes_on, body_fun, lambda value: value, value)
+        return (_girih.logical_and(goes_on, cond_fun(value)), value), None
+
+    start = tree.map(lambda leaf: _like(leaf, None), init_val)
+    (_, last), _ = scan(step, (_like(cond_fun(start), None), start), length=limit)
+    return last
 
 
 def scan(

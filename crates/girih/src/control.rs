@@ -2,6 +2,8 @@
 //! run once each, on placeholders; what they record becomes a region of one op, so that evaluating it
 //! runs no function, compiles nothing and asks the host nothing between iterations.
 
+mod call;
+
 use crate::cut::ancestors;
 use crate::eval::placeholder;
 use crate::node::{Node, State};
@@ -11,6 +13,8 @@ use girih_ir::{Attrs, DType, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+pub use call::{Saved, checkpoint, custom_jvp, custom_vjp};
 
 /// A function of a branch or loop, while it is run on placeholders.
 ///
@@ -186,12 +190,24 @@ impl Walk {
 
     /// The region: inputs for the placeholders, the draws, and the captured values.
     fn region(&self, body: &Body, captures: &Captures) -> Graph {
+        let placeholders = body.placeholders.iter().map(|p| p.node());
+        let inputs = placeholders.chain(self.draws()).chain(&captures.nodes);
+        self.region_of(body, inputs.map(|node| (node.spec(), Some(node.clone()))))
+    }
+
+    /// The region with these inputs, each with the node it stands for, if it is used.
+    fn region_of(
+        &self,
+        body: &Body,
+        inputs: impl Iterator<Item = (TensorSpec, Option<Arc<Node>>)>,
+    ) -> Graph {
         let mut graph = Graph::new();
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
-        let placeholders = body.placeholders.iter().map(|p| p.node());
-        for node in placeholders.chain(self.draws()).chain(&captures.nodes) {
-            let id = graph.leaf(OpCode::Input.into(), node.spec());
-            ids.insert(Arc::as_ptr(node), id);
+        for (spec, node) in inputs {
+            let id = graph.leaf(OpCode::Input.into(), spec);
+            if let Some(node) = node {
+                ids.insert(Arc::as_ptr(&node), id);
+            }
         }
         for (node, place) in &self.nodes {
             let id = match place {

@@ -433,10 +433,13 @@ impl Splice {
 
     /// Of a graph whose nodes have other ids.
     fn moved(self, map: &[NodeId]) -> Splice {
-        let len = map.iter().map(|id| id.index() + 1).max().unwrap_or(0);
+        let kept = || map.iter().filter(|id| **id != girih_transform::DEAD);
+        let len = kept().map(|id| id.index() + 1).max().unwrap_or(0);
         let mut lines = vec![Location::default(); len];
         for (line, id) in self.lines.iter().zip(map) {
-            lines[id.index()] = *line;
+            if let Some(at) = lines.get_mut(id.index()) {
+                *at = *line;
+            }
         }
         let outside = self.outside.into_iter().map(|(id, node)| (map[id.index()], node)).collect();
         Splice { outside, lines, line: self.line }

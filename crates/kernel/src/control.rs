@@ -21,6 +21,8 @@ pub enum Flow {
         /// Its dtype, bool or an integer.
         dtype: DType,
     },
+    /// The only one, once.
+    Call,
     /// The second again and again, while the first gives true.
     While,
     /// The only one, for each part of the slices.
@@ -102,7 +104,7 @@ impl Control {
     /// Number of iterations, where it is known.
     pub fn trips(&self) -> Option<usize> {
         match self.flow {
-            Flow::Cond { .. } => Some(1),
+            Flow::Cond { .. } | Flow::Call => Some(1),
             Flow::While => None,
             Flow::Scan { length, .. } => Some(length),
         }

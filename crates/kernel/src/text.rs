@@ -117,6 +117,7 @@ impl fmt::Display for Control {
         }
         match self.flow {
             Flow::Cond { index, .. } => write!(f, " = cond on {index}(")?,
+            Flow::Call => f.write_str(" = call(")?,
             Flow::While => write!(f, " = while of {} carries(", self.carries)?,
             Flow::Scan { length, reverse } => {
                 let (carries, order) = (self.carries, if reverse { " in reverse" } else { "" });

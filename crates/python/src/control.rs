@@ -4,7 +4,7 @@ use crate::args::{Listed, TensorArg};
 use crate::errors::IntoPy;
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::{Body, Tensor, TensorSpec};
+use girih::{Body, Saved, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
@@ -114,6 +114,39 @@ fn record_scan(
     wrapped(Body::scan(op, &body, &init, &xs, length, reverse, &names))
 }
 
+/// The results of a checkpointed function. `saved` are tensors it recorded that its derivative keeps;
+/// with `on` results of products too. Returns: list[Tensor].
+#[pyfunction]
+fn record_checkpoint(
+    py: Python<'_>,
+    body: Py<PyBody>,
+    tensors: Listed<TensorArg>,
+    saved: Listed<TensorArg>,
+    on: bool,
+) -> Tensors {
+    location::enter(py);
+    let policy = if on { Saved::Products } else { Saved::Nothing };
+    let body = body.borrow(py).take();
+    wrapped(body.checkpoint(&unwrapped(tensors), policy, &unwrapped(saved)))
+}
+
+/// The results of a function with its own derivative: bodies of the function and of one forward rule,
+/// or of the two parts of a reverse rule. Returns: list[Tensor].
+#[pyfunction]
+fn record_custom(
+    py: Python<'_>,
+    bodies: Listed<Py<PyBody>>,
+    tensors: Listed<TensorArg>,
+) -> Tensors {
+    location::enter(py);
+    let tensors = unwrapped(tensors);
+    match taken(py, &bodies).as_slice() {
+        [body, rule] => wrapped(body.custom_jvp(rule, &tensors)),
+        [body, forward, backward] => wrapped(body.custom_vjp(forward, backward, &tensors)),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
 #[pyfunction]
 fn scan_length(xs: Listed<TensorArg>, length: Option<usize>) -> PyResult<usize> {
@@ -126,5 +159,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(record_cond, m)?)?;
     m.add_function(wrap_pyfunction!(record_while_loop, m)?)?;
     m.add_function(wrap_pyfunction!(record_scan, m)?)?;
+    m.add_function(wrap_pyfunction!(record_checkpoint, m)?)?;
+    m.add_function(wrap_pyfunction!(record_custom, m)?)?;
     m.add_function(wrap_pyfunction!(scan_length, m)?)
 }

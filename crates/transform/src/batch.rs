@@ -10,7 +10,7 @@ mod index;
 mod regions;
 
 use crate::control::Calls;
-use crate::forward::{Transformed, copy_leaf};
+use crate::forward::{DEAD, Transformed, copy_leaf};
 use crate::{Error, Result};
 use girih_ir::ops::{Batching, Class};
 use girih_ir::{Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Shape};
@@ -81,13 +81,16 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(b: &'a mut GraphBuilder, graph: &'a Graph, size: Dim) -> Batch<'a> {
-        let values = vec![Value { id: NodeId(0), batched: false }; graph.len()];
+        let values = vec![Value { id: DEAD, batched: false }; graph.len()];
         Batch { b, graph, size, calls: Calls::of(graph), values, done: HashMap::new() }
     }
 
     fn run(&mut self, arguments: &[Value]) -> Result<()> {
-        let mut arguments = arguments.iter();
+        let (mut arguments, live) = (arguments.iter(), self.graph.live());
         for (id, node) in self.graph.nodes() {
+            if !live[id.index()] && node.op.class() != Class::Leaf {
+                continue;
+            }
             self.values[id.index()] = match node.op.class() {
                 _ if node.op.takes_argument() => *arguments.next().expect("all are given"),
                 Class::Leaf => Value { id: copy_leaf(self.b, self.graph, id), batched: false },

@@ -1,4 +1,4 @@
-//! Reverse mode through branches and loops.
+//! Reverse mode through branches and loops; calls are in [`crate::call`].
 //!
 //! The derivative of a branch is a branch with the derivatives of its regions, on the same
 //! predicate. The derivative of a scan is a scan the other way: each iteration computes one step of
@@ -9,7 +9,7 @@
 
 use crate::reverse::{cotangents, depends};
 use crate::{Error, Result};
-use girih_ir::ops::control::Control;
+use girih_ir::ops::control::{Control, ControlOp};
 use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,9 +58,11 @@ pub(crate) struct Call {
 ///
 /// Errors: those of the rules of what the regions do.
 pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
-    match call.node.op.code {
-        OpCode::Cond => branch(b, call),
-        _ => scan(b, call),
+    match call.node.op.code.control().expect("the op is one of control") {
+        ControlOp::Cond => branch(b, call),
+        ControlOp::Scan => scan(b, call),
+        ControlOp::Call => crate::call::vjp(b, call),
+        ControlOp::WhileLoop => Err(refused(call.node.op.name(), NO_REVERSE_WHILE)),
     }
 }
 
@@ -109,8 +111,12 @@ fn branch(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     wanted.into_iter().enumerate().map(emit).collect()
 }
 
+const NO_REVERSE_WHILE: &str = "while_loop has no reverse-mode derivative, because the number of its iterations is not known \
+     before it runs; give it max_iterations, or use scan, or fori_loop with int bounds. Forward mode \
+     (jvp, jacfwd) goes through it";
+
 /// Those for which the mark is set.
-fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
+pub(crate) fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
     all.iter().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| *id).collect()
 }
 

@@ -12,18 +12,22 @@ mod regions;
 use crate::Result;
 use crate::control::{self, Calls};
 use crate::reverse::cotangents;
-use girih_ir::ops::control::Control;
+use girih_ir::ops::control::{Control, ControlOp};
 use girih_ir::ops::{Class, Derivative, Vjp};
-use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode};
+use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// No node: see [`Transformed::map`].
+pub const DEAD: NodeId = NodeId(u32::MAX);
 
 /// A graph that a transform has written anew.
 #[derive(Debug)]
 pub struct Transformed {
     /// The new graph.
     pub graph: Graph,
-    /// By node of the old graph: the node of the new one that holds its value.
+    /// By node of the old graph: the node of the new one that holds its value; [`DEAD`] for ops that
+    /// no output needs.
     pub map: Vec<NodeId>,
     /// Arguments of the new graph that the old one does not have, in the order that the transform
     /// says.
@@ -104,7 +108,7 @@ struct Varying {
 
 impl<'a> Forward<'a> {
     fn new(b: &'a mut GraphBuilder, graph: &'a Graph) -> Forward<'a> {
-        let (primals, tangents) = (vec![NodeId(0); graph.len()], vec![None; graph.len()]);
+        let (primals, tangents) = (vec![DEAD; graph.len()], vec![None; graph.len()]);
         let (calls, done) = (Calls::of(graph), HashMap::new());
         Forward { b, graph, calls, primals, tangents, done, apart: false }
     }
@@ -121,8 +125,11 @@ impl<'a> Forward<'a> {
 
     /// Writes all nodes, with these arguments.
     fn run(&mut self, arguments: &[NodeId]) -> Result<()> {
-        let mut arguments = arguments.iter();
+        let (mut arguments, live) = (arguments.iter(), self.graph.live());
         for (id, node) in self.graph.nodes() {
+            if !live[id.index()] && node.op.class() != Class::Leaf {
+                continue;
+            }
             let value = match node.op.class() {
                 _ if node.op.takes_argument() => *arguments.next().expect("all are given"),
                 Class::Leaf => copy_leaf(self.b, self.graph, id),
@@ -196,9 +203,12 @@ impl<'a> Forward<'a> {
             let results = (0..control.num_results(node.op.code)).map(|r| (r, None)).collect();
             return Ok(Varying { control: control.clone(), operands: inputs, results });
         }
-        match node.op.code {
-            OpCode::Cond => regions::branch(self.b, control, &inputs, &tangents),
-            _ => regions::repeated(self.b, control, &inputs, &tangents),
+        match node.op.code.control().expect("the op is one of control") {
+            ControlOp::Cond => regions::branch(self.b, control, &inputs, &tangents),
+            ControlOp::Call => regions::called(self.b, control, &inputs, &tangents),
+            ControlOp::WhileLoop | ControlOp::Scan => {
+                regions::repeated(self.b, control, &inputs, &tangents)
+            }
         }
     }
 }

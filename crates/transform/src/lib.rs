@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod call;
 mod control;
 mod error;
 mod forward;
@@ -14,5 +15,5 @@ mod reverse;
 
 pub use batch::vmap;
 pub use error::{Error, Result};
-pub use forward::{Transformed, jvp, linearize};
+pub use forward::{DEAD, Transformed, jvp, linearize};
 pub use reverse::{gradients, vjp};

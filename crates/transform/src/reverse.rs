@@ -14,7 +14,7 @@ use crate::control::{self, Call, Calls};
 use crate::pieces::{self, Piece};
 use crate::{Error, Result};
 use girih_ir::ops::{Derivative, Vjp};
-use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
+use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
 use smallvec::SmallVec;
 
 /// Appends the gradients of a scalar `output` with respect to the nodes `wrt`.
@@ -127,10 +127,6 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
         Some(node) => Err(Error::UnknownNode { node, len: graph.len() }),
     }
 }
-
-const NO_REVERSE_WHILE: &str = "while_loop has no reverse-mode derivative, because the number of its iterations is not known \
-     before it runs; give it max_iterations, or use scan, or fori_loop with int bounds. Forward mode \
-     (jvp, jacfwd) goes through it";
 
 /// The cotangents that reached a node: the sum of most, and those that are pieces of it.
 #[derive(Clone, Default)]
@@ -286,9 +282,6 @@ impl Reverse {
         let wanted: Vec<bool> = node.inputs.iter().map(|i| self.active[i.index()]).collect();
         if cotangents.is_empty() || !wanted.contains(&true) {
             return Ok(());
-        }
-        if node.op.code == OpCode::WhileLoop {
-            return Err(control::refused(node.op.name(), NO_REVERSE_WHILE));
         }
         for (operand, ct) in control::vjp(&mut self.b, &Call { node, cotangents, wanted })? {
             self.add_cotangent(operand, ct)?;

@@ -1,6 +1,7 @@
-//! Control flow: a choice between branches, and loops. What is chosen or repeated is a closed graph,
-//! a *region*, whose inputs are the op's operands in order; it refers to nothing outside. A node is
-//! one of the results; the others are nodes of the same operands and the same [`Control`].
+//! Control flow: a choice between branches, loops, and calls. What is chosen, repeated or called is a
+//! closed graph, a *region*, whose inputs are the op's operands in order; it refers to nothing
+//! outside. A node is one of the results; the others are nodes of the same operands and the same
+//! [`Control`].
 
 use super::*;
 use std::ops::Deref;
@@ -41,12 +42,73 @@ impl Deref for Regions {
     }
 }
 
+/// The ops of control, so that whoever treats them apart is told by the compiler of a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlOp {
+    /// [`COND`].
+    Cond,
+    /// [`WHILE_LOOP`].
+    WhileLoop,
+    /// [`SCAN`].
+    Scan,
+    /// [`CALL`].
+    Call,
+}
+
+impl OpCode {
+    /// Which op of control it is, if it is one.
+    pub fn control(self) -> Option<ControlOp> {
+        match self {
+            OpCode::Cond => Some(ControlOp::Cond),
+            OpCode::WhileLoop => Some(ControlOp::WhileLoop),
+            OpCode::Scan => Some(ControlOp::Scan),
+            OpCode::Call => Some(ControlOp::Call),
+            code => {
+                debug_assert_ne!(code.def().class, Class::Control, "{}", code.def().name);
+                None
+            }
+        }
+    }
+}
+
+/// What becomes of a call.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[repr(u8)]
+pub enum CallMode {
+    /// Its body is put in its place when the graph is optimised.
+    #[default]
+    Inline,
+    /// As `Inline`; but its reverse-mode derivative computes the body again, in an isolated call,
+    /// instead of keeping the body's values (rematerialisation, checkpointing).
+    Checkpoint,
+    /// It stays a call: nothing in it is merged with what is outside.
+    Isolated,
+}
+
+impl CallMode {
+    /// Every mode.
+    pub const ALL: [CallMode; 3] = [CallMode::Inline, CallMode::Checkpoint, CallMode::Isolated];
+
+    /// Name in text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            CallMode::Inline => "inline",
+            CallMode::Checkpoint => "checkpoint",
+            CallMode::Isolated => "isolated",
+        }
+    }
+}
+
 /// What a control op runs, and how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Control {
-    /// The branches of a `cond`; condition and body of a `while_loop`; the body of a `scan`.
+    /// The branches of a `cond`; condition and body of a `while_loop`; the body of a `scan`; the
+    /// rules of a `call`, if it has its own, and its body.
     pub regions: Regions,
-    /// Leading operands of a loop that each iteration replaces by the body's leading results.
+    /// Leading operands of a loop that each iteration replaces by the body's leading results; of a
+    /// call those that its rules differentiate by.
     pub carries: u32,
     /// Operands of a scan, after the carries, of which iteration `t` takes the part at index `t`
     /// of the leading axis.
@@ -55,6 +117,11 @@ pub struct Control {
     pub length: usize,
     /// True if a scan goes through the parts from the last to the first.
     pub reverse: bool,
+    /// What becomes of a call.
+    pub mode: CallMode,
+    /// How many of the last results of a checkpoint are for its derivative: values of the body that
+    /// it takes instead of computing them again. As many of the body's last outputs.
+    pub saves: u32,
 }
 
 impl Control {
@@ -65,6 +132,13 @@ impl Control {
             OpCode::Scan => given + self.carries as usize,
             _ => given,
         }
+    }
+
+    /// The region whose outputs the results are.
+    ///
+    /// Panics if there are no regions.
+    pub fn body(&self) -> &Graph {
+        self.regions.last().expect("ops of control have regions")
     }
 
     /// The same with other regions.
@@ -174,6 +248,108 @@ fn carried(call: OpCall<'_>, control: &Control, body: &Graph) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The derivative rules that a call has of its own, which stand before its body.
+#[derive(Clone, Copy, Debug)]
+pub enum CallRules<'a> {
+    /// None: the body is differentiated.
+    Derived,
+    /// A forward rule. It takes the operands, then a tangent for each inexact one of those that are
+    /// differentiated by; it gives the results, then a tangent for each inexact result.
+    Jvp(&'a Graph),
+    /// A reverse rule. The first takes the operands and gives the results, then any residuals; the
+    /// second takes the operands, the residuals and a cotangent for each inexact result, and gives
+    /// one for each inexact operand of those that are differentiated by.
+    Vjp {
+        /// Computes results and residuals.
+        forward: &'a Graph,
+        /// Computes cotangents.
+        backward: &'a Graph,
+    },
+}
+
+impl Control {
+    /// The rules of a call.
+    pub fn call_rules(&self) -> CallRules<'_> {
+        match &*self.regions {
+            [jvp, _] => CallRules::Jvp(jvp),
+            [forward, backward, _] => CallRules::Vjp { forward, backward },
+            _ => CallRules::Derived,
+        }
+    }
+}
+
+fn call_op(call: OpCall<'_>) -> Result<TensorSpec> {
+    let (result, control) = parts(call, None)?;
+    if control.slices != 0 || control.length != 0 || control.reverse {
+        return invalid(call, "takes no slices and no number of iterations".into());
+    }
+    let body = control.body();
+    takes(call, "the body", body, call.inputs)?;
+    let given: Vec<&TensorSpec> = gives(body).collect();
+    if control.saves as usize > given.len() {
+        let reason = format!("saves {} of {} results", control.saves, given.len());
+        return invalid(call, reason);
+    }
+    check_rules(call, control, &given)?;
+    Ok(given[result].clone())
+}
+
+/// Fails unless rules take and give what they should.
+fn check_rules(call: OpCall<'_>, control: &Control, given: &[&TensorSpec]) -> Result<()> {
+    let inexact = |specs: &[&TensorSpec]| -> Vec<TensorSpec> {
+        specs.iter().filter(|s| s.dtype.is_inexact()).map(|s| (*s).clone()).collect()
+    };
+    let by = inexact(&call.inputs[..control.carries as usize]);
+    let of = inexact(given);
+    let refs = |specs: &[TensorSpec], more: &[TensorSpec]| -> Vec<TensorSpec> {
+        specs.iter().chain(more).cloned().collect()
+    };
+    let operands: Vec<TensorSpec> = call.inputs.iter().map(|s| (*s).clone()).collect();
+    let results: Vec<TensorSpec> = given.iter().map(|s| (*s).clone()).collect();
+    match (control.call_rules(), control.regions.len()) {
+        (CallRules::Derived, 1) => Ok(()),
+        (CallRules::Derived, count) => {
+            invalid(call, format!("has {count} regions; expected a body and one or two rules"))
+        }
+        (CallRules::Jvp(rule), _) => {
+            let wanted = refs(&operands, &by);
+            takes(call, "the forward rule", rule, &wanted.iter().collect::<Vec<_>>())?;
+            gives_as(call, "the forward rule", rule, &refs(&results, &of), false)
+        }
+        (CallRules::Vjp { forward, backward }, _) => {
+            takes(call, "the forward part", forward, call.inputs)?;
+            gives_as(call, "the forward part", forward, &results, true)?;
+            let residuals: Vec<TensorSpec> = gives(forward).skip(results.len()).cloned().collect();
+            let wanted = refs(&refs(&operands, &residuals), &of);
+            takes(call, "the backward part", backward, &wanted.iter().collect::<Vec<_>>())?;
+            gives_as(call, "the backward part", backward, &by, false)
+        }
+    }
+}
+
+/// Fails unless a region gives values of these specs, first of all or alone.
+fn gives_as(
+    call: OpCall<'_>,
+    what: &str,
+    region: &Graph,
+    specs: &[TensorSpec],
+    more: bool,
+) -> Result<()> {
+    let given: Vec<&TensorSpec> = gives(region).collect();
+    let fits = if more { given.len() >= specs.len() } else { given.len() == specs.len() };
+    if !fits {
+        let (given, wanted) = (given.len(), specs.len());
+        return invalid(call, format!("{what} gives {given} values; expected {wanted}"));
+    }
+    match given.iter().zip(specs).position(|(given, wanted)| **given != *wanted) {
+        None => Ok(()),
+        Some(i) => {
+            let reason = format!("{what} gives {} as value {i}; expected {}", given[i], specs[i]);
+            invalid(call, reason)
+        }
+    }
 }
 
 fn cond(call: OpCall<'_>) -> Result<TensorSpec> {
@@ -289,5 +465,15 @@ pub static SCAN: OpDef = OpDef {
     name: "scan",
     doc: "What a body makes of its carries and of each part of an axis in turn, and what it gives.",
     infer: scan,
+    ..CONTROL
+};
+
+/// `call(operands…)`: the results of the body (attribute `Control`), which rules of its own may
+/// differentiate ([`CallRules`]).
+pub static CALL: OpDef = OpDef {
+    name: "call",
+    doc: "The results of a graph of its own, run once.",
+    python: Python::Named("checkpoint"),
+    infer: call_op,
     ..CONTROL
 };

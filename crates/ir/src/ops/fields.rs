@@ -168,12 +168,15 @@ impl Attrs {
                 each("scale", scale)
             }
             Attrs::Control { result, control } => {
-                let Control { regions, carries, slices, length, reverse } = Arc::make_mut(control);
+                let Control { regions, carries, slices, length, reverse, mode, saves } =
+                    Arc::make_mut(control);
                 each("result", result)?;
                 each("carries", &mut Count(carries))?;
                 each("slices", &mut Count(slices))?;
                 each("length", &mut Count(length))?;
                 each("reverse", reverse)?;
+                each("mode", mode)?;
+                each("saves", &mut Count(saves))?;
                 each(REGIONS, regions)
             }
         }

@@ -410,6 +410,7 @@ registry! {
     Cond = control::COND,
     WhileLoop = control::WHILE_LOOP,
     Scan = control::SCAN,
+    Call = control::CALL,
     // Composites.
     Gelu = composite::GELU,
     Mean = composite::MEAN,

@@ -15,6 +15,7 @@ pub(super) fn run(node: &Node, operands: &[&Array]) -> Result<Array> {
             Ok(evaluate(&control.regions[branch], &operands[1..])?.swap_remove(result))
         }
         OpCode::WhileLoop => repeat(control, operands, result),
+        OpCode::Call => Ok(evaluate(control.body(), &operands)?.swap_remove(result)),
         _ => scan(control, &operands, result, &node.spec),
     }
 }

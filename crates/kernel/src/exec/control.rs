@@ -83,6 +83,7 @@ impl Driver {
         unsafe {
             match self.control.flow {
                 Flow::Cond { index, dtype } => run.branch(address(&index), dtype),
+                Flow::Call => run.once(0),
                 Flow::While => run.repeat(),
                 Flow::Scan { length, reverse } => run.scan(length, reverse),
             }
@@ -159,11 +160,16 @@ impl Run<'_, '_> {
         let last = self.driver.control.programs.len() as i64 - 1;
         // SAFETY: the index is a scalar of the dtype.
         let chosen = unsafe { integer(index, dtype) }.clamp(0, last) as usize;
+        // SAFETY: see above.
+        unsafe { self.once(chosen) }
+    }
+
+    unsafe fn once(&mut self, program: usize) -> Result<(), ExecError> {
         for number in 0..self.results.len() {
             self.results[number] = self.result(number);
         }
         // SAFETY: see above.
-        unsafe { self.program(chosen) }
+        unsafe { self.program(program) }
     }
 
     /// One of the two places of a carry.

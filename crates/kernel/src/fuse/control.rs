@@ -8,6 +8,7 @@ use super::plan::Group;
 use super::{FusionOptions, LowerError};
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{BufferId, Core, Kernel, Program};
+use girih_ir::ops::control::ControlOp;
 use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
 
@@ -16,6 +17,14 @@ fn operands(node: &Node) -> &[NodeId] {
     match node.op.code {
         OpCode::Cond => &node.inputs[1..],
         _ => &node.inputs,
+    }
+}
+
+/// Operands that iterations replace: none of a call.
+fn carries_of(node: &Node) -> usize {
+    match node.op.as_control() {
+        Some((_, control)) if node.op.code != OpCode::Call => control.carries as usize,
+        _ => 0,
     }
 }
 
@@ -49,7 +58,8 @@ pub(super) fn programs(
     fits.map_err(|source| LowerError::Region { node: id, source: Box::new(source) })?;
     let positions = argument_positions(graph);
     let operands = operands(node);
-    let constant = |i: usize| i >= control.carries as usize && is_constant(graph, operands[i]);
+    let carries = carries_of(node);
+    let constant = |i: usize| i >= carries && is_constant(graph, operands[i]);
     let program = |region: &Graph| {
         let mut inner = Graph::with_capacity(region.len());
         let (mut next, mut kept) = (0, Vec::new());
@@ -72,7 +82,9 @@ pub(super) fn programs(
         program.renumber_arguments(&scalar, &|k| kept[k]);
         Ok(program)
     };
-    control.regions.iter().map(program).collect()
+    // The rules of a call are not run.
+    let skipped = if node.op.code == OpCode::Call { control.regions.len() - 1 } else { 0 };
+    control.regions.iter().skip(skipped).map(program).collect()
 }
 
 /// What a carry or captured value is fed from.
@@ -101,7 +113,7 @@ pub(super) fn kernel(
 ) -> Kernel {
     let root = graph.node(group.root);
     let (_, control) = root.op.as_control().expect("the op is one of control");
-    let carries = control.carries as usize;
+    let carries = carries_of(root);
     let positions = argument_positions(graph);
     let mut results = Vec::new();
     for &id in &group.stores {
@@ -111,14 +123,15 @@ pub(super) fn kernel(
         }
         results[number] = Some(BufferId(id.0));
     }
-    let flow = match root.op.code {
-        OpCode::Cond => {
+    let flow = match root.op.code.control().expect("the op is one of control") {
+        ControlOp::Cond => {
             let index = root.inputs[0];
             let dtype = graph.spec(index).dtype;
             Flow::Cond { index: BufferId(base(graph, index).0), dtype }
         }
-        OpCode::WhileLoop => Flow::While,
-        _ => Flow::Scan { length: control.length, reverse: control.reverse },
+        ControlOp::Call => Flow::Call,
+        ControlOp::WhileLoop => Flow::While,
+        ControlOp::Scan => Flow::Scan { length: control.length, reverse: control.reverse },
     };
     let feeds = operands(root).iter().enumerate();
     let operands = feeds.map(|(i, &id)| feed(graph, id, i < carries, &positions)).collect();

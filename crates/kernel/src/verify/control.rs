@@ -20,6 +20,7 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
     let count = control.programs.len();
     let expected = match control.flow {
         Flow::Cond { .. } => count > 0 && control.carries + control.slices == 0,
+        Flow::Call => count == 1 && control.carries + control.slices == 0,
         Flow::While => count == 2 && control.slices == 0,
         Flow::Scan { .. } => count == 1,
     };
@@ -90,6 +91,7 @@ fn check_outputs(control: &Control) -> Check {
                 }
             }
         }
+        Flow::Call => {}
         Flow::While => {
             let condition = &control.programs[0];
             let predicate = condition.outputs.iter().map(|&o| size(condition, o));

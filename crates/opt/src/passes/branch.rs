@@ -1,13 +1,14 @@
-//! Branches and loops whose course is known: a `cond` on a literal is the branch that it takes, a
-//! `while_loop` whose condition is the literal false gives its carries, and so does a `scan` of no
-//! parts.
+//! Branches and loops whose course is known, and calls: a `cond` on a literal is the branch that it
+//! takes, a `call` that is not isolated its body; a `while_loop` whose condition is the literal false
+//! gives its carries, and so does a `scan` of no parts.
 //!
 //! Laws. Never worse: what is inlined would have been run. Terminates: each change removes a control
 //! op, and regions are finite. Exact: the same ops on the same operands.
 
 use crate::Pass;
 use girih_ir::graph::Operands;
-use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, Result};
+use girih_ir::ops::control::{CallMode, ControlOp};
+use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, Result};
 use rustc_hash::FxHashMap;
 
 /// See the module.
@@ -24,30 +25,35 @@ impl Pass for Branch {
         let is_control = |_: &Graph, node: &Node| node.op.as_control().is_some();
         graph.rewrite_if(is_control, |b, node| {
             let Some((result, control)) = node.op.as_control() else { return Ok(None) };
-            let (carries, given) = (control.carries as usize, control.regions[0].outputs().len());
-            match node.op.code {
-                OpCode::Cond => {
+            let (carries, given) = (control.carries as usize, control.body().outputs().len());
+            let mut inlined = |b: &mut GraphBuilder, region: &Graph, operands: &[NodeId]| {
+                let key = (node.op.with_result(0), node.inputs.clone());
+                if let Some(outputs) = known.get(&key) {
+                    return Ok(Some(outputs[result]));
+                }
+                let outputs = b.inline(region, operands)?;
+                let output = outputs[result];
+                known.insert(key, outputs);
+                Ok(Some(output))
+            };
+            let Some(op) = node.op.code.control() else { return Ok(None) };
+            match op {
+                ControlOp::Cond => {
                     let Some(literal) = b.graph().literal(node.inputs[0]) else { return Ok(None) };
                     let chosen = integer(literal).clamp(0, control.regions.len() as i128 - 1);
-                    let key = (node.op.with_result(0), node.inputs.clone());
-                    if let Some(outputs) = known.get(&key) {
-                        return Ok(Some(outputs[result]));
-                    }
-                    let branch = &control.regions[chosen as usize];
-                    let outputs = b.inline(branch, &node.inputs[1..])?;
-                    let output = outputs[result];
-                    known.insert(key, outputs);
-                    Ok(Some(output))
+                    inlined(b, &control.regions[chosen as usize], &node.inputs[1..])
                 }
-                OpCode::WhileLoop => {
+                ControlOp::Call if control.mode == CallMode::Isolated => Ok(None),
+                ControlOp::Call => inlined(b, control.body(), &node.inputs),
+                ControlOp::WhileLoop => {
                     let condition = &control.regions[0];
                     let predicate = condition.literal(condition.outputs()[0]);
                     let never = predicate.is_some_and(|literal| integer(literal) == 0);
                     Ok(never.then(|| node.inputs[result]))
                 }
-                _ if control.length > 0 => Ok(None),
-                _ if result < carries => Ok(Some(node.inputs[result])),
-                _ => {
+                ControlOp::Scan if control.length > 0 => Ok(None),
+                ControlOp::Scan if result < carries => Ok(Some(node.inputs[result])),
+                ControlOp::Scan => {
                     debug_assert!(result < given + carries);
                     Ok(Some(nothing(b, node)))
                 }

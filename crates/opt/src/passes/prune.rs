@@ -8,7 +8,7 @@
 use crate::Pass;
 use girih_ir::graph::Operands;
 use girih_ir::ops::Attrs;
-use girih_ir::ops::control::Control;
+use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -198,7 +198,11 @@ fn prune(
     inputs: &Operands,
     results: &BTreeSet<usize>,
 ) -> Result<Option<Pruned>> {
-    let (_, control) = op.as_control().expect("calls are of control ops");
+    let (_, control) = op.as_control().expect("ops of control have regions");
+    if op.code == OpCode::Call && control.mode != CallMode::Isolated {
+        // Its body takes its place soon.
+        return Ok(None);
+    }
     // The operands of the regions of a branch begin behind its index.
     let skip = (op.code == OpCode::Cond) as usize;
     let (carries, slices) = (control.carries as usize, control.slices as usize);
@@ -243,6 +247,7 @@ fn prune(
         slices: kept_slices.len() as u32,
         length: control.length,
         reverse: control.reverse,
+        mode: control.mode,
         ..Control::default()
     };
     let new = new.with_regions(regions.collect::<Result<_>>()?);

@@ -1,11 +1,11 @@
-//! Batches of branches and loops. A predicate that is one for the batch stays one: only the branch
+//! Batches of branches, loops and calls. A predicate that is one for the batch stays one: only the branch
 //! that it chooses runs. Of a batch of predicates all branches are computed and a choice is made
 //! element by element, and a loop runs until no member of the batch goes on, those that have ended
 //! keeping their carries.
 
 use super::{Batch, Value, aligned, on_batch, stretched};
 use crate::Result;
-use girih_ir::ops::control::Control;
+use girih_ir::ops::control::{CallRules, Control, ControlOp};
 use girih_ir::{AxisSet, DType, Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
 
@@ -62,23 +62,32 @@ impl Batch<'_> {
         let operands = self.operands(node);
         let (_, control) = node.op.as_control().expect("the op is one of control");
         let control = control.clone();
-        match node.op.code {
-            _ if operands.iter().all(|v| !v.batched) => {
-                let results = vec![Place::Nowhere; control.num_results(node.op.code)];
-                let operands = operands.iter().map(|v| v.id).collect();
-                Ok(Batched::Call { code: node.op.code, control, operands, results })
-            }
-            OpCode::Cond if operands[0].batched => self.all_branches(&control, &operands),
-            OpCode::Cond => self.branch(&control, &operands),
-            OpCode::WhileLoop => self.while_loop(&control, operands),
-            OpCode::Scan => self.scan(&control, operands),
-            code => unreachable!("{} is no op of control", code.def().name),
+        if operands.iter().all(|v| !v.batched) {
+            let results = vec![Place::Nowhere; control.num_results(node.op.code)];
+            let operands = operands.iter().map(|v| v.id).collect();
+            return Ok(Batched::Call { code: node.op.code, control, operands, results });
+        }
+        match node.op.code.control().expect("the op is one of control") {
+            ControlOp::Cond if operands[0].batched => self.all_branches(&control, &operands),
+            ControlOp::Cond => self.regions(OpCode::Cond, &control, &operands, 1),
+            ControlOp::Call => match control.call_rules() {
+                CallRules::Derived => self.regions(OpCode::Call, &control, &operands, 0),
+                _ => self.with_rules(&control, &operands),
+            },
+            ControlOp::WhileLoop => self.while_loop(&control, operands),
+            ControlOp::Scan => self.scan(&control, operands),
         }
     }
 
-    /// A choice by one predicate.
-    fn branch(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
-        let (size, taken) = (self.size, &operands[1..]);
+    /// A choice by one predicate, or a call: regions that take the operands from `first` on.
+    fn regions(
+        &mut self,
+        code: OpCode,
+        control: &Control,
+        operands: &[Value],
+        first: usize,
+    ) -> Result<Batched> {
+        let (size, taken) = (self.size, &operands[first..]);
         let marks: Vec<bool> = taken.iter().map(|v| v.batched).collect();
         let specs: Vec<TensorSpec> = taken.iter().map(|v| self.b.spec(v.id).clone()).collect();
         let mut batched = vec![false; control.regions[0].outputs().len()];
@@ -94,7 +103,61 @@ impl Batch<'_> {
         let control = Arc::new(control.with_regions(regions.collect::<Result<_>>()?));
         let results = batched.into_iter().map(Place::first).collect();
         let operands = operands.iter().map(|v| v.id).collect();
-        Ok(Batched::Call { code: OpCode::Cond, control, operands, results })
+        Ok(Batched::Call { code, control, operands, results })
+    }
+
+    /// A call with derivative rules of its own: all results and residuals get the batch axis, and a
+    /// reverse rule sums the cotangents of operands that are one for the batch.
+    fn with_rules(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
+        let size = self.size;
+        let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
+        let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
+        let inexact = |i: &usize| specs[*i].dtype.is_inexact();
+        let by: Vec<usize> = (0..control.carries as usize).filter(inexact).collect();
+        // A region whose further inputs are as large as these; its outputs all on the batch.
+        let batch = |region: &Graph, further: &[(TensorSpec, bool)]| {
+            let all: Vec<TensorSpec> =
+                specs.iter().cloned().chain(further.iter().map(|f| f.0.clone())).collect();
+            let marks: Vec<bool> =
+                marks.iter().copied().chain(further.iter().map(|f| f.1)).collect();
+            let (mut r, arguments) = inputs(&all, &marks);
+            let given = on_batch(&mut r, region, &arguments, size)?;
+            let all = vec![true; given.len()];
+            let outputs = settled(&mut r, &given, &all, size)?;
+            Ok::<_, crate::Error>((r, outputs))
+        };
+        let (r, outputs) = batch(control.body(), &[])?;
+        let body = r.finish(outputs);
+        let results = vec![Place::First; body.outputs().len()];
+        let of_results: Vec<(TensorSpec, bool)> =
+            body.outputs().iter().map(|&o| (body.spec(o).clone(), true)).collect();
+        let mut regions = Vec::new();
+        match control.call_rules() {
+            CallRules::Derived => {}
+            CallRules::Jvp(rule) => {
+                let along: Vec<(TensorSpec, bool)> =
+                    by.iter().map(|&i| (specs[i].clone(), marks[i])).collect();
+                let (r, outputs) = batch(rule, &along)?;
+                regions.push(r.finish(outputs));
+            }
+            CallRules::Vjp { forward, backward } => {
+                let (r, outputs) = batch(forward, &[])?;
+                let forward = r.finish(outputs);
+                let residuals = forward.outputs()[body.outputs().len()..].iter();
+                let mut further: Vec<(TensorSpec, bool)> =
+                    residuals.map(|&o| (forward.spec(o).clone(), true)).collect();
+                further.extend(of_results.into_iter().filter(|(s, _)| s.dtype.is_inexact()));
+                let (mut r, mut outputs) = batch(backward, &further)?;
+                for (output, _) in outputs.iter_mut().zip(&by).filter(|(_, i)| !marks[**i]) {
+                    *output = r.sum(*output, AxisSet::one(0), false)?;
+                }
+                regions.extend([forward, r.finish(outputs)]);
+            }
+        }
+        regions.push(body);
+        let control = Arc::new(control.with_regions(regions));
+        let operands = operands.iter().map(|v| v.id).collect();
+        Ok(Batched::Call { code: OpCode::Call, control, operands, results })
     }
 
     /// A choice by a predicate for each of the batch: every branch is computed.

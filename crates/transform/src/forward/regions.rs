@@ -5,7 +5,7 @@ use super::{Varying, along};
 use crate::Result;
 use crate::control::{active_inputs, inputs};
 use crate::reverse::depends;
-use girih_ir::ops::control::Control;
+use girih_ir::ops::control::{CallRules, Control};
 use girih_ir::{Graph, GraphBuilder, NodeId, TensorSpec};
 use std::sync::Arc;
 
@@ -20,7 +20,38 @@ pub(super) fn branch(
     operands: &[NodeId],
     tangents: &[Option<NodeId>],
 ) -> Result<Varying> {
-    let (taken, along_them) = (&operands[1..], &tangents[1..]);
+    choices(b, control, operands, 1, tangents)
+}
+
+/// A call with the tangents of those results that vary behind the values, by its rule if it has one.
+pub(super) fn called(
+    b: &mut GraphBuilder,
+    control: &Control,
+    operands: &[NodeId],
+    tangents: &[Option<NodeId>],
+) -> Result<Varying> {
+    if let CallRules::Derived = control.call_rules() {
+        // Values that a checkpoint saves for its derivative are results like others from here on.
+        let control = Control { saves: 0, ..control.clone() };
+        return choices(b, &control, operands, 0, tangents);
+    }
+    let body = control.body();
+    let inexact: Vec<bool> =
+        body.outputs().iter().map(|&o| body.spec(o).dtype.is_inexact()).collect();
+    let results = numbered(0, inexact.len(), &inexact).collect();
+    let (control, operands) = crate::call::forward_rule(b, control, operands, tangents)?;
+    Ok(Varying { control: Arc::new(control), operands, results })
+}
+
+/// Regions that take the operands from `first` on, each run once or not at all.
+fn choices(
+    b: &GraphBuilder,
+    control: &Control,
+    operands: &[NodeId],
+    first: usize,
+    tangents: &[Option<NodeId>],
+) -> Result<Varying> {
+    let (taken, along_them) = (&operands[first..], &tangents[first..]);
     let specs: Vec<TensorSpec> = taken.iter().map(|&i| b.spec(i).clone()).collect();
     let marks = active(along_them);
     let count = control.regions[0].outputs().len();

@@ -1,6 +1,7 @@
 //! Programs for tests over all ops: a scalar of each sample's result, and its gradient by central
 //! differences.
 
+use girih_ir::ops::control::CallRules;
 use girih_ir::ops::{Derivative, Sample};
 use girih_ir::reference::{Array, Element, evaluate};
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, OpCode};
@@ -15,6 +16,13 @@ pub fn samples() -> impl Iterator<Item = Sample> {
 pub fn has_reverse(code: OpCode) -> bool {
     let none = matches!(code.def().derivative, Derivative::Zero(_) | Derivative::Refused(_));
     !none && code != OpCode::WhileLoop
+}
+
+/// True of samples that forward mode differentiates: not of a call with a reverse rule alone.
+#[allow(dead_code, reason = "not every test file takes derivatives forward")]
+pub fn has_forward(sample: &Sample) -> bool {
+    let rules = sample.op.as_control().map(|(_, control)| control.call_rules());
+    !matches!(rules, Some(CallRules::Vjp { .. })) || sample.op.code != OpCode::Call
 }
 
 /// A graph whose output is a scalar with different weights for different elements of the sample's

@@ -1,7 +1,7 @@
 //! The fields of branches and loops: numbers that are mostly zero, and regions.
 
 use super::{Bytes, Context, Expected, Field};
-use crate::ops::control::Regions;
+use crate::ops::control::{CallMode, Regions};
 use crate::pfgb::{self, File};
 
 /// A number that the text leaves out if it is zero.
@@ -35,6 +35,43 @@ impl<T: Field + Default + PartialEq> Field for Count<'_, T> {
 
     fn is_default(&self, _: Context<'_>) -> bool {
         *self.0 == T::default()
+    }
+}
+
+impl Field for CallMode {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.name());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        let names = || CallMode::ALL.map(CallMode::name).join(", ");
+        let found = CallMode::ALL.into_iter().find(|mode| mode.name() == text);
+        *self = found.ok_or_else(|| format!("one of {}", names()))?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let [code] = bytes.array()?;
+        let mode = CallMode::ALL.get(code as usize);
+        *self = *mode.ok_or_else(|| format!("a mode from 0 to 2, found {code}"))?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        *self = CallMode::ALL[below(CallMode::ALL.len())];
+    }
+
+    fn set_default(&mut self, _: Context<'_>) -> bool {
+        *self = CallMode::Inline;
+        true
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        *self == CallMode::Inline
     }
 }
 

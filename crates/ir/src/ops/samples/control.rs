@@ -1,7 +1,7 @@
 //! Samples of control flow: branches and loops over small regions.
 
 use super::*;
-use crate::ops::control::Control;
+use crate::ops::control::{CallMode, Control};
 use crate::{Graph, GraphBuilder};
 
 fn region(
@@ -98,10 +98,58 @@ fn scanned(code: OpCode) -> Vec<Sample> {
     ]
 }
 
+/// `(x * sin(y), x + y)`: derived, checkpointed, isolated, and with rules of its own.
+fn called(code: OpCode) -> Vec<Sample> {
+    let two = [vector(), vector()];
+    let body = region(&two, |b, x| {
+        let sin = b.sin(x[1])?;
+        Ok(vec![b.mul(x[0], sin)?, b.add(x[0], x[1])?])
+    });
+    let saving = region(&two, |b, x| {
+        let sin = b.sin(x[1])?;
+        Ok(vec![b.mul(x[0], sin)?, b.add(x[0], x[1])?, sin])
+    });
+    let four = [vector(), vector(), vector(), vector()];
+    let jvp = region(&four, |b, x| {
+        let (sin, cos) = (b.sin(x[1])?, b.cos(x[1])?);
+        let along = [b.mul(x[2], sin)?, b.mul(x[0], cos)?];
+        let bent = b.mul(along[1], x[3])?;
+        let outputs = [b.mul(x[0], sin)?, b.add(x[0], x[1])?];
+        Ok(vec![outputs[0], outputs[1], b.add(along[0], bent)?, b.add(x[2], x[3])?])
+    });
+    let forward = region(&two, |b, x| {
+        let (sin, cos) = (b.sin(x[1])?, b.cos(x[1])?);
+        Ok(vec![b.mul(x[0], sin)?, b.add(x[0], x[1])?, sin, b.mul(x[0], cos)?])
+    });
+    let six: Vec<TensorSpec> = vec![vector(); 6];
+    let backward = region(&six, |b, x| {
+        let (of_x, of_y) = (b.mul(x[4], x[2])?, b.mul(x[4], x[3])?);
+        Ok(vec![b.add(of_x, x[5])?, b.add(of_y, x[5])?])
+    });
+    let sample = |regions: &[&Graph], mode, saves, result| {
+        let graphs = regions.iter().map(|&g| g.clone()).collect();
+        let carries = if regions.len() > 1 { 2 } else { 0 };
+        let control = Control { carries, mode, saves, ..Control::default() };
+        let control = Arc::new(control.with_regions(graphs));
+        let operands = vec![spread(&[2], (-1.5, 1.6)), spread(&[2], (0.5, 1.0))];
+        Sample::new(Op::control(code, control, result), operands)
+    };
+    vec![
+        sample(&[&body], CallMode::Inline, 0, 0),
+        sample(&[&body], CallMode::Checkpoint, 0, 1),
+        sample(&[&body], CallMode::Checkpoint, 0, 0),
+        sample(&[&saving], CallMode::Checkpoint, 1, 0),
+        sample(&[&body], CallMode::Isolated, 0, 0),
+        sample(&[&jvp, &body], CallMode::Inline, 0, 0),
+        sample(&[&forward, &backward, &body], CallMode::Inline, 0, 0),
+    ]
+}
+
 pub(in crate::ops) fn samples(code: OpCode) -> Vec<Sample> {
     match code {
         OpCode::Cond => branches(code),
         OpCode::WhileLoop => counted(code),
+        OpCode::Call => called(code),
         _ => scanned(code),
     }
 }

@@ -1,0 +1,209 @@
+//! Calls under the transforms: checkpoints, whose derivative computes the body again, and functions
+//! with derivative rules of their own.
+
+use crate::control::{self, Call, chosen, inputs, trimmed};
+use crate::reverse::cotangents;
+use crate::{Error, Result};
+use girih_ir::ops::control::{CallMode, CallRules, Control};
+use girih_ir::{Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
+use std::sync::Arc;
+
+/// A call with rules by operands that are no arguments of the function.
+const CAPTURED: &str = "a function with its own derivative rule refers to a tensor outside that is \
+                        differentiated; pass the tensor as an argument";
+
+/// Appends the cotangents of a call's operands; pairs of operand and cotangent.
+pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
+    let (_, control) = call.node.op.as_control().expect("the op is one of control");
+    match control.call_rules() {
+        CallRules::Derived if control.mode == CallMode::Inline => derived(b, call, control),
+        CallRules::Derived => recomputed(b, call, control),
+        CallRules::Jvp(rule) => by_forward_rule(b, call, control, rule),
+        CallRules::Vjp { forward, backward } => {
+            by_reverse_rule(b, call, control, forward, backward)
+        }
+    }
+}
+
+fn specs(b: &GraphBuilder, ids: &[NodeId]) -> Vec<TensorSpec> {
+    ids.iter().map(|&id| b.spec(id).clone()).collect()
+}
+
+/// The derivative of the body in place; both bodies become one when the graph is optimised.
+fn derived(b: &mut GraphBuilder, call: &Call, control: &Control) -> Result<Vec<(NodeId, NodeId)>> {
+    let operands = &call.node.inputs;
+    let (region, wanted) = derivative(b, call, control.body(), &[])?;
+    let all: Vec<NodeId> =
+        operands.iter().copied().chain(call.cotangents.iter().map(|c| c.1)).collect();
+    Ok(wanted.into_iter().zip(b.inline(&region, &all)?).collect())
+}
+
+/// A region that takes a call's operands, values of the body that are saved, and cotangents; it gives
+/// the cotangents of the operands that are wanted. Saved are the body's outputs of these numbers.
+fn derivative(
+    b: &GraphBuilder,
+    call: &Call,
+    body: &Graph,
+    saved: &[usize],
+) -> Result<(Graph, Vec<NodeId>)> {
+    let operands = &call.node.inputs;
+    let mut r = GraphBuilder::default();
+    let taken = inputs(&mut r, specs(b, operands));
+    let known = inputs(&mut r, saved.iter().map(|&n| body.spec(body.outputs()[n]).clone()));
+    let cts = inputs(&mut r, call.cotangents.iter().map(|&(_, ct)| b.spec(ct).clone()));
+    let given = r.inline(body, &taken)?;
+    let outputs: Vec<NodeId> = call.cotangents.iter().map(|&(n, _)| given[n]).collect();
+    let wrt = chosen(&taken, &call.wanted);
+    let graph = cotangents(&r.finish([]), &outputs, &cts, &wrt)?;
+    let saved: Vec<NodeId> = saved.iter().map(|&n| given[n]).collect();
+    let graph = trimmed(&with_values(&graph, &saved, &known));
+    Ok((graph, chosen(operands, &call.wanted)))
+}
+
+/// The graph with inputs in place of some of its nodes.
+fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
+    let mut new = Graph::new();
+    let map = |id: &NodeId| {
+        let at = nodes.iter().position(|node| node == id);
+        at.map_or(*id, |at| values[at])
+    };
+    for (_, node) in graph.nodes() {
+        let inputs = node.inputs.iter().map(map).collect();
+        new.append(girih_ir::Node { inputs, ..node.clone() });
+    }
+    new.set_outputs(graph.outputs().iter().map(map));
+    new
+}
+
+/// The derivative of a checkpoint: an isolated call that computes the body again, but for the values
+/// that the checkpoint saves.
+fn recomputed(
+    b: &mut GraphBuilder,
+    call: &Call,
+    control: &Arc<Control>,
+) -> Result<Vec<(NodeId, NodeId)>> {
+    let count = control.body().outputs().len();
+    let saved: Vec<usize> = (count - control.saves as usize..count).collect();
+    let (region, wanted) = derivative(b, call, control.body(), &saved)?;
+    let mut operands = call.node.inputs.to_vec();
+    for &number in &saved {
+        let op = Op::control(OpCode::Call, control.clone(), number);
+        operands.push(b.emit(op, &call.node.inputs)?);
+    }
+    operands.extend(call.cotangents.iter().map(|c| c.1));
+    let isolated = Control { mode: CallMode::Isolated, ..Control::default() };
+    let isolated = Arc::new(isolated.with_regions(vec![region]));
+    let emit = |(result, operand): (usize, NodeId)| {
+        let op = Op::control(OpCode::Call, isolated.clone(), result);
+        Ok((operand, b.emit(op, &operands)?))
+    };
+    wanted.into_iter().enumerate().map(emit).collect()
+}
+
+/// Positions of the operands that rules differentiate by.
+fn arguments(b: &GraphBuilder, call: &Call, control: &Control) -> Result<Vec<usize>> {
+    let count = control.carries as usize;
+    if call.wanted[count..].contains(&true) {
+        return Err(control::refused(call.node.op.name(), CAPTURED));
+    }
+    Ok((0..count).filter(|&i| b.dtype(call.node.inputs[i]).is_inexact()).collect())
+}
+
+/// A cotangent for each inexact result of a call.
+fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<NodeId> {
+    let body = control.body();
+    let mut all = Vec::new();
+    for (number, &output) in body.outputs().iter().enumerate() {
+        let spec = body.spec(output);
+        if !spec.dtype.is_inexact() {
+            continue;
+        }
+        let found = call.cotangents.iter().find(|(n, _)| *n == number).map(|(_, ct)| *ct);
+        all.push(found.unwrap_or_else(|| {
+            let zero = girih_ir::Literal::from_i64(spec.dtype, 0);
+            b.constant(zero, spec.shape.clone())
+        }));
+    }
+    all
+}
+
+fn by_reverse_rule(
+    b: &mut GraphBuilder,
+    call: &Call,
+    control: &Control,
+    forward: &Graph,
+    backward: &Graph,
+) -> Result<Vec<(NodeId, NodeId)>> {
+    let by = arguments(b, call, control)?;
+    let given = b.inline(forward, &call.node.inputs)?;
+    let mut operands = call.node.inputs.to_vec();
+    operands.extend(&given[control.body().outputs().len()..]);
+    operands.extend(all_cotangents(b, call, control));
+    let found = b.inline(backward, &operands)?;
+    Ok(by.iter().map(|&i| call.node.inputs[i]).zip(found).collect())
+}
+
+/// The transpose of a forward rule.
+fn by_forward_rule(
+    b: &mut GraphBuilder,
+    call: &Call,
+    control: &Control,
+    rule: &Graph,
+) -> Result<Vec<(NodeId, NodeId)>> {
+    let by = arguments(b, call, control)?;
+    let operands = &call.node.inputs;
+    let mut r = GraphBuilder::default();
+    let taken = inputs(&mut r, specs(b, operands));
+    let along = inputs(&mut r, by.iter().map(|&i| b.spec(operands[i]).clone()));
+    let cts = all_cotangents(b, call, control);
+    let given_cts = inputs(&mut r, specs(b, &cts));
+    let all: Vec<NodeId> = taken.iter().chain(&along).copied().collect();
+    let given = r.inline(rule, &all)?;
+    let outputs = &given[control.body().outputs().len()..];
+    let graph = trimmed(&cotangents(&r.finish([]), outputs, &given_cts, &along)?);
+    let live = graph.live();
+    let mut ids = graph.arguments().skip(operands.len());
+    if ids.by_ref().take(by.len()).any(|id| live[id.index()]) {
+        return Err(NOT_LINEAR);
+    }
+    // The transpose does not depend on tangents, so any values of their specs will do.
+    let tangents = by.iter().map(|&i| operands[i]);
+    let all: Vec<NodeId> = operands.iter().copied().chain(tangents).chain(cts).collect();
+    let found = b.inline(&graph, &all)?;
+    Ok(by.iter().map(|&i| operands[i]).zip(found).collect())
+}
+
+const NOT_LINEAR: Error = Error::NoDerivative {
+    op: "call",
+    reason: "the rule of a custom_jvp function is not linear in the tangents, so it has no \
+             transpose for reverse mode; write a rule whose tangents are linear, or use custom_vjp",
+};
+
+/// The call with tangents, by its forward rule: its operands with their tangents, and the control that
+/// runs the rule.
+///
+/// Errors: [`Error::NoDerivative`] for a function with a reverse rule only, and for tensors that the
+/// function refers to and that vary.
+pub(crate) fn forward_rule(
+    b: &mut GraphBuilder,
+    control: &Control,
+    operands: &[NodeId],
+    tangents: &[Option<NodeId>],
+) -> Result<(Control, Vec<NodeId>)> {
+    let CallRules::Jvp(rule) = control.call_rules() else {
+        let reason = "a custom_vjp function has no forward-mode derivative; define it with \
+                      custom_jvp, whose rule serves both modes, or use reverse mode";
+        return Err(control::refused("call", reason));
+    };
+    let count = control.carries as usize;
+    if tangents[count..].iter().any(Option::is_some) {
+        return Err(control::refused("call", CAPTURED));
+    }
+    let mut all = operands.to_vec();
+    for (&operand, tangent) in operands.iter().zip(tangents).take(count) {
+        if b.dtype(operand).is_inexact() {
+            all.push(tangent.unwrap_or_else(|| b.zeros_like(operand)));
+        }
+    }
+    Ok((Control::default().with_regions(vec![rule.clone()]), all))
+}

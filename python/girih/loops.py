@@ -1,0 +1,132 @@
+"""Loops made of others: ``associative_scan`` and ``map``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, tree
+from .batching import vmap
+from .control import scan
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._girih import Tensor
+
+__all__ = ["associative_scan", "map"]
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """The function of each part of ``xs`` along the leading axis, one after the other, stacked.
+
+    Args:
+        f: Takes a part of ``xs``; returns a pytree of tensors.
+        xs: A pytree of tensors of one leading length.
+        batch_size: How many parts are computed together, as by :func:`vmap`, which takes more
+            memory and less time.
+
+    Returns:
+        A pytree of tensors with the leading axis of ``xs``.
+
+    Raises:
+        InvalidArgumentError: The lengths of ``xs`` differ, or ``batch_size`` is below 1.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.map(lambda x: x.sum(), gr.ones([3, 2])).tolist()
+        [2.0, 2.0, 2.0]
+    """
+    if batch_size is None:
+        return scan(lambda _, x: (None, f(x)), None, xs)[1]
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InvalidArgumentError(
+            f"map: batch_size must be an int of 1 or more, got {batch_size!r}"
+        )
+    xs = tree.map(_girih.asarray, xs)
+    given: Any = None
+    length = _girih.scan_length(tree.leaves(xs), given)
+    whole = length // batch_size * batch_size
+    rest = vmap(f)(tree.map(lambda x: x[whole:], xs)) if whole < length or not length else None
+    if not whole:
+        return rest
+    parts = tree.map(lambda x: x[:whole].reshape([-1, batch_size, *x.shape[1:]]), xs)
+    out = scan(lambda _, x: (None, vmap(f)(x)), None, parts)[1]
+    out = tree.map(lambda y: y.reshape([whole, *y.shape[2:]]), out)
+    if rest is None:
+        return out
+    return tree.map(lambda a, b: _girih.concat([a, b], axis=0), out, rest)
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """Running combinations of the parts along an axis by an associative function.
+
+    The combination is computed as a tree, in ``2 log2(n)`` steps on ever fewer parts, where
+    :func:`scan` takes ``n`` steps one after the other (Blelloch 1990).
+
+    Args:
+        fn: Takes two pytrees of tensors of several parts each, and combines them part by part; is
+            associative.
+        elems: A pytree of tensors of one length along the axis.
+        reverse: Combines from the last part to the first.
+        axis: The axis of the parts.
+
+    Returns:
+        A pytree like ``elems``: at each part the combination of all parts up to it.
+
+    Raises:
+        InvalidArgumentError: There are no tensors, or their lengths along the axis differ.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.associative_scan(gr.multiply, gr.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
+        [1.0, 2.0, 6.0, 24.0]
+    """
+    leaves, structure = tree.flatten(elems)
+    parts = [_girih.moveaxis(_girih.asarray(leaf), axis, 0) for leaf in leaves]
+    if not parts:
+        raise InvalidArgumentError("associative_scan: elems holds no tensors")
+    given: Any = None
+    length = _girih.scan_length(parts, given)
+
+    def combine(a: list[Tensor], b: list[Tensor]) -> list[Tensor]:
+        result = fn(tree.unflatten(structure, a), tree.unflatten(structure, b))
+        out = tree.leaves_like(structure, result)
+        if out is None:
+            raise InvalidArgumentError(
+                f"associative_scan: the function must return the structure of elems, {structure}, "
+                f"got {tree.structure(result)}"
+            )
+        return out
+
+    if reverse:
+        parts = [_girih.flip(part, axis=0) for part in parts]
+    out = _running(combine, parts, length)
+    if reverse:
+        out = [_girih.flip(part, axis=0) for part in out]
+    return tree.unflatten(structure, [_girih.moveaxis(part, 0, axis) for part in out])
+
+
+def _running(
+    combine: Callable[[list[Tensor], list[Tensor]], list[Tensor]], parts: list[Tensor], length: int
+) -> list[Tensor]:
+    """Combines pairs, finds the running combinations of the pairs, and fills in those between."""
+    if length < 2:
+        return parts
+    pairs = combine([p[: length - 1 : 2] for p in parts], [p[1::2] for p in parts])
+    odd = _running(combine, pairs, length // 2)
+    before = odd if length % 2 else [p[:-1] for p in odd]
+    between = [p[2::2] for p in parts]
+    even = combine(before, between) if length > 2 else between
+    first = [p[:1] for p in parts]
+    even = [_girih.concat([a, b], axis=0) for a, b in zip(first, even, strict=True)]
+    return [_interleaved(a, b, length) for a, b in zip(even, odd, strict=True)]
+
+
+def _interleaved(even: Tensor, odd: Tensor, length: int) -> Tensor:
+    """Parts 0, 2, ... of one tensor and 1, 3, ... of another."""
+    pairs = _girih.stack([even[: length // 2], odd], axis=1)
+    flat = pairs.reshape([length // 2 * 2, *even.shape[1:]])
+    return flat if length % 2 == 0 else _girih.concat([flat, even[-1:]], axis=0)

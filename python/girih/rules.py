@@ -1,0 +1,450 @@
+"""Functions with derivatives of their own choice: ``checkpoint``, ``custom_jvp``, ``custom_vjp``.
+
+Each calls the user's function once, with placeholders, and records one ``call`` op that holds the
+recording, and the rule. Compiled, a call costs nothing: its body takes its place.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _girih, tree
+from ._girih import Tensor
+from .errors import DTypeError, InvalidArgumentError
+from .transforms import INEXACT, Transformed, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["checkpoint", "checkpoint_name", "custom_jvp", "custom_vjp"]
+
+#: Tensors named in the checkpointed functions that are being called, by name.
+_NAMED: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("named", default=None)
+
+
+#: How deep the rule of a function, which may call the function itself, is recorded within itself.
+#: Derivatives of higher orders that go through such a call are those of the function's body.
+_ORDERS = 3
+_DEPTH: ContextVar[dict[int, int]] = ContextVar("depth", default={})  # noqa: B039  (never changed)
+
+
+class _Arguments:
+    """Arguments of which tensors are operands of a call, and all else is part of the function."""
+
+    def __init__(self, args: Any) -> None:
+        self._leaves, self._structure = tree.flatten(args)
+        self.where = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
+        self.tensors: list[Tensor] = [self._leaves[i] for i in self.where]
+        #: Which of the tensors have derivatives.
+        self.inexact = [t.dtype.name in INEXACT for t in self.tensors]
+
+    def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self.where, tensors, strict=True):
+            leaves[i] = tensor
+        return tree.unflatten(self._structure, leaves)
+
+    def tangents(self, inexact: Sequence[Tensor]) -> Any:
+        """A tree like the arguments: tangents of inexact tensors, zeros for the rest."""
+        rest = iter(inexact)
+        leaves: list[Any] = [_girih.asarray(0.0) for _ in self._leaves]
+        for i, tensor, varies in zip(self.where, self.tensors, self.inexact, strict=True):
+            leaves[i] = next(rest) if varies else _girih.zeros_like(tensor)
+        return tree.unflatten(self._structure, leaves)
+
+    def cotangents(self, given: Any, name: str) -> list[Tensor]:
+        """The cotangents of inexact tensors, of a tuple that a backward rule returned: for each
+        argument a tree, or None for zeros.
+        """
+        args = tree.unflatten(self._structure, list(range(len(self._leaves))))[0]
+        if not isinstance(given, (tuple, list)) or len(given) != len(args):
+            raise InvalidArgumentError(
+                f"the backward rule of {name} must return a tuple with one entry for each of its "
+                f"{len(args)} arguments, got {_describe(given)}"
+            )
+        found: dict[int, Any] = {}
+        for places, part in zip(args, given, strict=True):
+            numbers, structure = tree.flatten(places)
+            if part is None:
+                continue
+            leaves = tree.leaves_like(structure, part)
+            if leaves is None:
+                raise InvalidArgumentError(
+                    f"the backward rule of {name} returned {tree.structure(part)} for an argument "
+                    f"of structure {structure}"
+                )
+            found.update(zip(numbers, leaves, strict=True))
+        out = []
+        for i, tensor, varies in zip(self.where, self.tensors, self.inexact, strict=True):
+            if varies:
+                leaf = found.get(i)
+                out.append(_girih.zeros_like(tensor) if leaf is None else _like(leaf, tensor))
+        return out
+
+
+def _describe(value: Any) -> str:
+    name = type(value).__name__
+    return f"{name} of {len(value)}" if isinstance(value, (tuple, list)) else name
+
+
+def _like(leaf: Any, wanted: Tensor) -> Tensor:
+    """A leaf as a tensor; numbers take the shape and dtype of what they stand for."""
+    if isinstance(leaf, Tensor):
+        return leaf
+    return _girih.broadcast_to(_girih.asarray(leaf, dtype=wanted.dtype), wanted.shape)
+
+
+class _Body(NamedTuple):
+    """A function that was called with placeholders."""
+
+    body: _girih.Body
+    stand_ins: list[Tensor]
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> _Body:
+        body = _girih.Body()
+        return _Body(body, [body.placeholder(tensor) for tensor in tensors])
+
+    def own(self) -> list[Tensor]:
+        """The function may assign to its arguments: it gets handles of its own."""
+        return [+s if s.dtype.name != "bool" else s for s in self.stand_ins]
+
+
+def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
+    leaves, structure = tree.flatten(result)
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+            leaves[i] = leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf)
+        elif not isinstance(leaf, Tensor):
+            raise DTypeError(
+                f"{name} returned a {type(leaf).__name__}; expected tensors, in any pytree"
+            )
+    return leaves, structure
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None, *, policy: str | Sequence[str] = "nothing"
+) -> Callable[..., Any]:
+    """A function whose reverse-mode derivative computes it again instead of keeping its values.
+
+    This trades time for memory (rematerialisation): of a checkpointed layer only the arguments, and
+    the values that the policy names, live until the derivative needs them. One more forward
+    computation is the cost. The results and gradients are the same. Also a decorator.
+
+    Args:
+        fun: A function of pytrees; its tensors may be arguments or come from outside, as a module's
+            parameters. Random numbers that it draws are drawn once.
+        policy: What is kept: ``"nothing"``, ``"dots"`` (results of matrix products and
+            convolutions), ``"everything"`` (no checkpoint), or names given by
+            :func:`checkpoint_name`.
+
+    Returns:
+        A function of the same arguments.
+
+    Raises:
+        InvalidArgumentError: There is no such policy.
+
+    Example:
+        >>> import girih as gr
+        >>> block = gr.checkpoint(lambda x: gr.exp(gr.sin(x)))
+        >>> gr.grad(lambda x: block(x).sum())(gr.zeros([2])).tolist()
+        [1.0, 1.0]
+    """
+    if fun is None:
+        return partial(checkpoint, policy=policy)
+    names: Sequence[str] = () if isinstance(policy, str) else tuple(policy)
+    if isinstance(policy, str) and policy not in ("nothing", "dots", "everything"):
+        raise InvalidArgumentError(
+            "checkpoint: policy must be 'nothing', 'dots', 'everything' or a sequence of names, "
+            f"got {policy!r}"
+        )
+
+    def checkpointed(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if policy == "everything":
+            return fun(*args, **kwargs)
+        arguments = _Arguments((args, kwargs))
+        body = _Body.of(arguments.tensors)
+        named: list[tuple[str, Tensor]] = []
+        token = _NAMED.set(named)
+        try:
+            own_args, own_kwargs = arguments.rebuilt(body.own())
+            leaves, structure = _leaves(fun(*own_args, **own_kwargs), name_of(fun))
+        finally:
+            _NAMED.reset(token)
+        body.body.set_outputs(leaves)
+        saved = [tensor for name, tensor in named if name in names]
+        results = _girih.record_checkpoint(body.body, arguments.tensors, saved, policy == "dots")
+        return tree.unflatten(structure, results)
+
+    return Transformed(fun, checkpointed, "checkpoint")
+
+
+def checkpoint_name(x: Tensor, name: str) -> Tensor:
+    """The tensor itself, named for the policy of a :func:`checkpoint` that it is recorded in.
+
+    Args:
+        x: A tensor that the checkpointed function computed.
+        name: A name for ``policy=[...]``.
+
+    Returns:
+        ``x``.
+
+    Raises:
+        DTypeError: ``x`` is no tensor.
+
+    Example:
+        >>> import girih as gr
+        >>> f = lambda x: gr.sin(gr.checkpoint_name(gr.exp(x), "exp"))
+        >>> g = gr.grad(lambda x: gr.checkpoint(f, policy=["exp"])(x).sum())
+        >>> g(gr.zeros([1])).shape
+        (1,)
+    """
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"checkpoint_name: expected a tensor, got {type(x).__name__}")
+    named = _NAMED.get()
+    if named is not None:
+        named.append((name, x))
+    return x
+
+
+class _Custom:
+    """What both kinds of functions with rules have in common."""
+
+    _kind: str
+    _define: str
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        self._fun = fun
+        self._static = tuple(nondiff_argnums)
+        self.__name__ = name_of(fun)
+        self.__doc__ = getattr(fun, "__doc__", None)
+        self.__wrapped__ = fun
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} {self.__name__}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """The function at these arguments; its derivative is the rule's."""
+        raise NotImplementedError
+
+    def _split(self, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
+        """Arguments that are not differentiated by, and the rest."""
+        count = len(args)
+        static = {i % count if -count <= i < count else count for i in self._static}
+        if count in static:
+            raise InvalidArgumentError(
+                f"{self._kind}: nondiff_argnums {self._static} name an argument that "
+                f"{self.__name__} was not given; it was called with {count}"
+            )
+        rest = tuple(arg for i, arg in enumerate(args) if i not in static)
+        return [args[i] for i in sorted(static)], rest
+
+    def _joined(self, static: list[Any], rest: Sequence[Any], count: int) -> list[Any]:
+        where = {i % count for i in self._static}
+        first, second = iter(static), iter(rest)
+        return [next(first if i in where else second) for i in range(count)]
+
+    def _body(self, arguments: _Arguments, static: list[Any]) -> tuple[_Body, Any, list[Tensor]]:
+        """The function on placeholders: body, structure of the result, its leaves."""
+        body = _Body.of(arguments.tensors)
+        rest = arguments.rebuilt(body.own())[0]
+        call = self._joined(static, rest, len(static) + len(rest))
+        leaves, structure = _leaves(self._fun(*call), self.__name__)
+        body.body.set_outputs(leaves)
+        return body, structure, leaves
+
+    def _check(self, structure: tree.TreeDef, expected: tree.TreeDef, what: str) -> None:
+        if structure != expected:
+            raise InvalidArgumentError(
+                f"the rule of {self.__name__} must give {what} of the structure that it returns, "
+                f"{expected}, got {structure}"
+            )
+
+
+class custom_jvp(_Custom):  # noqa: N801  (a decorator)
+    """A function whose derivative is a rule of its own, in both modes.
+
+    Args:
+        fun: A function of pytrees of tensors. It may refer to tensors outside, but not be
+            differentiated by them.
+        nondiff_argnums: Positions of arguments that are no tensors or are not differentiated by;
+            the rule takes them first.
+
+    Raises:
+        InvalidArgumentError: It is called without a rule (see :meth:`defjvp`), or the rule returns
+            something else than a value and a tangent of the function's structure.
+
+    Example:
+        >>> import girih as gr
+        >>> @gr.custom_jvp
+        ... def safe_log(x):
+        ...     return gr.log(x)
+        >>> @safe_log.defjvp
+        ... def rule(primals, tangents):
+        ...     (x,), (t,) = primals, tangents
+        ...     return safe_log(x), t / gr.maximum(x, 1e-3)
+        >>> gr.grad(safe_log)(gr.asarray(0.0)).item()
+        1000.0
+    """
+
+    _kind, _define = "custom_jvp", "defjvp"
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        super().__init__(fun, nondiff_argnums)
+        self._rule: Callable[..., Any] | None = None
+
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the rule: ``rule(*nondiff, primals, tangents)`` returns ``(output, tangent)``.
+
+        Args:
+            rule: Takes the arguments and their tangents as tuples; is linear in the tangents. Those
+                of integers are zeros. It may call the function itself: derivatives through that
+                call follow the rule up to the third order, and the function's body beyond. Also a
+                decorator.
+
+        Returns:
+            The rule.
+
+        Example:
+            >>> import girih as gr
+            >>> f = gr.custom_jvp(gr.sin)
+            >>> _ = f.defjvp(lambda primals, tangents: (gr.sin(primals[0]), 2 * tangents[0]))
+            >>> gr.grad(f)(gr.asarray(0.0)).item()
+            2.0
+        """
+        self._rule = rule
+        return rule
+
+    def __call__(self, *args: Any) -> Any:
+        """The function at these arguments; its derivative is the rule's."""
+        if self._rule is None:
+            raise InvalidArgumentError(
+                f"custom_jvp: {self.__name__} has no rule; give it one with @{self.__name__}.defjvp"
+            )
+        depth = _DEPTH.get()
+        within = depth.get(id(self), 0)
+        if within >= _ORDERS:
+            return self._fun(*args)
+        token = _DEPTH.set({**depth, id(self): within + 1})
+        try:
+            return self._record(self._rule, args)
+        finally:
+            _DEPTH.reset(token)
+
+    def _record(self, fun_rule: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        static, rest = self._split(args)
+        arguments = _Arguments((rest,))
+        if not any(arguments.inexact):
+            return self._fun(*args)
+        body, structure, results = self._body(arguments, static)
+        inexact = [
+            t for t, varies in zip(arguments.tensors, arguments.inexact, strict=True) if varies
+        ]
+        rule = _Body.of(arguments.tensors + inexact)
+        own = rule.own()
+        primals = arguments.rebuilt(own[: len(arguments.tensors)])[0]
+        tangents = arguments.tangents(own[len(arguments.tensors) :])[0]
+        given = fun_rule(*static, tuple(primals), tuple(tangents))
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidArgumentError(
+                f"the rule of {self.__name__} must return (output, tangent), got {_describe(given)}"
+            )
+        values, found = _leaves(given[0], self.__name__)
+        self._check(found, structure, "an output")
+        along, found = tree.flatten(given[1])
+        self._check(found, structure, "a tangent")
+        pairs = zip(results, along, strict=True)
+        rule.body.set_outputs(values + [_like(t, y) for y, t in pairs if y.dtype.name in INEXACT])
+        recorded = _girih.record_custom([body.body, rule.body], arguments.tensors)
+        return tree.unflatten(structure, recorded)
+
+
+class custom_vjp(_Custom):  # noqa: N801  (a decorator)
+    """A function whose reverse-mode derivative is a rule of its own.
+
+    Forward mode (``jvp``, ``jacfwd``) has no rule for it: see :class:`custom_jvp`.
+
+    Args:
+        fun: A function of pytrees of tensors. It may refer to tensors outside, but not be
+            differentiated by them.
+        nondiff_argnums: Positions of arguments that are no tensors or are not differentiated by;
+            the backward rule takes them first.
+
+    Raises:
+        InvalidArgumentError: It is called without rules (see :meth:`defvjp`), or a rule returns
+            something else than it should.
+
+    Example:
+        >>> import girih as gr
+        >>> @gr.custom_vjp
+        ... def clip_gradient(x):
+        ...     return x
+        >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, ct: (gr.clip(ct, -1.0, 1.0),))
+        >>> gr.grad(lambda x: (clip_gradient(x) * 5.0).sum())(gr.ones([2])).tolist()
+        [1.0, 1.0]
+    """
+
+    _kind, _define = "custom_vjp", "defvjp"
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        super().__init__(fun, nondiff_argnums)
+        self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Sets the rule.
+
+        Args:
+            fwd: Takes the arguments of the function; returns ``(output, residuals)``, where
+                residuals are any pytree.
+            bwd: ``bwd(*nondiff, residuals, cotangent)`` returns a tuple with a pytree of cotangents
+                for each differentiated argument, or None for zeros.
+
+        Example:
+            >>> import girih as gr
+            >>> f = gr.custom_vjp(gr.sin)
+            >>> f.defvjp(lambda x: (gr.sin(x), x), lambda x, ct: (ct * gr.cos(x) * 2,))
+            >>> gr.grad(f)(gr.asarray(0.0)).item()
+            2.0
+        """
+        self._rules = (fwd, bwd)
+
+    def __call__(self, *args: Any) -> Any:
+        """The function at these arguments; its derivative is the rule's."""
+        if self._rules is None:
+            raise InvalidArgumentError(
+                f"custom_vjp: {self.__name__} has no rule; give it one with "
+                f"{self.__name__}.defvjp(fwd, bwd)"
+            )
+        fwd, bwd = self._rules
+        static, rest = self._split(args)
+        arguments = _Arguments((rest,))
+        if not any(arguments.inexact):
+            return self._fun(*args)
+        body, structure, results = self._body(arguments, static)
+        forward = _Body.of(arguments.tensors)
+        own = arguments.rebuilt(forward.own())[0]
+        given = fwd(*self._joined(static, own, len(args)))
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidArgumentError(
+                f"the forward rule of {self.__name__} must return (output, residuals), got "
+                f"{_describe(given)}"
+            )
+        values, found = _leaves(given[0], self.__name__)
+        self._check(found, structure, "an output")
+        residuals = _Arguments((given[1],))
+        forward.body.set_outputs(values + residuals.tensors)
+        cotangents = [y for y in results if y.dtype.name in INEXACT]
+        backward = _Body.of(residuals.tensors + cotangents)
+        handles = backward.own()
+        kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
+        rest_of = iter(handles[len(residuals.tensors) :])
+        cts = [next(rest_of) if y.dtype.name in INEXACT else _girih.zeros_like(y) for y in results]
+        returned = bwd(*static, kept, tree.unflatten(structure, cts))
+        backward.body.set_outputs(arguments.cotangents(returned, self.__name__))
+        bodies = [body.body, forward.body, backward.body]
+        return tree.unflatten(structure, _girih.record_custom(bodies, arguments.tensors))
