@@ -161,6 +161,11 @@ from .pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from .positions import (
+    KVCache,
+    RoPE,
+    SinusoidalPositionalEncoding,
+)
 from .recurrent import (
     GRU,
     LSTM,
@@ -168,6 +173,12 @@ from .recurrent import (
     GRUCell,
     LSTMCell,
     RNNCell,
+)
+from .reparametrize import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
 )
 from .transformer import (
     Transformer,
@@ -258,6 +269,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "KLDivLoss",
+    "KVCache",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
@@ -305,9 +317,11 @@ __all__ = [
     "ReplicationPad1d",
     "ReplicationPad2d",
     "ReplicationPad3d",
+    "RoPE",
     "Sequential",
     "SiLU",
     "Sigmoid",
+    "SinusoidalPositionalEncoding",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "Softmax",
@@ -343,5 +357,9 @@ __all__ = [
     "losses",
     "mse",
     "nll",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "spectral_norm",
     "value_and_grad",
+    "weight_norm",
 ]

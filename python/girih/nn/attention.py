@@ -10,8 +10,11 @@ from ..errors import InvalidArgumentError, ShapeError
 from . import init
 from .layers import Linear
 from .module import Module, Parameter
+from .positions import KVCache, RoPE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .._girih import DType, Tensor
 
 __all__ = ["MultiheadAttention"]
@@ -33,6 +36,7 @@ class MultiheadAttention(Module):
         vdim: Features of values, ``embed_dim`` by default.
         num_kv_heads: Heads of keys and values, ``num_heads`` by default.
         dtype: Of the parameters.
+        rope: Turns queries and keys by their positions.
 
     Raises:
         InvalidArgumentError: The heads do not divide the features, or the heads of keys the heads;
@@ -56,6 +60,7 @@ class MultiheadAttention(Module):
         vdim: int | None = None,
         num_kv_heads: int | None = None,
         dtype: DType | None = None,
+        rope: RoPE | None = None,
     ) -> None:
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise InvalidArgumentError(
@@ -71,7 +76,7 @@ class MultiheadAttention(Module):
                 f"MultiheadAttention: {kv_heads} heads of keys do not divide {num_heads} heads"
             )
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, kv_heads
-        self.dropout = dropout
+        self.dropout, self.rope = dropout, rope
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         inner = embed_dim // num_heads * kv_heads
@@ -108,6 +113,7 @@ class MultiheadAttention(Module):
         attn_mask: Tensor | None = None,
         need_weights: bool = False,
         average_attn_weights: bool = True,
+        cache: KVCache | None = None,
     ) -> Any:
         """Applies the layer; keys are the query by default, values the keys.
 
@@ -127,6 +133,9 @@ class MultiheadAttention(Module):
             need_weights: Whether to give ``(result, weights)``.
             average_attn_weights: Whether the weights are those of all heads, averaged: ``[..., n,
                 m]``; else ``[..., num_heads, n, m]``.
+            cache: Of :meth:`make_cache`. The queries are the positions after those in the cache,
+                which gets their keys and values; each sees the positions up to its own, so that
+                ``is_causal`` says nothing more. Masks are then of all ``m = capacity`` positions.
 
         Returns:
             The result, ``[..., n, embed_dim]``, or a pair with the weights.
@@ -137,23 +146,47 @@ class MultiheadAttention(Module):
         key = query if key is None else key
         value = key if value is None else value
         mask = self._joined_masks(query, mask, key_padding_mask, attn_mask)
-        heads = (
-            _split(self.q_proj(query), self.num_heads),
-            _split(self.k_proj(key), self.num_kv_heads),
-            _split(self.v_proj(value), self.num_kv_heads),
-        )
+        q = _split(self.q_proj(query), self.num_heads)
+        k = _split(self.k_proj(key), self.num_kv_heads)
+        v = _split(self.v_proj(value), self.num_kv_heads)
+        if self.rope is not None:
+            start = 0 if cache is None else cache.length
+            q, k = self.rope(q, start), self.rope(k, start)
+        if cache is not None:
+            k, v, seen = cache.append(k, v)
+            mask, is_causal = seen if mask is None else _both(seen, mask), False
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            out, weights = _girih.attention_with_weights(*heads, mask, is_causal, dropout_p=rate)
+            out, weights = _girih.attention_with_weights(q, k, v, mask, is_causal, dropout_p=rate)
             weights = weights.mean(-3) if average_attn_weights else weights
         else:
-            out = _girih.scaled_dot_product_attention(*heads, mask, is_causal, dropout_p=rate)
+            out = _girih.scaled_dot_product_attention(q, k, v, mask, is_causal, dropout_p=rate)
         out = out.swapaxes(-2, -3)
         joined: Tensor = self.out_proj(
             out.reshape((*out.shape[:-2], out.shape[-2] * out.shape[-1]))
         )
         return (joined, weights) if need_weights else joined
+
+    def make_cache(
+        self, batch: Sequence[int], capacity: int, dtype: DType | None = None
+    ) -> KVCache:
+        """An empty cache for the layer.
+
+        Args:
+            batch: The axes of queries before the positions: ``[]``, or ``[batch]``.
+            capacity: How many positions there is room for.
+            dtype: Of keys and values, by default that of the parameters.
+
+        Returns:
+            The cache.
+
+        Raises:
+            ShapeError: A size is negative.
+        """
+        features = self.embed_dim // self.num_heads
+        dtype = self.k_proj.weight.dtype if dtype is None else dtype
+        return KVCache.zeros([*batch, self.num_kv_heads, capacity, features], dtype)
 
     def _joined_masks(
         self,
@@ -178,18 +211,20 @@ class MultiheadAttention(Module):
                     )
                 attn_mask = attn_mask.reshape(size)
             masks.append(~attn_mask if attn_mask.dtype == _girih.bool_ else attn_mask)
-        if len(masks) < 2:
-            return masks[0] if masks else None
-        if all(m.dtype == _girih.bool_ for m in masks):
-            joined = masks[0]
-            for m in masks[1:]:
-                joined = joined & m
-            return joined
-        total: Tensor | None = None
+        joined: Tensor | None = None
         for m in masks:
-            added = _girih.where(m, 0.0, float("-inf")) if m.dtype == _girih.bool_ else m
-            total = added if total is None else total + added
-        return total
+            joined = m if joined is None else _both(joined, m)
+        return joined
+
+
+def _both(one: Tensor, other: Tensor) -> Tensor:
+    """Two masks as one: bool, or numbers that are added."""
+    if one.dtype == other.dtype == _girih.bool_:
+        return one & other
+    added = [
+        _girih.where(m, 0.0, float("-inf")) if m.dtype == _girih.bool_ else m for m in (one, other)
+    ]
+    return added[0] + added[1]
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

@@ -221,27 +221,52 @@ class Module:
         """Number of trainable scalars."""
         return sum(tensor.size for tensor in self.parameters())
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers by dotted name."""
+    def state_dict(self, style: str = "girih") -> dict[str, Tensor]:
+        """Parameters and buffers by dotted name.
+
+        Args:
+            style: Whose names: ``"girih"``, or ``"torch"`` for files that PyTorch is to read. They
+                differ in attention, whose projections PyTorch packs into one matrix, and in
+                weights of :func:`weight_norm` and :func:`spectral_norm`.
+
+        Raises:
+            InvalidArgumentError: Another style.
+
+        Example:
+            >>> import girih as gr
+            >>> layer = gr.nn.MultiheadAttention(4, 2, bias=False)
+            >>> {name: t.shape for name, t in layer.state_dict("torch").items()}
+            {'out_proj.weight': (4, 4), 'in_proj_weight': (12, 4)}
+        """
+        if style not in ("girih", "torch"):
+            raise InvalidArgumentError(
+                f"{type(self).__qualname__}.state_dict: style is 'girih' or 'torch', got {style!r}"
+            )
         found: dict[str, Tensor] = {}
         for parameters in (True, False):
             walk = _Walk(parameters)
             walk.met = None
             found.update(_named(_tree_of(walk, self)))
+        if style == "torch":
+            from .torch_names import to_torch
+
+            return to_torch(self, found)
         return found
 
     def load_state_dict(self, values: Mapping[str, Tensor], strict: bool = True) -> Self:
         """Replaces parameters and buffers by those of a :meth:`state_dict`.
 
         Args:
-            values: Tensors by dotted name.
+            values: Tensors by dotted name, this package's or PyTorch's.
             strict: Whether every tensor of the module must be named, and nothing else.
 
         Raises:
             InvalidArgumentError: With ``strict``, names are missing or unexpected; all are listed.
             ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
         """
-        own = self.state_dict()
+        from .torch_names import from_torch
+
+        own, values = self.state_dict(), from_torch(self, dict(values))
         missing = sorted(own.keys() - values.keys())
         unexpected = sorted(values.keys() - own.keys())
         if strict and (missing or unexpected):

@@ -13,9 +13,10 @@ from .layers import Dropout, LayerNorm, Linear
 from .module import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .._girih import DType, Tensor
+    from .positions import KVCache
 
 __all__ = [
     "Transformer",
@@ -126,6 +127,7 @@ class TransformerEncoderLayer(_Layer):
         src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """Applies the layer.
 
@@ -135,6 +137,7 @@ class TransformerEncoderLayer(_Layer):
                 *not* seen, or numbers that are added.
             src_key_padding_mask: ``[..., n]``, likewise.
             is_causal: Whether a place sees only those up to it.
+            cache: Places before those of ``src``; see :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -146,6 +149,7 @@ class TransformerEncoderLayer(_Layer):
                 attn_mask=src_mask,
                 key_padding_mask=src_key_padding_mask,
                 is_causal=is_causal,
+                cache=cache,
             )
             return out
 
@@ -204,6 +208,7 @@ class TransformerDecoderLayer(_Layer):
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """Applies the layer; masks as of :class:`TransformerEncoderLayer`.
 
@@ -216,6 +221,7 @@ class TransformerDecoderLayer(_Layer):
             memory_key_padding_mask: ``[..., m]``.
             tgt_is_causal: Whether a place sees only those up to it.
             memory_is_causal: Whether a place sees only memory up to it.
+            cache: Places before those of ``tgt``; see :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -227,6 +233,7 @@ class TransformerDecoderLayer(_Layer):
                 attn_mask=tgt_mask,
                 key_padding_mask=tgt_key_padding_mask,
                 is_causal=tgt_is_causal,
+                cache=cache,
             )
             return out
 
@@ -262,6 +269,36 @@ class _Stack(Module):
         )
         self.norm = norm
 
+    def make_cache(
+        self, batch: Sequence[int], capacity: int, dtype: DType | None = None
+    ) -> list[KVCache]:
+        """Empty caches of the self-attention of each layer.
+
+        Args:
+            batch: The axes before the positions: ``[]``, or ``[batch]``.
+            capacity: How many positions there is room for.
+            dtype: Of keys and values, by default that of the parameters.
+
+        Returns:
+            A cache per layer.
+
+        Raises:
+            ShapeError: A size is negative.
+        """
+        layers: list[Any] = list(self.layers)
+        return [layer.self_attn.make_cache(batch, capacity, dtype) for layer in layers]
+
+    def _caches(self, caches: Sequence[KVCache] | None) -> Sequence[KVCache | None]:
+        """A cache, or none, per layer."""
+        if caches is None:
+            return [None] * self.num_layers
+        if len(caches) != self.num_layers:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: {self.num_layers} layers need as many caches, got "
+                f"{len(caches)}"
+            )
+        return caches
+
 
 class TransformerEncoder(_Stack):
     """Encoder layers one after the other, and a norm after them if one is given.
@@ -288,10 +325,25 @@ class TransformerEncoder(_Stack):
         mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
+        caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
-        """Applies the layers; see :meth:`TransformerEncoderLayer.forward`."""
-        for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, is_causal)
+        """Applies the layers; see :meth:`TransformerEncoderLayer.forward`.
+
+        Args:
+            src: ``[..., n, d_model]``.
+            mask: As ``src_mask`` of the layers.
+            src_key_padding_mask: As of the layers.
+            is_causal: Whether a place sees only those up to it.
+            caches: Of :meth:`make_cache`.
+
+        Returns:
+            ``[..., n, d_model]``.
+
+        Raises:
+            InvalidArgumentError: Not one cache per layer.
+        """
+        for layer, cache in zip(self.layers, self._caches(caches), strict=True):
+            src = layer(src, mask, src_key_padding_mask, is_causal, cache)
         out: Tensor = src if self.norm is None else self.norm(src)
         return out
 
@@ -315,10 +367,29 @@ class TransformerDecoder(_Stack):
         (3, 4, 8)
     """
 
-    def forward(self, tgt: Tensor, memory: Tensor, **masks: Any) -> Tensor:
-        """Applies the layers; masks as of :meth:`TransformerDecoderLayer.forward`, by name."""
-        for layer in self.layers:
-            tgt = layer(tgt, memory, **masks)
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        caches: Sequence[KVCache] | None = None,
+        **masks: Any,
+    ) -> Tensor:
+        """Applies the layers; masks as of :meth:`TransformerDecoderLayer.forward`, by name.
+
+        Args:
+            tgt: ``[..., n, d_model]``.
+            memory: ``[..., m, d_model]``.
+            caches: Of :meth:`make_cache`.
+            **masks: By name.
+
+        Returns:
+            ``[..., n, d_model]``.
+
+        Raises:
+            InvalidArgumentError: Not one cache per layer.
+        """
+        for layer, cache in zip(self.layers, self._caches(caches), strict=True):
+            tgt = layer(tgt, memory, **masks, cache=cache)
         out: Tensor = tgt if self.norm is None else self.norm(tgt)
         return out
 
