@@ -105,7 +105,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import fft, linalg, nn, optim, random
+    from . import data, fft, linalg, nn, optim, random
 
 bool = bool_
 
@@ -183,6 +183,7 @@ __all__ = [
     "compile_graph",
     "create_graph",
     "current_graph",
+    "data",
     "deserialize",
     "dump_graphviz",
     "e",
@@ -231,7 +232,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("fft", "linalg", "nn", "optim", "random"):
+    if name in ("data", "fft", "linalg", "nn", "optim", "random"):
         return import_module(f".{name}", __name__)
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -1,0 +1,408 @@
+"""From arrays, sequences and iterables to batches of tensors."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .. import _girih, lazy, tree
+from .._girih import Tensor
+from ..errors import InvalidArgumentError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+__all__ = ["DataLoader", "batched", "collate", "prefetched", "shuffled"]
+
+_T = TypeVar("_T")
+#: What the thread of :func:`prefetched` sends after the last item.
+_END = object()
+
+
+def collate(samples: list[Any]) -> Any:
+    """Samples as one batch: tensors and arrays of equal shape stacked, numbers as a tensor.
+
+    Args:
+        samples: Pytrees of the same structure: tensors, arrays, numbers; strings stay in a list.
+
+    Returns:
+        A pytree of tensors with a first axis of the samples.
+
+    Raises:
+        InvalidArgumentError: There are no samples, or they differ in structure.
+        ShapeError: They differ in shape.
+
+    Example:
+        >>> import girih as gr
+        >>> batch = gr.data.collate([{"x": [1.0, 2.0], "y": 3}, {"x": [4.0, 5.0], "y": 6}])
+        >>> batch["x"][0].tolist(), batch["y"].tolist()
+        ([1.0, 4.0], [3, 6])
+    """
+    if not samples:
+        raise InvalidArgumentError("collate: there are no samples")
+    first, treedef = tree.flatten(samples[0])
+    columns = [[leaf] for leaf in first]
+    for i, sample in enumerate(samples[1:], 1):
+        leaves = tree.leaves_like(treedef, sample)
+        if leaves is None:
+            raise InvalidArgumentError(
+                f"collate: sample 0 is {treedef}, sample {i} {tree.structure(sample)}"
+            )
+        for column, leaf in zip(columns, leaves, strict=True):
+            column.append(leaf)
+    return tree.unflatten(treedef, [_column(column) for column in columns])
+
+
+def _column(values: list[Any]) -> Any:
+    if isinstance(values[0], (str, bytes)):
+        return values
+    if isinstance(values[0], (bool, int, float, complex)):
+        return _girih.asarray(values)
+    tensors = [_girih.asarray(value) for value in values]
+    for i, tensor in enumerate(tensors):
+        if tensor.shape != tensors[0].shape:
+            raise ShapeError(
+                f"collate: sample 0 has shape {list(tensors[0].shape)}, sample {i} "
+                f"{list(tensor.shape)}; pad them, or give a collate function"
+            )
+    return _girih.stack(tensors, 0)
+
+
+def batched(
+    samples: Iterable[Any],
+    batch_size: int,
+    drop_last: bool = False,
+    collate: Callable[[list[Any]], Any] = collate,
+) -> Iterator[Any]:
+    """The batches of an iterable of samples.
+
+    Args:
+        samples: The samples.
+        batch_size: Samples in a batch.
+        drop_last: Whether a last batch with fewer samples is left out.
+        collate: Makes a batch of a list of samples; :func:`collate` by default.
+
+    Yields:
+        The batches.
+
+    Returns:
+        An iterator of batches.
+
+    Raises:
+        InvalidArgumentError: A batch size below 1.
+
+    Example:
+        >>> import girih as gr
+        >>> [batch.tolist() for batch in gr.data.batched(range(5), 2)]
+        [[0, 1], [2, 3], [4]]
+    """
+    if batch_size < 1:
+        raise InvalidArgumentError(f"batched: batch_size must be at least 1, got {batch_size}")
+    return _batches(samples, batch_size, drop_last, collate)
+
+
+def _batches(
+    samples: Iterable[Any], size: int, drop_last: bool, make: Callable[[list[Any]], Any]
+) -> Iterator[Any]:
+    batch: list[Any] = []
+    for sample in samples:
+        batch.append(sample)
+        if len(batch) == size:
+            yield make(batch)
+            batch = []
+    if batch and not drop_last:
+        yield make(batch)
+
+
+def shuffled(samples: Iterable[_T], buffer_size: int, seed: int = 0) -> Iterator[_T]:
+    """The samples of an iterable in random order, as far as a buffer of some of them allows.
+
+    Args:
+        samples: The samples.
+        buffer_size: From how many of them the next one is drawn; if that is all of them, each
+            order is equally likely.
+        seed: Of the order.
+
+    Returns:
+        An iterator of the samples.
+
+    Raises:
+        InvalidArgumentError: A buffer of less than one.
+
+    Example:
+        >>> import girih as gr
+        >>> sorted(gr.data.shuffled(range(5), 3))
+        [0, 1, 2, 3, 4]
+    """
+    if buffer_size < 1:
+        raise InvalidArgumentError(f"shuffled: buffer_size must be at least 1, got {buffer_size}")
+    return _drawn(samples, buffer_size, seed)
+
+
+def _drawn(samples: Iterable[_T], size: int, seed: int) -> Iterator[_T]:
+    chance = random.Random(seed)
+    buffer: list[_T] = []
+    for sample in samples:
+        if len(buffer) < size:
+            buffer.append(sample)
+            continue
+        at = chance.randrange(size)
+        yield buffer[at]
+        buffer[at] = sample
+    chance.shuffle(buffer)
+    yield from buffer
+
+
+class prefetched(Generic[_T]):  # noqa: N801 - reads as a function where it is used
+    """The items of an iterable, made ahead by a thread.
+
+    The thread evaluates the tensors in the items. An error in it is raised where its item would
+    have come. The thread ends with the last item, or when the iterator is closed or dropped.
+
+    Args:
+        items: The iterable; each iteration begins it anew.
+        size: How many items may wait.
+
+    Raises:
+        InvalidArgumentError: A size below 1.
+
+    Example:
+        >>> import girih as gr
+        >>> list(gr.data.prefetched(range(3)))
+        [0, 1, 2]
+    """
+
+    def __init__(self, items: Iterable[_T], size: int = 2) -> None:
+        if size < 1:
+            raise InvalidArgumentError(f"prefetched: size must be at least 1, got {size}")
+        self._items, self._size = items, size
+
+    def __iter__(self) -> Iterator[_T]:
+        waiting: queue.Queue[Any] = queue.Queue(self._size)
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=_fill, args=(self._items, waiting, stop), name="girih-prefetch", daemon=True
+        )
+        thread.start()
+        try:
+            while True:
+                item, error = waiting.get()
+                if error is not None:
+                    raise error
+                if item is _END:
+                    return
+                yield item
+        finally:
+            stop.set()
+            # The thread may wait for room.
+            while thread.is_alive():
+                try:
+                    waiting.get_nowait()
+                except queue.Empty:
+                    thread.join(0.01)
+
+
+def _fill(items: Iterable[Any], waiting: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        for item in items:
+            if stop.is_set():
+                return
+            tensors = [leaf for leaf in tree.leaves(item) if isinstance(leaf, Tensor)]
+            lazy.eval(*tensors)
+            waiting.put((item, None))
+        waiting.put((_END, None))
+    except BaseException as error:
+        waiting.put((None, error))
+
+
+class DataLoader:
+    """Batches of data, in a new order in each epoch if asked for.
+
+    The data are a pytree of arrays with one first axis, such as ``(images, labels)``, whose batches
+    are cut out in one piece; or something with ``len`` and ``[i]``, or an iterable, whose samples
+    are joined by ``collate``. Each iteration is an epoch. Orders depend on the seed and the number
+    of the epoch only, so that a training that is resumed sees what it would have seen.
+
+    Args:
+        data: The data.
+        batch_size: Samples in a batch.
+        shuffle: Whether each epoch has a random order; not for iterables, see :func:`shuffled`.
+        drop_last: Whether a last batch with fewer samples is left out.
+        seed: Of the orders.
+        collate: Makes a batch of a list of samples, where the data are no arrays.
+        prefetch: How many batches a thread makes ahead; 0 for none, and no thread.
+
+    Attributes:
+        epoch: The number of the epoch that the next iteration is, from 0.
+
+    Raises:
+        InvalidArgumentError: A batch size below 1, a negative prefetch, arrays without elements'
+            axis, or an iterable that is to be shuffled.
+        ShapeError: Arrays whose first axes differ.
+
+    Example:
+        >>> import girih as gr
+        >>> x, y = gr.arange(10), gr.arange(10) % 2
+        >>> loader = gr.data.DataLoader((x, y), batch_size=4, shuffle=True)
+        >>> [a.shape for a, b in loader], len(loader)
+        ([(4,), (4,), (2,)], 3)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        collate: Callable[[list[Any]], Any] = collate,
+        prefetch: int = 0,
+    ) -> None:
+        if batch_size < 1:
+            raise InvalidArgumentError(
+                f"DataLoader: batch_size must be at least 1, got {batch_size}"
+            )
+        if prefetch < 0:
+            raise InvalidArgumentError(f"DataLoader: prefetch must not be negative, got {prefetch}")
+        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
+        self.seed, self.prefetch, self.epoch = seed, prefetch, 0
+        self._collate, self._batch, self._skip = collate, 0, 0
+        self._arrays = _arrays(data)
+        self._data = data
+        if self._arrays is not None:
+            self._length: int | None = _rows(self._arrays)
+        else:
+            indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+            self._length = len(data) if indexed else None
+        if self._length is None and not hasattr(data, "__iter__"):
+            raise InvalidArgumentError(
+                f"DataLoader: data are arrays, a sequence or an iterable, got {type(data).__name__}"
+            )
+        if self._length is None and shuffle:
+            raise InvalidArgumentError(
+                "DataLoader: an iterable has no random order; use girih.data.shuffled"
+            )
+
+    def __len__(self) -> int:
+        if self._length is None:
+            raise TypeError("DataLoader: the number of batches of an iterable is not known")
+        rest = self.batch_size - 1
+        return (self._length + (0 if self.drop_last else rest)) // self.batch_size
+
+    def order(self, epoch: int) -> list[int]:
+        """The order of the samples in an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+
+        Returns:
+            The positions of the samples.
+
+        Raises:
+            InvalidArgumentError: The data are an iterable, which has no positions.
+        """
+        if self._length is None:
+            raise InvalidArgumentError("DataLoader.order: samples of an iterable have no positions")
+        positions = list(range(self._length))
+        if self.shuffle:
+            random.Random(f"{self.seed}/{epoch}").shuffle(positions)
+        return positions
+
+    def state_dict(self) -> dict[str, int]:
+        """Where it is: the epoch, and how many of its batches have been given."""
+        return {"epoch": self.epoch, "batch": self._batch}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Goes on from a :meth:`state_dict`, or what a file has of it: with the next batch.
+
+        Args:
+            values: Numbers, or tensors of them.
+
+        Raises:
+            InvalidArgumentError: A number is missing or negative.
+
+        Example:
+            >>> import girih as gr
+            >>> loader = gr.data.DataLoader(gr.arange(6), batch_size=2)
+            >>> first = next(iter(loader))
+            >>> again = gr.data.DataLoader(gr.arange(6), batch_size=2)
+            >>> again.load_state_dict(loader.state_dict())
+            >>> [batch.tolist() for batch in again]
+            [[2, 3], [4, 5]]
+        """
+        found = {}
+        for name in ("epoch", "batch"):
+            if name not in values or int(values[name]) < 0:
+                raise InvalidArgumentError(
+                    f"DataLoader.load_state_dict: {name!r} is {values.get(name)!r}; expected a "
+                    "number that is not negative"
+                )
+            found[name] = int(values[name])
+        self.epoch = found["epoch"]
+        self._batch = self._skip = found["batch"]
+
+    def __iter__(self) -> Iterator[Any]:
+        made = self._made(self.epoch, self._skip)
+        self._batch, self._skip = self._skip, 0
+        for batch in prefetched(made, self.prefetch) if self.prefetch else made:
+            # The state is that after the batch that the loop now has.
+            self._batch += 1
+            yield batch
+        self.epoch, self._batch = self.epoch + 1, 0
+
+    def _made(self, epoch: int, skip: int) -> Iterator[Any]:
+        """The batches of an epoch but for the first ones."""
+        if self._length is None:
+            for i, batch in enumerate(
+                _batches(self._data, self.batch_size, self.drop_last, self._collate)
+            ):
+                if i >= skip:
+                    yield batch
+            return
+        order, size = self.order(epoch), self.batch_size
+        for i in range(skip, len(self)):
+            chosen = order[i * size : (i + 1) * size]
+            if self._arrays is None:
+                yield self._collate([self._data[at] for at in chosen])
+            else:
+                yield self._cut(chosen, i * size)
+
+    def _cut(self, chosen: list[int], start: int) -> Any:
+        leaves, treedef = self._arrays  # type: ignore[misc]
+        if self.shuffle:
+            rows = _girih.asarray(chosen)
+            return tree.unflatten(treedef, [_girih.take(leaf, rows, axis=0) for leaf in leaves])
+        end = start + len(chosen)
+        return tree.unflatten(treedef, [leaf[start:end] for leaf in leaves])
+
+
+def _is_array(value: Any) -> bool:
+    foreign = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    return isinstance(value, Tensor) or foreign
+
+
+def _arrays(data: Any) -> tuple[list[Tensor], tree.TreeDef] | None:
+    """The leaves as tensors, evaluated, if all of them are arrays."""
+    if not _is_array(data) and not isinstance(data, (tuple, dict)):
+        return None
+    leaves, treedef = tree.flatten(data)
+    if not leaves or not all(map(_is_array, leaves)):
+        return None
+    tensors = [_girih.asarray(leaf) for leaf in leaves]
+    lazy.eval(tensors)
+    return tensors, treedef
+
+
+def _rows(arrays: tuple[list[Tensor], tree.TreeDef]) -> int:
+    leaves = arrays[0]
+    for leaf in leaves:
+        if leaf.ndim == 0:
+            raise InvalidArgumentError("DataLoader: an array without axes has no samples")
+        if leaf.shape[0] != leaves[0].shape[0]:
+            raise ShapeError(
+                f"DataLoader: arrays have {leaves[0].shape[0]} and {leaf.shape[0]} samples along "
+                "their first axes"
+            )
+    return int(leaves[0].shape[0])
