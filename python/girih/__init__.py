@@ -105,7 +105,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import data, fft, linalg, nn, optim, random
+    from . import amp, data, fft, linalg, nn, optim, random
 
 bool = bool_
 
@@ -120,6 +120,7 @@ pow = power
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
+    "amp",
     "checkpoint",
     "checkpoint_name",
     "custom_jvp",
@@ -232,7 +233,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("data", "fft", "linalg", "nn", "optim", "random"):
+    if name in ("amp", "data", "fft", "linalg", "nn", "optim", "random"):
         return import_module(f".{name}", __name__)
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

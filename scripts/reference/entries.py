@@ -17,6 +17,7 @@ FOLDER = ROOT / "docs" / "reference"
 #: Modules whose ``__all__`` is public.
 MODULES = (
     "girih",
+    "girih.amp",
     "girih.data",
     "girih.errors",
     "girih.fft",

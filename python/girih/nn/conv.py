@@ -58,6 +58,8 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 class _Convolution(Module):
     """What both directions hold: weight, bias and how the kernel moves."""
 
+    precision: ClassVar[str | None] = "half"
+
     axes: ClassVar[int]
     weight: Tensor
     bias: Tensor | None

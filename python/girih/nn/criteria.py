@@ -47,6 +47,8 @@ __all__ = [
 class _Loss(Module):
     """A function of tensors with the options the module holds; tensors among them are buffers."""
 
+    precision: ClassVar[str | None] = "full"
+
     _function: ClassVar[str]
 
     def __init__(self, **options: Any) -> None:
@@ -295,6 +297,8 @@ class TripletMarginWithDistanceLoss(Module):
         >>> loss(gr.zeros([1, 2]), gr.ones([1, 2]), gr.zeros([1, 2])).item()
         3.0
     """
+
+    precision: ClassVar[str | None] = "full"
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ class Linear(Module):
     ``±1 / sqrt(in_features)``.
     """
 
+    precision: ClassVar[str | None] = "half"
+
     weight: Tensor
     bias: Tensor | None
 
@@ -294,6 +296,8 @@ class Bilinear(Module):
         (5, 4)
     """
 
+    precision: ClassVar[str | None] = "half"
+
     weight: Tensor
     bias: Tensor | None
 
@@ -379,6 +383,8 @@ class LayerNorm(Module):
 
     Shapes: x ``[..., *normalized_shape]``, weight and bias ``normalized_shape``.
     """
+
+    precision: ClassVar[str | None] = "full"
 
     weight: Tensor | None
     bias: Tensor | None

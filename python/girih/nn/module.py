@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import weakref
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .. import _girih, transforms, tree
 from .._girih import Tensor, asarray
 from ..errors import InvalidArgumentError, ShapeError
 from ..rollback import remember
+from .precision import casting, current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,6 +128,9 @@ class Module:
     """
 
     training: bool = True
+    #: How the module computes under :func:`girih.amp.autocast`: ``"half"``, ``"full"`` for float32,
+    #: or ``None`` for whatever it gets.
+    precision: ClassVar[str | None] = None
     #: Names of parameters that are not trained.
     _frozen: frozenset[str] = frozenset()
 
@@ -140,6 +144,8 @@ class Module:
         """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""
         outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
         try:
+            if current.dtype is not None:
+                return casting(self, self.__dict__.get(_NAMES, ()), self.forward, args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
             _girih.leave_named_scope(outer)

@@ -30,6 +30,8 @@ __all__ = [
 class _ByChannel(Module):
     """Scale and shift per channel (axis 1)."""
 
+    precision: ClassVar[str | None] = "full"
+
     ranks: ClassVar[tuple[int, ...]] = ()
     weight: Tensor | None
     bias: Tensor | None
@@ -253,6 +255,8 @@ class RMSNorm(Module):
 
     Shapes: x ``[..., *normalized_shape]``, weight ``normalized_shape``.
     """
+
+    precision: ClassVar[str | None] = "full"
 
     weight: Tensor | None
 

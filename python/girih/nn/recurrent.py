@@ -45,6 +45,8 @@ def _gru(of_x: Tensor, of_h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor,
 class _Recurrent(Module):
     """Sizes and parameters that layers and cells have in common."""
 
+    precision: ClassVar[str | None] = "half"
+
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
     nonlinearity: str = "tanh"

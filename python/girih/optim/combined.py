@@ -240,7 +240,7 @@ class Accumulate(_Combined):
 class SkipNonFinite(_Combined):
     """Leaves out steps whose gradients are not finite: parameters and state stay as they are.
 
-    In training with scaled losses such a step is one whose scale was too large.
+    With :class:`girih.amp.LossScaler` such a step is one whose scale was too large.
 
     Args:
         optimizer: The optimiser.

@@ -1,0 +1,78 @@
+"""In which precision modules compute under :func:`girih.amp.autocast`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .. import _girih
+from .._girih import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .module import Module
+
+__all__ = ["casting", "current", "leave_half"]
+
+_HALVES = ("float16", "bfloat16")
+
+
+class _Current(threading.local):
+    """What holds in this thread: compiled functions look whether it is as it was."""
+
+    #: The name of the dtype in which products are computed; ``None`` outside of a scope.
+    dtype: str | None = None
+    #: How many modules are being called.
+    depth: int = 0
+
+
+current = _Current()
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    """Tensors in float32 or half precision in another of these, in tuples, lists and dicts too."""
+    if isinstance(value, Tensor):
+        name = value.dtype.name
+        wanted = name != dtype and name in ("float32", *_HALVES)
+        return value.astype(getattr(_girih, dtype)) if wanted else value
+    if type(value) in (tuple, list):
+        return type(value)(_cast(inner, dtype) for inner in value)
+    if type(value) is dict:
+        return {key: _cast(inner, dtype) for key, inner in value.items()}
+    return value
+
+
+def leave_half(value: Any) -> Any:
+    """The results of the outermost module: half precision becomes float32."""
+    return value if current.depth else _cast(value, "float32")
+
+
+def casting(module: Module, names: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Calls a module with its arguments and own parameters in the precision that it computes in.
+
+    Args:
+        module: The module.
+        names: Of its own parameters.
+        call: What is called with the arguments.
+        args: By position.
+        kwargs: By name.
+    """
+    half = current.dtype
+    assert half is not None
+    precision = module.precision
+    current.depth += 1
+    held: dict[str, Any] = {}
+    try:
+        if precision is not None:
+            dtype = half if precision == "half" else "float32"
+            args, kwargs = _cast(args, dtype), _cast(kwargs, dtype)
+            if precision == "half":
+                attributes = module.__dict__
+                held = {n: attributes[n] for n in names if isinstance(attributes.get(n), Tensor)}
+                module.__dict__.update({name: _cast(p, dtype) for name, p in held.items()})
+        result = call(*args, **kwargs)
+    finally:
+        module.__dict__.update(held)
+        current.depth -= 1
+    return leave_half(result)

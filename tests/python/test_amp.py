@@ -1,0 +1,176 @@
+"""Mixed precision: which modules compute in half, what guards compiled functions, and scaled losses."""
+
+from __future__ import annotations
+
+import threading
+
+import girih as gr
+import numpy as np
+import pytest
+from conftest import close, sample
+from girih import nn, optim
+
+HALF = {"bfloat16": "bf16", "float16": "f16"}
+
+
+def text(model, *args):
+    return gr.graph_to_text(model(*args))
+
+
+LOW = [
+    (lambda: nn.Linear(4, 3), (2, 4)),
+    (lambda: nn.Conv2d(2, 3, 3), (1, 2, 5, 5)),
+    (lambda: nn.ConvTranspose1d(2, 3, 3), (1, 2, 5)),
+    (lambda: nn.weight_norm(nn.Linear(4, 3)), (2, 4)),
+    (lambda: nn.MultiheadAttention(4, 2), (3, 4)),
+    (lambda: nn.TransformerEncoderLayer(4, 2, 8, 0.0), (2, 3, 4)),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), (6, 4)),
+]
+WIDE = [
+    (lambda: nn.LayerNorm(4), (2, 4)),
+    (lambda: nn.BatchNorm1d(4), (3, 4)),
+    (lambda: nn.RMSNorm(4), (2, 4)),
+    (lambda: nn.GroupNorm(2, 4), (2, 4)),
+    (lambda: nn.MSELoss(), (2, 4)),
+]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(("make", "shape"), LOW)
+def test_products_are_in_half_precision(make, shape, dtype):
+    model = gr.eval(make()).eval()
+    x = gr.asarray(sample(shape, "float32"))
+    want, parameters = model(x).numpy(), [id(p) for p in model.parameters()]
+    assert HALF[dtype] not in text(model, x)
+    with gr.amp.autocast(getattr(gr, dtype)):
+        assert HALF[dtype] in text(model, x)
+        found = model(x)
+        double = copy_of(model)(x.astype(gr.float64))
+    assert found.dtype == gr.float32
+    assert double.dtype == gr.float64
+    assert np.abs(found.numpy() - want).max() < 0.1 * max(1.0, np.abs(want).max())
+    # Parameters are what they were.
+    assert [id(p) for p in model.parameters()] == parameters
+    assert all(p.dtype == gr.float32 for p in model.parameters())
+    close(model(x), want)
+
+
+def copy_of(model):
+    import copy
+
+    return copy.deepcopy(model).astype(gr.float64)
+
+
+@pytest.mark.parametrize(("make", "shape"), WIDE)
+def test_norms_and_losses_are_in_float32(make, shape):
+    model, x = make(), gr.asarray(sample(shape, "float32")).astype(gr.bfloat16)
+    args = (x, gr.zeros_like(x)) if isinstance(model, nn.MSELoss) else (x,)
+    with gr.amp.autocast():
+        found = model(*args)
+    want = model(*(a.astype(gr.float32) for a in args))
+    assert found.dtype == gr.float32
+    close(found, want.numpy(), 1e-6)
+
+
+def test_recurrent_layers_take_and_give_states():
+    for kind in (nn.LSTM, nn.GRU):
+        layer, x = kind(3, 4), gr.asarray(sample((5, 2, 3), "float32"))
+        want, _ = layer(x)
+        with gr.amp.autocast():
+            found, state = layer(x)
+            again, _ = layer(x, state)
+        for tensor in gr.tree.leaves((found, state, again)):
+            assert tensor.dtype == gr.float32
+        close(found, want.numpy(), 5e-2, 5e-2)
+
+
+def test_compiled_functions_look_whether_the_scope_is_as_it_was():
+    model, x = gr.eval(nn.Linear(3, 2)), gr.asarray(sample((4, 3), "float32"))
+    f = gr.compile(lambda x: model(x))
+    plain = f(x).numpy()
+    for _ in range(3):
+        with gr.amp.autocast():
+            low = f(x).numpy()
+            with gr.amp.autocast(enabled=False):
+                close(f(x), plain)
+            close(f(x), low)
+        close(f(x), plain)
+    assert (low != plain).any()
+    assert f.num_programs == 2
+    inside = gr.compile(gr.amp.autocast()(lambda x: model(x)))
+    close(inside(x), low)
+
+
+def test_a_scope_belongs_to_its_thread_and_ends_with_errors():
+    model, x = gr.eval(nn.Linear(3, 2)), gr.asarray(sample((4, 3), "float32"))
+    found = []
+    with gr.amp.autocast():
+        thread = threading.Thread(target=lambda: found.append(text(model, x)))
+        thread.start()
+        thread.join()
+    with pytest.raises(gr.ShapeError), gr.amp.autocast():
+        model(gr.ones([2, 5]))
+    assert "bf16" not in found[0]
+    assert "bf16" not in text(model, x)
+    assert all(p.dtype == gr.float32 for p in model.parameters())
+    for bad in (gr.float32, gr.int8):
+        with pytest.raises(gr.DTypeError, match="dtype is bfloat16 or float16, got"):
+            gr.amp.autocast(bad)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_training_in_half_precision_comes_to_about_the_same_loss(dtype):
+    x, y = gr.asarray(sample((64, 8), "float32", 0, -1, 1)), None
+    y = gr.eval((x[:, :4] * x[:, 4:]).sum(1, keepdims=True))
+
+    def trained(policy):
+        gr.manual_seed(0)
+        model = gr.eval(nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 1)))  # fmt: skip
+        scaler, optimizer = gr.amp.LossScaler(1024.0), optim.SkipNonFinite(optim.AdamW(1e-2))
+
+        def loss_of(x, y):
+            with gr.amp.autocast(getattr(gr, dtype), enabled=policy):
+                out = model(x)
+            return scaler.scale(nn.mse(out, y))
+
+        gradients = nn.value_and_grad(model, loss_of)
+
+        @gr.compile
+        def step(x, y):
+            loss, grads = gradients(x, y)
+            grads, finite = scaler.unscale(grads)
+            optimizer.update(model, grads)
+            scaler.update(finite)
+            return loss / scaler.scale_factor
+
+        losses = [step(x, y).item() for _ in range(80)]
+        assert step.num_programs == 1
+        assert all(p.dtype == gr.float32 for p in model.parameters())
+        return losses
+
+    exact, low = trained(False), trained(True)
+    assert low != exact
+    assert low[-1] < 0.2 * low[0]
+    assert low[-1] == pytest.approx(exact[-1], rel=0.5, abs=0.02)
+
+
+def test_the_scale_of_a_loss_falls_and_grows():
+    scaler = gr.amp.LossScaler(8.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=2)
+    step = gr.compile(lambda g: move(scaler, g))
+    good, bad = gr.asarray([1.0, 2.0]), gr.asarray([1.0, float("inf")])
+    scales = []
+    for g in (good, good, good, bad, good, good):
+        step(g)
+        scales.append(scaler.scale_factor.item())
+    assert scales == [8.0, 32.0, 32.0, 8.0, 8.0, 32.0]
+    assert step.num_programs == 1
+    assert scaler.scale(gr.asarray(2.0, dtype=gr.float64)).item() == 64.0
+    for options in ({"init_scale": 0}, {"growth_factor": 1}, {"backoff_factor": 1}, {"growth_interval": 0}):  # fmt: skip
+        with pytest.raises(gr.InvalidArgumentError, match="LossScaler: "):
+            gr.amp.LossScaler(**options)
+
+
+def move(scaler, g):
+    grads, finite = scaler.unscale([g])
+    scaler.update(finite)
+    return grads[0]
