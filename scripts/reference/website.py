@@ -34,6 +34,8 @@ def places(root: Path) -> dict[Path, Path]:
         if path.suffix in (".md", *PICTURES) and below.parts[0] not in ("reference", "site"):
             notes = len(below.parts) == 1 and path.suffix == ".md"
             found[path] = Path("notes") / below if notes else below
+    for path in sorted((root / "examples").glob("*.py")):
+        found[path] = Path("examples") / f"{path.stem}.md"
     found[docs / "site" / "index.md"] = Path("index.md")
     found[docs / "site" / "conf.py"] = Path("conf.py")
     return found
@@ -57,6 +59,18 @@ def relinked(text: str, path: Path, at: dict[Path, Path], broken: list[str]) -> 
         return f"[{found[1]}]({os.path.relpath(to, here)}{found[3] or ''})"
 
     return LINK.sub(link, text)
+
+
+def example(path: Path) -> str:
+    """The page of an example: its docstring, the pictures of a full run, its source."""
+    _, doc, source = path.read_text().split('"""', 2)
+    title, _, rest = doc.strip().partition("\n\n")
+    pictures = sorted((ROOT / "docs" / "examples").glob(f"{path.stem}*.svg"))
+    shown = "\n\n".join(f"![{picture.stem}]({picture.name})" for picture in pictures)
+    return (
+        f"# {title.rstrip('.')}\n\n{rest}\n\n    python examples/{path.name}\n\n{shown}\n\n"
+        f"## Source\n\n```python\n{source.strip()}\n```\n"
+    )
 
 
 def listed(text: str, at: dict[Path, Path]) -> str:
@@ -86,10 +100,13 @@ def stage(source: Path) -> list[str]:
             (source / to).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, source / to)
         else:
-            text = path.read_text()
+            text = example(path) if path.parent.name == "examples" else path.read_text()
             # The first page and the settings are written for the site.
             own = path.parent.name == "site"
-            text = listed(text, at) if own else relinked(text, path, at, broken)
+            if own:
+                text = listed(text, at)
+            elif path.suffix == ".md":
+                text = relinked(text, path, at, broken)
             write(source / to, text)
     for name, text in render(Reference()).items():
         written.add(source / "reference" / f"{name}.rst")

@@ -1,0 +1,69 @@
+"""Every example runs, small, and leaves the files that it says; its page on the site shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(ROOT))
+
+from scripts.reference import website  # noqa: E402
+
+#: Options that make an example small, the files it leaves, and a line of its output.
+RUNS = {
+    "autoencoder": ("--epochs 2 --width 16", ["digits.svg", "loss.svg"], r"bound .*: -\d+\.\d+ nats"),
+    "characters": ("--steps 4 --size 16", ["loss.svg", "sample.txt"], r"\d+ characters/s"),
+    "convolutions": ("--epochs 2 --channels 4", ["confusion.svg", "checkpoint.safetensors"], r"accuracy \d"),
+    "digits": ("--epochs 1", ["loss.svg", "step-graph.svg", "step-graph.txt"], r"accuracy +\d"),
+    "oscillator": ("--steps 10 --width 4 --points 8", ["oscillator.svg"], r"largest error \d"),
+}  # fmt: skip
+
+
+def run(name: str, options: str, out: Path) -> str:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *options.split(), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_an_example_runs_and_leaves_its_files(name, tmp_path):
+    options, files, line = RUNS[name]
+    printed = run(name, options, tmp_path)
+    assert re.search(line, printed), printed
+    for file in files:
+        assert (tmp_path / file).stat().st_size > 0
+
+
+def test_a_resumed_example_comes_to_the_same_result(tmp_path):
+    # The schedule is that of all epochs, so the first run is cut off by its own checkpoint.
+    whole = run("convolutions", "--epochs 1 --channels 4", tmp_path / "whole")
+    again = run("convolutions", "--epochs 1 --channels 4 --resume", tmp_path / "whole")
+    accuracy = re.compile(r"accuracy (\S+)")
+    assert accuracy.search(whole)[1] == accuracy.search(again)[1]
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_an_example_refuses_sizes_that_make_no_sense(name):
+    option = {"characters": "--steps", "oscillator": "--steps"}.get(name, "--epochs")
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), option, "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "at least 1" in done.stderr
+
+
+def test_pages_show_the_text_the_pictures_and_the_source():
+    page = website.example(EXAMPLES / "oscillator.py")
+    assert page.startswith("# A network that satisfies a differential equation")
+    assert "L-BFGS" in page.split("```")[0]
+    assert "```python\nfrom __future__" in page
+    assert '"""A network' not in page
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
+    assert pictures
+    assert all((ROOT / "docs" / "examples" / Path(p).name).exists() for p in pictures)
