@@ -289,6 +289,8 @@ def method(cls: type, name: str, thing: object) -> str:
         return f"    def {name}(self, value: Any, mod: None = None, /) -> {cls.__name__}: ...\n"
     if name.startswith("__"):
         fallback = "bool" if name in BOOLEAN and cls.__name__ != "Tensor" else cls.__name__
+        if name in BOOLEAN and cls.__name__ == "SymbolicFloat":
+            fallback = "Any"  # a tensor, but of what follows from sizes alone a bool
         if name in ("__eq__", "__ne__"):
             value = "object" if fallback == "bool" else "Any"
             return function(name, ["self", f"value: {value}", "/"], fallback, "", "    ")
@@ -328,12 +330,15 @@ def class_stub(cls: type) -> str:
     comparisons = {"__lt__", "__le__", "__gt__", "__ge__"}
     for name, value in sorted(vars(cls).items()):
         # Classes that compare for equality only have the other slots, too, and refuse.
-        ordered = cls.__name__ in ("Tensor", "SymbolicDim")
+        ordered = cls.__name__ in ("Tensor", "SymbolicDim", "SymbolicFloat")
         unordered = name in comparisons and not ordered
         if name in INHERITED or unordered:
             continue
         if isinstance(value, float):
             out.append(f"    {name}: float\n")
+            continue
+        if value is None:
+            out.append(f"    {name}: None\n")
             continue
         thing = value if inspect.isgetsetdescriptor(value) else getattr(cls, name)
         out.append(method(cls, name, thing))

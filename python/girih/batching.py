@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicFloat, Tensor
 from .errors import DTypeError, InvalidArgumentError
 from .transforms import Transformed, name_of
 
@@ -124,7 +124,9 @@ class _Call:
     def _moved(self, leaf: Any, axis: int | None) -> Tensor:
         assert axis is not None
         if not isinstance(leaf, Tensor):
-            if not hasattr(leaf, "__array__") and not isinstance(leaf, (bool, int, float, complex)):
+            if not hasattr(leaf, "__array__") and not isinstance(
+                leaf, (bool, int, float, complex, SymbolicFloat)
+            ):
                 raise DTypeError(
                     f"vmap: an argument of {name_of(self._fun)} holds a {type(leaf).__name__}; "
                     "expected a tensor. Pass in_axes=None for what is the same for all members"
@@ -176,7 +178,9 @@ class _Call:
     def _output(self, leaf: Any) -> Tensor:
         if isinstance(leaf, Tensor):
             return leaf
-        if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+        if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(
+            leaf, "__array__"
+        ):
             return _girih.asarray(leaf)
         raise DTypeError(
             f"vmap: {name_of(self._fun)} returned a {type(leaf).__name__}; expected tensors, in "

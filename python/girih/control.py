@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
-_Number = (bool, int, float, complex)
+_Number = (bool, int, float, complex, SymbolicDim, SymbolicFloat)
+
+
+#: Numbers of iterations.
+_INTS = (int, SymbolicDim)
 
 
 class _Traced(NamedTuple):
@@ -293,9 +297,9 @@ def scan(
     carry = _Carry(init, "scan")
     leaves, structure = tree.flatten(xs)
     parts = _tensors(leaves)
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int)):
+    if length is not None and (isinstance(length, bool) or not isinstance(length, _INTS)):
         raise InvalidArgumentError(f"scan: length must be an int, got {length!r}")
-    if length is not None and length < 0:
+    if isinstance(length, int) and length < 0:
         raise InvalidArgumentError(f"scan: length must not be negative, got {length}")
     given: Any = length
     count = _girih.scan_length(parts, given)
@@ -357,12 +361,13 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         )
         return looped[1]
     for bound in (lower, upper):
-        if isinstance(bound, bool) or not isinstance(bound, int):
+        if isinstance(bound, bool) or not isinstance(bound, _INTS):
             raise InvalidArgumentError(f"fori_loop: expected int bounds, got {bound!r}")
 
     def step(pair: Any, _: Any) -> Any:
         i, value = pair
         return (i + 1, body_fun(i, value)), None
 
-    (_, last), _ = scan(step, (_girih.asarray(lower), init_val), length=max(0, upper - lower))
+    length = upper - lower if upper > lower else 0
+    (_, last), _ = scan(step, (_girih.asarray(lower), init_val), length=length)
     return last

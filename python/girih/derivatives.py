@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicFloat, Tensor
 from .batching import vmap
 from .errors import DTypeError, InvalidArgumentError
 from .transforms import INEXACT, Transformed, as_variables, grad, name_of, positions_of, split
@@ -87,7 +87,7 @@ def _record(
 def _output(leaf: Any, fun: Any) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf
-    if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(leaf, "__array__"):
         return _girih.asarray(leaf)
     raise DTypeError(
         f"{name_of(fun)} returned a {type(leaf).__name__}; expected tensors, in any pytree"
@@ -146,7 +146,7 @@ class _Arguments:
 
 
 def _input(leaf: Any, fun: Any) -> Tensor:
-    if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(leaf, "__array__"):
         return _girih.asarray(leaf)
     raise DTypeError(
         f"an argument of {name_of(fun)} holds a {type(leaf).__name__}; expected tensors and "

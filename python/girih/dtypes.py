@@ -140,7 +140,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def _is_number(x: object) -> bool:
-    return isinstance(x, (int, float, complex)) and not hasattr(x, "dtype")
+    numbers = (int, float, complex, _girih.SymbolicDim, _girih.SymbolicFloat)
+    return isinstance(x, numbers) and not hasattr(x, "dtype")
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicFloat, Tensor
 from .errors import DTypeError, InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str)
     tensor = leaf
     if not isinstance(leaf, Tensor):
         is_array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array__")
-        if isinstance(leaf, (float, complex)) or is_array:
+        if isinstance(leaf, (float, complex, SymbolicFloat)) or is_array:
             tensor = _girih.asarray(leaf)
     if not isinstance(tensor, Tensor) or tensor.dtype.name not in INEXACT:
         path = tree.flatten_with_path(argument)[index][0]

@@ -417,3 +417,21 @@ def test_refusals():
         random.normal(0.0, 1.0, (2, 3))
     with pytest.raises((TypeError, gr.GirihError)):
         random.normal(key(), (2, 3))
+
+
+def test_draws_in_a_while_loop_take_a_key():
+    start = (gr.asarray(0), gr.asarray(0.0))
+
+    def draw(pair):
+        return pair[0] + 1, pair[1] + gr.random.normal(())
+
+    with pytest.raises(gr.errors.InvalidArgumentError, match=r"global seed.*pass key="):
+        gr.while_loop(lambda pair: pair[0] < 3, draw, start)
+    key = gr.random.key(3)
+
+    def draw_by_key(pair):
+        return pair[0] + 1, pair[1] + gr.random.normal((), key=gr.random.fold_in(key, pair[0]))
+
+    _, total = gr.while_loop(lambda pair: pair[0] < 3, draw_by_key, start)
+    draws = [gr.random.normal((), key=gr.random.fold_in(key, i)).item() for i in range(3)]
+    assert total.item() == pytest.approx(sum(draws), rel=1e-5)

@@ -44,7 +44,8 @@ pub struct TracedProgram {
     /// Specs of the tensors outside that each call gives anew.
     captures: Vec<TensorSpec>,
     symbols: Vec<&'static Symbol>,
-    guards: Vec<Guard>,
+    /// What was decided about sizes, and the lines that did.
+    guards: Vec<(Guard, Location)>,
     symbolic: SymbolicGraph,
     /// What the function draws at random, in order, and which of it the program's leaves are.
     draws: Vec<Draw>,
@@ -128,6 +129,7 @@ impl TracedProgram {
             })
             .collect::<Result<Vec<TensorSpec>>>()?;
         let placeholders: Vec<Tensor> = parameters.iter().map(placeholder).collect();
+        girih_ir::dim::set_place(|| crate::location::entered().number());
         let guards = Guards::new();
         let entered = guards.enter();
         let tracing = Tracing::begin(outside);
@@ -141,7 +143,8 @@ impl TracedProgram {
         let own = |guard: &Guard| {
             guard.symbols().iter().all(|s| symbols.iter().any(|own| std::ptr::eq(*own, *s)))
         };
-        let guards = guards.collected().into_iter().filter(own).collect();
+        let guards = guards.placed().into_iter().filter(|(guard, _)| own(guard));
+        let guards = guards.map(|(guard, place)| (guard, Location::from_number(place))).collect();
         let captures = used.iter().map(|&i| outside[i].spec()).collect();
         let symbolic = SymbolicGraph::new(program.graph().clone());
         Ok((
@@ -160,9 +163,14 @@ impl TracedProgram {
         ))
     }
 
-    /// What the sizes of arguments must be for the program to be right, beside those of static axes.
+    /// What the sizes of arguments must be for the program to be right, beside those of static axes;
+    /// and the line because of which, if it is known.
     pub fn guards(&self) -> Vec<String> {
-        self.guards.iter().map(Guard::to_string).collect()
+        let because = |(guard, line): &(Guard, Location)| match line.is_known() {
+            true => format!("{guard} (because of {line})"),
+            false => guard.to_string(),
+        };
+        self.guards.iter().map(because).collect()
     }
 
     /// The graph as traced.
@@ -174,9 +182,12 @@ impl TracedProgram {
     pub fn refuses(&self, arguments: &[TensorSpec]) -> Option<String> {
         match self.sizes(arguments) {
             Err(reason) => Some(reason),
-            Ok(sizes) => self.guards.iter().find(|guard| !guard.holds(&sizes)).map(|guard| {
+            Ok(sizes) => self.guards.iter().find(|(guard, _)| !guard.holds(&sizes)).map(|broken| {
+                let (guard, line) = broken;
+                let line = line.is_known().then(|| format!(" (because of {line})"));
+                let line = line.unwrap_or_default();
                 let sizes = sizes.iter().map(|(s, size)| format!("{} = {size}", s.name()));
-                format!("{guard} does not hold for {}", sizes.collect::<Vec<_>>().join(", "))
+                format!("{guard}{line} does not hold for {}", sizes.collect::<Vec<_>>().join(", "))
             }),
         }
     }
@@ -252,7 +263,7 @@ impl TracedProgram {
     /// [`crate::eval`] of these.
     pub fn export(&self, outside: &[(String, Tensor, bool)]) -> Result<Program> {
         let mut program = self.program.clone();
-        program.graph_mut().set_guards(self.guards.clone());
+        program.graph_mut().set_guards(self.guards.iter().map(|(guard, _)| *guard).collect());
         let inputs = program.inputs();
         let held = inputs.len().saturating_sub(self.parameters.len());
         if held != outside.len() {

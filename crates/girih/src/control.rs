@@ -9,7 +9,7 @@ use crate::eval::placeholder;
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, context, random};
 use girih_ir::ops::control::{Control, stacked};
-use girih_ir::{Attrs, DType, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Attrs, DType, Dim, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -362,8 +362,9 @@ impl Body {
         for (walk, body) in &walks {
             if let Some(draw) = walk.draws().next() {
                 return Err(Error::InvalidArgument(format!(
-                    "while_loop: {} draws random numbers in a loop whose number of iterations is \
-                     not known; draw them outside, or use fori_loop or scan",
+                    "while_loop: {} draws by the global seed in a loop whose number of iterations is not \
+                     known; pass key= (a key that the loop carries, or fold_in(key, i)), draw outside, or \
+                     use fori_loop or scan",
                     draw.code().def().name
                 )));
             }
@@ -392,7 +393,7 @@ impl Body {
         body: &Body,
         init: &[Tensor],
         xs: &[Tensor],
-        length: usize,
+        length: Dim,
         reverse: bool,
         names: &[String],
     ) -> Result<Vec<Tensor>> {
@@ -545,7 +546,7 @@ pub fn scan(
     length: Option<usize>,
     reverse: bool,
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let length = scan_length(xs, length)?;
+    let length = scan_length(xs, length.map(Dim::from))?;
     let mut all = specs(init);
     for x in xs {
         let shape = x.shape();
@@ -573,7 +574,7 @@ pub fn scan(
 /// The number of iterations: the length of the leading axes, which must agree with what is given.
 ///
 /// Errors: [`Error::InvalidArgument`].
-pub fn scan_length(xs: &[Tensor], length: Option<usize>) -> Result<usize> {
+pub fn scan_length(xs: &[Tensor], length: Option<Dim>) -> Result<Dim> {
     let mut found = length;
     for x in xs {
         let shape = x.shape();
@@ -581,10 +582,8 @@ pub fn scan_length(xs: &[Tensor], length: Option<usize>) -> Result<usize> {
             let reason = format!("scan: xs need a leading axis to go along, got {}", x.spec());
             return Err(Error::InvalidArgument(reason));
         };
-        // Of a symbolic length, one program is for one length.
-        let size = size.get();
         let expected = *found.get_or_insert(size);
-        if expected != size {
+        if !expected.equals(size) {
             return Err(Error::InvalidArgument(format!(
                 "scan: the leading axes of xs and length must be one number, got {expected} and \
                  {size}"

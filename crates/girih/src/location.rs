@@ -143,6 +143,16 @@ impl Location {
         Location::add(&mut locations(), Line::External(number), Scope::current())
     }
 
+    /// For others to hold; 0 is unknown.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// From [`Location::number`].
+    pub(crate) fn from_number(number: u32) -> Location {
+        Location(number)
+    }
+
     fn intern(caller: &'static Caller<'static>, scope: Scope) -> Location {
         let mut all = locations();
         let entry = (Line::Rust(caller), scope);

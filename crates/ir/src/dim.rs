@@ -18,7 +18,7 @@ mod parse;
 mod tests;
 
 pub use expr::{Expr, Symbol};
-pub use guards::{Guard, Guards, Relation};
+pub use guards::{Guard, Guards, Relation, set_place};
 pub use parse::is_name;
 
 use std::cmp::Ordering;

@@ -468,7 +468,8 @@ fn encode_control<'a>(
     controls.push(control);
     let count = control.regions.len() as u64;
     word(control.carries as u64 | (control.slices as u64) << 32);
-    word(control.length as u64);
+    encode_dim(control.length, out);
+    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
     word(control.reverse as u64 | count << 8);
     for region in control.regions.iter() {
         let start = out.len();

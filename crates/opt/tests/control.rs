@@ -59,7 +59,7 @@ fn a_branch_on_a_literal_is_the_one_it_takes() {
 fn loops_that_do_not_begin_give_what_they_start_from() {
     let body = || region(2, |b, x| Ok(vec![b.add(x[0], x[1])?, b.neg(x[0])?]));
     let scan = |result| {
-        let none = Control { carries: 1, length: 0, ..Control::default() };
+        let none = Control { carries: 1, length: 0.into(), ..Control::default() };
         control(OpCode::Scan, none, vec![body()], result)
     };
     check(Branch, "outputs: [%0]", |b| {
@@ -95,7 +95,7 @@ fn loops_lose_what_nothing_needs() {
     let xs = f32s(&mut b, &[3, 2]);
     let half = splat(&mut b, &[2], DType::F32, 0.5);
     let all = [&operands[..], &[xs, half]].concat();
-    let scan = Control { carries: 3, slices: 1, length: 3, ..Control::default() };
+    let scan = Control { carries: 3, slices: 1, length: 3.into(), ..Control::default() };
     let op = |result| control(OpCode::Scan, scan.clone(), vec![body()], result);
     let (last, fixed) = (b.emit(op(0), &all).unwrap(), b.emit(op(2), &all).unwrap());
     let repeated = b.emit(op(6), &all).unwrap();

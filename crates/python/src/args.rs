@@ -3,8 +3,9 @@
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
+use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
-use girih::{Complex64, Operand, Shape, Size, Tensor};
+use girih::{Complex64, Dim, Operand, Shape, Size, Tensor};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -32,6 +33,10 @@ pub enum OperandArg {
     Int(i128),
     Float(f64),
     Complex(Complex64),
+    /// A real number that is known when a program runs.
+    Weak(Tensor),
+    /// A symbolic size.
+    Size(Dim),
 }
 
 impl OperandArg {
@@ -43,6 +48,8 @@ impl OperandArg {
             OperandArg::Int(v) => Operand::Int(*v),
             OperandArg::Float(v) => Operand::Float(*v),
             OperandArg::Complex(v) => Operand::Complex(*v),
+            OperandArg::Weak(t) => Operand::Weak(t),
+            OperandArg::Size(size) => Operand::Size(*size),
         }
     }
 
@@ -62,7 +69,10 @@ impl OperandArg {
             return wide_integer(object).map(|v| Some(OperandArg::Int(v)));
         }
         if let Ok(dim) = object.cast::<PyDim>() {
-            return Ok(Some(OperandArg::Int(dim.get().0.get() as i128)));
+            return Ok(Some(OperandArg::Size(dim.get().0)));
+        }
+        if let Ok(number) = object.cast::<PySymbolicFloat>() {
+            return Ok(Some(OperandArg::Weak(number.get().as_tensor().clone())));
         }
         if object.is_exact_instance_of::<PyComplex>() {
             return complex(object).map(|v| Some(OperandArg::Complex(v)));
@@ -125,6 +135,22 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
             return integer(&object).map(IntArg);
         }
         object.extract().map(IntArg)
+    }
+}
+
+/// A size: an integer that is not negative, or a symbolic size.
+#[derive(Clone, Copy)]
+pub struct SizeArg(pub Dim);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for SizeArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(dim) = object.cast::<PyDim>() {
+            return Ok(SizeArg(dim.get().0));
+        }
+        let size = Shape::from_signed("size", &[object.extract::<IntArg>()?.0]);
+        size.map(|shape| SizeArg(shape.dim(0))).map_err(|error| crate::errors::raise(error.into()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Functions that put elements in other places.
 
-use crate::args::{Axes, IntArg, OperandArg, TensorArg};
+use crate::args::{Axes, IntArg, OperandArg, SizeArg, TensorArg};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -143,10 +143,9 @@ triangles! {
 /// Ones on and below the k-th diagonal, zeros above; float32 by default.
 #[pyfunction]
 #[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
-fn tri(py: Python<'_>, n: IntArg, m: Option<IntArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
+fn tri(py: Python<'_>, n: SizeArg, m: Option<SizeArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
     let _called = location::enter!(py);
-    let shape = counts("tri", &[n.0, m.unwrap_or(n).0])?;
-    out(Tensor::tri(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
+    out(Tensor::tri(n.0, m.unwrap_or(n).0, k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
 
 /// A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal.

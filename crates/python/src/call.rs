@@ -7,6 +7,7 @@ use crate::compiled::PyTraced;
 use crate::contexts::sync;
 use crate::errors::IntoPy;
 use crate::guards::{Place, PyGuards, WrittenPlace, is_equal};
+use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
 use girih::{BoundProgram, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -26,6 +27,8 @@ const MOST_WAYS: usize = 16;
 enum Pattern {
     /// The tensor of that position.
     Tensor(usize),
+    /// The number of that position: a Python float among arguments, any number in results.
+    Number(usize),
     /// The same object, or an equal one of the same builtin type.
     Same(Py<PyAny>),
     Tuple(Vec<Pattern>),
@@ -50,8 +53,17 @@ fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
     plain && is_equal(known, object)
 }
 
+/// A Python float, or a number of a function being compiled, as the scalar that a program takes.
+fn number(object: &Bound<'_, PyAny>) -> Option<Tensor> {
+    if let Ok(traced) = object.cast::<PySymbolicFloat>() {
+        return Some(traced.get().as_tensor().clone());
+    }
+    let value = object.cast_exact::<PyFloat>().ok()?.value();
+    Tensor::from_slice(&[value], []).ok()
+}
+
 impl Pattern {
-    /// From what Python writes: a position, `("s", object)`, `("t", patterns)`, `("l", patterns)` or
+    /// From what Python writes: a position, `("n", position)` of a number, `("s", object)`, `("t", patterns)`, `("l", patterns)` or
     /// `("d", keys, patterns)`.
     fn read(written: &Bound<'_, PyAny>) -> PyResult<Pattern> {
         if let Ok(at) = written.extract::<usize>() {
@@ -64,6 +76,7 @@ impl Pattern {
         };
         Ok(match kind.as_str() {
             "s" => Pattern::Same(object.unbind()),
+            "n" => Pattern::Number(object.extract()?),
             "t" => Pattern::Tuple(all(&object)?),
             "l" => Pattern::List(all(&object)?),
             _ => {
@@ -85,6 +98,10 @@ impl Pattern {
                 }
                 Err(_) => false,
             },
+            Pattern::Number(at) => {
+                tensors[*at] = number(object);
+                tensors[*at].is_some()
+            }
             Pattern::Same(known) => is_same(known.bind(py), object),
             Pattern::Tuple(children) => match object.cast_exact::<PyTuple>() {
                 Ok(tuple) => {
@@ -120,6 +137,7 @@ impl Pattern {
         };
         Ok(match self {
             Pattern::Tensor(at) => Bound::new(py, PyTensor(tensors[*at].clone()))?.into_any(),
+            Pattern::Number(at) => returned_number(py, &PyTensor(tensors[*at].clone()))?,
             Pattern::Same(object) => object.bind(py).clone(),
             Pattern::Tuple(children) => PyTuple::new(py, all(children)?)?.into_any(),
             Pattern::List(children) => PyList::new(py, all(children)?)?.into_any(),
@@ -135,7 +153,7 @@ impl Pattern {
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
-            Pattern::Tensor(_) => Ok(()),
+            Pattern::Tensor(_) | Pattern::Number(_) => Ok(()),
             Pattern::Same(object) => visit.call(object),
             Pattern::Tuple(children) | Pattern::List(children) => {
                 children.iter().try_for_each(|child| child.traverse(visit))

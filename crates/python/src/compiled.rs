@@ -3,8 +3,10 @@
 use crate::args::Listed;
 use crate::errors::{IntoPy, invalid, raise};
 use crate::forms::PyProgram;
+use crate::location;
+use crate::symbolic_float::{self, PySymbolicFloat};
 use crate::tensor::PyTensor;
-use girih::{Dim, DynamicDim, Shape, Tensor, TensorSpec, TracedProgram};
+use girih::{Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec, TracedProgram};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
 use pyo3::prelude::*;
@@ -87,12 +89,41 @@ fn operator<'py>(
     of_dims: impl FnOnce(Dim, Dim) -> Option<Dim>,
 ) -> Result<'py> {
     let Some(b) = b else { return Ok(py.NotImplemented().into_bound(py)) };
+    let _called = location::enter_operator(py);
     if let (Some(x), Some(y)) = (a.dim(), b.dim())
         && let Some(dim) = of_dims(x, y)
     {
         return dim_object(py, dim);
     }
+    if let Some(out) = real_operator(py, name, &a, &b)? {
+        return Ok(out);
+    }
     a.number(py)?.call_method1(name, (b.number(py)?,))
+}
+
+/// An operator whose result is a real number: it follows the sizes. None for other operators.
+fn real_operator<'py>(
+    py: Python<'py>,
+    name: &str,
+    a: &Other,
+    b: &Other,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let real = matches!(a, Other::Float(_)) || matches!(b, Other::Float(_));
+    let operator = match name {
+        "__truediv__" => symbolic_float::DIV,
+        "__add__" if real => symbolic_float::ADD,
+        "__sub__" if real => symbolic_float::SUB,
+        "__mul__" if real => symbolic_float::MUL,
+        "__pow__" if real => symbolic_float::POW,
+        _ => return Ok(None),
+    };
+    let number = |other: &Other| match *other {
+        Other::Dim(dim) => PySymbolicFloat::known(Operand::Size(dim)),
+        Other::Int(v) => PySymbolicFloat::known(Operand::Int(v.into())),
+        Other::Float(v) => PySymbolicFloat::known(Operand::Float(v)),
+    };
+    let out = PySymbolicFloat::of(py, operator, &number(a)?, &number(b)?)?;
+    Ok(Some(Bound::new(py, out)?.into_any()))
 }
 
 fn difference(a: Dim, b: Dim) -> Option<Dim> {
@@ -204,13 +235,29 @@ impl PyDim {
         })
     }
 
-    fn __neg__(&self) -> i64 {
+    fn __neg__(&self, py: Python<'_>) -> i64 {
+        let _called = location::enter_operator(py);
         -(self.0.get() as i64)
+    }
+
+    fn __rpow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<'py> {
+        if modulo.is_some() {
+            return Err(PyNotImplementedError::new_err("pow of a size with a modulus"));
+        }
+        let Some(a) = Other::of(other)? else {
+            return Ok(other.py().NotImplemented().into_bound(other.py()));
+        };
+        operator(other.py(), "__pow__", a, Some(Other::Dim(self.0)), |_, _| None)
     }
 
     fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> Result<'py> {
         let py = other.py();
         let Some(b) = Other::of(other)? else { return Ok(py.NotImplemented().into_bound(py)) };
+        let _called = location::enter_operator(py);
         let Some(of) = b.dim() else {
             return Other::Dim(self.0).number(py)?.rich_compare(b.number(py)?, op);
         };
@@ -225,23 +272,28 @@ impl PyDim {
         Ok(answer.into_pyobject(py)?.to_owned().into_any())
     }
 
-    fn __hash__(&self) -> usize {
+    fn __hash__(&self, py: Python<'_>) -> usize {
+        let _called = location::enter_operator(py);
         self.0.get()
     }
 
-    fn __bool__(&self) -> bool {
+    fn __bool__(&self, py: Python<'_>) -> bool {
+        let _called = location::enter_operator(py);
         !self.0.equals(0)
     }
 
-    fn __index__(&self) -> usize {
+    fn __index__(&self, py: Python<'_>) -> usize {
+        let _called = location::enter_operator(py);
         self.0.get()
     }
 
-    fn __int__(&self) -> usize {
+    fn __int__(&self, py: Python<'_>) -> usize {
+        let _called = location::enter_operator(py);
         self.0.get()
     }
 
-    fn __float__(&self) -> f64 {
+    fn __float__(&self, py: Python<'_>) -> f64 {
+        let _called = location::enter_operator(py);
         self.0.get() as f64
     }
 

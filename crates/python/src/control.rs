@@ -1,6 +1,7 @@
 //! Branches and loops, for the functions of `girih.control`, which call the user's functions.
 
-use crate::args::{Listed, TensorArg};
+use crate::args::{Listed, SizeArg, TensorArg};
+use crate::compiled::dim_object;
 use crate::errors::IntoPy;
 use crate::location;
 use crate::tensor::PyTensor;
@@ -103,7 +104,7 @@ fn record_scan(
     body: Py<PyBody>,
     init: Listed<TensorArg>,
     xs: Listed<TensorArg>,
-    length: usize,
+    length: SizeArg,
     reverse: bool,
     names: Vec<String>,
     on: bool,
@@ -111,7 +112,7 @@ fn record_scan(
     location::enter(py);
     let (body, init, xs) = (body.borrow(py).take(), unwrapped(init), unwrapped(xs));
     let op = if on { "fori_loop" } else { "scan" };
-    wrapped(Body::scan(op, &body, &init, &xs, length, reverse, &names))
+    wrapped(Body::scan(op, &body, &init, &xs, length.0, reverse, &names))
 }
 
 /// The results of a checkpointed function. `saved` are tensors it recorded that its derivative keeps;
@@ -149,8 +150,14 @@ fn record_custom(
 
 /// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
 #[pyfunction]
-fn scan_length(xs: Listed<TensorArg>, length: Option<usize>) -> PyResult<usize> {
-    girih::scan_length(&unwrapped(xs), length).py()
+fn scan_length<'py>(
+    py: Python<'py>,
+    xs: Listed<TensorArg>,
+    length: Option<SizeArg>,
+) -> PyResult<Bound<'py, PyAny>> {
+    location::enter(py);
+    let length = girih::scan_length(&unwrapped(xs), length.map(|size| size.0)).py()?;
+    dim_object(py, length)
 }
 
 /// Adds this file's functions.

@@ -1,6 +1,6 @@
 //! Functions that make tensors from nothing but numbers: constants, ranges, random draws.
 
-use crate::args::{IntArg, OperandArg, ShapeArg, TensorArg, shape_or_sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, SizeArg, TensorArg, shape_or_sizes};
 use crate::compiled::PyDim;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
@@ -13,14 +13,14 @@ use pyo3::types::PyTuple;
 
 /// The dtype of scalars without one.
 fn scalar_dtype(dtype: Option<DTypeArg>, scalars: &[&OperandArg]) -> DType {
-    let float = scalars.iter().any(|s| matches!(s, OperandArg::Float(_)));
+    let float = scalars.iter().any(|s| matches!(s, OperandArg::Float(_) | OperandArg::Weak(_)));
     let default = if float { DType::F32 } else { girih::default_int() };
     dtype.map_or(default, |d| d.0)
 }
 
 /// A number, read from a tensor of one element if need be; integers stay exact.
 fn number(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<OperandArg> {
-    let OperandArg::Tensor(tensor) = value else { return Ok(value) };
+    let (OperandArg::Tensor(tensor) | OperandArg::Weak(tensor)) = value else { return Ok(value) };
     if tensor.numel() != 1 {
         let spec = tensor.spec();
         return Err(invalid(format!("{op}: a number is expected, got a tensor {spec}")));
@@ -37,7 +37,8 @@ fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
         OperandArg::Complex(v) => {
             return Err(invalid(format!("{op}: a real number is expected, got {v}")));
         }
-        OperandArg::Tensor(_) => unreachable!("a number is no tensor"),
+        OperandArg::Size(size) => size.get() as f64,
+        OperandArg::Tensor(_) | OperandArg::Weak(_) => unreachable!("a number is no tensor"),
     })
 }
 
@@ -58,7 +59,7 @@ fn arange(
         let shape = Shape::of_dims([dim.get().0]);
         return out(Tensor::iota(shape, 0, dtype.map_or(girih::default_int(), |d| d.0)));
     }
-    let (start, stop) = match stop {
+    let (start, stop): (OperandArg, OperandArg) = match stop {
         Some(stop) => (start.extract()?, stop.extract()?),
         None => (OperandArg::Int(0), start.extract()?),
     };
@@ -70,21 +71,24 @@ fn arange(
 
 /// num evenly spaced numbers from start to stop.
 #[pyfunction]
-#[pyo3(signature = (start, stop, num=IntArg(50), *, endpoint=true, dtype=None, device=None))]
+#[pyo3(signature = (start, stop, num=SizeArg(50.into()), *, endpoint=true, dtype=None, device=None))]
 fn linspace(
     py: Python<'_>,
     start: OperandArg,
     stop: OperandArg,
-    num: IntArg,
+    num: SizeArg,
     endpoint: bool,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
     let _called = location::enter!(py);
-    let num = Shape::from_signed("linspace", &[num.0]).py()?.numel();
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    if num.0.known().is_none() {
+        return out(Tensor::linspace(start.operand(), stop.operand(), num.0, endpoint, dtype));
+    }
     let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
-    out(Tensor::linspace(start, stop, num, endpoint, dtype.map_or(DType::F32, |d| d.0)))
+    out(Tensor::linspace(start, stop, num.0, endpoint, dtype))
 }
 
 /// Ones on the k-th diagonal, zeros elsewhere.
@@ -92,16 +96,16 @@ fn linspace(
 #[pyo3(signature = (n_rows, n_cols=None, k=IntArg(0), *, dtype=None, device=None))]
 fn eye(
     py: Python<'_>,
-    n_rows: IntArg,
-    n_cols: Option<IntArg>,
+    n_rows: SizeArg,
+    n_cols: Option<SizeArg>,
     k: IntArg,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
     let _ = device;
     let _called = location::enter!(py);
-    let shape = Shape::from_signed("eye", &[n_rows.0, n_cols.unwrap_or(n_rows).0]).py()?;
-    out(Tensor::eye(shape[0], shape[1], k.0, dtype.map_or(DType::F32, |d| d.0)))
+    let n_cols = n_cols.unwrap_or(n_rows);
+    out(Tensor::eye(n_rows.0, n_cols.0, k.0, dtype.map_or(DType::F32, |d| d.0)))
 }
 
 fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {
@@ -125,8 +129,8 @@ fn full(
     let _called = location::enter!(py);
     let default = match fill_value {
         OperandArg::Bool(_) => DType::Bool,
-        OperandArg::Int(_) => girih::default_int(),
-        OperandArg::Float(_) => DType::F32,
+        OperandArg::Int(_) | OperandArg::Size(_) => girih::default_int(),
+        OperandArg::Float(_) | OperandArg::Weak(_) => DType::F32,
         OperandArg::Complex(_) => DType::C64,
         OperandArg::Tensor(ref t) => t.dtype(),
     };

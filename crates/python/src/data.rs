@@ -1,8 +1,11 @@
 //! Host data in and out: numbers and lists in (arrays of others: `arrays`), NumPy arrays and lists out.
 
+use crate::args::OperandArg;
 use crate::arrays::{self, Import};
+use crate::compiled::PyDim;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
+use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::{DeviceArg, PyTensor};
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::prelude::*;
@@ -32,6 +35,10 @@ fn convert_to(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> P
 fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> PyResult<Tensor> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
         return Ok(tensor.borrow().0.clone());
+    }
+    let traced = object.is_instance_of::<PySymbolicFloat>() || object.is_instance_of::<PyDim>();
+    if let Some(operand) = traced.then(|| OperandArg::of(object)).transpose()?.flatten() {
+        return girih::number(operand.operand(), dtype).py();
     }
     let number = object.is_instance_of::<PyInt>()
         || object.is_exact_instance_of::<PyFloat>()

@@ -30,6 +30,7 @@ mod random;
 mod search;
 mod sorting;
 mod statistics;
+mod symbolic_float;
 mod tensor;
 mod transform;
 mod vision;
@@ -96,6 +97,7 @@ const INTERNAL: &[&str] = &[
     "set_graph",
     "set_source_lines",
     "set_verify_shapes",
+    "returned_number",
     "trace_function",
     "WeakTensor",
     "weak",
@@ -131,6 +133,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     lazy::register(m)?;
     transform::register(m)?;
     compiled::register(m)?;
+    symbolic_float::register(m)?;
     call::register(m)?;
     guards::register(m)?;
     control::register(m)?;

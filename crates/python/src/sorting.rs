@@ -176,10 +176,12 @@ fn searchsorted(
         number => {
             let dtype = match number {
                 OperandArg::Bool(_) => DType::Bool,
-                OperandArg::Int(_) => girih::default_int(),
+                OperandArg::Int(_) | OperandArg::Size(_) => girih::default_int(),
                 // Of a kind above the sorted values' it is weak.
-                OperandArg::Float(_) if sorted.0.dtype().is_float() => sorted.0.dtype(),
-                OperandArg::Float(_) => DType::F32,
+                OperandArg::Float(_) | OperandArg::Weak(_) if sorted.0.dtype().is_float() => {
+                    sorted.0.dtype()
+                }
+                OperandArg::Float(_) | OperandArg::Weak(_) => DType::F32,
                 _ => DType::C64,
             };
             (right, Tensor::full(number.operand(), [], dtype).py()?)

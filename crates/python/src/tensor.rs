@@ -110,7 +110,7 @@ fn matmul<'py>(this: &PyTensor, other: &Bound<'py, PyAny>, reflected: bool) -> M
 
 impl PyTensor {
     /// One element, for conversions to Python's numbers.
-    fn scalar<'py>(&self, py: Python<'py>, what: &'static str) -> MaybeTensor<'py> {
+    pub fn scalar<'py>(&self, py: Python<'py>, what: &'static str) -> MaybeTensor<'py> {
         if self.0.numel() != 1 {
             let (what, shape) = (what, self.0.shape());
             return Err(crate::errors::raise(girih::Error::NotScalar { what, shape }));

@@ -1,12 +1,12 @@
 //! Elements in other places: rolled, repeated, on and off diagonals, side by side. All of it is made
 //! of views, placements and gathers, so that it is lazy and has gradients of any order.
 
-use super::index::integers;
+use super::index::{Index, integers};
 use super::shape::{concat, stack};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
-use girih_ir::{DType, Literal, Shape};
+use girih_ir::{DType, Dim, Literal, Shape};
 
 /// About what a handle takes, with the node it is of.
 pub(super) const HANDLE_BYTES: usize = 256;
@@ -41,7 +41,7 @@ impl Tensor {
     pub fn roll(&self, shifts: &[i64], axes: Option<&[i64]>) -> Result<Tensor> {
         let Some(axes) = axes else {
             let total = shifts.iter().fold(0i64, |sum, s| sum.wrapping_add(*s));
-            return self.reshape(&[-1])?.roll(&[total], Some(&[0]))?.reshaped(&self.shape());
+            return self.reshape(&[-1])?.roll(&[total], Some(&[0]))?.reshape_to(self.shape());
         };
         if shifts.len() != axes.len() && shifts.len() != 1 {
             let (given, wanted) = (shifts.len(), axes.len());
@@ -50,9 +50,14 @@ impl Tensor {
         let mut out = self.clone();
         for (i, &axis) in axes.iter().enumerate() {
             let at = normalize_axis("roll", axis, self.rank())?;
-            let size = self.shape()[at];
-            let shift =
-                shifts[if shifts.len() == 1 { 0 } else { i }].rem_euclid(size.max(1) as i64);
+            let (size, shift) =
+                (self.shape().dim(at), shifts[if shifts.len() == 1 { 0 } else { i }]);
+            if size.known().is_none() && size.at_least(shift.unsigned_abs() as usize) {
+                out = out.turned(at, shift)?;
+                continue;
+            }
+            let size = size.get();
+            let shift = shift.rem_euclid(size.max(1) as i64);
             if shift != 0 {
                 let cut = size - shift as usize;
                 let (head, tail) = (out.narrow(axis, 0, cut)?, out.narrow(axis, cut, size - cut)?);
@@ -62,6 +67,21 @@ impl Tensor {
         Ok(out)
     }
 
+    /// The last `shift` elements along an axis, of which there are as many, before the others; for a
+    /// negative shift the first behind them.
+    #[track_caller]
+    fn turned(&self, axis: usize, shift: i64) -> Result<Tensor> {
+        if shift == 0 {
+            return Ok(self.clone());
+        }
+        let part = |start, stop| {
+            let mut entries = vec![Index::ALL; axis];
+            entries.push(Index::Slice { start, stop, step: 1 });
+            self.index(&entries)
+        };
+        concat(&[&part(Some(-shift), None)?, &part(None, Some(-shift))?], axis as i64)
+    }
+
     /// The tensor side by side with itself, `repeats[i]` times along axis `i`; axes are added in
     /// front of whichever has fewer.
     #[track_caller]
@@ -69,14 +89,14 @@ impl Tensor {
         let rank = self.rank().max(repeats.len());
         let front = |len: usize| std::iter::repeat_n(1, rank - len);
         let own = self.shape();
-        let sizes: Vec<usize> = front(own.rank()).chain(own.iter().copied()).collect();
+        let sizes: Vec<Dim> = front(own.rank()).map(Dim::from).chain(own.dims()).collect();
         let counts: Vec<usize> = front(repeats.len()).chain(repeats.iter().copied()).collect();
         let pairs = || sizes.iter().zip(&counts);
-        let result: Shape = pairs().map(|(s, c)| s.saturating_mul(*c)).collect();
+        let result: Shape = pairs().map(|(&s, &c)| s * c).collect();
         result.check("tile", self.dtype())?;
-        let apart = self.reshaped(&pairs().flat_map(|(&s, _)| [1, s]).collect())?;
-        let stretched: Shape = pairs().flat_map(|(&s, &c)| [c, s]).collect();
-        apart.broadcast_to(stretched)?.reshaped(&result)
+        let apart = self.reshape_to(pairs().flat_map(|(&s, _)| [1.into(), s]).collect())?;
+        let stretched: Shape = pairs().flat_map(|(&s, &c)| [c.into(), s]).collect();
+        apart.broadcast_to(stretched)?.reshape_to(result)
     }
 
     /// Each element that many times, next to each other along an axis, or in row-major order
@@ -86,12 +106,11 @@ impl Tensor {
         let Some(axis) = axis else { return self.reshape(&[-1])?.repeat(count, Some(0)) };
         let shape = self.shape();
         let axis = normalize_axis("repeat", axis, shape.rank())?;
-        let result = shape.with_dim(axis, shape[axis].saturating_mul(count));
+        let result = shape.with_dim(axis, shape.dim(axis) * count);
         result.check("repeat", self.dtype())?;
-        let sizes = shape[..=axis].iter().chain([&count]).chain(&shape[axis + 1..]);
-        self.unsqueeze(axis as i64 + 1)?
-            .broadcast_to(sizes.copied().collect::<Shape>())?
-            .reshaped(&result)
+        let (before, after) = (shape.dims().take(axis + 1), shape.dims().skip(axis + 1));
+        let sizes: Shape = before.chain([count.into()]).chain(after).collect();
+        self.unsqueeze(axis as i64 + 1)?.broadcast_to(sizes)?.reshape_to(result)
     }
 
     /// Each slice along an axis as often as its count (one axis of integers) says. Evaluates the
@@ -177,7 +196,7 @@ impl Tensor {
         if shape.rank() < 2 {
             return Err(bad_shape(op, shape, "a matrix, or a stack of them, is expected"));
         }
-        let plane = Shape::from(&shape[shape.rank() - 2..]);
+        let plane = shape.part(shape.rank() - 2..);
         let rows = Tensor::iota(plane.clone(), 0, DType::I64)?.add(k)?;
         let columns = Tensor::iota(plane, 1, DType::I64)?;
         let kept = if lower { columns.le(&rows)? } else { columns.ge(&rows)? };
@@ -199,8 +218,8 @@ impl Tensor {
 
     /// Ones on and below the `k`-th diagonal of an `n` by `m` matrix, zeros above it.
     #[track_caller]
-    pub fn tri(n: usize, m: usize, k: i64, dtype: DType) -> Result<Tensor> {
-        Tensor::ones([n, m], dtype)?.tril(k)
+    pub fn tri(n: impl Into<Dim>, m: impl Into<Dim>, k: i64, dtype: DType) -> Result<Tensor> {
+        Tensor::ones(Shape::of_dims([n.into(), m.into()]), dtype)?.tril(k)
     }
 
     /// The elements of two axes' `offset`-th diagonal, as the last axis of a view.
@@ -271,13 +290,18 @@ impl Tensor {
         parts.extend(after.as_ref());
         let mut x = if parts.len() > 1 { concat(&parts, axis)? } else { self.clone() };
         // Of no elements there are no differences, however often they are taken.
-        if n >= x.shape()[at] {
+        let mut times = n;
+        if !x.shape().dim(at).at_least(n + 1) {
             x = x.narrow(axis, 0, 0)?;
+            times = n.min(1);
         }
-        for _ in 0..n.min(x.shape()[at] + 1) {
-            let size = x.shape()[at];
-            let rest = size.saturating_sub(1);
-            let (low, high) = (x.narrow(axis, 0, rest)?, x.narrow(axis, size - rest, rest)?);
+        let part = |x: &Tensor, start, stop| {
+            let mut entries = vec![Index::ALL; at];
+            entries.push(Index::Slice { start, stop, step: 1 });
+            x.index(&entries)
+        };
+        for _ in 0..times {
+            let (low, high) = (part(&x, None, Some(-1))?, part(&x, Some(1), None)?);
             x = if x.dtype() == DType::Bool { high.ne(&low)? } else { high.sub(&low)? };
         }
         Ok(x)
@@ -366,14 +390,14 @@ pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
         if t.rank() > 1 {
             return Err(bad_shape("meshgrid", t.shape(), "tensors of one axis are expected"));
         }
-        sizes.push(t.numel());
+        sizes.push(t.shape().count());
     }
     let swapped = swapped && tensors.len() > 1;
     let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
     let full: Shape = (0..sizes.len()).map(|axis| sizes[place(axis)]).collect();
     let stretched = |(i, t): (usize, &&Tensor)| {
-        let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1 };
-        t.reshaped(&(0..sizes.len()).map(along).collect())?.broadcast_to(full.clone())
+        let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1.into() };
+        t.reshape_to((0..sizes.len()).map(along).collect())?.broadcast_to(full.clone())
     };
     tensors.iter().enumerate().map(stretched).collect()
 }

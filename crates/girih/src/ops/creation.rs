@@ -3,7 +3,7 @@
 use super::elementwise::int_literal;
 use crate::node::State;
 use crate::{Error, Result, Tensor};
-use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
+use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape, TensorSpec};
 
 use super::Operand;
 
@@ -30,7 +30,7 @@ impl Tensor {
             Operand::Bool(v) => Literal::from_i64(dtype, v as i64),
             Operand::Int(v) => int_literal(v, dtype)?,
             Operand::Float(v) => Literal::from_f64(dtype, v),
-            value @ Operand::Complex(_) => {
+            value @ (Operand::Complex(_) | Operand::Weak(_) | Operand::Size(_)) => {
                 let shape = shape.into();
                 shape.check("full", dtype)?;
                 return value.constant(dtype)?.broadcast_to(shape);
@@ -73,6 +73,13 @@ impl Tensor {
         dtype: DType,
     ) -> Result<Tensor> {
         let (start, stop, step) = (start.into(), stop.into(), step.into());
+        let symbolic = |v: &Operand<'_>| matches!(v, Operand::Size(size) if size.known().is_none());
+        if let Some(step) = whole(step).filter(|&step| step != 0)
+            && [start, stop].iter().any(symbolic)
+            && let (Some(first), Some(last)) = (bound(start), bound(stop))
+        {
+            return symbolic_range(start, first, last, step, dtype);
+        }
         if let (Some(start), Some(stop), Some(step)) = (whole(start), whole(stop), whole(step))
             && !dtype.is_inexact()
         {
@@ -93,13 +100,18 @@ impl Tensor {
     /// `num` evenly spaced values from `start` to `stop`, the last one included if `endpoint`;
     /// rounded down for integer dtypes.
     #[track_caller]
-    pub fn linspace(
-        start: f64,
-        stop: f64,
-        num: usize,
+    pub fn linspace<'a>(
+        start: impl Into<Operand<'a>>,
+        stop: impl Into<Operand<'a>>,
+        num: impl Into<Dim>,
         endpoint: bool,
         dtype: DType,
     ) -> Result<Tensor> {
+        let (start, stop, num) = (start.into(), stop.into(), num.into());
+        let Some(num) = num.known() else {
+            return symbolic_linspace(start, stop, num, endpoint, dtype);
+        };
+        let (start, stop) = (real(start)?, real(stop)?);
         let divisions = if endpoint { num.saturating_sub(1) } else { num };
         let step = (stop - start) / divisions.max(1) as f64;
         let index = Tensor::iota([num], 0, DType::F64)?;
@@ -117,9 +129,10 @@ impl Tensor {
 
     /// Ones on the `k`-th diagonal of an `n` by `m` matrix, zeros elsewhere.
     #[track_caller]
-    pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Result<Tensor> {
-        let rows = Tensor::iota([n, m], 0, DType::I64)?;
-        let columns = Tensor::iota([n, m], 1, DType::I64)?;
+    pub fn eye(n: impl Into<Dim>, m: impl Into<Dim>, k: i64, dtype: DType) -> Result<Tensor> {
+        let shape = Shape::of_dims([n.into(), m.into()]);
+        let rows = Tensor::iota(shape.clone(), 0, DType::I64)?;
+        let columns = Tensor::iota(shape, 1, DType::I64)?;
         rows.add(k)?.eq(&columns)?.astype(dtype)
     }
 }
@@ -132,8 +145,72 @@ fn whole(value: Operand<'_>) -> Option<i128> {
         Operand::Float(v) => {
             (v.fract() == 0.0 && v.abs() <= (1u64 << 53) as f64).then_some(v as i128)
         }
-        Operand::Complex(_) | Operand::Tensor(_) => None,
+        Operand::Size(size) => size.known().map(|size| size as i128),
+        Operand::Complex(_) | Operand::Tensor(_) | Operand::Weak(_) => None,
     }
+}
+
+/// A bound of a range as a size; how much below 0 it is, if it is.
+fn bound(value: Operand<'_>) -> Option<(Dim, usize)> {
+    match value {
+        Operand::Size(size) => Some((size, 0)),
+        value => match whole(value)? {
+            v @ ..0 => Some((0.into(), usize::try_from(-v).ok()?)),
+            v => Some((usize::try_from(v).ok()?.into(), 0)),
+        },
+    }
+}
+
+/// Integers from a bound by a step up to another one, of which one at least is symbolic.
+#[track_caller]
+fn symbolic_range(
+    start: Operand<'_>,
+    first: (Dim, usize),
+    last: (Dim, usize),
+    step: i128,
+    dtype: DType,
+) -> Result<Tensor> {
+    let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+    // Both are moved up by how much they are below 0.
+    let (low, high) = if step > 0 { (first, last) } else { (last, first) };
+    let (low, high) = (low.0 + high.1, high.0 + low.1);
+    let distance = if high.at_least(low) { high - low } else { 0.into() };
+    let count = match stride {
+        1 => distance,
+        _ => (distance + (stride - 1)).floor_div(stride),
+    };
+    let steps = Tensor::iota(Shape::of_dims([count]), 0, DType::I64)?;
+    let scaled = if step == 1 { steps } else { steps.mul(Operand::Int(step))? };
+    if matches!(whole(start), Some(0)) {
+        scaled.astype(dtype)
+    } else {
+        scaled.add(start)?.astype(dtype)
+    }
+}
+
+/// Evenly spaced values, as many as a symbolic size says.
+#[track_caller]
+fn symbolic_linspace(
+    start: Operand<'_>,
+    stop: Operand<'_>,
+    num: Dim,
+    endpoint: bool,
+    dtype: DType,
+) -> Result<Tensor> {
+    let (start, stop) = (start.constant(DType::F64)?, stop.constant(DType::F64)?);
+    let index = Tensor::iota(Shape::of_dims([num]), 0, DType::F64)?;
+    let ends = endpoint && num.at_least(2);
+    let divisions = if ends { num - 1 } else { num };
+    let step = stop.sub(&start)?.div(Operand::Size(divisions))?;
+    let mut values = index.mul(&step)?.add(&start)?;
+    if ends {
+        let last = index.eq(Operand::Size(divisions))?;
+        values = super::where_(&last, &stop, &values)?;
+    }
+    if dtype.is_int() {
+        values = values.floor()?;
+    }
+    values.astype(dtype)
 }
 
 fn real(value: Operand<'_>) -> Result<f64> {
@@ -144,7 +221,8 @@ fn real(value: Operand<'_>) -> Result<f64> {
         Operand::Complex(v) => {
             Err(Error::InvalidArgument(format!("arange: the bounds must be real numbers, got {v}")))
         }
-        Operand::Tensor(_) => {
+        Operand::Size(size) => Ok(size.get() as f64),
+        Operand::Tensor(_) | Operand::Weak(_) => {
             Err(Error::InvalidArgument("arange: the bounds must be numbers, got a tensor".into()))
         }
     }

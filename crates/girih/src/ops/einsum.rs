@@ -9,7 +9,7 @@ pub use path::{ContractionPath, PathStep};
 
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::AxisSet;
-use girih_ir::{Attrs, DType, Op, OpCode, Shape};
+use girih_ir::{Attrs, DType, Dim, Op, OpCode, Shape};
 use path::Strategy;
 use subscripts::{Label, Subscripts};
 
@@ -116,19 +116,19 @@ fn pair(a: Labelled, b: Labelled, needed: &impl Fn(Label) -> bool) -> Result<Lab
     let left: Vec<Label> = a.labels.iter().copied().filter(|l| !shared(l)).collect();
     let right: Vec<Label> = b.labels.iter().copied().filter(|l| !a.labels.contains(l)).collect();
     let labels: Vec<Label> = batch.iter().chain(&left).chain(&right).copied().collect();
-    let sizes = |t: &Labelled, labels: &[Label]| -> Vec<usize> {
+    let sizes = |t: &Labelled, labels: &[Label]| -> Vec<Dim> {
         labels.iter().map(|&l| t.size(l)).collect()
     };
     let (batch_sizes, inner_sizes) = (sizes(&a, &batch), sizes(&a, &inner));
     let (left_sizes, right_sizes) = (sizes(&a, &left), sizes(&b, &right));
-    let product = |sizes: &[usize]| sizes.iter().product::<usize>();
-    let shape = |parts: &[&[usize]]| -> Shape { parts.concat().into_iter().collect() };
+    let product = |sizes: &[Dim]| sizes.iter().copied().product::<Dim>();
+    let shape = |parts: &[&[Dim]]| -> Shape { parts.concat().into_iter().collect() };
     let result = shape(&[&batch_sizes, &left_sizes, &right_sizes]);
     let (x, y) = (a.ordered(&[&batch, &left, &inner])?, b.ordered(&[&batch, &inner, &right])?);
     if inner.is_empty() {
-        let ones = vec![1; right.len()];
+        let ones = vec![Dim::from(1); right.len()];
         let x = x.reshape_to(shape(&[&batch_sizes, &left_sizes, &ones]))?;
-        let ones = vec![1; left.len()];
+        let ones = vec![Dim::from(1); left.len()];
         let y = y.reshape_to(shape(&[&batch_sizes, &ones, &right_sizes]))?;
         return Ok(Labelled { tensor: x.mul(&y)?, labels });
     }
@@ -144,14 +144,14 @@ impl Labelled {
         self.labels.iter().position(|&l| l == label)
     }
 
-    fn size(&self, label: Label) -> usize {
-        self.axis(label).map_or(1, |axis| self.tensor.shape()[axis])
+    fn size(&self, label: Label) -> Dim {
+        self.axis(label).map_or(1.into(), |axis| self.tensor.shape().dim(axis))
     }
 
     /// Axes of one element go where the other has more: they broadcast.
     fn without_ones(self, other: &Labelled) -> Result<Labelled> {
-        let meets = |l: Label| other.axis(l).is_some() && other.size(l) != 1;
-        self.dropped(|t, l| t.size(l) == 1 && meets(l))
+        let meets = |l: Label| other.axis(l).is_some() && !other.size(l).equals(1);
+        self.dropped(|t, l| t.size(l) != other.size(l) && t.size(l).equals(1) && meets(l))
     }
 
     fn dropped(self, which: impl Fn(&Labelled, Label) -> bool) -> Result<Labelled> {
@@ -196,7 +196,7 @@ impl Labelled {
             };
             let first = term.axis(label).unwrap_or(0);
             let shape = term.tensor.shape();
-            let n = parsed.size(label);
+            let n = parsed.size(label).get();
             // Of axes of one and of n elements the one of n is it: the other broadcasts.
             if shape[first] != shape[second] || shape[first] == 1 {
                 let single = if shape[first] == 1 { first } else { second };

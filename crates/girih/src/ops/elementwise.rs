@@ -3,11 +3,12 @@
 //! Tensors meet in [`DType::promote`]'s dtype. Scalars are weak: they take the tensor's dtype unless
 //! they are of a wider kind (a float meeting integers gives f32, an integer meeting bool gives
 //! i64, a complex number meeting reals the complex dtype of their precision), and must fit it.
-//! Division and functions of real numbers turn integers into f32.
+//! Division and functions of real numbers turn integers into f32. Scalars that a program is given, and
+//! sizes, are weak like numbers.
 
 use super::default_int;
 use crate::{Result, Tensor};
-use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape};
 use num_complex::Complex64;
 use std::borrow::Cow;
 
@@ -24,6 +25,11 @@ pub enum Operand<'a> {
     Float(f64),
     /// A complex number.
     Complex(Complex64),
+    /// A real number that is known when a program runs: a tensor of f64 without axes, which adapts as
+    /// [`Operand::Float`] does.
+    Weak(&'a Tensor),
+    /// A size, which may be symbolic and adapts as [`Operand::Int`] does.
+    Size(Dim),
 }
 
 macro_rules! operand_from {
@@ -53,9 +59,9 @@ impl<'a> Operand<'a> {
         Ok(match self {
             Operand::Tensor(t) => return Ok(t.dtype().promote(other)?),
             Operand::Bool(_) => other,
-            Operand::Int(_) if other == DType::Bool => default_int(),
-            Operand::Int(_) => other,
-            Operand::Float(_) => other.to_float(),
+            Operand::Int(_) | Operand::Size(_) if other == DType::Bool => default_int(),
+            Operand::Int(_) | Operand::Size(_) => other,
+            Operand::Float(_) | Operand::Weak(_) => other.to_float(),
             Operand::Complex(_) => other.complex(),
         })
     }
@@ -65,8 +71,8 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Tensor(t) => t.dtype(),
             Operand::Bool(_) => DType::Bool,
-            Operand::Int(_) => default_int(),
-            Operand::Float(_) => DType::F32,
+            Operand::Int(_) | Operand::Size(_) => default_int(),
+            Operand::Float(_) | Operand::Weak(_) => DType::F32,
             Operand::Complex(_) => DType::C64,
         }
     }
@@ -81,6 +87,11 @@ impl<'a> Operand<'a> {
             Operand::Int(v) => int_literal(v, dtype)?,
             Operand::Float(v) => Literal::from_f64(dtype, v),
             Operand::Complex(v) => return complex_scalar(v, dtype).map(Cow::Owned),
+            Operand::Weak(t) => return Ok(Cow::Owned(t.astype(dtype)?)),
+            Operand::Size(size) => match size.known() {
+                Some(size) => int_literal(size as i128, dtype)?,
+                None => return Tensor::of_size(size).astype(dtype).map(Cow::Owned),
+            },
         };
         Ok(Cow::Owned(Tensor::constant(literal, Shape::scalar())))
     }
@@ -92,6 +103,14 @@ impl<'a> Operand<'a> {
     pub(crate) fn constant(self, dtype: DType) -> Result<Tensor> {
         self.into_tensor(dtype).map(Cow::into_owned)
     }
+}
+
+/// A scalar as a tensor of shape `[]`: of a dtype, or of the one that it has on its own.
+///
+/// Errors: an integer that the dtype cannot hold.
+#[track_caller]
+pub fn number(value: Operand<'_>, dtype: Option<DType>) -> Result<Tensor> {
+    value.constant(dtype.unwrap_or(value.own_dtype()))
 }
 
 /// An integer as a scalar of a dtype that must hold it.
@@ -188,7 +207,9 @@ pub(super) fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
 pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
     let dtype = computed_in(code, common_dtype(a, b)?);
     // An exponent says what is computed (a square, a root), so it is part of the program.
-    let scalar_exponent = code == OpCode::Pow && !matches!(b, Operand::Tensor(_));
+    let known =
+        matches!(b, Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) | Operand::Complex(_));
+    let scalar_exponent = code == OpCode::Pow && known;
     let (a, mut b) = (a.into_tensor(dtype)?, b.into_tensor(dtype)?);
     if scalar_exponent {
         b = Cow::Owned(b.into_owned().into_literal());

@@ -36,7 +36,7 @@ pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding};
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
-pub use elementwise::{Operand, binary, kept_dtype, where_};
+pub use elementwise::{Operand, binary, kept_dtype, number, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes, histogram2d};
 pub use pool::{PoolOptions, unpooled_sizes};

@@ -168,8 +168,8 @@ impl Tensor {
                 let (re, im) = (self.real()?.pad(widths, v.re)?, self.imag()?.pad(widths, v.im)?);
                 return re.complex(&im);
             }
-            Operand::Tensor(_) => {
-                return Err(Error::InvalidArgument("pad: the value must be a scalar".into()));
+            Operand::Tensor(_) | Operand::Weak(_) | Operand::Size(_) => {
+                return Err(Error::InvalidArgument("pad: the value must be a number".into()));
             }
         };
         let border = |&(low, high): &(usize, usize)| PadDim { low, high, interior: 0 };

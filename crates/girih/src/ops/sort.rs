@@ -51,8 +51,8 @@ impl Tensor {
     /// Errors: [`Error::InvalidArgument`] if the axis has fewer than `k` elements.
     #[track_caller]
     pub fn topk(&self, k: usize, axis: i64, largest: bool) -> Result<(Tensor, Tensor)> {
-        let size = self.shape()[normalize_axis("topk", axis, self.rank())?];
-        if k > size {
+        let size = self.shape().dim(normalize_axis("topk", axis, self.rank())?);
+        if !size.at_least(k) {
             return Err(Error::InvalidArgument(format!(
                 "topk: {k} elements are asked for along axis {axis}, which has {size}"
             )));

@@ -1,7 +1,7 @@
 //! Guards: what has to hold of symbols' sizes for what was decided about them to be right.
 
 use super::{Dim, Sizes, Symbol};
-use girih_sync::{Mutex, MutexGuard};
+use girih_sync::{Mutex, MutexGuard, OnceLock};
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -84,9 +84,21 @@ impl fmt::Display for Guard {
     }
 }
 
+/// What is collected: each guard with the place in the user's program that was the first to need it.
+type Collected = Mutex<Vec<(Guard, u32)>>;
+
 /// Collects the guards of what is decided while it is entered.
 #[derive(Clone, Default)]
-pub struct Guards(Arc<Mutex<Vec<Guard>>>);
+pub struct Guards(Arc<Collected>);
+
+/// Says which place of the user's program works on this thread.
+static PLACE: OnceLock<fn() -> u32> = OnceLock::new();
+
+/// Has guards carry the place in the user's program that needed them, which `place` numbers. The first
+/// call counts.
+pub fn set_place(place: fn() -> u32) {
+    let _ = PLACE.set(place);
+}
 
 thread_local! {
     /// Those entered by this thread.
@@ -94,7 +106,7 @@ thread_local! {
 }
 
 /// Those entered by any thread: a function may be traced on several.
-static ALL: Mutex<Vec<Weak<Mutex<Vec<Guard>>>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Weak<Collected>>> = Mutex::new(Vec::new());
 
 impl Guards {
     /// None yet.
@@ -113,17 +125,22 @@ impl Guards {
 
     /// What has been collected, each guard once.
     pub fn collected(&self) -> Vec<Guard> {
+        self.lock().iter().map(|(guard, _)| *guard).collect()
+    }
+
+    /// What has been collected, with the place that needed each first: 0 if there is none.
+    pub fn placed(&self) -> Vec<(Guard, u32)> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Guard>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Guard, u32)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, guard: Guard) {
         let mut guards = self.lock();
-        if !guards.contains(&guard) {
-            guards.push(guard);
+        if !guards.iter().any(|(known, _)| *known == guard) {
+            guards.push((guard, PLACE.get().map_or(0, |place| place())));
         }
     }
 }

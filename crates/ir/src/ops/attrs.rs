@@ -340,7 +340,9 @@ impl Attrs {
             }
             Attrs::Control { result, control } if self.has_symbolic_regions() => {
                 let regions = control.regions.iter().map(|region| region.bind(sizes));
+                let length = Shape::of_dims([control.length]).bind(op, DType::Bool, sizes)?.dim(0);
                 let control = control.with_regions(regions.collect::<Result<_>>()?);
+                let control = Control { length, ..control };
                 Attrs::Control { result: *result, control: Arc::new(control) }
             }
             other => other.clone(),
@@ -354,6 +356,7 @@ impl Attrs {
             Attrs::SliceOf(of) => of.1.dims().for_each(|dim| dim.symbols(found)),
             Attrs::OfSize(of) => of.size.symbols(found),
             Attrs::Control { control, .. } => {
+                control.length.symbols(found);
                 for symbol in control.regions.iter().flat_map(Graph::symbols) {
                     if !found.iter().any(|known| std::ptr::eq(*known, symbol)) {
                         found.push(symbol);
@@ -364,10 +367,12 @@ impl Attrs {
         }
     }
 
-    /// True if a size in a region is symbolic.
+    /// True if a size in a region, or how often it runs, is symbolic.
     pub(crate) fn has_symbolic_regions(&self) -> bool {
         match self {
-            Attrs::Control { control, .. } => control.regions.iter().any(Graph::is_symbolic),
+            Attrs::Control { control, .. } => {
+                control.length.known().is_none() || control.regions.iter().any(Graph::is_symbolic)
+            }
             _ => false,
         }
     }

@@ -4,6 +4,7 @@
 //! [`Control`].
 
 use super::*;
+use crate::Dim;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -113,8 +114,9 @@ pub struct Control {
     /// Operands of a scan, after the carries, of which iteration `t` takes the part at index `t`
     /// of the leading axis.
     pub slices: u32,
-    /// Iterations of a scan.
-    pub length: usize,
+    /// Iterations of a scan, which may be symbolic.
+    #[serde(with = "number")]
+    pub length: Dim,
     /// True if a scan goes through the parts from the last to the first.
     pub reverse: bool,
     /// What becomes of a call.
@@ -122,6 +124,20 @@ pub struct Control {
     /// How many of the last results of a checkpoint are for its derivative: values of the body that
     /// it takes instead of computing them again. As many of the body's last outputs.
     pub saves: u32,
+}
+
+/// A length as the number it has: graphs with symbolic sizes are not written this way.
+mod number {
+    use super::Dim;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(length: &Dim, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(length.hint() as u64)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dim, D::Error> {
+        usize::deserialize(deserializer).map(Dim::from)
+    }
 }
 
 impl Control {
@@ -148,7 +164,7 @@ impl Control {
 
     /// Which part of its sliced operands iteration `t` of a scan takes and gives.
     pub fn position(&self, t: usize) -> usize {
-        if self.reverse { self.length - 1 - t } else { t }
+        if self.reverse { self.length.hint() - 1 - t } else { t }
     }
 }
 
@@ -382,7 +398,7 @@ fn cond(call: OpCall<'_>) -> Result<TensorSpec> {
 
 fn while_loop(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, control) = parts(call, Some(2))?;
-    if control.slices != 0 || control.length != 0 || control.reverse {
+    if control.slices != 0 || control.length != Dim::from(0) || control.reverse {
         return invalid(call, "takes no slices and no number of iterations".into());
     }
     let [condition, body] = &control.regions[..] else { unreachable!("there are two") };
@@ -403,8 +419,8 @@ fn while_loop(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 /// A spec with a leading axis of that length.
-pub fn stacked(length: usize, spec: &TensorSpec) -> TensorSpec {
-    let shape = std::iter::once(length.into()).chain(spec.shape.dims()).collect();
+pub fn stacked(length: Dim, spec: &TensorSpec) -> TensorSpec {
+    let shape = std::iter::once(length).chain(spec.shape.dims()).collect();
     TensorSpec { shape, dtype: spec.dtype }
 }
 

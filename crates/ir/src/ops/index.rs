@@ -185,15 +185,32 @@ fn axis_of(op: &Op) -> u8 {
 
 /// The cotangent of the tensor a take of some kind reads: the same cotangent, scattered.
 fn gather_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
-    let axis = axis_of(&v.op);
-    let size = v.b.shape(v.inputs[0])[axis as usize];
+    let put_back = put_back(v.b, transpose, axis_of(&v.op), [v.inputs[0], v.inputs[1], v.ct])?;
+    Ok(smallvec![Some(put_back), None])
+}
+
+/// Elements added, by `ScatterAdd` or `ScatterAddAlongAxis`, where they were taken from a tensor.
+pub(super) fn put_back(
+    b: &mut crate::GraphBuilder,
+    code: OpCode,
+    axis: u8,
+    [from, indices, elements]: [NodeId; 3],
+) -> Result<NodeId> {
+    let Some(size) = b.shape(from).dim(axis as usize).known() else {
+        let code = match code {
+            OpCode::ScatterAdd => OpCode::Scatter,
+            _ => OpCode::ScatterAlongAxis,
+        };
+        let op = Op::new(code, Attrs::ScatterInto { axis, mode: ScatterMode::Add });
+        let zeros = b.zeros_like(from);
+        return b.emit(op, &[zeros, indices, elements]);
+    };
     let size = u32::try_from(size).map_err(|_| Error::InvalidShape {
-        op: v.op.name(),
-        shape: v.b.shape(v.inputs[0]).clone(),
+        op: code.def().name,
+        shape: b.shape(from).clone(),
         reason: format!("axis {axis} is too long to take a gradient; at most {}", u32::MAX),
     })?;
-    let op = Op::new(transpose, Attrs::Scatter { axis, size });
-    Ok(smallvec![Some(v.b.emit(op, &[v.inputs[1], v.ct])?), None])
+    b.emit(Op::new(code, Attrs::Scatter { axis, size }), &[indices, elements])
 }
 
 /// The cotangent of the updates a scatter of some kind adds: the result's, gathered.

@@ -66,15 +66,9 @@ fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
 /// Puts each element's cotangent back where the element came from.
 pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let indices = v.b.emit(v.op.with_result(1), v.inputs)?;
-    let shape = v.b.shape(v.inputs[0]).clone();
-    let axis = shape.rank() - 1;
-    let size = u32::try_from(shape.dim(axis).get()).map_err(|_| Error::InvalidShape {
-        op: v.op.name(),
-        shape: shape.clone(),
-        reason: format!("axis {axis} is too long to take a gradient; at most {}", u32::MAX),
-    })?;
-    let scatter = Attrs::Scatter { axis: axis as u8, size };
-    only(v.b.emit(Op::new(OpCode::ScatterAddAlongAxis, scatter), &[indices, v.ct])?)
+    let axis = v.b.shape(v.inputs[0]).rank() - 1;
+    let nodes = [v.inputs[0], indices, v.ct];
+    only(super::index::put_back(v.b, OpCode::ScatterAddAlongAxis, axis as u8, nodes)?)
 }
 
 /// `sort(x)`: the rows sorted (result 0), and the index each element had (result 1). The flag

@@ -161,6 +161,20 @@ fn slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
         _ => unreachable!("slice carries bounds"),
     };
     let (from, taken) = (v.b.shape(v.inputs[0]), v.b.shape(v.ct));
+    // A pad has numbers of zeros on either side.
+    let counted = |(axis, d): (usize, &SliceDim)| {
+        let (size, n) = (from.dim(axis), taken.dim(axis));
+        n == size
+            || match d.step {
+                1 => (size - (n + d.start)).known().is_some(),
+                _ => size.known().is_some() && n.known().is_some(),
+            }
+    };
+    if !dims.iter().enumerate().all(counted) {
+        let zeros = v.b.zeros_like(v.inputs[0]);
+        let update = Op::new(OpCode::UpdateSlice, v.op.attrs.clone());
+        return only(v.b.emit(update, &[zeros, v.ct])?);
+    }
     let width = |(axis, d): (usize, &SliceDim)| {
         let (size, n) = (from.dim(axis), taken.dim(axis));
         if n == size {

@@ -323,7 +323,7 @@ fn symbolic() -> Graph {
     let mut region = GraphBuilder::default();
     let inner = region.input(TensorSpec::new(Shape::of_dims([batch, 4.into()]), DType::F32));
     let inner = region.neg(inner).unwrap();
-    let control = Control { carries: 1, length: 2, ..Control::default() };
+    let control = Control { carries: 1, length: 2.into(), ..Control::default() };
     let control = Arc::new(control.with_regions(vec![region.finish([inner])]));
     let looped = b.emit(Op::control(OpCode::Scan, control, 0), &[x]).unwrap();
     let mut graph = b.finish([head, mean, looped, head]);
@@ -459,7 +459,7 @@ fn regions_are_files_inside_of_files_and_nest_only_so_deep() {
         for _ in 0..depth {
             let mut outer = Graph::new();
             let x = outer.leaf(OpCode::Input.into(), TensorSpec::new([2], DType::F32));
-            let control = Control { carries: 1, length: 2, ..Control::default() };
+            let control = Control { carries: 1, length: 2.into(), ..Control::default() };
             let control = Arc::new(control.with_regions(vec![graph]));
             let op = Op::control(OpCode::Scan, control, 0);
             // Unchecked: one of them is deeper than a graph may be.

@@ -42,8 +42,9 @@ fn scan(control: &Control, operands: &[Array], result: usize, spec: &TensorSpec)
     let body: &Graph = &control.regions[0];
     let given = body.outputs().len();
     let mut values = operands[..carries].to_vec();
-    let mut parts: Vec<Option<Array>> = vec![None; control.length];
-    for t in 0..control.length {
+    let length = control.length.hint();
+    let mut parts: Vec<Option<Array>> = vec![None; length];
+    for t in 0..length {
         let at = control.position(t);
         let slices = operands[carries..carries + slices].iter().map(|x| part(x, at));
         let rest = operands[carries + control.slices as usize..].iter().cloned();

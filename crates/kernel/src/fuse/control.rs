@@ -131,7 +131,7 @@ pub(super) fn kernel(
         }
         ControlOp::Call => Flow::Call,
         ControlOp::WhileLoop => Flow::While,
-        ControlOp::Scan => Flow::Scan { length: control.length, reverse: control.reverse },
+        ControlOp::Scan => Flow::Scan { length: control.length.get(), reverse: control.reverse },
     };
     let feeds = operands(root).iter().enumerate();
     let operands = feeds.map(|(i, &id)| feed(graph, id, i < carries, &positions)).collect();

@@ -51,7 +51,7 @@ impl Pass for Branch {
                     let never = predicate.is_some_and(|literal| integer(literal) == 0);
                     Ok(never.then(|| node.inputs[result]))
                 }
-                ControlOp::Scan if control.length > 0 => Ok(None),
+                ControlOp::Scan if control.length.known() != Some(0) => Ok(None),
                 ControlOp::Scan if result < carries => Ok(Some(node.inputs[result])),
                 ControlOp::Scan => {
                     debug_assert!(result < given + carries);

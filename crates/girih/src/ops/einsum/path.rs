@@ -79,7 +79,7 @@ impl Problem {
         let bit = |l: &Label| labels.binary_search(l).unwrap_or(0).min(127);
         let set = |labels: &[Label]| labels.iter().fold(0, |set: Set, l| set | 1 << bit(l));
         let mut sizes = vec![1.0; labels.len().min(128)];
-        labels.iter().for_each(|l| sizes[bit(l)] *= parsed.size(*l) as f64);
+        labels.iter().for_each(|l| sizes[bit(l)] *= parsed.size(*l).hint() as f64);
         let terms = parsed.inputs.iter().map(|t| set(t)).collect();
         Problem { sizes, terms, output: set(&parsed.output) }
     }

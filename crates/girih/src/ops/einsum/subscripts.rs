@@ -1,7 +1,7 @@
 //! Subscripts of a summation: labels of all axes, and the sizes they stand for.
 
 use crate::{Error, Result};
-use girih_ir::Shape;
+use girih_ir::{Dim, Shape};
 
 /// A label. Letters are their code points; axes under an ellipsis are numbered from the right.
 pub(super) type Label = u32;
@@ -16,7 +16,7 @@ pub(super) struct Subscripts {
     /// One label per axis of the result.
     pub output: Vec<Label>,
     /// Size of each label.
-    sizes: Vec<(Label, usize)>,
+    sizes: Vec<(Label, Dim)>,
 }
 
 fn invalid(text: &str, reason: impl std::fmt::Display) -> Error {
@@ -85,11 +85,13 @@ impl Subscripts {
     }
 
     fn measure(&mut self, text: &str, labels: &[Label], shape: &Shape) -> Result<()> {
-        for (&label, &size) in labels.iter().zip(shape.iter()) {
+        for (&label, size) in labels.iter().zip(shape.dims()) {
             match self.sizes.iter_mut().find(|s| s.0 == label) {
                 None => self.sizes.push((label, size)),
-                Some(known) if known.1 == size || size == 1 => {}
-                Some(known) if known.1 == 1 => known.1 = size,
+                Some(known) if known.1 == size || size.is(1) => {}
+                Some(known) if known.1.is(1) => known.1 = size,
+                Some(known) if known.1.equals(size) || size.equals(1) => {}
+                Some(known) if known.1.equals(1) => known.1 = size,
                 Some(known) => {
                     let name = match char::from_u32(label) {
                         Some(c) => format!("label '{c}'"),
@@ -132,7 +134,7 @@ impl Subscripts {
     }
 
     /// The size a label stands for.
-    pub fn size(&self, label: Label) -> usize {
-        self.sizes.iter().find(|s| s.0 == label).map_or(1, |s| s.1)
+    pub fn size(&self, label: Label) -> Dim {
+        self.sizes.iter().find(|s| s.0 == label).map_or(1.into(), |s| s.1)
     }
 }

@@ -110,7 +110,8 @@ impl Tensor {
     /// [`crate::Error::InvalidArgument`] for a step of zero.
     #[track_caller]
     pub fn index(&self, entries: &[Index]) -> Result<Tensor> {
-        if self.shape().is_symbolic()
+        let symbolic = |e: &Index| matches!(e, Index::Take(t) if t.shape().is_symbolic());
+        if (self.shape().is_symbolic() || entries.iter().any(symbolic))
             && let Some(out) = self.index_symbolic(entries)?
         {
             return Ok(out);

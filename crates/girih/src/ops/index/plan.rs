@@ -220,7 +220,7 @@ impl Plan {
     }
 
     fn mask(&mut self, op: &'static str, mask: &Tensor, axis: usize, rest: &[usize]) -> Result<()> {
-        check_mask(op, mask, axis, rest)?;
+        check_mask(op, mask, axis, &Shape::from(rest))?;
         let tensor = match mask.rank() {
             0 => {
                 let count = mask.truth()? as usize;
@@ -323,14 +323,9 @@ impl Plan {
 }
 
 /// Fails unless the mask has the sizes of the axes it chooses from.
-pub(super) fn check_mask(
-    op: &'static str,
-    mask: &Tensor,
-    axis: usize,
-    rest: &[usize],
-) -> Result<()> {
-    for (i, (&have, &want)) in mask.shape().iter().zip(rest).enumerate() {
-        if have != want {
+pub(super) fn check_mask(op: &'static str, mask: &Tensor, axis: usize, rest: &Shape) -> Result<()> {
+    for (i, (have, want)) in mask.shape().dims().zip(rest.dims()).enumerate() {
+        if !have.equals(want) {
             let axis = axis + i;
             return Err(invalid(
                 op,

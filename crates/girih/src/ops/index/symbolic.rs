@@ -5,9 +5,10 @@
 //! A part at a known distance from the end is the same distance from the beginning of the axis
 //! reversed: a slice begins at a number.
 
-use super::Index;
+use super::{Index, Update};
 use crate::node::State;
-use crate::ops::Size;
+use crate::ops::elementwise::binary;
+use crate::ops::{Operand, Size};
 use crate::{Result, Tensor};
 use girih_ir::ops::{OfSize, Real, SliceDim};
 use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape, TensorSpec};
@@ -177,7 +178,7 @@ impl Resolved {
 
 impl Tensor {
     /// A size as a scalar, which follows it from call to call.
-    fn of_size(size: Dim) -> Tensor {
+    pub(crate) fn of_size(size: Dim) -> Tensor {
         let of = OfSize { size, correction: Real::from(0.0), numerator: None };
         let op = Op::new(OpCode::Constant, Attrs::OfSize(Arc::new(of)));
         Tensor::with_state(op, &TensorSpec::scalar(DType::I64), State::Literal)
@@ -193,11 +194,10 @@ impl Tensor {
         }
     }
 
-    /// What an expression names; None if it is to be resolved the general way.
-    #[track_caller]
-    pub(super) fn index_symbolic(&self, entries: &[Index]) -> Result<Option<Tensor>> {
+    /// What an expression means for this shape; None if it is to be resolved the general way.
+    fn resolved(&self, op: &'static str, entries: &[Index]) -> Result<Option<Resolved>> {
         let shape = self.shape();
-        let spare = super::plan::spare_axes("index", entries, shape.rank())?;
+        let spare = super::plan::spare_axes(op, entries, shape.rank())?;
         let positions = |e: &&Index| matches!(e, Index::At(_) | Index::AtSize(_) | Index::Take(_));
         let takes = entries.iter().any(|e| matches!(e, Index::Take(_)));
         if takes && entries.iter().filter(positions).count() > 1 {
@@ -210,10 +210,17 @@ impl Tensor {
         for i in found.parts.len()..shape.rank() {
             found.keep(Taken::whole(shape.dim(i)));
         }
+        Ok(Some(found))
+    }
+
+    /// What an expression names; None if it is to be resolved the general way.
+    #[track_caller]
+    pub(super) fn index_symbolic(&self, entries: &[Index]) -> Result<Option<Tensor>> {
+        let Some(found) = self.resolved("index", entries)? else { return Ok(None) };
         let parts = &found.parts;
         let mut out = self.reversed(parts, |part| part.before)?;
         let part: Shape = parts.iter().map(|p| p.size).collect();
-        if part != shape {
+        if part != self.shape() {
             out = out.slice_of(parts.iter().map(|p| p.dim).collect(), &part)?;
         }
         out = out.reversed(parts, |part| part.after)?;
@@ -223,5 +230,52 @@ impl Tensor {
             result.splice(at..at, indices.shape().dims());
         }
         out.reshape_to(result.into_iter().collect()).map(Some)
+    }
+
+    /// This tensor with what an expression names updated; None if that is to be resolved the general
+    /// way. The value has the tensor's dtype.
+    #[track_caller]
+    pub(super) fn update_symbolic(
+        &self,
+        entries: &[Index],
+        update: Update,
+        value: &Tensor,
+    ) -> Result<Option<Tensor>> {
+        let Some(found) = self.resolved("index_update", entries)? else { return Ok(None) };
+        let (parts, mut result) = (&found.parts, found.shape);
+        let part: Shape = parts.iter().map(|p| p.size).collect();
+        let mut shape: Vec<Dim> = part.dims().collect();
+        if let Some((indices, axis, at)) = &found.take {
+            result.splice(*at..*at, indices.shape().dims());
+            shape.splice(*axis..*axis + 1, indices.shape().dims());
+        }
+        let mut value = value.clone();
+        while value.rank() > result.len() && value.shape().dim(0).is(1) {
+            value = value.squeeze(Some(&[0]))?;
+        }
+        let value =
+            value.broadcast_to(Shape::of_dims(result))?.reshape_to(Shape::of_dims(shape))?;
+        let forward = self.reversed(parts, |part| part.before)?;
+        let dims: Vec<SliceDim> = parts.iter().map(|p| p.dim).collect();
+        let is_part = part != self.shape();
+        let old = if is_part { forward.slice_of(dims.clone(), &part)? } else { forward.clone() };
+        let new = match (&found.take, update.code()) {
+            (Some((indices, axis, _)), _) => old.scatter(indices, &value, *axis as i64, update)?,
+            (None, code) => {
+                let value = value.reversed(parts, |part| part.after)?;
+                match code {
+                    None => value,
+                    Some(code) => binary(code, Operand::Tensor(&old), Operand::Tensor(&value))?,
+                }
+            }
+        };
+        let whole = match is_part {
+            false => new,
+            true => {
+                let op = Op::new(OpCode::UpdateSlice, Attrs::slice(dims, &part));
+                Tensor::record(op, &[&forward, &new])?
+            }
+        };
+        whole.reversed(parts, |part| part.before).map(Some)
     }
 }

@@ -7,7 +7,7 @@ use crate::ops::elementwise::{binary, where_};
 use crate::ops::{Operand, kept_dtype, value_in};
 use crate::{Result, Tensor};
 use girih_ir::ops::{ScatterMode, SliceDim};
-use girih_ir::{Attrs, Op, OpCode, Shape};
+use girih_ir::{Attrs, Dim, Op, OpCode, Shape};
 use std::sync::Arc;
 
 /// What becomes of the elements that an index names.
@@ -32,7 +32,7 @@ pub enum Update {
 }
 
 impl Update {
-    fn code(self) -> Option<OpCode> {
+    pub(super) fn code(self) -> Option<OpCode> {
         Some(match self {
             Update::Set => return None,
             Update::Add => OpCode::Add,
@@ -86,6 +86,12 @@ impl Tensor {
         if let Some(out) = self.update_by_mask(entries, update, &value)? {
             return Ok(out);
         }
+        let symbolic = |e: &Index| matches!(e, Index::Take(t) if t.shape().is_symbolic());
+        if (self.shape().is_symbolic() || entries.iter().any(symbolic))
+            && let Some(out) = self.update_symbolic(entries, update, &value)?
+        {
+            return Ok(out);
+        }
         let plan = Plan::new("index_update", &self.shape(), entries)?;
         let x = self.under(&plan.from)?;
         let out = x.update_by_plan(&plan, update, &value)?;
@@ -119,7 +125,7 @@ impl Tensor {
         let after = shape.rank().checked_sub(at + count);
         let trailing = others.1.iter().filter(|e| !matches!(e, Index::Ellipsis)).count();
         let Some(after) = after.filter(|&after| after >= trailing) else { return Ok(None) };
-        check_mask("index_update", mask, at, &shape[at..])?;
+        check_mask("index_update", mask, at, &shape.part(at..))?;
         // The value's axis that runs over the chosen elements, if it has one, must not tell them
         // apart.
         let sizes = value.shape();
@@ -127,17 +133,17 @@ impl Tensor {
             return Ok(None);
         }
         let value = match sizes.rank().checked_sub(after + 1) {
-            Some(axis) if sizes[axis] != 1 => return Ok(None),
+            Some(axis) if !sizes.dim(axis).equals(1) => return Ok(None),
             Some(axis) => {
-                let ones = std::iter::repeat_n(1, count);
-                let shape = sizes[..axis].iter().copied().chain(ones);
-                value.under(&shape.chain(sizes[axis + 1..].iter().copied()).collect())?
+                let ones = std::iter::repeat_n(Dim::from(1), count);
+                let shape = sizes.dims().take(axis).chain(ones);
+                value.under(&shape.chain(sizes.dims().skip(axis + 1)).collect())?
             }
             None => value.clone(),
         };
         let value = value.broadcast_to(shape.clone())?;
         let own = mask.shape();
-        let aligned = own.iter().copied().chain(std::iter::repeat_n(1, after)).collect();
+        let aligned = own.dims().chain(std::iter::repeat_n(1.into(), after)).collect();
         let mask = mask.under(&aligned)?.broadcast_to(shape)?;
         let changed = match update.code() {
             None => value,

@@ -62,9 +62,8 @@ fn products(b: &mut GraphBuilder, keys: NodeId, factors: NodeId) -> Result<NodeI
     let (before, after) = (running(b, factors, first, false)?, running(b, factors, last_of, true)?);
     let product = b.mul(before, after)?;
     // Back to where each came from.
-    let size = b.shape(product)[last] as u32;
-    let back = Op::new(OpCode::ScatterAddAlongAxis, Attrs::Scatter { axis: last as u8, size });
-    b.emit(back, &[origin, product])
+    let nodes = [factors, origin, product];
+    super::put_back(b, OpCode::ScatterAddAlongAxis, last as u8, nodes)
 }
 
 /// The product of the factors before each, from the last `start` on.

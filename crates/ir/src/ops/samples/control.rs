@@ -1,6 +1,7 @@
 //! Samples of control flow: branches and loops over small regions.
 
 use super::*;
+use crate::Dim;
 use crate::ops::control::{CallMode, Control};
 use crate::{Graph, GraphBuilder};
 
@@ -74,7 +75,13 @@ fn scanned(code: OpCode) -> Vec<Sample> {
         Ok(vec![b.add(product, part)?, c, b.mul(c, part)?])
     });
     let control = |reverse, length| {
-        let control = Control { carries: 2, slices: 1, length, reverse, ..Control::default() };
+        let control = Control {
+            carries: 2,
+            slices: 1,
+            length: Dim::from(length),
+            reverse,
+            ..Control::default()
+        };
         Arc::new(control.with_regions(vec![body.clone()]))
     };
     let sample = |reverse, length, result| {

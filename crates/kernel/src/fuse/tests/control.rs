@@ -39,7 +39,8 @@ fn region(
 fn scanned(length: usize, reverse: bool) -> Arc<Regions> {
     let body =
         region(&[spec(), spec(), spec()], |b, x| Ok(vec![b.mul(x[0], x[2])?, b.add(x[0], x[1])?]));
-    let control = Regions { carries: 1, slices: 1, length, reverse, ..Regions::default() };
+    let control =
+        Regions { carries: 1, slices: 1, length: length.into(), reverse, ..Regions::default() };
     Arc::new(control.with_regions(vec![body]))
 }
 
@@ -109,7 +110,7 @@ fn setting(keep: bool) -> Graph {
         let next = b.emit(Op::new(OpCode::Scatter, set), x)?;
         Ok(if keep { vec![next, x[0]] } else { vec![next] })
     });
-    let control = Regions { carries: 1, slices: 1, length: 3, ..Regions::default() };
+    let control = Regions { carries: 1, slices: 1, length: 3.into(), ..Regions::default() };
     let op = Op::control(OpCode::Scan, Arc::new(control.with_regions(vec![body])), 0);
     several(|b| {
         let x = b.input(wide());
@@ -275,7 +276,7 @@ proptest! {
     ) {
         // Three carries, one slice, two captured values; some of them constants.
         let body = random_body(&choices, &outputs);
-        let control = Regions { carries: 3, slices: 1, length, reverse, ..Regions::default() };
+        let control = Regions { carries: 3, slices: 1, length: length.into(), reverse, ..Regions::default() };
         let control = Arc::new(control.with_regions(vec![body]));
         let g = several(|b| {
             let mut operands = Vec::new();

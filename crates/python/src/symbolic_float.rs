@@ -1,0 +1,305 @@
+//! Real numbers of a program: Python floats that a compiled function was given, and what is computed
+//! of them and of symbolic sizes. They are scalars of the program and have no value while it is traced.
+
+use crate::args::OperandArg;
+use crate::data::to_list;
+use crate::errors::IntoPy;
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::ir::OpCode;
+use girih::{DType, Dim, Operand, Tensor};
+use pyo3::basic::CompareOp;
+use pyo3::prelude::*;
+use pyo3::types::PyFloat;
+
+/// A float argument of a function that is being compiled, or what is computed of one, or of a symbolic
+/// size. Like a float it takes the dtype of the tensor it meets; its value is that of each call. Where
+/// Python needs the value of an argument (``if``, ``float``, ``math``) is an error: name the argument in
+/// ``static_argnames``. What follows from sizes alone is fixed there, as a size is.
+#[pyclass(name = "SymbolicFloat", module = "girih", frozen)]
+pub struct PySymbolicFloat {
+    tensor: Tensor,
+    /// The value at the sizes traced, and the sizes, if it follows from sizes alone.
+    of_sizes: Option<(f64, Vec<Dim>)>,
+}
+
+type Result<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// Python's method for an operator, and the op.
+pub type Operator = (&'static str, OpCode);
+
+pub const ADD: Operator = ("__add__", OpCode::Add);
+pub const SUB: Operator = ("__sub__", OpCode::Sub);
+pub const MUL: Operator = ("__mul__", OpCode::Mul);
+pub const DIV: Operator = ("__truediv__", OpCode::Div);
+const FLOOR_DIV: Operator = ("__floordiv__", OpCode::FloorDivide);
+const MOD: Operator = ("__mod__", OpCode::Remainder);
+pub const POW: Operator = ("__pow__", OpCode::Pow);
+
+impl PySymbolicFloat {
+    /// An argument.
+    pub fn argument(tensor: Tensor) -> PySymbolicFloat {
+        PySymbolicFloat { tensor, of_sizes: None }
+    }
+
+    /// A number that Python knows, or a size.
+    pub fn known(operand: Operand<'_>) -> PyResult<PySymbolicFloat> {
+        let (value, sizes) = match operand {
+            Operand::Size(size) => (size.hint() as f64, vec![size]),
+            Operand::Float(v) => (v, Vec::new()),
+            Operand::Int(v) => (v as f64, Vec::new()),
+            _ => (0.0, Vec::new()),
+        };
+        let tensor = girih::number(operand, Some(DType::F64)).py()?;
+        Ok(PySymbolicFloat { tensor, of_sizes: Some((value, sizes)) })
+    }
+
+    /// As a tensor of f64.
+    pub fn as_tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// The other operand; None for what is no real number.
+    fn real(object: &Bound<'_, PyAny>) -> PyResult<Option<PySymbolicFloat>> {
+        if let Ok(number) = object.cast::<PySymbolicFloat>() {
+            return Ok(Some(number.get().copy()));
+        }
+        match OperandArg::of(object)? {
+            Some(OperandArg::Bool(v)) => PySymbolicFloat::known(Operand::Int(v as i128)).map(Some),
+            Some(operand @ (OperandArg::Int(_) | OperandArg::Float(_) | OperandArg::Size(_))) => {
+                PySymbolicFloat::known(operand.operand()).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn copy(&self) -> PySymbolicFloat {
+        PySymbolicFloat { tensor: self.tensor.clone(), of_sizes: self.of_sizes.clone() }
+    }
+
+    /// The value, which sizes are fixed to by that; None for what follows from arguments.
+    fn fixed(&self) -> Option<f64> {
+        let (value, sizes) = self.of_sizes.as_ref()?;
+        sizes.iter().for_each(|size| {
+            size.get();
+        });
+        Some(*value)
+    }
+
+    /// The result of an operator.
+    pub fn of(
+        py: Python<'_>,
+        (name, code): Operator,
+        a: &PySymbolicFloat,
+        b: &PySymbolicFloat,
+    ) -> PyResult<PySymbolicFloat> {
+        let of_sizes = match (&a.of_sizes, &b.of_sizes) {
+            (Some((x, left)), Some((y, right))) => {
+                let value = PyFloat::new(py, *x).call_method1(name, (*y,))?;
+                // A root of a negative number is complex.
+                let value = value.extract::<f64>().ok();
+                value.map(|value| (value, [left.as_slice(), right].concat()))
+            }
+            _ => None,
+        };
+        let (a, b) = (Operand::Tensor(&a.tensor), Operand::Tensor(&b.tensor));
+        Ok(PySymbolicFloat { tensor: girih::binary(code, a, b).py()?, of_sizes })
+    }
+
+    /// The value, for Python.
+    fn value<'py>(&self, py: Python<'py>, what: &'static str) -> Result<'py> {
+        let _called = location::enter_operator(py);
+        match self.fixed() {
+            Some(value) => Ok(PyFloat::new(py, value).into_any()),
+            None => PyTensor(self.tensor.clone()).scalar(py, what),
+        }
+    }
+
+    fn binary<'py>(
+        &self,
+        operator: Operator,
+        other: &Bound<'py, PyAny>,
+        reflected: bool,
+    ) -> Result<'py> {
+        let py = other.py();
+        let _called = location::enter_operator(py);
+        let Some(other) = PySymbolicFloat::real(other)? else {
+            return Ok(py.NotImplemented().into_bound(py));
+        };
+        let (a, b) = if reflected { (&other, self) } else { (self, &other) };
+        Ok(Bound::new(py, PySymbolicFloat::of(py, operator, a, b)?)?.into_any())
+    }
+}
+
+#[pymethods]
+impl PySymbolicFloat {
+    /// Of a tensor of float64 without axes.
+    #[new]
+    fn new(x: &PyTensor) -> PySymbolicFloat {
+        PySymbolicFloat::argument(x.0.clone())
+    }
+
+    /// The number as a tensor of float64. Returns: Tensor.
+    #[getter]
+    fn tensor(&self) -> PyTensor {
+        PyTensor(self.tensor.clone())
+    }
+
+    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(ADD, other, false)
+    }
+
+    fn __radd__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(ADD, other, true)
+    }
+
+    fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(SUB, other, false)
+    }
+
+    fn __rsub__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(SUB, other, true)
+    }
+
+    fn __mul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(MUL, other, false)
+    }
+
+    fn __rmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(MUL, other, true)
+    }
+
+    fn __truediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(DIV, other, false)
+    }
+
+    fn __rtruediv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(DIV, other, true)
+    }
+
+    fn __floordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(FLOOR_DIV, other, false)
+    }
+
+    fn __rfloordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(FLOOR_DIV, other, true)
+    }
+
+    fn __mod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(MOD, other, false)
+    }
+
+    fn __rmod__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<'py> {
+        self.binary(MOD, other, true)
+    }
+
+    fn __pow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<'py> {
+        match modulo {
+            Some(modulo) => Ok(modulo.py().NotImplemented().into_bound(modulo.py())),
+            None => self.binary(POW, other, false),
+        }
+    }
+
+    fn __rpow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<'py> {
+        match modulo {
+            Some(modulo) => Ok(modulo.py().NotImplemented().into_bound(modulo.py())),
+            None => self.binary(POW, other, true),
+        }
+    }
+
+    fn __neg__(&self, py: Python<'_>) -> PyResult<PySymbolicFloat> {
+        let _called = location::enter_operator(py);
+        PySymbolicFloat::of(py, MUL, &PySymbolicFloat::known(Operand::Float(-1.0))?, self)
+    }
+
+    fn __pos__(&self) -> PySymbolicFloat {
+        self.copy()
+    }
+
+    fn __abs__(&self, py: Python<'_>) -> PyResult<PySymbolicFloat> {
+        let _called = location::enter_operator(py);
+        let of_sizes = self.of_sizes.as_ref().map(|(value, sizes)| (value.abs(), sizes.clone()));
+        Ok(PySymbolicFloat { tensor: self.tensor.abs().py()?, of_sizes })
+    }
+
+    // A tensor of bool, which the value of each call decides; of sizes alone the answer.
+    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> Result<'py> {
+        let py = other.py();
+        let _called = location::enter_operator(py);
+        let Some(other) = PySymbolicFloat::real(other)? else {
+            return Ok(py.NotImplemented().into_bound(py));
+        };
+        if self.of_sizes.is_some()
+            && let (Some(b), Some(a)) = (other.fixed(), self.fixed())
+        {
+            return PyFloat::new(py, a).rich_compare(b, op);
+        }
+        let code = match op {
+            CompareOp::Lt => OpCode::Lt,
+            CompareOp::Le => OpCode::Le,
+            CompareOp::Eq => OpCode::Eq,
+            CompareOp::Ne => OpCode::Ne,
+            CompareOp::Gt => OpCode::Gt,
+            CompareOp::Ge => OpCode::Ge,
+        };
+        let (a, b) = (Operand::Tensor(&self.tensor), Operand::Tensor(&other.tensor));
+        let out = girih::binary(code, a, b).py()?;
+        Ok(Bound::new(py, PyTensor(out))?.into_any())
+    }
+
+    // Equality has no answer yet, so identity is what it hashes by.
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        slf.as_ptr() as isize >> 4
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.value(py, "a truth value")?.is_truthy()
+    }
+
+    fn __float__<'py>(&self, py: Python<'py>) -> Result<'py> {
+        self.value(py, "float()")
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> Result<'py> {
+        py.get_type::<pyo3::types::PyInt>().call1((self.value(py, "int()")?,))
+    }
+
+    /// NumPy leaves operators with it to this class and to tensors. Returns: None.
+    #[classattr]
+    fn __array_ufunc__() -> Option<bool> {
+        None
+    }
+
+    fn __repr__(&self) -> &'static str {
+        "<float of a function being compiled>"
+    }
+
+    fn __format__(&self, spec: &str) -> &'static str {
+        let _ = spec;
+        self.__repr__()
+    }
+}
+
+/// A number that a compiled function returns: as Python has it, or, where the call is part of another
+/// function being compiled, a number of that one. Returns: Any.
+#[pyfunction]
+pub fn returned_number<'py>(py: Python<'py>, x: &PyTensor) -> Result<'py> {
+    match girih::is_tracing() && x.0.dtype() == DType::F64 {
+        true => Ok(Bound::new(py, PySymbolicFloat::argument(x.0.clone()))?.into_any()),
+        false => to_list(py, &x.0),
+    }
+}
+
+/// Adds this file's class and function.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PySymbolicFloat>()?;
+    m.add_function(wrap_pyfunction!(returned_number, m)?)
+}
