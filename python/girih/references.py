@@ -28,6 +28,8 @@ _UNCALLED = frozenset(
 )
 #: Names by which code reaches attributes that it does not name.
 _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattribute__"))
+#: Attributes of modules that say nothing of what they compute.
+_ABOUT = frozenset(("_scope_name", "_parameter_names", "_frozen", "_compile", "_compiled"))
 #: Bytes of an array that are compared at each call.
 _MOST_BYTES = 1 << 16
 
@@ -263,7 +265,7 @@ class _Walk:
             for name in attributes:
                 # What is kept under a private name of this package is about names and caches.
                 skipped = names is not None and name not in names and is_plain(attributes[name])
-                if not skipped and name not in ("_scope_name", "_parameter_names", "_frozen"):
+                if not skipped and name not in _ABOUT:
                     by_name = not own
                     self.add(attributes, name, f"{path}.{name}", by_name=by_name)
         self.instances.append((value, path, set()))

@@ -16,6 +16,7 @@ from .. import _girih, transforms, tree
 from .._girih import Tensor, asarray
 from ..errors import InvalidArgumentError, ShapeError
 from ..rollback import remember
+from .compiled_in_place import CompiledInPlace
 from .precision import casting, current
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _gathered(owner: str, value: Any) -> Any:
     return ParameterDict(value) if isinstance(value, dict) else ParameterList(value)
 
 
-class Module:
+class Module(CompiledInPlace):
     """Base of everything that holds parameters. Subclasses define ``forward``.
 
     Calling the module calls ``forward``. A module held in two places is one module: its
@@ -144,9 +145,10 @@ class Module:
         """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""
         outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
         try:
+            forward = self.compiled_forward or self.forward
             if current.dtype is not None:
-                return casting(self, self.__dict__.get(_NAMES, ()), self.forward, args, kwargs)
-            return self.forward(*args, **kwargs)
+                return casting(self, self.__dict__.get(_NAMES, ()), forward, args, kwargs)
+            return forward(*args, **kwargs)
         finally:
             _girih.leave_named_scope(outer)
 
