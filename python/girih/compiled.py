@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import argument_names
 from .references import references
 from .tracing import NoPatternError, Program, trace
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
@@ -60,10 +61,12 @@ class Dim:
 
 
 def _pattern(value: Any, module: type, count: Iterator[int]) -> Any:
-    """A pytree as `CompiledCall` compares it: tensors by number, all else as it is."""
+    """A pytree as `CompiledCall` compares it: tensors and floats by number, all else as it is."""
     cls = type(value)
     if cls is Tensor:
         return next(count)
+    if cls is float or cls is SymbolicFloat:
+        return ("n", next(count))
     if value is None or isinstance(value, module):
         return ("s", value)
     if cls is list or cls is tuple:
@@ -110,7 +113,7 @@ class CompiledFunction(_girih.CompiledCall):
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's value, by a program made before if one serves the arguments."""
         tensors, dynamic, donated, key, rebuild = self._taken_apart(args, kwargs)
-        if any(isinstance(size, _girih.SymbolicDim) for t in tensors for size in t.shape):
+        if any(isinstance(size, SymbolicDim) for t in tensors for size in t.shape):
             return self._fun(*args, **kwargs)  # Part of another function being compiled.
         program = self._program(tensors, dynamic, key, rebuild)
         way = self._way(args, kwargs, program)
@@ -207,7 +210,9 @@ class CompiledFunction(_girih.CompiledCall):
         """A tensor among the arguments, for messages."""
         if isinstance(name, int):
             name = self._parameters[name] if name < len(self._parameters) else f"{name}"
-        path = "" if isinstance(value, Tensor) else tree.flatten_with_path(value)[leaf][0]
+        path = (
+            "" if isinstance(value, (Tensor, *_FLOATS)) else tree.flatten_with_path(value)[leaf][0]
+        )
         return f"'{name}{path}'"
 
     def _argument_pattern(
@@ -272,7 +277,7 @@ class CompiledFunction(_girih.CompiledCall):
         if args or kwargs:
             tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)
             program = self._program(tensors, dynamic, key, rebuild)
-            program.names = argument_names(self._fun, args, kwargs)
+            program.names = argument_names(self._fun, args, kwargs, self._static)
         else:
             known = [p for programs in self._programs.values() for p in programs]
             if len(known) != 1:
@@ -305,7 +310,7 @@ class CompiledFunction(_girih.CompiledCall):
         dynamic: list[_Dynamic] = []
         donated: list[int] = []
         named: list[str] = []
-        parts: list[tuple[list[Any], list[int], tree.TreeDef]] = []
+        parts: list[tuple[list[Any], list[int], set[int], tree.TreeDef]] = []
         statics: list[Any] = []
         for name, value in zip(names, [*args, *kwargs.values()], strict=True):
             whole = name in self._static
@@ -317,22 +322,27 @@ class CompiledFunction(_girih.CompiledCall):
                     "(for instance by .item()), or do not name it"
                 )
             axes = self._dims.get(name, [])
-            where = []
+            where: list[int] = []
+            floats: set[int] = set()
             for i, leaf in enumerate(leaves):
-                if not isinstance(leaf, Tensor):
+                is_float = not whole and type(leaf) in _FLOATS
+                if is_float:
+                    floats.add(i)
+                    leaf = _scalar(leaf)
+                elif not isinstance(leaf, Tensor):
                     if not (hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")):
                         statics.append((type(leaf), leaf))
                         continue
                     leaf = _girih.asarray(leaf)
                 where.append(i)
                 leaves[i] = None
-                if name in self._donate:
+                if name in self._donate and not is_float:
                     donated.append(len(tensors))
                 tensors.append(leaf)
                 named.append(self._shown(name, value, i))
-                dynamic.append(axes)
-            parts.append((leaves, where, treedef))
-            statics.append((name, treedef, tuple(where)))
+                dynamic.append([] if is_float else axes)
+            parts.append((leaves, where, floats, treedef))
+            statics.append((name, treedef, tuple(where), tuple(floats)))
         key = tuple(statics)
         try:
             hash(key)
@@ -345,18 +355,29 @@ class CompiledFunction(_girih.CompiledCall):
         def rebuild(placeholders: list[Tensor]) -> Any:
             rest = iter(placeholders)
             values = []
-            for leaves, where, treedef in parts:
+            for leaves, where, floats, treedef in parts:
                 filled = list(leaves)
                 for i in where:
                     # A handle of its own: the function may assign to its arguments.
-                    filled[i] = +next(rest)
+                    filled[i] = SymbolicFloat(next(rest)) if i in floats else +next(rest)
                 values.append(tree.unflatten(treedef, filled))
             call = dict(zip(kwargs, values[len(args) :], strict=True))
             return self._fun(*values[: len(args)], **call)
 
         rebuild.names = named  # type: ignore[attr-defined]
-        rebuild.statics = [leaf for leaves, _, _ in parts for leaf in leaves]  # type: ignore[attr-defined]
+        rebuild.statics = [leaf for leaves, *_ in parts for leaf in leaves]  # type: ignore[attr-defined]
         return tensors, dynamic, donated, key, rebuild
+
+
+#: What becomes a scalar of the program.
+_FLOATS = (float, SymbolicFloat)
+
+
+def _scalar(value: Any) -> Tensor:
+    """A float, or a number of a function being compiled, as a tensor of float64 without axes."""
+    if isinstance(value, SymbolicFloat):
+        return value.tensor
+    return _girih.asarray(value, dtype=_girih.float64)
 
 
 def _always(_: Any) -> bool:
@@ -369,11 +390,18 @@ def _is_module(fun: Any) -> bool:
     return isinstance(fun, Module)
 
 
+def _signature(fun: Any) -> inspect.Signature:
+    """What a function takes; of a module, what its ``forward`` takes."""
+    import inspect
+
+    return inspect.signature(fun.forward if _is_module(fun) else fun)
+
+
 def _parameter_names(fun: Any) -> list[str]:
     import inspect
 
     try:
-        parameters = inspect.signature(fun).parameters.values()
+        parameters = _signature(fun).parameters.values()
     except (TypeError, ValueError):
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -384,10 +412,8 @@ def _checked(
     fun: Callable[..., Any], name: str, dynamic_dims: Mapping[int | str, _Axes]
 ) -> dict[int | str, _Dynamic]:
     """The dynamic axes by position and by name of the argument."""
-    import inspect
-
     try:
-        parameters = list(inspect.signature(fun).parameters)
+        parameters = list(_signature(fun).parameters)
     except (TypeError, ValueError):
         parameters = []
     out: dict[int | str, _Dynamic] = {}
@@ -426,12 +452,10 @@ def _arguments(
     fun: Callable[..., Any], name: str, chosen: int | str | Sequence[int | str], option: str
 ) -> set[int | str]:
     """Arguments that an option names, by position and by name, as far as they have both."""
-    import inspect
-
     if isinstance(chosen, (int, str)):
         chosen = [chosen]
     try:
-        parameters = list(inspect.signature(fun).parameters.values())
+        parameters = list(_signature(fun).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names = [p.name for p in parameters]
@@ -477,7 +501,9 @@ def compile(
     norm), so does each call. Of everything else that it may have read (numbers, strings, functions,
     a module's ``training``) a program is for what was found at tracing: where something else is
     found the function is traced anew. So pass what varies, such as a learning rate, as an argument,
-    or hold it in a tensor. Random numbers are drawn at each call as the function would.
+    or hold it in a tensor. A Python float among the arguments is a scalar of the program, which
+    serves all its values; integers, bools and strings are part of the program. Random numbers are
+    drawn at each call as the function would.
 
     Args:
         fun: Of pytrees of tensors and of hashable values, to a pytree. Without it ``compile`` is a
@@ -489,8 +515,8 @@ def compile(
             the old parameters and the optimiser's state of a training step. Results are written
             over them where that is possible, which saves memory and time; using them later is an
             error. Of tensors that somebody else refers to nothing is taken.
-        static_argnums: Arguments, by position, that are values by which the function decides: a
-            program is made per value. They must be hashable.
+        static_argnums: Arguments, by position, that are values by which the function decides, such
+            as floats in an ``if``: a program is made per value. They must be hashable.
         static_argnames: The same by name.
 
     Returns:

@@ -9,7 +9,7 @@ from . import tree
 from ._girih import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 __all__ = ["argument_names", "dotted", "output_names"]
 
@@ -30,9 +30,14 @@ def output_names(value: Any) -> list[str]:
 
 
 def argument_names(
-    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    static: Container[int | str],
 ) -> list[str]:
-    """A name per tensor among the arguments: the parameter's, then its path in a pytree."""
+    """A name per tensor and float among the arguments: the parameter's, then its path in a pytree.
+    Floats in arguments that ``static`` names have none.
+    """
     import inspect
 
     from .nn.module import Module
@@ -59,6 +64,7 @@ def argument_names(
     for name, value in ordered:
         for path, leaf in tree.flatten_with_path(value):
             array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")
-            if (isinstance(leaf, Tensor) or array) and not isinstance(value, Module):
+            scalar = name not in static and type(leaf) is float
+            if (isinstance(leaf, Tensor) or array or scalar) and not isinstance(value, Module):
                 names.append(dotted(name + path))
     return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
-from ._girih import Tensor
+from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import output_names
 from .references import Guard, is_plain
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .references import Place, References
 
 __all__ = ["NoPatternError", "Program", "StateMadeError", "trace"]
+
+#: Numbers that are known when a program runs.
+_NUMBERS = (SymbolicDim, SymbolicFloat)
 
 #: Stands for what is not there.
 _GONE = object()
@@ -47,8 +50,8 @@ class Program:
     """
 
     __slots__ = (
-        "_outputs", "_references", "_static", "_treedef", "_watched", "changed", "effects",
-        "guards", "names", "outside", "places", "traced",
+        "_numbers", "_outputs", "_references", "_static", "_treedef", "_watched", "changed",
+        "effects", "guards", "names", "outside", "places", "traced",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, found: _Run, used: list[int]) -> None:
@@ -60,6 +63,7 @@ class Program:
         self._treedef = found.treedef
         self._static = [None if isinstance(leaf, Tensor) else leaf for leaf in found.leaves]
         self._outputs = found.where
+        self._numbers = found.numbers
         self._watched = found.watched
         self._rebind(found.refs)
 
@@ -146,14 +150,19 @@ class Program:
         Raises:
             NoPatternError: There are containers in it that the extension does not know.
         """
-        return _result_pattern(self._treedef, zip(self._outputs, self._static, strict=True))
+        leaves = zip(self._outputs, self._static, self._numbers, strict=True)
+        return _result_pattern(self._treedef, leaves)
 
     def __call__(self, tensors: list[Tensor]) -> Any:
         """The function's value at these tensors."""
         outputs = self.traced.call(tensors, [self.places[at].read() for at in self.outside])
         leaves = [
-            leaf if at is None else outputs[at]
-            for at, leaf in zip(self._outputs, self._static, strict=True)
+            leaf
+            if at is None
+            else _girih.returned_number(outputs[at])
+            if is_number
+            else outputs[at]
+            for at, leaf, is_number in zip(self._outputs, self._static, self._numbers, strict=True)
         ]
         for output, places in self.changed.items():
             for at in places:
@@ -163,11 +172,13 @@ class Program:
         return tree.unflatten(self._treedef, leaves)
 
 
-def _result_pattern(treedef: tree.TreeDef, leaves: Iterator[tuple[int | None, Any]]) -> Any:
+def _result_pattern(treedef: tree.TreeDef, leaves: Iterator[tuple[int | None, Any, bool]]) -> Any:
     cls = treedef._type
     if cls is None:
-        output, leaf = next(leaves)
-        return ("s", leaf) if output is None else output
+        output, leaf, is_number = next(leaves)
+        if output is None:
+            return ("s", leaf)
+        return ("n", output) if is_number else output
     children = [_result_pattern(child, leaves) for child in treedef._children]
     if cls is type(None):
         return ("s", None)
@@ -192,6 +203,8 @@ class _Run:
         self._output_of: dict[int, int] = {}
         #: The output that each leaf of the result is; None for what is no tensor.
         self.where: list[int | None] = []
+        #: Of each leaf, whether it is a number to Python: of a float, or of a size.
+        self.numbers: list[bool] = []
         self.changed: dict[int, list[int]] = {}
         self.effects: list[tuple[int, Any]] = []
         #: Positions of the guards that calls look at, and of places that hold one tensor.
@@ -210,6 +223,8 @@ class _Run:
     def returned(self, value: Any) -> None:
         """Looks at what the function returned, and at what it has put elsewhere."""
         self.leaves, self.treedef = tree.flatten(value)
+        self.numbers = [isinstance(leaf, _NUMBERS) for leaf in self.leaves]
+        self.leaves = [_scalar(leaf) for leaf in self.leaves]
         self.where = [self._output(x, True) if isinstance(x, Tensor) else None for x in self.leaves]
         for at, (place, before) in enumerate(zip(self.refs.places, self.refs.before, strict=True)):
             new = _held(place)
@@ -217,7 +232,7 @@ class _Run:
                 continue
             if isinstance(before, Tensor) and isinstance(new, Tensor):
                 self.changed.setdefault(self._output(new), []).append(at)
-            elif any(isinstance(leaf, Tensor) for leaf in tree.leaves(new)):
+            elif any(isinstance(leaf, (Tensor, *_NUMBERS)) for leaf in tree.leaves(new)):
                 raise self._leak(place, "something else")
             elif not (is_plain(new) and type(new) is type(before) and new == before):
                 self.effects.append((at, new))
@@ -312,6 +327,13 @@ def _traced(
     run.check(look())
     run.watch(outside, used, first)
     return Program(program, run, [outside[i] for i in used])
+
+
+def _scalar(leaf: Any) -> Any:
+    """A number that is known when a program runs as a tensor; all else as it is."""
+    if isinstance(leaf, SymbolicFloat):
+        return leaf.tensor
+    return _girih.asarray(leaf) if isinstance(leaf, SymbolicDim) else leaf
 
 
 def _held(place: Place) -> Any:

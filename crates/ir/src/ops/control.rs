@@ -298,7 +298,7 @@ impl Control {
 
 fn call_op(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, control) = parts(call, None)?;
-    if control.slices != 0 || control.length != 0 || control.reverse {
+    if control.slices != 0 || control.length != Dim::from(0) || control.reverse {
         return invalid(call, "takes no slices and no number of iterations".into());
     }
     let body = control.body();
