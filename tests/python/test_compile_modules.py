@@ -153,3 +153,15 @@ def test_a_compiled_module_is_collected():
     del model
     gc.collect()
     assert gone() is None
+
+
+def test_precision_scopes_have_programs_of_their_own():
+    model, plain = gr.nn.Linear(3, 2), gr.nn.Linear(3, 2)
+    plain.load_state_dict(model.state_dict())
+    model.compile()
+    for _ in range(2):
+        np.testing.assert_array_equal(model(rows(4)).numpy(), plain(rows(4)).numpy())
+        with gr.amp.autocast(gr.bfloat16):
+            found, expected = model(rows(4)), plain(rows(4))
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    assert model.compiled_forward.num_programs == 2
