@@ -21,6 +21,7 @@ RUNS = {
     "characters": ("--steps 4 --size 16", ["loss.svg", "sample.txt"], r"\d+ characters/s"),
     "convolutions": ("--epochs 2 --channels 4", ["confusion.svg", "checkpoint.safetensors"], r"accuracy \d"),
     "digits": ("--epochs 1", ["loss.svg", "step-graph.svg", "step-graph.txt"], r"accuracy +\d"),
+    "private": ("--steps 2 --width 4", ["private.svg"], r"noise 1.0: accuracy \d+\.\d% at epsilon \d"),
     "oscillator": ("--steps 10 --width 4 --points 8", ["oscillator.svg"], r"largest error \d"),
 }  # fmt: skip
 
@@ -51,7 +52,7 @@ def test_a_resumed_example_comes_to_the_same_result(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_an_example_refuses_sizes_that_make_no_sense(name):
-    option = {"characters": "--steps", "oscillator": "--steps"}.get(name, "--epochs")
+    option = "--epochs" if "--epochs" in RUNS[name][0] else "--steps"
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), option, "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
