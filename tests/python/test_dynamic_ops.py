@@ -215,3 +215,13 @@ def test_numbers_of_sizes_are_fixed_where_python_reads_them():
     assert all("because of" in guard for guards in compiled.guards for guard in guards)
     branch = gr.compile(lambda x: x if size(x) / 2 > 3 else -x, dynamic_dims={0: {1: "n"}})
     assert branch(data(4)).numpy()[0, 0, 1] < 0 < branch(data(8)).numpy()[0, 0, 1]
+
+
+def test_a_saved_loop_keeps_its_symbolic_length(tmp_path):
+    compiled = gr.compile(OPS["fori_loop"], dynamic_dims={0: {1: N}})
+    program = compiled.to_program(data(5))
+    program.save(str(tmp_path / "loop.pfgb"))
+    loaded = gr.load_graph(tmp_path / "loop.pfgb")
+    for n in (5, 9):
+        (found,) = gr.tree.leaves(loaded(data(n)))
+        np.testing.assert_allclose(found.numpy(), data(n).numpy().sum(1), rtol=1e-6)

@@ -66,13 +66,20 @@ impl Field for Bounds<'_> {
 /// One size, in brackets as shapes are.
 impl Field for Dim {
     fn print(&self, _: Context<'_>, out: &mut String) {
-        out.push_str(&format!("[{self}]"));
+        match self.known() {
+            Some(size) => out.push_str(&size.to_string()),
+            None => out.push_str(&format!("[{self}]")),
+        }
     }
 
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        if let Ok(size) = text.parse::<usize>() {
+            *self = size.into();
+            return Ok(());
+        }
         let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let dim = inside.and_then(|text| Dim::parse_over(text, cx.symbols));
-        *self = dim.ok_or("a size such as [batch*4]")?;
+        *self = dim.ok_or("a size such as 4 or [batch*4]")?;
         Ok(())
     }
 
