@@ -32,29 +32,6 @@ def load() -> tuple[list[list[float]], list[int]]:
     return images, labels
 
 
-class Progress:
-    """A bar that redraws itself on a terminal; elsewhere a line per epoch."""
-
-    def __init__(self, epochs: int, steps: int) -> None:
-        self.epochs, self.steps = epochs, steps
-        self.live = sys.stdout.isatty()
-
-    def step(self, epoch: int, step: int, loss: float) -> None:
-        if not self.live:
-            return
-        done = (epoch * self.steps + step + 1) / (self.epochs * self.steps)
-        bar = "█" * int(done * 30)
-        print(f"\r{bar:░<30} {done:4.0%}  epoch {epoch + 1:2}  loss {loss:.4f}", end="", flush=True)
-
-    def epoch(self, epoch: int, loss: float) -> None:
-        if not self.live:
-            print(f"epoch {epoch + 1:2}/{self.epochs}  loss {loss:.4f}", flush=True)
-
-    def close(self) -> None:
-        if self.live:
-            print()
-
-
 def draw(images: list[list[float]], truth: list[int], predicted: list[int]) -> str:
     """Images side by side as text, each under what it is taken for and what it is."""
     marks = [
@@ -110,21 +87,20 @@ def main(epochs: int, out: Path) -> None:
     gr.eval(model, optimizer.state)
     losses: list[float] = []
     compiled = None
-    progress = Progress(epochs, steps)
+    bar = gr.data.progress(range(epochs * steps), "training", file=sys.stdout)
     before = gr.cache_stats()
     started = time.perf_counter()
-    for epoch in range(epochs):
-        shuffle.shuffle(training)
-        for step in range(steps):
-            loss = train_step(training[step * BATCH : (step + 1) * BATCH])
-            if compiled is None:
-                compiled = gr.compile_graph((loss, model, optimizer.state))
-            gr.eval(loss, model, optimizer.state)
-            losses.append(loss.item())
-            progress.step(epoch, step, losses[-1])
-        progress.epoch(epoch, sum(losses[-steps:]) / steps)
+    for at in bar:
+        epoch, step = divmod(at, steps)
+        if step == 0:
+            shuffle.shuffle(training)
+        loss = train_step(training[step * BATCH : (step + 1) * BATCH])
+        if compiled is None:
+            compiled = gr.compile_graph((loss, model, optimizer.state))
+        gr.eval(loss, model, optimizer.state)
+        losses.append(loss.item())
+        bar.set(epoch=epoch + 1, loss=losses[-1])
     seconds = time.perf_counter() - started
-    progress.close()
     after = gr.cache_stats()
 
     model.eval()

@@ -22,11 +22,13 @@ def step(x, y):
 from __future__ import annotations
 
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
 from .errors import DTypeError, InvalidArgumentError
 from .nn.precision import current
+from .optim.combined import all_finite
+from .optim.state import Stateful
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -84,7 +86,7 @@ class autocast(ContextDecorator):  # noqa: N801 - reads as a function where it i
         current.dtype = self._before.pop()
 
 
-class LossScaler:
+class LossScaler(Stateful):
     """Scales a loss, so that gradients in float16 do not vanish, by as much as they can bear.
 
     The scale is multiplied by ``backoff_factor`` after gradients that are not finite, and by
@@ -98,7 +100,7 @@ class LossScaler:
         growth_interval: Steps.
 
     Attributes:
-        state: ``{"scale": factor, "finite_steps": count}``, tensors, to be saved and loaded.
+        state: ``{"scale": factor, "finite_steps": count}``, tensors, all of it tensors.
 
     Raises:
         InvalidArgumentError: A factor that is out of range.
@@ -111,8 +113,6 @@ class LossScaler:
         >>> grads[0].tolist(), finite.item(), scaler.scale_factor.item()
         ([2.0], True, 4.0)
     """
-
-    state: dict[str, Any]
 
     def __init__(
         self,
@@ -161,8 +161,6 @@ class LossScaler:
         Returns:
             The gradients divided by the scale, and a bool scalar tensor.
         """
-        from .optim.combined import all_finite
-
         back = 1.0 / self.scale_factor
         out = tree.map(lambda g: g * back.astype(g.dtype), grads)
         return out, all_finite(out)
@@ -178,5 +176,6 @@ class LossScaler:
         largest = 2.0**126
         grown = _girih.minimum(self.state["scale"] * self.growth_factor, largest)
         kept = _girih.where(grows, grown, self.state["scale"])
-        self.state["scale"] = _girih.where(finite, kept, self.state["scale"] * self.backoff_factor)
-        self.state["finite_steps"] = _girih.where(grows, 0, steps)
+        fallen = self.state["scale"] * self.backoff_factor
+        scale = _girih.where(finite, kept, fallen)
+        self._advance({"scale": scale, "finite_steps": _girih.where(grows, 0, steps)})

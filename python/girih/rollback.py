@@ -33,7 +33,7 @@ def rollback(*targets: Any) -> Any:
     buffers and state depend on what fails. This goes back to the last values that were there.
 
     Args:
-        *targets: Modules and optimisers.
+        *targets: Modules, optimisers, averages of parameters and scalers of losses.
 
     Returns:
         The argument if there is one, a tuple if there are several.
@@ -52,7 +52,7 @@ def rollback(*targets: Any) -> Any:
         (3, 2)
     """
     from .nn.module import Module
-    from .optim.base import Optimizer
+    from .optim.state import Stateful
 
     found: dict[int, Tensor] = {}
     for target in targets:
@@ -63,7 +63,7 @@ def rollback(*targets: Any) -> Any:
                         # What is one tensor remains one.
                         old = found.setdefault(id(value), before(module, name, value))
                         module.__dict__[name] = old
-        elif isinstance(target, Optimizer):
+        elif isinstance(target, Stateful):
             target._restore()
         else:
             raise InvalidArgumentError(

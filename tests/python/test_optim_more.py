@@ -378,3 +378,42 @@ def test_schedules_that_make_no_sense():
     ):
         with pytest.raises(gr.InvalidArgumentError):
             bad()
+
+
+def test_states_go_back_where_new_ones_cannot_be_computed():
+    model = gr.eval(nn.Embedding(3, 2))
+    optimizer = optim.Accumulate(optim.MultiOptimizer([optim.Adam(0.1)], []), 2)
+    average, scaler = optim.EMA(0.9), gr.amp.LossScaler(4.0)
+    gradients = nn.value_and_grad(model, lambda i: scaler.scale(model(i).sum()))
+
+    def step(i):
+        grads, finite = scaler.unscale(gradients(gr.asarray([i]))[1])
+        optimizer.update(model, grads)
+        average.update(model)
+        scaler.update(finite)
+
+    holders = (optimizer, average, scaler)
+    step(1)
+    gr.eval(model, *(h.state for h in holders))
+    before = [{k: v.tolist() for k, v in h.state_dict().items()} for h in holders]
+    step(7)
+    with pytest.raises(gr.IndexOutOfBoundsError):
+        gr.eval(model, *(h.state for h in holders))
+    gr.rollback(model, *holders)
+    assert [{k: v.tolist() for k, v in h.state_dict().items()} for h in holders] == before
+    assert optimizer.optimizer.state is optimizer.state["optimizer"]
+    step(2)
+    gr.eval(model, *(h.state for h in holders))
+    assert average.state["step"].item() == 2
+
+
+def test_averages_and_scales_are_saved(tmp_path):
+    model, average, scaler = network("float32"), optim.EMA(0.9), gr.amp.LossScaler(4.0)
+    average.update(model)
+    scaler.update(gr.asarray(False))
+    for holder, fresh in ((average, optim.EMA(0.9)), (scaler, gr.amp.LossScaler())):
+        gr.save(tmp_path / "state.safetensors", holder.state_dict())
+        if isinstance(fresh, optim.EMA):
+            fresh.init(model)
+        fresh.load_state_dict(gr.load(tmp_path / "state.safetensors"))
+        same(fresh.state, holder.state)

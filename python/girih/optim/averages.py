@@ -9,7 +9,8 @@ from .. import _girih, lazy, tree
 from ..errors import InvalidArgumentError
 from ..nn.module import Module, places_in, read, write
 from ..tracing import StateMadeError
-from .base import _assign, cast, check, compute_dtype, trained
+from .base import check, compute_dtype, trained
+from .state import Stateful, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EMA"]
 
 
-class EMA:
+class EMA(Stateful):
     """An exponential moving average of parameters: smoother than the last ones, often better.
 
     ``average = decay average + (1 - decay) parameters``; the first update takes the parameters as
@@ -49,8 +50,6 @@ class EMA:
         0.9
     """
 
-    state: dict[str, Any]
-
     def __init__(self, decay: float = 0.999, warmup: bool = False) -> None:
         check(0 <= decay <= 1, "decay must be in [0, 1]", decay)
         self.decay, self.warmup = decay, warmup
@@ -63,8 +62,7 @@ class EMA:
             lambda p: _girih.zeros(p.shape, dtype=compute_dtype(p)), trained(target)
         )
         lazy.eval(state)
-        self.state.clear()
-        self.state.update(tree.map(lambda t: +t, state))
+        self._adopt(state)
         return state
 
     def apply(self, target: Module | PyTree, state: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +108,7 @@ class EMA:
             self.init(target)
             if _girih.is_tracing():
                 raise StateMadeError
-        _assign(self.state, self.apply(target, self.state))
+        self._advance(self.apply(target, self.state))
 
     @contextmanager
     def applied(self, model: Module) -> Iterator[Module]:

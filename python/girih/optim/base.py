@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .. import _girih, lazy, tree
 from .._girih import Tensor
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..names import dotted
 from ..nn.module import Module, places_in, read, replace
-from ..rollback import before, remember
 from ..tracing import StateMadeError
+from .state import Stateful, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Self
-
     from .._girih import DType
     from ..tree import PyTree
 
@@ -33,7 +28,7 @@ Scalars: TypeAlias = "dict[str, Tensor]"
 __all__ = ["Optimizer", "Scalars", "Schedule"]
 
 
-class Optimizer:
+class Optimizer(Stateful):
     """Base of the optimisers: keeps the step count and the state, walks the parameters.
 
     There are two ways to use one. :meth:`update` changes a model, or gives new parameters, and
@@ -73,8 +68,6 @@ class Optimizer:
 
     #: Names of the tensors kept per parameter.
     slots: tuple[str, ...] = ()
-
-    state: dict[str, Any]
 
     def __init__(
         self, learning_rate: float | Schedule, weight_decay: float = 0.0, maximize: bool = False
@@ -133,64 +126,9 @@ class Optimizer:
             state[slot] = tree.map(lambda p, slot=slot: self._initial(slot, p), parameters)
         return state
 
-    def _adopt(self, state: dict[str, Any]) -> None:
-        """Takes a first state as its own, in the dict that there is, where a function that is being
-        compiled finds it; with handles of its own: the state that is returned may be donated.
-        """
-        self.state.clear()
-        self.state.update(tree.map(lambda t: +t, state))
-
     def _begun(self) -> bool:
         """Whether the state is that of parameters."""
         return all(slot in self.state for slot in (*self.slots, *self._globals()))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The state by dotted name, as files have it: ``step``, ``m.weight``.
-
-        Example:
-            >>> import girih as gr
-            >>> optimizer = gr.optim.SGD(0.1, momentum=0.9)
-            >>> _ = optimizer.init({"w": gr.zeros([2])})
-            >>> sorted(optimizer.state_dict())
-            ['learning_rate', 'momentum.w', 'step']
-        """
-        return {dotted(path): leaf for path, leaf in tree.flatten_with_path(self.state)}
-
-    def load_state_dict(self, values: Mapping[str, Tensor]) -> Self:
-        """Goes on from the state of a :meth:`state_dict`, or of a file of one.
-
-        The optimiser has to be begun on the same parameters, with :meth:`init`.
-
-        Args:
-            values: Tensors by dotted name.
-
-        Returns:
-            The optimiser.
-
-        Raises:
-            InvalidArgumentError: Names are missing or unexpected; all are listed.
-            ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
-        """
-        pairs = tree.flatten_with_path(self.state)
-        names = [dotted(path) for path, _ in pairs]
-        missing = [name for name in names if name not in values]
-        unexpected = sorted(values.keys() - set(names))
-        if missing or unexpected:
-            raise InvalidArgumentError(
-                f"{type(self).__name__}.load_state_dict: missing {missing}, unexpected "
-                f"{unexpected}; begin with init(parameters) and the options of the saved optimiser"
-            )
-        new = []
-        for name, (_, old) in zip(names, pairs, strict=True):
-            value = values[name]
-            if value.shape != old.shape:
-                raise ShapeError(
-                    f"{type(self).__name__}.load_state_dict: {name} has shape "
-                    f"{list(value.shape)}, expected {list(old.shape)}"
-                )
-            new.append(cast(+value, old.dtype))
-        _assign(self.state, tree.unflatten(tree.structure(self.state), lazy.eval(new)))
-        return self
 
     def apply(
         self, grads: PyTree, state: dict[str, Any], parameters: Module | PyTree
@@ -257,20 +195,6 @@ class Optimizer:
         replace(places, updated)
         self._advance(state)
         return target
-
-    def _advance(self, state: dict[str, Any]) -> None:
-        """Goes on to a new state."""
-        pairs = zip(tree.flatten_with_path(self.state), tree.leaves(state), strict=True)
-        for (path, old), new in pairs:
-            remember(self, path, old, new)
-        _assign(self.state, state)
-
-    def _restore(self) -> None:
-        """Goes back to the last state that was there, as far as that of now is not."""
-        leaves, treedef = tree.flatten(self.state)
-        paths = [path for path, _ in tree.flatten_with_path(self.state)]
-        old = [before(self, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
-        _assign(self.state, tree.unflatten(treedef, old))
 
     def _updated(
         self,
@@ -381,26 +305,6 @@ def trained(target: Module | PyTree) -> PyTree:
     return target
 
 
-def _assign(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Puts the tensors of a new state where those of the old one are, as far as these are in dicts
-    and lists: so a compiled step finds them.
-    """
-    for key, value in new.items():
-        old[key] = _replaced(old[key], value) if key in old else value
-
-
-def _replaced(old: Any, new: Any) -> Any:
-    if type(old) is dict and type(new) is dict and old.keys() == new.keys():
-        for key, value in new.items():
-            old[key] = _replaced(old[key], value)
-        return old
-    if type(old) is list and type(new) is list and len(old) == len(new):
-        for i, value in enumerate(new):
-            old[i] = _replaced(old[i], value)
-        return old
-    return new
-
-
 def _count(value: int) -> Tensor:
     return lazy.eval(_girih.asarray(value, dtype=_girih.int64))  # type: ignore[no-any-return]
 
@@ -417,11 +321,6 @@ def compute_dtype(p: Tensor) -> DType:
     if name not in ("float32", "float64"):
         raise DTypeError(f"optim: a parameter of dtype {name} cannot be trained; expected a float")
     return p.dtype
-
-
-def cast(tensor: Tensor, dtype: DType) -> Tensor:
-    """The tensor in a dtype."""
-    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
 
 
 def check(ok: bool, what: str, value: object) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _girih, tree
 from ..errors import InvalidArgumentError
 from ..names import dotted
-from .base import Optimizer, cast, check, compute_dtype
+from .base import Optimizer, check, compute_dtype
+from .state import cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

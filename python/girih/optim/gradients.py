@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from .. import _girih, tree
 from ..errors import InvalidArgumentError
-from .base import cast, compute_dtype
+from .base import compute_dtype
+from .state import cast
 
 if TYPE_CHECKING:
     from .._girih import Tensor

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih, tree
 from ..errors import InvalidArgumentError, ShapeError
-from .base import Optimizer, Schedule, cast, check, compute_dtype
+from .base import Optimizer, Schedule, check, compute_dtype
+from .state import cast
 
 if TYPE_CHECKING:
     from .._girih import DType, Tensor

@@ -1,0 +1,127 @@
+"""State that is tensors in nested dicts: of optimisers, of averages, of scales of losses.
+
+It is saved and loaded by dotted names, replaced in place, where compiled functions find it, and
+goes back with :func:`girih.rollback`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import lazy, tree
+from ..errors import InvalidArgumentError, ShapeError
+from ..names import dotted
+from ..rollback import before, remember
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from .._girih import DType, Tensor
+
+__all__ = ["Stateful", "cast"]
+
+
+class Stateful:
+    """An object whose state is a dict of trees of tensors.
+
+    Attributes:
+        state: The state.
+    """
+
+    state: dict[str, Any]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state by dotted name, as files have it: ``step``, ``m.weight``.
+
+        Example:
+            >>> import girih as gr
+            >>> optimizer = gr.optim.SGD(0.1, momentum=0.9)
+            >>> _ = optimizer.init({"w": gr.zeros([2])})
+            >>> sorted(optimizer.state_dict())
+            ['learning_rate', 'momentum.w', 'step']
+        """
+        return {dotted(path): leaf for path, leaf in tree.flatten_with_path(self.state)}
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> Self:
+        """Goes on from a :meth:`state_dict`, or from a file of one.
+
+        What is kept per parameter has to be there: begin on the same parameters, with ``init``.
+
+        Args:
+            values: Tensors by dotted name.
+
+        Returns:
+            The object.
+
+        Raises:
+            InvalidArgumentError: Names are missing or unexpected; all are listed.
+            ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
+        """
+        pairs = tree.flatten_with_path(self.state)
+        names = [dotted(path) for path, _ in pairs]
+        missing = [name for name in names if name not in values]
+        unexpected = sorted(values.keys() - set(names))
+        if missing or unexpected:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}.load_state_dict: missing {missing}, unexpected "
+                f"{unexpected}; begin with init(parameters), and the options that it had"
+            )
+        new = []
+        for name, (_, old) in zip(names, pairs, strict=True):
+            value = values[name]
+            if value.shape != old.shape:
+                raise ShapeError(
+                    f"{type(self).__name__}.load_state_dict: {name} has shape "
+                    f"{list(value.shape)}, expected {list(old.shape)}"
+                )
+            new.append(cast(+value, old.dtype))
+        _assign(self.state, tree.unflatten(tree.structure(self.state), lazy.eval(new)))
+        return self
+
+    def _adopt(self, state: dict[str, Any]) -> None:
+        """Takes a first state as its own, in the dict that there is, where a function that is being
+        compiled finds it; with handles of its own: the state that is returned may be donated.
+        """
+        self.state.clear()
+        self.state.update(tree.map(lambda t: +t, state))
+
+    def _advance(self, state: dict[str, Any]) -> None:
+        """Goes on to a new state."""
+        pairs = zip(tree.flatten_with_path(self.state), tree.leaves(state), strict=True)
+        for (path, old), new in pairs:
+            remember(self, path, old, new)
+        _assign(self.state, state)
+
+    def _restore(self) -> None:
+        """Goes back to the last state that was there, as far as that of now is not."""
+        leaves, treedef = tree.flatten(self.state)
+        paths = [path for path, _ in tree.flatten_with_path(self.state)]
+        old = [before(self, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        _assign(self.state, tree.unflatten(treedef, old))
+
+
+def _assign(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Puts the tensors of a new state where those of the old one are, as far as these are in dicts
+    and lists: so a compiled step finds them.
+    """
+    for key, value in new.items():
+        old[key] = _replaced(old[key], value) if key in old else value
+
+
+def _replaced(old: Any, new: Any) -> Any:
+    if type(old) is dict and type(new) is dict and old.keys() == new.keys():
+        for key, value in new.items():
+            old[key] = _replaced(old[key], value)
+        return old
+    if type(old) is list and type(new) is list and len(old) == len(new):
+        for i, value in enumerate(new):
+            old[i] = _replaced(old[i], value)
+        return old
+    return new
+
+
+def cast(tensor: Tensor, dtype: DType) -> Tensor:
+    """The tensor in a dtype."""
+    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
