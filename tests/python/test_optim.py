@@ -31,6 +31,10 @@ OPTIMIZERS = [
     ("Adagrad", {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("Adadelta", {}),
     ("Adadelta", {"rho": 0.5, "weight_decay": 0.1, "maximize": True}),
+    ("Rprop", {}),
+    ("Rprop", {"etas": (0.3, 1.5), "step_sizes": (1e-3, 0.06), "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lambd": 0.1, "alpha": 0.5, "t0": 2.0, "weight_decay": 0.1, "maximize": True}),
 ]
 LION = [("Lion", {"weight_decay": 0.1})]
 
@@ -57,8 +61,8 @@ def test_steps_are_pytorchs(case):
         theirs.grad = torch.tensor(grad)
         other.step()
         p = own.update(p, [gr.asarray(grad)])
-        # PyTorch keeps the product of NAdam's momenta in float32.
-        rtol = 1e-7 if name == "NAdam" else 1e-10
+        # PyTorch keeps the product of NAdam's momenta, and ASGD's rate, in float32.
+        rtol = 1e-7 if name in ("NAdam", "ASGD") else 1e-10
         np.testing.assert_allclose(p[0].numpy(), theirs.detach().numpy(), rtol=rtol, atol=1e-12)
 
 

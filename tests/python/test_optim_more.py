@@ -81,6 +81,19 @@ def test_adafactor_is_pytorchs(options, shape):
         np.testing.assert_allclose(p[0].numpy(), theirs.detach().numpy(), rtol=1e-9, atol=1e-11)
 
 
+def test_asgd_averages_as_pytorch_does():
+    torch = pytest.importorskip("torch")
+    start = samples(1, 3)[0]
+    theirs = torch.tensor(start.copy(), requires_grad=True)
+    other, own = torch.optim.ASGD([theirs], lr=0.1, t0=2), optim.ASGD(0.1, t0=2)
+    p = [gr.asarray(start)]
+    for grad in samples(8, 3):
+        theirs.grad = torch.tensor(grad)
+        other.step()
+        p = own.update(p, [gr.asarray(grad)])
+    np.testing.assert_allclose(own.state["ax"][0].numpy(), other.state[theirs]["ax"].numpy(), rtol=1e-7)  # fmt: skip
+
+
 def rosenbrock(x, y, library):
     return (1 - x) ** 2 + 10 * (y - x * x) ** 2 + 0 * library.sin(x)
 
@@ -375,6 +388,8 @@ def test_schedules_that_make_no_sense():
         lambda: optim.Adafactor(d=0.5),
         lambda: optim.LBFGS(history_size=0),
         lambda: optim.EMA(1.5),
+        lambda: optim.Rprop(etas=(1.0, 2.0)),
+        lambda: optim.Rprop(step_sizes=(1.0, 0.5)),
     ):
         with pytest.raises(gr.InvalidArgumentError):
             bad()

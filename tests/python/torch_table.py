@@ -259,6 +259,10 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("RMSprop", {"momentum": 0.9, "centered": True}),
     ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("Adadelta", {"rho": 0.5}),
+    ("Rprop", {}),
+    ("Rprop", {"etas": (0.3, 1.5), "step_sizes": (1e-3, 0.06), "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lambd": 0.1, "alpha": 0.5, "t0": 2.0, "weight_decay": 0.1}),
     *[("Adafactor", options) for options in (
         {}, {"weight_decay": 0.1, "maximize": True}, {"eps": (1e-2, 0.5), "d": 2.0, "beta2_decay": -0.3})],
 ]  # fmt: skip

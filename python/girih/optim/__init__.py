@@ -35,7 +35,7 @@ tensor in the state, so no step compiles anew; schedules are functions of the co
 from __future__ import annotations
 
 from . import schedules
-from .adaptive import Adadelta, Adagrad, Lion, RMSprop
+from .adaptive import ASGD, Adadelta, Adagrad, Lion, RMSprop, Rprop
 from .averages import EMA
 from .base import Optimizer
 from .combined import Accumulate, MultiOptimizer, SkipNonFinite
@@ -45,6 +45,7 @@ from .matrices import Adafactor, Muon
 from .optimizers import SGD, Adam, Adamax, AdamW, NAdam, RAdam
 
 __all__ = [
+    "ASGD",
     "EMA",
     "LBFGS",
     "SGD",
@@ -62,6 +63,7 @@ __all__ = [
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "Rprop",
     "SkipNonFinite",
     "clip_grad_norm",
     "clip_grad_value",

@@ -1,4 +1,4 @@
-"""Optimisers with a rate per element, by the squares of its gradients; and Lion, by their signs."""
+"""Optimisers with a rate per element, by squares or signs of gradients; averaged descent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Optimizer, Scalars, Schedule, check, compute_dtype
 if TYPE_CHECKING:
     from .._girih import Tensor
 
-__all__ = ["Adadelta", "Adagrad", "Lion", "RMSprop"]
+__all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop"]
 
 _New = tuple["Tensor", ...]
 
@@ -185,3 +185,88 @@ class Lion(Optimizer):
         (beta1, beta2), m = self.betas, slots[0]
         step = (beta1 * m + (1.0 - beta1) * g).sign()
         return p * scalars["keep"] - scalars["lr"] * step, beta2 * m + (1.0 - beta2) * g
+
+
+class Rprop(Optimizer):
+    """Steps by the signs of gradients, for full batches; each element has a step size of its own.
+
+    A step size grows while the sign stays, and falls where it changes; the element rests then.
+
+    Args:
+        learning_rate: The first step size, of all elements.
+        etas: Factors by which step sizes fall and grow.
+        step_sizes: The smallest and the largest step size.
+        maximize: Whether to go up the gradient.
+
+    Source: Riedmiller and Braun 1993, in PyTorch's form.
+    """
+
+    slots = ("gradient", "step_size")
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        maximize: bool = False,
+    ) -> None:
+        check(0 < etas[0] < 1 < etas[1], "etas must be below and above 1", etas)
+        check(0 < step_sizes[0] <= step_sizes[1], "step_sizes must ascend from above 0", step_sizes)
+        super().__init__(learning_rate, 0.0, maximize)
+        self.etas, self.step_sizes = etas, step_sizes
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        # Step sizes are zeros before the first step, which adds the rate.
+        return {"first": _girih.where(count == 0, rate, 0.0 * rate)}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        falls, grows = (_girih.asarray(eta, dtype=p.dtype) for eta in self.etas)
+        turned = g * slots[0]
+        old = slots[1] + scalars["first"]
+        size = _girih.where(turned > 0, old * grows, _girih.where(turned < 0, old * falls, old))
+        size = _girih.clip(size, *self.step_sizes)
+        rested = _girih.where(turned < 0, _girih.zeros_like(g), g)
+        return p - rested.sign() * size, rested, size
+
+
+class ASGD(Optimizer):
+    """Gradient descent with a falling rate, and the average of parameters, in the slot ``ax``.
+
+    Args:
+        learning_rate: The first rate.
+        lambd: How fast the rate falls, and the share of the parameter that is taken off.
+        alpha: Exponent with which the rate falls.
+        t0: The step after which parameters are averaged.
+        weight_decay: Multiple of the parameter that is added to its gradient.
+        maximize: Whether to go up the gradient.
+
+    Source: Polyak and Juditsky 1992, in PyTorch's form.
+    """
+
+    slots = ("ax",)
+
+    def __init__(
+        self,
+        learning_rate: float | Schedule = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, maximize)
+        self.lambd, self.alpha, self.t0 = lambd, alpha, t0
+
+    def _scalars(
+        self, count: Tensor, rate: Tensor, state: dict[str, Any]
+    ) -> tuple[Scalars, dict[str, Tensor]]:
+        eta = rate / (1.0 + self.lambd * rate * count) ** self.alpha
+        share = 1.0 / _girih.maximum(1.0, count - self.t0)
+        return {"eta": eta, "keep": 1.0 - self.lambd * eta, "share": share}, {}
+
+    def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
+        new = p * scalars["keep"] - scalars["eta"] * self._decayed(p, g)
+        share = scalars["share"]
+        return new, _girih.where(share == 1.0, new, slots[0] + (new - slots[0]) * share)
