@@ -63,6 +63,9 @@ PARAMETERS = {
         ["wrt", "aux", "args", "given", "outputs", "saved", "tangents"], "Sequence[Tensor]"
     ),
     "batched": "Sequence[bool]",
+    "gradient": "Tensor",
+    **dict.fromkeys(["requires_grad", "retain_graph", "create_graph"], "bool"),
+    "hook": "Callable[[Tensor], Tensor | None]",
     "randomness": "str",
     **dict.fromkeys(["like", "output"], "Tensor"),
     **dict.fromkeys(["graph", "previous"], "Graph"),
@@ -109,7 +112,7 @@ PARAMETERS = {
     "data": "bytes",
     "node": "int",
     "path": "str | PathLike[str]",
-    **dict.fromkeys(["fresh", "eager", "verify", "use_cache", "profile"], "bool"),
+    **dict.fromkeys(["fresh", "eager", "verify", "grad", "use_cache", "profile"], "bool"),
     **dict.fromkeys(["before"], "Any"),
     "executor": "ExecutorHandle",
     "nodes": "Sequence[int]",

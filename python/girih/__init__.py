@@ -96,8 +96,11 @@ from .rollback import rollback
 from .rules import checkpoint, checkpoint_name, custom_jvp, custom_vjp
 from .scopes import (
     eager_mode,
+    enable_grad,
     is_eager,
+    is_grad_enabled,
     named_scope,
+    no_grad,
     set_eager,
     set_source_lines,
     verify_shapes,
@@ -147,6 +150,9 @@ __all__ = [
     "named_scope",
     "set_eager",
     "is_eager",
+    "is_grad_enabled",
+    "enable_grad",
+    "no_grad",
     "eager_mode",
     "compile_only",
     "Profile",

@@ -681,6 +681,13 @@ class Program:
         """The graph as a drawing."""
 
 @final
+class RemovableHandle:
+    """A hook of Python's on a tensor, to be removed."""
+
+    def remove(self) -> None:
+        """Takes the hook back."""
+
+@final
 class SymbolicDim:
     """A size that differs from call to call of a function being compiled. Arithmetic keeps it so,
     and functions that take sizes take it. Where it is used as a number (``int``, ``range``, an
@@ -963,6 +970,17 @@ class Tensor:
         """The inverse tangent."""
     def atanh(self) -> Tensor:
         """The inverse hyperbolic tangent."""
+    def backward(
+        self,
+        /,
+        gradient: Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """Adds the gradients of the tensor, a scalar unless ``gradient`` is given, to the ``grad``
+        of the tensors that it follows from and that require one. With ``retain_graph`` it can be
+        called again; with ``create_graph`` gradients can be differentiated.
+        """
     def bitwise_not(self) -> Tensor:
         """Logical not of bool, bits flipped of integers."""
     def broadcast_to(
@@ -1077,6 +1095,9 @@ class Tensor:
         """
     def gelu(self, /, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
         """``x * Phi(x)``, by erf or by the tanh formula."""
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that ``backward`` has summed up; None if there is none."""
     def i0(self) -> Tensor:
         """The modified Bessel function of the first kind, order 0."""
     def i1(self) -> Tensor:
@@ -1087,6 +1108,9 @@ class Tensor:
     @property
     def is_lazy(self) -> bool:
         """Whether there is no value yet."""
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the tensor is no result of others that require gradients."""
     def isclose(
         self,
         /,
@@ -1431,6 +1455,10 @@ class Tensor:
         """Same as eval."""
     def reciprocal(self) -> Tensor:
         """``1 / x``."""
+    def register_hook(self, /, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Calls ``hook`` with the tensor's gradient when ``backward`` has it; a tensor that it
+        returns takes the gradient's place.
+        """
     def relu(self) -> Tensor:
         """``max(x, 0)``; NaN for NaN."""
     def repeat(
@@ -1442,6 +1470,13 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
         """Each element repeated next to itself along an axis, or in row-major order."""
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ``backward`` of what follows from the tensor gives it a gradient, or passes
+        through it.
+        """
+    def requires_grad_(self, /, requires_grad: bool = True) -> Tensor:
+        """Has the tensor require a gradient, or not, from here on; gives the tensor itself."""
     def reshape(
         self,
         /,
@@ -1449,6 +1484,8 @@ class Tensor:
         *sizes: int | Sequence[int],
     ) -> Tensor:
         """The same elements under another shape; one size may be -1."""
+    def retain_grad(self) -> None:
+        """Has ``backward`` keep the gradient of a tensor that is a result of others."""
     def round(self, /, decimals: int = 0) -> Tensor:
         """The nearest integer, or number of so many decimal places, halves to even. Fewer places
         than none are tens and more, to which integers are rounded, too.
@@ -2411,6 +2448,7 @@ def enter_scope(
     executor: ExecutorHandle | None = None,
     eager: bool | None = None,
     verify: bool | None = None,
+    grad: bool | None = None,
     options: tuple[int, int] | None | None = None,
     name: str | None = None,
 ) -> None:
@@ -2819,6 +2857,8 @@ def interpolate(
     """
 def is_eager() -> bool:
     """Whether ops are computed as they are recorded."""
+def is_grad_enabled() -> bool:
+    """Whether what is recorded of tensors that require gradients requires them too."""
 def is_tracing() -> bool:
     """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Scope",
     "eager_mode",
+    "enable_grad",
     "is_eager",
+    "is_grad_enabled",
     "named_scope",
+    "no_grad",
     "set_eager",
     "set_source_lines",
     "verify_shapes",
@@ -95,6 +98,58 @@ def verify_shapes(on: bool = True) -> Scope[None]:
     the environment does the same from the beginning.
     """
     return Scope(lambda n: _girih.enter_scope(n, verify=on), lambda: None)
+
+
+def no_grad() -> Scope[None]:
+    """A context manager, and a decorator, in which nothing recorded requires gradients.
+
+    For the imperative style (``requires_grad_``, ``backward``): updates of parameters, and programs
+    that need no gradients. :func:`girih.grad` and its kin pay no heed to it.
+
+    Returns:
+        The context manager.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.ones([2]).requires_grad_()
+        >>> with gr.no_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
+    """
+    return Scope(lambda n: _girih.enter_scope(n, grad=False), lambda: None)
+
+
+def enable_grad() -> Scope[None]:
+    """A context manager that undoes :func:`no_grad` for a while.
+
+    Returns:
+        The context manager.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.ones([2]).requires_grad_()
+        >>> with gr.no_grad(), gr.enable_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        True
+    """
+    return Scope(lambda n: _girih.enter_scope(n, grad=True), lambda: None)
+
+
+def is_grad_enabled() -> bool:
+    """Whether what is recorded of tensors that require gradients requires them too.
+
+    Returns:
+        False under :func:`no_grad`.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.no_grad():
+        ...     gr.is_grad_enabled()
+        False
+    """
+    return _girih.is_grad_enabled()
 
 
 def set_source_lines(on: bool) -> None:

@@ -7,7 +7,7 @@
 use crate::executor::{self, Executor};
 use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
-use crate::{Result, Tensor, TensorState};
+use crate::{Result, Tensor, TensorState, tape};
 use girih_ir::{Class, Op, TensorSpec};
 use girih_runtime::{CompileOptions, env};
 use girih_sync::{Mutex, MutexGuard};
@@ -172,6 +172,8 @@ pub struct Frame {
     executor: Option<Executor>,
     eager: Option<bool>,
     verify_shapes: Option<bool>,
+    /// Whether the tape notes what is recorded.
+    grad: bool,
     options: Option<CompileOptions>,
     /// The named scope that ops are recorded in.
     scope: NamedScope,
@@ -184,6 +186,7 @@ impl Frame {
             executor: None,
             eager: None,
             verify_shapes: None,
+            grad: true,
             options: None,
             scope: NamedScope::default(),
         }
@@ -207,6 +210,12 @@ impl Frame {
     /// The same with shape verification on or off.
     pub fn with_verify_shapes(self, on: bool) -> Frame {
         Frame { verify_shapes: Some(on), ..self }
+    }
+
+    /// The same, in which what is recorded of tensors that require gradients requires them too, or not:
+    /// see [`Tensor::backward`].
+    pub fn with_grad(self, on: bool) -> Frame {
+        Frame { grad: on, ..self }
     }
 
     /// The same with these passes and fusions, whatever the executor's are.
@@ -288,6 +297,11 @@ impl Context {
         self.swap(frame.with_eager(on));
     }
 
+    /// Whether what is recorded of tensors that require gradients requires them too.
+    pub fn grad(&self) -> bool {
+        CURRENT.with_borrow(|frame| frame.grad)
+    }
+
     /// Whether what is built is compared with what shape rules say.
     ///
     /// Errors: as [`Context::eager`].
@@ -347,7 +361,12 @@ pub fn current_graph() -> Graph {
 
 /// Records to this thread's graph.
 pub(crate) fn add_node(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
-    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::new(op, spec, state, id)))
+    let tracked = state.is_tracked();
+    let node = CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::new(op, spec, state, id)));
+    if tracked {
+        tape::note(&node);
+    }
+    node
 }
 
 /// Makes a node that stands for an error in the current graph.
@@ -357,7 +376,13 @@ pub(crate) fn add_failed(spec: &TensorSpec, error: crate::Error) -> Arc<Node> {
 
 /// Like [`add_node`], of a spec as nodes hold it.
 pub(crate) fn add_compact(op: Op, spec: CompactSpec, state: State) -> Arc<Node> {
-    CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::of_compact(op, spec, state, id)))
+    let tracked = state.is_tracked();
+    let make = |id| Node::of_compact(op, spec, state, id);
+    let node = CURRENT.with_borrow(|frame| frame.graph.add(make));
+    if tracked {
+        tape::note(&node);
+    }
+    node
 }
 
 /// Makes `graph` the thread's current one and gives the previous. For front ends whose scopes do

@@ -11,6 +11,7 @@ use girih_runtime::{Completion, Value};
 use girih_sync::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// One value of a recording: immutable but for its state.
@@ -20,6 +21,8 @@ pub(crate) struct Node {
     rank: u8,
     dtype: DType,
     code: OpCode,
+    /// The tape knows the node: see [`crate::tape`].
+    tracked: AtomicBool,
     id: u32,
     state: Mutex<State>,
 }
@@ -185,14 +188,16 @@ impl Node {
     pub fn new(op: Op, spec: &TensorSpec, state: State, id: u32) -> Node {
         let (shape, rank) = compact(&spec.shape);
         let Op { code, attrs } = op;
-        Node { attrs, shape, rank, dtype: spec.dtype, code, id, state: Mutex::new(state) }
+        let (tracked, state) = (AtomicBool::new(false), Mutex::new(state));
+        Node { attrs, shape, rank, dtype: spec.dtype, code, tracked, id, state }
     }
 
     /// A node that stands for an error; it shows this spec.
     pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
         let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
         let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
-        Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, id, state }
+        let tracked = AtomicBool::new(false);
+        Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, tracked, id, state }
     }
 
     /// The error that the node stands for, if it does.
@@ -216,7 +221,19 @@ impl Node {
     /// A node of a spec as nodes hold it; cheaper than [`Node::new`].
     pub fn of_compact(op: Op, spec: CompactSpec, state: State, id: u32) -> Node {
         let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
-        Node { attrs, shape, rank, dtype, code, id, state: Mutex::new(state) }
+        let (tracked, state) = (AtomicBool::new(false), Mutex::new(state));
+        Node { attrs, shape, rank, dtype, code, tracked, id, state }
+    }
+
+    /// True if the tape knows the node.
+    #[inline]
+    pub fn is_tracked(&self) -> bool {
+        self.tracked.load(Ordering::Relaxed)
+    }
+
+    /// Has the tape know the node, or not.
+    pub fn set_tracked(&self, on: bool) {
+        self.tracked.store(on, Ordering::Relaxed);
     }
 
     pub fn op(&self) -> Op {
@@ -304,6 +321,17 @@ impl State {
         }
     }
 
+    /// True if the tape knows an operand of a node that is being recorded.
+    #[inline]
+    pub fn is_tracked(&self) -> bool {
+        match self {
+            State::Unary(_, a) => a.is_tracked(),
+            State::Binary(_, a, b) => a.is_tracked() || b.is_tracked(),
+            State::Nary(_, inputs) => inputs.iter().any(|i| i.is_tracked()),
+            _ => false,
+        }
+    }
+
     fn location(&self) -> Location {
         match self {
             State::Unary(at, _) | State::Binary(at, ..) | State::Nary(at, _) => *at,
@@ -335,7 +363,16 @@ impl Drop for Node {
     /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(state, State::Available(_) | State::Leaf | State::Literal) {
+        if *self.tracked.get_mut() {
+            let (mut stack, address) = (Pending::new(), std::ptr::from_ref(self) as usize);
+            stack.extend(crate::tape::forget(address));
+            std::mem::replace(
+                self.state.get_mut().unwrap_or_else(PoisonError::into_inner),
+                State::Leaf,
+            )
+            .release(&mut stack);
+            drop_all(stack);
+        } else if !matches!(state, State::Available(_) | State::Leaf | State::Literal) {
             drop_state(std::mem::replace(state, State::Leaf));
         }
         match self.rank {
@@ -347,15 +384,25 @@ impl Drop for Node {
 }
 
 /// Nodes whose reference is yet to be given up.
-type Pending = SmallVec<[Arc<Node>; 4]>;
+pub(crate) type Pending = SmallVec<[Arc<Node>; 4]>;
 
 /// Lets go of a state's operands without recursion.
 pub(crate) fn drop_state(state: State) {
-    let (mut stack, mut dropped) = (Pending::new(), 0);
+    let mut stack = Pending::new();
     state.release(&mut stack);
+    drop_all(stack);
+}
+
+/// Lets go of nodes, and of those that only they hold, without recursion.
+pub(crate) fn drop_all(mut stack: Pending) {
+    let mut dropped = 0;
     while let Some(node) = stack.pop() {
+        let address = Arc::as_ptr(&node) as usize;
         if let Some(mut node) = Arc::into_inner(node) {
             dropped += 1;
+            if std::mem::take(node.tracked.get_mut()) {
+                stack.extend(crate::tape::forget(address));
+            }
             let state = node.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(state, State::Leaf).release(&mut stack);
         }

@@ -2,6 +2,7 @@
 //! the graph it recorded, and splices the result into the caller's graph, still lazy; so transforms
 //! nest, and differentiate what other transforms recorded.
 
+mod backward;
 mod functions;
 mod linear;
 

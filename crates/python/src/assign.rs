@@ -12,7 +12,7 @@ use crate::functions::{Out, out};
 use crate::tensor::PyTensor;
 use crate::{indexing, location};
 use girih::ir::OpCode;
-use girih::{Index, Operand, Tensor, Update};
+use girih::{Context, Index, Operand, Tensor, Update};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Gives a Python object another value. Waits for threads that compute its present one.
 fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
+    let old = object.try_borrow().ok().map(|tensor| tensor.0.clone());
+    if let Some(old) = old.filter(|old| old.requires_grad() && old.is_leaf()) {
+        if Context::current().grad() {
+            return Err(girih::Error::InvalidArgument(format!(
+                "assignment: {} requires a gradient, which is of the value that it has; assign to it \
+                 under gr.no_grad(), or assign to a copy (+x)",
+                old.spec()
+            )))
+            .py();
+        }
+        // A parameter that is updated in place stays one.
+        value.set_requires_grad(true).py()?;
+        value.set_grad(old.grad()).py()?;
+    }
     let start = Instant::now();
     loop {
         match object.try_borrow_mut() {

@@ -30,6 +30,7 @@ struct Delta {
     executor: Option<Executor>,
     eager: Option<bool>,
     verify: Option<bool>,
+    grad: Option<bool>,
     options: Option<CompileOptions>,
     name: Option<String>,
 }
@@ -47,6 +48,9 @@ impl Delta {
         }
         if let Some(on) = self.verify {
             frame = frame.with_verify_shapes(on);
+        }
+        if let Some(on) = self.grad {
+            frame = frame.with_grad(on);
         }
         if let Some(options) = self.options {
             frame = frame.with_options(options);
@@ -194,7 +198,7 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
 /// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, eager=None, verify=None, options=None, name=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, eager=None, verify=None, grad=None, options=None, name=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -204,6 +208,7 @@ fn enter_scope(
     executor: Option<&PyExecutor>,
     eager: Option<bool>,
     verify: Option<bool>,
+    grad: Option<bool>,
     options: Option<(u32, u32)>,
     name: Option<String>,
 ) -> PyResult<()> {
@@ -215,7 +220,7 @@ fn enter_scope(
     let options = options.map(|(passes, fusion)| CompileOptions { passes, fusion });
     let name = name.filter(|_| girih::location::enabled());
     sync(py);
-    let delta = Delta { graph, executor, eager, verify, options, name };
+    let delta = Delta { graph, executor, eager, verify, grad, options, name };
     let frame = delta.apply(Context::current().frame());
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))
@@ -289,6 +294,13 @@ fn in_task(py: Python<'_>) -> bool {
 #[pyfunction]
 fn set_graph(py: Python<'_>, graph: &PyGraph) -> PyResult<()> {
     change(py, |frame| frame.with_graph(graph.0.clone()))
+}
+
+/// Whether what is recorded of tensors that require gradients requires them too. Returns: bool.
+#[pyfunction]
+fn is_grad_enabled(py: Python<'_>) -> bool {
+    sync(py);
+    Context::current().grad()
 }
 
 /// Whether ops are computed as they are recorded. Returns: bool.
@@ -476,6 +488,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(leave_scope, m)?)?;
     m.add_function(wrap_pyfunction!(set_graph, m)?)?;
     m.add_function(wrap_pyfunction!(is_eager, m)?)?;
+    m.add_function(wrap_pyfunction!(is_grad_enabled, m)?)?;
     m.add_function(wrap_pyfunction!(set_eager, m)?)?;
     m.add_function(wrap_pyfunction!(is_verifying_shapes, m)?)?;
     m.add_function(wrap_pyfunction!(set_verify_shapes, m)?)?;

@@ -19,6 +19,7 @@ mod fft;
 mod forms;
 mod functions;
 mod guards;
+mod imperative;
 mod indexing;
 mod lazy;
 mod linalg;
@@ -47,6 +48,7 @@ const INTERNAL: &[&str] = &[
     "Indexed",
     "Memory",
     "LinearMap",
+    "RemovableHandle",
     "LinearMap",
     "Trace",
     "TracedFunction",
@@ -65,6 +67,7 @@ const INTERNAL: &[&str] = &[
     "enter_scope",
     "has_source_lines",
     "is_eager",
+    "is_grad_enabled",
     "is_tracing",
     "is_verifying_shapes",
     "leave_scope",
@@ -132,6 +135,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dlpack::register(m)?;
     lazy::register(m)?;
     transform::register(m)?;
+    imperative::register(m)?;
     compiled::register(m)?;
     symbolic_float::register(m)?;
     call::register(m)?;

@@ -1,0 +1,273 @@
+//! `backward`: gradients along the tape, in the imperative style of PyTorch.
+
+use super::{Splice, Traced};
+use crate::node::Node;
+use crate::tape::{self, Notes, Operands};
+use crate::{Error, Result, Tensor, no_grad};
+use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+impl Tensor {
+    /// Adds the gradients of this tensor to those of the leaves it follows from, which are the tensors
+    /// with [`Tensor::set_requires_grad`]: see [`Tensor::grad`]. Like everything else the gradients
+    /// are recorded, and computed when their values are asked for.
+    ///
+    /// `cotangent` is needed for a tensor that is no scalar: the gradient is that of their products'
+    /// sum. With `retain` the tape keeps how the tensor came about, for another call. With `create`
+    /// the gradients can be differentiated in their turn.
+    ///
+    /// Works also after the tensor, or what it was computed from, has been evaluated.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a tensor that requires no gradient, one that is no scalar
+    /// without a cotangent, a cotangent of another spec, and a tape that an earlier call has used up;
+    /// [`Error::Transform`] for an op without a derivative; those of hooks.
+    ///
+    /// ```
+    /// use girih::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+    /// x.set_requires_grad(true)?;
+    /// x.mul(&x)?.sum(None, false)?.backward(None, false, false)?;
+    /// assert_eq!(x.grad().expect("it is a leaf").to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn backward(&self, cotangent: Option<&Tensor>, retain: bool, create: bool) -> Result<()> {
+        let cotangent = self.seed(cotangent)?;
+        let walk = Walk::of(self)?;
+        let given = || walk.gradients(self, cotangent);
+        let given = if create { given()? } else { no_grad(given)? };
+        for (node, gradient) in given {
+            let old = Tensor::from_node(node.clone()).grad();
+            let sum = || old.as_ref().map_or(Ok(gradient.clone()), |old| old.add(&gradient));
+            let sum = if create { sum()? } else { no_grad(sum)? };
+            let before = tape::with_notes(&node, |notes| notes.grad.replace(sum));
+            drop(before);
+        }
+        if !retain && !create {
+            tape::release(walk.nodes.iter().map(|(node, _)| node));
+        }
+        Ok(())
+    }
+
+    /// The cotangent of the tensor itself.
+    fn seed(&self, cotangent: Option<&Tensor>) -> Result<Tensor> {
+        self.node().check()?;
+        if !self.requires_grad() {
+            return Err(Error::InvalidArgument(format!(
+                "backward: {} requires no gradient; call requires_grad_() on the tensors to \
+                 differentiate by before it is computed from them. Results of compiled functions, and \
+                 what is recorded under no_grad, require none",
+                self.spec()
+            )));
+        }
+        match cotangent {
+            Some(cotangent) if cotangent.spec() == self.spec() => Ok(cotangent.clone()),
+            Some(cotangent) => Err(Error::InvalidArgument(format!(
+                "backward: the gradient given is {}; expected {}, as the tensor",
+                cotangent.spec(),
+                self.spec()
+            ))),
+            None if self.shape().rank() == 0 => {
+                Ok(Tensor::constant(Literal::from_i64(self.dtype(), 1), Default::default()))
+            }
+            None => Err(Error::InvalidArgument(format!(
+                "backward: the tensor has shape {}; a gradient is of a scalar, so reduce it (sum, \
+                 mean) or give a gradient of that shape",
+                self.shape()
+            ))),
+        }
+    }
+}
+
+/// The tracked nodes that a tensor follows from, operands first, and what is noted on them.
+struct Walk {
+    nodes: Vec<(Arc<Node>, Operands)>,
+    notes: FxHashMap<*const Node, Notes>,
+}
+
+impl Walk {
+    fn of(output: &Tensor) -> Result<Walk> {
+        let mut walk = Walk { nodes: Vec::new(), notes: FxHashMap::default() };
+        let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+        // A node is met, and met again when its operands are done.
+        let mut stack = vec![(output.node().clone(), None::<Operands>)];
+        while let Some((node, operands)) = stack.pop() {
+            if let Some(operands) = operands {
+                walk.nodes.push((node, operands));
+                continue;
+            }
+            if !seen.insert(Arc::as_ptr(&node)) {
+                continue;
+            }
+            let notes = tape::notes(&node);
+            let leaf = notes.as_ref().is_some_and(|n| n.leaf);
+            let operands = match tape::operands(&node) {
+                Some(operands) if !leaf => operands,
+                None if !leaf => return Err(Error::InvalidArgument(USED_UP.into())),
+                _ => Operands::new(),
+            };
+            if let Some(notes) = notes {
+                walk.notes.insert(Arc::as_ptr(&node), notes);
+            }
+            stack.push((node, Some(operands.clone())));
+            stack.extend(operands.into_iter().filter(|i| i.is_tracked()).map(|i| (i, None)));
+        }
+        Ok(walk)
+    }
+
+    fn notes(&self, node: &Arc<Node>) -> Option<&Notes> {
+        self.notes.get(&Arc::as_ptr(node))
+    }
+
+    /// The gradients of leaves and of those that retain theirs. A node whose gradient somebody looks at
+    /// on the way is two in the graph: the value that was computed, and an input that its users take.
+    /// So the cotangent of the input is complete before that of the value is put in.
+    fn gradients(&self, output: &Tensor, seed: Tensor) -> Result<Vec<(Arc<Node>, Tensor)>> {
+        let mut parts = Parts::default();
+        for (node, operands) in &self.nodes {
+            parts.add(node, operands, self.notes(node));
+        }
+        let out = parts.ids[&Arc::as_ptr(output.node())];
+        let Parts { graph, outside, looked, .. } = parts;
+        let mut b = GraphBuilder::from_graph(graph);
+        let mut outputs = vec![out];
+        outputs.extend(looked.iter().filter_map(|l| l.value));
+        let cotangents: Vec<NodeId> = outputs.iter().map(|&o| b.input(b.spec(o).clone())).collect();
+        let wrt: Vec<NodeId> = looked.iter().map(|l| l.input).collect();
+        let graph = girih_transform::vjp(&b.finish([]), &outputs, &cotangents, &wrt)?;
+        let traced = Traced {
+            graph: Graph::new(),
+            ids: FxHashMap::default(),
+            outside,
+            lines: Vec::new(),
+            draws: Vec::new(),
+        };
+        let splice = Splice::new(&traced, &FxHashMap::default(), output.node().location());
+        let mut recorder = Recorder { splice, graph, tensors: FxHashMap::default() };
+        recorder.tensors.insert(cotangents[0], seed);
+        let mut given = Vec::new();
+        // The last in the graph first: its users come later, so their cotangents are there.
+        let mut place = cotangents.len();
+        let ends: Vec<NodeId> = recorder.graph.outputs().to_vec();
+        for (look, end) in looked.iter().zip(ends).rev() {
+            let mut gradient = recorder.tensor(end);
+            for (_, hook) in self.notes(&look.node).iter().flat_map(|notes| &notes.hooks) {
+                if let Some(other) = hook(&gradient)? {
+                    gradient = self.fitting(&look.node, other)?;
+                }
+            }
+            if look.value.is_some() {
+                place -= 1;
+                recorder.tensors.insert(cotangents[place], gradient.clone());
+            }
+            if self.notes(&look.node).is_some_and(|n| n.leaf || n.retains) {
+                given.push((look.node.clone(), gradient));
+            }
+        }
+        Ok(given)
+    }
+
+    fn fitting(&self, node: &Arc<Node>, gradient: Tensor) -> Result<Tensor> {
+        if gradient.spec() == node.spec() {
+            return Ok(gradient);
+        }
+        Err(Error::InvalidArgument(format!(
+            "register_hook: the hook gave {}; expected {}, as the gradient it was given, or nothing",
+            gradient.spec(),
+            node.spec()
+        )))
+    }
+}
+
+const USED_UP: &str = "backward: an earlier call of backward has used up how this tensor came about; \
+                       pass retain_graph=True to the earlier call, or compute the tensor again";
+
+/// A node whose gradient somebody looks at.
+struct Look {
+    node: Arc<Node>,
+    /// The input that its users take.
+    input: NodeId,
+    /// What computes its value, of a node that is no leaf.
+    value: Option<NodeId>,
+}
+
+/// The closed graph of a walk.
+#[derive(Default)]
+struct Parts {
+    graph: Graph,
+    /// By node: what its users take.
+    ids: FxHashMap<*const Node, NodeId>,
+    outside: FxHashMap<NodeId, Arc<Node>>,
+    looked: Vec<Look>,
+}
+
+impl Parts {
+    fn leaf(&mut self, node: &Arc<Node>) -> NodeId {
+        // Rules look at constants.
+        let op = if node.is_constant() { node.op() } else { OpCode::Input.into() };
+        let id = self.graph.leaf(op, node.spec());
+        self.outside.insert(id, node.clone());
+        id
+    }
+
+    fn add(&mut self, node: &Arc<Node>, operands: &Operands, notes: Option<&Notes>) {
+        let looked = notes.is_some_and(|n| n.leaf || n.retains || !n.hooks.is_empty());
+        let mut value = None;
+        if !operands.is_empty() {
+            let inputs: SmallVec<[NodeId; 3]> =
+                operands.iter().map(|operand| self.operand(operand)).collect();
+            let id = self.graph.push_unchecked(node.op(), &inputs, node.spec());
+            self.outside.insert(id, node.clone());
+            self.ids.insert(Arc::as_ptr(node), id);
+            value = Some(id);
+        }
+        if looked || value.is_none() {
+            let input = self.leaf(node);
+            self.ids.insert(Arc::as_ptr(node), input);
+            self.looked.push(Look { node: node.clone(), input, value });
+        }
+    }
+
+    fn operand(&mut self, node: &Arc<Node>) -> NodeId {
+        match self.ids.get(&Arc::as_ptr(node)) {
+            Some(&id) => id,
+            None => {
+                let id = self.leaf(node);
+                self.ids.insert(Arc::as_ptr(node), id);
+                id
+            }
+        }
+    }
+}
+
+/// Records nodes of a graph as they are asked for.
+struct Recorder {
+    splice: Splice,
+    graph: Graph,
+    tensors: FxHashMap<NodeId, Tensor>,
+}
+
+impl Recorder {
+    /// The tensor of a node, of which all that is not outside has been given or follows.
+    fn tensor(&mut self, end: NodeId) -> Tensor {
+        let mut needed: FxHashSet<NodeId> = FxHashSet::default();
+        let mut stack = vec![end];
+        while let Some(id) = stack.pop() {
+            if self.tensors.contains_key(&id) || !needed.insert(id) {
+                continue;
+            }
+            if !self.splice.outside.contains_key(&id) {
+                stack.extend(&self.graph.node(id).inputs);
+            }
+        }
+        let mut order: Vec<NodeId> = needed.into_iter().collect();
+        order.sort_unstable();
+        for id in order {
+            let tensor = self.splice.tensor(&self.graph, id, |i| &self.tensors[&i]);
+            self.tensors.insert(id, tensor);
+        }
+        self.tensors[&end].clone()
+    }
+}
