@@ -189,6 +189,17 @@ def test_weights_made_of_others_are_trained_compiled_copied_and_removed(function
     assert type(layer) is type(make())
 
 
+def test_programs_in_files_know_the_tensors_that_weights_are_made_of():
+    layers = (nn.weight_norm(nn.Linear(3, 2)), nn.spectral_norm(nn.Linear(2, 2)))
+    model, x = gr.eval(nn.Sequential(*layers)).eval(), gr.asarray(sample((4, 3), "float32"))
+    names = {"0.bias", "0.weight_g", "0.weight_v", "1.bias", "1.weight_orig"}
+    compiled = gr.compile(lambda x: model(x))
+    for output in (model(x), compiled):
+        program = gr.deserialize(gr.serialize(output, inputs=[x]))
+        assert set(program.parameters) == names
+        close(program(x), model(x).numpy(), 1e-6)
+
+
 def test_weights_that_cannot_be_made_of_others():
     with pytest.raises(
         gr.InvalidArgumentError, match="weight_norm: ReLU has no parameter 'weight'"
