@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import girih as gr
 import numpy as np
 import pytest
@@ -140,6 +142,46 @@ def test_lbfgs_finds_minima_in_one_program_and_stays_there():
     assert params["b"].dtype == gr.float32
     with pytest.raises(gr.ShapeError, match=r"LBFGS.update: parameter .* has shape \[2\]"):
         optim.LBFGS().update([gr.zeros([2])], [gr.zeros([3])])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_lbfgs_searches_for_lengths_in_one_program(sign):
+    optimizer = optim.LBFGS(1.0, history_size=10, maximize=sign < 0)
+    fun = lambda p: sign * rosenbrock(p["x"], p["y"], gr).sum()
+    start = {k: gr.eval(gr.asarray([v], dtype=gr.float64)) for k, v in (("x", -1.2), ("y", 1.0))}
+    functional, state = start, optim.LBFGS(1.0, 10, maximize=sign < 0).init(start)
+    params = start
+
+    @gr.compile
+    def step(params):
+        value, grads = gr.value_and_grad(fun)(params)
+        return value, optimizer.update(params, grads, fun)
+
+    values = []
+    for _ in range(60):
+        value, params = step(params)
+        values.append(sign * value.item())
+        functional, state = optimizer.apply(gr.grad(fun)(functional), state, functional, fun)
+        gr.eval(functional, state)
+    assert all(b <= a for a, b in itertools.pairwise(values))
+    assert params["x"].item() == pytest.approx(1.0, abs=1e-5)
+    assert params["y"].item() == pytest.approx(1.0, abs=1e-5)
+    assert functional["x"].item() == pytest.approx(1.0, abs=1e-5)
+    assert step.num_programs <= 2
+
+
+def test_lbfgs_searches_for_the_parameters_of_a_model():
+    model, x = network("float64"), gr.asarray(samples(1, 6, 3)[0])
+    loss = lambda p: (nn.functional_call(model, p, x) - 1.0).square().mean()
+    # Without a search steps of this length go far astray.
+    optimizer, values = optim.LBFGS(50.0, history_size=5), []
+    for _ in range(15):
+        value, grads = gr.value_and_grad(loss)(model.parameters_tree())
+        optimizer.update(model, grads, loss)
+        gr.eval(model, optimizer.state)
+        values.append(value.item())
+    assert all(b <= a for a, b in itertools.pairwise(values))
+    assert values[-1] < 0.05 * values[0]
 
 
 def matrices(_name, p):

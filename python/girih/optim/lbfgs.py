@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih, tree
+from ..control import while_loop
 from ..errors import InvalidArgumentError, ShapeError
 from .base import Optimizer, Schedule, check, compute_dtype
 from .state import cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .._girih import DType, Tensor
+    from ..nn import Module
     from ..tree import PyTree
 
 __all__ = ["LBFGS"]
 
+#: How often a search halves a step.
+_MOST_HALVINGS = 20
 #: What is kept of the last step and of the pairs before it.
 _KEPT = ("steps", "differences", "curvatures", "scale", "direction", "rate", "gradient", "pairs")
 
@@ -25,7 +32,7 @@ class LBFGS(Optimizer):
 
     Each step moves by the rate along ``-H g``, where ``H`` is estimated from the last steps and
     differences of gradients. The first step is at most as long as the rate. All parameters together
-    are one vector.
+    are one vector. Given the function, :meth:`update` searches for a length of each step.
 
     Args:
         learning_rate: See :class:`Optimizer`.
@@ -61,6 +68,7 @@ class LBFGS(Optimizer):
         check(tolerance_change >= 0, "tolerance_change must not be negative", tolerance_change)
         super().__init__(learning_rate, 0.0, maximize)
         self.history_size = history_size
+        self._fun: Callable[[PyTree], Tensor] | None = None
         self.tolerance_grad, self.tolerance_change = tolerance_grad, tolerance_change
 
     def _begun(self) -> bool:
@@ -96,36 +104,112 @@ class LBFGS(Optimizer):
                     f"LBFGS.update: parameter {path} has shape {list(p.shape)}, its gradient "
                     f"{list(g.shape)}"
                 )
-        dtype = _common(parameters)
-        flat = _flat(gradients, dtype)
+        flat = _flat(gradients, _common(parameters))
         flat = -flat if self.maximize else flat
-        step, kept = self._direction(flat, self._rate(state), state)
-        updated, at = [], 0
-        for p in parameters:
-            size, wide = prod(p.shape), compute_dtype(p)
-            moved = cast(p, wide) + cast(step[at : at + size].reshape(p.shape), wide)
-            updated.append(cast(moved, p.dtype))
-            at += size
-        return updated, {**state, "step": state["step"] + 1, **kept}
+        moving, length, new = self._direction(flat, self._rate(state), state)
+        if self._fun is not None:
+            slope = (flat * new["direction"]).sum()
+            length = self._searched(parameters, treedef, new["direction"], slope, length)
+        step = _girih.where(moving, length * new["direction"], _girih.zeros_like(flat))
+        new["rate"] = length
+        kept = {name: _girih.where(moving, value, state[name]) for name, value in new.items()}
+        return _moved(parameters, step), {**state, "step": state["step"] + 1, **kept}
+
+    def update(
+        self, target: Module | PyTree, grads: PyTree, fun: Callable[[PyTree], Tensor] | None = None
+    ) -> Any:
+        """Records one step; see :meth:`Optimizer.update`.
+
+        Args:
+            target: A model, or a pytree of parameters.
+            grads: Gradients in the form of the parameters.
+            fun: The function whose gradients they are, of the tree of parameters (of a model: of
+                ``parameters_tree()``, for :func:`girih.nn.functional_call`). With it the step is
+                halved until the value falls enough (Armijo's rule), at most 20 times.
+
+        Returns:
+            The model, or the tree of new parameters.
+
+        Raises:
+            InvalidArgumentError: Gradients or state have another structure than the parameters.
+            ShapeError: A gradient has another shape than its parameter.
+        """
+        with self._searching(fun):
+            return super().update(target, grads)
+
+    def apply(
+        self,
+        grads: PyTree,
+        state: dict[str, Any],
+        parameters: Module | PyTree,
+        fun: Callable[[PyTree], Tensor] | None = None,
+    ) -> tuple[PyTree, dict[str, Any]]:
+        """One step as a function; see :meth:`Optimizer.apply`, and :meth:`update` for ``fun``.
+
+        Args:
+            grads: Gradients in the form of the parameters.
+            state: Of ``init``, or of the step before.
+            parameters: A tree of parameters, or a model, whose are taken.
+            fun: The function whose gradients they are.
+
+        Returns:
+            The new parameters and the new state.
+
+        Raises:
+            InvalidArgumentError: Gradients or state have another structure than the parameters.
+            ShapeError: A gradient has another shape than its parameter.
+        """
+        with self._searching(fun):
+            return super().apply(grads, state, parameters)
+
+    @contextmanager
+    def _searching(self, fun: Callable[[PyTree], Tensor] | None) -> Iterator[None]:
+        """The function by which the lengths of the steps recorded meanwhile are chosen."""
+        self._fun = fun
+        try:
+            yield
+        finally:
+            self._fun = None
+
+    def _searched(
+        self,
+        parameters: list[Tensor],
+        treedef: tree.TreeDef,
+        direction: Tensor,
+        slope: Tensor,
+        length: Tensor,
+    ) -> Tensor:
+        """The length, halved until the value of the function falls by a share of the slope."""
+        fun, sign = self._fun, -1.0 if self.maximize else 1.0
+        assert fun is not None
+
+        def value(moved: list[Tensor]) -> Tensor:
+            return sign * cast(fun(tree.unflatten(treedef, moved)), slope.dtype)
+
+        start = value(parameters)
+
+        def too_long(length: Tensor) -> Tensor:
+            # A value that is not a number is no fall.
+            new = value(_moved(parameters, length * direction))
+            return ~(new <= start + 1e-4 * length * slope)
+
+        return while_loop(too_long, lambda length: 0.5 * length, length, _MOST_HALVINGS)  # type: ignore[no-any-return]
 
     def _direction(
         self, flat: Tensor, rate: Tensor, state: dict[str, Any]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is added to the parameters, and what is kept of it."""
-        moving = flat.abs().sum() > 0 if flat.size else _girih.zeros([], dtype=_girih.bool_)
-        if flat.size:
-            moving = _girih.max(flat.abs()) > self.tolerance_grad
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Whether to move, how far along the direction, and what is kept of the step."""
         first = state["pairs"] == 0
         kept = self._curvature(flat, state, first)
-        downhill = -_product(flat, kept)
-        # Where PyTorch begins anew there are no pairs, and the product above is minus the gradient.
+        direction = -_product(flat, kept)
+        # There are no pairs in the first step, and the direction is minus the gradient.
         shorter = _girih.minimum(1.0, 1.0 / flat.abs().sum())
         length = cast(rate, flat.dtype) * _girih.where(first, shorter, 1.0)
-        moving = moving & ~((flat * downhill).sum() > -self.tolerance_change)
-        new = {**kept, "direction": downhill, "rate": length, "gradient": flat}
-        new["pairs"] = state["pairs"] + 1
-        chosen = {k: _girih.where(moving, value, state[k]) for k, value in new.items()}
-        return _girih.where(moving, length * downhill, _girih.zeros_like(flat)), chosen
+        moving = ~((flat * direction).sum() > -self.tolerance_change)
+        if flat.size:
+            moving = moving & (_girih.max(flat.abs()) > self.tolerance_grad)
+        pairs = state["pairs"] + 1
+        return moving, length, {**kept, "direction": direction, "gradient": flat, "pairs": pairs}
 
     def _curvature(self, flat: Tensor, state: dict[str, Any], first: Tensor) -> dict[str, Tensor]:
         """The pairs with that of the last step, if it is one of positive curvature."""
@@ -147,6 +231,17 @@ class LBFGS(Optimizer):
             "curvatures": pushed("curvatures", 1.0 / safe),
             "scale": _girih.where(first, 1.0, scale),
         }
+
+
+def _moved(parameters: list[Tensor], step: Tensor) -> list[Tensor]:
+    """Parameters after a step of all of them as one vector."""
+    out, at = [], 0
+    for p in parameters:
+        size, wide = prod(p.shape), compute_dtype(p)
+        new = cast(p, wide) + cast(step[at : at + size].reshape(p.shape), wide)
+        out.append(cast(new, p.dtype))
+        at += size
+    return out
 
 
 def _product(flat: Tensor, kept: dict[str, Tensor]) -> Tensor:
