@@ -153,7 +153,7 @@ ERRORS = {
     "same transposed": (lambda: gr.conv_transpose1d(gr.ones([1, 1, 5]), gr.ones([1, 1, 3]), padding="same"), gr.InvalidArgumentError, "numbers"),
     "output padding": (lambda: gr.conv_transpose1d(gr.ones([1, 1, 5]), gr.ones([1, 1, 3]), stride=2, output_padding=2), gr.InvalidArgumentError, "less than the stride 2"),
     "nothing left": (lambda: gr.conv_transpose1d(gr.ones([1, 1, 2]), gr.ones([1, 1, 2]), padding=2), gr.ShapeError, "-1 elements"),
-    "pool padding": (lambda: gr.max_pool2d(gr.ones([1, 1, 5, 5]), 2, padding=2), gr.ShapeError, "less than the window's span"),
+    "pool padded size": (lambda: gr.max_pool2d(gr.ones([1, 1, 5, 5]), 10, padding=2), gr.ShapeError, "spans 10 elements, more than the 9"),
     "pool size": (lambda: gr.avg_pool1d(gr.ones([1, 1, 5]), 6), gr.ShapeError, "spans 6"),
     "pool dtype": (lambda: gr.max_pool1d(gr.ones([1, 1, 5], dtype="bool"), 2), gr.DTypeError, "bool"),
     "windows": (lambda: gr.windows(gr.ones([3]), 4), gr.InvalidArgumentError, "spans 4"),

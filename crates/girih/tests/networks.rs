@@ -94,6 +94,26 @@ fn largest_elements_go_back_to_their_places() -> Result<()> {
 }
 
 #[test]
+fn poolings_take_padding_larger_than_their_windows() -> Result<()> {
+    let x = Tensor::from_slice(&[3.0f32, 1.0], [1, 2])?;
+    let padding = Padding::Explicit(vec![(2, 3)]);
+    let options = PoolOptions { stride: Some(vec![1]), padding, ..PoolOptions::new(vec![2]) };
+    let (largest, places) = x.max_pool_with_indices(&options)?;
+    let none = f32::NEG_INFINITY;
+    assert_eq!(largest.to_vec::<f32>()?, [none, 3.0, 3.0, 1.0, none, none]);
+    assert_eq!(places.to_vec::<i64>()?, [-1, 0, 0, 1, -1, -1]);
+    assert_eq!(largest.max_unpool(&places, &[2])?.to_vec::<f32>()?, [3.0, 1.0]);
+    assert_eq!(x.avg_pool(&options)?.to_vec::<f32>()?, [0.0, 1.5, 2.0, 0.5, 0.0, 0.0]);
+    let elements = PoolOptions { count_include_pad: false, ..options };
+    let means = x.avg_pool(&elements)?.to_vec::<f32>()?;
+    assert_eq!(means[1..4], [3.0, 2.0, 1.0]);
+    assert!([0, 4, 5].iter().all(|&i: &usize| means[i].is_nan()), "{means:?}");
+    let wide = PoolOptions { padding: (1 << 60).into(), ..elements };
+    assert!(x.max_pool(&wide).unwrap_err().to_string().contains("can be addressed"));
+    Ok(())
+}
+
+#[test]
 fn padding_of_a_convolution_may_come_from_the_other_end() -> Result<()> {
     let (x, w) = (range(&[1, 1, 4])?, Tensor::ones([1, 1, 3], DType::F32)?);
     let options = ConvOptions {

@@ -23,6 +23,21 @@ fn options(
     })
 }
 
+/// Options of a pooling that takes the largest elements, whose windows may have gaps.
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
+fn dilated(
+    op: &str,
+    n: usize,
+    size: &SizesArg,
+    stride: Option<&SizesArg>,
+    padding: &PaddingArg,
+    dilation: &SizesArg,
+    ceil_mode: bool,
+) -> PyResult<PoolOptions> {
+    let dilation = dilation.at_least(1, op, "dilation")?;
+    Ok(PoolOptions { dilation, ceil_mode, ..options(op, n, size, stride, padding)? })
+}
+
 macro_rules! poolings {
     ($($n:literal $max:ident $indices:ident $unpool:ident $avg:ident $lp:ident $adaptive_avg:ident
         $adaptive_max:ident $adaptive_indices:ident $axes:literal;)*) => {
@@ -43,12 +58,8 @@ macro_rules! poolings {
             ceil_mode: bool,
         ) -> Out {
             let _called = location::enter!(py);
-            let op = stringify!($max);
-            let options = PoolOptions {
-                dilation: dilation.at_least(1, op, "dilation")?,
-                ceil_mode,
-                ..options(op, $n, &kernel_size, stride.as_ref(), &padding)?
-            };
+            let (op, stride) = (stringify!($max), stride.as_ref());
+            let options = dilated(op, $n, &kernel_size, stride, &padding, &dilation, ceil_mode)?;
             out(x.0.max_pool(&options))
         }
 
@@ -68,12 +79,8 @@ macro_rules! poolings {
             ceil_mode: bool,
         ) -> Pair {
             let _called = location::enter!(py);
-            let op = stringify!($max);
-            let options = PoolOptions {
-                dilation: dilation.at_least(1, op, "dilation")?,
-                ceil_mode,
-                ..options(op, $n, &kernel_size, stride.as_ref(), &padding)?
-            };
+            let (op, stride) = (stringify!($max), stride.as_ref());
+            let options = dilated(op, $n, &kernel_size, stride, &padding, &dilation, ceil_mode)?;
             pair(x.0.max_pool_with_indices(&options))
         }
 

@@ -99,10 +99,11 @@ class MaxPool1d(_MaxPool):
     Args:
         kernel_size: Elements of a window.
         stride: Distance between windows, their size by default.
-        padding: As of a convolution: one width, pairs, ``"same"`` or ``"valid"``; below a window.
+        padding: As of a convolution: one width, pairs, ``"same"`` or ``"valid"``. A
+            window of only padding gives the dtype's least value.
         dilation: Distance between the elements of a window.
         return_indices: Whether to give ``(result, indices)``, with the place of each element along
-            the axis, of equal ones the first. :class:`MaxUnpool1d` takes them.
+            the axis, of equal ones the first, -1 for only padding. :class:`MaxUnpool1d` takes them.
         ceil_mode: Whether a last window may reach beyond the padding.
 
     Raises:
@@ -209,7 +210,7 @@ class AvgPool1d(_AvgPool):
         stride: Distance between windows, their size by default.
         padding: As of :class:`MaxPool1d`.
         ceil_mode: Whether a last window may reach beyond the padding.
-        count_include_pad: Whether padding counts.
+        count_include_pad: Whether padding counts; if not, the mean of only padding is NaN.
         divisor_override: What to divide sums by instead of counts.
 
     Raises:

@@ -72,11 +72,11 @@ impl PoolOptions {
 
 /// How far a last window that starts inside reaches beyond the padding.
 fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
-    let (padded, reach, step) =
-        ((size + low + high) as i128, w.reach() as i128, w.step.max(1) as i128);
+    let (size, low, high) = (size as i128, low as i128, high as i128);
+    let (padded, reach, step) = (size + low + high, w.reach() as i128, w.step.max(1) as i128);
     let rest = padded - reach;
     let mut count = (rest + step - 1).div_euclid(step) + 1;
-    if (count - 1) * step >= (size + low) as i128 {
+    if (count - 1) * step >= size + low {
         count -= 1;
     }
     if count < 1 { 0 } else { ((count - 1) * step + reach - padded).max(0) as usize }
@@ -119,49 +119,38 @@ impl Tensor {
     }
 
     /// The largest element of each window of the last axes, as many as there are window sizes. NaN
-    /// wins; padding never does.
+    /// wins; padding never does. A window that holds only padding gives the least value of the
+    /// dtype, which is negative infinity for floating-point dtypes.
     ///
-    /// Errors: a shape error for padding as large as a window, or a window larger than what there
-    /// is.
+    /// Errors: a shape error for a window larger than the padded axis.
     #[track_caller]
     pub fn max_pool(&self, options: &PoolOptions) -> Result<Tensor> {
         self.pooled(OpCode::MaxPool, options)
     }
 
     /// As [`Tensor::max_pool`], and the index of each among the elements of the pooled axes, in
-    /// row-major order: of equal ones the first. What [`Tensor::max_unpool`] takes.
+    /// row-major order: of equal ones the first. A window that holds only padding has the index -1.
+    /// [`Tensor::max_unpool`] takes these indices.
     #[track_caller]
     pub fn max_pool_with_indices(&self, options: &PoolOptions) -> Result<(Tensor, Tensor)> {
-        // The rules of windows are the op's; the elements come from their places, and so do their
-        // gradients.
-        self.max_pool(options)?;
-        let (op, shape) = ("max_pool", self.shape());
-        let dims = options.dims(op, &shape)?;
-        let n = dims.len();
-        let windows = self.stop_gradient()?.pool_windows(&dims, lowest(self.dtype()))?;
-        let mut inside = windows.argmax(Some(-1), false)?;
-        let counts = Shape::from(&inside.shape()[shape.rank() - n..]);
-        let mut index: Option<Tensor> = None;
-        let mut stride = 1;
-        for (i, d) in dims.iter().enumerate().rev() {
-            let extent = shape[shape.rank() - n + i] as i64;
-            let offset = inside.remainder(d.size as i64)?.mul(d.dilation as i64)?;
-            let start = Tensor::iota(counts.clone(), i, DType::I64)?.mul(d.stride as i64)?;
-            // A window of nothing but padding's value begins in the padding.
-            let at = offset.add(&start.sub(d.low as i64)?)?.maximum(0)?.minimum(extent - 1)?;
-            inside = inside.floor_divide(d.size as i64)?;
-            let term = at.mul(stride)?;
-            index = Some(match index {
-                None => term,
-                Some(sum) => sum.add(&term)?,
-            });
-            stride *= extent;
+        let largest = self.max_pool(options)?;
+        let shape = self.shape();
+        let dims = options.dims("max_pool", &shape)?;
+        let plane = Shape::from(&shape[shape.rank() - dims.len()..]);
+        let (windows, best) = (self.stop_gradient()?, largest.stop_gradient()?.unsqueeze(-1)?);
+        let windows = windows.pool_windows(&dims, lowest(self.dtype()))?;
+        let places = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape_to(plane)?;
+        let places = places.pool_windows(&dims, Literal::from_i64(DType::I64, -1))?;
+        let mut chosen = windows.eq(&best)?;
+        if self.dtype().is_float() {
+            chosen = chosen.logical_or(&windows.isnan()?)?;
         }
-        let index = match index {
-            Some(index) => index,
-            None => Tensor::zeros(shape, DType::I64)?,
-        };
-        Ok((self.picked(&index, n)?, index))
+        // Padding may equal the largest element, and never is chosen.
+        let chosen = chosen.logical_and(&places.ge(0)?)?;
+        let none = Tensor::constant(Literal::from_i64(DType::I64, i64::MAX), Shape::scalar());
+        let first = where_(&chosen, &places, Operand::Tensor(&none))?.min(Some(&[-1]), false)?;
+        let absent = Tensor::constant(Literal::from_i64(DType::I64, -1), Shape::scalar());
+        Ok((largest, where_(&first.eq(&none)?, &absent, Operand::Tensor(&first))?))
     }
 
     /// The elements at indices into the last `n` axes.
@@ -176,9 +165,11 @@ impl Tensor {
     }
 
     /// Elements put back where [`Tensor::max_pool_with_indices`] found them, zeros elsewhere. The
-    /// last axes get the given sizes, by which the indices count.
+    /// last axes get the given sizes, by which the indices count. An element with the index -1, which
+    /// comes from a window of only padding, is dropped.
     ///
-    /// Errors: a shape error unless there is an index for each element.
+    /// Errors: a shape error unless there is an index for each element; on evaluation an index error
+    /// for an index less than -1 or beyond the last element.
     #[track_caller]
     pub fn max_unpool(&self, indices: &Tensor, sizes: &[usize]) -> Result<Tensor> {
         let (op, shape, n) = ("max_unpool", self.shape(), sizes.len());
@@ -189,11 +180,18 @@ impl Tensor {
         }
         let lead = shape.part(..shape.rank() - n);
         let flat = lead.dims().chain([spatial(&shape, n).into()]).collect::<Shape>();
-        let whole = sizes.iter().product::<usize>();
-        let empty =
-            Tensor::zeros(lead.dims().chain([whole.into()]).collect::<Shape>(), self.dtype())?;
+        let whole = sizes.iter().fold(1, |n: usize, &size| n.saturating_mul(size));
+        // One more element, in which the dropped ones end.
+        let empty = Tensor::zeros(
+            lead.dims().chain([whole.saturating_add(1).into()]).collect::<Shape>(),
+            self.dtype(),
+        )?;
         let (values, indices) = (self.reshape_to(flat.clone())?, indices.reshape_to(flat)?);
+        let indices = indices.astype(DType::I64)?;
+        let beyond = indices.neg()?.add(whole as i64 - 1)?;
+        let indices = where_(&indices.lt(0)?, &beyond, Operand::Tensor(&indices))?;
         let placed = empty.put_along_axis(&indices, &values, -1, Update::Set)?;
+        let placed = placed.narrow(-1, 0, whole)?;
         placed.reshape_to(lead.dims().chain(sizes.iter().map(|&s| s.into())).collect())
     }
 

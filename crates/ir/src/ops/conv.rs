@@ -126,6 +126,7 @@ fn conv(call: OpCall<'_>) -> Result<TensorSpec> {
     }
     check_bias(call, w[0])?;
     let mut shape = Shape::of_dims([x.dim(0), w.dim(0)]);
+    let mut padded = x.part(..2);
     for (i, d) in conv.dims.iter().enumerate() {
         let window = d.window(d.padded(x[2 + i]), w[2 + i]);
         if window.reach() > window.extent {
@@ -140,7 +141,9 @@ fn conv(call: OpCall<'_>) -> Result<TensorSpec> {
             ));
         }
         shape.push(window.count());
+        padded.push(window.extent);
     }
+    padded.check(call.name(), call.inputs[0].dtype)?;
     Ok(TensorSpec { shape, dtype: call.inputs[0].dtype })
 }
 

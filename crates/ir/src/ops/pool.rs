@@ -62,6 +62,7 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
         return Err(invalid(format!("{} axes are pooled", pool.dims.len())));
     };
     let mut shape = spec.shape.part(..lead);
+    let mut padded = shape.clone();
     let sizes = (lead..spec.shape.rank()).map(|axis| spec.shape.dim(axis).get());
     for (i, (d, size)) in pool.dims.iter().zip(sizes).enumerate() {
         if d.size == 0 || d.stride == 0 || d.dilation == 0 {
@@ -71,15 +72,7 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
             )));
         }
         let window = d.window(size);
-        if d.low.max(d.high) >= window.reach() {
-            return Err(invalid(format!(
-                "padding ({}, {}) of spatial axis {i} must be less than the window's span {}",
-                d.low,
-                d.high,
-                window.reach()
-            )));
-        }
-        if size == 0 || window.reach() > window.extent {
+        if window.reach() > window.extent {
             return Err(invalid(format!(
                 "window {i} spans {} elements, more than the {} there are with padding",
                 window.reach(),
@@ -87,7 +80,9 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
             )));
         }
         shape.push(window.count());
+        padded.push(window.extent);
     }
+    padded.check(call.name(), spec.dtype)?;
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
@@ -155,7 +150,14 @@ fn max_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let number = v.b.reshape(number, sizes)?;
     let best = v.b.expand_reduced(v.output, axes, &all)?;
     let (equal, undefined) = (v.b.eq(windows, best)?, v.b.isnan(windows)?);
-    let largest = v.b.bitwise_or(equal, undefined)?;
+    let mut largest = v.b.bitwise_or(equal, undefined)?;
+    if pool.dims.iter().any(|d| d.low + d.high + d.extra > 0) {
+        // Padding may equal the largest element, and has no gradient.
+        let spatial = shape.part(shape.rank() - pool.dims.len()..);
+        let there = v.b.constant(Literal::from_i64(DType::Bool, 1), spatial);
+        let (there, _) = self::windows(v.b, there, pool, Literal::from_i64(DType::Bool, 0))?;
+        largest = v.b.bitwise_and(largest, there)?;
+    }
     let none = v.b.scalar(DType::I32, count as f64);
     let candidates = v.b.select(largest, number, none)?;
     let first = v.b.reduce(OpCode::ReduceMin, candidates, axes, true)?;
@@ -205,7 +207,7 @@ fn counts_all(d: &PoolDim, size: usize, padding: bool) -> bool {
 }
 
 /// How many elements of each window along one axis count, shaped to meet `y`, which has `after`
-/// more axes.
+/// more axes. A window that holds only padding counts none, so that its mean is NaN.
 fn counts(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -226,7 +228,8 @@ fn counts(
     let stop = b.add(start, reach)?;
     let (first, end) = (b.scalar(DType::I64, first as f64), b.scalar(DType::I64, end as f64));
     let (start, stop) = (b.maximum(start, first)?, b.minimum(stop, end)?);
-    let counted = b.sub(stop, start)?;
+    let (counted, none) = (b.sub(stop, start)?, b.scalar(DType::I64, 0.0));
+    let counted = b.maximum(counted, none)?;
     let counted = b.cast(counted, dtype)?;
     let column: Shape = std::iter::once(count).chain(std::iter::repeat_n(1, after)).collect();
     b.reshape(counted, column)
