@@ -1631,6 +1631,11 @@ class Tensor:
         """Variance over axes, all by default; the sum of squares is divided by ``n - correction``,
         n by default.
         """
+    def view(self, shape: int | Sequence[int], /, *sizes: int | Sequence[int]) -> Tensor:
+        """The elements under another shape, or for a dtype with their bits read as it: complex
+        numbers as pairs of parts and back, in the last axis. Python's float and complex are the
+        dtypes of this tensor's precision.
+        """
 
 @final
 class Trace:

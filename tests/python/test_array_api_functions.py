@@ -3,6 +3,7 @@ manipulation, searching, sets, sorting, statistics, products. One row per functi
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import array_api_strict as strict
@@ -562,3 +563,49 @@ def test_same_notices_differences():
     for other in (gr.zeros((2,)), gr.ones((3,)), gr.ones((2,), dtype="float64"), np.ones(2, "f4")):
         with pytest.raises(AssertionError):
             same(other, one)
+
+
+def test_several_grids_and_arrays_are_tuples():
+    for made in (gr.meshgrid(gr.arange(2), gr.arange(3)), gr.meshgrid(gr.arange(2))):
+        assert type(made) is tuple
+    assert type(gr.broadcast_arrays(gr.ones([2, 1]), gr.ones([3]))) is tuple
+    assert type(gr.unstack(gr.ones([2, 1]))) is tuple
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (-1, 0), (0, 2), (1, -1), (0, 1, -1)])
+def test_several_new_axes(axes):
+    x = np.ones((2, 3))
+    assert gr.expand_dims(gr.asarray(x), axes).shape == np.expand_dims(x, axes).shape
+    assert gr.expand_dims(gr.asarray(x), axis=axes).shape == np.expand_dims(x, axes).shape
+
+
+@pytest.mark.parametrize("value", [0, 3, 2**63 + 1, 2**64 - 1])
+def test_places_of_python_integers_among_uint64(value):
+    x = np.array([1, 3, 2**63, 2**64 - 1], np.uint64)
+    for side in ("left", "right"):
+        got = gr.searchsorted(gr.asarray(x), value, side=side)
+        assert got.item() == np.searchsorted(x, np.uint64(value), side=side)
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty", "reshape", "broadcast_to"])
+def test_signatures_name_the_shape(name):
+    assert "shape" in inspect.signature(getattr(gr, name)).parameters
+
+
+def test_the_length_of_a_scalar_reads_as_numpys():
+    with pytest.raises(TypeError, match=r"len\(\) of unsized object"):
+        len(gr.asarray(1.0))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_signs_of_zeros_in_complex_results(dtype):
+    parts = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf), (0.0, -0.0, 0.5, -0.5, 2.0, -2.0)
+    x = np.array([complex(re, im) for re, im in itertools.product(*parts)], dtype)
+    got, want = gr.tanh(gr.asarray(x)).numpy(), np.tanh(x)
+    for part in ("real", "imag"):
+        a, b = getattr(got, part), getattr(want, part)
+        np.testing.assert_allclose(a, b, 1e-6, 1e-7)
+        np.testing.assert_array_equal(np.signbit(a[b == 0]), np.signbit(b[b == 0]))
+    # The standard: 0 + 0j for both zeros.
+    zero = gr.expm1(gr.asarray(np.array([complex(-0.0, 0.0), 0j], dtype))).numpy()
+    assert not np.signbit(zero.view(zero.real.dtype)).any()

@@ -269,6 +269,48 @@ def test_arrays_larger_than_the_machine(make):
         make()
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda z: [[z, z], [z, z]],
+        lambda z: [[[z], [2]], [[3.0], [np.float32(4)]]],
+        lambda z: ((1.0, 2.0), (3.0, z)),
+        lambda z: [[gr.asarray([1.0, 2.0])], [np.array([3.0, 4.0])]],
+        lambda z: [[], [z][:0]],
+        lambda z: [[z + 1, True]],
+    ],
+)
+def test_tensors_at_any_depth_of_nested_lists(value):
+    got = gr.asarray(value(gr.asarray(5.0)))
+    want = np.array(value(np.float32(5.0)))
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_nested_lists_of_tensors_stay_lazy_and_have_gradients():
+    f = lambda x: (gr.asarray([[x, 2.0], [x * x, 1.0]]) * gr.arange(4.0).reshape(2, 2)).sum()
+    assert gr.grad(f)(gr.asarray(3.0)).item() == 2 * 2 * 3
+    assert gr.asarray([[gr.ones([]) * 2]]).is_lazy
+    ring = []
+    ring.append(ring)
+    for endless in (ring, [gr.ones([]), ring]):
+        with pytest.raises(gr.GirihError):
+            gr.asarray(endless)
+    with pytest.raises(gr.ShapeError):
+        gr.asarray([[gr.ones([]), gr.ones([])], [gr.ones([])]])
+
+
+def test_lists_of_tensors_with_a_length_that_is_not_theirs():
+    class Lying(list):
+        def __len__(self):
+            return 2**60
+
+    parts = Lying([gr.ones([1]), gr.zeros([1])])
+    for f in (gr.stack, gr.concat, gr.hstack, gr.vstack, gr.dstack, gr.column_stack):
+        assert f(parts).size == 2
+    assert gr.linalg.multi_dot(Lying([gr.ones([1, 1]), gr.zeros([1, 1])])).shape == (1, 1)
+
+
 def test_sequences_whose_items_do_not_end():
     class Endless(list):
         def __iter__(self):

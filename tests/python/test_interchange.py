@@ -39,7 +39,7 @@ def test_arrays_come_and_go_without_a_copy():
     t = gr.asarray(x, copy=False)
     assert address(t.numpy()) == address(x)
     assert address(np.from_dlpack(t)) == address(x)
-    assert address(np.asarray(t)) == address(x)
+    assert address(np.asarray(t, copy=False)) == address(x)
     lazy = gr.asarray(x, copy=False) + 1
     assert address(lazy.numpy()) == address(lazy.numpy()) == address(np.from_dlpack(lazy))
 
@@ -62,6 +62,33 @@ def test_tensors_cannot_be_written_through_their_arrays():
     assert not a.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         a[0] = 2
+
+
+@pytest.mark.parametrize("convert", [np.asarray, np.array, lambda t: np.asarray(t, "f4")])
+def test_arrays_that_numpy_makes_are_its_own(convert):
+    t = gr.ones([3]).eval()
+    a = convert(t)
+    assert a.flags.writeable
+    a[0] = 2
+    assert t.tolist() == [1.0] * 3
+    view = np.asarray(t, copy=False)
+    assert not view.flags.writeable
+    assert np.shares_memory(view, t.numpy())
+
+
+def test_views_in_another_dtype():
+    z = np.array([[1 + 2j, 3 - 4j]])
+    t = gr.asarray(z)
+    for dtype in (float, gr.float64, "float64", np.float64, np.dtype("f8")):
+        np.testing.assert_array_equal(t.view(dtype).numpy(), z.view("f8"))
+        np.testing.assert_array_equal(t.view(dtype).view(complex).numpy(), z)
+    assert t.astype(gr.complex64).view(float).dtype == gr.float32
+    assert t.view(gr.complex128) is not None
+    assert gr.ones([2, 0]).view(complex).shape == (2, 0)
+    turned = gr.grad(lambda x: (x.view(complex) * 1j).real.sum())(gr.ones([4]))
+    assert turned.tolist() == [0, -1, 0, -1]
+    shapes = (t.view(2, 1), t.view((2, 1)), t.view([2, -1]), t.view(-1), t.view(1, 2, 1))
+    assert [s.shape for s in shapes] == [(2, 1), (2, 1), (2, 1), (2,), (1, 2, 1)]
 
 
 def test_memory_lives_as_long_as_either_side():

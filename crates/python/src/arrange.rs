@@ -1,6 +1,7 @@
 //! Functions that put elements in other places.
 
-use crate::args::{Axes, IntArg, OperandArg, SizeArg, TensorArg};
+use crate::args::{Axes, IntArg, Listed, OperandArg, SizeArg, TensorArg};
+use crate::compiled::PyDim;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -9,7 +10,7 @@ use crate::search::nonzero;
 use crate::tensor::PyTensor;
 use girih::{DType, Index, PadMode, Shape, Tensor, Update};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyTuple};
+use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyTuple};
 
 /// What a function that gives several tensors returns.
 pub(crate) type Many = PyResult<Vec<PyTensor>>;
@@ -248,7 +249,7 @@ fn where_<'py>(
 /// Tensors one after the other along an axis; of None, all their elements. Dtypes promote.
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
-fn concat(py: Python<'_>, tensors: Vec<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
+fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
     let _called = location::enter!(py);
     let axis = match dim {
         Some(dim) => dim,
@@ -407,7 +408,7 @@ macro_rules! stacks {
     ($($name:ident $doc:literal,)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        fn $name(py: Python<'_>, tensors: Vec<TensorArg>) -> Out {
+        fn $name(py: Python<'_>, tensors: Listed<TensorArg>) -> Out {
             let _called = location::enter!(py);
             out(girih::$name(&refs(&tensors)))
         })*
@@ -494,6 +495,31 @@ impl PyTensor {
     fn trace(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
         let _called = location::enter!(py);
         out(self.0.trace(offset.0, axis1.0, axis2.0))
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The elements under another shape, or for a dtype with their bits read as it: complex numbers as
+    /// pairs of parts and back, in the last axis. Python's float and complex are the dtypes of this
+    /// tensor's precision.
+    #[pyo3(signature = (shape, /, *sizes))]
+    fn view(&self, shape: &Bound<'_, PyAny>, sizes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        let listed = shape.is_instance_of::<PyTuple>() || shape.is_instance_of::<PyList>();
+        let size = shape.is_instance_of::<PyInt>() || shape.is_instance_of::<PyDim>();
+        if listed || size || !sizes.is_empty() {
+            return self.reshape(Some(shape), sizes);
+        }
+        let _called = location::enter!(shape.py());
+        let own = self.0.dtype();
+        let dtype = if shape.is(shape.py().get_type::<PyFloat>()) {
+            own.real()
+        } else if shape.is(shape.py().get_type::<PyComplex>()) {
+            own.complex()
+        } else {
+            shape.extract::<DTypeArg>()?.0
+        };
+        self.0.view_dtype(dtype).map(PyTensor).py()
     }
 }
 

@@ -260,16 +260,37 @@ fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     Ok(items)
 }
 
-/// The elements of a sequence as tensors, if any of them is a tensor or an array.
+/// True for a tensor or an array, and for lists that hold one at some depth.
+fn holds_array(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
+    if object.is_exact_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>() {
+        return Ok(false);
+    }
+    if object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>() {
+        // Deeper lists, and those that hold themselves, are refused where the shape is measured.
+        if depth >= girih::ir::MAX_RANK {
+            return Ok(false);
+        }
+        for item in object.try_iter()? {
+            if holds_array(&item?, depth + 1)? {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
+    }
+    Ok(object.is_instance_of::<PyTensor>() || arrays::is_array(object).unwrap_or(false))
+}
+
+/// The elements of a sequence as tensors, if any of them is or holds a tensor or an array.
 fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<Vec<Tensor>>> {
     if !is_sequence(object)? {
         return Ok(None);
     }
     let items = items(object)?;
-    let is_array = |o: &Bound<'_, PyAny>| {
-        o.is_instance_of::<PyTensor>() || arrays::is_array(o).unwrap_or(false)
-    };
-    if !items.iter().any(is_array) {
+    let mut found = false;
+    for item in &items {
+        found = found || holds_array(item, 1)?;
+    }
+    if !found {
         return Ok(None);
     }
     items.iter().map(|i| as_tensor(i, dtype)).collect::<PyResult<_>>().map(Some)

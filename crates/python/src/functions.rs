@@ -1,7 +1,7 @@
 //! The module's functions, and the methods of the same names: one declaration makes both.
 
 use crate::args::{
-    Axes, IntArg, KeepArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
+    Axes, IntArg, KeepArg, Listed, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
 };
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
@@ -464,7 +464,7 @@ fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axe
 /// Tensors of one shape side by side along a new axis.
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=None, *, dim=None))]
-fn stack(py: Python<'_>, tensors: Vec<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
+fn stack(py: Python<'_>, tensors: Listed<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
     let _called = location::enter!(py);
     let refs: Vec<&Tensor> = tensors.iter().map(|t| &t.0).collect();
     out(girih::stack(&refs, self::axis("stack", axis, dim, 0)?))

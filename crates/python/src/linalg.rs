@@ -1,6 +1,6 @@
 //! Linear algebra for `girih.linalg`, which gives the results their names.
 
-use crate::args::{Axes, IntArg, OperandArg, TensorArg, axes};
+use crate::args::{Axes, IntArg, Listed, OperandArg, TensorArg, axes};
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
@@ -108,7 +108,7 @@ fn linalg_cond(py: Python<'_>, x: TensorArg, ord: Option<&Bound<'_, PyAny>>) -> 
 
 /// Products of many matrices.
 #[pyfunction]
-fn linalg_multi_dot(py: Python<'_>, tensors: Vec<TensorArg>) -> Out {
+fn linalg_multi_dot(py: Python<'_>, tensors: Listed<TensorArg>) -> Out {
     let _called = location::enter!(py);
     out(linalg::multi_dot(&tensors.iter().map(|t| &t.0).collect::<Vec<_>>()))
 }

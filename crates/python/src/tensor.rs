@@ -576,6 +576,8 @@ impl PyTensor {
         module.call_method1("function", (func, args, kwargs))
     }
 
+    /// NumPy's array of the elements: one that NumPy may write, or with copy=False the read-only view
+    /// that numpy() gives.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
