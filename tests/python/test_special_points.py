@@ -32,6 +32,12 @@ def prelu(x):
 
 # Functions of single numbers: points, first and second derivatives there (None: not asked for).
 POINTWISE = {
+    "asin": (gr.asin, [1, -1, 0, 0.5], [inf, inf, 1, 0.75**-0.5], [inf, -inf, 0, 0.5 * 0.75**-1.5]),
+    "acos": (gr.acos, [1, -1, 0], [-inf, -inf, -1], [-inf, inf, 0]),
+    "acosh": (gr.acosh, [1, 2], [inf, 3**-0.5], [-inf, -2 * 3**-1.5]),
+    "atanh": (gr.atanh, [1, -1, 0.5], [inf, inf, 4 / 3], [inf, -inf, 16 / 9]),
+    "copysign": (lambda x: gr.copysign(x, -1.0), [0, -0.0, 2, -2], [0, 0, -1, 1], [0, 0, 0, 0]),
+    "copysign, +": (lambda x: gr.copysign(x, 1.0), [0, -0.0, 2, inf], [0, 0, 1, 1], [0, 0, 0, 0]),
     "relu": (gr.relu, [0, nan, inf, -inf], [0, 1, 1, 0], [0, 0, 0, 0]),
     "relu6": (gr.relu6, [0, 6, 3, nan, inf], [0, 0, 1, 1, 0], [0, 0, 0, 0, 0]),
     "hardtanh": (gr.hardtanh, [-1, 1, 0, nan, -inf], [0, 0, 1, 1, 0], [0, 0, 0, 0, 0]),

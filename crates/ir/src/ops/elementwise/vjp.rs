@@ -5,7 +5,7 @@
 
 use super::super::rules::only;
 use super::*;
-use crate::NodeId;
+use crate::{GraphBuilder, NodeId};
 use smallvec::smallvec;
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
 
@@ -32,7 +32,25 @@ fn one_plus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
 fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(one, x)?, v.b.add(one, x)?);
-    v.b.mul(below, above)
+    let product = v.b.mul(below, above)?;
+    square_at_one(v, x, product, |b, one, square| b.sub(one, square))
+}
+
+/// A product of `x - 1` and `x + 1` or their like, and where one of them is 0 the difference of
+/// squares: there the product's derivative of an infinite cotangent would be infinity times 0.
+fn square_at_one(
+    v: &mut Vjp<'_>,
+    x: NodeId,
+    product: NodeId,
+    difference: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>,
+) -> Result<NodeId> {
+    if v.b.dtype(x).is_complex() {
+        return Ok(product);
+    }
+    let one = v.scalar(1.0);
+    let square = v.b.mul(x, x)?;
+    let (at_one, exact) = (v.b.eq(square, one)?, difference(v.b, one, square)?);
+    v.b.select(at_one, exact, product)
 }
 
 pub(super) fn neg(v: &mut Vjp<'_>) -> Rule {
@@ -120,6 +138,10 @@ pub(super) fn copysign(v: &mut Vjp<'_>) -> Rule {
         let of_b = v.b.copysign(one, b)?;
         let of_a = v.b.copysign(one, a)?;
         let sign = v.b.mul(of_a, of_b)?;
+        // The magnitude has a kink at 0, where the gradient is 0 by convention.
+        let zero = v.scalar(0.0);
+        let kink = v.b.eq(a, zero)?;
+        let sign = v.b.select(kink, zero, sign)?;
         v.b.mul(v.ct, sign)
     })?;
     Ok(smallvec![first, None])
@@ -245,6 +267,8 @@ pub(super) fn acosh(v: &mut Vjp<'_>) -> Rule {
         }
         false => {
             let inside = v.b.mul(below, above)?;
+            let x = v.inputs[0];
+            let inside = square_at_one(v, x, inside, |b, one, square| b.sub(square, one))?;
             v.b.sqrt(inside)?
         }
     };
