@@ -158,7 +158,7 @@ def astype(
 ) -> Tensor:
     """Cast to another dtype; without ``copy``, x itself where it has it already."""
     _device(device)
-    dtype = _dtype(dtype)
+    dtype, x = _dtype(dtype), _girih.asarray(x)
     return x if not copy and x.dtype == dtype else x.astype(dtype)
 
 

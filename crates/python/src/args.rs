@@ -123,7 +123,8 @@ pub fn complex(object: &Bound<'_, PyAny>) -> PyResult<Complex64> {
     Ok(Complex64::new(part("real")?, part("imag")?))
 }
 
-/// An integer argument: what is none is a `TypeError`, what does not fit 64 bits a Girih error.
+/// An integer argument. A value of another type is a `DTypeError`, which is a `TypeError`; an integer
+/// that does not fit 64 bits is an `InvalidArgumentError`.
 #[derive(Clone, Copy)]
 pub struct IntArg(pub i64);
 
@@ -134,7 +135,15 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
         if object.is_instance_of::<PyInt>() {
             return integer(&object).map(IntArg);
         }
-        object.extract().map(IntArg)
+        object.extract().map(IntArg).map_err(|error| {
+            // An error of the value's own `__index__` is not hidden.
+            if !error.is_instance_of::<PyTypeError>(object.py()) {
+                return error;
+            }
+            let value = object.repr().map(|text| text.to_string()).unwrap_or_default();
+            let message = format!("an integer is expected, got {value}");
+            exception("DTypeError", message)
+        })
     }
 }
 
@@ -315,7 +324,12 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let mut items = Vec::new();
-        for item in object.try_iter()? {
+        let iterator = object.try_iter().map_err(|_| {
+            let kind = object.get_type().name().map(|n| n.to_string()).unwrap_or_default();
+            let message = format!("a list of tensors is expected, got a {kind}");
+            exception("DTypeError", message)
+        })?;
+        for item in iterator {
             items.push(item?.extract().map_err(Into::into)?);
         }
         Ok(Listed(items))

@@ -428,8 +428,14 @@ impl PyTensor {
         }
         let order = axis_list(axes)?;
         match (axes.len(), order.as_slice()) {
-            // Two integers of a matrix say the same either way.
-            (2, &[a, b]) => self.0.swapaxes(a, b),
+            // Two integers of a matrix say the same either way. One axis twice is no order of axes.
+            (2, &[a, b]) => {
+                let of = |axis| girih::ir::shape::normalize_axis("transpose", axis, self.0.rank());
+                match (of(a).py()?, of(b).py()?) {
+                    (a, b) if a == b => self.0.permute(&order),
+                    _ => self.0.swapaxes(a, b),
+                }
+            }
             _ => self.0.permute(&order),
         }
         .map(PyTensor)
@@ -588,11 +594,12 @@ impl PyTensor {
         let array = to_numpy(py, &self.0)?;
         let kwargs = PyDict::new(py);
         match (dtype, copy) {
-            (None, None | Some(false)) => return Ok(array),
-            (None, Some(true)) => return array.call_method0("copy"),
+            (None, Some(false)) => return Ok(array),
+            // Compiled code such as SciPy's takes only memory that it may write.
+            (None, _) => return array.call_method0("copy"),
             (Some(dtype), _) => kwargs.set_item("dtype", dtype)?,
         }
-        kwargs.set_item("copy", copy.unwrap_or(false))?;
+        kwargs.set_item("copy", copy.unwrap_or(true))?;
         if copy == Some(false) && !array.getattr("dtype")?.eq(dtype)? {
             return Err(pyo3::exceptions::PyValueError::new_err(
                 "a conversion of dtype needs a copy, and copy=False forbids one",

@@ -68,14 +68,15 @@ impl Tensor {
     /// The edges between a histogram's intervals, one more than there are, in the tensor's dtype
     /// (f32 for integers).
     ///
-    /// Errors: [`Error::InvalidArgument`] for no intervals or a range that is empty or not finite;
-    /// a shape error for edges that are not one axis of at least two.
+    /// Errors: [`Error::InvalidArgument`] for no intervals, a range that is empty or not finite, or
+    /// edges that descend; a shape error for edges that are not one axis of at least two.
     #[track_caller]
     pub fn histogram_bin_edges(&self, bins: &Bins<'_>) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
         let (count, range) = match *bins {
             Bins::Equal { count, range } => (count, range),
             Bins::Edges(edges) if edges.rank() == 1 && edges.numel() >= 2 => {
+                ascending(edges)?;
                 return Ok(edges.clone());
             }
             Bins::Edges(edges) => {
@@ -162,6 +163,25 @@ impl Tensor {
                 Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
             }
         }
+    }
+}
+
+/// Fails unless edges ascend, neighbours that are equal included. Evaluates them; those that a traced
+/// function computes have no values yet and are not checked.
+#[track_caller]
+fn ascending(edges: &Tensor) -> Result<()> {
+    let values = match edges.astype(DType::F64)?.to_vec::<f64>() {
+        Ok(values) => values,
+        Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match values.windows(2).position(|pair| pair[0] > pair[1]) {
+        None => Ok(()),
+        Some(at) => Err(Error::InvalidArgument(format!(
+            "histogram: edges must ascend, got {} before {} at index {at}; sort them first",
+            values[at],
+            values[at + 1]
+        ))),
     }
 }
 
