@@ -483,3 +483,35 @@ def test_a_step_that_fails_is_taken_back():
     assert optimizer.state["step"].item() == 2
     with pytest.raises(gr.InvalidArgumentError, match="expected modules"):
         gr.rollback(3)
+
+
+def test_names_that_code_reads_are_those_that_dis_finds() -> None:
+    import dis
+    import inspect
+    import sys
+    import types
+
+    from girih import references
+
+    def expected(code: types.CodeType) -> tuple[set[str], set[str]]:
+        read, attributes = set(), set()
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+                read.add(instruction.argval)
+            elif instruction.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")):
+                attributes.add(instruction.argval)
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                more = expected(inner)
+                read |= more[0]
+                attributes |= more[1]
+        return read, attributes
+
+    modules = [
+        m for name, m in sys.modules.items() if name.startswith("girih") or name == "inspect"
+    ]
+    functions = [f for m in modules for f in vars(m).values() if inspect.isfunction(f)]
+    assert len(functions) > 200
+    for function in functions:
+        names = references._names(function.__code__)
+        assert (set(names.globals), set(names.attributes)) == expected(function.__code__), function
