@@ -26,7 +26,10 @@ INEXACT = _FLOATS | {"complex64", "complex128"}
 
 
 def value_and_grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """A function that computes ``fun`` and its gradient in one graph.
 
@@ -37,6 +40,8 @@ def value_and_grad(
             Negative ones count from the end. Each may be any pytree of floating-point or complex
             tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as JAX's.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
+        holomorphic: Whether ``fun`` is a complex function of complex arguments that has a complex
+            derivative; the gradient is that derivative.
 
     Returns:
         A function of the same arguments that returns ``(value, grads)``, or
@@ -47,7 +52,8 @@ def value_and_grad(
 
     Raises:
         InvalidArgumentError: ``argnums`` repeats itself, or an argument is missing.
-        DTypeError: A differentiated leaf, or the value, is not floating point.
+        DTypeError: A differentiated leaf, or the value, is not floating point; or, if it is
+            ``holomorphic``, not complex.
         ShapeError: The value is not a scalar.
 
     Example:
@@ -67,15 +73,39 @@ def value_and_grad(
 
     def differentiated(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         positions = positions_of(wanted, len(args), name)
-        value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
+        if holomorphic:
+            real = _RealPart(fun, name, has_aux)
+            _, grads, (value, aux) = _with_trees(real, name, args, kwargs, positions, True)
+        else:
+            value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
         grads_out = grads[0] if single else tuple(grads)
         return ((value, aux), grads_out) if has_aux else (value, grads_out)
 
     return Transformed(fun, differentiated, "value_and_grad")
 
 
+class _RealPart:
+    """The real part of a holomorphic function, whose gradient is the function's derivative."""
+
+    def __init__(self, fun: Callable[..., Any], name: str, has_aux: bool) -> None:
+        self._fun, self._name, self._has_aux = fun, name, has_aux
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, tuple[Tensor, Any]]:
+        result = self._fun(*args, **kwargs)
+        value, aux = result if self._has_aux else (result, None)
+        found = value.dtype.name if isinstance(value, Tensor) else _describe(value)
+        if not found.startswith("complex"):
+            raise DTypeError(
+                f"{self._name} must return a complex tensor with holomorphic=True, got {found}"
+            )
+        return _girih.real(value), (value, aux)
+
+
 def grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """The gradient of a scalar function; see :func:`value_and_grad` for the arguments and errors.
 
@@ -88,7 +118,7 @@ def grad(
         >>> gr.grad(gr.grad(lambda x: x**3))(gr.asarray(2.0)).item()
         12.0
     """
-    with_value = value_and_grad(fun, argnums, has_aux)
+    with_value = value_and_grad(fun, argnums, has_aux, holomorphic)
     assert isinstance(with_value, Transformed)
     both = with_value._call
 

@@ -154,6 +154,13 @@ class TestArguments:
         assert gr.jacrev(lambda z: z * z, holomorphic=True)(z).item() == 2 + 4j
         _y, dy = gr.jvp(lambda z: gr.abs(z), (z,), (gr.asarray(1.0 + 0.0j),))
         close(dy, 1 / np.sqrt(5))
+        assert gr.grad(lambda z: z**3, holomorphic=True)(z).item() == pytest.approx(
+            3 * (1 + 2j) ** 2
+        )
+        value, by = gr.value_and_grad(gr.exp, holomorphic=True)(z)
+        close(by, value)
+        with pytest.raises(gr.DTypeError, match="must return a complex tensor"):
+            gr.grad(gr.abs, holomorphic=True)(z)
         with pytest.raises(gr.DTypeError, match="holomorphic=True"):
             gr.jacfwd(lambda z: z * z)(z)
         with pytest.raises(gr.DTypeError, match="must be complex"):

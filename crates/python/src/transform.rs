@@ -89,11 +89,7 @@ impl PyTrace {
         wrt: Listed<Py<PyTensor>>,
         args: Listed<Py<PyTensor>>,
     ) -> PyResult<(Vec<PyTensor>, PyLinearMap)> {
-        crate::location::enter(py);
-        let (outputs, wrt, args) = (tensors(py, &outputs), tensors(py, &wrt), tensors(py, &args));
-        let (values, map) =
-            self.lock().linearize(&refs(&outputs), &refs(&wrt), &refs(&args)).py()?;
-        Ok((wrapped(values), PyLinearMap(map)))
+        self.linear(py, girih::Trace::linearize, [outputs, wrt, args])
     }
 
     /// The traced function at `args`, and the map of cotangents of `outputs` to those of `wrt`.
@@ -105,10 +101,7 @@ impl PyTrace {
         wrt: Listed<Py<PyTensor>>,
         args: Listed<Py<PyTensor>>,
     ) -> PyResult<(Vec<PyTensor>, PyLinearMap)> {
-        crate::location::enter(py);
-        let (outputs, wrt, args) = (tensors(py, &outputs), tensors(py, &wrt), tensors(py, &args));
-        let (values, map) = self.lock().vjp(&refs(&outputs), &refs(&wrt), &refs(&args)).py()?;
-        Ok((wrapped(values), PyLinearMap(map)))
+        self.linear(py, girih::Trace::vjp, [outputs, wrt, args])
     }
 
     /// The traced function on a batch: `batched` marks the arguments whose leading axis is the batch,
@@ -136,7 +129,28 @@ impl PyTrace {
     }
 }
 
+/// `linearize` or `vjp` of a trace: outputs, what varies, arguments.
+type Linearized = fn(
+    &girih::Trace,
+    &[&Tensor],
+    &[&Tensor],
+    &[&Tensor],
+) -> girih::Result<(Vec<Tensor>, girih::Linear)>;
+
 impl PyTrace {
+    fn linear(
+        &self,
+        py: Python<'_>,
+        transform: Linearized,
+        lists: [Listed<Py<PyTensor>>; 3],
+    ) -> PyResult<(Vec<PyTensor>, PyLinearMap)> {
+        crate::location::enter(py);
+        let [outputs, wrt, args] = lists.map(|list| tensors(py, &list));
+        let (values, map) =
+            transform(&self.lock(), &refs(&outputs), &refs(&wrt), &refs(&args)).py()?;
+        Ok((wrapped(values), PyLinearMap(map)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, girih::Trace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
