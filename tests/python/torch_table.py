@@ -105,6 +105,7 @@ FUNCTIONS: list[tuple[str, str, list[Any], list[dict[str, Any]]]] = [
     ("normalize", "normalize", [X], [{"dim": 1}, {"p": 1.0, "dim": 0}, {"p": 3.0, "dim": 1}, {"p": inf, "dim": 1}]),
     ("cosine_similarity", "cosine_similarity", [X, X], [{"dim": 1}, {"dim": 0}]),
     ("pairwise_distance", "pairwise_distance", [X, X], [{}, {"p": 1.0}, {"p": 3.0}, {"p": inf}]),
+    ("pdist", "pdist", [X], [{}, {"p": 1.0}, {"p": 3.0}, {"p": inf}]),
     # Reductions and rows.
     *[(f, f, [X], [{"dim": 1}, {"dim": 0, "keepdim": True}]) for f in rows("logsumexp amax amin")],
     *[(f, f, [X], [{"dim": 1}, {"dim": 0, "correction": Two(0.0, 0)}]) for f in ("torch_var", "torch_std")],
@@ -232,7 +233,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(rows("FractionalMaxPool2d FractionalMaxPool3d fractional_max_pool2d fractional_max_pool3d"),
                     "they draw other random numbers"),
     "AdaptiveLogSoftmaxWithLoss": "tests of its own compare it",
-    **dict.fromkeys(rows("dropout Dropout Dropout1d Dropout2d Dropout3d alpha_dropout AlphaDropout "
+    **dict.fromkeys(rows("dropout dropout1d dropout2d dropout3d feature_alpha_dropout Dropout Dropout1d Dropout2d Dropout3d alpha_dropout AlphaDropout "
                          "FeatureAlphaDropout gumbel_softmax"), "they draw other random numbers"),
     **dict.fromkeys(rows("Module ModuleDict ModuleList Parameter ParameterDict ParameterList Sequential"),
                     "they hold what is compared"),

@@ -37,6 +37,10 @@ class MultiheadAttention(Module):
         num_kv_heads: Heads of keys and values, ``num_heads`` by default.
         dtype: Of the parameters.
         rope: Turns queries and keys by their positions.
+        add_bias_kv: Whether a learnt key and value (``bias_k``, ``bias_v``) come after the others.
+        add_zero_attn: Whether a key and value of zeros come last.
+
+    Every query sees the keys that these add; weights have a column for each.
 
     Raises:
         InvalidArgumentError: The heads do not divide the features, or the heads of keys the heads;
@@ -61,6 +65,9 @@ class MultiheadAttention(Module):
         num_kv_heads: int | None = None,
         dtype: DType | None = None,
         rope: RoPE | None = None,
+        *,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
     ) -> None:
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise InvalidArgumentError(
@@ -84,6 +91,12 @@ class MultiheadAttention(Module):
         self.k_proj = Linear(embed_dim if kdim is None else kdim, inner, bias, dtype)
         self.v_proj = Linear(embed_dim if vdim is None else vdim, inner, bias, dtype)
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)
+        self.bias_k: Tensor | None = None
+        self.bias_v: Tensor | None = None
+        if add_bias_kv:
+            self.bias_k = Parameter(init.xavier_normal((1, 1, inner), dtype=dtype))
+            self.bias_v = Parameter(init.xavier_normal((1, 1, inner), dtype=dtype))
+        self.add_zero_attn = add_zero_attn
         self._start(dtype)
 
     def _start(self, dtype: DType | None) -> None:
@@ -155,6 +168,11 @@ class MultiheadAttention(Module):
         if cache is not None:
             k, v, seen = cache.append(k, v)
             mask, is_causal = seen if mask is None else _both(seen, mask), False
+        if self.bias_k is not None or self.add_zero_attn:
+            if is_causal:
+                causal = _girih.tril(_girih.ones((q.shape[-2], k.shape[-2]), dtype=_girih.bool_))
+                mask, is_causal = causal if mask is None else _both(causal, mask), False
+            k, v, mask = self._extended(k, v, mask)
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -167,6 +185,25 @@ class MultiheadAttention(Module):
             out.reshape((*out.shape[:-2], out.shape[-2] * out.shape[-1]))
         )
         return (joined, weights) if need_weights else joined
+
+    def _extended(
+        self, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values with those that the layer adds, and the mask, which lets them be seen."""
+        size, keys, values = (*k.shape[:-2], 1, k.shape[-1]), [k], [v]
+        if self.bias_k is not None and self.bias_v is not None:
+            for parts, bias in ((keys, self.bias_k), (values, self.bias_v)):
+                one = bias.reshape((self.num_kv_heads, 1, size[-1])).astype(k.dtype)
+                parts.append(one.broadcast_to(size))
+        if self.add_zero_attn:
+            for parts in (keys, values):
+                parts.append(_girih.zeros(size, dtype=k.dtype))
+        if mask is not None:
+            mask = mask.broadcast_to((*mask.shape[:-1], k.shape[-2]))
+            seen = True if mask.dtype == _girih.bool_ else 0.0
+            column = _girih.full((*mask.shape[:-1], len(keys) - 1), seen, dtype=mask.dtype)
+            mask = _girih.concat([mask, column], -1)
+        return _girih.concat(keys, -2), _girih.concat(values, -2), mask
 
     def make_cache(
         self, batch: Sequence[int], capacity: int, dtype: DType | None = None

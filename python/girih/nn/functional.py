@@ -113,6 +113,8 @@ from .._girih import (
 )
 from .activations import softplus
 from .criteria import triplet_margin_with_distance_loss
+from .distances import pdist
+from .dropouts import dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from .layers import bilinear, linear
 from .pooling import fractional_max_pool2d, fractional_max_pool3d
 
@@ -149,9 +151,13 @@ __all__ = [
     "cross_entropy",
     "ctc_loss",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "embedding",
     "embedding_bag",
+    "feature_alpha_dropout",
     "fold",
     "fractional_max_pool2d",
     "fractional_max_pool3d",
@@ -201,6 +207,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",

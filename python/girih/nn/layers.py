@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import _girih
 from ..errors import AxisError, InvalidArgumentError, ShapeError
-from . import init
+from . import dropouts, init
 from .module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -133,39 +133,33 @@ class Dropout(Module):
 
 
 class _ChannelDropout(Dropout):
-    _spatial_axes: ClassVar[int]
+    _function: ClassVar[staticmethod[[Tensor, float], Tensor]]
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer; the identity in evaluation mode."""
         if not self.training or self.p == 0.0:
             return x
-        return _girih.dropout(x, self.p, spatial_axes=self._spatial(x))
-
-    def _spatial(self, x: Tensor) -> int:
-        return self._spatial_axes
+        return self._function(x, self.p)
 
 
 class Dropout1d(_ChannelDropout):
     """Dropout of whole channels of ``[batch, channels, n]``, with or without the batch: Tompson et
     al. 2015."""
 
-    _spatial_axes = 1
+    _function = staticmethod(dropouts.dropout1d)
 
 
 class Dropout2d(_ChannelDropout):
     """Dropout of whole channels of ``[batch, channels, h, w]``; three axes are ``[batch, channels,
     n]``, as in PyTorch."""
 
-    _spatial_axes = 2
-
-    def _spatial(self, x: Tensor) -> int:
-        return 1 if x.ndim == 3 else self._spatial_axes
+    _function = staticmethod(dropouts.dropout2d)
 
 
 class Dropout3d(_ChannelDropout):
     """Dropout of whole channels of ``[batch, channels, d, h, w]``, with or without the batch."""
 
-    _spatial_axes = 3
+    _function = staticmethod(dropouts.dropout3d)
 
 
 class AlphaDropout(Dropout):
@@ -196,7 +190,7 @@ class FeatureAlphaDropout(Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer; the identity in evaluation mode."""
-        return _girih.alpha_dropout(x, self.p, whole_channels=True) if self.training else x
+        return dropouts.feature_alpha_dropout(x, self.p) if self.training else x
 
 
 class Identity(Module):
