@@ -263,8 +263,7 @@ def truncated_normal(
 
     Args:
         lower: the lower bound, in units of the result.
-        upper: the upper bound. Bounds more than eight deviations above the mean leave no digits to
-            draw from.
+        upper: the upper bound. Both may be far from the mean.
         shape: of the result, by default that of the parameters.
         loc: the mean before truncation.
         scale: the standard deviation before truncation.

@@ -357,6 +357,40 @@ def test_gradients_flow_to_parameters(dtype):
         np.testing.assert_allclose(gr.grad(truncated)(scale)[i].item(), difference, rtol=2e-2)
 
 
+TAILS = [(5.5, 6.0), (6.0, np.inf), (10.0, 10.001), (40.0, 50.0), (1e4, 2e4), (4.0, 9.0)]
+
+
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("bounds", TAILS)
+def test_truncated_normal_far_from_the_mean(bounds, side):
+    from scipy import stats
+
+    low, high = bounds
+    args = (low, high) if side > 0 else (-high, -low)
+    x = random.truncated_normal(*args, (4000,), dtype=gr.float64, key=key()).numpy()
+    assert ((args[0] <= x) & (x <= args[1])).all()
+    # By the logarithm of the tail's mass, which SciPy computes without a loss.
+    mass = stats.norm.logsf(side * x) - stats.norm.logsf(low)
+    rest = np.exp(stats.norm.logsf(high) - stats.norm.logsf(low))
+    uniform = -np.expm1(mass) / (1 - rest)
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-3
+    shifted = random.truncated_normal(-2.0, 2.0, (100,), loc=100.0 * side, key=key()).numpy()
+    assert (shifted * side <= 2).all()
+    assert (shifted * side > 1.8).all()
+
+
+def test_gradients_of_a_truncated_tail():
+    def draw(low, loc):
+        return random.truncated_normal(low, 9.0, (), loc=loc, dtype=gr.float64, key=key())
+
+    for at in ((6.0, 0.0), (6.0, -50.0), (5.9, 0.5)):
+        for i in range(2):
+            ends = [tuple(v + s * (j == i) for j, v in enumerate(at)) for s in (1e-6, -1e-6)]
+            want = (draw(*ends[0]).item() - draw(*ends[1]).item()) / 2e-6
+            got = gr.grad(draw, argnums=i)(*(gr.asarray(v, dtype=gr.float64) for v in at))
+            np.testing.assert_allclose(got.item(), want, rtol=1e-4, atol=1e-6)
+
+
 def test_gradients_of_rejection():
     grad = gr.grad(lambda s: random.gamma(2.0, (3,), scale=s, key=key()).sum())(gr.asarray(2.0))
     np.testing.assert_allclose(

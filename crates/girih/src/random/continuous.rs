@@ -92,7 +92,8 @@ pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<T
 }
 
 /// Normal draws of mean `loc` and deviation `scale` before truncation, within `lower..upper`
-/// (in units of the result). By the inverse of the distribution function; gradients flow.
+/// (in units of the result). By the inverse of the distribution function, however far the bounds are
+/// from the mean; gradients flow.
 #[track_caller]
 pub fn truncated_normal<'a>(
     draws: &Draws,
@@ -108,11 +109,62 @@ pub fn truncated_normal<'a>(
     let wide = call.parameters.iter().map(|p| p.astype(DType::F64));
     let wide = wide.collect::<Result<Vec<_>>>()?;
     let [lower, upper, loc, scale] = wide.as_slice() else { unreachable!("four parameters") };
-    let bound = |x: &Tensor| x.sub(loc)?.div(scale)?.mul(FRAC_1_SQRT_2)?.erf();
-    let (low, high) = (bound(lower)?, bound(upper)?);
-    let between = call.open(0)?.mul(&high.sub(&low)?)?.add(&low)?;
-    let drawn = between.erfinv()?.mul(SQRT_2)?.mul(scale)?.add(loc)?;
+    let standard = |x: &Tensor| x.sub(loc)?.div(scale);
+    let (low, high) = (standard(lower)?, standard(upper)?);
+    let (above, below) = (low.gt(FAR)?, high.lt(-FAR)?);
+    let outside = above.bitwise_or(&below)?;
+    let uniform = call.open(0)?;
+    let share =
+        |x: &Tensor, other: f64| crate::where_(&outside, other, x)?.mul(FRAC_1_SQRT_2)?.erf();
+    let (least, most) = (share(&low, -1.0)?, share(&high, 1.0)?);
+    let between = uniform.mul(&most.sub(&least)?)?.add(&least)?;
+    let central = between.erfinv()?.mul(SQRT_2)?.mul(scale)?.add(loc)?;
+    // Beyond FAR deviations a draw is its distance from the bound that is nearer to the mean.
+    let near = crate::where_(&above, &low, &high.neg()?)?;
+    let far = crate::where_(&above, &high, &low.neg()?)?;
+    let near = crate::where_(&outside, &near, FAR)?;
+    let width = crate::where_(&outside, &far.sub(&near)?.minimum(40.0)?, 1.0)?;
+    let distance = tail_distance(&uniform, &near, &width)?.mul(scale)?;
+    let tail = crate::where_(&above, &lower.add(&distance)?, &upper.sub(&distance)?)?;
+    let drawn = crate::where_(&outside, &tail, &central)?;
     call.done(&drawn.clip(Some(lower.into()), Some(upper.into()))?)
+}
+
+/// From so many deviations on, the tail of a normal distribution is computed by its logarithm.
+const FAR: f64 = 5.0;
+
+/// The distances from `near` of standard normal draws within `near..near + width`, where `near` is at
+/// least [`FAR`]. Newton's method for the logarithm of the tail's mass, from the solution for the
+/// density `z exp(-z^2 / 2)`, which differs by `1 / near^2` at most.
+#[track_caller]
+fn tail_distance(uniform: &Tensor, near: &Tensor, width: &Tensor) -> Result<Tensor> {
+    let start = mills_ratio(near)?;
+    // The logarithm of the tail's mass beyond a distance, over that beyond `near`.
+    let mass = |distance: &Tensor, ratio: &Tensor| {
+        let exponent = distance.mul(&distance.mul(0.5)?.add(near)?)?;
+        ratio.div(&start)?.log()?.sub(&exponent)
+    };
+    let rest = mass(width, &mills_ratio(&near.add(width)?)?)?.expm1()?;
+    let wanted = uniform.mul(&rest)?.log1p()?;
+    let root = near.mul(near)?.sub(&wanted.mul(2.0)?)?.sqrt()?;
+    let mut distance = wanted.mul(-2.0)?.div(&near.add(&root)?)?;
+    for _ in 0..3 {
+        let ratio = mills_ratio(&near.add(&distance)?)?;
+        let error = mass(&distance, &ratio)?.sub(&wanted)?;
+        distance = distance.add(&error.mul(&ratio)?)?.maximum(0.0)?;
+    }
+    Ok(distance)
+}
+
+/// The mass of the standard normal distribution beyond `x` over its density at `x`, for `x` of at least
+/// [`FAR`]: Laplace's continued fraction.
+#[track_caller]
+fn mills_ratio(x: &Tensor) -> Result<Tensor> {
+    let mut fraction = x.clone();
+    for numerator in (1..=12).rev() {
+        fraction = fraction.reciprocal()?.mul(numerator as f64)?.add(x)?;
+    }
+    fraction.reciprocal()
 }
 
 /// Gamma draws of the shapes `a` as a factor and the logarithm of another, which may be very small:
