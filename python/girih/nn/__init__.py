@@ -187,6 +187,7 @@ from .transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from .vectors import parameters_to_vector, vector_to_parameters
 from .vision import (
     ChannelShuffle,
     Fold,
@@ -357,9 +358,11 @@ __all__ = [
     "losses",
     "mse",
     "nll",
+    "parameters_to_vector",
     "remove_spectral_norm",
     "remove_weight_norm",
     "spectral_norm",
     "value_and_grad",
+    "vector_to_parameters",
     "weight_norm",
 ]

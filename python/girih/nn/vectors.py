@@ -1,0 +1,83 @@
+"""Parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .. import _girih, tree
+from ..errors import InvalidArgumentError, ShapeError
+from .module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .._girih import Tensor
+
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
+
+
+def _structure(parameters: Any) -> Any:
+    if isinstance(parameters, Module):
+        return parameters.parameters_tree()
+    if isinstance(parameters, (dict, list, tuple)) or hasattr(parameters, "shape"):
+        return parameters
+    return list(parameters)
+
+
+def parameters_to_vector(parameters: Module | Iterable[Tensor] | Any) -> Tensor:
+    """The elements of all parameters, or gradients, one after the other.
+
+    Args:
+        parameters: A module, an iterable of tensors, or any pytree.
+
+    Returns:
+        A tensor of one axis; dtypes promote.
+
+    Raises:
+        InvalidArgumentError: There is no tensor.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.nn.parameters_to_vector({"w": gr.ones([2, 2]), "b": gr.zeros([1])}).tolist()
+        [0.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    leaves = tree.leaves(_structure(parameters))
+    if not leaves:
+        raise InvalidArgumentError("parameters_to_vector: there is no tensor to put in a vector")
+    return _girih.concat([_girih.asarray(leaf).reshape(-1) for leaf in leaves], 0)
+
+
+def vector_to_parameters(vector: Tensor, parameters: Module | Iterable[Tensor] | Any) -> Any:
+    """The inverse of :func:`parameters_to_vector`; tensors are values, so that new ones are made.
+
+    Args:
+        vector: One axis with as many elements as the parameters have.
+        parameters: A module, an iterable of tensors, or any pytree: the shapes and dtypes.
+
+    Returns:
+        The vector's elements in the structure of the parameters: of a module its
+        ``parameters_tree()``, which ``module.update`` takes.
+
+    Raises:
+        ShapeError: The vector has another number of elements, or more axes.
+
+    Example:
+        >>> import girih as gr
+        >>> layer = gr.nn.Linear(2, 1, bias=False)
+        >>> _ = layer.update(gr.nn.vector_to_parameters(gr.asarray([3.0, 4.0]), layer))
+        >>> layer.weight.tolist()
+        [[3.0, 4.0]]
+    """
+    leaves, structure = tree.flatten(_structure(parameters))
+    sizes = [prod(leaf.shape) for leaf in leaves]
+    if tuple(vector.shape) != (sum(sizes),):
+        raise ShapeError(
+            f"vector_to_parameters: the parameters have {sum(sizes)} elements, got a vector of "
+            f"shape {list(vector.shape)}"
+        )
+    parts, at = [], 0
+    for leaf, size in zip(leaves, sizes, strict=True):
+        parts.append(vector[at : at + size].reshape(leaf.shape).astype(leaf.dtype))
+        at += size
+    return tree.unflatten(structure, parts)
