@@ -169,7 +169,9 @@ impl Tensor {
                 return re.complex(&im);
             }
             Operand::Tensor(_) | Operand::Weak(_) | Operand::Size(_) => {
-                return Err(Error::InvalidArgument("pad: the value must be a number".into()));
+                return Err(Error::InvalidArgument(
+                    "pad: the value must be a scalar that is known, a number".into(),
+                ));
             }
         };
         let border = |&(low, high): &(usize, usize)| PadDim { low, high, interior: 0 };
