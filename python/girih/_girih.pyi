@@ -630,6 +630,41 @@ class Memory:
         """NumPy's description of the memory."""
 
 @final
+class Node:
+    """A node of a program."""
+
+    @property
+    def attributes(self) -> str:
+        """The attributes of the op as text; empty for none."""
+    @property
+    def category(self) -> str:
+        """The kind of op, such as ``OP_ELEMENTWISE``."""
+    @property
+    def dtype(self) -> str:
+        """The dtype's name."""
+    @property
+    def id(self) -> int:
+        """The number of the node in its program."""
+    @property
+    def inputs(self) -> list[int]:
+        """Numbers of the operands."""
+    @property
+    def kind(self) -> str:
+        """``CONSTANT``, ``PARAMETER``, ``INPUT`` or ``INTERMEDIATE``."""
+    @property
+    def name(self) -> str:
+        """The name that the node was given, or that of its op with its number."""
+    @property
+    def op(self) -> str:
+        """The name of the op."""
+    @property
+    def shape(self) -> list[int | str]:
+        """The sizes; those that may differ from call to call are text."""
+    @property
+    def users(self) -> list[int]:
+        """Numbers of the nodes that it is an operand of."""
+
+@final
 class Program:
     """A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
     input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
@@ -646,6 +681,11 @@ class Program:
     def inputs(self) -> list[tuple[str, list[int | str], str]]:
         """Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
         """
+    def node(self, /, node: int) -> Node:
+        """The node of a number."""
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the graph, operands before their users."""
     @property
     def num_nodes(self) -> int:
         """Nodes of the graph."""
@@ -670,6 +710,10 @@ class Program:
         """
     def set_name(self, /, node: int, name: str) -> None:
         """Names a node, given by its number."""
+    def subgraph(self, /, nodes: Sequence[int]) -> Program:
+        """The part of the program that computes the nodes of these numbers, as a program of its
+        own.
+        """
     @property
     def text(self) -> str:
         """The graph as text; values are not part of it."""

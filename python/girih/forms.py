@@ -19,7 +19,7 @@ from .lazy import _some_tensors
 from .names import dotted, output_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
     from .nn import Module
@@ -35,6 +35,7 @@ __all__ = [
     "graph_to_text",
     "load",
     "load_graph",
+    "make_graph",
     "save",
     "save_graph",
     "savez",
@@ -118,6 +119,36 @@ def deserialize(data: bytes) -> Program:
         [15.0, 18.0]
     """
     return _girih.program_from_bytes(bytes(data))
+
+
+def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
+    """A function that gives the graph of ``fun`` at its arguments, as an object to look at.
+
+    Args:
+        fun: A function of pytrees of tensors. It is traced, and nothing is computed.
+
+    Returns:
+        A function of the same arguments that returns a :class:`Program`: its ``inputs``,
+        ``outputs``, ``nodes``, ``node(id)``, ``subgraph(nodes)`` and ``text``. The program can be
+        called and saved.
+
+    Raises:
+        InvalidArgumentError: The function's value holds something that is no tensor.
+
+    Example:
+        >>> import girih as gr
+        >>> graph = gr.make_graph(lambda x: gr.sin(x) + 1)(gr.ones([2]))
+        >>> [node.name for node in graph.nodes]
+        ['x', 'sin_1', 'constant_2', 'add_3']
+        >>> graph.node(3).inputs, graph.node(1).users
+        ([1, 2], [3])
+        >>> graph.subgraph([1])(gr.zeros([2])).tolist()
+        [0.0, 0.0]
+    """
+    from .compiled import compile
+
+    compiled: Any = compile(fun)
+    return lambda *args, **kwargs: compiled.to_program(*args, **kwargs)
 
 
 def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:

@@ -495,3 +495,39 @@ def test_tensors_without_a_name_are_numbered(tmp_path):
         np.testing.assert_array_equal(arrays["arr_0"], [0, 1, 2])
     with pytest.raises(gr.InvalidArgumentError, match="arr_0"):
         gr.savez(tmp_path / "a.npz", gr.arange(3), arr_0=gr.ones([2]))
+
+
+class TestGraphObjects:
+    def test_nodes_and_parts_of_a_graph(self) -> None:
+        layer = gr.nn.Linear(3, 2)
+        graph = gr.make_graph(lambda x: gr.relu(layer(x)).sum())(gr.ones([4, 3]))
+        names = [node.name for node in graph.nodes]
+        assert len(names) == graph.num_nodes == len(set(names))
+        (relu,) = [node for node in graph.nodes if node.op == "relu"]
+        assert relu.name == f"relu_{relu.id}"
+        assert (relu.category, relu.kind, relu.dtype) == (
+            "OP_ELEMENTWISE",
+            "INTERMEDIATE",
+            "float32",
+        )
+        assert relu.shape == [4, 2]
+        for node in graph.nodes:
+            assert repr(node).startswith(f"<Node %{node.id} ")
+            for operand in node.inputs:
+                assert node.id in graph.node(operand).users
+        kinds = {node.kind for node in graph.nodes}
+        assert {"INPUT", "PARAMETER", "INTERMEDIATE"} <= kinds
+        part = graph.subgraph([relu.id])
+        assert part.num_nodes < graph.num_nodes
+        x = gr.ones([4, 3])
+        np.testing.assert_array_equal(part(x).numpy(), gr.relu(layer(x)).numpy())
+        twice = graph.subgraph([relu.id, relu.inputs[0]])
+        assert len(twice.outputs) == 2
+
+    def test_nodes_that_do_not_exist(self) -> None:
+        graph = gr.make_graph(gr.sin)(gr.ones([2]))
+        for call in (lambda: graph.node(9), lambda: graph.node(-1), lambda: graph.subgraph([7])):
+            with pytest.raises(gr.IndexOutOfBoundsError, match="no node"):
+                call()
+        with pytest.raises(gr.InvalidArgumentError, match="at least one"):
+            graph.subgraph([])

@@ -1,6 +1,8 @@
 //! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
 //! in a file, and run again on other inputs.
 
+mod nodes;
+
 use crate::cut::{ancestors, in_recording_order, note_scope};
 use crate::location::Location;
 use crate::node::{Node, State};
@@ -13,6 +15,8 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+pub use nodes::NodeInfo;
 
 /// A closed graph with the values of some of its arguments. Those without a value are the inputs it
 /// is called with, in the graph's order. Sizes of inputs may be symbolic: the program then serves all

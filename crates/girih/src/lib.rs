@@ -63,7 +63,7 @@ pub use error::{Error, Result};
 pub use eval::{async_eval, compile_only, eval};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
-pub use forms::{Input, Program};
+pub use forms::{Input, NodeInfo, Program};
 // The layers below, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;

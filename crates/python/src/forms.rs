@@ -3,7 +3,7 @@
 use crate::args::{Listed, TensorArg};
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
-use girih::{Program, Tensor, TensorSpec};
+use girih::{NodeInfo, Program, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::ffi::OsString;
@@ -32,14 +32,91 @@ fn described<'py>(
     specs: Vec<(String, TensorSpec)>,
 ) -> PyResult<Bound<'py, PyList>> {
     let describe = |(name, spec): (String, TensorSpec)| {
-        let size = |dim: girih::Dim| match dim.known() {
-            Some(size) => Ok(size.into_pyobject(py)?.into_any()),
-            None => Ok(dim.to_string().into_pyobject(py)?.into_any()),
-        };
-        let shape = spec.shape.dims().map(size).collect::<PyResult<Vec<_>>>()?;
-        (name, shape, spec.dtype.name()).into_pyobject(py)
+        (name, sizes(py, &spec)?, spec.dtype.name()).into_pyobject(py)
     };
     PyList::new(py, specs.into_iter().map(describe).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// A node of a program.
+#[pyclass(name = "Node", module = "girih._girih", frozen)]
+struct PyNode(NodeInfo);
+
+#[pymethods]
+impl PyNode {
+    /// The number of the node in its program. Returns: int.
+    #[getter]
+    fn id(&self) -> usize {
+        self.0.id
+    }
+
+    /// The name that the node was given, or that of its op with its number. Returns: str.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The name of the op. Returns: str.
+    #[getter]
+    fn op(&self) -> &str {
+        self.0.op
+    }
+
+    /// The attributes of the op as text; empty for none. Returns: str.
+    #[getter]
+    fn attributes(&self) -> &str {
+        &self.0.attributes
+    }
+
+    /// The kind of op, such as ``OP_ELEMENTWISE``. Returns: str.
+    #[getter]
+    fn category(&self) -> &str {
+        self.0.category.name()
+    }
+
+    /// ``CONSTANT``, ``PARAMETER``, ``INPUT`` or ``INTERMEDIATE``. Returns: str.
+    #[getter]
+    fn kind(&self) -> &str {
+        self.0.kind
+    }
+
+    /// The sizes; those that may differ from call to call are text. Returns: list[int | str].
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        sizes(py, &self.0.spec)
+    }
+
+    /// The dtype's name. Returns: str.
+    #[getter]
+    fn dtype(&self) -> &str {
+        self.0.spec.dtype.name()
+    }
+
+    /// Numbers of the operands. Returns: list[int].
+    #[getter]
+    fn inputs(&self) -> Vec<usize> {
+        self.0.inputs.clone()
+    }
+
+    /// Numbers of the nodes that it is an operand of. Returns: list[int].
+    #[getter]
+    fn users(&self) -> Vec<usize> {
+        self.0.users.clone()
+    }
+
+    fn __repr__(&self) -> String {
+        let NodeInfo { id, name, spec, inputs, .. } = &self.0;
+        let operands: Vec<String> = inputs.iter().map(|i| format!("%{i}")).collect();
+        format!("<Node %{id} {name}({}) -> {spec}>", operands.join(", "))
+    }
+}
+
+/// Sizes as Python has them; symbolic ones are text.
+fn sizes<'py>(py: Python<'py>, spec: &TensorSpec) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let size = |dim: girih::Dim| match dim.known() {
+        Some(size) => Ok(size.into_pyobject(py)?.into_any()),
+        None => Ok(dim.to_string().into_pyobject(py)?.into_any()),
+    };
+    spec.shape.dims().map(size).collect()
 }
 
 #[pymethods]
@@ -71,6 +148,29 @@ impl PyProgram {
     fn parameters(&self) -> std::collections::BTreeMap<String, PyTensor> {
         let parameters = self.program().parameters().into_iter();
         parameters.map(|(name, tensor)| (name, PyTensor(tensor))).collect()
+    }
+
+    /// The nodes of the graph, operands before their users. Returns: list[Node].
+    #[getter]
+    fn nodes(&self) -> Vec<PyNode> {
+        let program = self.program();
+        (0..program.graph().len()).filter_map(|id| program.node(id)).map(PyNode).collect()
+    }
+
+    /// The node of a number. Returns: Node.
+    fn node(&self, node: i64) -> PyResult<PyNode> {
+        let program = self.program();
+        let id = node_id(&program, node)?;
+        Ok(PyNode(program.node(id.index()).expect("the number has been checked")))
+    }
+
+    /// The part of the program that computes the nodes of these numbers, as a program of its own.
+    /// Returns: Program.
+    fn subgraph(&self, nodes: Vec<i64>) -> PyResult<PyProgram> {
+        let program = self.program();
+        let ids = nodes.iter().map(|&node| node_id(&program, node).map(|id| id.index()));
+        let part = program.subgraph(&ids.collect::<PyResult<Vec<_>>>()?).py()?;
+        Ok(PyProgram(Mutex::new(part)))
     }
 
     /// Nodes of the graph. Returns: int.
@@ -321,6 +421,7 @@ fn command(py: Python<'_>, argv: Vec<OsString>) -> (u8, String, String) {
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyProgram>()?;
+    m.add_class::<PyNode>()?;
     m.add_function(wrap_pyfunction!(capture, m)?)?;
     m.add_function(wrap_pyfunction!(program_from_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(program_from_text, m)?)?;

@@ -48,6 +48,7 @@ const INTERNAL: &[&str] = &[
     "Indexed",
     "Memory",
     "LinearMap",
+    "Node",
     "RemovableHandle",
     "LinearMap",
     "Trace",

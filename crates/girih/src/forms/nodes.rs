@@ -1,0 +1,93 @@
+//! Looking at a program node by node, and taking a part out of it.
+
+use super::Program;
+use crate::{Error, Result};
+use girih_ir::ops::Category;
+use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
+
+/// A node as people look at it.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    /// Its number in the program.
+    pub id: usize,
+    /// The name it was given, or that of its op with its number: `add_4`.
+    pub name: String,
+    /// The op's name.
+    pub op: &'static str,
+    /// The op's attributes as text; empty for none.
+    pub attributes: String,
+    /// The kind of op.
+    pub category: Category,
+    /// `CONSTANT`, `PARAMETER`, `INPUT` or `INTERMEDIATE`.
+    pub kind: &'static str,
+    /// Shape and dtype.
+    pub spec: TensorSpec,
+    /// Numbers of the operands.
+    pub inputs: Vec<usize>,
+    /// Numbers of the nodes that it is an operand of, ascending.
+    pub users: Vec<usize>,
+}
+
+impl Program {
+    /// The node of that number; None if there is none.
+    pub fn node(&self, id: usize) -> Option<NodeInfo> {
+        let graph = self.graph();
+        if id >= graph.len() {
+            return None;
+        }
+        let at = NodeId(id as u32);
+        let node = graph.node(at);
+        let uses = |(_, user): &(NodeId, &Node)| user.inputs.contains(&at);
+        Some(NodeInfo {
+            id,
+            name: graph.name(at).map_or_else(|| format!("{}_{id}", node.op.name()), Into::into),
+            op: node.op.name(),
+            attributes: node.op.attrs.text(graph.context(at)),
+            category: node.op.def().category(),
+            kind: match node.op.code {
+                OpCode::Constant => "CONSTANT",
+                OpCode::Parameter => "PARAMETER",
+                OpCode::Input => "INPUT",
+                _ => "INTERMEDIATE",
+            },
+            spec: node.spec.clone(),
+            inputs: node.inputs.iter().map(|i| i.index()).collect(),
+            users: graph.nodes().filter(uses).map(|(user, _)| user.index()).collect(),
+        })
+    }
+
+    /// The part of the program that computes these nodes, given by their numbers: a program of its own
+    /// with the inputs and values that the part needs, nodes numbered anew in their order.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for no nodes, or one that does not exist.
+    pub fn subgraph(&self, outputs: &[usize]) -> Result<Program> {
+        let graph = self.graph();
+        if let Some(&id) = outputs.iter().find(|&&id| id >= graph.len()) {
+            let len = graph.len();
+            return Err(Error::InvalidArgument(format!(
+                "subgraph: there is no node {id}; the program has {len}"
+            )));
+        }
+        if outputs.is_empty() {
+            let reason = "subgraph: name at least one node to be computed".into();
+            return Err(Error::InvalidArgument(reason));
+        }
+        let outputs: Vec<NodeId> = outputs.iter().map(|&id| NodeId(id as u32)).collect();
+        let mut whole = graph.clone();
+        whole.set_outputs(outputs.iter().copied());
+        let live = whole.live();
+        let (mut part, mut map) = (Graph::new(), vec![NodeId(0); graph.len()]);
+        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
+            map[id.index()] = part.append(Node { inputs, ..node.clone() });
+            for (key, value) in graph.hints(id) {
+                part.set_hint(map[id.index()], key, value);
+            }
+        }
+        part.set_outputs(outputs.iter().map(|o| map[o.index()]));
+        part.set_guards(graph.guards().to_vec());
+        let kept = self.values.iter().filter(|(id, _)| live[id.index()]);
+        let values = kept.map(|(id, value)| (map[id.index()], value.clone())).collect();
+        Ok(Program { graph: part, values })
+    }
+}
