@@ -1487,8 +1487,8 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-        default; the axis of several q comes first. method is one of NumPy's that interpolate, or
-        'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
+        default; the axis of several q comes first. method is the name of any method of NumPy's,
+        'linear' by default. NaN if any element is. Integers give float32.
         """
     def ravel(self) -> Tensor:
         """All elements along one axis."""
@@ -3675,8 +3675,8 @@ def quantile(
     keepdim: bool | None = None,
 ) -> Tensor:
     """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-    default; the axis of several q comes first. method is one of NumPy's that interpolate, or
-    'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
+    default; the axis of several q comes first. method is the name of any method of NumPy's,
+    'linear' by default. NaN if any element is. Integers give float32.
     """
 def rand(
     shape: int | Sequence[int] | None = None,

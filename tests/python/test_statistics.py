@@ -108,7 +108,8 @@ def test_medians(shape, axis, dtype, nan):
 
 
 METHODS = ["linear", "lower", "higher", "midpoint", "nearest", "hazen", "weibull",
-           "median_unbiased", "normal_unbiased", "interpolated_inverted_cdf"]  # fmt: skip
+           "median_unbiased", "normal_unbiased", "interpolated_inverted_cdf",
+           "inverted_cdf", "averaged_inverted_cdf", "closest_observation"]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -126,6 +127,15 @@ def test_quantiles(shape, axis, nan, method):
         close(gr.percentile(x, percent.tolist(), keepdims=True, **kwargs), want, 1e-12)
         want = np.nanpercentile(x, percent, **kwargs)
         close(gr.nanpercentile(x, percent.tolist(), **kwargs), want, 1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS[-3:])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8])
+def test_quantiles_where_the_fraction_is_met_exactly(n, method):
+    x, q = np.arange(n) ** 2.0, np.arange(0, 4 * n + 1) / (4 * n)
+    np.testing.assert_array_equal(
+        gr.quantile(x, q, method=method).numpy(), np.quantile(x, q, method=method)
+    )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, "int16"])

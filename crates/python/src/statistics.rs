@@ -115,8 +115,8 @@ both! {
     more:
 
     /// The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-    /// default; the axis of several q comes first. method is one of NumPy's that interpolate, or
-    /// 'lower', 'higher', 'midpoint', 'nearest'. NaN if any element is. Integers give float32.
+    /// default; the axis of several q comes first. method is the name of any method of NumPy's, 'linear'
+    /// by default. NaN if any element is. Integers give float32.
     fn quantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("quantile")?, of_name(method)?);

@@ -18,6 +18,12 @@ pub enum Quantile {
     Midpoint,
     /// The nearest, that of the even index half way.
     Nearest,
+    /// The first element with at least the fraction of all elements up to it.
+    InvertedCdf,
+    /// As [`Quantile::InvertedCdf`], and the mean with the next where the fraction is met exactly.
+    AveragedInvertedCdf,
+    /// The element whose number, from 1, is closest to the fraction of the count, an even one half way.
+    ClosestObservation,
 }
 
 impl Default for Quantile {
@@ -40,9 +46,13 @@ impl Quantile {
             "higher" => Quantile::Higher,
             "midpoint" => Quantile::Midpoint,
             "nearest" => Quantile::Nearest,
+            "inverted_cdf" => Quantile::InvertedCdf,
+            "averaged_inverted_cdf" => Quantile::AveragedInvertedCdf,
+            "closest_observation" => Quantile::ClosestObservation,
             other => {
                 return Err(Error::InvalidArgument(format!(
                     "quantile: method is 'linear', 'lower', 'higher', 'midpoint', 'nearest', \
+                     'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', \
                      'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased' or \
                      'normal_unbiased', got '{other}'"
                 )));
@@ -69,6 +79,18 @@ impl Quantile {
             Quantile::Higher => at.ceil()?,
             Quantile::Midpoint => at.floor()?.add(&at.ceil()?)?.mul(0.5)?,
             Quantile::Nearest => at.round()?,
+            Quantile::InvertedCdf => q.mul(count)?.ceil()?.sub(1.0)?,
+            Quantile::AveragedInvertedCdf => {
+                let met = q.mul(count)?;
+                met.ceil()?.add(&met.floor()?)?.sub(1.0)?.mul(0.5)?
+            }
+            Quantile::ClosestObservation => {
+                let number = q.mul(count)?.sub(1.5)?;
+                let (up, half) = (number.ceil()?, number.mul(0.5)?);
+                // Half way between two numbers, of which the smaller is odd.
+                let next = half.eq(&half.floor()?)?;
+                up.add(&next.astype(up.dtype())?)?
+            }
         };
         at.maximum(0.0)?.minimum(&last)
     }
