@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dense, elementwise, machine, measure, overhead, peers, products, report, training
+from . import (
+    dense,
+    elementwise,
+    machine,
+    measure,
+    overhead,
+    peers,
+    products,
+    report,
+    training,
+    transforms,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +33,7 @@ GROUPS = {
     "Products": products.WORKLOADS,
     "Overhead": overhead.WORKLOADS,
     "Training": training.WORKLOADS,
+    "Function transforms": transforms.WORKLOADS,
     "Linear algebra and transforms": dense.WORKLOADS,
 }
 
