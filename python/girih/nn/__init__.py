@@ -109,8 +109,6 @@ from .losses import (
 from .module import (
     Module,
     Parameter,
-    functional_call,
-    value_and_grad,
 )
 from .normalization import (
     BatchNorm1d,
@@ -180,6 +178,7 @@ from .reparametrize import (
     spectral_norm,
     weight_norm,
 )
+from .stateless import functional_call, value_and_grad
 from .transformer import (
     Transformer,
     TransformerDecoder,

@@ -1,0 +1,115 @@
+"""Modules as functions of their parameters: calls with other parameters, and gradients by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import transforms, tree
+from ..errors import InvalidArgumentError
+from .module import _changes, places_in, read, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .._girih import Tensor
+    from .module import Module, Place
+
+__all__ = ["functional_call", "value_and_grad"]
+
+
+def functional_call(
+    module: Module, parameters: Mapping[str, Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Calls a module as if it had other parameters; the module is as before afterwards.
+
+    Args:
+        module: The module.
+        parameters: A tree in the form of :meth:`Module.parameters_tree`.
+
+    Example:
+        >>> import girih as gr
+        >>> model = gr.nn.Linear(2, 1)
+        >>> loss = lambda p, x: gr.nn.functional_call(model, p, x).sum()
+        >>> grads = gr.grad(loss)(model.parameters_tree(), gr.ones([3, 2]))
+        >>> grads["bias"].tolist()
+        [3.0]
+    """
+    changes = _changes(module, parameters)
+    before = [(holder, name, holder.__dict__[name]) for holder, name, _ in changes]
+    try:
+        for holder, name, tensor in changes:
+            holder.__dict__[name] = tensor
+        return module(*args, **kwargs)
+    finally:
+        for holder, name, tensor in before:
+            holder.__dict__[name] = tensor
+
+
+def value_and_grad(
+    model: Module, fun: Callable[..., Any], has_aux: bool = False
+) -> Callable[..., Any]:
+    """Like :func:`girih.value_and_grad`, with respect to a model's parameters.
+
+    Args:
+        model: The model ``fun`` uses, usually by closing over it.
+        fun: Returns a floating-point scalar tensor, or with ``has_aux`` a pair with an auxiliary
+            pytree. Buffers that the model changes meanwhile stay changed.
+        has_aux: Whether ``fun`` also returns an auxiliary pytree.
+
+    Returns:
+        A function of ``fun``'s arguments that returns ``(value, grads)``, or ``((value, aux),
+        grads)``; ``grads`` has the form of ``model.parameters_tree()``, which is what
+        ``optimizer.update(model, grads)`` takes.
+
+    Example:
+        >>> import girih as gr
+        >>> model = gr.nn.Linear(2, 1)
+        >>> step = gr.nn.value_and_grad(model, lambda x: model(x).sum())
+        >>> value, grads = step(gr.ones([3, 2]))
+        >>> grads["bias"].tolist()
+        [3.0]
+    """
+
+    name = getattr(fun, "__name__", type(fun).__name__)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        where, buffers = places_in(model)
+        places, treedef = tree.flatten(where)
+        parameters, buffered = read(places), read(buffers)
+        held = {(id(p.attributes), p.name): t for p, t in zip(buffers, buffered, strict=True)}
+        made: list[Place] = []
+
+        def with_parameters(stand_ins: list[Tensor]) -> tuple[Any, Any]:
+            nonlocal made
+            write(places, stand_ins)
+            result = fun(*args, **kwargs)
+            value, aux = _pair(result) if has_aux else (result, None)
+            # Buffers assigned while tracing are made of placeholders; the transform resolves them.
+            made = [
+                place
+                for place in places_in(model)[1]
+                if place.attributes[place.name] is not held.get((id(place.attributes), place.name))
+            ]
+            return value, (aux, read(made))
+
+        try:
+            variables = transforms.as_variables(parameters, where, 0, name)
+            value, grads, (aux, resolved) = transforms.differentiate(
+                with_parameters, variables, name, has_aux=True
+            )
+            buffers, buffered = made, resolved
+        finally:
+            write(places, parameters)
+            write(buffers, buffered)
+        grads = tree.unflatten(treedef, grads)
+        return ((value, aux), grads) if has_aux else (value, grads)
+
+    return wrapped
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise InvalidArgumentError(
+            "nn.value_and_grad: with has_aux=True the function must return (value, aux)"
+        )
+    return result
