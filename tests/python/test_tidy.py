@@ -25,7 +25,7 @@ def rows():
 def names_in(path: str) -> set[str]:
     text = (ROOT / path).read_text()
     if path.endswith(".py"):
-        return set(re.findall(r"^def (test_\w+)", text, re.M))
+        return set(re.findall(r"^ *def (test_\w+)", text, re.M))
     # After the attribute, or in the body of proptest!, which has the attribute too.
     return set(re.findall(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)", text))
 
