@@ -1516,11 +1516,10 @@ class Tensor:
         """Each element repeated next to itself along an axis, or in row-major order."""
     @property
     def requires_grad(self) -> bool:
-        """Whether ``backward`` of what follows from the tensor gives it a gradient, or passes
-        through it.
+        """Whether ``backward`` of a result of the tensor gives it a gradient, or passes through it.
         """
     def requires_grad_(self, /, requires_grad: bool = True) -> Tensor:
-        """Has the tensor require a gradient, or not, from here on; gives the tensor itself."""
+        """Makes the tensor require a gradient, or not, from here on; gives the tensor itself."""
     def reshape(
         self,
         /,

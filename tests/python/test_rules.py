@@ -220,7 +220,7 @@ class TestCustomVjp:
         by = gr.vmap(gr.grad(f, (0, 1)), in_axes=(None, 0))(w, x)
         close(by[0], 10 * x.numpy())
         close(by[1], np.broadcast_to(10 * w.numpy(), (4, 3)))
-        # The cotangent of what is the same for all members is summed.
+        # The cotangents of an argument that all members share are summed.
         total = gr.grad(lambda w: gr.vmap(f, in_axes=(None, 0))(w, x).sum())(w)
         close(total, 10 * x.numpy().sum(0))
 

@@ -231,7 +231,7 @@ impl Node {
         self.tracked.load(Ordering::Relaxed)
     }
 
-    /// Has the tape know the node, or not.
+    /// Says whether the tape knows the node.
     pub fn set_tracked(&self, on: bool) {
         self.tracked.store(on, Ordering::Relaxed);
     }

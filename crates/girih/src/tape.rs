@@ -20,7 +20,7 @@ pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 /// How a node came from others.
 pub(crate) type Operands = SmallVec<[Arc<Node>; 3]>;
 
-/// What users have noted on a tensor.
+/// Users' notes on a tensor.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
     /// It requires a gradient itself, and is no result of others that do.
@@ -92,7 +92,7 @@ pub(crate) fn operands(node: &Arc<Node>) -> Option<Operands> {
     tape().as_ref()?.steps.get(&address(node)).cloned()
 }
 
-/// What is noted on a node.
+/// The notes on a node, if there are any.
 pub(crate) fn notes(node: &Arc<Node>) -> Option<Notes> {
     tape().as_ref()?.notes.get(&address(node)).cloned()
 }
@@ -104,8 +104,7 @@ pub(crate) fn with_notes<R>(node: &Arc<Node>, change: impl FnOnce(&mut Notes) ->
 }
 
 impl Tensor {
-    /// True if [`Tensor::backward`] of what follows from the tensor gives a gradient to it, or through
-    /// it.
+    /// True if [`Tensor::backward`] of a result of the tensor gives a gradient to it, or through it.
     pub fn requires_grad(&self) -> bool {
         self.node().is_tracked()
     }
@@ -115,7 +114,7 @@ impl Tensor {
         !self.requires_grad() || notes(self.node()).is_some_and(|n| n.leaf)
     }
 
-    /// Has the tensor require a gradient, or not, from here on: see [`Tensor::backward`].
+    /// Makes the tensor require a gradient, or not, from here on: see [`Tensor::backward`].
     ///
     /// Errors: [`Error::InvalidArgument`] for a dtype that is no floating-point or complex one, and for
     /// a result of others that require gradients, which cannot stop.
@@ -225,7 +224,7 @@ impl Tensor {
     }
 }
 
-/// What `f` gives; nothing that it records requires gradients.
+/// Runs `f` and gives its result; nothing that `f` records requires gradients.
 ///
 /// ```
 /// use girih::{Tensor, no_grad};

@@ -27,7 +27,7 @@ pub struct Trace {
     start: Start,
 }
 
-/// What the random draws of a function are to a batch of its calls.
+/// How often a batch of calls of a function makes the function's random draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Randomness {
     /// There must be none.
@@ -339,7 +339,7 @@ impl Trace {
         pairs.map(|(p, a)| (Arc::as_ptr(p.node()), a.node().clone())).collect()
     }
 
-    /// What leads from the placeholders to `outputs`, with these as its outputs.
+    /// The part of the recording from the placeholders to `outputs`, with these as its outputs.
     fn traced(&self, outputs: &[&Tensor], wrt: &[&Tensor], draws: bool) -> Traced {
         let roots: Vec<&Tensor> = outputs.iter().chain(wrt).copied().collect();
         let mut traced = self.close(&roots, draws);
@@ -420,7 +420,7 @@ struct Splice {
 }
 
 impl Splice {
-    /// Of a graph that extends the traced one.
+    /// For a graph that extends the traced one.
     fn new(
         traced: &Traced,
         substitution: &FxHashMap<*const Node, Arc<Node>>,
@@ -432,7 +432,7 @@ impl Splice {
         Splice { outside, lines: traced.lines.clone(), line }
     }
 
-    /// Of a graph whose nodes have other ids.
+    /// The same for a graph whose nodes have other ids.
     fn moved(self, map: &[NodeId]) -> Splice {
         let kept = || map.iter().filter(|id| **id != girih_transform::DEAD);
         let len = kept().map(|id| id.index() + 1).max().unwrap_or(0);

@@ -42,7 +42,7 @@ fn hook_of(function: Py<PyAny>) -> Hook {
 
 #[pymethods]
 impl PyTensor {
-    /// Whether ``backward`` of what follows from the tensor gives it a gradient, or passes through it.
+    /// Whether ``backward`` of a result of the tensor gives it a gradient, or passes through it.
     /// Returns: bool.
     #[getter]
     fn get_requires_grad(&self) -> bool {
@@ -54,7 +54,7 @@ impl PyTensor {
         self.0.set_requires_grad(on).py()
     }
 
-    /// Has the tensor require a gradient, or not, from here on; gives the tensor itself.
+    /// Makes the tensor require a gradient, or not, from here on; gives the tensor itself.
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_(slf: PyRef<'_, Self>, requires_grad: bool) -> PyResult<PyRef<'_, Self>> {
         slf.0.set_requires_grad(requires_grad).py()?;

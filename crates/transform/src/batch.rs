@@ -162,8 +162,8 @@ impl<'a> Batch<'a> {
         self.emit(node, &inputs?)
     }
 
-    /// Of a batch of matrices and one matrix, one product of all rows or columns: a product for each
-    /// of the batch would read that matrix as often, and have few rows.
+    /// One product of all rows, or columns, for a batch of matrices and one matrix: a product for each
+    /// member would read that matrix as often, and have few rows.
     fn matmul(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
         let [a, m] = *operands else { unreachable!("a product has two operands") };
         if a.batched == m.batched || node.spec.shape.rank() != 2 {

@@ -90,7 +90,7 @@ struct Forward<'a> {
     calls: Calls,
     /// By node: its value.
     primals: Vec<NodeId>,
-    /// By node: its tangent; none of what does not vary.
+    /// By node: its tangent; none for a node that does not vary.
     tangents: Vec<Option<NodeId>>,
     /// Calls of branches and loops whose regions compute tangents, by their first result.
     done: HashMap<NodeId, Varying>,

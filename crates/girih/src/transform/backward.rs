@@ -189,7 +189,7 @@ struct Look {
     node: Arc<Node>,
     /// The input that its users take.
     input: NodeId,
-    /// What computes its value, of a node that is no leaf.
+    /// The node of the graph that computes its value; none for a leaf.
     value: Option<NodeId>,
 }
 

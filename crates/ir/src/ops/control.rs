@@ -72,7 +72,7 @@ impl OpCode {
     }
 }
 
-/// What becomes of a call.
+/// How a call is compiled, and differentiated.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -119,7 +119,7 @@ pub struct Control {
     pub length: Dim,
     /// True if a scan goes through the parts from the last to the first.
     pub reverse: bool,
-    /// What becomes of a call.
+    /// How a call is compiled, and differentiated.
     pub mode: CallMode,
     /// How many of the last results of a checkpoint are for its derivative: values of the body that
     /// it takes instead of computing them again. As many of the body's last outputs.
