@@ -132,34 +132,30 @@ class Dropout(Module):
         return _girih.dropout(x, self.p)
 
 
-class _ChannelDropout(Dropout):
-    _function: ClassVar[staticmethod[[Tensor, float], Tensor]]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer; the identity in evaluation mode."""
-        if not self.training or self.p == 0.0:
-            return x
-        return self._function(x, self.p)
-
-
-class Dropout1d(_ChannelDropout):
+class Dropout1d(Dropout):
     """Dropout of whole channels of ``[batch, channels, n]``, with or without the batch: Tompson et
     al. 2015."""
 
-    _function = staticmethod(dropouts.dropout1d)
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        return dropouts.dropout1d(x, self.p) if self.training and self.p else x
 
 
-class Dropout2d(_ChannelDropout):
+class Dropout2d(Dropout):
     """Dropout of whole channels of ``[batch, channels, h, w]``; three axes are ``[batch, channels,
     n]``, as in PyTorch."""
 
-    _function = staticmethod(dropouts.dropout2d)
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        return dropouts.dropout2d(x, self.p) if self.training and self.p else x
 
 
-class Dropout3d(_ChannelDropout):
+class Dropout3d(Dropout):
     """Dropout of whole channels of ``[batch, channels, d, h, w]``, with or without the batch."""
 
-    _function = staticmethod(dropouts.dropout3d)
+    def forward(self, x: Tensor) -> Tensor:
+        """Applies the layer; the identity in evaluation mode."""
+        return dropouts.dropout3d(x, self.p) if self.training and self.p else x
 
 
 class AlphaDropout(Dropout):

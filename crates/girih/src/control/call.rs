@@ -1,7 +1,8 @@
 //! Calls: checkpoints, whose values are computed again for the derivative, and functions with
 //! derivative rules of their own.
 
-use super::{Body, Captures, Place, Walk, at_least_one, record, traced, with_captures};
+use super::functions::traced;
+use super::{Body, Captures, Place, Walk, at_least_one, record, with_captures};
 use crate::node::Node;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};

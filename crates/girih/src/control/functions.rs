@@ -1,0 +1,232 @@
+//! Branches and loops over closures.
+
+use super::Body;
+use crate::{Error, Result, Tensor};
+use girih_ir::{DType, Dim, Literal, TensorSpec};
+
+fn specs(tensors: &[Tensor]) -> Vec<TensorSpec> {
+    tensors.iter().map(Tensor::spec).collect()
+}
+
+/// Runs a function on placeholders.
+pub(super) fn traced(
+    specs: &[TensorSpec],
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<Body> {
+    let mut body = Body::new();
+    let arguments: Vec<Tensor> = specs.iter().map(|s| body.placeholder(s)).collect();
+    body.outputs = f(&arguments)?;
+    body.outputs.iter().try_for_each(|output| output.check().map(drop))?;
+    Ok(body)
+}
+
+/// The results of `if_true` where the scalar `predicate` is true, else those of `if_false`; both are
+/// functions of the operands, and may refer to other tensors. Only one of them is computed, when the
+/// results are: until then the predicate is not asked for.
+///
+/// Errors: [`Error::InvalidArgument`] unless both give tensors of the same shapes and dtypes;
+/// [`Error::Record`] unless the predicate is a bool scalar.
+///
+/// ```
+/// use girih::{Tensor, cond};
+///
+/// let x = Tensor::from_slice(&[3.0f32], [1])?;
+/// let positive = x.gt(0.0)?.all(None, false)?;
+/// let y = cond(&positive, |x| Ok(vec![x[0].sqrt()?]), |x| Ok(vec![x[0].neg()?]), &[x])?;
+/// assert_eq!(y[0].to_vec::<f32>()?, [3.0f32.sqrt()]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn cond(
+    predicate: &Tensor,
+    if_true: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    if_false: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(operands);
+    let branches = [traced(&specs, if_false)?, traced(&specs, if_true)?];
+    Body::cond("cond", predicate, &branches, operands, &[])
+}
+
+/// A function of tensors that a branch or loop runs.
+pub type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
+
+/// The results of the branch whose number the integer scalar `index` holds, or the nearest there is;
+/// as [`cond`].
+///
+/// Errors: as [`cond`].
+#[track_caller]
+pub fn switch(
+    index: &Tensor,
+    branches: &[Function<'_>],
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(operands);
+    let bodies: Result<Vec<Body>> = branches.iter().map(|f| traced(&specs, f)).collect();
+    Body::cond("switch", index, &bodies?, operands, &[])
+}
+
+/// What `body` makes of `init`, repeated while `condition` of it is true.
+///
+/// Forward-mode derivatives go through it; reverse mode needs [`bounded_while_loop`], [`scan`] or
+/// [`fori_loop`].
+///
+/// Errors: [`Error::InvalidArgument`] if the body changes a shape or dtype, the condition gives no
+/// bool scalar, or either draws random numbers.
+///
+/// ```
+/// use girih::{Tensor, while_loop};
+///
+/// let init = Tensor::from_slice(&[1i64], [])?;
+/// let power = while_loop(|x| x[0].lt(1000), |x| Ok(vec![x[0].mul(2)?]), &[init])?;
+/// assert_eq!(power[0].item::<i64>()?, 1024);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn while_loop(
+    condition: impl FnOnce(&[Tensor]) -> Result<Tensor>,
+    body: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    init: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs = specs(init);
+    let condition = traced(&specs, |x| Ok(vec![condition(x)?]))?;
+    let body = traced(&specs, body)?;
+    Body::while_loop(&condition, &body, init, &[])
+}
+
+/// As [`while_loop`], but it ends after `limit` iterations at the latest. Reverse mode goes through it:
+/// it is a [`scan`] of so many steps, of which those after the end compute nothing.
+///
+/// Errors: as [`while_loop`].
+///
+/// ```
+/// use girih::{Tensor, bounded_while_loop, grad};
+///
+/// // Newton's square root.
+/// let root = |a: &[Tensor]| {
+///     let wrong = |x: &[Tensor]| x[0].mul(&x[0])?.sub(&a[0])?.abs()?.gt(1e-6);
+///     let better = |x: &[Tensor]| Ok(vec![a[0].div(&x[0])?.add(&x[0])?.mul(0.5)?]);
+///     Ok(bounded_while_loop(wrong, better, a, 20)?.swap_remove(0))
+/// };
+/// let four = Tensor::from_slice(&[4.0f64], [])?;
+/// assert!((grad(root)(&[four])?[0].item::<f64>()? - 0.25).abs() < 1e-6);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn bounded_while_loop(
+    condition: impl Fn(&[Tensor]) -> Result<Tensor>,
+    body: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    init: &[Tensor],
+    limit: usize,
+) -> Result<Vec<Tensor>> {
+    let carries: Vec<Tensor> =
+        std::iter::once(condition(init)?).chain(init.iter().cloned()).collect();
+    let step = |carries: &[Tensor], _: &[Tensor]| {
+        let (goes_on, values) = (&carries[0], &carries[1..]);
+        let values = cond(goes_on, &body, |values| Ok(values.to_vec()), values)?;
+        let goes_on = goes_on.bitwise_and(&condition(&values)?)?;
+        Ok((std::iter::once(goes_on).chain(values).collect(), Vec::new()))
+    };
+    let (mut results, _) = scan(step, &carries, &[], Some(limit), false)?;
+    Ok(results.split_off(1))
+}
+
+/// Carries `init` through `f`, a function of the carries and of one part of each of `xs` along their
+/// leading axis; it returns the next carries and what is to be stacked. Gives the last carries and
+/// the stacks. `length` is needed if there are no `xs`.
+///
+/// Errors: [`Error::InvalidArgument`] if `xs` have different lengths, none is known, or `f` changes
+/// a carry's shape or dtype.
+///
+/// ```
+/// use girih::{Tensor, scan};
+///
+/// let xs = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
+/// let sum = |c: &[Tensor], x: &[Tensor]| {
+///     let next = c[0].add(&x[0])?;
+///     Ok((vec![next.clone()], vec![next]))
+/// };
+/// let (last, running) = scan(sum, &[Tensor::from_slice(&[0.0f32], [])?], &[xs], None, false)?;
+/// assert_eq!(last[0].item::<f32>()?, 6.0);
+/// assert_eq!(running[0].to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn scan(
+    f: impl FnOnce(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)>,
+    init: &[Tensor],
+    xs: &[Tensor],
+    length: Option<usize>,
+    reverse: bool,
+) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let length = scan_length(xs, length.map(Dim::from))?;
+    let mut all = specs(init);
+    for x in xs {
+        let shape = x.shape();
+        let part = shape.part(shape.rank().min(1)..);
+        all.push(TensorSpec { shape: part, dtype: x.dtype() });
+    }
+    let mut given = 0;
+    let body = traced(&all, |arguments| {
+        let (carries, parts) = arguments.split_at(init.len());
+        let (mut outputs, stacks) = f(carries, parts)?;
+        given = outputs.len();
+        outputs.extend(stacks);
+        Ok(outputs)
+    })?;
+    if given != init.len() {
+        let reason =
+            format!("scan: the function returns {given} values for {} carries", init.len());
+        return Err(Error::InvalidArgument(reason));
+    }
+    let mut results = Body::scan("scan", &body, init, xs, length, reverse, &[])?;
+    let stacks = results.split_off(init.len());
+    Ok((results, stacks))
+}
+
+/// The number of iterations: the length of the leading axes, which must agree with what is given.
+///
+/// Errors: [`Error::InvalidArgument`].
+pub fn scan_length(xs: &[Tensor], length: Option<Dim>) -> Result<Dim> {
+    let mut found = length;
+    for x in xs {
+        let shape = x.shape();
+        let Some(size) = shape.dims().next() else {
+            let reason = format!("scan: xs need a leading axis to go along, got {}", x.spec());
+            return Err(Error::InvalidArgument(reason));
+        };
+        let expected = *found.get_or_insert(size);
+        if !expected.equals(size) {
+            return Err(Error::InvalidArgument(format!(
+                "scan: the leading axes of xs and length must be one number, got {expected} and \
+                 {size}"
+            )));
+        }
+    }
+    found.ok_or_else(|| {
+        Error::InvalidArgument("scan: without xs the number of iterations must be given".into())
+    })
+}
+
+/// What `body`, a function of the number of the iteration and the carries, makes of `init` for each
+/// number from `lower` up to `upper`, which is left out.
+///
+/// Errors: as [`scan`].
+#[track_caller]
+pub fn fori_loop(
+    lower: i64,
+    upper: i64,
+    body: impl FnOnce(&Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
+    init: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let length = usize::try_from(i128::from(upper) - i128::from(lower)).unwrap_or(0);
+    let start = Tensor::constant(Literal::from_i64(DType::I64, lower), Default::default());
+    let carries: Vec<Tensor> = std::iter::once(start).chain(init.iter().cloned()).collect();
+    let step = |carries: &[Tensor], _: &[Tensor]| {
+        let mut outputs = vec![carries[0].add(1)?];
+        outputs.extend(body(&carries[0], &carries[1..])?);
+        Ok((outputs, Vec::new()))
+    };
+    let (mut results, _) = scan(step, &carries, &[], Some(length), false)?;
+    Ok(results.split_off(1))
+}
