@@ -113,6 +113,13 @@ class TestArguments:
         close(dy[0], [2, 1])
         assert dy[1].tolist() == [0, 0]
 
+    def test_ops_without_a_derivative_give_zeros(self) -> None:
+        x = gr.asarray([1.0, 3.0, 2.0])
+        f = lambda x: gr.argmax(x).astype(gr.float32) * 2.0
+        assert gr.grad(f)(x).tolist() == [0.0, 0.0, 0.0]
+        assert gr.vjp(f, x)[1](gr.asarray(1.0))[0].tolist() == [0.0, 0.0, 0.0]
+        assert gr.jvp(f, (x,), (x,))[1].item() == 0.0
+
     def test_auxiliary_outputs(self) -> None:
         def f(x: gr.Tensor) -> Any:
             return x * x, {"twice": x * 2, "note": "kept"}

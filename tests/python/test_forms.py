@@ -531,3 +531,35 @@ class TestGraphObjects:
                 call()
         with pytest.raises(gr.InvalidArgumentError, match="at least one"):
             graph.subgraph([])
+
+    def test_a_part_holds_the_ancestors_and_leaves_the_graph_as_it_was(self) -> None:
+        graph = gr.make_graph(lambda x, y: (gr.sin(x) * 2, gr.cos(y) + gr.exp(x)))(
+            gr.ones([2]), gr.ones([2])
+        )
+        before = graph.text
+        (cos,) = [node.id for node in graph.nodes if node.op == "cos"]
+        (add,) = [node.id for node in graph.nodes if node.op == "add"]
+        ancestors, stack = set(), [add]
+        while stack:
+            node = stack.pop()
+            if node not in ancestors:
+                ancestors.add(node)
+                stack += graph.node(node).inputs
+        part = graph.subgraph([add])
+        ordered = sorted(ancestors)
+        assert [n.op for n in part.nodes] == [graph.node(i).op for i in ordered]
+        assert [n.inputs for n in part.nodes] == [
+            [ordered.index(i) for i in graph.node(old).inputs] for old in ordered
+        ]
+        assert cos in ancestors
+        assert "sin" not in [n.op for n in part.nodes]
+        assert graph.text == before
+
+    def test_nodes_are_named_by_their_op_and_the_nodes_before_them(self) -> None:
+        a, b = gr.ones([2, 3]), gr.ones([3, 4])
+        graph = gr.make_graph(lambda a, b, c: gr.relu(a @ b + c))(a, b, gr.ones([4]))
+        names = [node.name for node in graph.nodes]
+        assert names == ["a", "b", "c", "matmul_3", "add_4", "relu_5"]
+        assert graph.node(4).shape == [2, 4]
+        with pytest.raises(gr.ShapeError):
+            gr.make_graph(lambda a, b: a @ b)(a, gr.ones([4, 5]))

@@ -428,3 +428,13 @@ def test_passes_that_must_be_asked_for_can_be():
     with gr.without_passes("elementwise"), gr.with_passes("elementwise"):
         assert gr.compile_graph((a + 2) * a).num_kernels == 1
     assert shapes() == ["[50, 30]", "[50, 1]"]
+
+
+def test_recording_takes_no_memory_of_the_device():
+    x = gr.ones([64, 64])
+    gr.eval(x)
+    before = gr.cache_stats()["memory_bytes"]
+    y = (x @ x + 1).exp().sum()
+    assert gr.cache_stats()["memory_bytes"] == before
+    gr.eval(y)
+    assert gr.cache_stats()["memory_bytes"] > before
