@@ -297,7 +297,7 @@ def test_shifts(name, shape, dtype):
         (lambda x: gr.fft.fftfreq(3, dtype=gr.complex64), gr.DTypeError, "complex64"),
         (lambda x: gr.fft.fftfreq(3, device="tpu"), gr.DeviceError, "tpu"),
         (lambda x: gr.fft.fftshift(x, 2), gr.AxisError, "2"),
-        (lambda x: gr.fft.fft(x, 2.5), TypeError, "float"),
+        (lambda x: gr.fft.fft(x, 2.5), gr.DTypeError, "an integer is expected, got 2.5"),
     ],
 )
 def test_errors(call, error, message):

@@ -33,6 +33,7 @@ TORCH = {
 GIRIH = {
     "torch_var": gr.var,
     "torch_std": gr.std,
+    "pdist": gr.nn.functional.pdist,
     "amax": gr.max,
     "amin": gr.min,
     "group_norm": lambda x, w, b, num_groups, eps=1e-5: gr.group_norm(x, num_groups, w, b, eps),
