@@ -43,7 +43,7 @@ GIRIH = {
 #: PyTorch has no bfloat16 of them on a CPU, or computes in bfloat16 what we compute in float32.
 NO_HALVES = {
     *("logcumsumexp", "cumprod", "fold", "torch_instance_norm", "power", "nearest-exact"),
-    *("avg_pool3d", "lp_pool3d", "triplet_margin_loss"),
+    *("avg_pool3d", "lp_pool3d", "pdist", "triplet_margin_loss"),
 }
 #: PyTorch has no second derivative, or one that is not of the first: binary_cross_entropy's.
 ONCE = {
