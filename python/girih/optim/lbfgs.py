@@ -32,7 +32,7 @@ class LBFGS(Optimizer):
 
     Each step moves by the rate along ``-H g``, where ``H`` is estimated from the last steps and
     differences of gradients. The first step is at most as long as the rate. All parameters together
-    are one vector. Given the function, :meth:`update` searches for a length of each step.
+    are one vector. Given the function, :meth:`Optimizer.update` searches for a length of each step.
 
     Args:
         learning_rate: See :class:`Optimizer`.
@@ -144,7 +144,7 @@ class LBFGS(Optimizer):
         parameters: Module | PyTree,
         fun: Callable[[PyTree], Tensor] | None = None,
     ) -> tuple[PyTree, dict[str, Any]]:
-        """One step as a function; see :meth:`Optimizer.apply`, and :meth:`update` for ``fun``.
+        """One step as a function; see :meth:`Optimizer.apply`, and :meth:`Optimizer.update` for ``fun``.
 
         Args:
             grads: Gradients in the form of the parameters.
