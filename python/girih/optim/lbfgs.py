@@ -144,7 +144,7 @@ class LBFGS(Optimizer):
         parameters: Module | PyTree,
         fun: Callable[[PyTree], Tensor] | None = None,
     ) -> tuple[PyTree, dict[str, Any]]:
-        """One step as a function; see :meth:`Optimizer.apply`, and :meth:`Optimizer.update` for ``fun``.
+        """One step as a function; see :meth:`Optimizer.apply`, and ``update`` for ``fun``.
 
         Args:
             grads: Gradients in the form of the parameters.
