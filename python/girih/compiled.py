@@ -206,14 +206,13 @@ class CompiledFunction(_girih.CompiledCall):
         except NoPatternError:
             return None
 
-    def _shown(self, name: int | str, value: Any, leaf: int) -> str:
-        """A tensor among the arguments, for messages."""
+    def _shown(self, name: int | str, value: Any) -> list[str]:
+        """The leaves of an argument, for messages."""
         if isinstance(name, int):
             name = self._parameters[name] if name < len(self._parameters) else f"{name}"
-        path = (
-            "" if isinstance(value, (Tensor, *_FLOATS)) else tree.flatten_with_path(value)[leaf][0]
-        )
-        return f"'{name}{path}'"
+        if isinstance(value, (Tensor, *_FLOATS)):
+            return [f"'{name}'"]
+        return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, _is_module)]
 
     def _argument_pattern(
         self, name: int | str, value: Any, module: type, count: Iterator[int]
@@ -324,6 +323,7 @@ class CompiledFunction(_girih.CompiledCall):
             axes = self._dims.get(name, [])
             where: list[int] = []
             floats: set[int] = set()
+            shown = [f"'{name}'"] if whole else self._shown(name, value)
             for i, leaf in enumerate(leaves):
                 is_float = not whole and type(leaf) in _FLOATS
                 if is_float:
@@ -339,7 +339,7 @@ class CompiledFunction(_girih.CompiledCall):
                 if name in self._donate and not is_float:
                     donated.append(len(tensors))
                 tensors.append(leaf)
-                named.append(self._shown(name, value, i))
+                named.append(shown[i])
                 dynamic.append([] if is_float else axes)
             parts.append((leaves, where, floats, treedef))
             statics.append((name, treedef, tuple(where), tuple(floats)))

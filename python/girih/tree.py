@@ -284,12 +284,19 @@ def _flatten_into(tree: Any, is_leaf: Callable[[Any], bool] | None, out: list[An
     return TreeDef(cls, data, structures, len(out) - before)
 
 
-def flatten_with_path(tree: PyTree) -> list[tuple[str, Any]]:
-    """The leaves with the Python expression that leads to each, such as ``"['w'][0]"``."""
+def flatten_with_path(
+    tree: PyTree, is_leaf: Callable[[Any], bool] | None = None
+) -> list[tuple[str, Any]]:
+    """The leaves with the Python expression that leads to each, such as ``"['w'][0]"``.
+
+    Args:
+        tree: Any pytree.
+        is_leaf: As for :func:`flatten`.
+    """
     out: list[tuple[str, Any]] = []
 
     def walk(node: Any, path: str) -> None:
-        kind = _kind_of[type(node)]
+        kind = None if is_leaf is not None and is_leaf(node) else _kind_of[type(node)]
         if kind is None:
             out.append((path, node))
             return

@@ -428,3 +428,20 @@ def test_the_gradient_of_a_loop_over_a_symbolic_axis():
         return gr.value_and_grad(loss)(u, x)
 
     check(gradients, lambda n: (u, data(n, 4, seed=n)), dims={1: {0: "batch"}})
+
+
+def test_names_of_arguments_are_found_once_however_many_there_are(monkeypatch):
+    from girih import tree
+
+    calls = []
+    flatten = tree.flatten_with_path
+
+    def counted(*args):
+        calls.append(1)
+        return flatten(*args)
+
+    monkeypatch.setattr(tree, "flatten_with_path", counted)
+    layers = [{"w": gr.ones([2]), "m": gr.nn.Linear(2, 2)} for _ in range(50)]
+    f = gr.compile(lambda layers: sum(p["m"](p["w"]).sum() for p in layers))
+    assert np.isfinite(f(layers).item())
+    assert len(calls) <= 2
