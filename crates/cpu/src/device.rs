@@ -77,6 +77,8 @@ impl HostDevice {
                 name: "cpu".into(),
                 target: format!("cpu/{}", std::env::consts::ARCH),
                 memory_bytes: size,
+                // Each thread that waits runs its own queue.
+                concurrency: usize::MAX,
             },
             allocator: Allocator::new("cpu", &[size]),
             pool,

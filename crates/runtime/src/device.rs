@@ -3,7 +3,8 @@
 use crate::{Allocator, Buffer, DeviceHandle, Result, RunControl};
 use smallvec::SmallVec;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 /// A compiled program as its back end made it; only the device it was made for looks inside.
 pub type Binary = Arc<dyn Any + Send + Sync>;
@@ -21,6 +22,8 @@ pub struct Properties {
     pub target: String,
     /// Bytes of memory it may use.
     pub memory_bytes: usize,
+    /// Most submissions, each of its own queue, that it runs at once.
+    pub concurrency: usize,
 }
 
 /// What a launch is given: the address of every buffer of the program and the words of its scalar
@@ -60,6 +63,12 @@ pub trait Device: Send + Sync {
 
     /// Copies device memory to the host.
     fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()>;
+
+    /// Time since some moment, for events: that of the host, unless the device has a clock of its own.
+    fn clock(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
+    }
 
     /// Makes a binary of this device's back end ready to launch.
     fn load(&self, binary: &Binary) -> Result<LoadedProgram>;

@@ -141,6 +141,21 @@ pub enum Error {
     /// An earlier submission that this one needs has failed.
     #[error("an operation this one depends on has failed: {0}")]
     Dependency(Box<Error>),
+    /// The submission came after one of the same queue that failed, so it was not run.
+    #[error("not run, since an earlier operation of the same stream has failed: {0}")]
+    Skipped(Box<Error>),
+    /// The time between two events was asked for before both were reached.
+    #[error(
+        "the {which} event has not been {}: record both events and synchronize the later one before \
+         asking for the time between them",
+        if *recorded { "reached" } else { "recorded" }
+    )]
+    EventNotReached {
+        /// The `first` or the `second` of the two events.
+        which: &'static str,
+        /// Whether it was recorded.
+        recorded: bool,
+    },
     /// The process forked, and this is the child; the parent has the outcome.
     #[error("the run was under way in another thread when the process forked")]
     Forked,
@@ -153,6 +168,24 @@ pub enum Error {
 }
 
 impl Error {
+    /// The failure of a submission that needs another, which has failed. Errors do not nest: the cause is
+    /// the first failure, however long the chain of submissions is.
+    pub(crate) fn dependency(cause: Error) -> Error {
+        Error::Dependency(cause.root())
+    }
+
+    /// The failure of a submission behind a failed one.
+    pub(crate) fn skipped(cause: &Error) -> Error {
+        Error::Skipped(cause.clone().root())
+    }
+
+    fn root(self) -> Box<Error> {
+        match self {
+            Error::Dependency(cause) | Error::Skipped(cause) => cause,
+            cause => Box::new(cause),
+        }
+    }
+
     /// A mismatch between the spec a plan expects and the one it was given.
     pub(crate) fn spec_mismatch(index: usize, expected: &TensorSpec, found: &TensorSpec) -> Error {
         Error::ArgumentMismatch { index, expected: expected.to_string(), found: found.to_string() }

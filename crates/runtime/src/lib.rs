@@ -23,6 +23,7 @@ pub mod file;
 mod forms;
 pub mod handle;
 pub mod plan;
+pub mod policy;
 pub mod queue;
 pub mod scheduler;
 pub mod stream;
@@ -44,7 +45,8 @@ pub use handle::DeviceHandle;
 pub use plan::{
     ArgumentSpec, CompileTimes, ExecutionPlan, Operation, OutputSpec, Placement, Source, Step,
 };
-pub use queue::{Completion, ControlBlock, DeviceQueue, Event};
-pub use scheduler::Scheduler;
+pub use policy::Policy;
+pub use queue::{Completion, ControlBlock, DeviceQueue, Event, EventRecord};
+pub use scheduler::{Hold, Scheduler};
 pub use stream::Stream;
 pub use symbolic::{Prepared, SymbolicGraph};

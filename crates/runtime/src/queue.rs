@@ -4,10 +4,12 @@
 use crate::{
     ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, control,
 };
-use girih_sync::{Condvar, Mutex, MutexGuard, fork};
+use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Host memory that a copy fills and its reader shares.
 pub type HostBytes = Arc<Mutex<Box<[u8]>>>;
@@ -40,9 +42,9 @@ pub enum ControlBlock {
         arguments: Arc<ArgumentBlock>,
     },
     /// Marks one record of an event as reached.
-    Record(Arc<Completion>),
+    Record(Arc<EventRecord>),
     /// Holds the queue until that record of an event is reached.
-    Wait(Arc<Completion>),
+    Wait(Arc<EventRecord>),
 }
 
 impl fmt::Debug for ControlBlock {
@@ -61,6 +63,8 @@ impl fmt::Debug for ControlBlock {
 pub struct Completion {
     state: Mutex<Progress>,
     done: Condvar,
+    /// Somebody who waited has been given the failure.
+    told: AtomicBool,
     /// Forks of the process before: in a later one nobody is left to bring the outcome.
     forks: u64,
 }
@@ -69,6 +73,8 @@ pub struct Completion {
 struct Progress {
     result: Option<Result<()>>,
     then: Vec<Continuation>,
+    /// Called when the outcome can be seen.
+    wakers: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 /// Called with the outcome before anybody else sees it.
@@ -78,7 +84,8 @@ impl Completion {
     /// A completion that has not happened.
     pub fn pending() -> Arc<Completion> {
         let (state, done) = (Mutex::default(), Condvar::new());
-        Arc::new(Completion { state, done, forks: fork::count() })
+        let told = AtomicBool::new(false);
+        Arc::new(Completion { state, done, told, forks: fork::count() })
     }
 
     /// The outcome, if there is one yet.
@@ -97,8 +104,27 @@ impl Completion {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until there is an outcome.
+    /// Blocks until there is an outcome. A queue does not report a failure that was returned here at
+    /// its next synchronise again.
     pub fn wait(&self) -> Result<()> {
+        self.tell(self.wait_untold())
+    }
+
+    /// Notes that the caller is given a failure.
+    fn tell(&self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            self.told.store(true, Relaxed);
+        }
+        outcome
+    }
+
+    /// Whether somebody who waited has been given the failure.
+    pub(crate) fn told(&self) -> bool {
+        self.told.load(Relaxed)
+    }
+
+    /// Blocks until there is an outcome; a failure stays to be reported.
+    pub(crate) fn wait_untold(&self) -> Result<()> {
         let mut state = self.lock();
         loop {
             match self.outcome(&state) {
@@ -118,7 +144,7 @@ impl Completion {
         let mut state = self.lock();
         loop {
             if let Some(outcome) = self.outcome(&state) {
-                return outcome;
+                return self.tell(outcome);
             }
             let (guard, timeout) = self
                 .done
@@ -144,10 +170,12 @@ impl Completion {
         state.result.get_or_insert(outcome);
         // Added while the others ran.
         let late = std::mem::take(&mut state.then);
+        let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         self.done.notify_all();
+        wakers.into_iter().for_each(|wake| wake());
         if !late.is_empty() {
-            let outcome = self.wait();
+            let outcome = self.wait_untold();
             late.into_iter().for_each(|f| f(&outcome));
         }
     }
@@ -160,6 +188,16 @@ impl Completion {
         drop(state);
         f(&outcome);
     }
+
+    /// Has `wake` called as soon as the outcome can be seen; false, and no call, if it can be already.
+    pub(crate) fn wake(&self, wake: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.lock();
+        let pending = self.outcome(&state).is_none();
+        if pending {
+            state.wakers.push(Box::new(wake));
+        }
+        pending
+    }
 }
 
 impl fmt::Debug for Completion {
@@ -168,10 +206,34 @@ impl fmt::Debug for Completion {
     }
 }
 
+/// One record of an event: reached when everything enqueued before it is done.
+#[derive(Debug)]
+pub struct EventRecord {
+    completion: Arc<Completion>,
+    /// The device's clock when it was reached.
+    at: OnceLock<Duration>,
+}
+
+impl EventRecord {
+    fn new() -> Arc<EventRecord> {
+        Arc::new(EventRecord { completion: Completion::pending(), at: OnceLock::new() })
+    }
+
+    pub(crate) fn completion(&self) -> &Arc<Completion> {
+        &self.completion
+    }
+
+    /// The queue has come to it, at that time of the device's clock.
+    pub(crate) fn reach(&self, at: Duration) {
+        self.at.get_or_init(|| at);
+        self.completion.finish(Ok(()));
+    }
+}
+
 /// A point in a queue that other queues and the host can wait for. An event not yet recorded holds
-/// nobody.
+/// nobody. A counted handle.
 #[derive(Clone, Debug, Default)]
-pub struct Event(Arc<Mutex<Option<Arc<Completion>>>>);
+pub struct Event(Arc<Mutex<Option<Arc<EventRecord>>>>);
 
 impl Event {
     /// An event that has not been recorded.
@@ -179,27 +241,44 @@ impl Event {
         Event::default()
     }
 
-    pub(crate) fn arm(&self) -> Arc<Completion> {
-        let completion = Completion::pending();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(completion.clone());
-        completion
+    pub(crate) fn arm(&self) -> Arc<EventRecord> {
+        let record = EventRecord::new();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
+        record
     }
 
-    pub(crate) fn recorded(&self) -> Option<Arc<Completion>> {
+    pub(crate) fn recorded(&self) -> Option<Arc<EventRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// True if the last record so far has been reached, or there is none.
     pub fn query(&self) -> bool {
-        self.recorded().is_none_or(|c| c.poll().is_some())
+        self.recorded().is_none_or(|record| record.completion.poll().is_some())
     }
 
     /// Blocks until the last record has been reached.
-    pub fn synchronize(&self) {
-        if let Some(completion) = self.recorded() {
+    ///
+    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
+    pub fn synchronize(&self) -> Result<()> {
+        match self.recorded().map(|record| record.completion.wait_or_interrupt()) {
+            Some(Err(error @ Error::Cancelled { .. })) => Err(error),
             // Reaching the event is all that is asked; what failed before it is its queue's matter.
-            let _ = completion.wait();
+            _ => Ok(()),
         }
+    }
+
+    /// Time of the device's clock between the last records of this event and a later one; negative
+    /// if the other was reached first.
+    ///
+    /// Errors: [`Error::EventNotReached`] if one of them has not been recorded, or not been reached.
+    pub fn elapsed_seconds(&self, end: &Event) -> Result<f64> {
+        let at = |event: &Event, which| {
+            let record = event.recorded().ok_or(Error::EventNotReached { which, recorded: false });
+            let reached = record?.at.get().copied();
+            reached.ok_or(Error::EventNotReached { which, recorded: true })
+        };
+        let (start, end) = (at(self, "first")?, at(end, "second")?);
+        Ok(end.as_secs_f64() - start.as_secs_f64())
     }
 }
 
@@ -209,9 +288,25 @@ pub(crate) struct Submission {
     /// Submissions of other queues whose results this one reads.
     pub after: SmallVec<[Arc<Completion>; 2]>,
     pub completion: Arc<Completion>,
+    /// Somebody waits for the outcome: it runs also after a failure of its queue.
+    pub awaited: bool,
 }
 
 impl Submission {
+    /// What must be done before this one can begin.
+    pub fn dependencies(&self) -> impl Iterator<Item = &Arc<Completion>> {
+        let waits = self.blocks.iter().filter_map(|block| match block {
+            ControlBlock::Wait(record) => Some(record.completion()),
+            _ => None,
+        });
+        self.after.iter().chain(waits)
+    }
+
+    /// True if running it would not wait for another queue.
+    pub fn is_ready(&self) -> bool {
+        self.dependencies().all(|completion| completion.poll().is_some())
+    }
+
     /// The arguments of the first launch: its run's.
     pub fn arguments(&self) -> Option<&Arc<ArgumentBlock>> {
         self.blocks.iter().find_map(|block| match block {
@@ -229,9 +324,15 @@ pub struct DeviceQueue {
 }
 
 impl DeviceQueue {
-    /// A new queue of the scheduler's device.
+    /// A new queue of the scheduler's device, of priority 0.
     pub fn new(scheduler: &Arc<Scheduler>) -> DeviceQueue {
-        DeviceQueue { index: scheduler.add_queue(), scheduler: scheduler.clone() }
+        DeviceQueue::with_priority(scheduler, 0)
+    }
+
+    /// A new queue of the scheduler's device. The policy [`crate::Policy::Priority`] serves queues of
+    /// lower numbers first, as CUDA does.
+    pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> DeviceQueue {
+        DeviceQueue { index: scheduler.add_queue(priority), scheduler: scheduler.clone() }
     }
 
     /// The queue's number, unique on its device while the queue lives.
@@ -250,6 +351,7 @@ impl DeviceQueue {
             blocks: SmallVec::from_iter([block]),
             after: SmallVec::new(),
             completion: completion.clone(),
+            awaited: false,
         });
         completion
     }
@@ -315,9 +417,16 @@ impl DeviceQueue {
         }
     }
 
+    /// Whether everything enqueued so far is done.
+    pub fn query(&self) -> bool {
+        self.scheduler.is_idle(self.index)
+    }
+
     /// Blocks until everything enqueued so far is done.
     ///
-    /// Errors: the first failure of the queue since the last call, with the operation that failed.
+    /// Errors: the first failure of the queue since the last call, with the operation that failed,
+    /// unless somebody who waited for that operation has been given it. Until then nothing that was
+    /// enqueued behind the failure runs, except what somebody waits for.
     pub fn synchronize(&self) -> Result<()> {
         self.scheduler.synchronize(self.index)
     }

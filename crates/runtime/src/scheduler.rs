@@ -1,13 +1,17 @@
-//! The scheduler: takes control blocks from all queues of a device and drains them, round-robin
-//! between queues and first-in first-out within each.
+//! The scheduler: takes control blocks from all queues of a device and drains them by a [`Policy`],
+//! first-in first-out within each queue.
 //!
 //! A caller that waits drains its own queue on its own thread when nothing is queued before it, so
-//! a small program pays no hand-off; everything else runs on one worker thread, started when first
-//! needed.
+//! a small program pays no hand-off; everything else runs on worker threads, started when first
+//! needed. No more submissions run at once than the device allows.
 
+use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
-use crate::{ArgumentBlock, ControlBlock, Device, Error, LoadedProgram, Result, control};
+use crate::{
+    ArgumentBlock, Completion, ControlBlock, Device, Error, LoadedProgram, Policy, Result, control,
+};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -15,28 +19,42 @@ use std::sync::{Arc, PoisonError};
 /// Launches between two looks at the clock.
 const CLOCK_EVERY: usize = 64;
 
+/// Most worker threads of one scheduler: each runs one submission at a time, which may have threads of
+/// its own.
+const MOST_WORKERS: usize = 4;
+
 /// Drains the queues of one device.
 pub struct Scheduler {
     shared: Arc<Shared>,
 }
 
+/// As long as it lives, no worker begins a submission; those that have begun end.
+pub struct Hold {
+    shared: Arc<Shared>,
+}
+
 struct Shared {
     device: Arc<dyn Device>,
+    /// Most submissions that run at once.
+    concurrency: usize,
     state: Mutex<State>,
     /// Signalled when work arrives, when a submission is done, and at the end.
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     queues: Vec<Option<Queue>>,
-    /// Where the next round begins.
-    turn: usize,
+    turn: Turn,
     /// Submissions not yet begun, of all queues.
     pending: usize,
-    worker: bool,
+    /// Submissions that run now, of all threads.
+    running: usize,
+    workers: usize,
+    /// Workers that wait for work.
+    idle: usize,
     /// Threads in `synchronize`.
     waiting: usize,
+    holds: usize,
     closed: bool,
     /// Forks of the process that the state knows of.
     forks: u64,
@@ -45,20 +63,52 @@ struct State {
 #[derive(Default)]
 struct Queue {
     pending: VecDeque<Submission>,
+    priority: i32,
+    /// How often the policy has passed it over since it was served.
+    skips: u32,
     /// A submission of this queue is running.
     busy: bool,
-    /// The first failure since the last synchronise.
-    error: Option<Error>,
+    /// The first failure since the last synchronise, and its submission.
+    error: Option<(Error, Arc<Completion>)>,
     /// The queue's owner is gone; the slot is free once it has drained.
     abandoned: bool,
 }
 
+impl Queue {
+    /// The failure that nobody has been given yet.
+    fn standing_error(&mut self) -> Option<&Error> {
+        self.error.take_if(|(_, submission)| submission.told());
+        self.error.as_ref().map(|(error, _)| error)
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.busy && self.pending.is_empty()
+    }
+}
+
 impl Scheduler {
-    /// A scheduler for a device, with no queues.
+    /// A scheduler for a device, with no queues, which serves them in turn.
     pub fn new(device: Arc<dyn Device>) -> Arc<Scheduler> {
-        let state = Mutex::new(State { forks: fork::count(), ..State::default() });
-        let shared = Shared { device, state, changed: Condvar::new() };
-        Arc::new(Scheduler { shared: Arc::new(shared) })
+        Scheduler::with_policy(device, Policy::default())
+    }
+
+    /// A scheduler for a device, with no queues, that serves them by `policy`.
+    pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
+        let state = State {
+            queues: Vec::new(),
+            turn: Turn::new(policy),
+            pending: 0,
+            running: 0,
+            workers: 0,
+            idle: 0,
+            waiting: 0,
+            holds: 0,
+            closed: false,
+            forks: fork::count(),
+        };
+        let concurrency = device.properties().concurrency.max(1);
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Arc::new(Scheduler { shared: Arc::new(Shared { device, concurrency, state, changed }) })
     }
 
     /// The device it drains to.
@@ -66,13 +116,20 @@ impl Scheduler {
         &self.shared.device
     }
 
-    pub(crate) fn add_queue(&self) -> usize {
+    /// Has workers begin nothing until the hold is dropped, so that what is enqueued meanwhile is
+    /// served in the policy's order. Callers that wait for a queue with nothing in it are not held.
+    pub fn hold(&self) -> Hold {
+        self.shared.lock().holds += 1;
+        Hold { shared: self.shared.clone() }
+    }
+
+    pub(crate) fn add_queue(&self, priority: i32) -> usize {
         let mut state = self.shared.lock();
         let index = state.queues.iter().position(Option::is_none).unwrap_or(state.queues.len());
         if index == state.queues.len() {
             state.queues.push(None);
         }
-        state.queues[index] = Some(Queue::default());
+        state.queues[index] = Some(Queue { priority, ..Queue::default() });
         index
     }
 
@@ -83,16 +140,26 @@ impl Scheduler {
         state.reap(index);
     }
 
-    /// Enqueues for the worker thread.
+    /// Whether everything of the queue is done.
+    pub(crate) fn is_idle(&self, index: usize) -> bool {
+        self.shared.lock().queue(index).is_idle()
+    }
+
+    /// Enqueues for the worker threads.
     pub(crate) fn submit(&self, index: usize, submission: Submission) {
-        let mut state = self.shared.lock();
+        let shared = &self.shared;
+        let pending: SmallVec<[Arc<Completion>; 4]> =
+            submission.dependencies().filter(|c| c.poll().is_none()).cloned().collect();
+        let mut state = shared.lock();
         state.queue(index).pending.push_back(submission);
         state.pending += 1;
-        if !state.worker {
-            let shared = self.shared.clone();
+        let most = MOST_WORKERS.min(shared.concurrency);
+        if state.idle < state.pending && state.workers < most {
+            let shared = shared.clone();
             let thread = std::thread::Builder::new().name("girih-scheduler".into());
-            state.worker = thread.spawn(move || shared.drain(true)).is_ok();
-            if !state.worker {
+            if thread.spawn(move || shared.drain(true)).is_ok() {
+                state.workers += 1;
+            } else if state.workers == 0 {
                 // No thread to be had: run what is queued on this one.
                 drop(state);
                 self.shared.drain(false);
@@ -100,16 +167,26 @@ impl Scheduler {
             }
         }
         drop(state);
-        self.shared.changed.notify_all();
+        shared.changed.notify_all();
+        // A dependency of another scheduler ends without this one's knowledge.
+        for completion in pending {
+            let shared = self.shared.clone();
+            let woken = shared.clone();
+            if !completion.wake(move || woken.wake_workers()) {
+                shared.wake_workers();
+            }
+        }
     }
 
-    /// Runs on this thread if nothing of the queue is before it, else enqueues and blocks.
-    pub(crate) fn submit_and_wait(&self, index: usize, work: Submission) -> Result<()> {
+    /// Runs on this thread if nothing of the queue is before it and it may begin, else enqueues and
+    /// blocks.
+    pub(crate) fn submit_and_wait(&self, index: usize, mut work: Submission) -> Result<()> {
+        let ready = work.is_ready();
         let mut state = self.shared.lock();
-        let queue = state.queue(index);
-        if queue.busy || !queue.pending.is_empty() {
+        if !ready || state.running >= self.shared.concurrency || !state.queue(index).is_idle() {
             drop(state);
             let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
+            work.awaited = true;
             self.submit(index, work);
             let outcome = completion.wait_or_interrupt();
             if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
@@ -117,13 +194,9 @@ impl Scheduler {
                 arguments.control.cancel();
                 completion.finish(Err(error.clone()));
             }
-            if let Err(error) = &outcome {
-                // The caller has the failure in hand; synchronise need not tell it again.
-                self.shared.lock().queue(index).error.take_if(|e| e == error);
-            }
             return outcome;
         }
-        queue.busy = true;
+        state.begin(index);
         drop(state);
         let outcome = control::asking(|| self.shared.run(&work));
         self.shared.finish(index, work, outcome.clone(), false);
@@ -131,7 +204,7 @@ impl Scheduler {
     }
 
     /// Runs `work` on this thread as if it were a submission of the queue, if nothing of the queue is
-    /// before it; None if something is.
+    /// before it and the device may begin one more; None otherwise.
     pub(crate) fn run_idle(
         &self,
         index: usize,
@@ -139,11 +212,10 @@ impl Scheduler {
     ) -> Option<Result<()>> {
         let shared = &*self.shared;
         let mut state = shared.lock();
-        let queue = state.queue(index);
-        if queue.busy || !queue.pending.is_empty() {
+        if state.running >= shared.concurrency || !state.queue(index).is_idle() {
             return None;
         }
-        queue.busy = true;
+        state.begin(index);
         drop(state);
         let outcome = control::asking(|| shared.guarded(|| work(&*shared.device)));
         if shared.release(index, None) {
@@ -160,7 +232,7 @@ impl Scheduler {
         if let Some(last) = last {
             drop(state);
             // Its failure, if any, is the queue's error too.
-            let _ = last.wait();
+            let _ = last.wait_untold();
             state = self.shared.lock();
         } else {
             while state.queue(index).busy {
@@ -170,13 +242,26 @@ impl Scheduler {
                 state.waiting -= 1;
             }
         }
-        state.queue(index).error.take().map_or(Ok(()), Err)
+        let queue = state.queue(index);
+        let error = queue.standing_error().cloned();
+        queue.error = None;
+        error.map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        // A fork inside a hold has forgotten it.
+        state.holds = state.holds.saturating_sub(1);
+        drop(state);
         self.shared.changed.notify_all();
     }
 }
@@ -201,15 +286,25 @@ impl Shared {
     fn drain(&self, wait: bool) {
         let mut state = self.lock();
         loop {
-            if let Some((index, work)) = state.next() {
+            if let Some((index, work)) = state.next(self.concurrency) {
+                let failed = state.queue(index).standing_error().filter(|_| !work.awaited).cloned();
                 drop(state);
-                let outcome = self.run(&work);
-                self.finish(index, work, outcome, true);
+                match failed {
+                    None => {
+                        let outcome = self.run(&work);
+                        self.finish(index, work, outcome, true);
+                    }
+                    // The queue's error is the first failure, not the operations skipped for it.
+                    Some(error) => self.finish(index, work, Err(Error::skipped(&error)), false),
+                }
                 state = self.lock();
             } else if !wait || (state.closed && state.pending == 0) {
+                state.workers -= usize::from(wait);
                 return;
             } else {
+                state.idle += 1;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle = state.idle.saturating_sub(1);
             }
         }
     }
@@ -217,9 +312,14 @@ impl Shared {
     /// `keep_error`: nobody else is told of a failure, so the queue's next synchronise must be.
     fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
         // Who waits for the work finds the memory it held free.
-        let Submission { blocks, after, completion } = work;
+        let Submission { blocks, after, completion, .. } = work;
+        if outcome.is_err() {
+            // An event is a point of the queue; whether the queue's work failed is told otherwise.
+            blocks.iter().for_each(|block| self.reach_record(block));
+        }
         drop((blocks, after));
-        let notify = self.release(index, outcome.as_ref().err().filter(|_| keep_error));
+        let error = outcome.as_ref().err().filter(|_| keep_error);
+        let notify = self.release(index, error.map(|error| (error, &completion)));
         completion.finish(outcome);
         if notify || keep_error {
             self.changed.notify_all();
@@ -228,16 +328,32 @@ impl Shared {
 
     /// The queue is not busy any more; `error` is kept for its next synchronise. True if somebody may
     /// be waiting for it.
-    fn release(&self, index: usize, error: Option<&Error>) -> bool {
+    fn release(&self, index: usize, error: Option<(&Error, &Arc<Completion>)>) -> bool {
         let mut state = self.lock();
+        state.running = state.running.saturating_sub(1);
         let queue = state.queue(index);
         queue.busy = false;
-        if let Some(error) = error {
-            queue.error.get_or_insert_with(|| error.clone());
+        if let Some((error, submission)) = error
+            && queue.standing_error().is_none()
+        {
+            queue.error = Some((error.clone(), submission.clone()));
         }
         state.reap(index);
         // With no worker nothing is ever pending.
-        state.worker || state.pending > 0 || state.waiting > 0
+        state.workers > 0 || state.pending > 0 || state.waiting > 0
+    }
+
+    /// Has workers look again whether something is ready.
+    fn wake_workers(&self) {
+        // Not before a worker that has just looked waits.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    fn reach_record(&self, block: &ControlBlock) {
+        if let ControlBlock::Record(record) = block {
+            record.reach(self.device.clock());
+        }
     }
 
     fn run(&self, work: &Submission) -> Result<()> {
@@ -257,7 +373,7 @@ impl Shared {
 
     fn run_blocks(&self, work: &Submission) -> Result<()> {
         for dependency in &work.after {
-            dependency.wait().map_err(|e| Error::Dependency(Box::new(e)))?;
+            dependency.wait_untold().map_err(Error::dependency)?;
         }
         let device = &self.device;
         for (at, block) in work.blocks.iter().enumerate() {
@@ -276,10 +392,10 @@ impl Shared {
                 ControlBlock::Launch { program, arguments } => {
                     launch(&**device, program, arguments, at)?;
                 }
-                ControlBlock::Record(record) => record.finish(Ok(())),
+                ControlBlock::Record(_) => self.reach_record(block),
                 ControlBlock::Wait(record) => {
                     // Reaching it is all that is asked; what failed before it is its queue's matter.
-                    let _ = record.wait();
+                    let _ = record.completion().wait_untold();
                 }
             }
         }
@@ -307,25 +423,40 @@ impl State {
         self.queues[index].as_mut().expect("a queue's slot lives as long as its owner and its work")
     }
 
-    /// The next submission that can run without waiting, round-robin from the last turn on.
-    fn next(&mut self) -> Option<(usize, Submission)> {
-        let count = self.queues.len();
-        for index in (0..count).map(|i| (self.turn + i) % count) {
-            let Some(queue) = self.queues[index].as_mut().filter(|q| !q.busy) else { continue };
-            if queue.pending.front().is_some_and(Submission::is_ready) {
-                queue.busy = true;
-                let work = queue.pending.pop_front()?;
-                self.turn = index + 1;
-                self.pending -= 1;
-                return Some((index, work));
-            }
-        }
-        None
+    /// A submission of the queue runs from now on.
+    fn begin(&mut self, index: usize) {
+        self.running += 1;
+        self.queue(index).busy = true;
     }
 
-    /// After a fork: the worker is gone, and with it what it ran.
+    /// The next submission that can run without waiting, by the policy.
+    fn next(&mut self, concurrency: usize) -> Option<(usize, Submission)> {
+        if self.pending == 0 || self.holds > 0 || self.running >= concurrency {
+            return None;
+        }
+        let mut ready: SmallVec<[Candidate; 8]> = SmallVec::new();
+        for (index, queue) in self.queues.iter().enumerate() {
+            if let Some(queue) = queue.as_ref().filter(|q| !q.busy)
+                && queue.pending.front().is_some_and(Submission::is_ready)
+            {
+                ready.push(Candidate { index, priority: queue.priority, skips: queue.skips });
+            }
+        }
+        let index = self.turn.next(&ready)?;
+        for candidate in &ready {
+            let queue = self.queue(candidate.index);
+            queue.skips = if candidate.index == index { 0 } else { queue.skips + 1 };
+        }
+        let work = self.queue(index).pending.pop_front()?;
+        self.begin(index);
+        self.pending -= 1;
+        Some((index, work))
+    }
+
+    /// After a fork: the workers are gone, and with them what they ran.
     fn forget_the_parents_work(&mut self) -> Vec<Submission> {
-        (self.worker, self.pending, self.waiting) = (false, 0, 0);
+        (self.workers, self.idle, self.holds) = (0, 0, 0);
+        (self.pending, self.running, self.waiting) = (0, 0, 0);
         let mut lost = Vec::new();
         for slot in &mut self.queues {
             if let Some(queue) = slot {
@@ -345,143 +476,5 @@ impl State {
     }
 }
 
-impl Submission {
-    /// True if running it would not wait for another queue.
-    fn is_ready(&self) -> bool {
-        self.after.iter().all(|c| c.poll().is_some())
-            && self.blocks.iter().all(|b| match b {
-                ControlBlock::Wait(record) => record.poll().is_some(),
-                _ => true,
-            })
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use crate::testing::MockDevice;
-    use crate::{ArgumentBlock, Completion, DeviceQueue, Error, Event, Scheduler};
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn enqueues_return_at_once_and_run_in_order() {
-        let device = MockDevice::new(Duration::from_millis(20));
-        let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
-        let start = Instant::now();
-        for i in 0..5u32 {
-            queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
-        }
-        assert!(start.elapsed() < Duration::from_millis(80), "launches block");
-        queue.synchronize().unwrap();
-        assert_eq!(*device.log.lock().unwrap(), [0, 1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn a_failure_surfaces_at_its_own_queues_next_synchronise_only() {
-        let device = MockDevice::new(Duration::ZERO);
-        let scheduler = Scheduler::new(device);
-        let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
-        bad.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
-        good.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default()));
-        assert_eq!(good.synchronize(), Ok(()));
-        assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })));
-        assert_eq!(bad.synchronize(), Ok(()), "an error is told once");
-    }
-
-    #[test]
-    fn an_event_orders_two_queues_whichever_is_drained_first() {
-        let device = MockDevice::new(Duration::from_millis(5));
-        let scheduler = Scheduler::new(device.clone());
-        let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
-        let event = Event::new();
-        let arguments = || Arc::new(ArgumentBlock::default());
-        first.launch(Arc::new(1u32), arguments());
-        first.launch(Arc::new(2u32), arguments());
-        first.record(&event);
-        second.wait(&event);
-        second.launch(Arc::new(3u32), arguments());
-        second.synchronize().unwrap();
-        assert_eq!(*device.log.lock().unwrap(), [1, 2, 3]);
-        second.wait(&Event::new());
-        assert_eq!(second.synchronize(), Ok(()), "an event never recorded holds nobody");
-    }
-
-    #[test]
-    fn each_record_of_an_event_is_reached_on_its_own() {
-        let device = MockDevice::new(Duration::from_millis(20));
-        let scheduler = Scheduler::new(device.clone());
-        let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
-        let event = Event::new();
-        let arguments = || Arc::new(ArgumentBlock::default());
-        first.record(&event);
-        second.wait(&event);
-        second.launch(Arc::new(1u32), arguments());
-        // Recorded again behind more work: who waited for the first record is not held by it, and
-        // the first record does not pass for the second.
-        first.launch(Arc::new(2u32), arguments());
-        first.record(&event);
-        event.synchronize();
-        assert!(device.log.lock().unwrap().contains(&2));
-        second.synchronize().unwrap();
-        first.synchronize().unwrap();
-    }
-
-    #[test]
-    fn a_device_that_panics_fails_the_launch_and_leaves_the_queue_usable() {
-        let device = MockDevice::new(Duration::ZERO);
-        let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
-        queue.launch(Arc::new(MockDevice::PANICS), Arc::new(ArgumentBlock::default()));
-        let error = queue.synchronize().unwrap_err();
-        assert!(error.to_string().contains("asked to panic"), "{error}");
-        queue.launch(Arc::new(4u32), Arc::new(ArgumentBlock::default()));
-        queue.synchronize().unwrap();
-        assert_eq!(*device.log.lock().unwrap(), [4]);
-    }
-
-    #[test]
-    fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let completion = Completion::pending();
-        let (early, late) = (sender.clone(), sender);
-        completion.then(move |_| early.send("early").unwrap());
-        completion.finish(Ok(()));
-        completion.finish(Ok(()));
-        completion.then(move |_| late.send("late").unwrap());
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
-    }
-
-    #[test]
-    fn synchronising_waits_for_what_another_thread_runs_itself() {
-        let device = MockDevice::new(Duration::from_millis(30));
-        let scheduler = Scheduler::new(device.clone());
-        let queue = DeviceQueue::new(&scheduler);
-        let (started, waits) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let outcome = scheduler.run_idle(queue.index(), |device| {
-                    started.send(()).unwrap();
-                    let program: crate::LoadedProgram = Arc::new(9u32);
-                    super::launch(device, &program, &ArgumentBlock::default(), 0)
-                });
-                assert_eq!(outcome, Some(Ok(())));
-            });
-            waits.recv().unwrap();
-            assert_eq!(scheduler.run_idle(queue.index(), |_| Ok(())), None, "it is busy");
-            queue.synchronize().unwrap();
-        });
-        assert_eq!(*device.log.lock().unwrap(), [9]);
-    }
-
-    #[test]
-    fn a_dropped_queue_drains_and_its_number_is_reused() {
-        let device = MockDevice::new(Duration::from_millis(2));
-        let scheduler = Scheduler::new(device.clone());
-        let queue = DeviceQueue::new(&scheduler);
-        let index = queue.index();
-        let completion = queue.launch(Arc::new(7u32), Arc::new(ArgumentBlock::default()));
-        drop(queue);
-        completion.wait().unwrap();
-        assert_eq!(*device.log.lock().unwrap(), [7]);
-        assert_eq!(DeviceQueue::new(&scheduler).index(), index);
-    }
-}
+mod tests;

@@ -17,7 +17,12 @@ pub struct Stream {
 impl Stream {
     /// A new stream of the scheduler's device.
     pub fn new(scheduler: &Arc<Scheduler>) -> Stream {
-        Stream { queue: DeviceQueue::new(scheduler) }
+        Stream::with_priority(scheduler, 0)
+    }
+
+    /// A new stream of the scheduler's device; see [`DeviceQueue::with_priority`].
+    pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> Stream {
+        Stream { queue: DeviceQueue::with_priority(scheduler, priority) }
     }
 
     /// The primitive queue underneath, for copies and events.
@@ -41,6 +46,7 @@ impl Stream {
             blocks,
             after: SmallVec::new(),
             completion: completion.clone(),
+            awaited: false,
         });
         Ok(completion)
     }
@@ -62,7 +68,7 @@ impl Stream {
         for operation in &plan.operations {
             lower(plan, operation, arguments, &mut blocks)?;
         }
-        let work = Submission { blocks, after, completion };
+        let work = Submission { blocks, after, completion, awaited: false };
         if wait {
             self.queue.submit_and_wait(work)
         } else {
@@ -114,6 +120,7 @@ impl Stream {
             blocks: SmallVec::from_iter([block]),
             after: SmallVec::new(),
             completion: Completion::pending(),
+            awaited: true,
         })
     }
 

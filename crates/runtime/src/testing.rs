@@ -6,6 +6,7 @@ use crate::{
 };
 use girih_sync::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Programs are numbers; a launch sleeps and appends its number to the log.
@@ -15,6 +16,8 @@ pub struct MockDevice {
     latency: Duration,
     memory: Mutex<Vec<u8>>,
     pub log: Mutex<Vec<u32>>,
+    /// Launches that run now, and the most that ever did.
+    running: (AtomicUsize, AtomicUsize),
 }
 
 impl MockDevice {
@@ -24,17 +27,29 @@ impl MockDevice {
     pub const PANICS: u32 = u32::MAX - 1;
 
     pub fn new(latency: Duration) -> Arc<MockDevice> {
+        MockDevice::concurrent(latency, 1)
+    }
+
+    /// One that runs so many submissions at once.
+    pub fn concurrent(latency: Duration, concurrency: usize) -> Arc<MockDevice> {
         Arc::new(MockDevice {
             properties: Properties {
                 name: "mock".into(),
                 target: "mock".into(),
                 memory_bytes: 1 << 16,
+                concurrency,
             },
             allocator: Allocator::new("mock", &[1 << 16]),
             latency,
             memory: Mutex::new(vec![0; 1 << 16]),
             log: Mutex::default(),
+            running: Default::default(),
         })
+    }
+
+    /// The most launches that ever ran at once.
+    pub fn most_at_once(&self) -> usize {
+        self.running.1.load(SeqCst)
     }
 }
 
@@ -70,7 +85,10 @@ impl Device for MockDevice {
     fn launch(&self, program: &LoadedProgram, _: &ArgumentBlock) -> Result<()> {
         let number = *program.downcast_ref::<u32>().expect("tests launch numbers");
         assert_ne!(number, MockDevice::PANICS, "asked to panic");
+        let now = self.running.0.fetch_add(1, SeqCst) + 1;
+        self.running.1.fetch_max(now, SeqCst);
         std::thread::sleep(self.latency);
+        self.running.0.fetch_sub(1, SeqCst);
         self.log.lock().unwrap().push(number);
         if number == MockDevice::FAILS {
             let (operation, device) = ("launch".to_string(), "mock".to_string());

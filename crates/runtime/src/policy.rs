@@ -1,0 +1,133 @@
+//! Policies: which queue of a device is served next.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How often a queue with ready work is passed over before [`Policy::Priority`] serves it all the same.
+pub const MOST_SKIPS: u32 = 64;
+
+/// Which of the queues that have ready work a scheduler serves next. Within a queue the order is always
+/// first in, first out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// One submission of each queue in turn.
+    #[default]
+    RoundRobin,
+    /// The queue of the lowest priority number first, queues of equal priority in turn. A queue that
+    /// was passed over [`MOST_SKIPS`] times is served next, so that none starves.
+    Priority,
+    /// The queue served last, as long as it has ready work; then the next in turn.
+    DrainOneFirst,
+    /// Any of them, by a generator with that seed: the same seed gives the same order when work is
+    /// enqueued under [`crate::Scheduler::hold`] and one submission runs at a time. For tests.
+    Random(u64),
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::RoundRobin => f.write_str("round_robin"),
+            Policy::Priority => f.write_str("priority"),
+            Policy::DrainOneFirst => f.write_str("drain_one_first"),
+            Policy::Random(seed) => write!(f, "random:{seed}"),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        match text {
+            "round_robin" => Ok(Policy::RoundRobin),
+            "priority" => Ok(Policy::Priority),
+            "drain_one_first" => Ok(Policy::DrainOneFirst),
+            _ => {
+                let seed = text.strip_prefix("random:").and_then(|seed| seed.parse().ok());
+                seed.map(Policy::Random).ok_or_else(|| {
+                    format!(
+                        "{text:?} is no scheduling policy: expected round_robin, priority, \
+                         drain_one_first, or random:SEED"
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// A queue that has ready work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub index: usize,
+    pub priority: i32,
+    /// How often it was passed over since it was served.
+    pub skips: u32,
+}
+
+/// Where a policy is in its turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    policy: Policy,
+    last: Option<usize>,
+    random: u64,
+}
+
+impl Turn {
+    pub fn new(policy: Policy) -> Turn {
+        let random = if let Policy::Random(seed) = policy { seed } else { 0 };
+        Turn { policy, last: None, random }
+    }
+
+    /// The queue to serve among those that have ready work, given in ascending order of their numbers.
+    pub fn next(&mut self, ready: &[Candidate]) -> Option<usize> {
+        let chosen = match self.policy {
+            _ if ready.is_empty() => return None,
+            Policy::RoundRobin => self.in_turn(ready),
+            Policy::DrainOneFirst => match self.last {
+                Some(last) if ready.iter().any(|c| c.index == last) => last,
+                _ => self.in_turn(ready),
+            },
+            Policy::Priority => {
+                let urgent = |c: &&Candidate| (c.skips < MOST_SKIPS, c.priority);
+                let first = ready.iter().map(|c| urgent(&c)).min()?;
+                let equals: Vec<_> = ready.iter().filter(|c| urgent(c) == first).copied().collect();
+                self.in_turn(&equals)
+            }
+            Policy::Random(_) => ready[self.draw() as usize % ready.len()].index,
+        };
+        self.last = Some(chosen);
+        Some(chosen)
+    }
+
+    /// The first queue after the one served last, cyclically. `ready` is not empty.
+    fn in_turn(&self, ready: &[Candidate]) -> usize {
+        let after = self.last.map_or(0, |last| last + 1);
+        ready.iter().find(|c| c.index >= after).unwrap_or(&ready[0]).index
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        let all = [Policy::RoundRobin, Policy::Priority, Policy::DrainOneFirst, Policy::Random(17)];
+        for policy in all {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        for bad in ["", "fifo", "random", "random:", "random:-1"] {
+            let error = bad.parse::<Policy>().unwrap_err();
+            assert!(error.contains("drain_one_first"), "{error}");
+        }
+    }
+}

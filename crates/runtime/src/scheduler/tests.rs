@@ -1,0 +1,306 @@
+//! Tests of queues, events and the scheduler on a device that takes its time and fails on request.
+
+use crate::testing::MockDevice;
+use crate::{ArgumentBlock, Completion, DeviceQueue, Error, Event, Policy, Scheduler};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[test]
+fn enqueues_return_at_once_and_run_in_order() {
+    let device = MockDevice::new(Duration::from_millis(20));
+    let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+    let start = Instant::now();
+    for i in 0..5u32 {
+        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+    }
+    assert!(start.elapsed() < Duration::from_millis(80), "launches block");
+    queue.synchronize().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_failure_surfaces_at_its_own_queues_next_synchronise_only() {
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::new(device);
+    let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+    bad.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
+    good.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default()));
+    assert_eq!(good.synchronize(), Ok(()));
+    assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })));
+    assert_eq!(bad.synchronize(), Ok(()), "an error is told once");
+}
+
+#[test]
+fn an_event_orders_two_queues_whichever_is_drained_first() {
+    let device = MockDevice::new(Duration::from_millis(5));
+    let scheduler = Scheduler::new(device.clone());
+    let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+    let event = Event::new();
+    let arguments = || Arc::new(ArgumentBlock::default());
+    first.launch(Arc::new(1u32), arguments());
+    first.launch(Arc::new(2u32), arguments());
+    first.record(&event);
+    second.wait(&event);
+    second.launch(Arc::new(3u32), arguments());
+    second.synchronize().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [1, 2, 3]);
+    second.wait(&Event::new());
+    assert_eq!(second.synchronize(), Ok(()), "an event never recorded holds nobody");
+}
+
+#[test]
+fn each_record_of_an_event_is_reached_on_its_own() {
+    let device = MockDevice::new(Duration::from_millis(20));
+    let scheduler = Scheduler::new(device.clone());
+    let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+    let event = Event::new();
+    let arguments = || Arc::new(ArgumentBlock::default());
+    first.record(&event);
+    second.wait(&event);
+    second.launch(Arc::new(1u32), arguments());
+    // Recorded again behind more work: who waited for the first record is not held by it, and
+    // the first record does not pass for the second.
+    first.launch(Arc::new(2u32), arguments());
+    first.record(&event);
+    event.synchronize().unwrap();
+    assert!(device.log.lock().unwrap().contains(&2));
+    second.synchronize().unwrap();
+    first.synchronize().unwrap();
+}
+
+#[test]
+fn a_device_that_panics_fails_the_launch_and_leaves_the_queue_usable() {
+    let device = MockDevice::new(Duration::ZERO);
+    let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+    queue.launch(Arc::new(MockDevice::PANICS), Arc::new(ArgumentBlock::default()));
+    let error = queue.synchronize().unwrap_err();
+    assert!(error.to_string().contains("asked to panic"), "{error}");
+    queue.launch(Arc::new(4u32), Arc::new(ArgumentBlock::default()));
+    queue.synchronize().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [4]);
+}
+
+#[test]
+fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let completion = Completion::pending();
+    let (early, late) = (sender.clone(), sender);
+    completion.then(move |_| early.send("early").unwrap());
+    completion.finish(Ok(()));
+    completion.finish(Ok(()));
+    completion.then(move |_| late.send("late").unwrap());
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), ["early", "late"]);
+}
+
+#[test]
+fn synchronising_waits_for_what_another_thread_runs_itself() {
+    let device = MockDevice::new(Duration::from_millis(30));
+    let scheduler = Scheduler::new(device.clone());
+    let queue = DeviceQueue::new(&scheduler);
+    let (started, waits) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let outcome = scheduler.run_idle(queue.index(), |device| {
+                started.send(()).unwrap();
+                let program: crate::LoadedProgram = Arc::new(9u32);
+                super::launch(device, &program, &ArgumentBlock::default(), 0)
+            });
+            assert_eq!(outcome, Some(Ok(())));
+        });
+        waits.recv().unwrap();
+        assert_eq!(scheduler.run_idle(queue.index(), |_| Ok(())), None, "it is busy");
+        queue.synchronize().unwrap();
+    });
+    assert_eq!(*device.log.lock().unwrap(), [9]);
+}
+
+#[test]
+fn a_dropped_queue_drains_and_its_number_is_reused() {
+    let device = MockDevice::new(Duration::from_millis(2));
+    let scheduler = Scheduler::new(device.clone());
+    let queue = DeviceQueue::new(&scheduler);
+    let index = queue.index();
+    let completion = queue.launch(Arc::new(7u32), Arc::new(ArgumentBlock::default()));
+    drop(queue);
+    completion.wait().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [7]);
+    assert_eq!(DeviceQueue::new(&scheduler).index(), index);
+}
+
+fn arguments() -> Arc<ArgumentBlock> {
+    Arc::new(ArgumentBlock::default())
+}
+
+/// Launches of queue and place, `queue * 10 + place`, enqueued before any runs: the order they ran in.
+fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::with_policy(device.clone(), policy);
+    let queues: Vec<DeviceQueue> =
+        priorities.iter().map(|&p| DeviceQueue::with_priority(&scheduler, p)).collect();
+    let hold = scheduler.hold();
+    for (q, queue) in queues.iter().enumerate() {
+        (0..launches).for_each(|place| {
+            queue.launch(Arc::new(q as u32 * 10 + place), arguments());
+        });
+    }
+    drop(hold);
+    queues.iter().for_each(|queue| queue.synchronize().unwrap());
+    let log = device.log.lock().unwrap().clone();
+    log
+}
+
+#[test]
+fn each_policy_has_its_order() {
+    let equal = [0, 0, 0];
+    assert_eq!(order(Policy::RoundRobin, &equal, 2), [0, 10, 20, 1, 11, 21]);
+    assert_eq!(order(Policy::DrainOneFirst, &equal, 2), [0, 1, 10, 11, 20, 21]);
+    assert_eq!(order(Policy::Priority, &[0, -1, -1], 2), [10, 20, 11, 21, 0, 1]);
+    let random = order(Policy::Random(1), &equal, 3);
+    assert_eq!(order(Policy::Random(1), &equal, 3), random, "the same seed, the same order");
+    assert!((2..20).any(|seed| order(Policy::Random(seed), &equal, 3) != random));
+}
+
+#[test]
+fn a_queue_of_low_priority_is_served_in_the_end() {
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::with_policy(device.clone(), Policy::Priority);
+    let low = DeviceQueue::with_priority(&scheduler, 1);
+    let high = DeviceQueue::with_priority(&scheduler, -1);
+    let hold = scheduler.hold();
+    low.launch(Arc::new(7u32), arguments());
+    let many = 2 * crate::policy::MOST_SKIPS;
+    (0..many).for_each(|_| drop(high.launch(Arc::new(1u32), arguments())));
+    drop(hold);
+    high.synchronize().unwrap();
+    low.synchronize().unwrap();
+    let log = device.log.lock().unwrap();
+    assert_eq!(log.iter().position(|&n| n == 7), Some(crate::policy::MOST_SKIPS as usize));
+}
+
+#[test]
+fn every_schedule_keeps_the_order_within_queues_and_some_differ_across() {
+    let mut across = std::collections::HashSet::new();
+    for seed in 0..10_000 {
+        let log = order(Policy::Random(seed), &[0; 4], 3);
+        for queue in 0..4 {
+            let own: Vec<u32> = log.iter().copied().filter(|n| n / 10 == queue).collect();
+            assert_eq!(own, [queue * 10, queue * 10 + 1, queue * 10 + 2], "seed {seed}");
+        }
+        across.insert(log);
+    }
+    assert!(across.len() > 1000, "the seed decides the order across queues");
+}
+
+/// Seconds from the first launch to the last end, of one launch of 50 ms on each of two queues.
+fn makespan(concurrency: usize) -> f64 {
+    let device = MockDevice::concurrent(Duration::from_millis(50), concurrency);
+    let scheduler = Scheduler::new(device);
+    let (first, second) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+    let (start, ends) = (Event::new(), [Event::new(), Event::new()]);
+    first.record(&start);
+    for (queue, end) in [&first, &second].into_iter().zip(&ends) {
+        queue.launch(Arc::new(1u32), arguments());
+        queue.record(end);
+    }
+    first.synchronize().unwrap();
+    second.synchronize().unwrap();
+    let seconds = ends.map(|end| start.elapsed_seconds(&end).unwrap());
+    seconds[0].max(seconds[1])
+}
+
+#[test]
+fn serial_hardware_runs_one_submission_at_a_time_and_concurrent_hardware_several() {
+    assert!(makespan(1) >= 0.099, "one after the other");
+    // On a loaded machine threads start late: the best of several tries shows that they overlap.
+    assert!((0..20).any(|_| makespan(4) < 0.09), "two at a time");
+}
+
+#[test]
+fn callers_that_wait_share_serial_hardware_with_the_worker() {
+    let device = MockDevice::new(Duration::from_millis(1));
+    let scheduler = Scheduler::new(device.clone());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let queue = DeviceQueue::new(&scheduler);
+                for place in 0..10u32 {
+                    let submission = crate::queue::Submission {
+                        blocks: [crate::ControlBlock::Launch {
+                            program: Arc::new(place),
+                            arguments: arguments(),
+                        }]
+                        .into_iter()
+                        .collect(),
+                        after: Default::default(),
+                        completion: Completion::pending(),
+                        awaited: false,
+                    };
+                    queue.submit_and_wait(submission).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(device.log.lock().unwrap().len(), 40);
+    assert_eq!(device.most_at_once(), 1);
+}
+
+#[test]
+fn nothing_enqueued_behind_a_failure_runs_until_it_is_told() {
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::new(device.clone());
+    let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
+    let failing = bad.launch(Arc::new(MockDevice::FAILS), arguments());
+    let behind = bad.launch(Arc::new(1u32), arguments());
+    let event = Event::new();
+    bad.record(&event);
+    good.wait(&event);
+    good.launch(Arc::new(2u32), arguments());
+    good.synchronize().unwrap();
+    let error = behind.wait().unwrap_err();
+    assert!(matches!(&error, Error::Skipped(cause) if matches!(**cause, Error::Launch { .. })));
+    assert!(error.to_string().contains("asked to"), "it names the failure: {error}");
+    assert!(matches!(bad.synchronize(), Err(Error::Launch { .. })), "the first failure, once");
+    bad.launch(Arc::new(3u32), arguments());
+    assert_eq!(bad.synchronize(), Ok(()));
+    assert_eq!(*device.log.lock().unwrap(), [MockDevice::FAILS, 2, 3]);
+    // Whoever waits for the failed operation has been told.
+    assert!(failing.wait().is_err());
+    let failing = bad.launch(Arc::new(MockDevice::FAILS), arguments());
+    assert!(failing.wait().is_err());
+    bad.launch(Arc::new(4u32), arguments());
+    assert_eq!(bad.synchronize(), Ok(()));
+    assert_eq!(device.log.lock().unwrap().last(), Some(&4));
+}
+
+#[test]
+fn a_queue_waits_for_an_event_of_another_scheduler() {
+    let device = MockDevice::new(Duration::from_millis(20));
+    let (one, other) = (Scheduler::new(device.clone()), Scheduler::new(device.clone()));
+    let (first, second) = (DeviceQueue::new(&one), DeviceQueue::new(&other));
+    let event = Event::new();
+    first.launch(Arc::new(1u32), arguments());
+    first.record(&event);
+    second.wait(&event);
+    second.launch(Arc::new(2u32), arguments());
+    second.synchronize().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [1, 2]);
+}
+
+#[test]
+fn events_tell_the_time_between_them() {
+    let device = MockDevice::new(Duration::from_millis(10));
+    let queue = DeviceQueue::new(&Scheduler::new(device));
+    let (start, end) = (Event::new(), Event::new());
+    let error = start.elapsed_seconds(&end).unwrap_err();
+    assert!(error.to_string().contains("first event has not been recorded"), "{error}");
+    assert!(start.query(), "nothing to wait for");
+    queue.record(&start);
+    queue.launch(Arc::new(1u32), arguments());
+    queue.record(&end);
+    end.synchronize().unwrap();
+    assert!(start.query() && end.query());
+    assert!(start.elapsed_seconds(&end).unwrap() >= 0.01);
+    assert!(end.elapsed_seconds(&start).unwrap() < 0.0);
+    queue.synchronize().unwrap();
+    assert!(queue.query());
+}
