@@ -115,6 +115,12 @@ PARAMETERS = {
     **dict.fromkeys(["fresh", "eager", "verify", "grad", "use_cache", "profile"], "bool"),
     **dict.fromkeys(["before"], "Any"),
     "executor": "ExecutorHandle",
+    **dict.fromkeys(["end", "event"], "Event"),
+    **dict.fromkeys(
+        ["Event.record.stream", "Event.wait.stream", "Stream.wait_stream.stream"], "Stream"
+    ),
+    "enter_scope.stream": "Stream",
+    "priority": "int",
     "nodes": "Sequence[int]",
     "timeout_seconds": "float",
     "approximate": "Literal['none', 'tanh']",

@@ -104,6 +104,7 @@ from .scopes import (
     no_grad,
     set_eager,
     set_source_lines,
+    stream,
     verify_shapes,
 )
 from .transforms import grad, value_and_grad
@@ -149,6 +150,7 @@ __all__ = [
     "verify_shapes",
     "use_executor",
     "set_source_lines",
+    "stream",
     "named_scope",
     "set_eager",
     "is_eager",

@@ -19,8 +19,10 @@ __all__ = [
     "Compilation",
     "CompilationInfo",
     "DType",
+    "Event",
     "Graph",
     "Program",
+    "Stream",
     "SymbolicDim",
     "SymbolicFloat",
     "Tensor",
@@ -122,6 +124,8 @@ __all__ = [
     "cumsum",
     "cumulative_prod",
     "cumulative_sum",
+    "current_stream",
+    "default_stream",
     "diag",
     "diagflat",
     "diagonal",
@@ -349,6 +353,7 @@ __all__ = [
     "subtract",
     "sum",
     "swapaxes",
+    "synchronize",
     "take",
     "take_along_axis",
     "tan",
@@ -506,6 +511,26 @@ class DType:
     @property
     def name(self) -> str:
         """NumPy's name of it."""
+
+@final
+class Event:
+    """A point in a stream that other streams and the host can wait for."""
+
+    def __new__(cls) -> Event: ...
+    def elapsed_time(self, /, end: Event) -> float:
+        """Milliseconds between the last records of this event and of a later one."""
+    def query(self) -> bool:
+        """Whether the last record has been reached, or there is none."""
+    def record(self, /, stream: Stream | None = None) -> None:
+        """Has the event reached when everything submitted so far to a stream is done; to the
+        current stream if none is given.
+        """
+    def synchronize(self) -> None:
+        """Waits until the last record has been reached."""
+    def wait(self, /, stream: Stream | None = None) -> None:
+        """Has work submitted from here on to a stream, the current one if none is given, wait for
+        the last record of the event.
+        """
 
 @final
 class ExecutorHandle:
@@ -730,6 +755,34 @@ class RemovableHandle:
 
     def remove(self) -> None:
         """Takes the hook back."""
+
+@final
+class Stream:
+    """An ordered sequence of evaluations on a device. Evaluations of one stream run one after the
+    other, those of several streams may run at once. A tensor that is computed on one stream may be
+    used on another, which waits for its value.
+    """
+
+    def __new__(cls, priority: int = 0) -> Stream: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def index(self) -> int:
+        """The number of the stream on its device; the default stream has 0."""
+    def query(self) -> bool:
+        """Whether everything submitted so far is done."""
+    def record_event(self, /, event: Event | None = None) -> Event:
+        """Has an event, a new one if none is given, reached when everything submitted so far is
+        done.
+        """
+    def synchronize(self) -> None:
+        """Waits until everything submitted so far is done."""
+    def wait_event(self, /, event: Event) -> None:
+        """Has work submitted from here on wait for the last record of an event."""
+    def wait_stream(self, /, stream: Stream) -> None:
+        """Has work submitted from here on wait for everything submitted to another stream so far.
+        """
 
 @final
 class SymbolicDim:
@@ -2379,6 +2432,12 @@ def cumulative_sum(
     """
 def current_graph() -> Graph:
     """The graph this thread records to."""
+def current_stream() -> Stream:
+    """The stream that programs of this context are submitted to."""
+def default_stream() -> Stream:
+    """The device's default stream, to which programs are submitted where no other stream is
+    current.
+    """
 def diag(x: _TensorLike, k: int = ...) -> Tensor:
     """A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal."""
 def diagflat(x: _TensorLike, k: int = ...) -> Tensor:
@@ -2494,6 +2553,7 @@ def enter_scope(
     graph: Graph | None = None,
     fresh: bool = False,
     executor: ExecutorHandle | None = None,
+    stream: Stream | None = None,
     eager: bool | None = None,
     verify: bool | None = None,
     grad: bool | None = None,
@@ -4136,6 +4196,8 @@ def sum(
     """
 def swapaxes(x: _TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
+def synchronize() -> None:
+    """Waits until everything submitted so far, to any stream of the device, is done."""
 def take(
     x: _TensorLike,
     indices: _TensorLike,

@@ -7,6 +7,7 @@ from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _girih
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ __all__ = [
     "no_grad",
     "set_eager",
     "set_source_lines",
+    "stream",
     "verify_shapes",
 ]
 
@@ -98,6 +100,25 @@ def verify_shapes(on: bool = True) -> Scope[None]:
     the environment does the same from the beginning.
     """
     return Scope(lambda n: _girih.enter_scope(n, verify=on), lambda: None)
+
+
+def stream(stream: _girih.Stream | None) -> Scope[_girih.Stream]:
+    """A context manager in which programs are submitted to a stream.
+
+    Args:
+        stream: Where to; with None the current stream stays.
+
+    Returns:
+        The context manager, whose value is the stream.
+
+    Raises:
+        InvalidArgumentError: The argument is no stream.
+    """
+    if stream is not None and not isinstance(stream, _girih.Stream):
+        raise InvalidArgumentError(
+            f"stream: expected a Stream or None, got {type(stream).__name__}; gr.Stream() makes one"
+        )
+    return Scope(lambda n: _girih.enter_scope(n, stream=stream), _girih.current_stream)
 
 
 def no_grad() -> Scope[None]:

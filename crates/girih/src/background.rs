@@ -3,6 +3,7 @@
 use crate::{Error, Result};
 use girih_runtime::Completion;
 use girih_sync::{Mutex, fork};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 
@@ -11,8 +12,58 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The thread's inbox, and the forks of the process before it was started.
 static THREAD: Mutex<Option<(u64, Sender<Job>)>> = Mutex::new(None);
 
+/// Jobs not yet done, of this process.
+static JOBS: Jobs = Jobs { pending: AtomicUsize::new(0), forks: AtomicU64::new(0) };
+
+struct Jobs {
+    pending: AtomicUsize,
+    /// Forks of the process when the jobs were counted: in a later one they are gone.
+    forks: AtomicU64,
+}
+
+/// A job among [`JOBS`], until it is done or dropped.
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        JOBS.pending.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Whether a job is waiting or being done.
+pub(crate) fn is_busy() -> bool {
+    JOBS.forks.load(SeqCst) == fork::count() && JOBS.pending.load(SeqCst) > 0
+}
+
+/// Does `work` after the jobs before it: now, if there are none.
+pub(crate) fn in_order(work: impl FnOnce() + Send + 'static) {
+    if is_busy() { spawn(work) } else { work() }
+}
+
+/// Waits for the jobs so far.
+///
+/// Errors: [`girih_runtime::Error::Cancelled`] if the user of this thread interrupted the wait.
+pub(crate) fn wait() -> Result<()> {
+    if !is_busy() {
+        return Ok(());
+    }
+    let done = Completion::pending();
+    let finished = done.clone();
+    spawn(move || finished.finish(Ok(())));
+    done.wait_or_interrupt().map_err(Error::from)
+}
+
 /// Has a job done after those before it; on this thread if there is no other to be had.
 pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
+    if JOBS.forks.swap(fork::count(), SeqCst) != fork::count() {
+        JOBS.pending.store(0, SeqCst);
+    }
+    JOBS.pending.fetch_add(1, SeqCst);
+    let counted = Counted;
+    let job = move || {
+        let _counted = counted;
+        job();
+    };
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     // A thread does not survive a fork. Its inbox is left alone: the thread may have held the lock
     // that the channel has inside.

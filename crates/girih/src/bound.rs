@@ -204,11 +204,14 @@ impl BoundProgram {
             }
         };
         let limit = executor.limit();
+        let stream = Context::current().runtime_stream(runtime);
         let Some(start) = start else {
-            return runtime.call(&found, arguments, limit).map_err(|e| self.program.failed(e));
+            return runtime
+                .call(&stream, &found, arguments, limit)
+                .map_err(|e| self.program.failed(e));
         };
         let compile = start.elapsed();
-        let timed = runtime.call_timed(&found, arguments, limit);
+        let timed = runtime.call_timed(&stream, &found, arguments, limit);
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
         let names = found.plan().operations.iter().map(|operation| operation.name.clone());
         executor.set_profile(Profile {

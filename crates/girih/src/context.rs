@@ -7,7 +7,7 @@
 use crate::executor::{self, Executor};
 use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
-use crate::{Result, Tensor, TensorState, tape};
+use crate::{Result, Stream, Tensor, TensorState, tape};
 use girih_ir::{Class, Op, TensorSpec};
 use girih_runtime::{CompileOptions, env};
 use girih_sync::{Mutex, MutexGuard};
@@ -170,6 +170,7 @@ impl fmt::Debug for Graph {
 pub struct Frame {
     graph: Graph,
     executor: Option<Executor>,
+    stream: Option<Stream>,
     eager: Option<bool>,
     verify_shapes: Option<bool>,
     /// Whether the tape notes what is recorded.
@@ -184,6 +185,7 @@ impl Frame {
         Frame {
             graph: Graph::new(),
             executor: None,
+            stream: None,
             eager: None,
             verify_shapes: None,
             grad: true,
@@ -200,6 +202,11 @@ impl Frame {
     /// The same with another executor.
     pub fn with_executor(self, executor: Executor) -> Frame {
         Frame { executor: Some(executor), ..self }
+    }
+
+    /// The same with another current stream.
+    pub fn with_stream(self, stream: Stream) -> Frame {
+        Frame { stream: Some(stream), ..self }
     }
 
     /// The same with eager mode on or off.
@@ -281,6 +288,37 @@ impl Context {
     /// Runs this context's programs by `executor` from here on.
     pub fn set_executor(&self, executor: &Executor) {
         CURRENT.with_borrow_mut(|frame| frame.executor = Some(executor.clone()));
+    }
+
+    /// The stream that this context's programs are submitted to: one that was set, or the device's
+    /// default stream.
+    ///
+    /// Errors: as [`Context::executor`].
+    pub fn stream(&self) -> Result<Stream> {
+        match CURRENT.with_borrow(|frame| frame.stream.clone()) {
+            Some(stream) => Ok(stream),
+            None => Stream::default_stream(),
+        }
+    }
+
+    /// Submits this context's programs to `stream` from here on; see [`crate::StreamScope`] for a while
+    /// only.
+    pub fn set_stream(&self, stream: &Stream) {
+        self.swap_stream(Some(stream.clone()));
+    }
+
+    /// Sets the stream, or none, and gives the one set before.
+    pub(crate) fn swap_stream(&self, stream: Option<Stream>) -> Option<Stream> {
+        CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.stream, stream))
+    }
+
+    pub(crate) fn runtime_stream(
+        &self,
+        executor: &girih_runtime::Executor,
+    ) -> Arc<girih_runtime::Stream> {
+        let chosen =
+            CURRENT.with_borrow(|frame| frame.stream.as_ref().map(|s| s.runtime().clone()));
+        chosen.unwrap_or_else(|| executor.stream().clone())
     }
 
     /// Whether ops are computed as soon as they are recorded.

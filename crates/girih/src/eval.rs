@@ -223,18 +223,20 @@ fn attempt(
     let verify = Context::current().verify_shapes()?;
     let options = Context::current().options(executor.runtime());
     let nodes = cut.graph.len();
-    let work = Work { executor: executor.clone(), cut, claim, verify, options };
+    let stream = Context::current().runtime_stream(executor.runtime());
+    let work = Work { executor: executor.clone(), stream, cut, claim, verify, options };
     if wait {
         let outcome = work.run(None, true, times);
         crate::memory::let_go(nodes);
         return outcome;
     }
     match executor.runtime().cached_plan(&work.cut.graph, options) {
-        Some(program) => work.run(Some(program), false, times),
-        None => {
+        // Behind what is being compiled: a stream runs in the order of submission.
+        Some(program) if !background::is_busy() => work.run(Some(program), false, times),
+        program => {
             // Failures leave the tensors lazy: whoever reads one computes it and is told.
             background::spawn(move || {
-                drop(work.run(None, false, &mut None));
+                drop(work.run(program, false, &mut None));
                 crate::memory::let_go(nodes);
             });
             Ok(true)
@@ -245,6 +247,7 @@ fn attempt(
 /// A cut-out graph, claimed.
 struct Work {
     executor: Executor,
+    stream: Arc<girih_runtime::Stream>,
     cut: CutGraph,
     claim: Arc<Claim>,
     verify: bool,
@@ -304,7 +307,10 @@ impl Work {
             let claim = claim.clone();
             completion.then(move |outcome| claim.settle(outcome.is_ok()));
         }
-        let outcome = runtime.start(plan, &block, cut.after.clone(), completion.clone(), wait);
+        let outcome = {
+            let (after, completion) = (cut.after.clone(), completion.clone());
+            runtime.start(&self.stream, plan, &block, after, completion, wait)
+        };
         if let Some(profile) = times.as_mut() {
             if runtime.counters().compiles > compiled {
                 profile.optimization += plan.times.optimize;

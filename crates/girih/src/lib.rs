@@ -43,6 +43,7 @@ pub mod optim;
 pub mod plot;
 mod program;
 pub mod random;
+mod stream;
 mod tape;
 mod tensor;
 mod trace;
@@ -90,6 +91,7 @@ pub use program::{
     instruction_set, num_threads, options, options_with, options_without, pass_names,
     reset_peak_memory, set_num_threads, set_options,
 };
+pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
 pub use trace::{is_active as is_tracing, name_arguments};

@@ -11,9 +11,10 @@
 use crate::args::Listed;
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
+use crate::streams::PyStream;
 use crate::tensor::PyTensor;
 use girih::location::Scope;
-use girih::{CompileOptions, Context, Executor, ExecutorConfig, Frame};
+use girih::{CompileOptions, Context, Executor, ExecutorConfig, Frame, Stream};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Delta {
     graph: Option<girih::Graph>,
     executor: Option<Executor>,
+    stream: Option<Stream>,
     eager: Option<bool>,
     verify: Option<bool>,
     grad: Option<bool>,
@@ -42,6 +44,9 @@ impl Delta {
         }
         if let Some(executor) = &self.executor {
             frame = frame.with_executor(executor.clone());
+        }
+        if let Some(stream) = &self.stream {
+            frame = frame.with_stream(stream.clone());
         }
         if let Some(on) = self.eager {
             frame = frame.with_eager(on);
@@ -198,7 +203,7 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
 /// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, eager=None, verify=None, grad=None, options=None, name=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, stream=None, eager=None, verify=None, grad=None, options=None, name=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -206,6 +211,7 @@ fn enter_scope(
     graph: Option<&PyGraph>,
     fresh: bool,
     executor: Option<&PyExecutor>,
+    stream: Option<&PyStream>,
     eager: Option<bool>,
     verify: Option<bool>,
     grad: Option<bool>,
@@ -217,10 +223,11 @@ fn enter_scope(
         None => fresh.then(girih::Graph::new),
     };
     let executor = executor.map(|executor| executor.0.clone());
+    let stream = stream.map(|stream| stream.0.clone());
     let options = options.map(|(passes, fusion)| CompileOptions { passes, fusion });
     let name = name.filter(|_| girih::location::enabled());
     sync(py);
-    let delta = Delta { graph, executor, eager, verify, grad, options, name };
+    let delta = Delta { graph, executor, stream, eager, verify, grad, options, name };
     let frame = delta.apply(Context::current().frame());
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))

@@ -31,6 +31,7 @@ mod random;
 mod search;
 mod sorting;
 mod statistics;
+mod streams;
 mod symbolic_float;
 mod tensor;
 mod transform;
@@ -143,6 +144,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     guards::register(m)?;
     control::register(m)?;
     contexts::register(m)?;
+    streams::register(m)?;
     location::register();
     let names = m.index()?;
     // What `girih.linalg`, `girih.fft` and `girih.random` are made of is public there, under its own

@@ -3,7 +3,7 @@
 //! no completion, so that it allocates nothing but its results.
 
 use crate::{
-    Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, Executor, Result, Value,
+    Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, Executor, Result, Stream, Value,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -62,13 +62,14 @@ impl Executor {
         same
     }
 
-    /// Runs a plan and waits for it: [`Executor::bind`] and [`Executor::start`] in one.
+    /// Runs a plan on a stream of this device and waits for it: [`Executor::bind`] and [`Executor::start`] in one.
     ///
     /// Errors: theirs, and what the run fails with.
     /// Cost: allocates the results, and a block for the temporaries; nothing else when the queue is
     /// empty.
     pub fn call(
         &self,
+        stream: &Stream,
         found: &FoundPlan,
         arguments: &[Argument],
         limit: Option<Duration>,
@@ -77,21 +78,21 @@ impl Executor {
         if found.plan.order.is_some() {
             let (block, values) = self.bind(&found.plan, arguments, control)?;
             let completion = Completion::pending();
-            self.start(found.plan(), &block, SmallVec::new(), completion, true)?;
+            self.start(stream, found.plan(), &block, SmallVec::new(), completion, true)?;
             return Ok(values);
         }
         let plan = found.plan();
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
         let values = self.fill(plan, arguments, &mut block)?;
         self.count_run(plan);
-        match self.stream().run_idle(plan, &block) {
+        match stream.run_idle(plan, &block) {
             Some(outcome) => outcome?,
             None => {
                 // Who gives up waiting for a queued run leaves its memory to it.
                 let given = arguments.iter().filter_map(Argument::value);
                 block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
                 let completion = Completion::pending();
-                self.stream().run(plan, &Arc::new(block), SmallVec::new(), completion, true)?;
+                stream.run(plan, &Arc::new(block), SmallVec::new(), completion, true)?;
             }
         }
         Ok(values)
@@ -100,6 +101,7 @@ impl Executor {
     /// As [`Executor::call`], with the time of binding, that of the run, and those of the kernels.
     pub fn call_timed(
         &self,
+        stream: &Stream,
         found: &FoundPlan,
         arguments: &[Argument],
         limit: Option<Duration>,
@@ -107,7 +109,7 @@ impl Executor {
         let start = Instant::now();
         let (block, values) = self.bind(&found.plan, arguments, self.control(limit, true))?;
         let bind = start.elapsed();
-        self.start(found.plan(), &block, SmallVec::new(), Completion::pending(), true)?;
+        self.start(stream, found.plan(), &block, SmallVec::new(), Completion::pending(), true)?;
         let times = Times { bind, run: start.elapsed(), kernels: block.control.take_times() };
         Ok((values, times))
     }

@@ -201,8 +201,8 @@ impl Executor {
         &self.device
     }
 
-    /// The stream that plans run on.
-    pub fn stream(&self) -> &Stream {
+    /// The device's default stream.
+    pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
@@ -353,10 +353,11 @@ impl Executor {
         Ok(values)
     }
 
-    /// Starts a bound plan; with `wait`, returns when it is done. The outcome is in `completion`
-    /// either way.
+    /// Starts a bound plan on a stream of this device; with `wait`, returns when it is done. The
+    /// outcome is in `completion` either way.
     pub fn start(
         &self,
+        stream: &Stream,
         plan: &ExecutionPlan,
         block: &Arc<ArgumentBlock>,
         after: SmallVec<[Arc<Completion>; 2]>,
@@ -364,7 +365,7 @@ impl Executor {
         wait: bool,
     ) -> Result<()> {
         self.count_run(plan);
-        self.stream.run(plan, block, after, completion, wait)
+        stream.run(plan, block, after, completion, wait)
     }
 
     /// Copies host bytes to a block of their own. No queued work knows that block, so the copy need

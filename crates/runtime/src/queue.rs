@@ -138,13 +138,18 @@ impl Completion {
     ///
     /// Errors: [`Error::Cancelled`] if it gave up; else the outcome's.
     pub fn wait_or_interrupt(&self) -> Result<()> {
+        self.tell(self.wait_untold_or_interrupt())
+    }
+
+    /// As [`Completion::wait_or_interrupt`]; a failure stays to be reported.
+    pub(crate) fn wait_untold_or_interrupt(&self) -> Result<()> {
         if !control::interruptible() {
-            return self.wait();
+            return self.wait_untold();
         }
         let mut state = self.lock();
         loop {
             if let Some(outcome) = self.outcome(&state) {
-                return self.tell(outcome);
+                return outcome;
             }
             let (guard, timeout) = self
                 .done
@@ -241,13 +246,15 @@ impl Event {
         Event::default()
     }
 
-    pub(crate) fn arm(&self) -> Arc<EventRecord> {
+    /// A new record of the event, for the queue that is to reach it.
+    pub fn arm(&self) -> Arc<EventRecord> {
         let record = EventRecord::new();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
         record
     }
 
-    pub(crate) fn recorded(&self) -> Option<Arc<EventRecord>> {
+    /// The last record so far.
+    pub fn recorded(&self) -> Option<Arc<EventRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -406,15 +413,25 @@ impl DeviceQueue {
 
     /// Marks the event when everything enqueued so far is done.
     pub fn record(&self, event: &Event) {
-        self.enqueue(ControlBlock::Record(event.arm()));
+        self.enqueue_record(event.arm());
+    }
+
+    /// Reaches the record of an event when everything enqueued so far is done.
+    pub fn enqueue_record(&self, record: Arc<EventRecord>) {
+        self.enqueue(ControlBlock::Record(record));
     }
 
     /// Holds what is enqueued from here on until the event's last record so far is reached; records
     /// made after this call hold nobody here.
     pub fn wait(&self, event: &Event) {
         if let Some(record) = event.recorded() {
-            self.enqueue(ControlBlock::Wait(record));
+            self.enqueue_wait(record);
         }
+    }
+
+    /// Holds what is enqueued from here on until that record of an event is reached.
+    pub fn enqueue_wait(&self, record: Arc<EventRecord>) {
+        self.enqueue(ControlBlock::Wait(record));
     }
 
     /// Whether everything enqueued so far is done.

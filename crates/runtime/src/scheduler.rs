@@ -194,13 +194,13 @@ impl Scheduler {
                 arguments.control.cancel();
                 completion.finish(Err(error.clone()));
             }
-            return outcome;
+            return self.shared.told(outcome);
         }
         state.begin(index);
         drop(state);
         let outcome = control::asking(|| self.shared.run(&work));
         self.shared.finish(index, work, outcome.clone(), false);
-        outcome
+        self.shared.told(outcome)
     }
 
     /// Runs `work` on this thread as if it were a submission of the queue, if nothing of the queue is
@@ -221,31 +221,72 @@ impl Scheduler {
         if shared.release(index, None) {
             shared.changed.notify_all();
         }
-        Some(outcome)
+        Some(shared.told(outcome))
     }
 
     /// Blocks until everything of the queue is done; gives its first failure since the last call.
     pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
+        self.wait_for(index)?;
         let mut state = self.shared.lock();
-        // What other threads enqueue from here on is not waited for.
-        let last = state.queue(index).pending.back().map(|s| s.completion.clone());
-        if let Some(last) = last {
-            drop(state);
-            // Its failure, if any, is the queue's error too.
-            let _ = last.wait_untold();
-            state = self.shared.lock();
-        } else {
-            while state.queue(index).busy {
-                let changed = &self.shared.changed;
-                state.waiting += 1;
-                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.waiting -= 1;
-            }
-        }
         let queue = state.queue(index);
         let error = queue.standing_error().cloned();
         queue.error = None;
         error.map_or(Ok(()), Err)
+    }
+
+    /// Blocks until everything enqueued so far on any queue is done.
+    ///
+    /// Errors: the first failure of one of the queues that have failed since they were last
+    /// synchronised; those of others stay to be reported.
+    pub fn synchronize_all(&self) -> Result<()> {
+        let indices = |state: &State| {
+            let there = state.queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
+            there.map(|(index, _)| index).collect::<Vec<_>>()
+        };
+        let queues = indices(&self.shared.lock());
+        queues.into_iter().try_for_each(|index| self.wait_for(index))?;
+        let mut state = self.shared.lock();
+        for queue in state.queues.iter_mut().flatten() {
+            if let Some(error) = queue.standing_error().cloned() {
+                queue.error = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks until everything that the queue has now is done.
+    ///
+    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
+    fn wait_for(&self, index: usize) -> Result<()> {
+        let mut state = self.shared.lock();
+        let Some(queue) = &state.queues[index] else { return Ok(()) };
+        // What other threads enqueue from here on is not waited for.
+        if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
+            drop(state);
+            return match last.wait_untold_or_interrupt() {
+                Err(error @ Error::Cancelled { .. }) if last.poll().is_none() => Err(error),
+                // A failure is the queue's, too, which reports it.
+                _ => Ok(()),
+            };
+        }
+        let changed = &self.shared.changed;
+        while state.queues[index].as_ref().is_some_and(|queue| queue.busy) {
+            state.waiting += 1;
+            let (guard, timeout) =
+                changed.wait_timeout(state, control::POLL).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.waiting = state.waiting.saturating_sub(1);
+            if timeout.timed_out() && control::interruptible() {
+                // Not while holding the lock: the run that is waited for may need it.
+                drop(state);
+                if control::interrupted() {
+                    return Err(Error::Cancelled { operation: "waiting for a stream".into() });
+                }
+                state = self.shared.lock();
+            }
+        }
+        Ok(())
     }
 }
 
@@ -341,6 +382,17 @@ impl Shared {
         state.reap(index);
         // With no worker nothing is ever pending.
         state.workers > 0 || state.pending > 0 || state.waiting > 0
+    }
+
+    /// The caller is given `outcome`. If an earlier run failed in the same way, as when a failed tensor
+    /// is read and so computed again, its queue need not report that.
+    fn told(&self, outcome: Result<()>) -> Result<()> {
+        if let Err(error) = &outcome {
+            for queue in self.lock().queues.iter_mut().flatten() {
+                queue.error.take_if(|(earlier, _)| earlier == error);
+            }
+        }
+        outcome
     }
 
     /// Has workers look again whether something is ready.

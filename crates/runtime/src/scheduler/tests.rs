@@ -145,8 +145,7 @@ fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
     }
     drop(hold);
     queues.iter().for_each(|queue| queue.synchronize().unwrap());
-    let log = device.log.lock().unwrap().clone();
-    log
+    device.log.lock().unwrap().clone()
 }
 
 #[test]

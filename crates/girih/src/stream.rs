@@ -1,0 +1,158 @@
+//! Streams and events: in which order evaluations run, and how their progress is seen.
+
+use crate::{Context, Result, background, executor};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// An ordered sequence of evaluations on a device. Evaluations of one stream run one after the other;
+/// those of several may run at once. A counted handle.
+///
+/// A tensor that is computed on one stream may be used on another: the evaluation there begins when
+/// the tensor has its value.
+#[derive(Clone)]
+pub struct Stream(Arc<girih_runtime::Stream>);
+
+impl Stream {
+    /// A new stream. Where streams are served by priority, those of lower numbers come first, as in
+    /// CUDA.
+    ///
+    /// Errors: [`crate::Error::Evaluation`] if the device cannot be set up as the environment says.
+    pub fn new(priority: i32) -> Result<Stream> {
+        let executor = executor::process()?.runtime();
+        let scheduler = executor.stream().queue().scheduler();
+        Ok(Stream(Arc::new(girih_runtime::Stream::with_priority(scheduler, priority))))
+    }
+
+    /// The device's default stream, number 0, to which programs are submitted where no other is set.
+    ///
+    /// Errors: as [`Stream::new`].
+    pub fn default_stream() -> Result<Stream> {
+        Ok(Stream(executor::process()?.runtime().stream().clone()))
+    }
+
+    /// The stream that this thread submits to.
+    ///
+    /// Errors: as [`Stream::new`].
+    pub fn current() -> Result<Stream> {
+        Context::current().stream()
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<girih_runtime::Stream> {
+        &self.0
+    }
+
+    /// The number of the stream, which no other stream of the device has while this one is alive.
+    pub fn index(&self) -> usize {
+        self.0.queue().index()
+    }
+
+    /// Whether everything submitted so far is done.
+    pub fn query(&self) -> bool {
+        !background::is_busy() && self.0.queue().query()
+    }
+
+    /// Waits until everything submitted so far is done, also what has yet to be compiled.
+    ///
+    /// Errors: [`crate::Error::Evaluation`]: the first failure since the last call that nobody has been
+    /// told of; the tensors concerned stay lazy and may be evaluated again.
+    pub fn synchronize(&self) -> Result<()> {
+        background::wait()?;
+        self.0.synchronize().map_err(Into::into)
+    }
+
+    /// Has `event` reached when everything submitted so far is done.
+    pub fn record(&self, event: &Event) {
+        let (stream, record) = (self.0.clone(), event.0.arm());
+        background::in_order(move || stream.queue().enqueue_record(record));
+    }
+
+    /// Has what is submitted from here on wait for the last record of `event` so far. An event that was
+    /// never recorded holds nobody.
+    pub fn wait(&self, event: &Event) {
+        if let Some(record) = event.0.recorded() {
+            let stream = self.0.clone();
+            background::in_order(move || stream.queue().enqueue_wait(record));
+        }
+    }
+
+    /// Has what is submitted from here on wait for everything submitted to `other` so far.
+    pub fn wait_stream(&self, other: &Stream) {
+        let event = Event::new();
+        other.record(&event);
+        self.wait(&event);
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream(device=cpu, index={})", self.index())
+    }
+}
+
+/// A point in a stream that other streams and the host can wait for. A counted handle.
+#[derive(Clone, Debug, Default)]
+pub struct Event(girih_runtime::Event);
+
+impl Event {
+    /// An event that has not been recorded.
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    /// Whether the last record has been reached; true also for an event that was never recorded.
+    pub fn query(&self) -> bool {
+        self.0.query()
+    }
+
+    /// Waits until the last record has been reached.
+    ///
+    /// Errors: if the user of this thread interrupts the wait.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.synchronize().map_err(Into::into)
+    }
+
+    /// Milliseconds of the device's clock between the last records of this event and of a later one.
+    ///
+    /// Errors: [`girih_runtime::Error::EventNotReached`] if one of them has not been.
+    pub fn elapsed_ms(&self, end: &Event) -> Result<f64> {
+        Ok(self.0.elapsed_seconds(&end.0)? * 1e3)
+    }
+}
+
+/// Submits this thread's programs to a stream until dropped.
+#[must_use = "the scope ends when it is dropped"]
+pub struct StreamScope {
+    previous: Option<Stream>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl StreamScope {
+    /// Enters the scope.
+    pub fn new(stream: &Stream) -> StreamScope {
+        let previous = Context::current().swap_stream(Some(stream.clone()));
+        StreamScope { previous, _not_send: PhantomData }
+    }
+}
+
+impl Drop for StreamScope {
+    fn drop(&mut self) {
+        Context::current().swap_stream(self.previous.take());
+    }
+}
+
+/// Waits until everything submitted so far, to any stream of the device, is done.
+///
+/// Errors: as [`Stream::synchronize`], of one of the streams that have failed; the failures of others
+/// stay with them.
+pub fn synchronize() -> Result<()> {
+    background::wait()?;
+    let executor = executor::process()?.runtime();
+    executor.stream().queue().scheduler().synchronize_all().map_err(Into::into)
+}

@@ -1,0 +1,153 @@
+//! Streams and events from Python.
+
+use crate::contexts::sync;
+use crate::errors::IntoPy;
+use girih::{Context, Event, Stream};
+use pyo3::prelude::*;
+
+/// An ordered sequence of evaluations on a device.
+///
+/// Evaluations of one stream run one after the other, those of several streams may run at once. A
+/// tensor that is computed on one stream may be used on another, which waits for its value.
+#[pyclass(name = "Stream", module = "girih", frozen, eq)]
+#[derive(PartialEq)]
+pub struct PyStream(pub Stream);
+
+#[pymethods]
+impl PyStream {
+    #[new]
+    #[pyo3(signature = (priority=0))]
+    fn new(priority: i32) -> PyResult<PyStream> {
+        Ok(PyStream(Stream::new(priority).py()?))
+    }
+
+    /// The number of the stream on its device; the default stream has 0. Returns: int.
+    #[getter]
+    fn index(&self) -> usize {
+        self.0.index()
+    }
+
+    /// Waits until everything submitted so far is done. Returns: None.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.synchronize()).py()
+    }
+
+    /// Whether everything submitted so far is done. Returns: bool.
+    fn query(&self) -> bool {
+        self.0.query()
+    }
+
+    /// Has an event, a new one if none is given, reached when everything submitted so far is done.
+    /// Returns: Event.
+    #[pyo3(signature = (event=None))]
+    fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> PyResult<Py<PyEvent>> {
+        let event = match event {
+            Some(event) => event,
+            None => Py::new(py, PyEvent::default())?,
+        };
+        self.0.record(&event.get().0);
+        Ok(event)
+    }
+
+    /// Has work submitted from here on wait for the last record of an event. Returns: None.
+    fn wait_event(&self, event: &PyEvent) {
+        self.0.wait(&event.0);
+    }
+
+    /// Has work submitted from here on wait for everything submitted to another stream so far.
+    /// Returns: None.
+    fn wait_stream(&self, stream: &PyStream) {
+        self.0.wait_stream(&stream.0);
+    }
+
+    fn __hash__(&self) -> usize {
+        self.0.index()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// A point in a stream that other streams and the host can wait for.
+#[pyclass(name = "Event", module = "girih", frozen)]
+#[derive(Default)]
+pub struct PyEvent(Event);
+
+#[pymethods]
+impl PyEvent {
+    #[new]
+    fn new() -> PyEvent {
+        PyEvent::default()
+    }
+
+    /// Has the event reached when everything submitted so far to a stream is done; to the current
+    /// stream if none is given. Returns: None.
+    #[pyo3(signature = (stream=None))]
+    fn record(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
+        stream_or_current(py, stream)?.record(&self.0);
+        Ok(())
+    }
+
+    /// Has work submitted from here on to a stream, the current one if none is given, wait for the
+    /// last record of the event. Returns: None.
+    #[pyo3(signature = (stream=None))]
+    fn wait(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
+        stream_or_current(py, stream)?.wait(&self.0);
+        Ok(())
+    }
+
+    /// Whether the last record has been reached, or there is none. Returns: bool.
+    fn query(&self) -> bool {
+        self.0.query()
+    }
+
+    /// Waits until the last record has been reached. Returns: None.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.synchronize()).py()
+    }
+
+    /// Milliseconds between the last records of this event and of a later one. Returns: float.
+    fn elapsed_time(&self, end: &PyEvent) -> PyResult<f64> {
+        self.0.elapsed_ms(&end.0).py()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Event(reached={})", if self.0.query() { "True" } else { "False" })
+    }
+}
+
+fn stream_or_current(py: Python<'_>, stream: Option<&PyStream>) -> PyResult<Stream> {
+    if let Some(stream) = stream {
+        return Ok(stream.0.clone());
+    }
+    sync(py);
+    Context::current().stream().py()
+}
+
+/// The stream that programs of this context are submitted to. Returns: Stream.
+#[pyfunction]
+fn current_stream(py: Python<'_>) -> PyResult<PyStream> {
+    Ok(PyStream(stream_or_current(py, None)?))
+}
+
+/// The device's default stream, to which programs are submitted where no other stream is current.
+/// Returns: Stream.
+#[pyfunction]
+fn default_stream() -> PyResult<PyStream> {
+    Ok(PyStream(Stream::default_stream().py()?))
+}
+
+/// Waits until everything submitted so far, to any stream of the device, is done. Returns: None.
+#[pyfunction]
+fn synchronize(py: Python<'_>) -> PyResult<()> {
+    py.detach(girih::synchronize).py()
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyStream>()?;
+    m.add_class::<PyEvent>()?;
+    m.add_function(wrap_pyfunction!(current_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(default_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(synchronize, m)?)
+}
