@@ -20,6 +20,11 @@ conditions have one dtype, and the functions that users call insert the casts (s
 *Indices* say which element of each operand an element of the result depends on, one letter per
 index: in `i k, k j -> i j` of a matrix product, `k` is summed over. `1` marks an axis of one element
 that is stretched.
+
+*Factors* say the same without sizes. `(i j)` is an axis that two factors share, `i` the outer one.
+A factor of which nothing is said is pointwise: a part of the operands gives that part of the
+result. A part of a factor with an op gives a partial result, and the op combines the results of all
+parts. A factor that is whole cannot be divided.
 ";
 
 const CATEGORIES: &[Category] = &[
@@ -144,6 +149,12 @@ fn section(code: OpCode, out: &mut String) -> std::fmt::Result {
     let (b, result) = call(sample, &specs(sample)).expect("the op takes its sample");
     if let Some(nest) = b.graph().iteration(result) {
         writeln!(out, "* Indices: `{}`", indices(&nest))?;
+    }
+    let operands = specs(sample);
+    let operands: Vec<&TensorSpec> = operands.iter().collect();
+    match sample.op.factors(&operands, b.graph().spec(result)) {
+        Ok(factors) => writeln!(out, "* Factors: `{factors}`")?,
+        Err(why) => writeln!(out, "* Factors: none: {why}")?,
     }
     let derivative = match def.derivative {
         Derivative::Rule(_) => "by a rule of its own".to_string(),

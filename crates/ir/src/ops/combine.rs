@@ -111,6 +111,7 @@ fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 
 /// Operands side by side along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::concat),
     samples: samples::concat,
     name: "concat",
     doc: "Tensors side by side along an axis.",
@@ -123,6 +124,7 @@ pub static CONCAT: OpDef = OpDef {
 
 /// A border of one value around, and gaps between, the elements (attribute `Pad`).
 pub static PAD: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::pad),
     samples: samples::pad,
     name: "pad",
     doc: "A tensor with a border of one value around and between its elements.",
@@ -135,6 +137,7 @@ pub static PAD: OpDef = OpDef {
 
 /// A tensor with a regular sub-grid replaced by another tensor (attribute `Slice`).
 pub static UPDATE_SLICE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::update_slice),
     name: "update_slice",
     doc: "A tensor with a part of each axis, with steps, replaced by another tensor.",
     class: Class::Combine,

@@ -212,12 +212,14 @@ pub static LOGADDEXP: OpDef = OpDef {
 };
 /// Arithmetic mean over axes; NaN over nothing.
 pub static MEAN: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::at_once),
     category: Some(Category::Reduction),
     samples: samples::reductions,
     ..composite("mean", "The mean of the elements along some axes.", mean, decompose::mean)
 };
 /// Variance over axes (attribute `Moments`), by the two-pass formula.
 pub static VAR: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::at_once),
     category: Some(Category::Reduction),
     samples: samples::moments,
     ..with_rule(
@@ -232,6 +234,7 @@ pub static VAR: OpDef = OpDef {
 };
 /// `log(sum(exp(x)))` without overflow; -inf over nothing.
 pub static LOGSUMEXP: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::log_sums),
     category: Some(Category::Reduction),
     samples: samples::reductions,
     ..with_rule(
@@ -246,6 +249,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
 };
 /// Exponentials normalised to sum 1 along an axis.
 pub static SOFTMAX: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::along),
     samples: samples::along_axis,
     ..with_rule(
         vjp::softmax,
@@ -259,6 +263,7 @@ pub static SOFTMAX: OpDef = OpDef {
 };
 /// Logarithm of softmax, without underflow.
 pub static LOG_SOFTMAX: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::along),
     samples: samples::along_axis,
     ..with_rule(
         vjp::log_softmax,
@@ -273,6 +278,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
 /// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
 /// and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::norm),
     batching: Some(Batching::First),
     samples: samples::layer_norm,
     arity: (1, 3),
@@ -289,6 +295,7 @@ pub static LAYER_NORM: OpDef = OpDef {
 /// `-log_softmax(logits)[label]` per row; classes on the last axis. A label that names no class is an
 /// error.
 pub static CROSS_ENTROPY: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::cross_entropy),
     samples: samples::cross_entropy,
     arity: (2, 2),
     ..with_rule(
@@ -303,6 +310,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 };
 /// `-(y log x + (1 - y) log(1 - x))` of probabilities `x` and targets `y`, logarithms at least -100.
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::elementwise),
     batching: Some(Batching::Broadcast),
     arity: (2, 2),
     domain: (0.1, 0.9),

@@ -134,6 +134,7 @@ pub static FFT: OpDef = OpDef {
 };
 /// The first half of the forward transform of real rows; with the flag divided by their length.
 pub static RFFT: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::resized_rows),
     name: "rfft",
     doc: "The first half of the discrete Fourier transform of real rows.",
     infer: rfft,
@@ -144,6 +145,7 @@ pub static RFFT: OpDef = OpDef {
 /// The real rows, of length `size`, whose spectrum has this first half: the inverse transform; with
 /// the flag divided by `size`. Imaginary parts that such a spectrum cannot have count as zero.
 pub static IRFFT: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::resized_rows),
     name: "irfft",
     doc: "The real rows that half of a spectrum belongs to, by the inverse transform.",
     infer: irfft,

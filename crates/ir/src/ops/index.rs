@@ -350,6 +350,7 @@ const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK 
 /// `take(x, indices)`: whole slices of `x` along an axis; the axis is replaced by the indices'
 /// shape.
 pub static TAKE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::take),
     samples: samples::indexing,
     name: "take",
     batching: Some(Batching::Rule),
@@ -360,6 +361,7 @@ pub static TAKE: OpDef = OpDef {
 };
 /// `take_along_axis(x, indices)`: one element per index, the other coordinates unchanged.
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::take_along_axis),
     samples: samples::indexing,
     name: "take_along_axis",
     doc: "One element per index along an axis, other coordinates unchanged.",
@@ -369,6 +371,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
 };
 /// `scatter_add(indices, updates)`: zeros, plus each update at its index: the transpose of take.
 pub static SCATTER_ADD: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::scatter_add),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
     name: "scatter_add",
@@ -380,6 +383,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
 };
 /// `scatter_add_along_axis(indices, updates)`: the transpose of take_along_axis.
 pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::scatter_add_along_axis),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
     name: "scatter_add_along_axis",
@@ -393,6 +397,7 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
 /// the updates, by index (attribute `ScatterInto`). Several on one element take effect in
 /// row-major order.
 pub static SCATTER: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::scatter),
     name: "scatter",
     batching: Some(Batching::Rule),
     doc: "A tensor with slices along an axis set, or combined with updates, by index.",
@@ -405,6 +410,7 @@ pub static SCATTER: OpDef = OpDef {
 };
 /// `scatter_along_axis(x, indices, updates)`: one element per index, other coordinates unchanged.
 pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::scatter_along_axis),
     name: "scatter_along_axis",
     doc: "A tensor with elements set, or combined with updates, by index along an axis.",
     arity: (3, 3),
@@ -417,6 +423,7 @@ pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
 /// `wrap_index(indices)`: negative indices counted from the end of an axis of `Size` elements. The
 /// bounds of several axes are checked by it before their indices become one.
 pub static WRAP_INDEX: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::elementwise),
     name: "wrap_index",
     doc: "Indices from the front of an axis; one outside it is an error.",
     arity: (1, 1),

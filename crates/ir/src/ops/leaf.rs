@@ -1,6 +1,6 @@
 //! Leaves: values that come with the program's arguments, splat constants, random draws, iota.
 
-use super::{Class, OpDef, Python, samples};
+use super::{Class, Factoring, OpDef, Python, factoring, samples};
 
 const LEAF: OpDef = OpDef { class: Class::Leaf, samples: samples::none, ..OpDef::BLANK };
 
@@ -31,6 +31,7 @@ pub static CONSTANT: OpDef = OpDef {
 
 /// Uniform draws in `[0, 1)`. The argument is the generator's key and offset.
 pub static RANDOM_UNIFORM: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::random),
     name: "random_uniform",
     doc: "Uniform random numbers in [0, 1) from a counter-based generator.",
     python: Python::Named("rand"),
@@ -39,6 +40,7 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
 
 /// Standard normal draws. The argument is the generator's key and offset.
 pub static RANDOM_NORMAL: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::random),
     name: "random_normal",
     doc: "Standard normal random numbers from a counter-based generator.",
     python: Python::Named("randn"),
@@ -47,6 +49,7 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
 
 /// Uniform random bits in every bit of an i64. The argument is the generator's key and offset.
 pub static RANDOM_BITS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::random),
     name: "random_bits",
     doc: "Integers with 64 uniform random bits from a counter-based generator.",
     python: Python::Named("randint"),
@@ -55,6 +58,7 @@ pub static RANDOM_BITS: OpDef = OpDef {
 
 /// The index along one axis (attribute `Axis`).
 pub static IOTA: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::iota),
     name: "iota",
     doc: "Each element's index along one axis.",
     python: Python::Named("arange"),

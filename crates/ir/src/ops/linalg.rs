@@ -146,6 +146,7 @@ pub static CHOLESKY: OpDef = OpDef {
 };
 /// `x` with `a x = b`.
 pub static SOLVE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::solve),
     name: "solve",
     doc: "What a square matrix must be multiplied with to give another.",
     arity: (2, 2),
@@ -157,6 +158,7 @@ pub static SOLVE: OpDef = OpDef {
 /// `x` with `a x = b` for the lower triangle of `a`, the upper with the flag; size 1 says that the
 /// diagonal counts as ones.
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::solve),
     name: "solve_triangular",
     doc: "What a triangular matrix must be multiplied with to give another.",
     arity: (2, 2),

@@ -15,6 +15,7 @@ pub mod control;
 pub mod conv;
 pub mod cumulative;
 pub mod elementwise;
+pub mod factoring;
 pub mod fft;
 pub mod fields;
 pub mod index;
@@ -31,6 +32,7 @@ pub mod view;
 pub mod window;
 
 pub use attrs::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
+pub use factoring::{FactorRule, Factoring};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 
@@ -147,6 +149,8 @@ pub struct OpDef {
     pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
     /// Of a library routine: how many last axes of operands and results are one item.
     pub item_rank: ItemRank,
+    /// How its axes correspond, by factors; by class where the definition says nothing.
+    pub factors: Factoring,
     /// Reverse-mode rule; the forward-mode rule is its transpose.
     pub derivative: Derivative,
     /// How the op is batched; by class where the definition says nothing.
@@ -246,6 +250,7 @@ impl OpDef {
         },
         iteration: None,
         item_rank: ItemRank::Row,
+        factors: Factoring::ByClass,
         derivative: Derivative::Zero("it is a leaf"),
         batching: None,
         decompose: None,

@@ -99,6 +99,7 @@ fn rms_norm_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// Mean 0 and variance 1 over some axes (attribute `Standardize`): Ioffe and Szegedy 2015, alg. 1,
 /// without scale and shift.
 pub static STANDARDIZE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::along),
     name: "standardize",
     doc: "Elements with their mean over some axes taken away, divided by their deviation.",
     class: Class::Composite,
@@ -113,6 +114,7 @@ pub static STANDARDIZE: OpDef = OpDef {
 /// Division by the root mean square over the last axes (attribute `Norm`), optionally scaled:
 /// Zhang and Sennrich 2019, eq. 4.
 pub static RMS_NORM: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::norm),
     name: "rms_norm",
     doc: "Elements divided by their root mean square over the last axes, then scaled.",
     class: Class::Composite,

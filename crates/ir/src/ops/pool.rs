@@ -238,6 +238,7 @@ fn counts(
 /// The largest element of each window (attribute `Pool`); NaN wins. Padding never does. The first of
 /// equal ones has the gradient.
 pub static MAX_POOL: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::windows),
     name: "max_pool",
     doc: "The largest element of each window of the last axes.",
     class: Class::Composite,
@@ -251,6 +252,7 @@ pub static MAX_POOL: OpDef = OpDef {
 };
 /// The mean of each window (attribute `Pool`).
 pub static AVG_POOL: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::windows),
     name: "avg_pool",
     doc: "The mean of each window of the last axes.",
     class: Class::Composite,

@@ -185,12 +185,14 @@ fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeI
 
 /// Sum; 0 over nothing.
 pub static SUM: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::sums),
     python: Python::Named("sum"),
     derivative: Derivative::Rule(sum_vjp),
     ..reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic)
 };
 /// Product; 1 over nothing.
 pub static PROD: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::products),
     python: Python::Named("prod"),
     samples: samples::products,
     derivative: Derivative::Rule(prod_vjp),
@@ -198,35 +200,41 @@ pub static PROD: OpDef = OpDef {
 };
 /// Largest, NaN if any is. Ties share the cotangent evenly.
 pub static MAX: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::maxima),
     python: Python::Named("max"),
     derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Lt)),
     ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
 };
 /// Smallest, NaN if any is. Ties share the cotangent evenly.
 pub static MIN: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::minima),
     python: Python::Named("min"),
     derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Gt)),
     ..reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum)
 };
 /// Disjunction; false over nothing.
 pub static ANY: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::disjunctions),
     python: Python::Named("any"),
     samples: samples::truths,
     ..reduction("reduce_any", "True where any element along some axes is true.", logical)
 };
 /// Conjunction; true over nothing.
 pub static ALL: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::conjunctions),
     python: Python::Named("all"),
     samples: samples::truths,
     ..reduction("reduce_all", "True where all elements along some axes are true.", logical)
 };
 /// Index of the first largest, of the first NaN if any, along exactly one axis.
 pub static ARGMAX: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
     ..reduction("argmax", "The index of the first largest element along an axis.", arg)
 };
 /// Index of the first smallest, of the first NaN if any, along exactly one axis.
 pub static ARGMIN: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
     ..reduction("argmin", "The index of the first smallest element along an axis.", arg)
 };

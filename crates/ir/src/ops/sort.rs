@@ -87,6 +87,7 @@ pub static SORT: OpDef = OpDef {
 /// `searchsorted(sorted, values)`: where each value belongs in the ascending row of its batch;
 /// before equal elements, or behind them with the flag.
 pub static SEARCHSORTED: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::searched_rows),
     name: "searchsorted",
     doc: "The position at which each value keeps an ascending row sorted.",
     class: Class::Library,

@@ -210,12 +210,14 @@ pub static RESHAPE: OpDef = OpDef {
 };
 /// Axes in another order.
 pub static PERMUTE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::permute),
     category: Some(Category::Transpose),
     iteration: Some(permute_iteration),
     ..view("permute", "The axes in another order.", permute, permute_vjp)
 };
 /// Axes of size one stretched and axes added in front.
 pub static BROADCAST_TO: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::elementwise),
     category: Some(Category::Broadcast),
     batching: Some(Batching::Broadcast),
     iteration: Some(broadcast_iteration),
@@ -228,12 +230,14 @@ pub static BROADCAST_TO: OpDef = OpDef {
 };
 /// A regular sub-grid of the elements.
 pub static SLICE: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::slice),
     python: Python::Named("Tensor.__getitem__"),
     iteration: Some(slice_iteration),
     ..view("slice", "A part of each axis, with steps.", slice, slice_vjp)
 };
 /// Some axes reversed.
 pub static FLIP: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::along),
     category: Some(Category::Transpose),
     iteration: Some(flip_iteration),
     ..view("flip", "Some axes reversed.", flip, flip_vjp)

@@ -227,6 +227,7 @@ fn fold_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// Overlapping windows of the last axes (attribute `Windows`), in front their positions, then the
 /// elements inside: a view.
 pub static WINDOWS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::windows),
     name: "windows",
     doc: "Windows that slide over the last axes, with steps and gaps, as axes of their own.",
     class: Class::View,
@@ -239,6 +240,7 @@ pub static WINDOWS: OpDef = OpDef {
 };
 /// The transpose of [`WINDOWS`]: windows added up where they lie.
 pub static FOLD_WINDOWS: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::windows),
     name: "fold_windows",
     doc: "Windows added up where they overlap: the transpose of windows.",
     class: Class::Composite,

@@ -1,0 +1,271 @@
+//! Factors: the index maps of an op's node without sizes. Each axis of each operand and of the result
+//! is a product of factors, as in `i j, j k -> i k; j: add` of a matrix product. A batch axis or a mesh
+//! axis is assigned to a factor, and the factor's role says what the assignment means.
+//!
+//! The notation is that of einsum with the compound factors of Shardy: `(i j)` is an axis whose index
+//! is `i * size of j + j`, `1` an axis of one element that has no factor, and `()` a tensor without
+//! axes. Behind `;` stand the roles and sizes that do not follow from the axes.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use crate::{Dim, Error, OpCode, Result, Shape};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// What a part of a factor is enough for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A part of the operands gives that part of the result.
+    Pointwise,
+    /// A part of the operands gives a partial result; this binary op combines the partial results of
+    /// all parts, in any order and grouping, to the result.
+    Reduced(OpCode),
+    /// Only the whole axis gives the result, or any part of the result.
+    Whole,
+}
+
+impl Role {
+    /// The binary ops that may combine partial results: all are associative and commutative.
+    pub const COMBINING: &'static [OpCode] = &[
+        OpCode::Add,
+        OpCode::Mul,
+        OpCode::Maximum,
+        OpCode::Minimum,
+        OpCode::And,
+        OpCode::Or,
+        OpCode::Logaddexp,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Role::Pointwise => "pointwise",
+            Role::Reduced(code) => code.def().name,
+            Role::Whole => "whole",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Role> {
+        match name {
+            "pointwise" => Some(Role::Pointwise),
+            "whole" => Some(Role::Whole),
+            _ => {
+                let mut codes = Role::COMBINING.iter();
+                codes.find(|code| code.def().name == name).map(|&code| Role::Reduced(code))
+            }
+        }
+    }
+}
+
+/// One factor of an op's iteration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Factor {
+    /// What a part of it is enough for.
+    pub role: Role,
+    /// Its size, where the op's attributes or a reshape's sizes decide it and no axis need show it.
+    pub size: Option<usize>,
+}
+
+/// The factors of one axis, the outermost first; none for an axis of one element that is stretched or
+/// was reduced.
+pub type AxisFactors = SmallVec<[usize; 2]>;
+
+/// How the axes of an op's operands and result correspond, by factors.
+///
+/// Factors are numbered in the order in which they first appear, from the first operand to the result;
+/// so equal relations are equal values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Factors {
+    factors: Vec<Factor>,
+    operands: Vec<Vec<AxisFactors>>,
+    result: Vec<AxisFactors>,
+}
+
+impl Factors {
+    /// The relation of these axes; factors are given in any order and numbered anew.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a factor that does not exist, appears nowhere, or appears
+    /// twice in one tensor; for one that is reduced and in the result, or by an op that is not in
+    /// [`Role::COMBINING`]; and for one that is pointwise and in an operand but not in the result.
+    pub fn new(
+        factors: Vec<Factor>,
+        operands: Vec<Vec<AxisFactors>>,
+        result: Vec<AxisFactors>,
+    ) -> Result<Factors> {
+        let mut numbers: Vec<Option<usize>> = vec![None; factors.len()];
+        let mut order = Vec::with_capacity(factors.len());
+        let mut renamed = |axes: &[AxisFactors]| -> Result<Vec<AxisFactors>> {
+            let mut axis = |axis: &AxisFactors| {
+                axis.iter()
+                    .map(|&f| {
+                        let Some(number) = numbers.get_mut(f) else {
+                            return Err(invalid(format!(
+                                "factor {f} of {} does not exist",
+                                factors.len()
+                            )));
+                        };
+                        Ok(*number.get_or_insert_with(|| {
+                            order.push(factors[f]);
+                            order.len() - 1
+                        }))
+                    })
+                    .collect()
+            };
+            axes.iter().map(&mut axis).collect()
+        };
+        let operands = operands.iter().map(|axes| renamed(axes)).collect::<Result<Vec<_>>>()?;
+        let result = renamed(&result)?;
+        if let Some(f) = numbers.iter().position(Option::is_none) {
+            return Err(invalid(format!("factor {f} is in no axis")));
+        }
+        let factors = Factors { factors: order, operands, result };
+        factors.check()?;
+        Ok(factors)
+    }
+
+    fn check(&self) -> Result<()> {
+        for axes in self.operands.iter().chain([&self.result]) {
+            let mut seen = vec![false; self.factors.len()];
+            for &f in axes.iter().flatten() {
+                if std::mem::replace(&mut seen[f], true) {
+                    return Err(invalid(format!("factor {} is twice in one tensor", name(f))));
+                }
+            }
+        }
+        for (f, factor) in self.factors.iter().enumerate() {
+            let kept = self.result.iter().flatten().any(|&g| g == f);
+            let reason = match factor.role {
+                Role::Reduced(code) if !Role::COMBINING.contains(&code) => {
+                    format!("partial results are not combined by {}", code.def().name)
+                }
+                Role::Reduced(_) if kept => "is reduced and must not be in the result".into(),
+                Role::Pointwise if !kept => "is pointwise and must be in the result".into(),
+                _ => continue,
+            };
+            return Err(invalid(format!("factor {}: {reason}", name(f))));
+        }
+        Ok(())
+    }
+
+    /// All factors, by number.
+    pub fn factors(&self) -> &[Factor] {
+        &self.factors
+    }
+
+    /// The axes of each operand.
+    pub fn operands(&self) -> &[Vec<AxisFactors>] {
+        &self.operands
+    }
+
+    /// The axes of the result.
+    pub fn result(&self) -> &[AxisFactors] {
+        &self.result
+    }
+
+    /// The sizes of all factors on tensors of these shapes. Only a factor that no axis has alone takes
+    /// a division of symbolic sizes; nothing is fixed to a value.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for more or fewer operands or axes than there are, and for a
+    /// factor whose size does not follow.
+    pub fn sizes(&self, operands: &[&Shape], result: &Shape) -> Result<Vec<Dim>> {
+        if operands.len() != self.operands.len() {
+            let (given, expected) = (operands.len(), self.operands.len());
+            return Err(invalid(format!("{given} operands are given, expected {expected}")));
+        }
+        let shapes = operands.iter().copied().chain([result]);
+        let mut axes = Vec::new();
+        for (of, shape) in self.operands.iter().chain([&self.result]).zip(shapes) {
+            if of.len() != shape.rank() {
+                let rank = of.len();
+                return Err(invalid(format!("shape {shape} is given, expected rank {rank}")));
+            }
+            axes.extend(of.iter().zip(shape.dims()));
+        }
+        let mut sizes: Vec<Option<Dim>> =
+            self.factors.iter().map(|factor| factor.size.map(Dim::from)).collect();
+        // An axis with one factor unknown gives its size, with which another axis may.
+        for _ in 0..=self.factors.len() {
+            for (factors, size) in &axes {
+                let mut unknown = factors.iter().filter(|&&f| sizes[f].is_none());
+                let (Some(&f), None) = (unknown.next(), unknown.next()) else { continue };
+                let others: Dim = factors.iter().filter_map(|&g| sizes[g]).product();
+                sizes[f] = Some(if factors.len() == 1 { *size } else { size.floor_div(others) });
+            }
+        }
+        let known = |(f, size): (usize, Option<Dim>)| {
+            size.ok_or_else(|| invalid(format!("the size of factor {} does not follow", name(f))))
+        };
+        sizes.into_iter().enumerate().map(known).collect()
+    }
+
+    /// Reads the text that `Display` writes; any lower-case letter with or without a number names a
+    /// factor.
+    ///
+    /// Errors: [`Error::Parse`] for text that is no relation, [`Error::InvalidArgument`] as
+    /// [`Factors::new`].
+    pub fn parse(text: &str) -> Result<Factors> {
+        parse::parse(text)
+    }
+}
+
+fn invalid(reason: String) -> Error {
+    Error::InvalidArgument { op: "factors", reason }
+}
+
+/// The name of a factor in texts.
+fn name(factor: usize) -> String {
+    const LETTERS: &[u8] = b"ijklmnpqrstuvwxyz";
+    match LETTERS.get(factor) {
+        Some(&letter) => (letter as char).to_string(),
+        None => format!("i{factor}"),
+    }
+}
+
+fn write_axes(f: &mut fmt::Formatter<'_>, axes: &[AxisFactors]) -> fmt::Result {
+    if axes.is_empty() {
+        return f.write_str("()");
+    }
+    for (i, axis) in axes.iter().enumerate() {
+        if i > 0 {
+            f.write_str(" ")?;
+        }
+        match axis[..] {
+            [] => f.write_str("1")?,
+            [only] => f.write_str(&name(only))?,
+            ref several => {
+                let names: Vec<String> = several.iter().map(|&factor| name(factor)).collect();
+                write!(f, "({})", names.join(" "))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Factors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, axes) in self.operands.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write_axes(f, axes)?;
+        }
+        f.write_str(if self.operands.is_empty() { "-> " } else { " -> " })?;
+        write_axes(f, &self.result)?;
+        let mut separator = "; ";
+        for (i, factor) in self.factors.iter().enumerate() {
+            if factor.role == Role::Pointwise && factor.size.is_none() {
+                continue;
+            }
+            write!(f, "{separator}{}", name(i))?;
+            separator = ", ";
+            if factor.role != Role::Pointwise {
+                write!(f, ": {}", factor.role.name())?;
+            }
+            if let Some(size) = factor.size {
+                write!(f, " = {size}")?;
+            }
+        }
+        Ok(())
+    }
+}
