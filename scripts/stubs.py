@@ -26,7 +26,8 @@ PARAMETERS = {
     **dict.fromkeys(["shape", "sizes", "axes", "sections", "normalized_shape"], SIZES),
     **dict.fromkeys(["axis", "dim"], SIZES),
     **dict.fromkeys(
-        ["fill_value", "x", "x1", "x2", "y", "other", "value", "condition", "min", "max"], OPERAND
+        ["fill_value", "x", "src", "x1", "x2", "y", "other", "value", "condition", "min", "max"],
+        OPERAND,
     ),
     **dict.fromkeys(["indices", "labels", "logits", "weight", "bias"], OPERAND),
     **dict.fromkeys(
@@ -152,7 +153,7 @@ PARAMETERS = {
     **dict.fromkeys(["shift", "repetitions", "source", "destination", "shapes"], SIZES),
     **dict.fromkeys(["prepend", "append", "test", "weights", "values", "constant_values"], OPERAND),
     **dict.fromkeys(["repeats", "bins"], "int | Sequence[int] | Tensor | Any"),
-    **dict.fromkeys(["minlength", "offset", "n", "m"], "int"),
+    **dict.fromkeys(["minlength", "storage_offset", "offset", "n", "m"], "int"),
     **dict.fromkeys(["density", "invert"], "bool"),
     "function": "Callable[[Tensor], _TensorLike]",
     "indexing": "Literal['xy', 'ij']",

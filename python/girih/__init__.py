@@ -94,7 +94,13 @@ from .lazy import (
 )
 from .loops import associative_scan, map
 from .rollback import rollback
-from .rules import checkpoint, checkpoint_name, custom_jvp, custom_vjp
+from .rules import (
+    checkpoint,
+    checkpoint_name,
+    custom_jvp,
+    custom_vjp,
+    optimization_barrier,
+)
 from .scopes import (
     eager_mode,
     enable_grad,
@@ -138,6 +144,7 @@ __all__ = [
     "jvp",
     "linear_transpose",
     "linearize",
+    "optimization_barrier",
     "vjp",
     "vmap",
     "associative_scan",

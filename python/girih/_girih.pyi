@@ -55,6 +55,8 @@ __all__ = [
     "argwhere",
     "array_equal",
     "array_split",
+    "as_strided",
+    "as_strided_scatter",
     "asarray",
     "asin",
     "asinh",
@@ -162,6 +164,7 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "fmod",
     "fold",
     "from_dlpack",
     "full",
@@ -194,6 +197,9 @@ __all__ = [
     "hypot",
     "i0",
     "i1",
+    "igamma",
+    "igamma_grad_a",
+    "igammac",
     "imag",
     "indices",
     "inner",
@@ -1982,6 +1988,23 @@ def array_split(
     """Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for
     the indices to cut at.
     """
+def as_strided(
+    x: _TensorLike,
+    size: int | Sequence[int],
+    stride: int | Sequence[int],
+    storage_offset: int = 0,
+) -> Tensor:
+    """The elements at the storage offset plus a sum of strides, one for each axis of that size,
+    counted in row-major order.
+    """
+def as_strided_scatter(
+    x: _TensorLike,
+    src: _TensorLike,
+    size: int | Sequence[int],
+    stride: int | Sequence[int],
+    storage_offset: int = 0,
+) -> Tensor:
+    """The tensor with the elements that ``as_strided`` takes replaced by those of ``src``."""
 def asarray(
     value: _TensorLike,
     /,
@@ -2718,6 +2741,9 @@ def floor(x: _TensorLike, /) -> Tensor:
     """The largest integer not above each element."""
 def floor_divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient rounded down; 0 for integer division by zero."""
+def fmod(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The remainder of truncated division, signed as the first; of integers 0 for a divisor of 0.
+    """
 def fold(
     x: _TensorLike,
     output_size: int | Sequence[int],
@@ -2922,6 +2948,16 @@ def i0(x: _TensorLike, /) -> Tensor:
     """The modified Bessel function of the first kind, order 0."""
 def i1(x: _TensorLike, /) -> Tensor:
     """The modified Bessel function of the first kind, order 1."""
+def igamma(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The regularised lower incomplete gamma function of order x1 at x2; NaN where either is
+    negative.
+    """
+def igamma_grad_a(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The derivative of ``igamma`` by its first argument."""
+def igammac(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
+    """The regularised upper incomplete gamma function, one minus ``igamma``, precise where it is
+    small.
+    """
 def imag(x: _TensorLike, /) -> Tensor:
     """The imaginary part; zeros for real numbers."""
 def indices(shape: int | Sequence[int]) -> Tensor:
@@ -3925,6 +3961,8 @@ def real(x: _TensorLike, /) -> Tensor:
     """The real part; real numbers as they are."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
+def record_barrier(tensors: Sequence[_TensorLike]) -> list[Tensor]:
+    """The tensors, which nothing is merged with across."""
 def record_checkpoint(
     body: Body,
     tensors: Sequence[_TensorLike],

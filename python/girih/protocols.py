@@ -24,7 +24,7 @@ add subtract multiply floor_divide remainder negative positive exp exp2 log log2
 sqrt square cbrt reciprocal sin cos tan sinh cosh tanh hypot logaddexp sign floor ceil trunc rint
 maximum minimum greater greater_equal less less_equal equal not_equal logical_and logical_or
 logical_xor logical_not bitwise_and bitwise_or bitwise_xor isfinite isinf isnan signbit copysign
-nextafter matmul deg2rad rad2deg
+nextafter fmod matmul deg2rad rad2deg
 """.split()  # noqa: SIM905
 _RENAMED_UFUNCS = {
     "absolute": "abs", "fabs": "abs", "divide": "divide", "true_divide": "divide",

@@ -18,7 +18,7 @@ from .transforms import INEXACT, Transformed, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["checkpoint", "checkpoint_name", "custom_jvp", "custom_vjp"]
+__all__ = ["checkpoint", "checkpoint_name", "custom_jvp", "custom_vjp", "optimization_barrier"]
 
 #: Tensors named in the checkpointed functions that are being called, by name.
 _NAMED: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("named", default=None)
@@ -179,6 +179,31 @@ def checkpoint(
         return tree.unflatten(structure, results)
 
     return Transformed(fun, checkpointed, "checkpoint")
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """The same values, which no pass merges with anything on the other side.
+
+    Computations before the barrier and behind it are never fused, and equal computations on both
+    sides are not shared. Derivatives go through.
+
+    Args:
+        operand: A pytree of tensors and numbers.
+
+    Returns:
+        A tree of the same structure, of tensors.
+
+    Raises:
+        DTypeError: A leaf is neither a tensor nor a number.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.optimization_barrier(gr.asarray([1.0, 2.0]))
+        >>> (x + 1).tolist()
+        [2.0, 3.0]
+    """
+    leaves, structure = _leaves(operand, "the operand of optimization_barrier")
+    return tree.unflatten(structure, _girih.record_barrier(leaves))
 
 
 def checkpoint_name(x: Tensor, name: str) -> Tensor:

@@ -79,7 +79,6 @@ HINTS = {
     "float_power": "x.astype(girih.float64) ** y",
     "fmax": "girih.where(girih.isnan(x), y, girih.maximum(x, y)), roles exchanged for NaN in y",
     "fmin": "girih.where(girih.isnan(x), y, girih.minimum(x, y)), roles exchanged for NaN in y",
-    "fmod": "x - girih.trunc(x / y) * y, or girih.remainder, whose sign is the divisor's",
     "frombuffer": "girih.asarray(numpy.frombuffer(...))",
     "fromfile": "girih.load, or girih.asarray(numpy.fromfile(...))",
     "fromfunction": "the function of girih.indices(shape)",

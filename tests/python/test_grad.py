@@ -27,6 +27,14 @@ ANY, POSITIVE, UNIT = (-2.0, 2.0), (0.5, 3.0), (-0.9, 0.9)
 OPS = {
     "negative": (lambda x: -x, [(3,)], ANY),
     "remainder": (lambda x, y: gr.remainder(x, y), [(3,), (3,)], POSITIVE),
+    "fmod": (lambda x, y: gr.fmod(x, y), [(3,), (3,)], POSITIVE),
+    "igamma": (lambda x, y: gr.igamma(x, y), [(3,), (2, 3)], POSITIVE),
+    "igammac": (lambda x, y: gr.igammac(x, y), [(3,), (2, 3)], POSITIVE),
+    "igamma_grad_a": (lambda x, y: gr.igamma_grad_a(x, y), [(3,), (3,)], POSITIVE),
+    "as_strided": (lambda x: gr.as_strided(x, (3, 2), (1, 2)), [(5,)], ANY),
+    "as_strided_scatter": (
+        lambda x, y: gr.as_strided_scatter(x, y, (2,), (2,), 1), [(5,), (2,)], ANY,
+    ),
     "abs": (lambda x: x.abs(), [(3,)], POSITIVE),
     "square": (lambda x: gr.square(x), [(3,)], ANY),
     "reciprocal": (lambda x: gr.reciprocal(x), [(3,)], POSITIVE),

@@ -92,6 +92,52 @@ def test_polygamma_of_arrays_and_poles():
     assert np.isnan(gr.polygamma(2, -3.0).item())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "reference"), [("igamma", special.gammainc), ("igammac", special.gammaincc)]
+)
+def test_incomplete_gamma(name, reference, dtype):
+    a = np.geomspace(1e-4, 1e5, 40).astype(dtype)[:, None]
+    x = (a * np.geomspace(0.1, 10, 41)).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = reference(a.astype(np.float64), x.astype(np.float64))
+    rtol = {"float32": 3e-7, "float64": 1e-10}[dtype]
+    tiny = {"float32": 1e-37, "float64": 1e-300}[dtype]
+    np.testing.assert_allclose(getattr(gr, name)(a, x).numpy(), want, rtol=rtol, atol=tiny)
+    edges = np.array(
+        [
+            [0.0, 1.0],
+            [0, 0],
+            [1, 0],
+            [2, np.inf],
+            [np.inf, 2],
+            [np.inf] * 2,
+            [-1, 2],
+            [2, -1],
+            [np.nan, 1],
+            [1, np.nan],
+        ],
+        dtype,
+    )
+    got = getattr(gr, name)(edges[:, 0], edges[:, 1]).numpy()
+    np.testing.assert_array_equal(got, reference(edges[:, 0], edges[:, 1]))
+
+
+def test_incomplete_gamma_of_orders_beyond_the_series():
+    a = np.array([1e6, 3e7, 1e12])[:, None]
+    x = a + np.sqrt(a) * np.linspace(-4, 4, 9)
+    np.testing.assert_allclose(gr.igamma(a, x).numpy(), special.gammainc(a, x), atol=1e-11)
+    np.testing.assert_allclose(gr.igammac(a, x).numpy(), special.gammaincc(a, x), atol=1e-11)
+
+
+def test_slopes_of_incomplete_gamma_in_the_order():
+    a = np.linspace(0.2, 30, 25)[:, None]
+    x = np.linspace(0.1, 40, 21)
+    h = 1e-4 * a
+    around = special.gammainc(a + h, x) - special.gammainc(a - h, x)
+    np.testing.assert_allclose(gr.igamma_grad_a(a, x).numpy(), around / (2 * h), atol=1e-6)
+
+
 def test_derivatives_are_those_of_the_functions():
     x = gr.asarray(np.array([0.3, 1.2, 2.7, 6.0]))
     first = lambda f: gr.grad(lambda x: f(x).sum())

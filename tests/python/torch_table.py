@@ -112,6 +112,8 @@ FUNCTIONS: list[tuple[str, str, list[Any], list[dict[str, Any]]]] = [
     *[(f, f, [X], [{"dim": 1}, {"dim": 0}]) for f in rows("cumsum cumprod logcumsumexp")],
     *[(f, f, [X, X], [{}]) for f in rows("maximum minimum atan2 hypot logaddexp")],
     ("power", "pow", [positive(3, 5), X], [{}]),
+    ("fmod", "fmod", [X, positive(3, 5)], [{}]),
+    ("as_strided", "as_strided", [X], [{"size": (3, 2), "stride": (1, 2), "storage_offset": 1}]),
     # Convolutions and what is like them.
     *[(f"conv{n}d", f"conv{n}d", [x, (6, 4, *k), (6,)], [
         {}, {"stride": 2}, {"padding": 1}, {"padding": "same"}, {"dilation": 2}, {"stride": 2, "padding": 1, "dilation": 2},

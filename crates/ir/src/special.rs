@@ -9,6 +9,10 @@
 // Coefficients stand as published, whatever f64 makes of their last digits.
 #![allow(clippy::excessive_precision)]
 
+mod incomplete;
+
+pub use incomplete::{igamma, igamma_grad_a, igammac};
+
 use crate::OpCode;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -21,6 +25,17 @@ pub fn unary(code: OpCode) -> Option<fn(f64) -> f64> {
         OpCode::Erfinv => erfinv,
         OpCode::I0 => i0,
         OpCode::I1 => i1,
+        _ => return None,
+    })
+}
+
+/// The function of two operands that an op computes, if it is one of this file's.
+pub fn binary(code: OpCode) -> Option<fn(f64, f64) -> f64> {
+    Some(match code {
+        OpCode::Polygamma => polygamma,
+        OpCode::Igamma => igamma,
+        OpCode::Igammac => igammac,
+        OpCode::IgammaGradA => igamma_grad_a,
         _ => return None,
     })
 }

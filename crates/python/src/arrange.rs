@@ -45,6 +45,40 @@ fn roll(py: Python<'_>, x: TensorArg, shift: Axes, axis: Option<Axes>) -> Out {
     out(x.0.roll(shift, axes.as_deref()))
 }
 
+/// The elements at the storage offset plus a sum of strides, one for each axis of that size, counted in
+/// row-major order.
+#[pyfunction]
+#[pyo3(signature = (x, size, stride, storage_offset=0))]
+fn as_strided(
+    py: Python<'_>,
+    x: TensorArg,
+    size: Axes,
+    stride: Axes,
+    storage_offset: usize,
+) -> Out {
+    let _called = location::enter!(py);
+    let [size, stride] =
+        [size, stride].map(|of| counts("as_strided", of.as_slice().unwrap_or_default()));
+    out(x.0.as_strided(&size?, &stride?, storage_offset))
+}
+
+/// The tensor with the elements that ``as_strided`` takes replaced by those of ``src``.
+#[pyfunction]
+#[pyo3(signature = (x, src, size, stride, storage_offset=0))]
+fn as_strided_scatter(
+    py: Python<'_>,
+    x: TensorArg,
+    src: TensorArg,
+    size: Axes,
+    stride: Axes,
+    storage_offset: usize,
+) -> Out {
+    let _called = location::enter!(py);
+    let op = "as_strided_scatter";
+    let [size, stride] = [size, stride].map(|of| counts(op, of.as_slice().unwrap_or_default()));
+    out(x.0.as_strided_scatter(&src.0, &size?, &stride?, storage_offset))
+}
+
 /// The tensor side by side with itself, so many times along each axis.
 #[pyfunction]
 fn tile(py: Python<'_>, x: TensorArg, repetitions: Axes) -> Out {
@@ -532,7 +566,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         where_ concat split pad roll tile repeat moveaxis rot90 flipud fliplr matrix_transpose permute_dims ravel tril triu
         tri diag diagflat diagonal trace diff meshgrid broadcast_arrays broadcast_shapes unstack
         array_split hstack vstack dstack column_stack atleast_1d atleast_2d atleast_3d indices
-        put_along_axis
+        put_along_axis as_strided as_strided_scatter
     }
     m.add("concatenate", m.getattr("concat")?)?;
     m.add("cat", m.getattr("concat")?)

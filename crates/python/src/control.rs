@@ -131,6 +131,13 @@ fn record_checkpoint(
     wrapped(body.checkpoint(&unwrapped(tensors), policy, &unwrapped(saved)))
 }
 
+/// The tensors, which nothing is merged with across. Returns: list[Tensor].
+#[pyfunction]
+fn record_barrier(py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
+    location::enter(py);
+    wrapped(girih::optimization_barrier(&unwrapped(tensors)))
+}
+
 /// The results of a function with its own derivative: bodies of the function and of one forward rule,
 /// or of the two parts of a reverse rule. Returns: list[Tensor].
 #[pyfunction]
@@ -163,6 +170,7 @@ fn scan_length<'py>(
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyBody>()?;
+    m.add_function(wrap_pyfunction!(record_barrier, m)?)?;
     m.add_function(wrap_pyfunction!(record_cond, m)?)?;
     m.add_function(wrap_pyfunction!(record_while_loop, m)?)?;
     m.add_function(wrap_pyfunction!(record_scan, m)?)?;

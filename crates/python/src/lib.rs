@@ -89,6 +89,7 @@ const INTERNAL: &[&str] = &[
     "program_from_bytes",
     "program_from_file",
     "program_from_text",
+    "record_barrier",
     "record_checkpoint",
     "record_cond",
     "record_custom",

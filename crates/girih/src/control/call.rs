@@ -143,6 +143,29 @@ pub fn checkpoint(
     traced(&specs, f)?.checkpoint(operands, policy, &[])
 }
 
+/// The same values, which no pass merges with anything on the other side: they are computed before
+/// what uses them, as one unit each side. Derivatives go through.
+///
+/// Errors: [`Error::Record`].
+///
+/// ```
+/// use girih::{Tensor, optimization_barrier};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+/// let y = optimization_barrier(&[x.sin()?])?.remove(0);
+/// assert_eq!(y.to_vec::<f32>()?, x.sin()?.to_vec::<f32>()?);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn optimization_barrier(operands: &[Tensor]) -> Result<Vec<Tensor>> {
+    if operands.is_empty() {
+        return Ok(Vec::new());
+    }
+    let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
+    let body = traced(&specs, |x| Ok(x.to_vec()))?;
+    call(Control { mode: CallMode::Isolated, ..Control::default() }, &body, &[], operands)
+}
+
 /// The results of `f` at `operands`, differentiated by `rule` instead of through `f`. The rule is a
 /// function of the operands and of a tangent for each floating-point or complex one; it gives the
 /// results and their tangents, and is linear in the tangents.

@@ -25,6 +25,7 @@ mod resample;
 mod shape;
 mod sort;
 mod statistics;
+mod strided;
 mod taper;
 mod vision;
 

@@ -420,6 +420,11 @@ pub static REMAINDER: OpDef = with_rule(
     vjp::remainder,
     binary("remainder", "The remainder of floor division, signed as the divisor.", broadcast_real),
 );
+/// `a - trunc(a / b) * b`, with the sign of the first, as C's; 0 for an integer divisor of zero.
+pub static FMOD: OpDef = with_rule(
+    vjp::fmod,
+    binary("fmod", "The remainder of truncated division, signed as the first.", broadcast_real),
+);
 /// Power. Integers wrap; negative integer exponents give 0 except for bases 1 and -1.
 pub static POW: OpDef =
     with_rule(vjp::pow, binary("pow", "One tensor to the power of another.", broadcast_numeric));
@@ -466,6 +471,25 @@ pub static NEXTAFTER: OpDef = exact(binary(
 pub static POLYGAMMA: OpDef = with_rule(
     vjp::polygamma,
     binary("polygamma", "Derivatives of digamma: of which order, and where.", broadcast_floating),
+);
+/// The regularised lower incomplete gamma function `P(a, x)`.
+pub static IGAMMA: OpDef = with_rule(
+    vjp::igamma,
+    binary("igamma", "The regularised lower incomplete gamma function.", broadcast_floating),
+);
+/// The regularised upper incomplete gamma function `Q(a, x) = 1 - P(a, x)`.
+pub static IGAMMAC: OpDef = with_rule(
+    vjp::igammac,
+    binary("igammac", "The regularised upper incomplete gamma function.", broadcast_floating),
+);
+/// The derivative of [`IGAMMA`] by its first operand.
+pub static IGAMMA_GRAD_A: OpDef = with_rule(
+    vjp::igamma_grad_a,
+    binary(
+        "igamma_grad_a",
+        "The derivative of the lower incomplete gamma function by its first operand.",
+        broadcast_floating,
+    ),
 );
 /// The 64 bits of a key at a counter: see [`crate::random`].
 pub static PHILOX: OpDef = OpDef {

@@ -85,6 +85,8 @@ macro_rules! elementwise_table {
             "The quotient rounded down; 0 for integer division by zero.";
         count remainder Remainder elementwise::REMAINDER, remainder
             "The remainder of floor division, signed as the divisor.";
+        count fmod Fmod elementwise::FMOD, fmod
+            "The remainder of truncated division, signed as the first; of integers 0 for a divisor of 0.";
         count pow Pow elementwise::POW, power "The first to the power of the second.";
         keep maximum Maximum elementwise::MAXIMUM, maximum "The larger of two, NaN if either is.";
         keep minimum Minimum elementwise::MINIMUM, minimum "The smaller of two, NaN if either is.";
@@ -98,6 +100,12 @@ macro_rules! elementwise_table {
             "The next value after the first in the direction of the second.";
         real polygamma Polygamma elementwise::POLYGAMMA, polygamma
             "The x1-th derivative of digamma at x2; x1 is rounded to a whole number, NaN below 0.";
+        real igamma Igamma elementwise::IGAMMA, igamma
+            "The regularised lower incomplete gamma function of order x1 at x2; NaN where either is negative.";
+        real igammac Igammac elementwise::IGAMMAC, igammac
+            "The regularised upper incomplete gamma function, one minus ``igamma``, precise where it is small.";
+        real igamma_grad_a IgammaGradA elementwise::IGAMMA_GRAD_A, igamma_grad_a
+            "The derivative of ``igamma`` by its first argument.";
         part complex Complex elementwise::COMPLEX, complex
             "The complex number of a real and an imaginary part.";
         count shift_left ShiftLeft elementwise::SHIFT_LEFT, bitwise_left_shift

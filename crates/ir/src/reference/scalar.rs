@@ -194,10 +194,11 @@ macro_rules! float_arithmetic {
                 OpCode::Atan2 => a.atan2(b),
                 OpCode::Hypot => complex::hypot(a as f64, b as f64) as $float,
                 OpCode::Copysign => a.copysign(b),
-                OpCode::Polygamma => special::polygamma(a as f64, b as f64) as $float,
-                code => match special::unary(code) {
-                    Some(f) => f(a as f64) as $float,
-                    None => unreachable!("{code:?} does not compute floats elementwise"),
+                OpCode::Fmod => a % b,
+                code => match (special::unary(code), special::binary(code)) {
+                    (Some(f), _) => f(a as f64) as $float,
+                    (_, Some(f)) => f(a as f64, b as f64) as $float,
+                    _ => unreachable!("{code:?} does not compute floats elementwise"),
                 },
             }
         }
@@ -219,7 +220,8 @@ fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
         OpCode::Add => a + b,
         OpCode::Sub => a - b,
         OpCode::Mul => a.wrapping_mul(b),
-        OpCode::FloorDivide | OpCode::Remainder if b == 0 => 0,
+        OpCode::FloorDivide | OpCode::Remainder | OpCode::Fmod if b == 0 => 0,
+        OpCode::Fmod => a % b,
         OpCode::FloorDivide => a / b - (a % b != 0 && (a < 0) != (b < 0)) as i128,
         OpCode::Remainder => {
             let rest = a % b;

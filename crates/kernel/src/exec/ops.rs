@@ -273,6 +273,14 @@ binary_ops! {
             if (b < 0.0) != (r < 0.0) && r != 0.0 { r + b } else { r }
         };
     }
+    Fmod -> same {
+        a, b: u8 u16 u32 u64 => a.checked_rem(b).unwrap_or(0);
+        a, b: i8 i16 i32 i64 => {
+            let d = if b == 0 { 1 } else { b };
+            if b == 0 { 0 } else { a.wrapping_rem(d) }
+        };
+        a, b: f32 f64 => a % b;
+    }
     Pow -> same {
         a, b: u8 u16 u32 u64 => {
             let (mut base, mut e, mut r) = (a, b, 1);
@@ -334,6 +342,18 @@ binary_ops! {
     Polygamma -> same {
         a, b: f32 => special::polygamma(a as f64, b as f64) as f32;
         a, b: f64 => special::polygamma(a, b);
+    }
+    Igamma -> same {
+        a, b: f32 => special::igamma(a as f64, b as f64) as f32;
+        a, b: f64 => special::igamma(a, b);
+    }
+    Igammac -> same {
+        a, b: f32 => special::igammac(a as f64, b as f64) as f32;
+        a, b: f64 => special::igammac(a, b);
+    }
+    IgammaGradA -> same {
+        a, b: f32 => special::igamma_grad_a(a as f64, b as f64) as f32;
+        a, b: f64 => special::igamma_grad_a(a, b);
     }
     Philox -> same { a, b: u64 => random::word(a, b); }
     ShiftLeft -> same {
@@ -462,6 +482,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Div => floats!(Map2 Div),
         C::FloorDivide => numbers!(Map2 FloorDivide),
         C::Remainder => numbers!(Map2 Remainder),
+        C::Fmod => numbers!(Map2 Fmod),
         C::Pow => numbers!(Map2 Pow),
         C::Maximum => numbers!(Map2 Maximum),
         C::Minimum => numbers!(Map2 Minimum),
@@ -471,6 +492,9 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
         C::Nextafter if is_half(dtype) => next_half(dtype),
         C::Nextafter => floats!(Map2 Nextafter),
         C::Polygamma => floats!(Map2 Polygamma),
+        C::Igamma => floats!(Map2 Igamma),
+        C::Igammac => floats!(Map2 Igammac),
+        C::IgammaGradA => floats!(Map2 IgammaGradA),
         C::Philox => select::<Map2<Philox, u64>>(isa),
         C::Complex => return super::complex::op(code, dtype, isa),
         C::ShiftLeft => bits!(Map2 ShiftLeft),
@@ -556,8 +580,8 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
         return super::complex::cost_ps(code, dtype);
     }
     match code {
-        FloorDivide | Remainder if dtype.is_float() => 8000,
-        FloorDivide | Remainder | Pow if !dtype.is_float() => 2000,
+        FloorDivide | Remainder | Fmod if dtype.is_float() => 8000,
+        FloorDivide | Remainder | Fmod | Pow if !dtype.is_float() => 2000,
         Exp | Log | Tanh | Erf if !wide => 300,
         Hypot if wide => 8000,
         Exp2 | Expm1 | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan | Sinh
@@ -569,6 +593,7 @@ pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
         Exp | Exp2 | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => 3000,
         Erfc | Erfinv | Lgamma | Digamma | Polygamma | I0 | I1 => 50_000,
+        Igamma | Igammac | IgammaGradA => 200_000,
         Philox => 5000,
         Div | Sqrt | Rsqrt => 50 * bytes,
         _ => 10 * bytes,

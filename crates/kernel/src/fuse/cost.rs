@@ -28,10 +28,12 @@ pub(super) fn of(code: OpCode) -> u32 {
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => HEAVY,
         // Never recomputed: ten rounds of integer products, and a transcendental on top.
         RandomUniform | RandomNormal | RandomBits | Philox => 4 * HEAVY,
-        Erfc | Erfinv | Lgamma | Digamma | Polygamma | I0 | I1 => 4 * HEAVY,
+        Erfc | Erfinv | Lgamma | Digamma | Polygamma | Igamma | Igammac | IgammaGradA | I0 | I1 => {
+            4 * HEAVY
+        }
         // It can fail, so that no loop is run ahead of it: once for a label, not for each class.
         CheckLabel => 4 * HEAVY,
-        Div | FloorDivide | Remainder | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
+        Div | FloorDivide | Remainder | Fmod | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
         code if code.def().class == Class::Elementwise => 1,
         _ => 0,
     }

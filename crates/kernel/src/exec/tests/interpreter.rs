@@ -220,7 +220,8 @@ fn int_binary(code: OpCode, a: i128, b: i128, dtype: DType) -> i128 {
         OpCode::Add => a + b,
         OpCode::Sub => a - b,
         OpCode::Mul => a.wrapping_mul(b),
-        OpCode::FloorDivide | OpCode::Remainder if b == 0 => 0,
+        OpCode::FloorDivide | OpCode::Remainder | OpCode::Fmod if b == 0 => 0,
+        OpCode::Fmod => a % b,
         OpCode::FloorDivide if b > 0 => a.div_euclid(b),
         OpCode::FloorDivide => (-a).div_euclid(-b),
         OpCode::Remainder => ((a % b) + b) % b,
@@ -296,10 +297,13 @@ macro_rules! float_ops {
                 OpCode::Copysign => if b.is_sign_negative() { -a.abs() } else { a.abs() },
                 OpCode::Hypot if a.is_infinite() || b.is_infinite() => $t::INFINITY,
                 OpCode::Hypot => girih_ir::complex::hypot(a as f64, b as f64) as $t,
-                OpCode::Polygamma => girih_ir::special::polygamma(a as f64, b as f64) as $t,
+                OpCode::Fmod => a % b,
                 OpCode::Pow => pow_atan::$t(a, b).0,
                 OpCode::Atan2 => pow_atan::$t(a, b).1,
-                _ => panic!("{code:?}"),
+                code => match girih_ir::special::binary(code) {
+                    Some(f) => f(a as f64, b as f64) as $t,
+                    None => panic!("{code:?}"),
+                },
             }
         }
     };

@@ -1,0 +1,80 @@
+//! Views by strides, as PyTorch has them: elements of the flattened tensor, addressed by a sum of
+//! strides. There is no memory to look at; the elements are gathered, and the derivative of the gather
+//! adds up where they overlap.
+
+use super::index::Update;
+use crate::{Error, Result, Tensor};
+use girih_ir::{DType, Shape};
+
+impl Tensor {
+    /// The elements at `offset + i0 * strides[0] + i1 * strides[1] + ...` of the tensor's elements in
+    /// row-major order, for all indices of a tensor of that shape. Elements may be taken more than
+    /// once.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless there is a stride per size, or for an element beyond the
+    /// last.
+    #[track_caller]
+    pub fn as_strided(&self, size: &[usize], strides: &[usize], offset: usize) -> Result<Tensor> {
+        let indices = self.strided("as_strided", size, strides, offset)?;
+        self.reshape(&[-1])?.take(&indices, 0)
+    }
+
+    /// The tensor with the elements that [`Tensor::as_strided`] takes replaced by those of `source`; of
+    /// several on one element the last in row-major order stays.
+    ///
+    /// Errors: as [`Tensor::as_strided`], and a shape error unless the source has that shape.
+    #[track_caller]
+    pub fn as_strided_scatter(
+        &self,
+        source: &Tensor,
+        size: &[usize],
+        strides: &[usize],
+        offset: usize,
+    ) -> Result<Tensor> {
+        let indices = self.strided("as_strided_scatter", size, strides, offset)?;
+        let source = source.astype(self.dtype())?;
+        let flat = self.reshape(&[-1])?;
+        flat.scatter(&indices, &source, 0, Update::Set)?.reshape_to(self.shape())
+    }
+
+    /// The positions in row-major order.
+    fn strided(
+        &self,
+        op: &str,
+        size: &[usize],
+        strides: &[usize],
+        offset: usize,
+    ) -> Result<Tensor> {
+        let invalid = |reason: String| Error::InvalidArgument(format!("{op}: {reason}"));
+        if size.len() != strides.len() {
+            return Err(invalid(format!(
+                "{} strides are given for {} sizes; give one for each axis",
+                strides.len(),
+                size.len()
+            )));
+        }
+        let shape = Shape::from(size);
+        shape.check("as_strided", DType::I64)?;
+        let reach = |last: usize, (&size, &stride): (&usize, &usize)| {
+            last.saturating_add((size - 1).saturating_mul(stride))
+        };
+        let count = self.shape().numel();
+        if !shape.has_no_elements() {
+            let last = size.iter().zip(strides).fold(offset, reach);
+            if last >= count {
+                return Err(invalid(format!(
+                    "sizes {size:?} with strides {strides:?} from {offset} reach element {last}, but \
+                     the tensor has {count}"
+                )));
+            }
+        }
+        let mut indices = Tensor::full(offset as i64, shape.clone(), DType::I64)?;
+        for (axis, (&size, &stride)) in size.iter().zip(strides).enumerate() {
+            if size > 1 && stride > 0 {
+                let along = Tensor::iota(shape.clone(), axis, DType::I64)?;
+                indices = indices.add(&along.mul(stride as i64)?)?;
+            }
+        }
+        Ok(indices)
+    }
+}
