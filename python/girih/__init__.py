@@ -93,6 +93,7 @@ from .lazy import (
     without_passes,
 )
 from .loops import associative_scan, map
+from .profiling import Span, profile
 from .rollback import rollback
 from .rules import (
     checkpoint,
@@ -167,6 +168,7 @@ __all__ = [
     "eager_mode",
     "compile_only",
     "Profile",
+    "Span",
     "ExecutorConfig",
     "Executor",
     "ExecutionResult",
@@ -232,6 +234,7 @@ __all__ = [
     "random",
     "result_type",
     "reuse_graph",
+    "profile",
     "rollback",
     "save",
     "save_graph",

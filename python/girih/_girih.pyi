@@ -1740,6 +1740,26 @@ class Tensor:
         """
 
 @final
+class TimelineHandle:
+    """What the process does between the start and the stop."""
+
+    def __new__(cls) -> TimelineHandle: ...
+    def dropped(self) -> int:
+        """How many of the earliest spans were dropped because there were too many."""
+    def save(self, /, path: str | PathLike[str]) -> None:
+        """Writes the spans in Chrome's trace event format."""
+    def spans(
+        self,
+    ) -> list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int]]:
+        """Name, kind, stream, start and duration in seconds, bytes of each span."""
+    def start(self) -> None:
+        """Starts to record, and forgets what was recorded before."""
+    def stop(self) -> None:
+        """Stops recording."""
+    def table(self) -> str:
+        """The spans by name, those that took most time first."""
+
+@final
 class Trace:
     """A function being traced on placeholders."""
 

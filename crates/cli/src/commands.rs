@@ -166,6 +166,37 @@ fn values(tensor: &Tensor) -> Result<Value> {
     })
 }
 
+/// Runs the program, notes when each kernel, copy and compilation ran, and writes that.
+pub fn trace(path: &Path, from: Option<&Path>, to: Option<&Path>, runs: u32) -> Result<Answer> {
+    let program = program(path)?;
+    let given = match from {
+        Some(_) => inputs(&program, from)?,
+        None => made_up(&program)?,
+    };
+    let mut timeline = girih::Timeline::start();
+    for _ in 0..runs {
+        girih::eval(&recorded(&program, &given)?)?;
+    }
+    timeline.stop();
+    let mut text = timeline.table();
+    let totals = timeline.totals();
+    let rows = totals.iter().map(|total| {
+        json!({
+            "name": total.name,
+            "kind": total.kind.name(),
+            "calls": total.calls,
+            "total_us": total.total.as_secs_f64() * 1e6,
+        })
+    });
+    let mut json = json!({"runs": runs, "totals": rows.collect::<Vec<_>>()});
+    if let Some(to) = to {
+        timeline.save(to)?;
+        text += &format!("{} spans in {}", timeline.spans().len(), to.display());
+        json["file"] = to.display().to_string().into();
+    }
+    Ok(Answer { text, json })
+}
+
 /// Compiles once and times runs.
 pub fn bench(path: &Path, from: Option<&Path>, runs: u32) -> Result<Answer> {
     let program = program(path)?;

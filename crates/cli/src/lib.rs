@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Inspects, converts, explains, runs and times graphs in files.
+/// Inspects, converts, explains, runs, times and traces graphs in files.
 ///
 /// Graph files are PFGB (.pfgb) or text (.txt, .girih); their content decides. Tensors come from
 /// and go to .npz, .npy and .safetensors files.
@@ -87,6 +87,25 @@ enum Command {
         #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
     },
+    /// Run a graph and write when its kernels, copies and compilations ran, for a trace viewer.
+    #[command(
+        long_about = "Run a graph and write when its kernels, copies and compilations ran, in \
+        Chrome's trace event format: open the file in Perfetto or in chrome://tracing. Without -o \
+        a table is printed only."
+    )]
+    Trace {
+        /// A graph file.
+        file: PathBuf,
+        /// Inputs: .npz, .npy or .safetensors; without, they are made up.
+        #[arg(long, short)]
+        inputs: Option<PathBuf>,
+        /// The trace to write, .json.
+        #[arg(long, short)]
+        output: Option<PathBuf>,
+        /// How many runs are traced, the first of which compiles.
+        #[arg(long, short = 'n', default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        runs: u32,
+    },
     /// The compiled programs kept on disk: how many there are, unless told otherwise.
     Cache {
         #[command(subcommand)]
@@ -136,6 +155,9 @@ pub fn run(
         Command::Explain { file, asm } => commands::explain(&file, asm),
         Command::Run { file, inputs, outputs } => {
             commands::run(&file, inputs.as_deref(), outputs.as_deref())
+        }
+        Command::Trace { file, inputs, output, runs } => {
+            commands::trace(&file, inputs.as_deref(), output.as_deref(), runs)
         }
         Command::Bench { file, inputs, runs } => commands::bench(&file, inputs.as_deref(), runs),
         Command::Cache { action } => info::cache(action.unwrap_or(CacheAction::Stats)),

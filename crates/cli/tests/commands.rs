@@ -234,6 +234,34 @@ fn convert_writes_every_form_and_pfgb_comes_back() {
 }
 
 #[test]
+fn trace_writes_a_span_for_each_kernel() {
+    let folder = Folder::new("trace");
+    let model = model(&folder);
+    let to = folder.at("trace.json");
+    let answer = json(&["trace", &model, "-n", "4", "-o", &to]);
+    let launches = |row: &&serde_json::Value| row["kind"] == "launch";
+    let total: u64 = answer["totals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(launches)
+        .map(|row| row["calls"].as_u64().unwrap())
+        .sum();
+    assert!(total >= 4 && total.is_multiple_of(4), "{answer}");
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(&to).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let spans: Vec<_> = events.iter().filter(|event| event["cat"] == "launch").collect();
+    assert_eq!(spans.len() as u64, total);
+    for span in spans {
+        assert!(span["ph"] == "X" && span["tid"] == 1, "the default stream: {span}");
+        assert!(span["ts"].as_f64().unwrap() >= 0.0 && span["dur"].as_f64().unwrap() > 0.0);
+    }
+    assert!(ok(&["trace", &model]).contains("mean us"));
+    let (status, _, err) = girih(&["trace", &model, "-o", &folder.at("none/t.json")]);
+    assert!(status == 1 && err.contains("t.json"), "{err}");
+}
+
+#[test]
 fn run_finds_inputs_by_name_or_place_and_writes_outputs() {
     let folder = Folder::new("run");
     let model = model(&folder);

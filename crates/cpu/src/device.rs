@@ -192,6 +192,10 @@ impl Device for HostDevice {
         Ok(binary.clone())
     }
 
+    fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
+        program.downcast_ref::<HostProgram>().map(|program| program.name.as_str())
+    }
+
     fn launch(&self, program: &LoadedProgram, arguments: &ArgumentBlock) -> Result<()> {
         let Some(program) = program.downcast_ref::<HostProgram>() else {
             return Err(Error::Launch {

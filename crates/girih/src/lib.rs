@@ -46,6 +46,7 @@ pub mod random;
 mod stream;
 mod tape;
 mod tensor;
+mod timeline;
 mod trace;
 mod transform;
 
@@ -74,6 +75,7 @@ pub use num_complex::{Complex32, Complex64};
 pub use girih_cpu::CacheState;
 pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
+pub use girih_runtime::trace::{Span, SpanKind};
 pub use girih_transform::Error as TransformError;
 pub use ops::fft;
 pub use ops::linalg;
@@ -94,6 +96,7 @@ pub use program::{
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
+pub use timeline::{SpanTotal, Timeline};
 pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{
     Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,

@@ -34,6 +34,7 @@ mod statistics;
 mod streams;
 mod symbolic_float;
 mod tensor;
+mod timeline;
 mod transform;
 mod vision;
 mod windows;
@@ -46,6 +47,7 @@ const INTERNAL: &[&str] = &[
     "At",
     "Body",
     "CompiledCall",
+    "TimelineHandle",
     "Indexed",
     "Memory",
     "LinearMap",
@@ -146,6 +148,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     control::register(m)?;
     contexts::register(m)?;
     streams::register(m)?;
+    timeline::register(m)?;
     location::register();
     let names = m.index()?;
     // What `girih.linalg`, `girih.fft` and `girih.random` are made of is public there, under its own

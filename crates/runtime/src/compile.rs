@@ -3,6 +3,7 @@
 use crate::cache::{CachedPlan, Order};
 use crate::error::panic_message;
 use crate::plan::Source;
+use crate::trace::{self, SpanKind};
 use crate::{CompileOptions, Error, ExecutionPlan, Executor, Result};
 use girih_ir::Graph;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -152,6 +153,11 @@ impl Executor {
         &self,
         make: impl FnOnce() -> Result<ExecutionPlan>,
     ) -> Result<ExecutionPlan> {
+        let name = || SpanKind::Compile.name().to_string();
+        trace::span(SpanKind::Compile, None, 0, name, || self.checked(make))
+    }
+
+    fn checked(&self, make: impl FnOnce() -> Result<ExecutionPlan>) -> Result<ExecutionPlan> {
         let mut plan = self.unwinding(make)?;
         if let Err(defects) = plan.validate() {
             return Err(Error::Compile(defects.join("; ")));

@@ -73,6 +73,12 @@ pub trait Device: Send + Sync {
     /// Makes a binary of this device's back end ready to launch.
     fn load(&self, binary: &Binary) -> Result<LoadedProgram>;
 
+    /// The name of a loaded program, for people.
+    fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
+        let _ = program;
+        None
+    }
+
     /// Runs a loaded program with these arguments, to its end or until its control stops it.
     ///
     /// Errors: what the control says, if it was stopped.

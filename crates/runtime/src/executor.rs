@@ -8,6 +8,7 @@ use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DiskCache, Error,
     ExecutionPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
+    scheduler,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Mutex, MutexGuard};
@@ -374,7 +375,7 @@ impl Executor {
     /// Errors: [`Error::OutOfMemory`].
     pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
         let value = Value::new(self.device.allocator().allocate(bytes.len())?);
-        self.device.copy_to_device(bytes, value.handle())?;
+        scheduler::copy_to_device(&*self.device, None, bytes, value.handle())?;
         Ok(value)
     }
 
@@ -393,7 +394,7 @@ impl Executor {
         for at in (0..size).step_by(Executor::PIECE) {
             let piece = &mut piece[..Executor::PIECE.min(size - at)];
             read(at, piece);
-            self.device.copy_to_device(piece, value.handle().offset(at))?;
+            scheduler::copy_to_device(&*self.device, None, piece, value.handle().offset(at))?;
         }
         Ok(value)
     }

@@ -30,6 +30,7 @@ pub mod stream;
 pub mod symbolic;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 
 pub use allocator::{Allocator, Buffer, MemoryStats, Value};
 pub use cache::{CacheStats, CachedPlan, ProgramCache};

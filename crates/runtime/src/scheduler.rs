@@ -7,8 +7,10 @@
 
 use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
+use crate::trace::{self, SpanKind};
 use crate::{
-    ArgumentBlock, Completion, ControlBlock, Device, Error, LoadedProgram, Policy, Result, control,
+    ArgumentBlock, Completion, ControlBlock, Device, DeviceHandle, Error, LoadedProgram, Policy,
+    Result, control,
 };
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use smallvec::SmallVec;
@@ -198,7 +200,7 @@ impl Scheduler {
         }
         state.begin(index);
         drop(state);
-        let outcome = control::asking(|| self.shared.run(&work));
+        let outcome = control::asking(|| self.shared.run(index, &work));
         self.shared.finish(index, work, outcome.clone(), false);
         self.shared.told(outcome)
     }
@@ -332,7 +334,7 @@ impl Shared {
                 drop(state);
                 match failed {
                     None => {
-                        let outcome = self.run(&work);
+                        let outcome = self.run(index, &work);
                         self.finish(index, work, outcome, true);
                     }
                     // The queue's error is the first failure, not the operations skipped for it.
@@ -408,8 +410,8 @@ impl Shared {
         }
     }
 
-    fn run(&self, work: &Submission) -> Result<()> {
-        self.guarded(|| self.run_blocks(work))
+    fn run(&self, index: usize, work: &Submission) -> Result<()> {
+        self.guarded(|| self.run_blocks(index, work))
     }
 
     /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
@@ -423,7 +425,7 @@ impl Shared {
         })
     }
 
-    fn run_blocks(&self, work: &Submission) -> Result<()> {
+    fn run_blocks(&self, index: usize, work: &Submission) -> Result<()> {
         for dependency in &work.after {
             dependency.wait_untold().map_err(Error::dependency)?;
         }
@@ -431,18 +433,22 @@ impl Shared {
         for (at, block) in work.blocks.iter().enumerate() {
             match block {
                 ControlBlock::CopyToDevice { source, target, .. } => {
-                    device.copy_to_device(source, *target)?;
+                    copy_to_device(&**device, Some(index), source, *target)?;
                 }
                 ControlBlock::CopyFromDevice { source, target, .. } => {
                     // Not while holding the lock: the device may have its threads copy.
                     let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
                     let mut bytes = std::mem::take(&mut *locked());
-                    let copied = device.copy_from_device(*source, &mut bytes);
+                    let kind = SpanKind::CopyFromDevice;
+                    let name = || kind.name().to_string();
+                    let copied = trace::span(kind, Some(index), bytes.len(), name, || {
+                        device.copy_from_device(*source, &mut bytes)
+                    });
                     *locked() = bytes;
                     copied?;
                 }
                 ControlBlock::Launch { program, arguments } => {
-                    launch(&**device, program, arguments, at)?;
+                    launch(&**device, index, program, arguments, at)?;
                 }
                 ControlBlock::Record(_) => self.reach_record(block),
                 ControlBlock::Wait(record) => {
@@ -455,9 +461,10 @@ impl Shared {
     }
 }
 
-/// Launches step `at` of a run, unless the run is to end.
+/// Launches step `at` of a run that queue `index` has, unless the run is to end.
 pub(crate) fn launch(
     device: &dyn Device,
+    index: usize,
     program: &LoadedProgram,
     arguments: &ArgumentBlock,
     at: usize,
@@ -467,7 +474,22 @@ pub(crate) fn launch(
     if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
         return Err(control.error(&format!("step {at}")));
     }
-    control.timed(|| device.launch(program, arguments))
+    let name = || device.program_name(program).unwrap_or("launch").to_string();
+    trace::span(SpanKind::Launch, Some(index), 0, name, || {
+        control.timed(|| device.launch(program, arguments))
+    })
+}
+
+/// Copies host bytes into device memory, for a queue or for none.
+pub(crate) fn copy_to_device(
+    device: &dyn Device,
+    index: Option<usize>,
+    source: &[u8],
+    target: DeviceHandle,
+) -> Result<()> {
+    let kind = SpanKind::CopyToDevice;
+    let name = || kind.name().to_string();
+    trace::span(kind, index, source.len(), name, || device.copy_to_device(source, target))
 }
 
 impl State {

@@ -4,7 +4,7 @@
 use crate::queue::Submission;
 use crate::{
     ArgumentBlock, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error, ExecutionPlan,
-    Operation, Result, Scheduler, Step, Value,
+    Operation, Result, Scheduler, Step, Value, scheduler,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -82,12 +82,13 @@ impl Stream {
     ///
     /// Errors: [`Error::NotLoaded`]; whatever the run fails with.
     pub fn run_idle(&self, plan: &ExecutionPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
-        self.queue.scheduler().run_idle(self.queue.index(), |device| {
+        let queue = self.queue.index();
+        self.queue.scheduler().run_idle(queue, |device| {
             let mut at = 0;
             let mut launch = |index: usize| {
                 at += 1;
                 let program = plan.programs.get(index).ok_or(Error::NotLoaded { index })?;
-                crate::scheduler::launch(device, program, arguments, at - 1)
+                scheduler::launch(device, queue, program, arguments, at - 1)
             };
             for operation in &plan.operations {
                 for step in &operation.steps {
@@ -95,7 +96,8 @@ impl Stream {
                         Step::Launch(program) => launch(*program)?,
                         Step::CopyToDevice { source, buffer } => {
                             let target = arguments.addresses[*buffer];
-                            device.copy_to_device(source, DeviceHandle::physical(target))?;
+                            let target = DeviceHandle::physical(target);
+                            scheduler::copy_to_device(device, Some(queue), source, target)?;
                         }
                     }
                 }

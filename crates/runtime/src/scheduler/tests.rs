@@ -103,7 +103,7 @@ fn synchronising_waits_for_what_another_thread_runs_itself() {
             let outcome = scheduler.run_idle(queue.index(), |device| {
                 started.send(()).unwrap();
                 let program: crate::LoadedProgram = Arc::new(9u32);
-                super::launch(device, &program, &ArgumentBlock::default(), 0)
+                super::launch(device, queue.index(), &program, &ArgumentBlock::default(), 0)
             });
             assert_eq!(outcome, Some(Ok(())));
         });

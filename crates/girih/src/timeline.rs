@@ -1,0 +1,154 @@
+//! Timelines: when kernels, copies and compilations ran, for a table, a trace viewer, or a program.
+
+use crate::{Result, io};
+use girih_runtime::trace::{Recording, Span, SpanKind};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// What the process did between the start and the stop of a timeline, on all threads and streams.
+///
+/// ```
+/// use girih::{Tensor, Timeline};
+///
+/// let mut timeline = Timeline::start();
+/// (Tensor::from_slice(&[1.0f32, 2.0], [2])? + 1.0).to_vec::<f32>()?;
+/// timeline.stop();
+/// assert!(!timeline.spans().is_empty());
+/// let json = timeline.chrome_trace(); // for https://ui.perfetto.dev or chrome://tracing
+/// assert!(json.contains("traceEvents"));
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub struct Timeline {
+    recording: Option<Recording>,
+    spans: Vec<Span>,
+    dropped: usize,
+}
+
+/// Spans of one kind and name, together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpanTotal {
+    /// The kernel's name; for others that of the kind.
+    pub name: String,
+    /// What the time was spent on.
+    pub kind: SpanKind,
+    /// How many spans.
+    pub calls: usize,
+    /// Their time.
+    pub total: Duration,
+    /// Bytes copied.
+    pub bytes: usize,
+}
+
+impl Timeline {
+    /// Starts to record.
+    pub fn start() -> Timeline {
+        Timeline { recording: Some(Recording::new()), spans: Vec::new(), dropped: 0 }
+    }
+
+    /// Stops recording; does nothing the second time.
+    pub fn stop(&mut self) {
+        if let Some(recording) = self.recording.take() {
+            self.spans = recording.spans();
+            self.dropped = recording.dropped();
+        }
+    }
+
+    /// The spans so far, in the order in which they ended.
+    pub fn spans(&self) -> Vec<Span> {
+        self.recording.as_ref().map_or_else(|| self.spans.clone(), Recording::spans)
+    }
+
+    /// How many of the earliest spans were dropped because there were too many.
+    pub fn dropped(&self) -> usize {
+        self.recording.as_ref().map_or(self.dropped, Recording::dropped)
+    }
+
+    /// The spans by name, those that took most time first.
+    pub fn totals(&self) -> Vec<SpanTotal> {
+        let mut totals: BTreeMap<(SpanKind, String), SpanTotal> = BTreeMap::new();
+        for span in self.spans() {
+            let key = (span.kind, span.name.clone());
+            let total = totals.entry(key).or_insert_with(|| SpanTotal {
+                name: span.name,
+                kind: span.kind,
+                calls: 0,
+                total: Duration::ZERO,
+                bytes: 0,
+            });
+            total.calls += 1;
+            total.total += span.duration;
+            total.bytes += span.bytes;
+        }
+        let mut totals: Vec<SpanTotal> = totals.into_values().collect();
+        totals.sort_by_key(|total| std::cmp::Reverse(total.total));
+        totals
+    }
+
+    /// [`Timeline::totals`] as a table.
+    pub fn table(&self) -> String {
+        let totals = self.totals();
+        let all: Duration = totals.iter().map(|total| total.total).sum();
+        let width = totals.iter().map(|total| total.name.len()).max().unwrap_or(0).clamp(4, 48);
+        let mut text = format!(
+            "{:width$}  {:>7}  {:>11}  {:>11}  share\n",
+            "name", "calls", "total us", "mean us"
+        );
+        for total in &totals {
+            let us = total.total.as_secs_f64() * 1e6;
+            let share = 100.0 * us / (all.as_secs_f64() * 1e6).max(f64::MIN_POSITIVE);
+            let name: String = total.name.chars().take(width).collect();
+            let (calls, mean) = (total.calls, us / total.calls as f64);
+            text +=
+                &format!("{name:width$}  {calls:>7}  {us:>11.1}  {mean:>11.2}  {share:>4.0}%\n");
+        }
+        text
+    }
+
+    /// Writes [`Timeline::chrome_trace`] to a file, whole or not at all.
+    ///
+    /// Errors: [`crate::Error::Io`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        io::write(path.as_ref(), self.chrome_trace().as_bytes())
+    }
+
+    /// The spans in the trace event format of Chrome, which Perfetto reads: a complete event for each,
+    /// in microseconds, one thread for each stream.
+    pub fn chrome_trace(&self) -> String {
+        let spans = self.spans();
+        let thread = |stream: Option<usize>| stream.map_or(0, |index| index + 1);
+        let mut threads: BTreeMap<usize, String> = BTreeMap::new();
+        let mut events = Vec::with_capacity(spans.len() + 4);
+        for span in &spans {
+            threads.entry(thread(span.stream)).or_insert_with(|| match span.stream {
+                Some(index) => format!("stream {index}"),
+                None => "host".to_string(),
+            });
+            let mut event = json!({
+                "name": span.name,
+                "cat": span.kind.name(),
+                "ph": "X",
+                "ts": span.start.as_secs_f64() * 1e6,
+                "dur": span.duration.as_secs_f64() * 1e6,
+                "pid": 1,
+                "tid": thread(span.stream),
+            });
+            if span.bytes > 0 {
+                event["args"] = json!({"bytes": span.bytes});
+            }
+            events.push(event);
+        }
+        let named = |(tid, name): (usize, String)| {
+            json!({
+                "name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": name},
+            })
+        };
+        let names: Vec<Value> = threads.into_iter().map(named).collect();
+        let process = json!({
+            "name": "process_name", "ph": "M", "pid": 1, "args": {"name": "girih cpu"},
+        });
+        let all: Vec<Value> = std::iter::once(process).chain(names).chain(events).collect();
+        json!({"traceEvents": all, "displayTimeUnit": "ns"}).to_string()
+    }
+}

@@ -1,0 +1,75 @@
+//! Timelines from Python: when kernels, copies and compilations ran.
+
+use crate::errors::{IntoPy, invalid};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+/// Name, kind, stream, start and duration in seconds, bytes.
+type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize);
+
+/// What the process does between the start and the stop.
+#[pyclass(name = "TimelineHandle", module = "girih._girih", frozen)]
+pub struct PyTimeline(Mutex<Option<girih::Timeline>>);
+
+impl PyTimeline {
+    fn with<T>(&self, read: impl FnOnce(&girih::Timeline) -> T) -> PyResult<T> {
+        let timeline = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = timeline.as_ref().ok_or_else(|| {
+            invalid("profile: nothing was recorded yet: enter it with `with gr.profile() as p:`")
+        })?;
+        Ok(read(started))
+    }
+}
+
+#[pymethods]
+impl PyTimeline {
+    #[new]
+    fn new() -> PyTimeline {
+        PyTimeline(Mutex::new(None))
+    }
+
+    /// Starts to record, and forgets what was recorded before. Returns: None.
+    fn start(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(girih::Timeline::start());
+    }
+
+    /// Stops recording. Returns: None.
+    fn stop(&self) {
+        let mut timeline = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(timeline) = timeline.as_mut() {
+            timeline.stop();
+        }
+    }
+
+    /// Name, kind, stream, start and duration in seconds, bytes of each span.
+    /// Returns: list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int]].
+    fn spans(&self) -> PyResult<Vec<SpanRow>> {
+        let row = |span: girih::Span| {
+            let (start, duration) = (span.start.as_secs_f64(), span.duration.as_secs_f64());
+            (span.name, span.kind.name(), span.stream, start, duration, span.bytes)
+        };
+        self.with(|timeline| timeline.spans().into_iter().map(row).collect())
+    }
+
+    /// How many of the earliest spans were dropped because there were too many. Returns: int.
+    fn dropped(&self) -> PyResult<usize> {
+        self.with(girih::Timeline::dropped)
+    }
+
+    /// The spans by name, those that took most time first. Returns: str.
+    fn table(&self) -> PyResult<String> {
+        self.with(girih::Timeline::table)
+    }
+
+    /// Writes the spans in Chrome's trace event format. Returns: None.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let write = || self.with(|timeline| timeline.save(&path));
+        py.detach(write)?.py()
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyTimeline>()
+}

@@ -1,0 +1,86 @@
+"""Profiles: when kernels, copies and compilations ran, as a table or for a trace viewer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import _girih
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from types import TracebackType
+
+__all__ = ["Span", "profile"]
+
+
+class Span(NamedTuple):
+    """A kernel that ran, a copy, or a compilation.
+
+    Args:
+        name: The kernel's name; for others the kind.
+        kind: ``"launch"``, ``"copy_to_device"``, ``"copy_from_device"`` or ``"compile"``.
+        stream: The number of the stream; None for work of the host that needs no stream.
+        start: Seconds since some moment before the profile.
+        duration: Seconds.
+        bytes: Bytes copied; 0 for other kinds.
+    """
+
+    name: str
+    kind: str
+    stream: int | None
+    start: float
+    duration: float
+    bytes: int
+
+
+class profile:  # noqa: N801 - a context manager, named as PyTorch's
+    """A context manager that notes when each kernel, copy and compilation ran.
+
+    It sees the whole process: all threads and streams. Work that was submitted and has not run
+    at the end of the block is not seen; :func:`girih.synchronize` waits for it.
+    ``python -m girih trace`` does the same for a graph file.
+    """
+
+    def __init__(self) -> None:
+        self._handle = _girih.TimelineHandle()
+
+    def __enter__(self) -> profile:
+        self._handle.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._handle.stop()
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans so far, in the order in which they ended."""
+        return [Span(*row) for row in self._handle.spans()]
+
+    @property
+    def dropped(self) -> int:
+        """How many of the earliest spans were dropped, because there were more than a million."""
+        return self._handle.dropped()
+
+    def table(self) -> str:
+        """The spans by name with calls, total and mean time, those that took most time first.
+
+        Returns:
+            The table, a line for each name.
+        """
+        return self._handle.table()
+
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
+        """Writes the spans in Chrome's trace event format, which Perfetto reads too.
+
+        Args:
+            path: The file to write, .json.
+        """
+        self._handle.save(path)
+
+    def __repr__(self) -> str:
+        return self.table()

@@ -1,0 +1,124 @@
+"""Profiles: the spans of kernels, copies and compilations, their table, and Chrome's format."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import girih as gr
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def chain(n: int) -> gr.Tensor:
+    x = gr.asarray(np.arange(n * n, dtype=np.float32).reshape(n, n))
+    return gr.tanh(x @ x).sum()
+
+
+def test_each_kernel_is_a_span_on_its_stream() -> None:
+    gr.eval(chain(23))
+    y = chain(23)
+    with gr.profile() as prof:
+        gr.eval(y)
+    launches = [s for s in prof.spans if s.kind == "launch"]
+    assert launches
+    assert {s.stream for s in launches} == {0}
+    assert all(s.duration > 0 and s.name for s in launches)
+    ends = [s.start + s.duration for s in launches]
+    starts = [s.start for s in launches]
+    assert all(a <= b for a, b in zip(ends, starts[1:], strict=False)), "one after the other"
+    assert not [s for s in prof.spans if s.kind == "compile"]
+
+
+def test_copies_and_compilations() -> None:
+    data = np.arange(1000, dtype=np.float32)
+    with gr.profile() as prof:
+        x = gr.asarray(data, copy=True) * 1.2345
+        # A size of this test's own: its program has yet to be compiled.
+        np.asarray(gr.exp(x[: 977 - 31]))
+        x.tolist()
+    kinds = [s.kind for s in prof.spans]
+    assert "compile" in kinds
+    uploads = [s for s in prof.spans if s.kind == "copy_to_device"]
+    assert any(s.bytes == 4000 for s in uploads)
+
+
+def test_streams_are_told_apart() -> None:
+    side = gr.Stream()
+    with gr.profile() as prof:
+        with gr.stream(side):
+            y = gr.async_eval(chain(31))
+        gr.eval(chain(31))
+        gr.synchronize()
+    assert y.state() == "available"
+    assert {s.stream for s in prof.spans if s.kind == "launch"} == {0, side.index}
+
+
+def test_other_threads_are_seen() -> None:
+    gr.eval(chain(17))
+    with gr.profile() as prof:
+        thread = threading.Thread(target=lambda: gr.eval(chain(17)))
+        thread.start()
+        thread.join()
+    assert any(s.kind == "launch" for s in prof.spans)
+
+
+def test_nothing_is_seen_before_and_after() -> None:
+    with gr.profile() as prof:
+        pass
+    gr.eval(chain(11))
+    assert prof.spans == []
+    assert prof.dropped == 0
+
+
+def test_profiles_nest_and_can_be_entered_again() -> None:
+    gr.eval(chain(13))
+    with gr.profile() as outer:
+        gr.eval(chain(13))
+        with gr.profile() as inner:
+            gr.eval(chain(13))
+    assert 0 < len(inner.spans) < len(outer.spans)
+    with inner:
+        pass
+    assert inner.spans == []
+
+
+def test_the_table_has_a_line_for_each_name() -> None:
+    with gr.profile() as prof:
+        for _ in range(3):
+            gr.eval(chain(19))
+    lines = prof.table().splitlines()
+    assert lines[0].split() == ["name", "calls", "total", "us", "mean", "us", "share"]
+    assert len(lines) - 1 == len({(s.kind, s.name) for s in prof.spans})
+    assert repr(prof) == prof.table()
+
+
+def test_chrome_trace(tmp_path: Path) -> None:
+    side = gr.Stream()
+    with gr.profile() as prof, gr.stream(side):
+        gr.eval(chain(29))
+    path = tmp_path / "trace.json"
+    prof.export_chrome_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert len(spans) == len(prof.spans)
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {names[e["tid"]] for e in spans if e["cat"] == "launch"} == {f"stream {side.index}"}
+    for event, span in zip(spans, prof.spans, strict=True):
+        assert event["name"] == span.name
+        assert event["dur"] == pytest.approx(span.duration * 1e6)
+        assert event["ts"] == pytest.approx(span.start * 1e6)
+
+
+def test_errors(tmp_path: Path) -> None:
+    prof = gr.profile()
+    with pytest.raises(gr.InvalidArgumentError, match="with gr"):
+        prof.table()
+    with prof:
+        pass
+    with pytest.raises(OSError, match="none"):
+        prof.export_chrome_trace(tmp_path / "none" / "t.json")
