@@ -14,6 +14,7 @@ from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
 from .batching import vmap
+from .callbacks import CustomOp, ShapeDtypeStruct, custom_op, io_callback, pure_callback
 from .compiled import CompiledFunction, Dim, compile
 from .control import cond, fori_loop, scan, switch, while_loop
 from .derivatives import (
@@ -37,6 +38,7 @@ from .dtypes import (
 )
 from .errors import (
     AxisError,
+    CheckError,
     CopyRequiredError,
     DeviceError,
     DTypeError,
@@ -117,7 +119,7 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import amp, data, fft, linalg, nn, optim, random
+    from . import amp, data, debug, fft, linalg, nn, optim, random
 
 bool = bool_
 
@@ -133,6 +135,13 @@ pow = power
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
     "amp",
+    "CheckError",
+    "CustomOp",
+    "ShapeDtypeStruct",
+    "custom_op",
+    "debug",
+    "io_callback",
+    "pure_callback",
     "checkpoint",
     "checkpoint_name",
     "custom_jvp",
@@ -253,7 +262,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     # What a program that only computes does not need is imported when it is first named.
-    if name in ("amp", "data", "fft", "linalg", "nn", "optim", "random"):
+    if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random"):
         return import_module(f".{name}", __name__)
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -2951,6 +2951,19 @@ def histogram_bin_edges(
     """Edges of intervals: a number of equal ones over a range, by default that of x; or edges
     given.
     """
+def host_call(
+    call: Callable[..., list[bytes]],
+    name: str,
+    version: int,
+    identity: int,
+    tensors: Sequence[_TensorLike],
+    likes: Sequence[Tensor],
+    method: str,
+    effect: bool,
+) -> list[Tensor]:
+    """The results of a call of a Python function while the program runs, of the specs that `likes`
+    have.
+    """
 def hstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors one after the other along the second axis, or the only one."""
 def huber_loss(
@@ -4020,6 +4033,8 @@ def record_while_loop(
     names: Sequence[str],
 ) -> list[Tensor]:
     """The carries after a loop that a condition ends."""
+def register_host(call: Callable[..., list[bytes]], name: str, version: int) -> None:
+    """Makes a Python op known by name and version."""
 def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
 def relu6(x: _TensorLike) -> Tensor:

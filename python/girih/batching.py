@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicFloat, Tensor
 from .errors import DTypeError, InvalidArgumentError
 from .transforms import Transformed, name_of
@@ -167,11 +167,17 @@ class _Call:
             # The function may assign to its arguments: it gets handles of its own.
             leaves[i] = +member if member.dtype.name != "bool" else member
         args, kwargs = tree.unflatten(self._structure, leaves)
-        result = self._fun(*args, **kwargs)
+        with effects.collected() as frame:
+            result = self._fun(*args, **kwargs)
         outputs, structure = tree.flatten(result)
         axes = _axes_of(out_axes, result, "out_axes")
         tensors = [self._output(leaf) for leaf in outputs]
-        batched = trace.vmap(tensors, self._batch, [True] * len(members), self._like, randomness)
+        batched = trace.vmap(
+            tensors + frame.tokens, self._batch, [True] * len(members), self._like, randomness
+        )
+        count = len(tensors)
+        batched, calls = batched[:count], [token for token, _ in batched[count:]]
+        effects.emit(calls, [y for y, _ in batched])
         pairs = zip(batched, axes, strict=True)
         return tree.unflatten(structure, [self._placed(y, b, axis) for (y, b), axis in pairs])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 
@@ -32,6 +32,8 @@ class _Traced(NamedTuple):
     leaves: list[Any]
     structure: tree.TreeDef
     names: list[str]
+    #: Tokens of calls with an effect.
+    tokens: list[Tensor]
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
@@ -54,7 +56,8 @@ def _trace(
     stand_ins = [body.placeholder(tensor) for tensor in like]
     stand_ins += [body.part(tensor) for tensor in parts]
     # The function may assign to its arguments: it gets handles of its own.
-    result = fun(*arguments([+s if s.dtype.name != "bool" else s for s in stand_ins]))
+    with effects.collected() as frame:
+        result = fun(*arguments([+s if s.dtype.name != "bool" else s for s in stand_ins]))
     leaves, structure = tree.flatten(result)
     names = [_name(path, what) for path, _ in tree.flatten_with_path(result)]
     for leaf, name in zip(leaves, names, strict=True):
@@ -62,7 +65,7 @@ def _trace(
             raise InvalidArgumentError(
                 f"{name} of {_of(fun)} is a {type(leaf).__name__}; expected a tensor or a number"
             )
-    return _Traced(body, leaves, structure, names)
+    return _Traced(body, leaves, structure, names, frame.tokens)
 
 
 def _of(fun: Any) -> str:
@@ -146,12 +149,22 @@ def _choose(
     # A number takes the dtype that a tensor has in another branch.
     columns = list(zip(*(t.leaves for t in traced), strict=True))
     known = [next((x for x in column if isinstance(x, Tensor)), None) for column in columns]
+    most = max(len(branch.tokens) for branch in traced)
     for branch in traced:
         outputs = [_like(leaf, like) for leaf, like in zip(branch.leaves, known, strict=True)]
-        branch.body.set_outputs(outputs)
+        branch.body.set_outputs(outputs + _tokens(branch, most))
     bodies = [t.body for t in traced]
-    results = _girih.record_cond(index, bodies, like, first.names, op == "switch")
-    return tree.unflatten(first.structure, results)
+    names = first.names + ["token"] * most
+    results = _girih.record_cond(index, bodies, like, names, op == "switch")
+    count = len(first.leaves)
+    effects.emit(results[count:], results)
+    return tree.unflatten(first.structure, results[:count])
+
+
+def _tokens(branch: _Traced, count: int) -> list[Tensor]:
+    """So many tokens of a branch: those of its calls, made scalars, and constants."""
+    own = [token if token.ndim == 0 else _girih.max(token) for token in branch.tokens]
+    return own + [_girih.zeros([], dtype=_girih.uint8)] * (count - len(own))
 
 
 class _Carry:
@@ -231,6 +244,11 @@ def while_loop(
     condition = _trace(cond_fun, carry.tensors, [], arguments, "the condition")
     condition.body.set_outputs([_like(leaf, None) for leaf in condition.leaves])
     body.body.set_outputs(carry.outputs(body.leaves))
+    if condition.tokens or body.tokens:
+        raise InvalidArgumentError(
+            "while_loop: a callback with an effect (io_callback, debug.print, debug.check) has no "
+            "place in a loop whose number of iterations is unknown; pass max_iterations or use scan"
+        )
     bodies = [condition.body, body.body]
     return carry.rebuild(_girih.record_while_loop(bodies, carry.tensors, carry.names))
 
@@ -325,9 +343,10 @@ def scan(
         traced = _trace(step, carry.tensors, parts, arguments, "")
     outputs = carry.outputs(traced.leaves[:carried])
     outputs += [_like(leaf, None) for leaf in traced.leaves[carried:]]
-    traced.body.set_outputs(outputs)
+    traced.body.set_outputs(outputs + traced.tokens)
     results = _girih.record_scan(traced.body, carry.tensors, parts, count, reverse, names, False)
-    last, stacks = tree.unflatten(traced.structure, results)
+    effects.emit(results[len(outputs) :], results)
+    last, stacks = tree.unflatten(traced.structure, results[: len(outputs)])
     return last, stacks
 
 

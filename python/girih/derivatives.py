@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicFloat, Tensor
 from .batching import vmap
 from .errors import DTypeError, InvalidArgumentError
@@ -52,10 +52,9 @@ class _Recorded(NamedTuple):
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 leaves[i] = next(rest)
-        return (
-            tree.unflatten(self.structure, results[:count]),
-            tree.unflatten(self.aux[1], leaves),
-        )
+        aux, tokens = tree.unflatten(self.aux[1], leaves)
+        effects.emit(tokens, results)
+        return tree.unflatten(self.structure, results[:count]), aux
 
     def all_outputs(self) -> list[Tensor]:
         return self.outputs + [leaf for leaf in self.aux[0] if isinstance(leaf, Tensor)]
@@ -70,7 +69,8 @@ def _record(
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
     # The function may assign to its arguments: it gets handles of its own.
-    result = call([+stand_in for stand_in in stand_ins])
+    with effects.collected() as frame:
+        result = call([+stand_in for stand_in in stand_ins])
     aux: Any = None
     if has_aux:
         if not isinstance(result, tuple) or len(result) != 2:
@@ -81,7 +81,9 @@ def _record(
         result, aux = result
     leaves, structure = tree.flatten(result)
     outputs = [_output(leaf, fun) for leaf in leaves]
-    return _Recorded(trace, variables, stand_ins, outputs, structure, tree.flatten(aux))
+    return _Recorded(
+        trace, variables, stand_ins, outputs, structure, tree.flatten((aux, frame.tokens))
+    )
 
 
 def _output(leaf: Any, fun: Any) -> Tensor:

@@ -94,5 +94,9 @@ class TracedValueError(GirihError, TypeError):
     """
 
 
+class CheckError(GirihError, AssertionError):
+    """A condition that ``debug.check`` was given does not hold."""
+
+
 class DeviceError(GirihError, RuntimeError):
     """A device that does not exist, is not available, or has failed."""

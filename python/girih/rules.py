@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import Tensor
 from .errors import DTypeError, InvalidArgumentError
 from .transforms import INEXACT, Transformed, name_of
@@ -170,13 +170,15 @@ def checkpoint(
         token = _NAMED.set(named)
         try:
             own_args, own_kwargs = arguments.rebuilt(body.own())
-            leaves, structure = _leaves(fun(*own_args, **own_kwargs), name_of(fun))
+            with effects.collected() as frame:
+                leaves, structure = _leaves(fun(*own_args, **own_kwargs), name_of(fun))
         finally:
             _NAMED.reset(token)
-        body.body.set_outputs(leaves)
+        body.body.set_outputs(leaves + frame.tokens)
         saved = [tensor for name, tensor in named if name in names]
         results = _girih.record_checkpoint(body.body, arguments.tensors, saved, policy == "dots")
-        return tree.unflatten(structure, results)
+        effects.emit(results[len(leaves) :], results)
+        return tree.unflatten(structure, results[: len(leaves)])
 
     return Transformed(fun, checkpointed, "checkpoint")
 
@@ -279,7 +281,13 @@ class _Custom:
         body = _Body.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))
-        leaves, structure = _leaves(self._fun(*call), self.__name__)
+        with effects.collected() as frame:
+            leaves, structure = _leaves(self._fun(*call), self.__name__)
+        if frame.tokens:
+            raise InvalidArgumentError(
+                f"{self.__name__} has a derivative rule and calls back with an effect "
+                "(io_callback, debug.print, debug.check); call back outside of it"
+            )
         body.body.set_outputs(leaves)
         return body, structure, leaves
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import output_names
@@ -47,11 +47,12 @@ class Program:
         effects: Places that get an object.
         guards: What has to be found where.
         names: Of the arguments, for those who save it.
+        tokens: The outputs that are tokens of calls with an effect.
     """
 
     __slots__ = (
         "_numbers", "_outputs", "_references", "_static", "_treedef", "_watched", "changed",
-        "effects", "guards", "names", "outside", "places", "traced",
+        "effects", "guards", "names", "outside", "places", "tokens", "traced",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, found: _Run, used: list[int]) -> None:
@@ -64,6 +65,7 @@ class Program:
         self._static = [None if isinstance(leaf, Tensor) else leaf for leaf in found.leaves]
         self._outputs = found.where
         self._numbers = found.numbers
+        self.tokens = found.tokens
         self._watched = found.watched
         self._rebind(found.refs)
 
@@ -129,6 +131,11 @@ class Program:
                 "cannot; return them, or save a function that does not (model.eval() for running "
                 "statistics)"
             )
+        if self.tokens.start < self.tokens.stop:
+            raise InvalidArgumentError(
+                f"{function} has callbacks with an effect, which a saved program cannot call; "
+                "leave them out of the function that is saved"
+            )
         pairs = zip(self._outputs, self._static, strict=True)
         others = [leaf for output, leaf in pairs if output is None]
         if others:
@@ -148,14 +155,18 @@ class Program:
         """What the result is built from, as the extension reads it.
 
         Raises:
-            NoPatternError: There are containers in it that the extension does not know.
+            NoPatternError: There are containers in it that the extension does not know, or calls
+                with an effect.
         """
+        if self.tokens.start < self.tokens.stop:
+            raise NoPatternError
         leaves = zip(self._outputs, self._static, self._numbers, strict=True)
         return _result_pattern(self._treedef, leaves)
 
     def __call__(self, tensors: list[Tensor]) -> Any:
         """The function's value at these tensors."""
         outputs = self.traced.call(tensors, [self.places[at].read() for at in self.outside])
+        effects.emit(outputs[self.tokens], outputs)
         leaves = [
             leaf
             if at is None
@@ -207,6 +218,8 @@ class _Run:
         self.numbers: list[bool] = []
         self.changed: dict[int, list[int]] = {}
         self.effects: list[tuple[int, Any]] = []
+        #: The outputs that are tokens of calls with an effect.
+        self.tokens = slice(0, 0)
         #: Positions of the guards that calls look at, and of places that hold one tensor.
         self.watched: list[tuple[int, int | None]] = []
         # Made before the function runs: it may append to what they watch.
@@ -236,6 +249,11 @@ class _Run:
                 raise self._leak(place, "something else")
             elif not (is_plain(new) and type(new) is type(before) and new == before):
                 self.effects.append((at, new))
+
+    def called(self, tokens: list[Tensor]) -> None:
+        """Makes the calls with an effect part of the program."""
+        self.tokens = slice(len(self.outputs), len(self.outputs) + len(tokens))
+        self.outputs = self.outputs + tokens
 
     def _leak(self, place: Place, before: str) -> InvalidArgumentError:
         return InvalidArgumentError(
@@ -317,7 +335,9 @@ def _traced(
 
     def traced(placeholders: list[Tensor]) -> list[Tensor]:
         try:
-            run.returned(fun(placeholders))
+            with effects.collected() as frame:
+                run.returned(fun(placeholders))
+            run.called(frame.tokens)
         finally:
             run.restore()
         return run.outputs

@@ -11,7 +11,7 @@ import types
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicFloat, Tensor
 from .errors import DTypeError, InvalidArgumentError, ShapeError
 
@@ -149,16 +149,19 @@ def differentiate(
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
     # The function may assign to its arguments: it gets handles of its own.
-    result, aux = fun([+stand_in for stand_in in stand_ins])
+    with effects.collected() as frame:
+        result, aux = fun([+stand_in for stand_in in stand_ins])
     value = _checked_value(result, name, has_aux)
-    leaves, treedef = tree.flatten(aux)
+    leaves, treedef = tree.flatten((aux, frame.tokens))
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     value, grads, resolved = trace.value_and_grad(
         value, stand_ins, [leaves[i] for i in where], variables
     )
     for i, tensor in zip(where, resolved, strict=True):
         leaves[i] = tensor
-    return value, grads, tree.unflatten(treedef, leaves)
+    aux, tokens = tree.unflatten(treedef, leaves)
+    effects.emit(tokens, [value, *grads, *resolved])
+    return value, grads, aux
 
 
 def _with_trees(

@@ -19,6 +19,7 @@ MODULES = (
     "girih",
     "girih.amp",
     "girih.data",
+    "girih.debug",
     "girih.errors",
     "girih.fft",
     "girih.linalg",

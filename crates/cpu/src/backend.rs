@@ -63,7 +63,11 @@ fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Gra
     plan.times.optimize = optimize;
     let stored = Arc::new(stored);
     let artifact = stored.clone();
-    plan.artifact = Some(Box::new(move || artifact.to_bytes()));
+    // Callbacks without a name are this process's own.
+    let local = |graph: &Graph| graph.any_op(&|op| op.as_host().is_some_and(|(_, c)| c.is_local()));
+    if !local(&optimized) {
+        plan.artifact = Some(Box::new(move || artifact.to_bytes()));
+    }
     Ok((plan, optimized, stored))
 }
 

@@ -229,6 +229,7 @@ impl Device for HostDevice {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
             }
             ExecError::Linalg { op, reason } => Error::Linalg { operation: op.into(), reason },
+            ExecError::Host(failure) => Error::Host(failure),
             error => Error::Launch {
                 operation: program.name.clone(),
                 device: self.properties.name.clone(),

@@ -61,10 +61,17 @@ pub(crate) fn suspects(
     recorded: impl Fn(NodeId) -> (Option<u32>, Location),
     error: &girih_runtime::Error,
 ) -> Vec<String> {
-    use girih_runtime::Error::{IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
+    use girih_runtime::Error::{Host, IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
     let ids: Vec<NodeId> = match error {
         IndexOutOfBounds { .. } | LabelOutOfRange { .. } => {
             graph.nodes().filter(|(_, n)| may_index(graph, n)).map(|n| n.0).collect()
+        }
+        Host(failure) => {
+            let own = |n: &GraphNode| match n.op.as_host() {
+                Some((_, call)) => call.op().name() == failure.op,
+                None => n.op.as_control().is_some(),
+            };
+            graph.nodes().filter(|(_, n)| own(n)).map(|n| n.0).collect()
         }
         Linalg { operation, .. } => {
             graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
@@ -202,7 +209,10 @@ impl Walk {
     fn add_siblings(&mut self) {
         let several = |id: &NodeId| {
             let op = &self.cut.graph.node(*id).op;
-            let single = matches!(op.def().item_rank, ItemRank::Matrix([_]));
+            let single = match op.as_host() {
+                Some((_, call)) => call.results().len() == 1,
+                None => matches!(op.def().item_rank, ItemRank::Matrix([_])),
+            };
             match op.as_control() {
                 Some((_, control)) => control.num_results(op.code) > 1,
                 None => op.class() == Class::Library && !single,
@@ -252,6 +262,7 @@ impl Walk {
 fn is_sibling(node: &Node, other: &Node) -> bool {
     let same = match (node.attrs(), other.attrs()) {
         (Attrs::Control { control: a, .. }, Attrs::Control { control: b, .. }) => Arc::ptr_eq(a, b),
+        (Attrs::Host { call: a, .. }, Attrs::Host { call: b, .. }) => Arc::ptr_eq(a, b),
         (_, &Attrs::Library { result, .. }) => node.op().with_result(result) == other.op(),
         _ => false,
     };

@@ -32,6 +32,20 @@ pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Fails in a function of the host that an op of a user runs: the device waits for it.
+///
+/// Errors: [`Error::InvalidArgument`].
+pub(crate) fn check_nested() -> Result<()> {
+    match girih_ir::ops::host::is_running() {
+        false => Ok(()),
+        true => Err(Error::InvalidArgument(
+            "evaluation inside of a callback, which an evaluation waits for; compute with the arrays \
+             that the callback is given, or do the ops outside of it"
+                .into(),
+        )),
+    }
+}
+
 /// The closed graph that an evaluation would cut out now, when nothing else computes part of it.
 pub(crate) fn cut_out(targets: &[&Tensor]) -> Result<CutGraph> {
     loop {
@@ -187,6 +201,7 @@ fn run(
     wait: bool,
     times: &mut Times<'_>,
 ) -> Result<bool> {
+    check_nested()?;
     match attempt(executor, targets, wait, true, times) {
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>

@@ -77,6 +77,7 @@ pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_runtime::trace::{Span, SpanKind};
 pub use girih_transform::Error as TransformError;
+pub use ops::custom;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{

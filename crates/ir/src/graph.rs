@@ -115,6 +115,14 @@ impl Hash for Graph {
 }
 
 impl Graph {
+    /// True if an op of the graph, or of a region in it, is such.
+    pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
+        self.nodes().any(|(_, node)| {
+            let regions = node.op.as_control().map(|(_, control)| &control.regions[..]);
+            is(&node.op) || regions.unwrap_or(&[]).iter().any(|region| region.any_op(is))
+        })
+    }
+
     /// An empty graph.
     pub fn new() -> Graph {
         Graph::default()
@@ -578,6 +586,10 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
         Attrs::Attention { causal, scale } => {
             word(17 | (*causal as u64) << 8);
             word(scale.get().to_bits());
+        }
+        Attrs::Host { result, call } => {
+            word(20 | (*result as u64) << 8 | (call.key().len() as u64) << 32);
+            out.extend_from_slice(call.key().as_bytes());
         }
         Attrs::Control { .. } => unreachable!("regions are encoded with the graph around them"),
     }

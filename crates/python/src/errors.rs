@@ -113,6 +113,18 @@ pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
     cancelled.then(|| INTERRUPT.take())?
 }
 
+/// The exception of a callback that failed.
+fn of_callback(error: &girih::runtime::Error) -> Option<PyErr> {
+    match error {
+        girih::runtime::Error::Host(failure) => {
+            let raised = failure.payload.as_ref()?.downcast_ref::<PyErr>()?;
+            Some(Python::attach(|py| raised.clone_ref(py)))
+        }
+        girih::runtime::Error::Dependency(cause) => of_callback(cause),
+        _ => None,
+    }
+}
+
 /// Turns a library error into its Python exception.
 pub fn raise(error: Error) -> PyErr {
     if let Error::Io { kind, .. } = &error {
@@ -121,6 +133,11 @@ pub fn raise(error: Error) -> PyErr {
     }
     if let Some(interrupt) = take_interrupt(Some(&error)) {
         return interrupt;
+    }
+    if let Error::Evaluation { source, .. } = &error
+        && let Some(raised) = of_callback(source)
+    {
+        return raised;
     }
     let message = error.to_string();
     let message = match error {

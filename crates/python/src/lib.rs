@@ -19,6 +19,7 @@ mod fft;
 mod forms;
 mod functions;
 mod guards;
+mod host;
 mod imperative;
 mod indexing;
 mod lazy;
@@ -100,6 +101,8 @@ const INTERNAL: &[&str] = &[
     "reset_peak_memory",
     "save_tensors",
     "scan_length",
+    "host_call",
+    "register_host",
     "set_compile_options",
     "set_eager",
     "set_graph",
@@ -146,6 +149,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     call::register(m)?;
     guards::register(m)?;
     control::register(m)?;
+    host::register(m)?;
     contexts::register(m)?;
     streams::register(m)?;
     timeline::register(m)?;

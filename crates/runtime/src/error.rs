@@ -95,6 +95,9 @@ pub enum Error {
         /// What is wrong with it, and with which of a batch.
         reason: String,
     },
+    /// An op of a user, or a callback, that failed.
+    #[error("{0}")]
+    Host(girih_ir::ops::host::HostFailure),
     /// The device failed while it ran an operation.
     #[error("{operation} failed on {device}: {reason}")]
     Launch {

@@ -12,9 +12,11 @@ mod regions;
 use crate::control::Calls;
 use crate::forward::{DEAD, Transformed, copy_leaf};
 use crate::{Error, Result};
+use girih_ir::ops::host::HostBatching;
 use girih_ir::ops::{Batching, Class};
 use girih_ir::{Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Shape};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The graph on a batch: the arguments marked get one more axis in front, of that size, and so do
 /// the outputs that depend on them, which the marks beside the graph name.
@@ -139,8 +141,45 @@ impl<'a> Batch<'a> {
                     Value { id: stretched(self.b, operands[0], self.size)?, batched: true };
                 self.broadcast(node, &operands)
             }
+            OpCode::Custom => self.hosted(node, operands),
             _ => self.indexing(node, operands),
         }
+    }
+
+    /// A call of a host op, as it takes a batch.
+    fn hosted(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
+        let Some((result, call)) = node.op.as_host() else {
+            return Err(girih_ir::Error::InvalidArgument {
+                op: node.op.name(),
+                reason: "has no call".into(),
+            }
+            .into());
+        };
+        let rule = call.batching();
+        let marks = operands.iter().map(|v| v.batched).collect();
+        let inputs: Vec<NodeId> = match rule {
+            HostBatching::None => {
+                let reason = format!(
+                    "'{}' has no batching rule; give it a vmap_method, or map over it with scan",
+                    call.op().name()
+                );
+                return Err(girih_ir::Error::InvalidArgument { op: "custom", reason }.into());
+            }
+            HostBatching::Sequential => operands.iter().map(|v| v.id).collect(),
+            HostBatching::ExpandDims => {
+                let one = Dim::from(1);
+                let with_one =
+                    |v: &Value| stretched(self.b, *v, if v.batched { self.size } else { one });
+                operands.iter().map(with_one).collect::<Result<_>>()?
+            }
+            HostBatching::BroadcastAll => {
+                let whole = |v: &Value| stretched(self.b, *v, self.size);
+                operands.iter().map(whole).collect::<Result<_>>()?
+            }
+        };
+        // The results of one call are told by it, and one kernel computes them.
+        let batched = Arc::new(call.batched(self.size, marks));
+        Ok(self.b.emit(Op::host(batched, result), &inputs)?)
     }
 
     /// The op on operands that have the batch axis.

@@ -7,6 +7,7 @@ mod compare;
 mod conv;
 mod creation;
 mod cumulative;
+pub mod custom;
 mod einsum;
 mod elementwise;
 mod embedding;

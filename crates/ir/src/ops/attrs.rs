@@ -2,6 +2,7 @@
 
 use super::control::Control;
 use super::conv::Conv;
+use super::host::HostCall;
 use super::pool::Pool;
 use super::window::WindowDim;
 use crate::dim::{Sizes, Symbol};
@@ -281,6 +282,13 @@ pub enum Attrs {
         /// What the products of queries and keys are multiplied by.
         scale: Real,
     },
+    /// A call of an op of a user.
+    Host {
+        /// Which of its results the node is.
+        result: u8,
+        /// The call.
+        call: Arc<HostCall>,
+    },
     /// A branch or a loop.
     Control {
         /// Which of its results the node is.
@@ -305,6 +313,7 @@ impl Attrs {
     pub fn library(&self) -> (u8, bool, u32) {
         match *self {
             Attrs::Library { result, flag, size } => (result, flag, size),
+            Attrs::Host { result, .. } => (result, false, 0),
             _ => (0, false, 0),
         }
     }
@@ -345,6 +354,9 @@ impl Attrs {
                 let control = Control { length, ..control };
                 Attrs::Control { result: *result, control: Arc::new(control) }
             }
+            Attrs::Host { result, call } => {
+                Attrs::Host { result: *result, call: Arc::new(call.bind(sizes)?) }
+            }
             other => other.clone(),
         })
     }
@@ -355,6 +367,10 @@ impl Attrs {
             Attrs::Shape(shape) => shape.dims().for_each(|dim| dim.symbols(found)),
             Attrs::SliceOf(of) => of.1.dims().for_each(|dim| dim.symbols(found)),
             Attrs::OfSize(of) => of.size.symbols(found),
+            Attrs::Host { call, .. } => {
+                let dims = call.results().iter().flat_map(|spec| spec.shape.dims());
+                dims.for_each(|dim| dim.symbols(found));
+            }
             Attrs::Control { control, .. } => {
                 control.length.symbols(found);
                 for symbol in control.regions.iter().flat_map(Graph::symbols) {
@@ -417,6 +433,7 @@ impl Attrs {
             | Attrs::Conv(_)
             | Attrs::Pool(_)
             | Attrs::Attention { .. }
+            | Attrs::Host { .. }
             | Attrs::Control { .. }) => other,
         }
     }

@@ -418,7 +418,10 @@ pub(super) fn scatter_along_axis(call: OpCall<'_>, out: &TensorSpec) -> Factors 
 fn library(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let item = call.op.def().item_rank;
     let mut d = Draft::default();
-    let lead = d.axes(call.inputs[0].shape.rank() - item.operand(), Role::Pointwise);
+    let lead = d.axes(
+        call.inputs[0].shape.rank() - item.operand(call.inputs[0].shape.rank()),
+        Role::Pointwise,
+    );
     if item == ItemRank::Row {
         let row = d.add(Role::Whole);
         let axes: Axes = lead.into_iter().chain([row]).collect();

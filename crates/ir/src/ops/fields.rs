@@ -2,6 +2,7 @@
 //! [`Attrs::fields`]; text, binary form and generated samples all follow from that one list.
 
 mod control;
+mod host;
 mod lists;
 mod scalars;
 mod symbolic;
@@ -11,6 +12,7 @@ use self::scalars::{Bits, Choice};
 use self::symbolic::Bounds;
 use super::control::Control;
 use super::conv::Conv;
+use super::host::HostCall;
 use super::pool::Pool;
 use super::{Attrs, OfSize, Real};
 use crate::dim::Symbol;
@@ -166,6 +168,10 @@ impl Attrs {
             Attrs::Attention { causal, scale } => {
                 each("causal", causal)?;
                 each("scale", scale)
+            }
+            Attrs::Host { result, call } => {
+                each("result", result)?;
+                each("call", Arc::<HostCall>::make_mut(call))
             }
             Attrs::Control { result, control } => {
                 let Control { regions, carries, slices, length, reverse, mode, saves } =

@@ -18,6 +18,7 @@ pub mod elementwise;
 pub mod factoring;
 pub mod fft;
 pub mod fields;
+pub mod host;
 pub mod index;
 pub mod leaf;
 pub mod linalg;
@@ -92,22 +93,26 @@ pub enum ItemRank {
     Row,
     /// Matrices; per result, its number of axes: 0 for a number, 1 for a row, 2 for a matrix.
     Matrix(&'static [u8]),
+    /// All of each operand and of each result.
+    Whole,
 }
 
 impl ItemRank {
-    /// Axes of an operand's item.
-    pub fn operand(self) -> usize {
+    /// Axes of an item of an operand of that rank.
+    pub fn operand(self, rank: usize) -> usize {
         match self {
             ItemRank::Row => 1,
             ItemRank::Matrix(_) => 2,
+            ItemRank::Whole => rank,
         }
     }
 
-    /// Axes of an item of that result.
-    pub fn result(self, number: usize) -> usize {
+    /// Axes of an item of that result, which has that rank.
+    pub fn result(self, number: usize, rank: usize) -> usize {
         match self {
             ItemRank::Row => 1,
             ItemRank::Matrix(results) => results[number] as usize,
+            ItemRank::Whole => rank,
         }
     }
 }
@@ -411,6 +416,7 @@ registry! {
     Fft = fft::FFT,
     Rfft = fft::RFFT,
     Irfft = fft::IRFFT,
+    Custom = host::CUSTOM,
     // Control flow.
     Cond = control::COND,
     WhileLoop = control::WHILE_LOOP,
@@ -484,6 +490,9 @@ impl Op {
     pub fn with_result(&self, result: u8) -> Op {
         if let Some((_, control)) = self.as_control() {
             return Op::control(self.code, control.clone(), result as usize);
+        }
+        if let Some((_, call)) = self.as_host() {
+            return Op::host(call.clone(), result as usize);
         }
         let (_, flag, size) = self.attrs.library();
         Op::new(self.code, Attrs::Library { result, flag, size })

@@ -357,3 +357,17 @@ pub(super) fn cross_entropy(code: OpCode) -> Vec<Sample> {
     let labels = integers(&[2, 3], &[0.0, 3.0, 3.0, 1.0, 0.0, 2.0]);
     vec![Sample::new(code, [cube(), labels])]
 }
+
+/// Copies: of one operand, and of the second of two.
+pub(super) fn host(_: OpCode) -> Vec<Sample> {
+    let Some(copy) = super::host::registered("girih.copy", 1) else { return vec![] };
+    let sample = |operands: Vec<Array>| {
+        let specs = operands.iter().map(|x| x.spec().clone()).collect();
+        let call = super::host::HostCall::new(copy.clone(), specs, Default::default(), false);
+        Sample::new(Op::host(call.into(), operands.len() - 1), operands)
+    };
+    vec![
+        sample(vec![spread(&[2, 3], (-1.0, 1.0))]),
+        sample(vec![integers(&[2], &[1.0, 2.0]), spread(&[4], (-1.0, 1.0))]),
+    ]
+}

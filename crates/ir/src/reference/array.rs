@@ -79,6 +79,46 @@ impl Array {
         Array::new(spec, elements)
     }
 
+    /// From the elements' bytes in row-major order, as [`Array::to_bytes`] gives them.
+    ///
+    /// Panics if there are more or fewer than the spec says.
+    pub fn from_bytes(spec: TensorSpec, bytes: &[u8]) -> Array {
+        assert_eq!(bytes.len(), spec.size_bytes(), "the bytes of {spec}");
+        let (dtype, size) = (spec.dtype, spec.dtype.size());
+        let width = if dtype.is_complex() { size / 2 } else { size };
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        let element = |bytes: &[u8]| {
+            let (real, imag) = bytes.split_at(width);
+            let unused = 64 - 8 * width as u32;
+            match dtype.is_int() {
+                true if dtype.is_signed() => {
+                    let value = (word(real) << unused) as i64 >> unused;
+                    Literal::from_i64(dtype, value).into()
+                }
+                _ => Element::from_bits(dtype, word(real), word(imag)),
+            }
+        };
+        let elements: Vec<Element> = bytes.chunks_exact(size).map(element).collect();
+        Array::new(spec, elements)
+    }
+
+    /// The elements' bytes, little-endian, in row-major order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (dtype, mut out) = (self.spec.dtype, Vec::with_capacity(self.spec.size_bytes()));
+        let width = if dtype.is_complex() { dtype.size() / 2 } else { dtype.size() };
+        for (i, bits) in self.bits.iter().enumerate() {
+            out.extend_from_slice(&bits.to_le_bytes()[..width]);
+            if let Some(imag) = self.imag.get(i) {
+                out.extend_from_slice(&imag.to_le_bytes()[..width]);
+            }
+        }
+        out
+    }
+
     /// Shape and dtype.
     pub fn spec(&self) -> &TensorSpec {
         &self.spec

@@ -2,11 +2,15 @@
 
 use super::{Array, Element, fourier, scalar};
 use crate::linalg::{Alone, Matrix, Part, Scalar, call};
+use crate::ops::host::{HostCall, HostFailure, HostView, HostViewMut};
 use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
 use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 
 pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
+    if let Some((_, call)) = node.op.as_host() {
+        return hosted(node, call, operands);
+    }
     let (result, flag, _) = node.op.attrs.library();
     let out: Vec<Vec<Element>> = match node.op.code {
         OpCode::Sort => rows(operands[0]).map(|row| sort(&row, result, flag)).collect(),
@@ -40,6 +44,22 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
         }
     };
     Ok(Array::new(node.spec.clone(), out.into_iter().flatten()))
+}
+
+/// Runs a host op on bytes.
+fn hosted(node: &Node, call: &HostCall, operands: &[&Array]) -> Result<Array> {
+    let bytes: Vec<Vec<u8>> = operands.iter().map(|x| x.to_bytes()).collect();
+    let views = operands.iter().zip(&bytes);
+    let views: Vec<HostView<'_>> =
+        views.map(|(x, bytes)| HostView { spec: x.spec().clone(), bytes }).collect();
+    let mut room: Vec<Vec<u8>> = call.results().iter().map(|s| vec![0; s.size_bytes()]).collect();
+    let results = call.results().iter().zip(&mut room);
+    let mut results: Vec<HostViewMut<'_>> =
+        results.map(|(spec, bytes)| HostViewMut { spec: spec.clone(), bytes }).collect();
+    let failed = |e: HostFailure| Error::InvalidArgument { op: "custom", reason: e.to_string() };
+    call.run(&views, &mut results).map_err(failed)?;
+    let (number, _) = node.op.as_host().expect("the op is a host op");
+    Ok(Array::from_bytes(node.spec.clone(), &room[number]))
 }
 
 fn rows(x: &Array) -> impl Iterator<Item = Vec<Element>> + '_ {
@@ -163,7 +183,7 @@ fn matrices<T: Scalar<Real: Into<f64>>>(
     let operands: Vec<(Vec<T>, [usize; 2])> = operands.iter().map(|x| items(x)).collect();
     let result = node.op.attrs.library().0 as usize;
     let shape = &node.spec.shape;
-    let rank = node.op.def().item_rank.result(result);
+    let rank = node.op.def().item_rank.result(result, node.spec.shape.rank());
     let batches: usize = shape[..shape.rank() - rank].iter().product();
     let mut out = Vec::with_capacity(node.spec.numel());
     for batch in 0..batches {

@@ -3,8 +3,9 @@
 use super::{Bindings, CHUNK_PS, ExecError};
 use crate::ir::{Item, Kernel, Routine};
 use crate::library::{self, Args, Data, DataMut};
-use girih_ir::DType;
 use girih_ir::linalg::Team;
+use girih_ir::ops::host::{HostCall, HostView, HostViewMut};
+use girih_ir::{DType, TensorSpec};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
@@ -18,6 +19,11 @@ pub(super) struct Library {
 
 impl Library {
     pub fn new(kernel: &Kernel, routine: &Routine) -> Library {
+        if routine.op.as_host().is_some() {
+            // Nothing is known of how long it takes: it is worth a thread.
+            let cost_ps = CHUNK_PS;
+            return Library { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
+        }
         let dims: Vec<&[usize]> = routine.operands.iter().map(|i| &i.dims[..]).collect();
         let cost_ps = library::cost_ps(routine.op.code, &dims);
         let per_chunk = (CHUNK_PS / cost_ps.max(1)).max(1);
@@ -40,6 +46,10 @@ impl Library {
         bindings: &Bindings<'_>,
         team: &dyn Team,
     ) -> Result<(), ExecError> {
+        if let Some((_, call)) = self.routine.op.as_host() {
+            // SAFETY: the caller's promise.
+            return unsafe { run_host(&self.routine, call, bindings) };
+        }
         let end = ((chunk + 1) * self.per_chunk).min(self.batches);
         let first = chunk * self.per_chunk;
         let many = if library::takes_many(self.routine.op.code) { self.per_chunk } else { 1 };
@@ -66,6 +76,49 @@ impl Library {
         }
         Ok(())
     }
+}
+
+/// Runs a host op; results that nothing needs go to memory of their own.
+///
+/// # Safety
+/// As [`super::Prepared::run_chunk`].
+unsafe fn run_host(
+    routine: &Routine,
+    call: &HostCall,
+    bindings: &Bindings<'_>,
+) -> Result<(), ExecError> {
+    let spec = |item: &Item| TensorSpec::new(&item.dims[..], item.dtype);
+    let operand = |item: &Item| {
+        let (spec, start) = (spec(item), bindings.buffers[item.buffer.0 as usize]);
+        let bytes: &[u8] = match spec.size_bytes() {
+            0 => &[],
+            // SAFETY: the operand fills its buffer, which nothing writes meanwhile.
+            size => unsafe { std::slice::from_raw_parts(start, size) },
+        };
+        HostView { spec, bytes }
+    };
+    let operands: Vec<HostView<'_>> = routine.operands.iter().map(operand).collect();
+    let needed = |number: usize| routine.results.get(number).and_then(Option::as_ref);
+    let spare = |(number, spec): (usize, &TensorSpec)| match needed(number) {
+        Some(_) => Vec::new(),
+        None => vec![0; spec.size_bytes()],
+    };
+    let mut spares: Vec<Vec<u8>> = call.results().iter().enumerate().map(spare).collect();
+    let result = |(number, (spec, spare)): (usize, (&TensorSpec, &mut Vec<u8>))| {
+        let bytes: *mut [u8] = match needed(number) {
+            None => &mut spare[..],
+            Some(item) => std::ptr::slice_from_raw_parts_mut(
+                bindings.buffers[item.buffer.0 as usize],
+                spec.size_bytes(),
+            ),
+        };
+        // SAFETY: the result fills its buffer, which nothing else uses; or the memory is ours, which
+        // stays as it is until the op has run.
+        HostViewMut { spec: spec.clone(), bytes: unsafe { &mut *bytes } }
+    };
+    let room = call.results().iter().zip(&mut spares).enumerate();
+    let mut results: Vec<HostViewMut<'_>> = room.map(result).collect();
+    call.run(&operands, &mut results).map_err(ExecError::Host)
 }
 
 macro_rules! typed {

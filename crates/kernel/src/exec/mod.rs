@@ -83,6 +83,9 @@ pub enum ExecError {
         /// What is wrong with it, and with which of a batch.
         reason: String,
     },
+    /// An op of a user that failed.
+    #[error("{0}")]
+    Host(girih_ir::ops::host::HostFailure),
     /// The run was stopped from outside.
     #[error("the run was stopped")]
     Stopped,

@@ -94,9 +94,9 @@ fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Ke
 fn library(graph: &Graph, group: &Group) -> Kernel {
     let root = graph.node(group.root);
     let rank = root.op.def().item_rank;
-    let item = |id: NodeId, rank: usize| {
+    let item = |id: NodeId, axes: &dyn Fn(usize) -> usize| {
         let spec = graph.spec(id);
-        let dims = &spec.shape[spec.shape.rank() - rank..];
+        let dims = &spec.shape[spec.shape.rank() - axes(spec.shape.rank())..];
         Item { buffer: BufferId(base(graph, id).0), dtype: spec.dtype, dims: dims.into() }
     };
     let mut results: SmallVec<[Option<Item>; 3]> = SmallVec::new();
@@ -105,11 +105,13 @@ fn library(graph: &Graph, group: &Group) -> Kernel {
         if results.len() <= number {
             results.resize(number + 1, None);
         }
-        results[number] = Some(item(id, rank.result(number)));
+        results[number] = Some(item(id, &|axes| rank.result(number, axes)));
     }
-    let operands = root.inputs.iter().map(|&i| item(i, rank.operand())).collect();
-    let first = graph.spec(root.inputs[0]).shape.rank() - rank.operand();
-    let batches = graph.spec(root.inputs[0]).shape[..first].iter().product();
+    let operands = root.inputs.iter().map(|&i| item(i, &|axes| rank.operand(axes))).collect();
+    let batches = root.inputs.first().map_or(1, |&first| {
+        let shape = &graph.spec(first).shape;
+        shape[..shape.rank() - rank.operand(shape.rank())].iter().product()
+    });
     Kernel {
         name: root.op.name().into(),
         extents: smallvec![batches],

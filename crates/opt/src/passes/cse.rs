@@ -2,7 +2,8 @@
 //!
 //! Two nodes are the same if op, attributes and operands are; for leaves also shape and dtype. The
 //! operands of commutative ops are compared in one order. Nodes whose value comes with the program's
-//! arguments (inputs, parameters, run-time scalars, random draws) are never the same.
+//! arguments (inputs, parameters, run-time scalars, random draws) are never the same, nor are calls
+//! that have an effect.
 //!
 //! Laws. Never worse: only removes. Terminates: each run that changes the graph shrinks it. Exact:
 //! equal ops on equal bits give equal bits.
@@ -63,7 +64,7 @@ fn first_of_same(graph: &Graph) -> Option<Vec<NodeId>> {
     let mut known = FxHashMap::with_capacity_and_hasher(graph.len(), FxBuildHasher);
     let mut repeats = false;
     for (id, node) in graph.nodes() {
-        if live[id.index()] && !node.op.takes_argument() {
+        if live[id.index()] && !node.op.takes_argument() && !node.op.has_effect() {
             let same = *known.entry(Key::of(node, &first)).or_insert(id);
             repeats |= same != id;
             first[id.index()] = same;

@@ -1,0 +1,28 @@
+//! The field of a call of a host op: its key, which names op and version.
+
+use super::{Bytes, Context, Expected, Field};
+use crate::ops::host::HostCall;
+
+impl Field for HostCall {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.key());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        *self = HostCall::parse(text)?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.key().len() as u32).encode(out);
+        out.extend_from_slice(self.key().as_bytes());
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let len = bytes.count(1)?;
+        *self = HostCall::parse(&crate::pfgb::utf8(bytes.take(len)?)?)?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
+}

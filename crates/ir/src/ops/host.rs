@@ -1,0 +1,582 @@
+//! Ops of users: computed by a function of the host that the registry does not have. A node holds the
+//! op and the call ([`HostCall`]): the specs of the results, how a batch is handed over, and whether
+//! the call has an effect. Named ops are registered ([`register`]), so that files and cached programs,
+//! which hold name and version, find them again; callbacks without a name live in this process only.
+
+use super::*;
+use crate::Dim;
+use crate::dim::Sizes;
+use girih_sync::{LazyLock, Mutex, MutexGuard};
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+/// Elements of an operand: row-major, in the machine's byte order.
+#[derive(Clone, Debug)]
+pub struct HostView<'a> {
+    /// Shape and dtype.
+    pub spec: TensorSpec,
+    /// The elements' bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Room for the elements of a result.
+#[derive(Debug)]
+pub struct HostViewMut<'a> {
+    /// Shape and dtype.
+    pub spec: TensorSpec,
+    /// The elements' bytes, which the op writes.
+    pub bytes: &'a mut [u8],
+}
+
+/// Why a host op stopped: a message, and for a front end the exception itself.
+#[derive(Clone)]
+pub struct HostFailure {
+    /// The op's name.
+    pub op: String,
+    /// The reason, as a sentence.
+    pub reason: String,
+    /// An exception of the front end, which it raises again.
+    pub payload: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl PartialEq for HostFailure {
+    fn eq(&self, other: &HostFailure) -> bool {
+        self.op == other.op && self.reason == other.reason
+    }
+}
+
+impl Eq for HostFailure {}
+
+impl fmt::Debug for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostFailure({self})")
+    }
+}
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.op, self.reason)
+    }
+}
+
+impl HostFailure {
+    /// A failure with a reason only.
+    pub fn new(reason: impl Into<String>) -> HostFailure {
+        HostFailure { op: String::new(), reason: reason.into(), payload: None }
+    }
+}
+
+/// How a host op takes a batch, as `vmap` gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum HostBatching {
+    /// There is no rule: `vmap` of the op is an error.
+    None,
+    /// The op is called for each member of the batch in turn.
+    #[default]
+    Sequential,
+    /// The op is called once; operands without the batch get a leading axis of size one.
+    ExpandDims,
+    /// The op is called once; all operands have the batch as leading axis.
+    BroadcastAll,
+}
+
+impl HostBatching {
+    /// Every rule.
+    pub const ALL: [HostBatching; 4] = [
+        HostBatching::None,
+        HostBatching::Sequential,
+        HostBatching::ExpandDims,
+        HostBatching::BroadcastAll,
+    ];
+
+    /// Name in text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            HostBatching::None => "none",
+            HostBatching::Sequential => "sequential",
+            HostBatching::ExpandDims => "expand_dims",
+            HostBatching::BroadcastAll => "broadcast_all",
+        }
+    }
+}
+
+/// An op of a user: shape rule and kernel, and the rules that there are.
+pub trait CustomOp: Send + Sync {
+    /// Name, part of every key and file.
+    fn name(&self) -> &str;
+
+    /// Version, part of every key and file: another one for another meaning.
+    fn version(&self) -> u32 {
+        1
+    }
+
+    /// Shapes and dtypes of the results.
+    ///
+    /// Errors: operands that the op does not take.
+    fn infer(&self, operands: &[&TensorSpec]) -> Result<Vec<TensorSpec>>;
+
+    /// Computes all results. Runs on any thread.
+    ///
+    /// Errors: why it cannot; the results are then unspecified.
+    fn run(
+        &self,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> Result<(), HostFailure>;
+
+    /// Records the cotangents of the operands from that of one result; `None` for an op without
+    /// derivative, which is an error where a derivative is taken.
+    fn vjp(&self, call: &mut Vjp<'_>) -> Option<Result<Cotangents>> {
+        let _ = call;
+        None
+    }
+
+    /// How the op takes a batch.
+    fn batching(&self) -> HostBatching {
+        HostBatching::Sequential
+    }
+
+    /// How axes of operands and results belong together, such as `m k, k n -> m n`: an operand is cut
+    /// along an axis only if all that share the letter are.
+    fn sharding(&self) -> Option<&str> {
+        None
+    }
+
+    /// Tells callbacks of one process apart that have no name; zero for registered ops.
+    fn identity(&self) -> u64 {
+        0
+    }
+}
+
+/// A level of batching that calls the op for each member: the size, and which operands have it as
+/// their leading axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Level {
+    size: Dim,
+    batched: Vec<bool>,
+}
+
+/// One call of a host op.
+#[derive(Clone)]
+pub struct HostCall {
+    op: Arc<dyn CustomOp>,
+    results: Vec<TensorSpec>,
+    batching: HostBatching,
+    effect: bool,
+    /// The outermost level first.
+    levels: Vec<Level>,
+    /// Text of all that tells it from other calls.
+    key: String,
+}
+
+impl HostCall {
+    /// A call with results of these specs. One with an effect is neither merged with an equal one nor
+    /// left out of a program whose outputs depend on it.
+    pub fn new(
+        op: Arc<dyn CustomOp>,
+        results: Vec<TensorSpec>,
+        batching: HostBatching,
+        effect: bool,
+    ) -> HostCall {
+        HostCall { op, results, batching, effect, levels: vec![], key: String::new() }.keyed()
+    }
+
+    fn keyed(mut self) -> HostCall {
+        let identity = self.op.identity();
+        let specs: Vec<String> = self.results.iter().map(spec_text).collect();
+        let level = |level: &Level| {
+            let marks = level.batched.iter().map(|b| if *b { '1' } else { '0' });
+            format!("{}x{}", level.size, marks.collect::<String>())
+        };
+        let levels: Vec<String> = self.levels.iter().map(level).collect();
+        self.key = format!(
+            "{}@{}!{identity};{};{};{};{}",
+            self.op.name(),
+            self.op.version(),
+            self.batching.name(),
+            if self.effect { "effect" } else { "pure" },
+            specs.join("|"),
+            levels.join("|"),
+        );
+        self
+    }
+
+    /// The op.
+    pub fn op(&self) -> &Arc<dyn CustomOp> {
+        &self.op
+    }
+
+    /// Specs of the results.
+    pub fn results(&self) -> &[TensorSpec] {
+        &self.results
+    }
+
+    /// How the call takes a batch.
+    pub fn batching(&self) -> HostBatching {
+        self.batching
+    }
+
+    /// True if calls are told apart that are equal, and none is left out.
+    pub fn has_effect(&self) -> bool {
+        self.effect
+    }
+
+    /// True if other processes cannot know the op.
+    pub fn is_local(&self) -> bool {
+        self.op.identity() != 0
+    }
+
+    /// All that tells the call from others, as text.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The call on operands of which the marked ones have a leading axis of that size.
+    pub fn batched(&self, size: Dim, batched: Vec<bool>) -> HostCall {
+        let mut call = self.clone();
+        for spec in &mut call.results {
+            spec.shape = std::iter::once(size).chain(spec.shape.dims()).collect();
+        }
+        if self.batching == HostBatching::Sequential {
+            call.levels.insert(0, Level { size, batched });
+        }
+        call.keyed()
+    }
+
+    /// The call with symbols replaced by sizes.
+    ///
+    /// Errors: as [`crate::Shape::bind`].
+    pub fn bind(&self, sizes: &Sizes) -> Result<HostCall> {
+        let mut call = self.clone();
+        for spec in &mut call.results {
+            spec.shape = spec.shape.bind("custom", spec.dtype, sizes)?;
+        }
+        for level in &mut call.levels {
+            let size = crate::Shape::of_dims([level.size]);
+            level.size = size.bind("custom", DType::Bool, sizes)?.dim(0);
+        }
+        Ok(call.keyed())
+    }
+
+    /// Runs the op on all members of its batch.
+    ///
+    /// Errors: the op's; a panic of the op is one too.
+    pub fn run(
+        &self,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> Result<(), HostFailure> {
+        let named = |failure| HostFailure { op: self.op.name().to_string(), ..failure };
+        run_levels(&*self.op, &self.levels, operands, results).map_err(named)
+    }
+
+    /// From the text of a key.
+    ///
+    /// Errors: what was expected; a name that is not registered is named.
+    pub fn parse(text: &str) -> Result<HostCall, String> {
+        let wrong = || format!("a call of a registered op, found '{text}'");
+        let [id, batching, effect, specs, levels] =
+            text.split(';').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
+        let (name, rest) = id.rsplit_once('@').ok_or_else(wrong)?;
+        let (version, identity) = rest.split_once('!').ok_or_else(wrong)?;
+        let version: u32 = version.parse().map_err(|_| wrong())?;
+        if identity != "0" {
+            return Err(format!(
+                "an op with a name, found the callback '{name}' of the process that wrote it; \
+                 define the callback as a custom op"
+            ));
+        }
+        let op = registered(name, version).ok_or_else(|| {
+            format!(
+                "a registered op, found '{name}' version {version}, which is not registered; \
+                 register the op (in Python, import the module that defines it) and try again"
+            )
+        })?;
+        let batching = HostBatching::ALL.into_iter().find(|b| b.name() == batching);
+        let effect = ["pure", "effect"].iter().position(|e| *e == effect).ok_or_else(wrong)? == 1;
+        let specs = specs.split('|').filter(|s| !s.is_empty());
+        let results = specs.map(parse_spec).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+        let level = |text: &str| {
+            let (size, marks) = text.split_once('x')?;
+            let size: usize = size.parse().ok()?;
+            Some(Level { size: size.into(), batched: marks.chars().map(|c| c == '1').collect() })
+        };
+        let levels = levels.split('|').filter(|s| !s.is_empty()).map(level);
+        let levels = levels.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+        if results.is_empty() || results.len() > u8::MAX as usize {
+            return Err(wrong());
+        }
+        let call = HostCall::new(op, results, batching.ok_or_else(wrong)?, effect);
+        Ok(HostCall { levels, ..call }.keyed())
+    }
+}
+
+/// Calls the op for each member of the outermost level.
+fn run_levels(
+    op: &dyn CustomOp,
+    levels: &[Level],
+    operands: &[HostView<'_>],
+    results: &mut [HostViewMut<'_>],
+) -> Result<(), HostFailure> {
+    let Some((level, inner)) = levels.split_first() else {
+        let run = std::panic::AssertUnwindSafe(|| within(|| op.run(operands, results)));
+        return std::panic::catch_unwind(run)
+            .unwrap_or_else(|_| Err(HostFailure::new("the op panicked")));
+    };
+    let part = |spec: &TensorSpec| TensorSpec {
+        shape: spec.shape.dims().skip(1).collect(),
+        dtype: spec.dtype,
+    };
+    for member in 0..level.size.get() {
+        let operand = |(view, batched): (&HostView<'_>, &bool)| match batched {
+            false => (view.spec.clone(), 0..view.bytes.len()),
+            true => {
+                let spec = part(&view.spec);
+                let size = spec.size_bytes();
+                (spec, member * size..(member + 1) * size)
+            }
+        };
+        let views: Vec<HostView<'_>> = operands
+            .iter()
+            .zip(&level.batched)
+            .map(|pair| {
+                let (spec, range) = operand(pair);
+                HostView { spec, bytes: &pair.0.bytes[range] }
+            })
+            .collect();
+        let mut parts: Vec<HostViewMut<'_>> = results
+            .iter_mut()
+            .map(|result| {
+                let spec = part(&result.spec);
+                let size = spec.size_bytes();
+                HostViewMut { spec, bytes: &mut result.bytes[member * size..(member + 1) * size] }
+            })
+            .collect();
+        run_levels(op, inner, &views, &mut parts)?;
+    }
+    Ok(())
+}
+
+thread_local! {
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// True while the calling thread runs a host op, which must not evaluate tensors itself: the device
+/// waits for it.
+pub fn is_running() -> bool {
+    RUNNING.get() > 0
+}
+
+fn within<T>(run: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            RUNNING.set(RUNNING.get() - 1);
+        }
+    }
+    RUNNING.set(RUNNING.get() + 1);
+    let _leave = Leave;
+    run()
+}
+
+fn spec_text(spec: &TensorSpec) -> String {
+    let sizes: Vec<String> = spec.shape.dims().map(|d| d.to_string()).collect();
+    format!("{}:{}", spec.dtype.name(), sizes.join("x"))
+}
+
+fn parse_spec(text: &str) -> Option<TensorSpec> {
+    let (dtype, sizes) = text.split_once(':')?;
+    let sizes = sizes.split('x').filter(|s| !s.is_empty()).map(|s| s.parse().ok());
+    let sizes: Vec<usize> = sizes.collect::<Option<_>>()?;
+    let spec =
+        TensorSpec::new(sizes.into_iter().collect::<crate::Shape>(), DType::parse(dtype).ok()?);
+    spec.shape.check("custom", spec.dtype).ok().map(|()| spec)
+}
+
+type Registry = HashMap<(String, u32), Arc<dyn CustomOp>>;
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
+    let copy: Arc<dyn CustomOp> = Arc::new(Copy);
+    Mutex::new(HashMap::from([(("girih.copy".to_string(), 1), copy)]))
+});
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes an op known by name and version; one that was known by these is replaced.
+///
+/// Errors: a name that is empty or has a character that separates the parts of a key.
+pub fn register(op: Arc<dyn CustomOp>) -> Result<()> {
+    let name = op.name().to_string();
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '-' | '/');
+    if name.is_empty() || !name.chars().all(allowed) {
+        let reason = format!(
+            "is no name for '{name}': use letters, digits and any of _ . : - /, at least one"
+        );
+        return Err(Error::InvalidArgument { op: "custom", reason });
+    }
+    registry().insert((name, op.version()), op);
+    Ok(())
+}
+
+/// The op that is registered by that name and version.
+pub fn registered(name: &str, version: u32) -> Option<Arc<dyn CustomOp>> {
+    registry().get(&(name.to_string(), version)).cloned()
+}
+
+/// The op that is always registered: its results are its operands.
+struct Copy;
+
+impl CustomOp for Copy {
+    fn name(&self) -> &str {
+        "girih.copy"
+    }
+
+    fn infer(&self, operands: &[&TensorSpec]) -> Result<Vec<TensorSpec>> {
+        Ok(operands.iter().map(|s| (*s).clone()).collect())
+    }
+
+    fn run(
+        &self,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> Result<(), HostFailure> {
+        for (operand, result) in operands.iter().zip(results) {
+            if operand.spec != result.spec {
+                let reason = format!("{} cannot become {}", operand.spec, result.spec);
+                return Err(HostFailure::new(reason));
+            }
+            result.bytes.copy_from_slice(operand.bytes);
+        }
+        Ok(())
+    }
+
+    fn vjp(&self, call: &mut Vjp<'_>) -> Option<Result<Cotangents>> {
+        let (number, _) = call.op.as_host()?;
+        let ct = |i: usize| (i == number).then_some(call.ct);
+        Some(Ok((0..call.inputs.len()).map(ct).collect()))
+    }
+}
+
+impl PartialEq for HostCall {
+    fn eq(&self, other: &HostCall) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for HostCall {}
+
+impl std::hash::Hash for HostCall {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl fmt::Debug for HostCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)
+    }
+}
+
+impl serde::Serialize for HostCall {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.key)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HostCall {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<HostCall, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = |e| serde::de::Error::custom(format!("expected {e}"));
+        HostCall::parse(&text).map_err(expected)
+    }
+}
+
+impl Op {
+    /// A result of a call of a host op.
+    pub fn host(call: Arc<HostCall>, result: usize) -> Op {
+        Op::new(OpCode::Custom, Attrs::Host { result: result as u8, call })
+    }
+
+    /// Which result of which call, if it is a host op.
+    pub fn as_host(&self) -> Option<(usize, &Arc<HostCall>)> {
+        match &self.attrs {
+            Attrs::Host { result, call } => Some((*result as usize, call)),
+            _ => None,
+        }
+    }
+
+    /// True for an op that does something beside computing its result: never merged.
+    pub fn has_effect(&self) -> bool {
+        self.as_host().is_some_and(|(_, call)| call.has_effect())
+    }
+}
+
+fn infer(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Some((result, host)) = call.op.as_host() else {
+        let reason = format!("needs a call of a host op, got {:?}", call.op.attrs);
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    };
+    let operands = call.inputs.len();
+    if let Some(level) = host.levels.iter().find(|l| l.batched.len() != operands) {
+        let reason = format!("marks {} of {operands} operands as a batch", level.batched.len());
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    }
+    for (i, spec) in call.inputs.iter().enumerate() {
+        let mut dims = spec.shape.dims();
+        for level in host.levels.iter().filter(|l| l.batched[i]) {
+            if dims.next().is_none_or(|dim| !dim.equals(level.size)) {
+                let reason = format!("operand {i} is {spec}; expected a batch of {}", level.size);
+                return Err(Error::InvalidArgument { op: call.name(), reason });
+            }
+        }
+    }
+    let results = host.results.len();
+    let short = |spec: &&TensorSpec| {
+        let mut dims = spec.shape.dims();
+        host.levels.iter().any(|level| dims.next().is_none_or(|dim| !dim.equals(level.size)))
+    };
+    if let Some(spec) = host.results.iter().find(short) {
+        let reason = format!("{} gives {spec}, which lacks its batch", host.op.name());
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    }
+    host.results.get(result).cloned().ok_or_else(|| Error::InvalidArgument {
+        op: call.name(),
+        reason: format!("{} has {results} results; there is no {result}", host.op.name()),
+    })
+}
+
+fn vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
+    let Some((_, call)) = v.op.as_host() else {
+        return Err(Error::InvalidArgument { op: v.op.name(), reason: "has no call".into() });
+    };
+    let call = call.clone();
+    let own = if call.levels.is_empty() { call.op.vjp(v) } else { None };
+    own.unwrap_or_else(|| {
+        let reason = format!(
+            "'{}' has no derivative; give it one (def_vjp of a custom op, vjp of the trait, \
+             custom_vjp around a callback), or stop the gradient before it",
+            call.op.name()
+        );
+        Err(Error::InvalidArgument { op: "custom", reason })
+    })
+}
+
+/// `custom(operands…)`: a result of a call of a function of the host.
+pub static CUSTOM: OpDef = OpDef {
+    name: "custom",
+    doc: "The results of an op of a user, or of a callback, that runs on the host.",
+    class: Class::Library,
+    arity: (1, usize::MAX),
+    item_rank: ItemRank::Whole,
+    infer,
+    derivative: Derivative::Rule(vjp),
+    batching: Some(Batching::Rule),
+    samples: samples::host,
+    python: Python::Named("pure_callback"),
+    ..OpDef::BLANK
+};

@@ -1,0 +1,133 @@
+//! Ops of users and callbacks: Python functions that programs call while they run.
+
+use crate::args::Listed;
+use crate::errors::{IntoPy, invalid};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::custom::{self, CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut};
+use girih::{Tensor, TensorSpec};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use std::sync::Arc;
+
+/// A Python function that takes operands as bytes with shape and dtype, and gives the bytes of the
+/// results.
+struct PyHost {
+    call: Py<PyAny>,
+    name: String,
+    version: u32,
+    identity: u64,
+}
+
+impl CustomOp for PyHost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    fn infer(&self, _: &[&TensorSpec]) -> girih::ir::Result<Vec<TensorSpec>> {
+        let reason = format!("'{}' is an op of Python, which declares its results", self.name);
+        Err(girih::ir::Error::InvalidArgument { op: "custom", reason })
+    }
+
+    fn run(
+        &self,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> Result<(), HostFailure> {
+        Python::attach(|py| {
+            self.called(py, operands, results).map_err(|error| HostFailure {
+                op: self.name.clone(),
+                reason: error.to_string(),
+                payload: Some(Arc::new(error)),
+            })
+        })
+    }
+}
+
+fn described<'py>(py: Python<'py>, spec: &TensorSpec) -> PyResult<Bound<'py, PyTuple>> {
+    let shape = PyTuple::new(py, spec.shape.iter())?;
+    PyTuple::new(py, [shape.into_any(), spec.dtype.name().into_pyobject(py)?.into_any()])
+}
+
+impl PyHost {
+    fn called(
+        &self,
+        py: Python<'_>,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> PyResult<()> {
+        let given = PyList::empty(py);
+        for operand in operands {
+            let bytes = PyBytes::new(py, operand.bytes).into_any();
+            given.append((bytes, described(py, &operand.spec)?))?;
+        }
+        let wanted = PyList::empty(py);
+        for result in results.iter() {
+            wanted.append(described(py, &result.spec)?)?;
+        }
+        let found: Vec<Bound<'_, PyBytes>> =
+            self.call.bind(py).call1((given, wanted))?.extract()?;
+        for (result, bytes) in results.iter_mut().zip(&found) {
+            let (found, expected) = (bytes.as_bytes(), result.bytes.len());
+            if found.len() != expected {
+                let name = &self.name;
+                let found = found.len();
+                return Err(invalid(format!("{name}: {found} bytes for {}", result.spec)));
+            }
+            result.bytes.copy_from_slice(found);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a Python op known by name and version. Returns: None.
+#[pyfunction]
+fn register_host(call: Py<PyAny>, name: String, version: u32) -> PyResult<()> {
+    custom::register_custom(Arc::new(PyHost { call, name, version, identity: 0 })).py()
+}
+
+/// The results of a call of a Python function while the program runs, of the specs that `likes` have.
+/// Returns: list[Tensor].
+#[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "they are Python's")]
+fn host_call(
+    py: Python<'_>,
+    call: Py<PyAny>,
+    name: String,
+    version: u32,
+    identity: u64,
+    tensors: Listed<Py<PyTensor>>,
+    likes: Listed<Py<PyTensor>>,
+    method: &str,
+    effect: bool,
+) -> PyResult<Vec<PyTensor>> {
+    location::enter(py);
+    let list = |list: &[Py<PyTensor>]| -> Vec<Tensor> {
+        list.iter().map(|t| t.borrow(py).0.clone()).collect()
+    };
+    let (operands, likes) = (list(&tensors), list(&likes));
+    let specs = likes.iter().map(Tensor::spec).collect();
+    let batching = HostBatching::ALL.into_iter().find(|b| b.name() == method);
+    let Some(batching) = batching else {
+        let known = HostBatching::ALL.map(HostBatching::name).join(", ");
+        return Err(invalid(format!("vmap_method is '{method}'; expected one of {known}")));
+    };
+    let op: Arc<dyn CustomOp> = Arc::new(PyHost { call, name, version, identity });
+    let call = HostCall::new(op, specs, batching, effect);
+    let results = custom::custom_call(call, &operands.iter().collect::<Vec<_>>()).py()?;
+    Ok(results.into_iter().map(PyTensor).collect())
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(register_host, m)?)?;
+    m.add_function(wrap_pyfunction!(host_call, m)?)
+}

@@ -1,0 +1,123 @@
+"""Looking into programs while they run: prints, checks and callbacks of compiled code too."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .callbacks import io_callback
+from .errors import CheckError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["callback", "check", "print"]
+
+
+def callback(fun: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Calls a Python function each time that the program runs; what it returns counts for nothing.
+
+    Args:
+        fun: Called with a NumPy array for each tensor, and everything else as it is.
+        args: Pytrees of tensors, and anything else.
+        ordered: Whether the call waits for the ordered calls recorded before it.
+        kwargs: As ``args``.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.debug.callback(lambda x: print(x.sum()), gr.asarray([1, 2]))
+        3
+    """
+    io_callback(fun, None, *args, ordered=ordered, **kwargs)
+
+
+def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Prints a line each time that the program runs, also inside of compiled and transformed code.
+
+    Under ``vmap`` there is a line for each member of the batch.
+
+    Args:
+        fmt: A format string, as of ``str.format``.
+        args: Tensors, and anything else, for the fields of ``fmt``.
+        ordered: Whether the line comes after the ordered lines recorded before it.
+        kwargs: As ``args``.
+
+    Raises:
+        InvalidArgumentError: ``fmt`` is no string.
+
+    Example:
+        >>> import girih as gr
+        >>> f = gr.compile(lambda x: (gr.debug.print("x is {:.1f}", x), x * 2)[1])
+        >>> f(gr.asarray(1.5)).item()
+        x is 1.5
+        3.0
+    """
+    if not isinstance(fmt, str):
+        raise InvalidArgumentError(
+            f"debug.print: the first argument is a {type(fmt).__name__}; expected a format string "
+            'such as "x = {}"'
+        )
+    callback(_printer(fmt), *args, ordered=ordered, **kwargs)
+
+
+def _formatted(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def scalar(x: Any) -> Any:
+        return x[()] if hasattr(x, "dtype") and hasattr(x, "shape") else x
+
+    return fmt.format(*map(scalar, args), **{k: scalar(v) for k, v in kwargs.items()})
+
+
+@functools.lru_cache(maxsize=256)
+def _printer(fmt: str) -> Callable[..., None]:
+    """Prints by a format; the same one for the same format, so that programs are found again."""
+
+    def printed(*args: Any, **kwargs: Any) -> None:
+        builtins.print(_formatted(fmt, args, kwargs), flush=True)
+
+    return printed
+
+
+def check(
+    condition: Any, fmt: str = "the condition does not hold", *args: Any, **kwargs: Any
+) -> None:
+    """Raises an error when the program runs if a condition does not hold everywhere.
+
+    Args:
+        condition: A tensor of bools.
+        fmt: The message: a format string, as of ``str.format``.
+        args: Tensors, and anything else, for the fields of ``fmt``.
+        kwargs: As ``args``.
+
+    Raises:
+        CheckError: When the program runs; the message ends with the line that recorded the check.
+
+    Example:
+        >>> import girih as gr
+        >>> x = gr.asarray([1.0, -1.0])
+        >>> gr.debug.check(x > 0, "x must be positive, got {}", x)
+        Traceback (most recent call last):
+        ...
+        girih.errors.CheckError: x must be positive, got [ 1. -1.] (recorded at ...)
+    """
+    callback(_checker(fmt, _line()), condition, *args, **kwargs)
+
+
+def _line() -> str:
+    """The line outside of this package that is being executed."""
+    own = str(Path(__file__).parent)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _checker(fmt: str, line: str) -> Callable[..., None]:
+    def checked(condition: Any, *args: Any, **kwargs: Any) -> None:
+        if not (condition if isinstance(condition, bool) else condition.all()):
+            raise CheckError(f"{_formatted(fmt, args, kwargs)} (recorded at {line})")
+
+    return checked

@@ -1,0 +1,77 @@
+"""Effects of callbacks: which calls of the host a function that is being traced has recorded.
+
+A call with an effect gives a *token* beside its results, a uint8 tensor. Whoever traces a function
+collects the tokens (:func:`collected`) and makes them outputs of the graph, so that nothing leaves
+the calls out, and then hands the tokens on (:func:`emit`). Outside of any trace they run at once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from . import _girih
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ._girih import Tensor
+
+__all__ = ["collected", "emit", "last_ordered"]
+
+
+class _Frame:
+    """The calls that one function being traced has recorded.
+
+    Attributes:
+        tokens: One for each call with an effect.
+        ordered: The token of the last ordered call.
+    """
+
+    __slots__ = ("ordered", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[Tensor] = []
+        self.ordered: Tensor | None = None
+
+
+#: Functions being traced, the innermost last.
+_FRAMES: ContextVar[tuple[_Frame, ...]] = ContextVar("frames", default=())
+
+
+@contextmanager
+def collected() -> Iterator[_Frame]:
+    """A function is traced within: the tokens of its calls are collected."""
+    frame = _Frame()
+    before = _FRAMES.set((*_FRAMES.get(), frame))
+    try:
+        yield frame
+    finally:
+        _FRAMES.reset(before)
+
+
+def last_ordered() -> Tensor | None:
+    """The token that the next ordered call waits for."""
+    found = (frame.ordered for frame in reversed(_FRAMES.get()))
+    return next((token for token in found if token is not None), None)
+
+
+def emit(tokens: Iterable[Tensor], along: Iterable[Tensor] = (), ordered: bool = False) -> None:
+    """Hands tokens to the function being traced; outside of any, evaluates them at once.
+
+    Args:
+        tokens: Tokens of calls.
+        along: Other results that the same graph gives, which are evaluated in the same run.
+        ordered: Whether the next ordered call waits for the last of the tokens.
+    """
+    tokens = list(tokens)
+    if not tokens:
+        return
+    frames = _FRAMES.get()
+    if not frames:
+        _girih.eval_many([*tokens, *along])
+        return
+    frames[-1].tokens += tokens
+    if ordered:
+        frames[-1].ordered = tokens[-1]
