@@ -63,6 +63,7 @@ from .executor import (
     use_executor,
 )
 from .explanation import Explanation, explain
+from .exporting import Executable, Lowered, export, load_executable
 from .forms import (
     deserialize,
     dump_graphviz,
@@ -176,6 +177,10 @@ __all__ = [
     "no_grad",
     "eager_mode",
     "compile_only",
+    "Executable",
+    "Lowered",
+    "export",
+    "load_executable",
     "Profile",
     "Span",
     "ExecutorConfig",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from .exporting import Lowered
     from .references import References
 
     #: Axis and name of each dynamic axis of an argument.
@@ -274,9 +275,7 @@ class CompiledFunction(_girih.CompiledCall):
             [('x', ['n'], 'float32')]
         """
         if args or kwargs:
-            tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)
-            program = self._program(tensors, dynamic, key, rebuild)
-            program.names = argument_names(self._fun, args, kwargs, self._static)
+            program = self._traced_for(args, kwargs)
         else:
             known = [p for programs in self._programs.values() for p in programs]
             if len(known) != 1:
@@ -286,6 +285,36 @@ class CompiledFunction(_girih.CompiledCall):
                 )
             program = known[0]
         return program.export(self._name)
+
+    def _traced_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """The program that serves these arguments, with their names."""
+        tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)
+        program = self._program(tensors, dynamic, key, rebuild)
+        program.names = argument_names(self._fun, args, kwargs, self._static)
+        return program
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Traces the function for arguments like these, and neither compiles nor runs it.
+
+        Args:
+            *args: As in a call.
+            **kwargs: As in a call.
+
+        Returns:
+            The :class:`Lowered` function: ``text()`` shows its graph, ``compile()`` compiles it.
+
+        Raises:
+            InvalidArgumentError: As of :func:`export`.
+
+        Example:
+            >>> import girih as gr
+            >>> double = gr.compile(lambda x: x * 2).lower(gr.ones([2])).compile()
+            >>> double(gr.asarray([1.0, 2.0])).tolist()
+            [2.0, 4.0]
+        """
+        from .exporting import lower
+
+        return lower(self._traced_for, self._name, args, kwargs)
 
     def clear(self) -> None:
         """Forgets all programs: the next call traces the function again."""

@@ -151,6 +151,11 @@ class Program:
             outside.append((name or place.path, tensor, name is not None))
         return self.traced.export(outside, self.names, output_names(shape))
 
+    def value_of(self, output: Callable[[int], Any]) -> Any:
+        """The function's value with ``output(position)`` in place of each output."""
+        leaves = [None if at is None else output(at) for at in self._outputs]
+        return tree.unflatten(self._treedef, leaves)
+
     def pattern(self) -> Any:
         """What the result is built from, as the extension reads it.
 

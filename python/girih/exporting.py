@@ -1,0 +1,301 @@
+"""Ahead of time: functions lowered for given arguments, compiled before they are called, and
+written to files that other processes call without tracing anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _girih
+from ._girih import Program, SymbolicFloat, Tensor
+from .compiled import CompiledFunction, _scalar
+from .errors import FormatError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .tracing import Program as TracedProgram
+
+__all__ = ["Executable", "Lowered", "export", "load_executable"]
+
+#: The hint, on the first node of a program, that says how arguments and value are nested.
+_HINT = "executable"
+
+
+class _Output:
+    """An output of a program, by its position."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+def _layout(value: Any, tensors: list[Any], what: str) -> Any:
+    """How a pytree is nested, as JSON; its tensors and floats are appended to `tensors`."""
+    if type(value) in (float, SymbolicFloat):
+        value = _scalar(value)
+    if isinstance(value, Tensor) or hasattr(value, "__array_interface__"):
+        tensors.append(_girih.asarray(value))
+        return len(tensors) - 1
+    if isinstance(value, _Output):
+        return value.position
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, str)):
+        return {"value": value}
+    if type(value) in (list, tuple):
+        items = [_layout(item, tensors, what) for item in value]
+        return {"list" if type(value) is list else "tuple": items}
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _layout(value[key], tensors, what) for key in sorted(value)}}
+    raise InvalidArgumentError(
+        f"export: {what} hold a {type(value).__name__}, which a file has no form for; use tensors, "
+        "numbers, strings and None in lists, tuples and dicts with text for keys. A module is part "
+        "of the function: export a function that calls it, or the module itself"
+    )
+
+
+def _filled(layout: Any, tensors: list[Tensor]) -> Any:
+    """The pytree of a layout with these tensors."""
+    if layout is None:
+        return None
+    if isinstance(layout, int):
+        return tensors[layout]
+    ((kind, inner),) = layout.items()
+    if kind == "value":
+        return inner
+    if kind == "dict":
+        return {key: _filled(item, tensors) for key, item in inner.items()}
+    items = [_filled(item, tensors) for item in inner]
+    return items if kind == "list" else tuple(items)
+
+
+def _shown(layout: Any) -> str:
+    """A layout for people, with ``*`` for tensors."""
+    if layout is None:
+        return "None"
+    if isinstance(layout, int):
+        return "*"
+    ((kind, inner),) = layout.items()
+    if kind == "value":
+        return repr(inner)
+    if kind == "dict":
+        return "{" + ", ".join(f"{key!r}: {_shown(item)}" for key, item in inner.items()) + "}"
+    items = ", ".join(_shown(item) for item in inner)
+    if kind == "list":
+        return f"[{items}]"
+    return f"({items},)" if len(inner) == 1 else f"({items})"
+
+
+class Executable:
+    """A function compiled for arguments of given shapes and structure.
+
+    Called like the function, it runs without tracing any Python: with tensors in place of the
+    tensors it was lowered for, and the same integers, strings and structure otherwise. Axes that
+    were dynamic may have other sizes. Its values are lazy.
+    """
+
+    def __init__(self, program: Program, arguments: Any, value: Any) -> None:
+        self._program = program
+        self._arguments = arguments
+        self._value = value
+
+    @property
+    def program(self) -> Program:
+        """The program: graph and values of what the function refers to."""
+        return self._program
+
+    def text(self) -> str:
+        """The graph as text.
+
+        Returns:
+            The text, as :func:`graph_to_text` gives it.
+        """
+        return self._program.text
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's value at these arguments.
+
+        Raises:
+            InvalidArgumentError: They are nested otherwise than those it was lowered for.
+        """
+        tensors: list[Any] = []
+        found = _layout((args, kwargs), tensors, "the arguments")
+        if found != self._arguments:
+            raise InvalidArgumentError(
+                f"the executable takes {_call(self._arguments)}, got {_call(found)}; * is a tensor "
+                "or a float"
+            )
+        outputs = self._program(*tensors)
+        if isinstance(outputs, dict):
+            outputs = list(outputs.values())
+        elif isinstance(outputs, Tensor):
+            outputs = [outputs]
+        return _filled(self._value, list(outputs))
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Writes the executable with the values it holds; :func:`load_executable` reads it.
+
+        Args:
+            file: A file that ends in ``.pfgb``.
+
+        Raises:
+            InvalidArgumentError: The file ends otherwise: other forms hold no values.
+            OSError: The file cannot be written.
+        """
+        path = os.fspath(file)
+        if not path.endswith(".pfgb"):
+            raise InvalidArgumentError(
+                f"{path}: executables are saved as .pfgb files, which hold values"
+            )
+        _girih.write_file(path, self._program.serialize())
+
+    def __repr__(self) -> str:
+        ops = self._program.num_ops
+        return f"Executable({_call(self._arguments)} -> {_shown(self._value)}, {ops} ops)"
+
+
+def _call(layout: Any) -> str:
+    """Arguments as they are written in a call."""
+    args, kwargs = layout["tuple"]
+    named = [f"{key}={_shown(item)}" for key, item in kwargs["dict"].items()]
+    return "(" + ", ".join([_shown(item) for item in args["tuple"]] + named) + ")"
+
+
+class Lowered:
+    """A function traced for given arguments, and not compiled yet."""
+
+    def __init__(self, executable: Executable, tensors: list[Any]) -> None:
+        self._executable = executable
+        self._tensors = tensors
+
+    @property
+    def program(self) -> Program:
+        """The program: graph and values of what the function refers to."""
+        return self._executable.program
+
+    def text(self) -> str:
+        """The graph as text.
+
+        Returns:
+            The text, as :func:`graph_to_text` gives it.
+        """
+        return self._executable.text()
+
+    def compile(self) -> Executable:
+        """Compiles the program for the sizes of the arguments it was lowered for.
+
+        Nothing is run but what computes these arguments, if they have no values yet.
+
+        Returns:
+            What can be called, or saved.
+
+        Raises:
+            EvaluationError: It cannot be compiled.
+        """
+        # Values: a constant that is recorded only would become part of the program.
+        _girih.eval_many(self._tensors)
+        outputs = self.program(*self._tensors)
+        if isinstance(outputs, dict):
+            outputs = list(outputs.values())
+        lazy = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        _girih.compile_only_many(lazy).wait()
+        return self._executable
+
+    def __repr__(self) -> str:
+        return repr(self._executable).replace("Executable", "Lowered", 1)
+
+
+def lower(
+    trace: Callable[..., TracedProgram],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Lowered:
+    """What `trace` makes of a function for these arguments, with how they and its value nest."""
+    # In one order, whatever the order of the call.
+    kwargs = {key: kwargs[key] for key in sorted(kwargs)}
+    tensors: list[Any] = []
+    arguments = _layout((args, kwargs), tensors, "the arguments")
+    traced = trace(args, kwargs)
+    program = traced.export(name)
+    value = _layout(traced.value_of(_Output), [], f"the value of {name}")
+    if program.num_nodes == 0:
+        raise InvalidArgumentError(f"export: {name} gives no tensors")
+    program.set_hint(0, _HINT, json.dumps({"arguments": arguments, "value": value}))
+    return Lowered(Executable(program, arguments, value), tensors)
+
+
+def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
+    """A function compiled ahead of time for arguments like these; it is traced and not run.
+
+    Args:
+        fun: The function, or what :func:`compile` makes of it: that keeps the axes of its
+            ``dynamic_dims`` dynamic. A module is a function too.
+        *args: As in a call: tensors by whose shapes and dtypes the function is traced, floats,
+            which stay arguments, and values that become part of the program.
+        **kwargs: As in a call.
+
+    Returns:
+        The compiled program: to be called like the function, or saved for other processes.
+
+    Raises:
+        InvalidArgumentError: Arguments or value have no form in files, or the function puts tensors
+            somewhere when it is called.
+        TracedValueError: The function asks for the value of a tensor.
+    """
+    compiled = fun if isinstance(fun, CompiledFunction) else CompiledFunction(fun)
+    return compiled.lower(*args, **kwargs).compile()
+
+
+def load_executable(file: str | os.PathLike[str]) -> Executable:
+    """Reads what :meth:`Executable.save` has written.
+
+    Nothing is traced, and the function's Python code is not needed.
+
+    Args:
+        file: The file.
+
+    Returns:
+        The executable.
+
+    Raises:
+        FormatError: The file is no such file.
+        OSError: It cannot be read.
+    """
+    path = os.fspath(file)
+    program = _girih.program_from_file(path)
+    text = program.hints(0).get(_HINT) if program.num_nodes else None
+    if text is None:
+        raise FormatError(
+            f"{path}: the program in it was not exported, so nothing says how its arguments are "
+            "nested; gr.load_graph reads it"
+        )
+    try:
+        layouts = json.loads(text)
+        arguments, value = layouts["arguments"], layouts["value"]
+        _check(arguments, len(program.inputs))
+        _check(value, len(program.outputs))
+        _call(arguments)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{path}: what says how arguments are nested is damaged: {error}"
+        ) from None
+    return Executable(program, arguments, value)
+
+
+def _check(layout: Any, count: int) -> None:
+    """Raises ValueError for what is no layout of so many tensors."""
+    if layout is None:
+        return
+    if isinstance(layout, int):
+        if not 0 <= layout < count:
+            raise ValueError(f"there is no tensor {layout} among {count}")
+        return
+    ((kind, inner),) = layout.items()
+    if kind not in ("value", "list", "tuple", "dict"):
+        raise ValueError(f"unknown kind {kind!r}")
+    if kind != "value":
+        for item in inner.values() if kind == "dict" else inner:
+            _check(item, count)
