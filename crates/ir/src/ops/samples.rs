@@ -36,8 +36,20 @@ impl Sample {
             true => Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64()),
             false => x.clone(),
         };
-        let op = control::with_dtype(&self.op, dtype);
-        Sample { op, inputs: self.inputs.iter().map(convert).collect() }
+        let inputs: Vec<Array> = self.inputs.iter().map(convert).collect();
+        let op = match self.op.as_host() {
+            // The call says which specs the results have.
+            Some((result, call)) => {
+                let operands: Vec<_> = inputs.iter().map(|x| x.spec()).collect();
+                let results = call.op().infer(&operands);
+                let results = results.unwrap_or_else(|_| call.results().to_vec());
+                let batching = call.op().batching();
+                let call = super::host::HostCall::new(call.op().clone(), results, batching, false);
+                Op::host(call.into(), result)
+            }
+            None => control::with_dtype(&self.op, dtype),
+        };
+        Sample { op, inputs }
     }
 }
 
