@@ -544,10 +544,28 @@ fn infer(call: OpCall<'_>) -> Result<TensorSpec> {
         let reason = format!("{} gives {spec}, which lacks its batch", host.op.name());
         return Err(Error::InvalidArgument { op: call.name(), reason });
     }
+    check_rule(call, host)?;
     host.results.get(result).cloned().ok_or_else(|| Error::InvalidArgument {
         op: call.name(),
         reason: format!("{} has {results} results; there is no {result}", host.op.name()),
     })
+}
+
+/// Fails if the op has a rule for these operands and it gives other results than the call declares, as
+/// in a file that was written with another meaning of the op.
+fn check_rule(call: OpCall<'_>, host: &HostCall) -> Result<()> {
+    let Ok(rule) = host.op.infer(call.inputs) else { return Ok(()) };
+    let agrees = rule.len() == host.results.len()
+        && rule.iter().zip(&host.results).all(|(rule, declared)| rule.equals(declared));
+    if agrees || !host.levels.is_empty() {
+        return Ok(());
+    }
+    let listed = |specs: &[TensorSpec]| -> String {
+        specs.iter().map(TensorSpec::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let (name, declared, rule) = (host.op.name(), listed(&host.results), listed(&rule));
+    let reason = format!("'{name}' is declared to give {declared}, but its rule gives {rule}");
+    Err(Error::InvalidArgument { op: call.name(), reason })
 }
 
 fn vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
