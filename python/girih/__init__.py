@@ -14,7 +14,6 @@ from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
 from .batching import vmap
-from .callbacks import CustomOp, ShapeDtypeStruct, custom_op, io_callback, pure_callback
 from .compiled import CompiledFunction, Dim, compile
 from .control import cond, fori_loop, scan, switch, while_loop
 from .derivatives import (
@@ -63,7 +62,6 @@ from .executor import (
     use_executor,
 )
 from .explanation import Explanation, explain
-from .exporting import Executable, Lowered, export, load_executable
 from .forms import (
     deserialize,
     dump_graphviz,
@@ -96,7 +94,6 @@ from .lazy import (
     without_passes,
 )
 from .loops import associative_scan, map
-from .profiling import Span, profile
 from .rollback import rollback
 from .rules import (
     checkpoint,
@@ -121,6 +118,9 @@ from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
     from . import amp, data, debug, fft, linalg, nn, optim, random
+    from .callbacks import CustomOp, ShapeDtypeStruct, custom_op, io_callback, pure_callback
+    from .exporting import Executable, Lowered, export, load_executable
+    from .profiling import Span, profile
 
 bool = bool_
 
@@ -132,6 +132,15 @@ nan = float("nan")
 newaxis = None
 pi = 3.141592653589793
 pow = power
+
+#: Names that few programs need, and their modules, which are imported at first use.
+_LATER = {
+    **dict.fromkeys(
+        ["CustomOp", "ShapeDtypeStruct", "custom_op", "io_callback", "pure_callback"], "callbacks"
+    ),
+    **dict.fromkeys(["Executable", "Lowered", "export", "load_executable"], "exporting"),
+    **dict.fromkeys(["Span", "profile"], "profiling"),
+}
 
 # What the extension defines is public here; the rest is this package's own.
 __all__ = [
@@ -269,6 +278,10 @@ def __getattr__(name: str) -> object:
     # What a program that only computes does not need is imported when it is first named.
     if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random"):
         return import_module(f".{name}", __name__)
+    if (module := _LATER.get(name)) is not None:
+        value: object = getattr(import_module(f".{module}", __name__), name)
+        globals()[name] = value
+        return value
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
     synonyms = import_module(".synonyms", __name__)

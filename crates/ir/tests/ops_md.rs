@@ -96,6 +96,10 @@ fn specs(sample: &Sample) -> Vec<TensorSpec> {
 /// The dtypes that can take the place of the sample's: of its floats, or of its first operand's.
 fn dtypes(samples: &[Sample]) -> Vec<DType> {
     let takes = |sample: &Sample, dtype: DType| {
+        if sample.op.as_host().is_some() {
+            // The call says which dtypes its results have.
+            return sample.with_dtype(dtype).infer().is_ok();
+        }
         let specs = specs(sample);
         let float = specs.iter().map(|s| s.dtype).find(|&d| d == DType::F64);
         let main = float.unwrap_or(specs[0].dtype);
