@@ -1,6 +1,7 @@
 """Callbacks: Python functions that programs call while they run, and ops made of such functions."""
 
 import threading
+import time
 
 import girih as gr
 import numpy as np
@@ -131,6 +132,32 @@ def test_callbacks_run_while_many_threads_evaluate():
     [t.start() for t in threads]
     [t.join(60) for t in threads]
     assert out == {i: [2.0 * (i + 1)] * 5 for i in range(4)}
+
+
+def test_a_short_call_lets_a_callback_of_another_thread_finish():
+    """Short programs run without letting go of the interpreter, which the callback needs."""
+    entered = threading.Event()
+
+    def slow(v):
+        entered.set()
+        time.sleep(0.1)
+        return v * 2
+
+    def run_slow(out):
+        x = gr.ones([3])
+        out.append(gr.pure_callback(slow, like(x), x).tolist())
+
+    short = gr.compile(lambda x: x + 1)
+    x = gr.ones([2])
+    for _ in range(3):
+        short(x).eval()
+    out = []
+    thread = threading.Thread(target=run_slow, args=(out,))
+    thread.start()
+    assert entered.wait(60)
+    assert short(x).tolist() == [2.0, 2.0]
+    thread.join(60)
+    assert out == [[2.0] * 3]
 
 
 @pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all"])

@@ -14,7 +14,7 @@ pub fn set_outside(outside: Outside) {
     let _ = OUTSIDE.set(outside);
 }
 
-pub use girih_runtime::set_interrupt_hook;
+pub use girih_runtime::{set_interrupt_hook, set_wait_hook};
 
 /// True while this thread holds a lock of the library: then it must not wait for the interpreter.
 pub use girih_sync::in_section;

@@ -4,7 +4,7 @@
 
 use crate::args::Listed;
 use crate::compiled::PyTraced;
-use crate::contexts::sync;
+use crate::contexts::{self, sync};
 use crate::errors::IntoPy;
 use crate::guards::{Place, PyGuards, WrittenPlace, is_equal};
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
@@ -215,7 +215,8 @@ impl Way {
         let short = self.program.cost_ns().is_some_and(|cost| cost < DETACH_NS);
         let there = || tensors.iter().all(|tensor| !tensor.is_lazy());
         let outputs = if short && there() {
-            self.program.call_donating(tensors, &self.donated).py()?
+            let call = || self.program.call_donating(tensors, &self.donated);
+            contexts::holding_interpreter(py, call).py()?
         } else {
             crate::location::enter(py);
             py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?

@@ -484,9 +484,40 @@ fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<
     Ok(PyCompilation(py.detach(|| girih::compile_only(&tensors)).py()?))
 }
 
+thread_local! {
+    /// This thread waits for runs, if at all, with the interpreter held.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, which is expected to take microseconds, with the interpreter held. Where `f` has to wait
+/// for a queue after all, it lets go of the interpreter meanwhile: what runs before it there may be a
+/// Python function.
+pub fn holding_interpreter<T>(_: Python<'_>, f: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            HOLDS.set(self.0);
+        }
+    }
+    let _restore = Restore(HOLDS.replace(true));
+    f()
+}
+
+/// Runs `f`, which blocks, with the interpreter free for other threads.
+fn waiting(f: &mut (dyn FnMut() + Send)) {
+    match HOLDS.replace(false) {
+        true => {
+            Python::attach(|py| py.detach(f));
+            HOLDS.set(true);
+        }
+        false => f(),
+    }
+}
+
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     girih::host::set_interrupt_hook(crate::errors::interrupted);
+    girih::host::set_wait_hook(waiting);
     girih::host::set_outside(|f| Python::attach(|py| py.detach(f)));
     m.add_class::<PyFrame>()?;
     m.add_class::<PyExecutor>()?;

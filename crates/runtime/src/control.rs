@@ -16,6 +16,11 @@ pub type InterruptHook = fn() -> bool;
 
 static HOOK: OnceLock<InterruptHook> = OnceLock::new();
 
+/// Calls the function that it is given, which blocks the calling thread until a run is done.
+pub type WaitHook = fn(&mut (dyn FnMut() + Send));
+
+static WAIT_HOOK: OnceLock<WaitHook> = OnceLock::new();
+
 /// How often a thread that waits asks the hook.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
@@ -32,6 +37,20 @@ thread_local! {
 /// whose language notices interrupts only when it is asked. The first hook stays.
 pub fn set_interrupt_hook(hook: InterruptHook) {
     let _ = HOOK.set(hook);
+}
+
+/// Has threads that wait for a run do so inside of `hook`. A front end whose threads share a lock
+/// gives the lock back there: the run may call a function that needs the lock. The first hook stays.
+pub fn set_wait_hook(hook: WaitHook) {
+    let _ = WAIT_HOOK.set(hook);
+}
+
+/// Runs `f`, which blocks, inside of the wait hook, if there is one.
+pub(crate) fn waiting<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    let Some(hook) = WAIT_HOOK.get() else { return f() };
+    let (mut f, mut result) = (Some(f), None);
+    hook(&mut || result = f.take().map(|f| f()));
+    result.expect("a wait hook calls the function that it is given")
 }
 
 /// True if there is a hook and it wants the calling thread to stop.

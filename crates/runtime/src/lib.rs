@@ -35,7 +35,7 @@ pub mod trace;
 pub use allocator::{Allocator, Buffer, MemoryStats, Value};
 pub use cache::{CacheStats, CachedPlan, ProgramCache};
 pub use call::{FoundPlan, Values};
-pub use control::{InterruptHook, RunControl, set_interrupt_hook};
+pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};

@@ -143,6 +143,11 @@ impl Completion {
 
     /// As [`Completion::wait_or_interrupt`]; a failure stays to be reported.
     pub(crate) fn wait_untold_or_interrupt(&self) -> Result<()> {
+        let outcome = self.outcome(&self.lock());
+        outcome.unwrap_or_else(|| control::waiting(|| self.block_or_interrupt()))
+    }
+
+    fn block_or_interrupt(&self) -> Result<()> {
         if !control::interruptible() {
             return self.wait_untold();
         }
