@@ -426,7 +426,10 @@ impl Graph {
     }
 }
 
-pub(crate) fn verify_leaf(node: &Node) -> Result<(), String> {
+/// Checks a leaf: that its op takes no operands and that its attributes are of its kind.
+///
+/// Errors: the sentence that says which is not.
+pub fn verify_leaf(node: &Node) -> Result<(), String> {
     let ok = match (node.op.code, &node.op.attrs) {
         (OpCode::Constant, Attrs::Value(_) | Attrs::None | Attrs::OfSize(_)) => true,
         (OpCode::Iota, Attrs::Axis(axis)) => (*axis as usize) < node.spec.shape.rank(),

@@ -4,10 +4,12 @@
 mod control;
 mod host;
 mod lists;
+mod named;
 mod scalars;
 mod symbolic;
 
 use self::control::Count;
+pub use self::named::{Given, Mismatch, takes};
 use self::scalars::{Bits, Choice};
 use self::symbolic::Bounds;
 use super::control::Control;

@@ -4,7 +4,7 @@
 use super::RUNTIME;
 use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::control::{MAX_DEPTH, Regions};
-use crate::ops::fields::{Context, REGIONS};
+use crate::ops::fields::{Context, Given, Mismatch, takes};
 use crate::ops::{Attrs, Class};
 use crate::pfgb::{LAYOUT, Layout};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
@@ -204,8 +204,8 @@ impl<'a> Parser<'a> {
         let label = self.label()?;
         self.symbol("=")?;
         let call = self.call()?;
-        let code = OpCode::ALL.iter().find(|code| code.def().name == call.name.text);
-        let code = *code.ok_or_else(|| self.error(call.name, unknown_op(call.name.text)))?;
+        let code = OpCode::named(call.name.text);
+        let code = code.map_err(|reason| self.error(call.name, reason))?;
         let node = match code.def().class {
             Class::Leaf => self.leaf(code, &call)?,
             _ => self.op(code, &call)?,
@@ -294,63 +294,37 @@ impl<'a> Parser<'a> {
         call: &Call<'a>,
         cx: Context<'_>,
     ) -> Result<Attrs> {
-        let mut attrs = match code.blank_attrs() {
-            Attrs::Slice(_) if cx.result.is_some_and(Shape::is_symbolic) => {
-                Attrs::SliceOf(Default::default())
+        let given = plain.iter().map(|value| ("", value.text));
+        let given = given.chain(call.named.iter().map(|(key, value)| (key.text, value.text)));
+        let given: Vec<Given<'_>> = given.collect();
+        let name = code.def().name;
+        code.read_attrs(&given, cx).map_err(|mismatch| match mismatch {
+            Mismatch::Value { at, expected, .. } => {
+                let value = match at.checked_sub(plain.len()) {
+                    None => plain[at],
+                    Some(at) => call.named[at].1,
+                };
+                self.error(value, format!("expected {expected}"))
             }
-            Attrs::Value(_) if call.named.iter().any(|(key, _)| key.text == "size") => {
-                Attrs::OfSize(Default::default())
+            Mismatch::Missing { name: missing, .. } => {
+                let missing = if missing.is_empty() { "a value" } else { missing };
+                self.error_at(call.end, format!("{name} lacks {missing}"))
             }
-            blank => blank,
-        };
-        let mut plain = plain.iter();
-        let mut used = 0;
-        let mut known = Vec::new();
-        attrs.fields(&mut |name, field| {
-            let found = match name {
-                "" => plain.next().copied(),
-                name => {
-                    call.named.iter().find(|(key, _)| key.text == name).map(|&(_, value)| value)
-                }
-            };
-            if name == REGIONS {
-                field.set_default(cx);
-                return Ok(());
-            }
-            known.push(name);
-            match found {
-                Some(value) => {
-                    used += !name.is_empty() as usize;
-                    let parsed = field.parse(cx, value.text);
-                    parsed.map_err(|expected| self.error(value, format!("expected {expected}")))
-                }
-                None if field.set_default(cx) => Ok(()),
-                None => {
-                    let what = if name.is_empty() { "a value" } else { name };
-                    let reason = format!("{} lacks {what}", code.def().name);
-                    Err(self.error_at(call.end, reason))
+            Mismatch::Unknown { at, takes: known } => {
+                let takes = takes(name, &known);
+                match at.checked_sub(plain.len()) {
+                    None => {
+                        let text = plain[at].text;
+                        self.error(plain[at], format!("unexpected '{text}'; {takes}"))
+                    }
+                    Some(at) => {
+                        let key = call.named[at].0;
+                        let reason = format!("unexpected attribute '{}'; {takes}", key.text);
+                        self.error(key, reason)
+                    }
                 }
             }
-        })?;
-        known.retain(|name| !name.is_empty());
-        let takes = || match known.as_slice() {
-            [] => format!("{} takes no attributes", code.def().name),
-            names => format!("{} takes {}", code.def().name, names.join(", ")),
-        };
-        if let Some(extra) = plain.next() {
-            return Err(self.error(*extra, format!("unexpected '{}'; {}", extra.text, takes())));
-        }
-        if used != call.named.len() {
-            let foreign = |(i, (key, _)): &(usize, &(Piece<'a>, Piece<'a>))| {
-                let twice = call.named[..*i].iter().any(|(earlier, _)| earlier.text == key.text);
-                twice || !known.contains(&key.text)
-            };
-            if let Some((_, (key, _))) = call.named.iter().enumerate().find(foreign) {
-                let reason = format!("unexpected attribute '{}'; {}", key.text, takes());
-                return Err(self.error(*key, reason));
-            }
-        }
-        Ok(attrs)
+        })
     }
 
     fn field(
@@ -594,29 +568,4 @@ impl<'a> Parser<'a> {
 
 fn number(label: Piece<'_>) -> u32 {
     label.text[1..].parse().expect("labels are checked when they are read")
-}
-
-fn unknown_op(name: &str) -> String {
-    let names = OpCode::ALL.iter().map(|code| code.def().name);
-    let near = names.map(|known| (distance(name, known), known)).min();
-    match near {
-        Some((d, known)) if d <= 2 => format!("there is no op '{name}'; did you mean {known}?"),
-        _ => format!("there is no op '{name}'"),
-    }
-}
-
-/// Edits from one word to another (Levenshtein); words beyond 40 characters are far from all.
-fn distance(a: &str, b: &str) -> usize {
-    if a.len() > 40 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let here = (diagonal + (x != y) as usize).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], here);
-        }
-    }
-    row[b.len()]
 }

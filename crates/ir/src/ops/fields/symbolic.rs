@@ -25,22 +25,27 @@ impl Field for Bounds<'_> {
 
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let expected = || "bounds such as [0:batch:1, 1:8:2] (start:end:step)".to_string();
-        let result = cx.result.ok_or_else(expected)?;
-        let bound = |(text, taken): (&str, Dim)| {
+        let bound = |(at, text): (usize, &str)| {
             let mut parts = text.split(':');
-            let start = parts.next()?.trim().parse().ok()?;
+            let start: usize = parts.next()?.trim().parse().ok()?;
             let end = Dim::parse_over(parts.next()?.trim(), cx.symbols)?;
             let step = parts.next()?.trim().parse().ok().filter(|&step: &usize| step > 0)?;
             let size = end.hint().checked_sub(start)?.div_ceil(step);
+            let taken = match cx.result {
+                Some(result) => result.dims().nth(at)?,
+                None => (end - start + (step - 1)).floor_div(step),
+            };
             let agrees = parts.next().is_none() && size == taken.hint();
-            agrees.then_some(SliceDim { start, size, step })
+            agrees.then_some((SliceDim { start, size, step }, taken))
         };
         let bounds = super::lists::list(text)?;
         let count = bounds.len();
-        let dims: Option<Vec<SliceDim>> =
-            bounds.into_iter().zip(result.dims()).map(bound).collect();
-        *self.dims = dims.filter(|_| count == result.rank()).ok_or_else(expected)?;
-        *self.result = result.clone();
+        let dims: Option<Vec<(SliceDim, Dim)>> =
+            bounds.into_iter().enumerate().map(bound).collect();
+        let complete = |_: &Vec<_>| cx.result.is_none_or(|result| count == result.rank());
+        let dims = dims.filter(complete).ok_or_else(expected)?;
+        *self.result = dims.iter().map(|&(_, taken)| taken).collect();
+        *self.dims = dims.into_iter().map(|(dim, _)| dim).collect();
         Ok(())
     }
 
