@@ -33,7 +33,9 @@ PARAMETERS = {
     **dict.fromkeys(
         ["axis1", "axis2", "node", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
     ),
-    **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "outer", "spatial_axes"], "int"),
+    **dict.fromkeys(
+        ["low", "high", "threads", "passes", "fusion", "user", "outer", "spatial_axes"], "int"
+    ),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
     **dict.fromkeys(["asm", "copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
@@ -143,7 +145,7 @@ PARAMETERS = {
     "guards": "Guards",
     "tensor": "Tensor",
     "scope": "int",
-    "options": "tuple[int, int] | None",
+    "options": "tuple[int, int, int] | None",
     "effects": "Sequence[tuple[tuple[Any, Any, bool], Any]]",
     "written": "Sequence[tuple[tuple[Any, Any, bool], str, Any]]",
     "way": "tuple[Any, Any]",
@@ -152,6 +154,12 @@ PARAMETERS = {
     "program": "TracedFunction",
     "result": "Any",
     "traced": "Callable[[list[Tensor]], list[Tensor]]",
+    "rule": "Callable[..., _TensorLike | None]",
+    "op": "str | Node",
+    "attributes": "Any",
+    "compile_options_switched.passes": "Sequence[GraphPass]",
+    "ExecutorHandle.passes": "Sequence[GraphPass]",
+    "GraphPass.function": "Callable[[Program], Program | None]",
     "series": "Sequence[tuple[str, Sequence[tuple[float, float]]]]",
     "tensors": "Sequence[_TensorLike]",
     **dict.fromkeys(["shift", "repetitions", "source", "destination", "shapes"], SIZES),
@@ -183,7 +191,7 @@ SPECIAL = {
     "__call__": "Any",
     "__complex__": "builtins.complex",  # the module has a function of that name
     "__dlpack__": "Any",
-    "__dlpack_device__": "tuple[int, int]",
+    "__dlpack_device__": "tuple[int, int, int]",
     "__float__": "float",
     "__hash__": "int",
     "__index__": "int",

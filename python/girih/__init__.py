@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from . import amp, data, debug, fft, linalg, nn, optim, random
     from .callbacks import CustomOp, ShapeDtypeStruct, custom_op, io_callback, pure_callback
     from .exporting import Executable, Lowered, export, load_executable
+    from .passes import GraphPass, graph_pass
     from .profiling import Span, profile
 
 bool = bool_
@@ -139,6 +140,7 @@ _LATER = {
         ["CustomOp", "ShapeDtypeStruct", "custom_op", "io_callback", "pure_callback"], "callbacks"
     ),
     **dict.fromkeys(["Executable", "Lowered", "export", "load_executable"], "exporting"),
+    **dict.fromkeys(["GraphPass", "graph_pass"], "passes"),
     **dict.fromkeys(["Span", "profile"], "profiling"),
 }
 
@@ -159,6 +161,8 @@ __all__ = [
     "hessian",
     "hvp",
     "make_graph",
+    "GraphPass",
+    "graph_pass",
     "jacfwd",
     "jacrev",
     "jvp",

@@ -46,6 +46,7 @@ __all__ = [
     "alpha_dropout",
     "angle",
     "any",
+    "apply",
     "arange",
     "argcummax",
     "argcummin",
@@ -548,6 +549,7 @@ class ExecutorHandle:
         profile: bool,
         device: Any,
         timeout_seconds: float,
+        passes: Sequence[GraphPass],
     ) -> ExecutorHandle: ...
     def cache_stats(self) -> dict[str, int]:
         """Counts of what it has compiled and run."""
@@ -557,8 +559,8 @@ class ExecutorHandle:
         """Forgets compiled programs."""
     def compile_only(self, /, graph: Graph, nodes: Sequence[int]) -> bool:
         """Compiles what computes nodes of a graph; whether there was anything to compile."""
-    def config(self) -> tuple[bool, bool, str, float]:
-        """use_cache, profile, device and timeout_seconds."""
+    def config(self) -> tuple[bool, bool, str, float, list[GraphPass]]:
+        """use_cache, profile, device, timeout_seconds and passes."""
     @staticmethod
     def current() -> ExecutorHandle:
         """The one of the calling context."""
@@ -606,6 +608,15 @@ class Graph:
         """Tensors recorded here that are reachable and have no value yet; the graph itself keeps
         none.
         """
+
+@disjoint_base
+class GraphPass:
+    """A function from program to program that evaluations run before all other passes."""
+
+    def __new__(cls, function: Callable[[Program], Program | None], name: str) -> GraphPass: ...
+    @property
+    def name(self) -> str:
+        """The name in errors and explanations."""
 
 @final
 class Guards:
@@ -665,14 +676,19 @@ class Node:
     """A node of a program."""
 
     @property
-    def attributes(self) -> str:
-        """The attributes of the op as text; empty for none."""
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the op by name, as :func:`apply` takes them; those that have their
+        default may be missing.
+        """
     @property
     def category(self) -> str:
         """The kind of op, such as ``OP_ELEMENTWISE``."""
     @property
     def dtype(self) -> str:
         """The dtype's name."""
+    @property
+    def hints(self) -> dict[str, str]:
+        """What has been noted on the node, by key."""
     @property
     def id(self) -> int:
         """The number of the node in its program."""
@@ -729,6 +745,11 @@ class Program:
     @property
     def parameters(self) -> dict[str, Tensor]:
         """Values of parameters that the program holds, by name."""
+    def rewrite(self, /, rule: Callable[..., _TensorLike | None]) -> Program:
+        """The program with nodes replaced: ``rule(node, *operands)`` is called for each node that
+        the outputs need, with its operands as they have become, and gives what is in its place, or
+        None to keep the node. Inputs, parameters and random leaves stay.
+        """
     def save(self, /, path: str | PathLike[str]) -> None:
         """Writes the program in the form that the suffix names: .pfgb with the values it holds;
         .txt, .dot, .svg or .html without.
@@ -913,7 +934,7 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack_device__(self) -> tuple[int, int, int]: ...
     def __eq__(self, value: Any, /) -> Tensor: ...  # type: ignore[override]
     def __float__(self) -> float: ...
     def __floordiv__(self, value: _TensorLike, /) -> Tensor: ...
@@ -1942,6 +1963,8 @@ def any(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
+def apply(op: str | Node, /, *operands: Any, **attributes: Any) -> Tensor:
+    """Records an op by its name, or a node's op again, on operands."""
 def arange(
     start: float,
     stop: float | None = None,
@@ -2225,10 +2248,16 @@ def compile_graph(
     """Compiles what leads to tensors, without running it."""
 def compile_only_many(tensors: Sequence[_TensorLike]) -> Compilation:
     """Compiles what leads to tensors in the background."""
-def compile_options() -> tuple[int, int]:
+def compile_options() -> tuple[int, int, int]:
     """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
-def compile_options_switched(names: Sequence[str], on: bool) -> tuple[int, int]:
-    """The bits of now with the named passes and kinds of fusion switched on or off."""
+def compile_options_switched(
+    names: Sequence[str],
+    passes: Sequence[GraphPass],
+    on: bool,
+) -> tuple[int, int, int]:
+    """The bits of now with the named passes and kinds of fusion, and the user's passes, switched on
+    or off.
+    """
 def complex(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The complex number of a real and an imaginary part."""
 def compress(
@@ -2600,7 +2629,7 @@ def enter_scope(
     eager: bool | None = None,
     verify: bool | None = None,
     grad: bool | None = None,
-    options: tuple[int, int] | None | None = None,
+    options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
 ) -> None:
     """Enters the scope of a number, which differs from the present one in what is given (`fresh`:
@@ -4133,7 +4162,7 @@ def searchsorted(
     """
 def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
-def set_compile_options(passes: int, fusion: int) -> None:
+def set_compile_options(passes: int, fusion: int, user: int) -> None:
     """Sets which passes and kinds of fusion run."""
 def set_eager(on: bool) -> None:
     """Has ops computed as they are recorded, or when they are needed."""

@@ -24,12 +24,14 @@ class ExecutorConfig(NamedTuple):
         device: Where programs run: ``"cpu"``.
         timeout_seconds: A run that takes longer is stopped and fails with
             :class:`EvaluationTimeoutError`; None for no limit.
+        passes: Passes that :func:`graph_pass` gave, run in this order before all others.
     """
 
     use_cache: bool = True
     profile: bool = False
     device: str = "cpu"
     timeout_seconds: float | None = 300
+    passes: Sequence[_girih.GraphPass] = ()
 
 
 class ExecutionResult(NamedTuple):
@@ -84,13 +86,15 @@ class Executor:
             config.profile,
             config.device,
             float("inf") if limit is None else limit,
+            list(config.passes),
         )
 
     @property
     def config(self) -> ExecutorConfig:
         """How it runs programs."""
-        use_cache, profile, device, limit = self._handle.config()
-        return ExecutorConfig(use_cache, profile, device, None if limit == float("inf") else limit)
+        use_cache, profile, device, seconds, passes = self._handle.config()
+        limit = None if seconds == float("inf") else seconds
+        return ExecutorConfig(use_cache, profile, device, limit, tuple(passes))
 
     def execute(self, graph: Graph, output_ids: Sequence[int]) -> ExecutionResult:
         """Computes nodes of a recording graph, all in one run: shared work is done once.

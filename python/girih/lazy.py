@@ -12,6 +12,7 @@ from .scopes import Scope
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from ._girih import GraphPass
     from .tree import PyTree
 
 __all__ = [
@@ -168,15 +169,24 @@ def reuse_graph(graph: Graph) -> Scope[Graph]:
     return Scope(lambda n: _girih.enter_scope(n, graph=graph), _girih.current_graph)
 
 
-def _switched(names: tuple[str, ...], on: bool) -> Scope[None]:
+def _switched(passes: tuple[str | GraphPass, ...], on: bool) -> Scope[None]:
+    names = [p for p in passes if isinstance(p, str)]
+    own = [p for p in passes if not isinstance(p, str)]
+    for other in own:
+        if not isinstance(other, _girih.GraphPass):
+            function = "with_passes" if on else "without_passes"
+            raise InvalidArgumentError(
+                f"{function}: expected names and what gr.graph_pass gives, got {other!r}"
+            )
+
     def enter(number: int) -> None:
-        options = _girih.compile_options_switched(list(names), on)
+        options = _girih.compile_options_switched(names, own, on)
         _girih.enter_scope(number, options=options)
 
     return Scope(enter, lambda: None)
 
 
-def without_passes(*names: str) -> Scope[None]:
+def without_passes(*names: str | GraphPass) -> Scope[None]:
     """A context manager in which programs are compiled without the named passes and fusions.
 
     For finding out what an optimisation does, or whether one is to blame. Belongs to the thread or
@@ -186,7 +196,7 @@ def without_passes(*names: str) -> Scope[None]:
         names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``,
             ``matmul_chain``) and kinds of fusion (``elementwise``, ``views``,
             ``reduction_prologue``, ``reduction_epilogue``, ``matmul_epilogue``, ``rows``,
-            ``matmul_prologue``).
+            ``matmul_prologue``), and passes that :func:`graph_pass` gave.
 
     Raises:
         InvalidArgumentError: a name of neither.
@@ -201,12 +211,13 @@ def without_passes(*names: str) -> Scope[None]:
     return _switched(names, False)
 
 
-def with_passes(*names: str) -> Scope[None]:
+def with_passes(*names: str | GraphPass) -> Scope[None]:
     """A context manager in which programs are compiled with the named passes and fusions.
 
     For passes that must be asked for, because they change how results are rounded:
-    ``matmul_chain`` multiplies chains of matrices in the cheapest order. Otherwise like
-    :func:`without_passes`, whose effect it undoes.
+    ``matmul_chain`` multiplies chains of matrices in the cheapest order. Passes that
+    :func:`graph_pass` gave run before all others, in the order in which they were named. Otherwise
+    like :func:`without_passes`, whose effect it undoes.
 
     Raises:
         InvalidArgumentError: a name of neither.

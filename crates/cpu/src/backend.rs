@@ -6,7 +6,7 @@ use crate::artifact::Stored;
 use crate::device::HostProgram;
 use girih_ir::{Graph, OpCode, TensorSpec};
 use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, lower};
-use girih_opt::{OptOptions, Optimized, PassFlag, optimize};
+use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentSpec, Backend, Binary, CompileOptions, CompileTimes, Error, ExecutionPlan, Operation,
@@ -25,7 +25,7 @@ impl Backend for HostBackend {
 
     fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
         let Optimized { graph, kept_arguments, .. } =
-            optimize(graph, passes(options)).map_err(compile_error)?;
+            manager(options).run(graph).map_err(compile_error)?;
         Ok(Prepared { graph, kept_arguments })
     }
 
@@ -57,7 +57,7 @@ impl Backend for HostBackend {
 fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Graph, Arc<Stored>)> {
     let start = Instant::now();
     let Optimized { graph: optimized, kept_arguments, .. } =
-        optimize(graph, passes(options)).map_err(compile_error)?;
+        manager(options).run(graph).map_err(compile_error)?;
     let optimize = start.elapsed();
     let (mut plan, stored) = lowered(graph, &optimized, &kept_arguments, options)?;
     plan.times.optimize = optimize;
@@ -91,9 +91,13 @@ fn lowered(
     Ok((plan, stored))
 }
 
-/// Kernels are made of primitives, so composites are decomposed whatever else is switched off.
-pub(crate) fn passes(options: CompileOptions) -> OptOptions {
-    OptOptions::from_bits(options.passes).with(PassFlag::Decompose)
+/// The passes of the user's, then those of the pipeline. Kernels are made of primitives, so
+/// composites are decomposed whatever else is switched off.
+pub(crate) fn manager(options: CompileOptions) -> PassManager {
+    let passes = OptOptions::from_bits(options.passes).with(PassFlag::Decompose);
+    let mut manager = PassManager::create_default(passes);
+    manager.first(girih_opt::registered(options.user));
+    manager
 }
 
 pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
@@ -214,7 +218,7 @@ pub fn compile_explained(
 ///
 /// Errors: as [`HostBackend::compile`].
 pub fn explain(graph: &Graph, options: CompileOptions) -> Result<Explanation> {
-    let optimized = optimize(graph, passes(options)).map_err(compile_error)?.graph;
+    let optimized = manager(options).run(graph).map_err(compile_error)?.graph;
     let fusion = FusionOptions::from_bits(options.fusion);
     let kernels = lower(&optimized, fusion).map_err(compile_error)?.to_string();
     Ok(Explanation { optimized, kernels })

@@ -2,10 +2,10 @@
 //! recomputed here with its reasons.
 
 use crate::HostBackend;
-use crate::backend::{compile_error, passes, renumber_arguments};
+use crate::backend::{compile_error, manager, renumber_arguments};
 use girih_ir::Graph;
 use girih_kernel::{Explained, FusionOptions, lower_explained};
-use girih_opt::{PassManager, Stage};
+use girih_opt::Stage;
 use girih_runtime::{Backend, CompileOptions, ExecutionPlan, Result};
 
 /// The stages of compiling a graph.
@@ -31,10 +31,7 @@ pub struct Anatomy {
 pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {
     let mut tracked = graph.clone();
     tracked.track_origins();
-    let optimized = PassManager::create_default(passes(options))
-        .record(true)
-        .run(&tracked)
-        .map_err(compile_error)?;
+    let optimized = manager(options).record(true).run(&tracked).map_err(compile_error)?;
     let fusion = FusionOptions::from_bits(options.fusion);
     let mut lowered = lower_explained(&optimized.graph, fusion).map_err(compile_error)?;
     renumber_arguments(&mut lowered.program, &optimized.kept_arguments);

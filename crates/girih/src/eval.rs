@@ -36,6 +36,7 @@ pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
 ///
 /// Errors: [`Error::InvalidArgument`].
 pub(crate) fn check_nested() -> Result<()> {
+    crate::pass::check_nested()?;
     match girih_ir::ops::host::is_running() {
         false => Ok(()),
         true => Err(Error::InvalidArgument(

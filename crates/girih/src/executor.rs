@@ -1,14 +1,16 @@
 //! Executors: how programs are run, and what running them took.
 
 use crate::eval;
-use crate::{Context, Element, Error, Graph, Result, Stats, Tensor};
+use crate::pass::{self, Pass};
+use crate::{CompileOptions, Context, Element, Error, Graph, Result, Stats, Tensor};
 use girih_sync::{Mutex, OnceLock};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How an executor runs programs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct ExecutorConfig {
     /// Compiled programs are kept, in memory and on disk. Without, each run compiles.
     pub use_cache: bool,
@@ -18,12 +20,38 @@ pub struct ExecutorConfig {
     pub device: String,
     /// A run that takes longer fails with [`girih_runtime::Error::Timeout`]; infinite for none.
     pub timeout_seconds: f64,
+    /// Passes of the user's, run in this order before all others: see [`crate::pass::graph_pass`].
+    pub passes: Vec<Arc<dyn Pass>>,
+}
+
+impl PartialEq for ExecutorConfig {
+    fn eq(&self, other: &ExecutorConfig) -> bool {
+        let fields = |c: &ExecutorConfig| (c.use_cache, c.profile, c.device.clone());
+        fields(self) == fields(other)
+            && self.timeout_seconds == other.timeout_seconds
+            && self.passes.len() == other.passes.len()
+            && self.passes.iter().zip(&other.passes).all(|(a, b)| pass::is_same(a, b))
+    }
+}
+
+impl fmt::Debug for ExecutorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passes: Vec<&str> = self.passes.iter().map(|pass| pass.name()).collect();
+        f.debug_struct("ExecutorConfig")
+            .field("use_cache", &self.use_cache)
+            .field("profile", &self.profile)
+            .field("device", &self.device)
+            .field("timeout_seconds", &self.timeout_seconds)
+            .field("passes", &passes)
+            .finish()
+    }
 }
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
         let device = "cpu".to_string();
-        ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds: 300.0 }
+        let (timeout_seconds, passes) = (300.0, Vec::new());
+        ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds, passes }
     }
 }
 
@@ -119,6 +147,8 @@ impl Executor {
         // What does not fit a duration is longer than any run.
         let limit = Duration::try_from_secs_f64(seconds).ok();
         let runtime = Arc::new(process()?.0.runtime.sibling(config.use_cache));
+        let user = girih_opt::register(config.passes.clone());
+        runtime.set_options(CompileOptions { user, ..runtime.options() });
         Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
     }
 

@@ -50,7 +50,7 @@ pub struct Explanation {
 #[derive(Clone, Debug)]
 pub struct StageInfo {
     /// The pass; `"input"` for the graph as given.
-    pub pass: &'static str,
+    pub pass: String,
     /// Round of the fixed point, from 0.
     pub iteration: usize,
     /// Nodes of the graph.
@@ -206,7 +206,7 @@ fn explained(
 
 fn stage(stage: &girih_opt::Stage) -> StageInfo {
     let num_nodes = stage.text.lines().filter(|line| line.contains(" = ")).count();
-    let (pass, iteration, text) = (stage.pass, stage.iteration, stage.text.clone());
+    let (pass, iteration, text) = (stage.pass.clone(), stage.iteration, stage.text.clone());
     StageInfo { pass, iteration, num_nodes, text }
 }
 

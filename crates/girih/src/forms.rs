@@ -2,6 +2,7 @@
 //! in a file, and run again on other inputs.
 
 mod nodes;
+mod rewrite;
 
 use crate::cut::{ancestors, in_recording_order, note_scope};
 use crate::location::Location;

@@ -17,6 +17,7 @@
 //! files, control flow, threads.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod background;
 mod bound;
 mod compiled;
@@ -40,6 +41,7 @@ pub mod nn;
 mod node;
 mod ops;
 pub mod optim;
+pub mod pass;
 pub mod plot;
 mod program;
 pub mod random;
@@ -50,6 +52,7 @@ mod timeline;
 mod trace;
 mod transform;
 
+pub use apply::{Attribute, apply};
 pub use background::Compilation;
 pub use bound::BoundProgram;
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};

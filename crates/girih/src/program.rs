@@ -47,7 +47,7 @@ pub fn compile_graph<'a>(
     let executor = executor()?;
     let options = match optimize {
         true => options()?,
-        false => CompileOptions { passes: 0, fusion: 0 },
+        false => CompileOptions { passes: 0, fusion: 0, user: 0 },
     };
     let cut = cut_out(&targets)?;
     let start = Instant::now();
@@ -208,7 +208,7 @@ fn switched(names: &[&str], on: bool) -> Result<CompileOptions> {
             )));
         }
     }
-    Ok(CompileOptions { passes: passes.bits(), fusion })
+    Ok(CompileOptions { passes: passes.bits(), fusion, ..now })
 }
 
 /// What may be done to what is compiled now.

@@ -34,7 +34,7 @@ fn every_pass_and_fusion_switched_off_gives_the_same_results() -> Result<()> {
     let none = [
         CompileOptions { passes: 0, ..all },
         CompileOptions { fusion: 0, ..all },
-        CompileOptions { passes: 0, fusion: 0 },
+        CompileOptions { passes: 0, fusion: 0, ..all },
     ];
     for options in off.chain(unfused).chain(none) {
         set_options(options)?;

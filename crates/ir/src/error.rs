@@ -205,6 +205,12 @@ pub enum Error {
         /// What was found and what was expected.
         reason: String,
     },
+    /// A failure in code of a user that was asked for a graph.
+    #[error("{reason}")]
+    User {
+        /// What that code says.
+        reason: String,
+    },
     /// A broken invariant of a closed graph, found by the verifier.
     #[error("invalid graph at {at}: {reason}")]
     Invalid {

@@ -14,7 +14,7 @@ pub enum Error {
     #[error("pass {pass}: {source}")]
     Pass {
         /// The pass.
-        pass: &'static str,
+        pass: String,
         /// What it recorded.
         source: Box<girih_ir::Error>,
     },
@@ -22,7 +22,7 @@ pub enum Error {
     #[error("pass {pass} broke the program's interface: {reason}")]
     InterfaceChanged {
         /// The pass.
-        pass: &'static str,
+        pass: String,
         /// What differs.
         reason: String,
     },

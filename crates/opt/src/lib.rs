@@ -10,7 +10,9 @@ mod error;
 mod manager;
 mod options;
 pub mod passes;
+mod user;
 
 pub use error::{Error, Result};
 pub use manager::{MAX_ITERATIONS, Optimized, Pass, PassManager, Stage, optimize};
 pub use options::{Law, OptOptions, PassFlag};
+pub use user::{register, registered};

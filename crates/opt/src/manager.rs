@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub const MAX_ITERATIONS: usize = 10;
 
 /// A function from program to equal program.
-pub trait Pass {
-    /// Name, as in [`OptOptions`] and dumps.
-    fn name(&self) -> &'static str;
+pub trait Pass: Send + Sync {
+    /// Name, as in [`OptOptions`], dumps and errors.
+    fn name(&self) -> &str;
 
     /// The improved graph, or `None` if there is nothing to improve. Outputs keep their order and
     /// specs, arguments their order, ops and specs. Running the pass on its own result gives
@@ -32,7 +32,7 @@ pub trait Pass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// The pass; `"input"` for the graph before the first.
-    pub pass: &'static str,
+    pub pass: String,
     /// Round of the fixed point, from 0.
     pub iteration: usize,
     /// The graph's text form.
@@ -56,6 +56,7 @@ pub struct Optimized {
 /// An ordered list of passes.
 #[derive(Default)]
 pub struct PassManager {
+    first: Vec<Arc<dyn Pass>>,
     passes: Vec<Box<dyn Pass>>,
     record: bool,
 }
@@ -76,12 +77,19 @@ impl PassManager {
     /// The pipeline that [`PassFlag`] lists, with the passes of the given set.
     pub fn create_default(options: OptOptions) -> Self {
         let flags = PassFlag::ALL.into_iter().filter(|&flag| options.contains(flag));
-        PassManager { passes: flags.map(PassFlag::pass).collect(), record: false }
+        PassManager { passes: flags.map(PassFlag::pass).collect(), ..PassManager::default() }
     }
 
     /// Appends a pass.
     pub fn add_pass(&mut self, pass: impl Pass + 'static) -> &mut Self {
         self.passes.push(Box::new(pass));
+        self
+    }
+
+    /// Has these passes run once before all others, in this order: they see the whole program, as it
+    /// was recorded. They need not come to a fixed point, and regions are not given to them.
+    pub fn first(&mut self, passes: Vec<Arc<dyn Pass>>) -> &mut Self {
+        self.first = passes;
         self
     }
 
@@ -99,12 +107,33 @@ impl PassManager {
         let mut stages = Vec::new();
         self.stage(&mut stages, "input", 0, graph);
         let mut regions = Regions::default();
-        let mut observe = |pass, iteration, graph: &Graph| {
+        let mut observe = |pass: &str, iteration, graph: &Graph| {
             self.stage(&mut stages, pass, iteration, graph);
         };
-        let (current, iterations) = self.fixed_point(graph, &mut regions, &mut observe)?;
+        let prepared = self.before(graph, &mut observe)?;
+        let (current, iterations) = self.fixed_point(&prepared, &mut regions, &mut observe)?;
         let (graph, kept_arguments) = passes::drop_unused_arguments(current);
         Ok(Optimized { graph, kept_arguments, iterations, stages })
+    }
+
+    /// The graph after the passes that run once.
+    fn before<'a>(
+        &self,
+        graph: &'a Graph,
+        observe: &mut dyn FnMut(&str, usize, &Graph),
+    ) -> Result<Cow<'a, Graph>> {
+        let interface = Interface::of(graph);
+        let mut current = Cow::Borrowed(graph);
+        for pass in &self.first {
+            let name = pass.name();
+            let Some(next) = pass.run(&current).map_err(|e| failed(name, e))? else { continue };
+            // A pass of a user's: its graph is checked in release builds too.
+            next.verify().map_err(|e| failed(name, e))?;
+            interface.check(name, &next)?;
+            observe(name, 0, &next);
+            current = Cow::Owned(next);
+        }
+        Ok(current)
     }
 
     /// The graph when no pass has anything to change, and the number of rounds.
@@ -112,7 +141,7 @@ impl PassManager {
         &self,
         graph: &Graph,
         regions: &mut Regions,
-        observe: &mut dyn FnMut(&'static str, usize, &Graph),
+        observe: &mut dyn FnMut(&str, usize, &Graph),
     ) -> Result<(Graph, usize)> {
         let interface = Interface::of(graph);
         let mut current = Cow::Borrowed(graph);
@@ -188,9 +217,10 @@ impl PassManager {
         Ok(better)
     }
 
-    fn stage(&self, stages: &mut Vec<Stage>, pass: &'static str, iteration: usize, graph: &Graph) {
+    fn stage(&self, stages: &mut Vec<Stage>, pass: &str, iteration: usize, graph: &Graph) {
         if self.record {
-            stages.push(Stage { pass, iteration, text: graph.to_string() });
+            let (pass, text) = (pass.to_string(), graph.to_string());
+            stages.push(Stage { pass, iteration, text });
         }
     }
 }
@@ -203,8 +233,8 @@ const REGIONS: &str = "regions";
 #[derive(Default)]
 struct Regions(FxHashMap<*const Control, (Arc<Control>, Arc<Control>)>);
 
-fn failed(pass: &'static str, source: girih_ir::Error) -> Error {
-    Error::Pass { pass, source: Box::new(source) }
+fn failed(pass: &str, source: girih_ir::Error) -> Error {
+    Error::Pass { pass: pass.to_string(), source: Box::new(source) }
 }
 
 /// What a program is seen from outside.
@@ -225,7 +255,7 @@ impl<'a> Interface<'a> {
         }
     }
 
-    fn check(&self, pass: &'static str, graph: &Graph) -> Result<()> {
+    fn check(&self, pass: &str, graph: &Graph) -> Result<()> {
         if cfg!(debug_assertions) {
             graph.verify().map_err(|e| failed(pass, e))?;
         }
@@ -242,6 +272,6 @@ impl<'a> Interface<'a> {
             format!("({}) -> ({})", arguments.join(", "), outputs.join(", "))
         };
         let reason = format!("it was {} and became {}", specs(self), specs(&found));
-        Err(Error::InterfaceChanged { pass, reason })
+        Err(Error::InterfaceChanged { pass: pass.to_string(), reason })
     }
 }

@@ -164,6 +164,19 @@ mod tests {
     }
 
     #[test]
+    fn the_default_pipeline_is_this_list() {
+        let names =
+            |flags: Vec<PassFlag>| flags.into_iter().map(PassFlag::name).collect::<Vec<_>>();
+        let default = OptOptions::default();
+        let on = PassFlag::ALL.into_iter().filter(|&p| default.contains(p)).collect();
+        let expected =
+            ["dead_code", "fold", "simplify", "log_softmax", "decompose", "cse", "branch", "prune"];
+        assert_eq!(names(on), expected);
+        let asked = PassFlag::ALL.into_iter().filter(|&p| !default.contains(p)).collect();
+        assert_eq!(names(asked), ["matmul_chain"]);
+    }
+
+    #[test]
     fn every_pass_bears_the_name_of_its_switch() {
         for flag in PassFlag::ALL {
             assert_eq!(flag.pass().name(), flag.name());

@@ -318,7 +318,7 @@ fn specs(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<TensorSpec> {
 }
 
 /// What tracing fails with: the function's exception, or the library's error.
-struct Failure(PyErr);
+pub struct Failure(pub PyErr);
 
 impl From<girih::Error> for Failure {
     fn from(error: girih::Error) -> Failure {

@@ -11,6 +11,7 @@
 use crate::args::Listed;
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
+use crate::passes::PyPass;
 use crate::streams::PyStream;
 use crate::tensor::PyTensor;
 use girih::location::Scope;
@@ -215,7 +216,7 @@ fn enter_scope(
     eager: Option<bool>,
     verify: Option<bool>,
     grad: Option<bool>,
-    options: Option<(u32, u32)>,
+    options: Option<(u32, u32, u32)>,
     name: Option<String>,
 ) -> PyResult<()> {
     let graph = match graph {
@@ -224,7 +225,7 @@ fn enter_scope(
     };
     let executor = executor.map(|executor| executor.0.clone());
     let stream = stream.map(|stream| stream.0.clone());
-    let options = options.map(|(passes, fusion)| CompileOptions { passes, fusion });
+    let options = options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user });
     let name = name.filter(|_| girih::location::enabled());
     sync(py);
     let delta = Delta { graph, executor, stream, eager, verify, grad, options, name };
@@ -377,8 +378,15 @@ type Profiled = (Vec<(String, f64)>, Vec<(String, f64)>);
 #[pymethods]
 impl PyExecutor {
     #[new]
-    fn new(use_cache: bool, profile: bool, device: String, timeout_seconds: f64) -> PyResult<Self> {
-        let config = ExecutorConfig { use_cache, profile, device, timeout_seconds };
+    fn new(
+        use_cache: bool,
+        profile: bool,
+        device: String,
+        timeout_seconds: f64,
+        passes: Vec<PyRef<'_, PyPass>>,
+    ) -> PyResult<Self> {
+        let passes = passes.iter().map(|pass| pass.0.clone()).collect();
+        let config = ExecutorConfig { use_cache, profile, device, timeout_seconds, passes };
         Ok(PyExecutor(Executor::new(config).py()?))
     }
 
@@ -394,10 +402,12 @@ impl PyExecutor {
         change(py, |frame| frame.with_executor(self.0.clone()))
     }
 
-    /// use_cache, profile, device and timeout_seconds. Returns: tuple[bool, bool, str, float].
-    fn config(&self) -> (bool, bool, String, f64) {
+    /// use_cache, profile, device, timeout_seconds and passes.
+    /// Returns: tuple[bool, bool, str, float, list[GraphPass]].
+    fn config(&self) -> (bool, bool, String, f64, Vec<PyPass>) {
         let config = self.0.config();
-        (config.use_cache, config.profile, config.device.clone(), config.timeout_seconds)
+        let passes = config.passes.iter().cloned().map(PyPass).collect();
+        (config.use_cache, config.profile, config.device.clone(), config.timeout_seconds, passes)
     }
 
     /// Computes nodes of a graph: success, message, milliseconds of compiling, transfer and

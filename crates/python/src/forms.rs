@@ -1,6 +1,7 @@
 //! Programs and tensors in files, the forms of graphs, and the `girih` command.
 
 use crate::args::{Listed, TensorArg};
+use crate::compiled::Failure;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
 use girih::{NodeInfo, Program, Tensor, TensorSpec};
@@ -17,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct PyProgram(pub(crate) Mutex<Program>);
 
 impl PyProgram {
-    fn program(&self) -> MutexGuard<'_, Program> {
+    pub(crate) fn program(&self) -> MutexGuard<'_, Program> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -39,7 +40,7 @@ fn described<'py>(
 
 /// A node of a program.
 #[pyclass(name = "Node", module = "girih._girih", frozen)]
-struct PyNode(NodeInfo);
+pub struct PyNode(pub(crate) NodeInfo);
 
 #[pymethods]
 impl PyNode {
@@ -61,10 +62,21 @@ impl PyNode {
         self.0.op
     }
 
-    /// The attributes of the op as text; empty for none. Returns: str.
+    /// The attributes of the op by name, as :func:`apply` takes them; those that have their default
+    /// may be missing. Returns: dict[str, Any].
     #[getter]
-    fn attributes(&self) -> &str {
-        &self.0.attributes
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let attributes = PyDict::new(py);
+        for (name, value) in &self.0.attributes {
+            attributes.set_item(name, crate::apply::to_python(py, value)?)?;
+        }
+        Ok(attributes)
+    }
+
+    /// What has been noted on the node, by key. Returns: dict[str, str].
+    #[getter]
+    fn hints(&self) -> std::collections::BTreeMap<String, String> {
+        self.0.hints.clone()
     }
 
     /// The kind of op, such as ``OP_ELEMENTWISE``. Returns: str.
@@ -153,8 +165,7 @@ impl PyProgram {
     /// The nodes of the graph, operands before their users. Returns: list[Node].
     #[getter]
     fn nodes(&self) -> Vec<PyNode> {
-        let program = self.program();
-        (0..program.graph().len()).filter_map(|id| program.node(id)).map(PyNode).collect()
+        self.program().nodes().into_iter().map(PyNode).collect()
     }
 
     /// The node of a number. Returns: Node.
@@ -205,6 +216,26 @@ impl PyProgram {
     #[pyo3(signature = (title="graph"))]
     fn to_html(&self, title: &str) -> String {
         self.program().to_html(title)
+    }
+
+    /// The program with nodes replaced: ``rule(node, *operands)`` is called for each node that the
+    /// outputs need, with its operands as they have become, and gives what is in its place, or None
+    /// to keep the node. Inputs, parameters and random leaves stay. Returns: Program.
+    fn rewrite(&self, py: Python<'_>, rule: &Bound<'_, PyAny>) -> PyResult<PyProgram> {
+        crate::location::enter(py);
+        let program = self.program().clone();
+        let rewritten = program.rewrite(|node, operands| -> Result<_, Failure> {
+            let mut arguments = vec![Py::new(py, PyNode(node.clone()))?.into_any()];
+            for operand in operands {
+                arguments.push(Py::new(py, PyTensor(operand.clone()))?.into_any());
+            }
+            let found = rule.call1(PyTuple::new(py, arguments)?)?;
+            Ok((!found.is_none()).then(|| found.extract::<TensorArg>()).transpose()?.map(|t| t.0))
+        });
+        match rewritten {
+            Ok(program) => Ok(PyProgram(Mutex::new(program))),
+            Err(Failure(error)) => Err(error),
+        }
     }
 
     /// Names a node, given by its number. Returns: None.

@@ -3,7 +3,9 @@
 use crate::args::{IntArg, Listed};
 use crate::contexts::sync;
 use crate::errors::IntoPy;
+use crate::passes::PyPass;
 use crate::tensor::PyTensor;
+use girih::pass;
 use girih::{CompilationInfo, CompileOptions, Graph, Stats, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -269,28 +271,36 @@ fn set_num_threads(threads: i64) -> PyResult<()> {
 }
 
 /// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.
-/// Returns: tuple[int, int].
+/// Returns: tuple[int, int, int].
 #[pyfunction]
-fn compile_options(py: Python<'_>) -> PyResult<(u32, u32)> {
+fn compile_options(py: Python<'_>) -> PyResult<(u32, u32, u32)> {
     sync(py);
     let options = girih::options().py()?;
-    Ok((options.passes, options.fusion))
+    Ok((options.passes, options.fusion, options.user))
 }
 
 /// Sets which passes and kinds of fusion run. Returns: None.
 #[pyfunction]
-fn set_compile_options(passes: u32, fusion: u32) -> PyResult<()> {
-    girih::set_options(CompileOptions { passes, fusion }).py()
+fn set_compile_options(passes: u32, fusion: u32, user: u32) -> PyResult<()> {
+    girih::set_options(CompileOptions { passes, fusion, user }).py()
 }
 
-/// The bits of now with the named passes and kinds of fusion switched on or off. Returns: tuple[int, int].
+/// The bits of now with the named passes and kinds of fusion, and the user's passes, switched on or
+/// off. Returns: tuple[int, int, int].
 #[pyfunction]
-fn compile_options_switched(py: Python<'_>, names: Vec<String>, on: bool) -> PyResult<(u32, u32)> {
+fn compile_options_switched(
+    py: Python<'_>,
+    names: Vec<String>,
+    passes: Vec<PyRef<'_, PyPass>>,
+    on: bool,
+) -> PyResult<(u32, u32, u32)> {
     sync(py);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let switched = if on { girih::options_with } else { girih::options_without };
     let options = switched(&names).py()?;
-    Ok((options.passes, options.fusion))
+    let given: Vec<_> = passes.iter().map(|pass| pass.0.clone()).collect();
+    let options = pass::switched(options, &given, on);
+    Ok((options.passes, options.fusion, options.user))
 }
 
 /// Any integer of 64 bits, with or without a sign.

@@ -1,6 +1,7 @@
 //! The Python extension module `girih._girih`: converts arguments, releases the interpreter lock
 //! while the library compiles and runs, and turns its errors into Python's. No logic lives here.
 
+mod apply;
 mod args;
 mod arrange;
 mod arrays;
@@ -27,6 +28,7 @@ mod linalg;
 mod location;
 mod losses;
 mod networks;
+mod passes;
 mod pooling;
 mod random;
 mod search;
@@ -53,6 +55,7 @@ const INTERNAL: &[&str] = &[
     "Memory",
     "LinearMap",
     "Node",
+    "GraphPass",
     "RemovableHandle",
     "LinearMap",
     "Trace",
@@ -124,6 +127,8 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<dtype::PyDType>()?;
     dtype::register(m)?;
     forms::register(m)?;
+    apply::register(m)?;
+    passes::register(m)?;
     functions::register(m)?;
     sorting::register(m)?;
     statistics::register(m)?;

@@ -4,7 +4,7 @@ use crate::cache::{CachedPlan, Order};
 use crate::error::panic_message;
 use crate::plan::Source;
 use crate::trace::{self, SpanKind};
-use crate::{CompileOptions, Error, ExecutionPlan, Executor, Result};
+use crate::{CompileOptions, DiskCache, Error, ExecutionPlan, Executor, Result};
 use girih_ir::Graph;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ impl Executor {
         let mut key = encoded;
         key.extend_from_slice(&options.passes.to_le_bytes());
         key.extend_from_slice(&options.fusion.to_le_bytes());
+        key.extend_from_slice(&options.user.to_le_bytes());
         key.extend_from_slice(self.device.properties().target.as_bytes());
         key
     }
@@ -92,7 +93,8 @@ impl Executor {
         compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
     ) -> Result<Arc<ExecutionPlan>> {
         let source = Some(Arc::new(Source { graph: graph.clone(), options }));
-        if let Some(mut plan) = self.restore_from_disk(&key) {
+        let disk = self.disk.as_ref().filter(|_| options.user == 0);
+        if let Some(mut plan) = disk.and_then(|disk| self.restore_from_disk(disk, &key)) {
             plan.source = source;
             let plan = Arc::new(plan);
             let mut cache = self.lock_cache();
@@ -104,7 +106,7 @@ impl Executor {
         // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
         // same graph at once; the second insertion replaces an equal plan.
         let mut plan = self.compile(graph, compile)?;
-        if let (Some(disk), Some(artifact)) = (&self.disk, plan.artifact.take()) {
+        if let (Some(disk), Some(artifact)) = (disk, plan.artifact.take()) {
             disk.store_later(&key, artifact);
         }
         plan.source = source;
@@ -113,8 +115,7 @@ impl Executor {
         Ok(plan)
     }
 
-    fn restore_from_disk(&self, key: &[u8]) -> Option<ExecutionPlan> {
-        let disk = self.disk.as_ref()?;
+    fn restore_from_disk(&self, disk: &DiskCache, key: &[u8]) -> Option<ExecutionPlan> {
         let bytes = disk.load(key)?;
         let start = Instant::now();
         let restored = self.guarded(|| self.backend.restore(&bytes));

@@ -110,6 +110,7 @@ fn option_differences(from: CompileOptions, to: CompileOptions) -> Vec<String> {
     };
     compare("passes", from.passes, to.passes);
     compare("fusion", from.fusion, to.fusion);
+    compare("passes of the user", from.user, to.user);
     found
 }
 

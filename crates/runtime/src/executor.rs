@@ -23,11 +23,14 @@ pub struct CompileOptions {
     pub passes: u32,
     /// Kinds of fusion, as the back end encodes them; all ones means all on.
     pub fusion: u32,
+    /// Passes of the user's, as the back end numbers lists of them; 0 for none. Numbers are those of
+    /// this process, so that what is compiled with such passes is not kept on disk.
+    pub user: u32,
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
-        CompileOptions { passes: u32::MAX, fusion: u32::MAX }
+        CompileOptions { passes: u32::MAX, fusion: u32::MAX, user: 0 }
     }
 }
 

@@ -91,7 +91,7 @@ impl Explanation {
     pub fn to_json(&self) -> String {
         let stage = |s: &super::StageInfo| {
             Json::Object(vec![
-                ("pass", s.pass.into()),
+                ("pass", (&s.pass).into()),
                 ("iteration", s.iteration.into()),
                 ("num_nodes", s.num_nodes.into()),
                 ("text", (&s.text).into()),

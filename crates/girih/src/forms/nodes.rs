@@ -1,9 +1,10 @@
 //! Looking at a program node by node, and taking a part out of it.
 
 use super::Program;
-use crate::{Error, Result};
+use crate::{Attribute, Error, Result, Tensor};
+use girih_ir::graph::Hints;
 use girih_ir::ops::Category;
-use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
+use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, TensorSpec};
 
 /// A node as people look at it.
 #[derive(Clone, Debug)]
@@ -14,8 +15,8 @@ pub struct NodeInfo {
     pub name: String,
     /// The op's name.
     pub op: &'static str,
-    /// The op's attributes as text; empty for none.
-    pub attributes: String,
+    /// The op's attributes, as [`crate::apply`] takes them: those with a default may be left out.
+    pub attributes: Vec<(&'static str, Attribute)>,
     /// The kind of op.
     pub category: Category,
     /// `CONSTANT`, `PARAMETER`, `INPUT` or `INTERMEDIATE`.
@@ -26,23 +27,58 @@ pub struct NodeInfo {
     pub inputs: Vec<usize>,
     /// Numbers of the nodes that it is an operand of, ascending.
     pub users: Vec<usize>,
+    /// What has been noted on it.
+    pub hints: Hints,
+    /// The op with its attributes, as [`NodeInfo::apply`] records it again.
+    recorded: Op,
+}
+
+impl NodeInfo {
+    /// Records the node's op with its attributes on other operands.
+    ///
+    /// Errors: as [`crate::apply`]; inputs and parameters are data from outside.
+    #[track_caller]
+    pub fn apply(&self, operands: &[&Tensor]) -> Result<Tensor> {
+        match self.recorded.class() {
+            Class::Leaf => crate::apply(self.op, operands, &self.attributes),
+            _ => Tensor::record(self.recorded.clone(), operands),
+        }
+    }
 }
 
 impl Program {
     /// The node of that number; None if there is none.
     pub fn node(&self, id: usize) -> Option<NodeInfo> {
         let graph = self.graph();
-        if id >= graph.len() {
-            return None;
-        }
-        let at = NodeId(id as u32);
-        let node = graph.node(at);
+        let at = NodeId(u32::try_from(id).ok().filter(|_| id < graph.len())?);
         let uses = |(_, user): &(NodeId, &Node)| user.inputs.contains(&at);
-        Some(NodeInfo {
+        let users = graph.nodes().filter(uses).map(|(user, _)| user.index()).collect();
+        Some(self.described(at, users))
+    }
+
+    /// All nodes, operands before their users.
+    pub fn nodes(&self) -> Vec<NodeInfo> {
+        let graph = self.graph();
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); graph.len()];
+        for (user, node) in graph.nodes() {
+            for input in &node.inputs {
+                let users = &mut users[input.index()];
+                if users.last() != Some(&user.index()) {
+                    users.push(user.index());
+                }
+            }
+        }
+        graph.ids().zip(users).map(|(id, users)| self.described(id, users)).collect()
+    }
+
+    fn described(&self, at: NodeId, users: Vec<usize>) -> NodeInfo {
+        let graph = self.graph();
+        let (id, node) = (at.index(), graph.node(at));
+        NodeInfo {
             id,
             name: graph.name(at).map_or_else(|| format!("{}_{id}", node.op.name()), Into::into),
             op: node.op.name(),
-            attributes: node.op.attrs.text(graph.context(at)),
+            attributes: crate::apply::attributes(&node.op, &node.spec, graph.context(at)),
             category: node.op.def().category(),
             kind: match node.op.code {
                 OpCode::Constant => "CONSTANT",
@@ -52,8 +88,10 @@ impl Program {
             },
             spec: node.spec.clone(),
             inputs: node.inputs.iter().map(|i| i.index()).collect(),
-            users: graph.nodes().filter(uses).map(|(user, _)| user.index()).collect(),
-        })
+            users,
+            hints: graph.hints(at).clone(),
+            recorded: node.op.clone(),
+        }
     }
 
     /// The part of the program that computes these nodes, given by their numbers: a program of its own

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 pub struct Branch;
 
 impl Pass for Branch {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "branch"
     }
 

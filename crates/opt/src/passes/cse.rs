@@ -38,7 +38,7 @@ impl<'a> Key<'a> {
 }
 
 impl Pass for Cse {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "cse"
     }
 

@@ -10,7 +10,7 @@ use girih_ir::{Graph, Node, NodeId};
 pub struct DeadCode;
 
 impl Pass for DeadCode {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "dead_code"
     }
 

@@ -11,7 +11,7 @@ use girih_ir::Graph;
 pub struct Decompose;
 
 impl Pass for Decompose {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "decompose"
     }
 

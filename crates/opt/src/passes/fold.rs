@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub struct Fold;
 
 impl Pass for Fold {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "fold"
     }
 

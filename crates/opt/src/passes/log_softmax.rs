@@ -11,7 +11,7 @@ use girih_ir::{Graph, Node, Op, OpCode};
 pub struct LogSoftmax;
 
 impl Pass for LogSoftmax {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "log_softmax"
     }
 

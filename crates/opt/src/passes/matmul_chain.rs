@@ -23,7 +23,7 @@ pub struct MatmulChain;
 const MAX_FACTORS: usize = 64;
 
 impl Pass for MatmulChain {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "matmul_chain"
     }
 

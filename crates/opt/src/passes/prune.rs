@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Prune;
 
 impl Pass for Prune {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "prune"
     }
 

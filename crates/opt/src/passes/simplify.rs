@@ -39,7 +39,7 @@ impl Simplify {
 }
 
 impl Pass for Simplify {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "simplify"
     }
 

@@ -1,0 +1,187 @@
+//! A program copied node by node, with some nodes replaced by others that are recorded as always.
+
+use super::{Held, NodeInfo, Program};
+use crate::context::{Context, Frame};
+use crate::cut::{ancestors, in_recording_order};
+use crate::node::{Node, State};
+use crate::{Error, Graph as Recording, Result, Tensor, pass};
+use girih_ir::dim::Guards;
+use girih_ir::{Graph, NodeId, OpCode};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A recording of its own in which nothing is computed, until this is dropped.
+struct Apart(Option<Frame>);
+
+impl Apart {
+    fn enter() -> Apart {
+        let context = Context::current();
+        let frame = context.frame().with_graph(Recording::new()).with_eager(false);
+        Apart(Some(context.swap(frame)))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(frame) = self.0.take() {
+            Context::current().swap(frame);
+        }
+    }
+}
+
+impl Program {
+    /// The program with nodes replaced: `rule` is asked for each node that the outputs need, with
+    /// its operands as they have become, and gives a tensor in its place, or None to keep the node.
+    /// What it records may be anything made of the operands and of constants. Inputs, parameters and
+    /// random leaves stay and are not asked about; nor are nodes that no output needs. Nodes that are
+    /// kept keep their names and hints.
+    ///
+    /// ```
+    /// use girih::{Program, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 4.0], [2])?;
+    /// let program = Program::capture(&[&x.sqrt()?.neg()?], &[&x])?;
+    /// let rewritten = program.rewrite(|node, operands| match node.op {
+    ///     "sqrt" => operands[0].mul(2.0).map(Some),
+    ///     _ => Ok(None),
+    /// })?;
+    /// assert_eq!(rewritten.call(&[&x])?[0].to_vec::<f32>()?, [-2.0, -8.0]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// Errors: those of the rule; [`Error::InvalidArgument`] where it gives a tensor of another shape
+    /// or dtype, or one that depends on an argument of something else.
+    pub fn rewrite<E: From<Error>>(
+        &self,
+        rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
+    ) -> Result<Program, E> {
+        // A pass is asked where guards are collected already.
+        if pass::is_running() {
+            return self.rewritten(rule);
+        }
+        let decided = Guards::new();
+        let entered = decided.enter();
+        let mut program = self.rewritten(rule)?;
+        drop(entered);
+        let mut guards = self.graph.guards().to_vec();
+        guards.extend(decided.collected());
+        program.graph.set_guards(guards);
+        Ok(program)
+    }
+
+    fn rewritten<E: From<Error>>(
+        &self,
+        mut rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
+    ) -> Result<Program, E> {
+        let _apart = Apart::enter();
+        let live = self.graph.live();
+        let mut became: Vec<Option<Tensor>> = vec![None; self.graph.len()];
+        let mut kept: Vec<NodeId> = Vec::new();
+        let infos = self.nodes();
+        for (id, node) in self.graph.nodes() {
+            let argument = self.is_argument(id);
+            if !live[id.index()] && !argument {
+                continue;
+            }
+            let operands: Vec<Tensor> =
+                node.inputs.iter().filter_map(|i| became[i.index()].clone()).collect();
+            let mut replaced = None;
+            if !argument {
+                let info = &infos[id.index()];
+                replaced = rule(info, &operands)?;
+                if let Some(tensor) = &replaced {
+                    check_spec(info, tensor)?;
+                }
+            }
+            let tensor = match replaced {
+                Some(tensor) => tensor,
+                None => {
+                    kept.push(id);
+                    match node.inputs.is_empty() {
+                        true => Tensor::with_state(node.op.clone(), &node.spec, State::Leaf),
+                        false => {
+                            let operands: SmallVec<[&Tensor; 3]> = operands.iter().collect();
+                            Tensor::record(node.op.clone(), &operands)?
+                        }
+                    }
+                }
+            };
+            became[id.index()] = Some(tensor);
+        }
+        Ok(self.closed(&became, &kept)?)
+    }
+
+    /// Whether a node is given from outside or held.
+    fn is_argument(&self, id: NodeId) -> bool {
+        self.graph.node(id).op.takes_argument() || self.values.contains_key(&id)
+    }
+
+    /// The program whose nodes became these tensors.
+    fn closed(&self, became: &[Option<Tensor>], kept: &[NodeId]) -> Result<Program> {
+        let mut program = Program::of_graph(Graph::new());
+        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+        let arguments = self.graph.ids().filter(|&id| self.is_argument(id));
+        for (id, tensor) in arguments.filter_map(|id| Some((id, became[id.index()].as_ref()?))) {
+            let node = self.graph.node(id);
+            let new = program.graph.leaf(node.op.clone(), node.spec.clone());
+            ids.insert(Arc::as_ptr(tensor.node()), new);
+            if let Some(held) = self.values.get(&id) {
+                program.values.insert(new, held.clone());
+            }
+        }
+        let output = |id: &NodeId| became[id.index()].as_ref().expect("outputs are live");
+        let outputs: Vec<&Tensor> = self.graph.outputs().iter().map(output).collect();
+        let order = ancestors(&outputs, |node| ids.contains_key(&Arc::as_ptr(node)));
+        for node in in_recording_order(order) {
+            if ids.contains_key(&Arc::as_ptr(&node)) {
+                continue;
+            }
+            node.check()?;
+            if node.code() == OpCode::Input && matches!(*node.state(), State::Leaf) {
+                return Err(Error::InvalidArgument(format!(
+                    "rewrite: a node depends on an argument of shape {} of another function; use the \
+                     operands that the rule is given, and constants",
+                    node.shape()
+                )));
+            }
+            let id = program.add(&node, &ids, None);
+            ids.insert(Arc::as_ptr(&node), id);
+        }
+        for &id in kept {
+            let Some(tensor) = &became[id.index()] else { continue };
+            if let Some(&new) = ids.get(&Arc::as_ptr(tensor.node())) {
+                for (key, value) in self.graph.hints(id) {
+                    program.graph.set_hint(new, key, value);
+                }
+            }
+        }
+        program.graph.set_outputs(outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
+        if !self.graph.output_names().is_empty() {
+            program.graph.set_output_names(self.graph.output_names().to_vec())?;
+        }
+        Ok(program)
+    }
+
+    /// The shape of the first tensor with data, or the first random leaf with a place of its own, that
+    /// the program holds.
+    pub(crate) fn first_held(&self) -> Option<String> {
+        let (&id, held) = self.values.first_key_value()?;
+        let spec = self.graph.spec(id);
+        Some(match held {
+            Held::Random { .. } => format!("a random draw of {spec}"),
+            _ => format!("a tensor with data, {spec}"),
+        })
+    }
+}
+
+fn check_spec(node: &NodeInfo, tensor: &Tensor) -> Result<()> {
+    let (found, spec) = (tensor.spec(), &node.spec);
+    if found.dtype == spec.dtype && found.shape.equals(&spec.shape) {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "rewrite: node {} is {spec}; the rule gives {found} in its place",
+        node.name
+    )))
+}

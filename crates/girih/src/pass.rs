@@ -1,0 +1,120 @@
+//! Passes of users over whole programs.
+
+use crate::{CompileOptions, Error, Program, Result};
+use girih_ir::Graph;
+pub use girih_opt::Pass;
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// True while the calling thread runs a pass of a user, which must not evaluate tensors: the
+/// evaluation that is being compiled waits for it.
+pub(crate) fn is_running() -> bool {
+    RUNNING.get() > 0
+}
+
+fn within<T>(run: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            RUNNING.set(RUNNING.get() - 1);
+        }
+    }
+    RUNNING.set(RUNNING.get() + 1);
+    let _leave = Leave;
+    run()
+}
+
+/// A function from program to program, as a pass.
+struct ProgramPass<F> {
+    name: String,
+    run: F,
+}
+
+impl<F> Pass for ProgramPass<F>
+where
+    F: Fn(&Program) -> Result<Option<Program>> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
+        let program = Program::of_graph(graph.clone());
+        let failed = |reason: String| girih_ir::Error::User { reason };
+        let outcome = within(|| (self.run)(&program));
+        let Some(rewritten) = outcome.map_err(|error| failed(error.to_string()))? else {
+            return Ok(None);
+        };
+        match rewritten.first_held() {
+            None => Ok(Some(rewritten.graph().clone())),
+            Some(held) => Err(failed(format!(
+                "its program holds {held}; a pass works for all values that the program's inputs \
+                 may have, so use constants (full, zeros, arange) and the program's own inputs"
+            ))),
+        }
+    }
+}
+
+/// A pass made of a function that is given the whole program of an evaluation and gives an equal one,
+/// or None to leave it as it is. [`Program::rewrite`] makes programs of programs. The name is for
+/// errors and explanations. Enabled by [`crate::ExecutorConfig::passes`] or, for a while, by
+/// [`switched`] options.
+///
+/// It is asked once per program, before all other passes, and its result is kept in memory with the
+/// program, not on disk; so for equal programs it must give equal ones. An error of the function, an
+/// ill-formed graph, and one whose inputs or outputs have other shapes or dtypes fail the evaluation
+/// with the name of the pass.
+///
+/// ```
+/// use girih::{Executor, ExecutorConfig, Context, Tensor, pass};
+///
+/// let squares = pass::graph_pass("squares", |program| {
+///     let rewritten = program.rewrite(|node, x| match (node.op, x) {
+///         ("mul", [a, b]) if a.is_same(b) => a.square().map(Some),
+///         _ => Ok::<_, girih::Error>(None),
+///     });
+///     rewritten.map(Some)
+/// });
+/// let config = ExecutorConfig { passes: vec![squares], ..ExecutorConfig::default() };
+/// Context::current().set_executor(&Executor::new(config)?);
+/// let x = Tensor::from_slice(&[1.0f32, 3.0], [2])?;
+/// assert_eq!(x.mul(&x)?.to_vec::<f32>()?, [1.0, 9.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub fn graph_pass<F>(name: impl Into<String>, run: F) -> Arc<dyn Pass>
+where
+    F: Fn(&Program) -> Result<Option<Program>> + Send + Sync + 'static,
+{
+    Arc::new(ProgramPass { name: name.into(), run })
+}
+
+/// The options with these passes of the user's behind those that they have, or without them.
+pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> CompileOptions {
+    let mut now = girih_opt::registered(options.user);
+    now.retain(|known| !passes.iter().any(|pass| is_same(known, pass)));
+    if on {
+        now.extend(passes.iter().cloned());
+    }
+    CompileOptions { user: girih_opt::register(now), ..options }
+}
+
+/// True for one pass.
+pub(crate) fn is_same(a: &Arc<dyn Pass>, b: &Arc<dyn Pass>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
+/// Fails in a pass, which an evaluation waits for.
+pub(crate) fn check_nested() -> Result<()> {
+    match is_running() {
+        false => Ok(()),
+        true => Err(Error::InvalidArgument(
+            "evaluation inside of a pass, which an evaluation waits for; record ops in the pass, and \
+             compute beforehand"
+                .into(),
+        )),
+    }
+}

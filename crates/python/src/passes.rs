@@ -1,0 +1,57 @@
+//! Passes over whole programs that are Python functions.
+
+use crate::forms::PyProgram;
+use girih::pass::{self, Pass};
+use girih::{Error, Program};
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex};
+
+/// A function from program to program that evaluations run before all other passes.
+#[pyclass(name = "GraphPass", module = "girih._girih", frozen, subclass)]
+pub struct PyPass(pub Arc<dyn Pass>);
+
+#[pymethods]
+impl PyPass {
+    #[new]
+    fn new(function: Py<PyAny>, name: String) -> PyPass {
+        let run = move |program: &Program| {
+            let given = PyProgram(Mutex::new(program.clone()));
+            Python::attach(|py| called(py, &function, given)).map_err(Error::InvalidArgument)
+        };
+        PyPass(pass::graph_pass(name, run))
+    }
+
+    /// The name in errors and explanations. Returns: str.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// The program that the function gives; a message if it fails.
+fn called(
+    py: Python<'_>,
+    function: &Py<PyAny>,
+    given: PyProgram,
+) -> Result<Option<Program>, String> {
+    let text = |error: PyErr| error.to_string();
+    let found = Py::new(py, given).and_then(|given| function.call1(py, (given,))).map_err(text)?;
+    let found = found.bind(py);
+    if found.is_none() {
+        return Ok(None);
+    }
+    match found.cast::<PyProgram>() {
+        Ok(program) => Ok(Some(program.get().program().clone())),
+        Err(_) => {
+            let class = found.get_type().name().map_err(text)?;
+            Err(format!(
+                "it gives a {class}; expected a Program (such as program.rewrite(...)) or None"
+            ))
+        }
+    }
+}
+
+/// Adds this file's class.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyPass>()
+}
