@@ -438,3 +438,12 @@ def test_recording_takes_no_memory_of_the_device():
     assert gr.cache_stats()["memory_bytes"] == before
     gr.eval(y)
     assert gr.cache_stats()["memory_bytes"] > before
+
+
+def test_a_program_that_does_not_fit_is_refused_when_it_is_compiled():
+    x = gr.broadcast_to(gr.asarray([[1.0], [2.0]]), [2, 1 << 44]) + 1
+    with gr.use_executor(gr.Executor()) as executor:
+        with pytest.raises(gr.GirihError, match=f"{8 << 44} bytes.* of [0-9]+ bytes in use"):
+            gr.compile_graph(x)
+        assert executor.cache_stats()["kernels_launched"] == 0
+    assert x.is_lazy

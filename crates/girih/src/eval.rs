@@ -48,9 +48,10 @@ pub(crate) fn check_nested() -> Result<()> {
 }
 
 /// The closed graph that an evaluation would cut out now, when nothing else computes part of it.
-pub(crate) fn cut_out(targets: &[&Tensor]) -> Result<CutGraph> {
+/// `keep`: it also computes what somebody holds.
+pub(crate) fn cut_out(targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
     loop {
-        match while_claiming(|| cut(targets, true))? {
+        match while_claiming(|| cut(targets, keep))? {
             Cut::Ready(cut) => return Ok(cut),
             // Its failure is its own caller's matter; it is lazy again then.
             Cut::Blocked(node) => {

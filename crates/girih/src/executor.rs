@@ -214,7 +214,7 @@ impl Executor {
             ids => tensors(graph, ids)?.into_values().collect(),
         };
         let targets: Vec<&Tensor> = tensors.iter().collect();
-        let cut = eval::cut_out(&targets)?;
+        let cut = eval::cut_out(&targets, true)?;
         let misses = || self.0.runtime.counters().compiles;
         let before = misses();
         let options = Context::current().options(&self.0.runtime);

@@ -160,7 +160,7 @@ pub struct BufferInfo {
 /// Errors: as [`crate::compile_graph`].
 pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Explanation> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    let cut = cut_out(&targets)?;
+    let cut = cut_out(&targets, true)?;
     let line = |node: &std::sync::Arc<crate::node::Node>| {
         Some(node.location()).filter(|l| l.is_known()).map(|l| l.to_string())
     };

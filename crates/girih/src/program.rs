@@ -1,7 +1,7 @@
 //! Compiled programs from the user's side: compiling without running, counts, and settings.
 
 use crate::eval::{cut_out, executor};
-use crate::{Context, Result, Tensor};
+use crate::{Context, Error, Result, Tensor};
 use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
@@ -39,6 +39,10 @@ impl CompilationInfo {
 /// Compiles what leads to some tensors without running it; a later evaluation finds it in the
 /// cache. With `optimize` false, no pass or fusion changes the graph (composites still become
 /// primitives, which is what backends understand).
+///
+/// Errors: [`crate::Error::Evaluation`] for what cannot be compiled, and for a program whose results
+/// and temporaries need more memory than is free; nothing runs. As [`crate::eval`] for tensors that
+/// depend on arguments of functions being traced.
 pub fn compile_graph<'a>(
     tensors: impl IntoIterator<Item = &'a Tensor>,
     optimize: bool,
@@ -49,7 +53,25 @@ pub fn compile_graph<'a>(
         true => options()?,
         false => CompileOptions { passes: 0, fusion: 0, user: 0 },
     };
-    let cut = cut_out(&targets)?;
+    match compiled(&executor, &targets, options, optimize, true) {
+        // An evaluation does without what somebody holds, too.
+        Err(Error::Evaluation { source, .. })
+            if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
+        {
+            compiled(&executor, &targets, options, optimize, false)
+        }
+        outcome => outcome,
+    }
+}
+
+fn compiled(
+    executor: &girih_runtime::Executor,
+    targets: &[&Tensor],
+    options: CompileOptions,
+    optimize: bool,
+    keep: bool,
+) -> Result<CompilationInfo> {
+    let cut = cut_out(targets, keep)?;
     let start = Instant::now();
     // What compiling finds out on the way need not be found out again.
     let mut explained = None;
@@ -59,6 +81,10 @@ pub fn compile_graph<'a>(
         Ok(plan)
     })?;
     let compile_time = start.elapsed();
+    executor.check_memory(&program.plan).map_err(|error| {
+        let at = cut.suspects(&error);
+        Error::evaluation(error, at)
+    })?;
     let explained = match explained {
         Some(explained) => explained,
         None => girih_cpu::explain(&cut.graph, options)?,

@@ -1,8 +1,9 @@
 //! Bad input: typed errors at the line that records, and tensors that stay usable.
 
 use girih::{
-    DType, Error, Index, Operand, Result, Tensor, TensorSpec, TracedProgram, TransformError,
-    async_eval, concat, eval, grad, split, stack, value_and_grad, where_,
+    Context, DType, Error, Executor, ExecutorConfig, Index, Operand, Result, Tensor, TensorSpec,
+    TracedProgram, TransformError, async_eval, compile_graph, concat, eval, grad, split, stack,
+    value_and_grad, where_,
 };
 use girih_ir::Error as Record;
 use girih_runtime::Error as Runtime;
@@ -302,5 +303,29 @@ fn running_out_of_memory_is_an_error_and_costs_nothing() -> Result<()> {
     assert!(sum.is_lazy());
     assert_eq!(sum.narrow(1, 5, 2)?.to_vec::<f32>()?, [2.0, 2.0, 3.0, 3.0]);
     assert!(matches!(Tensor::zeros([1 << 50], DType::U8)?.eval(), Err(Error::Evaluation { .. })));
+    Ok(())
+}
+
+#[test]
+fn a_program_that_does_not_fit_in_memory_is_refused_when_it_is_compiled() -> Result<()> {
+    let own = Executor::new(ExecutorConfig::default())?;
+    Context::current().set_executor(&own);
+    let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+    let sum = x.unsqueeze(1)?.broadcast_to([2, 1 << 44])?.add(1.0)?;
+    let error = compile_graph([&sum], true).unwrap_err();
+    let Error::Evaluation { source, at } = &error else { panic!("{error:?}") };
+    let Runtime::OutOfMemory { requested, capacity, .. } = **source else { panic!("{error:?}") };
+    assert_eq!(requested, 8 << 44);
+    assert!(capacity > 0 && capacity < requested);
+    let text = error.to_string();
+    for part in [requested.to_string(), capacity.to_string(), "cpu".into(), "add".into()] {
+        assert!(text.contains(&part), "'{text}' does not say '{part}'");
+    }
+    assert!(at.iter().any(|line| line.contains("errors.rs")), "{at:?}");
+    let stats = own.cache_stats();
+    assert_eq!((stats.runs, stats.launches), (0, 0), "nothing ran");
+    assert!(sum.is_lazy());
+    // A part of it that fits is compiled.
+    assert!(compile_graph([&sum.narrow(1, 0, 2)?], true)?.num_kernels >= 1);
     Ok(())
 }

@@ -108,6 +108,18 @@ impl Allocator {
         })
     }
 
+    /// Fails if that many bytes are more than is free now, in however many blocks.
+    ///
+    /// Errors: [`Error::OutOfMemory`].
+    pub fn check(&self, bytes: usize) -> Result<()> {
+        let state = self.lock();
+        let capacity: usize = state.regions.iter().map(|r| r.size).sum();
+        match bytes > capacity.saturating_sub(state.in_use) {
+            true => Err(self.out_of_memory(&state, bytes)),
+            false => Ok(()),
+        }
+    }
+
     fn out_of_memory(&self, state: &State, requested: usize) -> Error {
         Error::OutOfMemory {
             device: self.device.clone(),

@@ -275,6 +275,16 @@ impl Executor {
         Ok((block, order.outputs.iter().map(|&at| values[at as usize].clone()).collect()))
     }
 
+    /// Fails if a run of the plan would get no memory for its results and temporaries now; takes none.
+    ///
+    /// Errors: [`Error::OutOfMemory`] with the bytes of all of them.
+    pub fn check_memory(&self, plan: &ExecutionPlan) -> Result<()> {
+        let sources = plan.outputs.iter().zip(&plan.facts.output_sources);
+        let new = sources.filter(|(_, source)| matches!(source, OutputSource::New(_)));
+        let sizes = new.map(|(output, _)| plan.buffers[output.buffer].size_bytes);
+        self.device.allocator().check(sizes.fold(plan.temporary_bytes, usize::saturating_add))
+    }
+
     fn bind_plan(
         &self,
         plan: &ExecutionPlan,
