@@ -119,7 +119,7 @@ PARAMETERS = {
     "data": "bytes",
     "node": "int",
     "path": "str | PathLike[str]",
-    **dict.fromkeys(["fresh", "eager", "verify", "grad", "use_cache", "profile"], "bool"),
+    **dict.fromkeys(["fresh", "eager", "verify", "nans", "grad", "use_cache", "profile"], "bool"),
     **dict.fromkeys(["before"], "Any"),
     "executor": "ExecutorHandle",
     **dict.fromkeys(["end", "event"], "Event"),

@@ -103,12 +103,14 @@ from .rules import (
     optimization_barrier,
 )
 from .scopes import (
+    debug_nans,
     eager_mode,
     enable_grad,
     is_eager,
     is_grad_enabled,
     named_scope,
     no_grad,
+    set_debug_nans,
     set_eager,
     set_source_lines,
     stream,
@@ -178,6 +180,8 @@ __all__ = [
     "scan",
     "fori_loop",
     "cond",
+    "debug_nans",
+    "set_debug_nans",
     "verify_shapes",
     "use_executor",
     "set_source_lines",

@@ -2628,6 +2628,7 @@ def enter_scope(
     stream: Stream | None = None,
     eager: bool | None = None,
     verify: bool | None = None,
+    nans: bool | None = None,
     grad: bool | None = None,
     options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
@@ -3061,6 +3062,8 @@ def interpolate(
     "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
     align_corners the first and last elements keep their places.
     """
+def is_debugging_nans() -> bool:
+    """Whether a NaN in a result is an error."""
 def is_eager() -> bool:
     """Whether ops are computed as they are recorded."""
 def is_grad_enabled() -> bool:
@@ -4164,6 +4167,8 @@ def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
 def set_compile_options(passes: int, fusion: int, user: int) -> None:
     """Sets which passes and kinds of fusion run."""
+def set_debug_nans(on: bool) -> None:
+    """Makes a NaN in a result an error, or not."""
 def set_eager(on: bool) -> None:
     """Has ops computed as they are recorded, or when they are needed."""
 def set_graph(graph: Graph) -> None:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Scope",
+    "debug_nans",
     "eager_mode",
     "enable_grad",
     "is_eager",
     "is_grad_enabled",
     "named_scope",
     "no_grad",
+    "set_debug_nans",
     "set_eager",
     "set_source_lines",
     "stream",
@@ -100,6 +102,39 @@ def verify_shapes(on: bool = True) -> Scope[None]:
     the environment does the same from the beginning.
     """
     return Scope(lambda n: _girih.enter_scope(n, verify=on), lambda: None)
+
+
+def debug_nans(on: bool = True) -> Scope[None]:
+    """A context manager in which a NaN in a result is an error that names where it comes from.
+
+    When an evaluation, or a compiled function, gives a NaN, the program is run again with every
+    value kept, and :class:`EvaluationError` names the first op whose result has a NaN, its node and
+    the line that recorded it. Of ops inside of branches and loops it names the branch or loop. An
+    evaluation that was begun by ``async_eval`` is waited for, nothing is donated, and callbacks are
+    called once more. The tensors have their values all the same. ``GIRIH_DEBUG_NANS=1`` in the
+    environment does the same from the beginning.
+
+    Args:
+        on: Whether NaNs are errors in the block.
+
+    Returns:
+        The context manager.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.debug_nans():
+        ...     try:
+        ...         (gr.log(gr.asarray([-1.0])) + 1).eval()
+        ...     except gr.EvaluationError as error:
+        ...         print(str(error).split(" (")[0])
+        log gives a NaN, the first of this program
+    """
+    return Scope(lambda n: _girih.enter_scope(n, nans=on), lambda: None)
+
+
+def set_debug_nans(on: bool) -> None:
+    """Switches looking for NaNs on or off for this context; see :func:`debug_nans`."""
+    _girih.set_debug_nans(on)
 
 
 def stream(stream: _girih.Stream | None) -> Scope[_girih.Stream]:

@@ -14,6 +14,7 @@ import pytest
 #: Ways to change a context, and what tells whether one has: nothing but the change itself.
 SCOPES = {
     "eager_mode": (lambda: gr.eager_mode(), lambda: gr.is_eager()),
+    "debug_nans": (lambda: gr.debug_nans(), lambda: gr._girih.is_debugging_nans()),
     "verify_shapes": (lambda: gr.verify_shapes(), lambda: gr._girih.is_verifying_shapes()),
     "graph_scope": (lambda: gr.graph_scope(), lambda: gr.current_graph().id),
     "reuse_graph": (lambda: gr.reuse_graph(gr.create_graph()), lambda: gr.current_graph().id),

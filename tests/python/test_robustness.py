@@ -131,6 +131,7 @@ def run(code, **variables):
 USE = "import girih as gr; print(gr.ones(3).sum().item(), gr.is_eager())"
 VARIABLES = ["GIRIH_MEMORY_LIMIT", "GIRIH_NUM_THREADS", "GIRIH_CACHE", "GIRIH_CACHE_LIMIT"]
 VARIABLES += ["GIRIH_JIT", "GIRIH_ISA", "GIRIH_VERIFY_SHAPES", "GIRIH_SOURCE_LINES"]
+VARIABLES += ["GIRIH_DEBUG_NANS"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the environment is text there")

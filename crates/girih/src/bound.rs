@@ -3,7 +3,7 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
-use crate::{Profile, Result, Tensor, TracedProgram, random, trace};
+use crate::{Profile, Result, Tensor, TracedProgram, nans, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
@@ -120,10 +120,15 @@ impl BoundProgram {
                 Err(error) => Err(error),
             };
         }
-        for &at in donated {
+        let looked = Context::current().debug_nans()?;
+        // To find a NaN the program is run again, so that its arguments must stay.
+        for &at in donated.iter().filter(|_| !looked) {
             self.donate(given, at, &mut arguments);
         }
         let values = self.run(&arguments)?;
+        if looked {
+            self.look_for_nans(&arguments, &values)?;
+        }
         let outputs = self.outputs.iter().zip(values);
         let tensor = |(spec, value): (&CompactSpec, Value)| {
             let state = State::Available(value);
@@ -222,6 +227,15 @@ impl BoundProgram {
             ..Profile::default()
         });
         Ok(values)
+    }
+
+    /// Fails if a value has a NaN, with the op and the line that gave the first.
+    fn look_for_nans(&self, arguments: &[Argument], values: &[Value]) -> Result<()> {
+        let executor = Context::current().executor()?;
+        let graph = self.program.program().graph().bind(&self.sizes)?;
+        let results = graph.outputs().iter().copied().zip(values.iter().cloned());
+        let results: Vec<_> = results.collect();
+        nans::check(&executor, &graph, arguments, &results).map_err(|e| self.program.failed(e))
     }
 
     fn found(&self) -> girih_sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {

@@ -46,6 +46,7 @@ thread_local! {
 const KNOWN: u8 = 1;
 const EAGER: u8 = 2;
 const VERIFY: u8 = 4;
+const NANS: u8 = 8;
 
 const SWEEP_MIN: usize = 1024;
 
@@ -173,6 +174,7 @@ pub struct Frame {
     stream: Option<Stream>,
     eager: Option<bool>,
     verify_shapes: Option<bool>,
+    debug_nans: Option<bool>,
     /// Whether the tape notes what is recorded.
     grad: bool,
     options: Option<CompileOptions>,
@@ -188,6 +190,7 @@ impl Frame {
             stream: None,
             eager: None,
             verify_shapes: None,
+            debug_nans: None,
             grad: true,
             options: None,
             scope: NamedScope::default(),
@@ -219,6 +222,11 @@ impl Frame {
         Frame { verify_shapes: Some(on), ..self }
     }
 
+    /// The same in which results with a NaN are errors, or not.
+    pub fn with_debug_nans(self, on: bool) -> Frame {
+        Frame { debug_nans: Some(on), ..self }
+    }
+
     /// The same, in which what is recorded of tensors that require gradients requires them too, or not:
     /// see [`Tensor::backward`].
     pub fn with_grad(self, on: bool) -> Frame {
@@ -243,7 +251,9 @@ impl Frame {
         };
         let eager = or_env(self.eager, &EAGER_VARIABLES)?;
         let verify = or_env(self.verify_shapes, &VERIFY_VARIABLES)?;
-        Ok(KNOWN | if eager { EAGER } else { 0 } | if verify { VERIFY } else { 0 })
+        let nans = or_env(self.debug_nans, &["GIRIH_DEBUG_NANS"])?;
+        let bit = |on: bool, mode: u8| if on { mode } else { 0 };
+        Ok(KNOWN | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
     }
 }
 
@@ -351,6 +361,15 @@ impl Context {
     pub fn set_verify_shapes(&self, on: bool) {
         let frame = self.frame();
         self.swap(frame.with_verify_shapes(on));
+    }
+
+    /// Whether a NaN in the result of an evaluation or of a compiled function is an error that names
+    /// the op which gave it: see [`Frame::with_debug_nans`]. `GIRIH_DEBUG_NANS=1` in the environment
+    /// says so from the beginning.
+    ///
+    /// Errors: as [`Context::eager`], of that variable.
+    pub fn debug_nans(&self) -> Result<bool> {
+        Ok(modes()? & NANS != 0)
     }
 
     /// What may be done to what is compiled: as the context says, else as its executor does.

@@ -61,7 +61,9 @@ pub(crate) fn suspects(
     recorded: impl Fn(NodeId) -> (Option<u32>, Location),
     error: &girih_runtime::Error,
 ) -> Vec<String> {
-    use girih_runtime::Error::{Host, IndexOutOfBounds, LabelOutOfRange, Linalg, OutOfMemory};
+    use girih_runtime::Error::{
+        Host, IndexOutOfBounds, LabelOutOfRange, Linalg, NotANumber, OutOfMemory,
+    };
     let ids: Vec<NodeId> = match error {
         IndexOutOfBounds { .. } | LabelOutOfRange { .. } => {
             graph.nodes().filter(|(_, n)| may_index(graph, n)).map(|n| n.0).collect()
@@ -76,6 +78,7 @@ pub(crate) fn suspects(
         Linalg { operation, .. } => {
             graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
         }
+        NotANumber { node, .. } => vec![NodeId(*node)],
         OutOfMemory { .. } => {
             graph.ids().max_by_key(|&id| graph.spec(id).size_bytes()).into_iter().collect()
         }

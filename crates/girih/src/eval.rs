@@ -4,14 +4,15 @@
 //! twice: the second finds it scheduled and waits for the first. Compiling and running happen
 //! outside that lock.
 
-use crate::cut::{Cut, CutGraph, cut};
+use crate::cut::{Cut, CutGraph, cut, suspects};
 use crate::error::Error;
+use crate::location::Location;
 use crate::node::{Node, Scheduled, State, drop_state};
 use crate::{
-    Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, trace,
+    Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, nans, trace,
 };
-use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{CachedPlan, CompileOptions, Completion, Value};
+use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
+use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, Value};
 use girih_sync::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -240,11 +241,16 @@ fn attempt(
     let verify = Context::current().verify_shapes()?;
     let options = Context::current().options(executor.runtime());
     let nodes = cut.graph.len();
+    let looked = Context::current().debug_nans()?.then(|| Looked::new(&cut));
+    let wait = wait || looked.is_some();
     let stream = Context::current().runtime_stream(executor.runtime());
     let work = Work { executor: executor.clone(), stream, cut, claim, verify, options };
     if wait {
         let outcome = work.run(None, true, times);
         crate::memory::let_go(nodes);
+        if let (Ok(true), Some(looked)) = (&outcome, looked) {
+            looked.check(executor)?;
+        }
         return outcome;
     }
     match executor.runtime().cached_plan(&work.cut.graph, options) {
@@ -258,6 +264,41 @@ fn attempt(
             });
             Ok(true)
         }
+    }
+}
+
+/// What is known of a graph that is run, whose results are looked at for NaNs afterwards.
+struct Looked {
+    graph: Graph,
+    arguments: Vec<Argument>,
+    results: Vec<(NodeId, Arc<Node>)>,
+    recorded: Vec<(u32, Location)>,
+}
+
+impl Looked {
+    fn new(cut: &CutGraph) -> Looked {
+        Looked {
+            graph: cut.graph.clone(),
+            arguments: cut.arguments.clone(),
+            results: cut.outputs.iter().copied().zip(cut.output_nodes()).collect(),
+            recorded: cut.nodes.iter().map(|node| (node.id(), node.location())).collect(),
+        }
+    }
+
+    fn check(self, executor: &Executor) -> Result<()> {
+        let value = |(id, node): &(NodeId, Arc<Node>)| match &*node.state() {
+            State::Available(value) => Some((*id, value.clone())),
+            _ => None,
+        };
+        let results: Vec<_> = self.results.iter().filter_map(value).collect();
+        nans::check(executor, &self.graph, &self.arguments, &results).map_err(|error| {
+            let recorded = |id: NodeId| {
+                let (number, line) = self.recorded[id.index()];
+                (Some(number), line)
+            };
+            let at = suspects(&self.graph, self.graph.outputs(), recorded, &error);
+            Error::evaluation(error, at)
+        })
     }
 }
 

@@ -37,6 +37,7 @@ pub mod io;
 pub mod location;
 pub mod losses;
 mod memory;
+mod nans;
 pub mod nn;
 mod node;
 mod ops;

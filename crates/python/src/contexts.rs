@@ -33,6 +33,7 @@ struct Delta {
     stream: Option<Stream>,
     eager: Option<bool>,
     verify: Option<bool>,
+    nans: Option<bool>,
     grad: Option<bool>,
     options: Option<CompileOptions>,
     name: Option<String>,
@@ -54,6 +55,9 @@ impl Delta {
         }
         if let Some(on) = self.verify {
             frame = frame.with_verify_shapes(on);
+        }
+        if let Some(on) = self.nans {
+            frame = frame.with_debug_nans(on);
         }
         if let Some(on) = self.grad {
             frame = frame.with_grad(on);
@@ -204,7 +208,7 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
 /// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, stream=None, eager=None, verify=None, grad=None, options=None, name=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -215,6 +219,7 @@ fn enter_scope(
     stream: Option<&PyStream>,
     eager: Option<bool>,
     verify: Option<bool>,
+    nans: Option<bool>,
     grad: Option<bool>,
     options: Option<(u32, u32, u32)>,
     name: Option<String>,
@@ -228,7 +233,7 @@ fn enter_scope(
     let options = options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user });
     let name = name.filter(|_| girih::location::enabled());
     sync(py);
-    let delta = Delta { graph, executor, stream, eager, verify, grad, options, name };
+    let delta = Delta { graph, executor, stream, eager, verify, nans, grad, options, name };
     let frame = delta.apply(Context::current().frame());
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))
@@ -335,6 +340,19 @@ fn is_verifying_shapes(py: Python<'_>) -> PyResult<bool> {
 #[pyfunction]
 fn set_verify_shapes(py: Python<'_>, on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_verify_shapes(on))
+}
+
+/// Whether a NaN in a result is an error. Returns: bool.
+#[pyfunction]
+fn is_debugging_nans(py: Python<'_>) -> PyResult<bool> {
+    sync(py);
+    Context::current().debug_nans().py()
+}
+
+/// Makes a NaN in a result an error, or not. Returns: None.
+#[pyfunction]
+fn set_debug_nans(py: Python<'_>, on: bool) -> PyResult<()> {
+    change(py, |frame| frame.with_debug_nans(on))
 }
 
 /// Whether ops keep the line that recorded them, for errors. Returns: bool.
@@ -540,6 +558,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_eager, m)?)?;
     m.add_function(wrap_pyfunction!(is_verifying_shapes, m)?)?;
     m.add_function(wrap_pyfunction!(set_verify_shapes, m)?)?;
+    m.add_function(wrap_pyfunction!(set_debug_nans, m)?)?;
+    m.add_function(wrap_pyfunction!(is_debugging_nans, m)?)?;
     m.add_function(wrap_pyfunction!(has_source_lines, m)?)?;
     m.add_function(wrap_pyfunction!(set_source_lines, m)?)?;
     m.add_function(wrap_pyfunction!(enter_named_scope, m)?)?;

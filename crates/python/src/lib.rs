@@ -78,6 +78,8 @@ const INTERNAL: &[&str] = &[
     "is_grad_enabled",
     "is_tracing",
     "is_verifying_shapes",
+    "is_debugging_nans",
+    "set_debug_nans",
     "leave_scope",
     "compile_graph",
     "compile_options",

@@ -95,6 +95,14 @@ pub enum Error {
         /// What is wrong with it, and with which of a batch.
         reason: String,
     },
+    /// A NaN in a result while NaNs are looked for.
+    #[error("{op} gives a NaN, the first of this program (debug_nans)")]
+    NotANumber {
+        /// The op whose result has it.
+        op: String,
+        /// The op's node in the graph that was run.
+        node: u32,
+    },
     /// An op of a user, or a callback, that failed.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),
