@@ -524,6 +524,28 @@ class TestGraphObjects:
         twice = graph.subgraph([relu.id, relu.inputs[0]])
         assert len(twice.outputs) == 2
 
+    def test_a_trace_lists_its_nodes_in_the_order_of_recording(self) -> None:
+        def f(x: gr.Tensor, w: gr.Tensor) -> gr.Tensor:
+            return gr.relu(x @ w + 1).sum()
+
+        graph = gr.make_graph(f)(gr.ones([2, 3]), gr.ones([3, 4]))
+        names = ["x", "w", "matmul_2", "constant_3", "add_4", "relu_5", "reduce_sum_6"]
+        assert [node.name for node in graph.nodes] == names
+        assert all(max(node.inputs, default=-1) < node.id for node in graph.nodes)
+        assert (
+            graph.text
+            == """\
+Graph:
+  %0 = input([2, 3], f32) {name="x"}
+  %1 = input([3, 4], f32) {name="w"}
+  %2 = matmul(%0, %1) -> [2, 4]
+  %3 = constant([], f32, 1.0)
+  %4 = add(%2, %3) -> [2, 4]
+  %5 = relu(%4) -> [2, 4]
+  %6 = reduce_sum(%5) -> []
+  outputs: [%6]"""
+        )
+
     def test_nodes_that_do_not_exist(self) -> None:
         graph = gr.make_graph(gr.sin)(gr.ones([2]))
         for call in (lambda: graph.node(9), lambda: graph.node(-1), lambda: graph.subgraph([7])):

@@ -470,3 +470,28 @@ fn every_rewrite_has_a_name_of_its_own() {
     let mut names = std::collections::HashSet::new();
     assert!(Simplify::rules().all(|rule| names.insert(rule.name)));
 }
+
+#[test]
+fn hints_that_no_pass_knows_change_nothing() {
+    let text = "Graph:
+  %0 = input([2], f32)
+  %1 = constant([2], f32, 1.0)
+  %2 = mul(%0, %1) -> [2]
+  %3 = exp(%2) -> [2]
+  %4 = exp(%2) -> [2]
+  %5 = add(%3, %4) -> [2]
+  outputs: [%5]";
+    let plain = Graph::parse(text).unwrap();
+    let mut hinted = plain.clone();
+    for id in plain.ids() {
+        hinted.set_hint(id, "unheard_of", "yes");
+    }
+    let encoded = |graph: &Graph| {
+        let optimized = optimize(graph, OptOptions::default()).unwrap().graph;
+        let mut bytes = Vec::new();
+        optimized.encode(&mut bytes);
+        (bytes, optimized.len())
+    };
+    assert_eq!(encoded(&hinted), encoded(&plain));
+    assert!(encoded(&plain).1 < plain.len());
+}
