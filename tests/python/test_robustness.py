@@ -129,6 +129,30 @@ def run(code, **variables):
 
 
 USE = "import girih as gr; print(gr.ones(3).sum().item(), gr.is_eager())"
+CYCLE = """
+import gc
+import girih as gr
+gc.disable()
+
+def leave_a_cycle():
+    x = gr.zeros([1 << 20]) + 1
+    x.eval()
+    cycle = [x]
+    cycle.append(cycle)
+
+for _ in range(20):
+    leave_a_cycle()
+print("done")
+"""
+
+
+def test_memory_of_unreachable_objects_is_collected_before_an_allocation_fails():
+    """Twenty tensors of 4 MB in cycles that nobody can reach, on a device of 32 MB."""
+    result = run(CYCLE, GIRIH_MEMORY_LIMIT="32M")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == b"done"
+
+
 VARIABLES = ["GIRIH_MEMORY_LIMIT", "GIRIH_NUM_THREADS", "GIRIH_CACHE", "GIRIH_CACHE_LIMIT"]
 VARIABLES += ["GIRIH_JIT", "GIRIH_ISA", "GIRIH_VERIFY_SHAPES", "GIRIH_SOURCE_LINES"]
 VARIABLES += ["GIRIH_DEBUG_NANS"]

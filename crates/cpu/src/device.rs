@@ -6,8 +6,8 @@ use crate::pool::watched;
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_runtime::{
-    Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
-    Result,
+    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
+    LoadedProgram, Properties, Result, StridedCopy,
 };
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::Arc;
@@ -18,10 +18,9 @@ pub struct HostDevice {
     allocator: Arc<Allocator>,
     pool: &'static Pool,
     /// Reserved, not committed: pages appear when first touched and stay.
-    #[allow(dead_code, reason = "holds the mapping that `base` points into")]
+    #[allow(dead_code, reason = "holds the mapping that `addresses` points into")]
     memory: MmapMut,
-    base: u64,
-    size: usize,
+    addresses: AddressMap,
     kept: KeptBytes,
 }
 
@@ -71,7 +70,8 @@ impl HostDevice {
             // Fewer page faults on first touch; a system without huge pages is fine too.
             let _ = memory.advise(memmap2::Advice::HugePage);
         }
-        let base = memory.as_mut_ptr() as u64;
+        let allocator = Allocator::new(DeviceId::HOST, "cpu", &[size]);
+        let addresses = allocator.map_at(&[memory.as_mut_ptr() as u64]);
         Ok(HostDevice {
             properties: Properties {
                 name: "cpu".into(),
@@ -80,11 +80,10 @@ impl HostDevice {
                 // Each thread that waits runs its own queue.
                 concurrency: usize::MAX,
             },
-            allocator: Allocator::new("cpu", &[size]),
+            allocator,
             pool,
             memory,
-            base,
-            size,
+            addresses,
             kept: KeptBytes::default(),
         })
     }
@@ -167,14 +166,14 @@ impl Device for HostDevice {
 
     #[inline]
     fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        handle.resolve(&[(self.base, self.size)], size).ok_or_else(|| Error::InvalidHandle {
+        self.addresses.resolve(handle, size).ok_or_else(|| Error::InvalidHandle {
             device: self.properties.name.clone(),
             handle: handle.to_string(),
             size,
         })
     }
 
-    fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
         let address = self.resolve(target, source.len())? as *mut u8;
         // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns
         // the block there and nothing else runs on it, and host slices never alias the device's
@@ -182,13 +181,30 @@ impl Device for HostDevice {
         unsafe { self.copy(source.as_ptr(), address, source.len()) }
     }
 
-    fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()> {
+    fn copy_from_device(
+        &self,
+        _: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
         let address = self.resolve(source, target.len())? as *const u8;
         // SAFETY: as in `copy_to_device`, with source and target exchanged.
         unsafe { self.copy(address, target.as_mut_ptr(), target.len()) }
     }
 
-    fn load(&self, binary: &Binary) -> Result<LoadedProgram> {
+    fn copy_on_device(&self, _: Option<usize>, copy: &StridedCopy) -> Result<()> {
+        let (read, written) = copy.spans();
+        let from = self.resolve(copy.source, read)?;
+        let to = self.resolve(copy.target, written)?;
+        copy.for_each_run(|source, target| {
+            let (from, to) = (from + source as u64, to + target as u64);
+            // SAFETY: `resolve` checked that all runs lie in this device's memory; the caller owns both
+            // places, which do not overlap, and nothing else runs on the target.
+            unsafe { self.copy(from as *const u8, to as *mut u8, copy.run) }
+        })
+    }
+
+    fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
         Ok(binary.clone())
     }
 
@@ -196,7 +212,12 @@ impl Device for HostDevice {
         program.downcast_ref::<HostProgram>().map(|program| program.name.as_str())
     }
 
-    fn launch(&self, program: &LoadedProgram, arguments: &ArgumentBlock) -> Result<()> {
+    fn launch(
+        &self,
+        _: Option<usize>,
+        program: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
         let Some(program) = program.downcast_ref::<HostProgram>() else {
             return Err(Error::Launch {
                 operation: "launch".into(),
@@ -206,15 +227,15 @@ impl Device for HostDevice {
         };
         // On the host the argument block is the pointer table itself.
         const { assert!(size_of::<*mut u8>() == size_of::<u64>()) };
-        let buffers: &[u64] = &arguments.addresses;
+        let buffers = arguments.addresses;
         // SAFETY: the assertion above; any bits are a valid raw pointer.
         let buffers: &[*mut u8] =
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
         let bindings =
-            Bindings { buffers, arguments: &arguments.words, workspace: std::ptr::null_mut() };
-        let keep = Weights { device: self, arguments };
+            Bindings { buffers, arguments: arguments.words, workspace: std::ptr::null_mut() };
+        let keep = Weights { device: self, weights: arguments.weights };
         let keep: Option<&dyn Keep> = if arguments.weights.is_empty() { None } else { Some(&keep) };
-        let outcome = watched(&arguments.control, || {
+        let outcome = watched(arguments.control, || {
             // SAFETY: the executor bound each buffer of the plan to a block of at least its size
             // that stays alive with the argument block, and no other launch writes it meanwhile.
             unsafe { program.kernel.run_keeping(&bindings, self.pool, keep) }
@@ -257,9 +278,9 @@ mod tests {
     fn bytes_come_back_as_they_went_and_foreign_handles_are_refused() {
         let device = HostDevice::new(crate::pool().unwrap()).unwrap();
         let block = device.allocator().allocate(5).unwrap();
-        device.copy_to_device(&[1, 2, 3, 4, 5], block.handle()).unwrap();
+        device.copy_to_device(None, &[1, 2, 3, 4, 5], block.handle()).unwrap();
         let mut back = [0; 5];
-        device.copy_from_device(block.handle(), &mut back).unwrap();
+        device.copy_from_device(None, block.handle(), &mut back).unwrap();
         assert_eq!(back, [1, 2, 3, 4, 5]);
         let beyond = block.handle().offset(device.properties().memory_bytes);
         assert!(matches!(device.resolve(beyond, 1), Err(Error::InvalidHandle { .. })));

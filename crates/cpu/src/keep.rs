@@ -1,7 +1,7 @@
 //! What the host keeps of arguments' contents from one run to the next: packed weights.
 
 use crate::HostDevice;
-use girih_runtime::{ArgumentBlock, Device, Form, FormKey};
+use girih_runtime::{Buffer, Device, Form, FormKey};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,7 +58,7 @@ impl Drop for Counted {
 /// The weights of a launch.
 pub(crate) struct Weights<'a> {
     pub device: &'a HostDevice,
-    pub arguments: &'a ArgumentBlock,
+    pub weights: &'a [(usize, Arc<Buffer>)],
 }
 
 impl Keep for Weights<'_> {
@@ -69,7 +69,7 @@ impl Keep for Weights<'_> {
         bytes: usize,
         make: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<Kept> {
-        let (_, memory) = self.arguments.weights.iter().find(|(of, _)| *of == buffer)?;
+        let (_, memory) = self.weights.iter().find(|(of, _)| *of == buffer)?;
         let address = |form: &Form| self.device.resolve(form.buffer.handle(), bytes).ok();
         let form = memory.form(key, || {
             let most = self.device.properties().memory_bytes / SHARE;

@@ -1,8 +1,8 @@
 //! Executors: how programs are run, and what running them took.
 
-use crate::eval;
 use crate::pass::{self, Pass};
 use crate::{CompileOptions, Context, Element, Error, Graph, Result, Stats, Tensor};
+use crate::{eval, host};
 use girih_sync::{Mutex, OnceLock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -263,6 +263,7 @@ pub(crate) fn process() -> Result<&'static Executor> {
         // Read where an error cannot be told.
         girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
         let runtime = Arc::new(girih_cpu::executor()?);
+        runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
         Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
     };
     EXECUTOR.get_or_init(make).as_ref().map_err(|error| error.clone().into())

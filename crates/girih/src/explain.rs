@@ -265,13 +265,14 @@ fn kernels(anatomy: &Anatomy, context: &Context<'_>) -> Vec<KernelInfo> {
 }
 
 fn operations(anatomy: &Anatomy) -> Vec<OperationInfo> {
-    let step = |step: &Step| match step {
-        Step::CopyToDevice { source, .. } => format!("copy to device ({} bytes)", source.len()),
-        Step::Launch(_) => "launch".to_string(),
-    };
     let info = |op: &girih_runtime::Operation| OperationInfo {
         name: op.name.clone(),
-        steps: op.steps.iter().map(step).chain(op.compute.map(|_| "launch".into())).collect(),
+        steps: op
+            .steps
+            .iter()
+            .map(Step::to_string)
+            .chain(op.compute.map(|_| "launch".into()))
+            .collect(),
     };
     anatomy.plan.operations.iter().map(info).collect()
 }

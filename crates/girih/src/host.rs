@@ -16,6 +16,22 @@ pub fn set_outside(outside: Outside) {
 
 pub use girih_runtime::{set_interrupt_hook, set_wait_hook};
 
+/// Frees memory that the host's language holds without need; says whether there was any.
+pub type Collect = fn() -> bool;
+
+static COLLECT: OnceLock<Collect> = OnceLock::new();
+
+/// Says how to have the host's language collect garbage, which is asked when a device's memory is
+/// used up. The first call counts.
+pub fn set_collector(collect: Collect) {
+    let _ = COLLECT.set(collect);
+}
+
+/// Has the host's language collect garbage, unless this thread must not wait for the interpreter.
+pub(crate) fn collect() -> bool {
+    !in_section() && COLLECT.get().is_some_and(|collect| collect())
+}
+
 /// True while this thread holds a lock of the library: then it must not wait for the interpreter.
 pub use girih_sync::in_section;
 

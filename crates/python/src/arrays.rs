@@ -7,7 +7,7 @@
 use crate::data::Memory;
 use crate::dlpack;
 use crate::errors::{IntoPy, exception, invalid};
-use girih::runtime::{Buffer, DeviceHandle, Value};
+use girih::runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use girih::{DType, Shape, Tensor, TensorSpec};
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -71,7 +71,7 @@ impl Foreign {
         };
         match obstacle {
             None => {
-                let handle = DeviceHandle::physical(self.address as u64);
+                let handle = DeviceHandle::physical(DeviceId::HOST, self.address as u64);
                 let buffer = Buffer::foreign(handle, self.spec.size_bytes(), self.owner);
                 Tensor::from_value(&self.spec, Value::new(buffer)).py()
             }

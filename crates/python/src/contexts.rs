@@ -542,10 +542,19 @@ fn waiting(f: &mut (dyn FnMut() + Send)) {
     }
 }
 
+/// Has Python collect cycles of objects, which may hold tensors; true if it found some.
+fn collect_garbage() -> bool {
+    Python::attach(|py| {
+        let found = py.import("gc").and_then(|gc| gc.call_method0("collect")?.extract::<usize>());
+        found.is_ok_and(|found| found > 0)
+    })
+}
+
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     girih::host::set_interrupt_hook(crate::errors::interrupted);
     girih::host::set_wait_hook(waiting);
+    girih::host::set_collector(collect_garbage);
     girih::host::set_outside(|f| Python::attach(|py| py.detach(f)));
     m.add_class::<PyFrame>()?;
     m.add_class::<PyExecutor>()?;

@@ -1,10 +1,12 @@
-//! The allocator in region mode: 128-byte aligned blocks carved first-fit out of regions that the
+//! The allocator. In region mode it carves 128-byte aligned blocks first-fit out of regions that the
 //! device reserved once. Freed blocks are reused while warm: small ones are kept by size for the
 //! next request of that size, larger ones, and small ones when there are many, coalesce with their
-//! neighbours. Nothing goes back to the operating system.
+//! neighbours. Nothing goes back to the operating system. In physical mode the device's driver maps
+//! each block on its own.
 
 use crate::forms::{Form, FormKey, Forms};
-use crate::{Device, DeviceHandle, Error, Result};
+use crate::handle::{AddressMap, PoolId};
+use crate::{Device, DeviceHandle, DeviceId, Error, Result};
 use girih_sync::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,10 +21,34 @@ const LARGEST_KEPT: usize = 256 << 10;
 /// Most bytes kept by size.
 const MOST_KEPT: usize = 4 << 20;
 
+/// Regions that a device reserves unless told otherwise, in bytes: 96 GB in all.
+pub const DEFAULT_REGIONS: [usize; 8] = [12 << 30; 8];
+/// Sizes of region to try, largest first, where the default ones cannot be had.
+const REGION_SIZES: [usize; 3] = [12 << 30, 8 << 30, 4 << 30];
+/// Most regions of smaller sizes that are reserved in place of the default ones.
+const MOST_REGIONS: usize = 12;
+
+/// A driver's memory in physical mode: each block is mapped and unmapped on its own.
+pub trait PhysicalMemory: Send + Sync {
+    /// The address of `size` bytes, aligned to [`ALIGNMENT`]; None if there are no such.
+    fn map(&self, size: usize) -> Option<u64>;
+
+    /// Gives back what `map` returned for that size.
+    fn unmap(&self, address: u64, size: usize);
+}
+
+/// Makes room when an allocation of so many bytes finds none. True if it is worth trying again.
+pub type Collector = Box<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// Hands out blocks of a device's memory.
 pub struct Allocator {
+    id: DeviceId,
+    pool: PoolId,
     device: String,
+    /// None in region mode.
+    physical: Option<(Box<dyn PhysicalMemory>, usize)>,
     state: Mutex<State>,
+    collectors: Mutex<Vec<Arc<Collector>>>,
 }
 
 #[derive(Default)]
@@ -33,6 +59,7 @@ struct State {
     kept: Vec<Vec<(usize, usize)>>,
     kept_bytes: usize,
     in_use: usize,
+    requested: usize,
     peak: usize,
     blocks: usize,
     allocations: u64,
@@ -51,6 +78,8 @@ pub struct MemoryStats {
     pub capacity: usize,
     /// Bytes of blocks in use, rounded up to the granularity.
     pub in_use: usize,
+    /// Bytes of blocks in use, as they were asked for.
+    pub requested: usize,
     /// Most bytes ever in use at once.
     pub peak: usize,
     /// Number of blocks in use.
@@ -63,15 +92,95 @@ pub struct MemoryStats {
     pub fragmentation: f64,
 }
 
+/// One region of a pool, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionStats {
+    /// Bytes reserved.
+    pub capacity: usize,
+    /// Bytes of blocks in use.
+    pub in_use: usize,
+    /// Largest block that the region would grant.
+    pub largest_free: usize,
+}
+
+/// Reserves regions: the default ones if all can be had; else up to 12, each as large as can be had of
+/// 12, 8 and 4 GB. `reserve` gives None for a region that it cannot reserve.
+pub fn reserve_regions<T>(mut reserve: impl FnMut(usize) -> Option<T>) -> Vec<(T, usize)> {
+    let total: usize = DEFAULT_REGIONS.iter().sum();
+    let (mut regions, mut reserved) = (Vec::new(), 0);
+    let mut sizes = REGION_SIZES.iter().copied().peekable();
+    while let Some(&size) = sizes.peek()
+        && regions.len() < MOST_REGIONS
+        && reserved + size <= total
+    {
+        match reserve(size) {
+            Some(region) => {
+                regions.push((region, size));
+                reserved += size;
+            }
+            None => drop(sizes.next()),
+        }
+    }
+    regions
+}
+
 impl Allocator {
-    /// An allocator over regions of the given sizes, known to the device by their position.
-    pub fn new(device: impl Into<String>, regions: &[usize]) -> Arc<Allocator> {
+    /// An allocator in region mode, over regions of the given sizes, known to the device by their
+    /// position.
+    pub fn new(id: DeviceId, device: impl Into<String>, regions: &[usize]) -> Arc<Allocator> {
         let region = |&size: &usize| {
             let size = size / ALIGNMENT * ALIGNMENT;
             Region { size, free: BTreeMap::from([(0, size)]) }
         };
         let state = State { regions: regions.iter().map(region).collect(), ..State::default() };
-        Arc::new(Allocator { device: device.into(), state: Mutex::new(state) })
+        Allocator::over(id, device.into(), None, state)
+    }
+
+    /// An allocator in physical mode, of at most `capacity` bytes that `memory` maps.
+    pub fn physical(
+        id: DeviceId,
+        device: impl Into<String>,
+        capacity: usize,
+        memory: Box<dyn PhysicalMemory>,
+    ) -> Arc<Allocator> {
+        let capacity = capacity / ALIGNMENT * ALIGNMENT;
+        Allocator::over(id, device.into(), Some((memory, capacity)), State::default())
+    }
+
+    fn over(
+        id: DeviceId,
+        device: String,
+        physical: Option<(Box<dyn PhysicalMemory>, usize)>,
+        state: State,
+    ) -> Arc<Allocator> {
+        let (state, pool) = (Mutex::new(state), PoolId::unique());
+        let collectors = Mutex::default();
+        Arc::new(Allocator { id, pool, device, physical, state, collectors })
+    }
+
+    /// The device whose memory it hands out.
+    pub fn device_id(&self) -> DeviceId {
+        self.id
+    }
+
+    /// The map from this allocator's handles to addresses, with the first address of each region.
+    ///
+    /// # Panics
+    /// If there are not as many bases as regions: devices know what they reserved.
+    pub fn map_at(&self, bases: &[u64]) -> AddressMap {
+        let state = self.lock();
+        assert_eq!(bases.len(), state.regions.len(), "{}: a base for each region", self.device);
+        let sizes = state.regions.iter().map(|region| region.size);
+        AddressMap::new(self.id, self.pool, bases.iter().copied().zip(sizes).collect())
+    }
+
+    /// Has `collector` called when an allocation finds no room, after the ones added before.
+    pub fn add_collector(&self, collector: Collector) {
+        self.lock_collectors().push(Arc::new(collector));
+    }
+
+    fn lock_collectors(&self) -> MutexGuard<'_, Vec<Arc<Collector>>> {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,83 +188,120 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of at least `size` bytes, first fit at the lowest offset. Its contents are
-    /// arbitrary. A block of 0 bytes takes no memory.
+    /// A block of at least `size` bytes; in region mode first fit at the lowest offset. Its contents
+    /// are arbitrary. A block of 0 bytes takes no memory. Where there is no room, collectors are asked
+    /// to make some.
     ///
     /// Errors: [`Error::OutOfMemory`].
+    #[inline]
     pub fn allocate(self: &Arc<Self>, size: usize) -> Result<Buffer> {
-        let reserved = size.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        match self.try_allocate(size) {
+            Some(block) => Ok(block),
+            None => self.collect_and_allocate(size),
+        }
+    }
+
+    fn try_allocate(self: &Arc<Self>, size: usize) -> Option<Buffer> {
+        let reserved = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut state = self.lock();
-        let found = match reserved {
-            0 => Some((0, 0)),
-            _ => state.take_kept(reserved).or_else(|| state.carve(reserved)).or_else(|| {
-                // What is kept by size may be what is missing in one piece.
-                state.give_back();
-                state.carve(reserved)
-            }),
+        let handle = match (&self.physical, reserved) {
+            (None, 0) => DeviceHandle::region(self.id, self.pool, 0, 0),
+            (Some(_), 0) => DeviceHandle::mapped(self.id, self.pool, 0),
+            (None, _) => {
+                let (id, offset) = state.find(reserved)?;
+                DeviceHandle::region(self.id, self.pool, id, offset)
+            }
+            (Some((memory, capacity)), _) => {
+                if reserved > capacity - state.in_use {
+                    return None;
+                }
+                DeviceHandle::mapped(self.id, self.pool, memory.map(reserved)?)
+            }
         };
-        let Some((id, offset)) = found else { return Err(self.out_of_memory(&state, size)) };
         state.in_use += reserved;
+        state.requested += size;
         state.peak = state.peak.max(state.in_use);
         state.blocks += 1;
         state.allocations += 1;
         drop(state);
-        Ok(Buffer {
-            handle: DeviceHandle::region(id as u32, offset as u64),
-            size_bytes: size,
-            owner: Owner::Pool { allocator: self.clone(), reserved },
-            forms: Forms::default(),
-        })
+        let owner = Owner::Pool { allocator: self.clone(), reserved };
+        Some(Buffer { handle, size_bytes: size, owner, forms: Forms::default() })
+    }
+
+    #[cold]
+    fn collect_and_allocate(self: &Arc<Self>, size: usize) -> Result<Buffer> {
+        // Not while holding the lock: collectors free blocks.
+        let collectors = self.lock_collectors().clone();
+        for collect in collectors {
+            if collect(size)
+                && let Some(block) = self.try_allocate(size)
+            {
+                return Ok(block);
+            }
+        }
+        Err(self.out_of_memory(size, &self.stats()))
     }
 
     /// Fails if that many bytes are more than is free now, in however many blocks.
     ///
     /// Errors: [`Error::OutOfMemory`].
     pub fn check(&self, bytes: usize) -> Result<()> {
-        let state = self.lock();
-        let capacity: usize = state.regions.iter().map(|r| r.size).sum();
-        match bytes > capacity.saturating_sub(state.in_use) {
-            true => Err(self.out_of_memory(&state, bytes)),
+        let stats = self.stats();
+        match bytes > stats.capacity.saturating_sub(stats.in_use) {
+            true => Err(self.out_of_memory(bytes, &stats)),
             false => Ok(()),
         }
     }
 
-    fn out_of_memory(&self, state: &State, requested: usize) -> Error {
+    fn out_of_memory(&self, requested: usize, stats: &MemoryStats) -> Error {
         Error::OutOfMemory {
             device: self.device.clone(),
             requested,
-            largest_free: state.largest_free(),
-            in_use: state.in_use,
-            capacity: state.regions.iter().map(|r| r.size).sum(),
+            largest_free: stats.largest_free,
+            in_use: stats.in_use,
+            capacity: stats.capacity,
         }
     }
 
-    fn free(&self, handle: DeviceHandle, reserved: usize) {
+    fn free(&self, handle: DeviceHandle, reserved: usize, size: usize) {
         let mut state = self.lock();
         state.in_use -= reserved;
+        state.requested -= size;
         state.blocks -= 1;
-        let Some((id, offset)) = handle.region_offset().filter(|_| reserved > 0) else {
+        if reserved == 0 {
             return;
-        };
-        if reserved > LARGEST_KEPT {
-            return state.coalesce(id, offset, reserved);
         }
-        if state.kept_bytes + reserved > MOST_KEPT {
-            state.give_back();
+        match (&self.physical, handle.region_offset()) {
+            (None, Some((id, offset))) => state.take_back(id, offset, reserved),
+            (Some((memory, _)), _) => memory.unmap(handle.address(), reserved),
+            (None, None) => unreachable!("blocks of regions have handles of regions"),
         }
-        let class = reserved / ALIGNMENT;
-        if state.kept.len() <= class {
-            state.kept.resize(class + 1, Vec::new());
-        }
-        state.kept[class].push((id, offset));
-        state.kept_bytes += reserved;
     }
 
     /// What is in use, what is free, how fragmented.
     pub fn stats(&self) -> MemoryStats {
         let mut state = self.lock();
         state.give_back();
-        state.stats()
+        let stats = state.stats();
+        match &self.physical {
+            None => stats,
+            Some((_, capacity)) => {
+                let (capacity, largest_free) = (*capacity, capacity - state.in_use);
+                MemoryStats { capacity, largest_free, ..stats }
+            }
+        }
+    }
+
+    /// Each region; none in physical mode.
+    pub fn region_stats(&self) -> Vec<RegionStats> {
+        let mut state = self.lock();
+        state.give_back();
+        let stats = |region: &Region| RegionStats {
+            capacity: region.size,
+            in_use: region.size - region.free.values().sum::<usize>(),
+            largest_free: region.free.values().copied().max().unwrap_or(0),
+        };
+        state.regions.iter().map(stats).collect()
     }
 
     /// Starts a new measurement of the peak at what is in use now.
@@ -166,6 +312,31 @@ impl Allocator {
 }
 
 impl State {
+    /// Region and offset of a free block.
+    fn find(&mut self, reserved: usize) -> Option<(usize, usize)> {
+        self.take_kept(reserved).or_else(|| self.carve(reserved)).or_else(|| {
+            // What is kept by size may be what is missing in one piece.
+            self.give_back();
+            self.carve(reserved)
+        })
+    }
+
+    /// A block is free again.
+    fn take_back(&mut self, id: usize, offset: usize, reserved: usize) {
+        if reserved > LARGEST_KEPT {
+            return self.coalesce(id, offset, reserved);
+        }
+        if self.kept_bytes + reserved > MOST_KEPT {
+            self.give_back();
+        }
+        let class = reserved / ALIGNMENT;
+        if self.kept.len() <= class {
+            self.kept.resize(class + 1, Vec::new());
+        }
+        self.kept[class].push((id, offset));
+        self.kept_bytes += reserved;
+    }
+
     /// A block kept of exactly that size.
     fn take_kept(&mut self, reserved: usize) -> Option<(usize, usize)> {
         let found = self.kept.get_mut(reserved / ALIGNMENT)?.pop()?;
@@ -222,6 +393,7 @@ impl State {
         MemoryStats {
             capacity: self.regions.iter().map(|r| r.size).sum(),
             in_use: self.in_use,
+            requested: self.requested,
             peak: self.peak,
             blocks: self.blocks,
             allocations: self.allocations,
@@ -270,6 +442,14 @@ impl Buffer {
         self.handle
     }
 
+    /// The location `offset` bytes into the block, of `size` bytes.
+    ///
+    /// Errors: [`Error::InvalidHandle`] unless all the bytes are the block's.
+    pub fn at(&self, offset: usize, size: usize, device: &dyn Device) -> Result<DeviceHandle> {
+        self.check_size(offset.saturating_add(size), device)?;
+        Ok(self.handle.offset(offset))
+    }
+
     /// Bytes that may be used.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
@@ -305,7 +485,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Owner::Pool { allocator, reserved } = &self.owner {
-            allocator.free(self.handle, *reserved);
+            allocator.free(self.handle, *reserved, self.size_bytes);
         }
     }
 }
@@ -360,92 +540,4 @@ impl Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn offsets(blocks: &[&Buffer]) -> Vec<usize> {
-        blocks.iter().map(|b| b.handle.region_offset().unwrap().1).collect()
-    }
-
-    #[test]
-    fn blocks_are_aligned_reused_and_coalesced() {
-        let pool = Allocator::new("test", &[1024]);
-        let sizes = [1, 127, 128, 129, 255, 257];
-        let reserved: Vec<usize> = sizes
-            .iter()
-            .map(|&s| {
-                let block = pool.allocate(s).unwrap();
-                assert_eq!(block.size_bytes(), s);
-                pool.stats().in_use
-            })
-            .collect();
-        assert_eq!(reserved, [128, 128, 128, 256, 256, 384]);
-        // Telling what is free makes one piece of it.
-        assert_eq!(pool.stats().largest_free, 1024);
-        let (a, b, c) = (pool.allocate(100), pool.allocate(100), pool.allocate(100));
-        let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
-        assert_eq!(offsets(&[&a, &b, &c]), [0, 128, 256]);
-        drop(a);
-        drop(c);
-        assert!(pool.stats().fragmentation > 0.0);
-        drop(b);
-        let stats = pool.stats();
-        assert_eq!((stats.in_use, stats.largest_free, stats.fragmentation), (0, 1024, 0.0));
-        assert_eq!(stats.peak, 384);
-    }
-
-    #[test]
-    fn small_blocks_are_kept_by_size_until_they_are_missing() {
-        let pool = Allocator::new("test", &[1024]);
-        let (a, b) = (pool.allocate(100).unwrap(), pool.allocate(300).unwrap());
-        let (at_a, at_b) = (a.handle, b.handle);
-        drop((a, b));
-        // The same sizes, in another order: the same blocks.
-        let (b, a) = (pool.allocate(270).unwrap(), pool.allocate(1).unwrap());
-        assert_eq!((a.handle, b.handle), (at_a, at_b));
-        drop((a, b));
-        assert_eq!(offsets(&[&pool.allocate(1024).unwrap()]), [0], "they were free all the time");
-        assert_eq!(pool.stats().in_use, 0);
-    }
-
-    #[test]
-    fn a_block_never_spans_two_regions_and_the_error_says_what_is_free() {
-        let pool = Allocator::new("test", &[256, 512]);
-        let err = pool.allocate(600).unwrap_err();
-        assert!(
-            matches!(err, Error::OutOfMemory { requested: 600, largest_free: 512, .. }),
-            "{err}"
-        );
-        let first = pool.allocate(300).unwrap();
-        assert_eq!(first.handle.region_offset(), Some((1, 0)));
-        assert!(pool.allocate(usize::MAX).is_err());
-        assert!(pool.allocate(0).is_ok());
-    }
-
-    #[test]
-    fn random_traffic_never_overlaps() {
-        let pool = Allocator::new("test", &[1 << 16, 1 << 14]);
-        let mut live: Vec<Buffer> = Vec::new();
-        let mut x = 1u64;
-        for _ in 0..20_000 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let r = (x >> 33) as usize;
-            if r.is_multiple_of(3) && !live.is_empty() {
-                live.swap_remove(r / 3 % live.len());
-            } else if let Ok(block) = pool.allocate(r % 2000 + 1) {
-                live.push(block);
-            }
-            let mut spans: Vec<_> =
-                live.iter().map(|b| (b.handle.region_offset().unwrap(), b.size_bytes)).collect();
-            spans.sort();
-            for pair in spans.windows(2) {
-                let ((r0, o0), len) = pair[0];
-                let ((r1, o1), _) = pair[1];
-                assert!(r0 != r1 || o0 + len <= o1, "blocks overlap");
-            }
-        }
-        live.clear();
-        assert_eq!(pool.stats().in_use, 0);
-        assert_eq!(pool.stats().largest_free, 1 << 16);
-    }
-}
+mod tests;

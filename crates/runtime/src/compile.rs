@@ -4,8 +4,12 @@ use crate::cache::{CachedPlan, Order};
 use crate::error::panic_message;
 use crate::plan::Source;
 use crate::trace::{self, SpanKind};
-use crate::{CompileOptions, DiskCache, Error, ExecutionPlan, Executor, Result};
+use crate::{
+    ArgumentBlock, Binary, Buffer, CompileOptions, Completion, DiskCache, Error, ExecutionPlan,
+    Executor, Operation, Result, Step,
+};
 use girih_ir::Graph;
+use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -164,10 +168,37 @@ impl Executor {
             return Err(Error::Compile(defects.join("; ")));
         }
         let start = Instant::now();
-        let load = |binary| self.device.load(binary);
-        plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
+        self.load(&mut plan)?;
         plan.facts = plan.find_facts().map_err(Error::Compile)?;
         plan.times.compile += start.elapsed();
         Ok(plan)
+    }
+
+    /// Brings the plan's programs to the device, each binary by an operation of its own that only
+    /// copies. Where one fails, those before it are freed.
+    fn load(&self, plan: &mut ExecutionPlan) -> Result<()> {
+        let load = |binary: &Binary| {
+            let image =
+                self.device.image(binary).map(|bytes| self.load_image(bytes)).transpose()?;
+            self.device.load(binary, image)
+        };
+        plan.programs = plan.binaries.iter().map(load).collect::<Result<_>>()?;
+        let scheduler = self.stream().queue().scheduler();
+        plan.init_packets.iter().try_for_each(|packet| scheduler.initialize_once(packet))
+    }
+
+    fn load_image(&self, bytes: Box<[u8]>) -> Result<Arc<Buffer>> {
+        let image = Arc::new(self.device.allocator().allocate(bytes.len())?);
+        let copy = Operation::steps("load", [Step::CopyToDevice { source: bytes, buffer: 0 }]);
+        let address = self.device.resolve(image.handle(), image.size_bytes())?;
+        let block = ArgumentBlock {
+            addresses: SmallVec::from_iter([address]),
+            buffers: SmallVec::from_iter([image.clone()]),
+            ..ArgumentBlock::default()
+        };
+        let loader = ExecutionPlan { operations: vec![copy], ..ExecutionPlan::default() };
+        let (block, completion) = (Arc::new(block), Completion::pending());
+        self.stream().run(&loader, &block, SmallVec::new(), completion, true)?;
+        Ok(image)
     }
 }

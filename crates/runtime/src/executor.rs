@@ -3,12 +3,12 @@
 
 use crate::call::{Values, next_generation};
 use crate::difference::{Lookup, nearest};
-use crate::plan::{OutputSource, Source};
+use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::symbolic::{Executables, Prepared};
 use crate::{
-    ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DiskCache, Error,
-    ExecutionPlan, Placement, ProgramCache, Result, RunControl, Scheduler, Stream, Value,
-    scheduler,
+    ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
+    DeviceId, DiskCache, Error, ExecutionPlan, HostBytes, Placement, ProgramCache, Result,
+    RunControl, Scheduler, Stream, Value, primitive,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Mutex, MutexGuard};
@@ -331,6 +331,9 @@ impl Executor {
             }
         }
         block.temporaries = temporaries;
+        if !plan.slots.is_empty() {
+            block.slots = Some(plan.slots.iter().map(|&bytes| slot(bytes)).collect());
+        }
         for &buffer in &plan.weights {
             if let Placement::Argument(i) = plan.buffers[buffer].placement
                 && let Argument::Tensor(value, _) | Argument::Checked(value) = &arguments[i]
@@ -364,6 +367,9 @@ impl Executor {
                 }
             });
         }
+        if plan.facts.copies_handles {
+            block.handles = handles(plan, arguments, block, &values);
+        }
         Ok(values)
     }
 
@@ -388,7 +394,7 @@ impl Executor {
     /// Errors: [`Error::OutOfMemory`].
     pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
         let value = Value::new(self.device.allocator().allocate(bytes.len())?);
-        scheduler::copy_to_device(&*self.device, None, bytes, value.handle())?;
+        primitive::copy_to_device(&*self.device, None, bytes, value.handle())?;
         Ok(value)
     }
 
@@ -407,7 +413,7 @@ impl Executor {
         for at in (0..size).step_by(Executor::PIECE) {
             let piece = &mut piece[..Executor::PIECE.min(size - at)];
             read(at, piece);
-            scheduler::copy_to_device(&*self.device, None, piece, value.handle().offset(at))?;
+            primitive::copy_to_device(&*self.device, None, piece, value.handle().offset(at))?;
         }
         Ok(value)
     }
@@ -440,6 +446,33 @@ impl Executor {
             launches: self.launches.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Host memory of so many bytes, for the steps of a run.
+fn slot(bytes: usize) -> HostBytes {
+    Arc::new(Mutex::new(vec![0; bytes].into()))
+}
+
+/// The handle of each buffer of a run; that of no memory for buffers that nothing uses.
+fn handles(
+    plan: &ExecutionPlan,
+    arguments: &[Argument],
+    block: &ArgumentBlock,
+    values: &Values,
+) -> Vec<DeviceHandle> {
+    let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
+    let handle = |(at, buffer): (usize, &PlannedBuffer)| match buffer.placement {
+        Placement::Argument(i) => arguments[i].value().map(Value::handle),
+        Placement::Temporary(offset) => {
+            block.temporaries.as_ref().map(|t| t.handle().offset(offset))
+        }
+        Placement::Output => {
+            let position = plan.outputs.iter().position(|output| output.buffer == at);
+            position.map(|position| values[position].handle())
+        }
+        Placement::Unused => None,
+    };
+    plan.buffers.iter().enumerate().map(|b| handle(b).unwrap_or(nowhere)).collect()
 }
 
 fn check_arguments(plan: &ExecutionPlan, arguments: &[Argument]) -> Result<()> {

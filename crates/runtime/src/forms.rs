@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_form_is_made_once_when_contents_are_read_again_and_again() {
-        let allocator = Allocator::new("test", &[1 << 20]);
+        let allocator = Allocator::new(crate::DeviceId::HOST, "test", &[1 << 20]);
         let (forms, made) = (Forms::default(), Cell::new(0));
         let ask = |key: FormKey, room: usize| {
             let found = forms.get(&key, || {

@@ -1,66 +1,185 @@
-//! Device handles: opaque locations in a device's memory.
+//! Device handles: opaque locations in a device's memory, and the map from handles to addresses.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
-/// A location in a device's memory, produced by the allocator. Sizes are kept beside handles, not
-/// in them.
+/// A device of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceHandle(Location);
+pub struct DeviceId(u16);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Location {
-    Physical(u64),
-    Region { id: u32, offset: u64 },
+impl DeviceId {
+    /// The processor that the process runs on, whose memory is the process' own.
+    pub const HOST: DeviceId = DeviceId(0);
+
+    /// An id that no other device of the process has.
+    pub fn unique() -> DeviceId {
+        static NEXT: AtomicU16 = AtomicU16::new(1);
+        DeviceId(NEXT.fetch_add(1, Relaxed))
+    }
 }
 
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {}", self.0)
+    }
+}
+
+/// A pool of device memory: what one allocator hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(u32);
+
+impl PoolId {
+    /// Memory that no allocator handed out.
+    const NONE: PoolId = PoolId(0);
+
+    pub(crate) fn unique() -> PoolId {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        PoolId(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// A location in a device's memory: a physical address, or a region that the device reserved and an
+/// offset into the region. The handle names its device and the pool that the block comes from, so that
+/// a device refuses handles of others. Sizes are kept beside handles, not in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceHandle {
+    device: DeviceId,
+    /// [`PHYSICAL`] for a physical address.
+    region: u16,
+    pool: PoolId,
+    /// Bytes into the region, or the address.
+    offset: u64,
+}
+
+const PHYSICAL: u16 = u16::MAX;
+
 impl DeviceHandle {
-    /// A location by its address: memory lent to the device by someone else.
-    pub fn physical(address: u64) -> Self {
-        DeviceHandle(Location::Physical(address))
+    /// A location by its address on a device, for memory that no allocator of the device handed out:
+    /// the caller vouches for the address.
+    pub fn physical(device: DeviceId, address: u64) -> Self {
+        DeviceHandle { device, region: PHYSICAL, pool: PoolId::NONE, offset: address }
     }
 
-    /// A location inside a region the device reserved.
-    pub(crate) fn region(id: u32, offset: u64) -> Self {
-        DeviceHandle(Location::Region { id, offset })
+    /// A block of a pool by its address.
+    pub(crate) fn mapped(device: DeviceId, pool: PoolId, address: u64) -> Self {
+        DeviceHandle { device, region: PHYSICAL, pool, offset: address }
+    }
+
+    /// A block of a pool by its region. Allocators have fewer regions than a handle can number.
+    pub(crate) fn region(device: DeviceId, pool: PoolId, id: usize, offset: usize) -> Self {
+        debug_assert!(id < PHYSICAL as usize);
+        DeviceHandle { device, region: id as u16, pool, offset: offset as u64 }
+    }
+
+    /// The device whose memory it is.
+    pub fn device(self) -> DeviceId {
+        self.device
     }
 
     /// The location `bytes` further on. The result must stay inside the same block; devices check
-    /// that when they resolve it.
+    /// that when they resolve it. [`crate::Buffer::at`] checks at once.
     pub fn offset(self, bytes: usize) -> Self {
-        DeviceHandle(match self.0 {
-            Location::Physical(address) => Location::Physical(address + bytes as u64),
-            Location::Region { id, offset } => {
-                Location::Region { id, offset: offset + bytes as u64 }
-            }
-        })
+        DeviceHandle { offset: self.offset + bytes as u64, ..self }
     }
 
-    /// The device address of `size` bytes here, given base address and size of each region; `None`
-    /// for an unknown region or bytes beyond its end. A physical address is its owner's word.
-    pub fn resolve(self, regions: &[(u64, usize)], size: usize) -> Option<u64> {
-        match self.0 {
-            Location::Physical(address) => Some(address),
-            Location::Region { id, offset } => {
-                let &(base, region) = regions.get(id as usize)?;
-                let end = offset.checked_add(size as u64)?;
-                (end <= region as u64).then_some(base + offset)
-            }
-        }
-    }
-
+    /// Region and offset; None for a physical address.
     pub(crate) fn region_offset(self) -> Option<(usize, usize)> {
-        match self.0 {
-            Location::Region { id, offset } => Some((id as usize, offset as usize)),
-            Location::Physical(_) => None,
+        (self.region != PHYSICAL).then_some((self.region as usize, self.offset as usize))
+    }
+
+    /// The physical address; in a region, the offset.
+    pub(crate) fn address(self) -> u64 {
+        self.offset
+    }
+
+    /// The handle as the two words that a correction writes: a physical address and 0; or the offset,
+    /// and the region's number plus 1.
+    pub fn words(self) -> [u64; 2] {
+        match self.region {
+            PHYSICAL => [self.offset, 0],
+            region => [self.offset, u64::from(region) + 1],
         }
     }
 }
 
 impl fmt::Display for DeviceHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Location::Physical(address) => write!(f, "address {address:#x}"),
-            Location::Region { id, offset } => write!(f, "region {id} + {offset:#x}"),
+        let DeviceHandle { device, region, offset, .. } = self;
+        match *region {
+            PHYSICAL => write!(f, "{device}, address {offset:#x}"),
+            region => write!(f, "{device}, region {region} + {offset:#x}"),
         }
+    }
+}
+
+/// Where the regions of a pool are in the device's address space.
+#[derive(Clone, Debug)]
+pub struct AddressMap {
+    device: DeviceId,
+    pool: PoolId,
+    /// First address and bytes of each region.
+    regions: Vec<(u64, usize)>,
+}
+
+impl AddressMap {
+    pub(crate) fn new(device: DeviceId, pool: PoolId, regions: Vec<(u64, usize)>) -> AddressMap {
+        AddressMap { device, pool, regions }
+    }
+
+    /// The device address of `size` bytes from `handle` on; None for a handle of another device or
+    /// pool, an unknown region, or bytes beyond the region's end. A physical address of the device is
+    /// its owner's word.
+    #[inline]
+    pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
+        if handle.device != self.device {
+            return None;
+        }
+        let Some((id, offset)) = handle.region_offset() else {
+            let known = handle.pool == PoolId::NONE || handle.pool == self.pool;
+            return known.then_some(handle.offset);
+        };
+        let &(base, region) = self.regions.get(id).filter(|_| handle.pool == self.pool)?;
+        let end = offset.checked_add(size)?;
+        (end <= region).then_some(base + offset as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Allocator;
+    use std::collections::HashSet;
+
+    #[test]
+    fn regions_and_addresses_resolve_on_their_own_device_only() {
+        let (a, b) = (DeviceId::unique(), DeviceId::unique());
+        let [pool, other] = [a, a].map(|id| Allocator::new(id, "test", &[256, 256]));
+        let map = pool.map_at(&[0x1000, 0x9000]);
+        let blocks = [pool.allocate(200).unwrap(), pool.allocate(200).unwrap()];
+        assert_eq!(
+            blocks.each_ref().map(|b| map.resolve(b.handle(), 200)),
+            [Some(0x1000), Some(0x9000)]
+        );
+        let handle = blocks[1].handle();
+        assert_eq!(map.resolve(handle.offset(56), 200), Some(0x9038));
+        assert_eq!(map.resolve(handle.offset(57), 200), None, "beyond the region");
+        assert_eq!(other.map_at(&[0, 0]).resolve(handle, 1), None, "another pool");
+        let stranger = Allocator::new(b, "test", &[256]);
+        assert_eq!(map.resolve(stranger.allocate(1).unwrap().handle(), 1), None, "another device");
+        assert_eq!(map.resolve(DeviceHandle::physical(a, 77), 1), Some(77));
+        assert_eq!(map.resolve(DeviceHandle::physical(b, 77), 1), None);
+    }
+
+    #[test]
+    fn handles_compare_hash_and_print() {
+        let (id, pool) = (DeviceId::unique(), PoolId::unique());
+        let (low, high) =
+            (DeviceHandle::region(id, pool, 0, 128), DeviceHandle::region(id, pool, 1, 0));
+        assert!(low < high && low != high && low == low.offset(0));
+        assert_eq!(HashSet::from([low, high, low]).len(), 2);
+        assert_eq!(high.offset(0x80).to_string(), format!("{id}, region 1 + 0x80"));
+        assert_eq!(DeviceHandle::physical(id, 16).to_string(), format!("{id}, address 0x10"));
+        assert_eq!((high.words(), DeviceHandle::physical(id, 16).words()), ([0, 2], [16, 0]));
+        assert_eq!(size_of::<DeviceHandle>(), 16);
     }
 }

@@ -24,30 +24,35 @@ mod forms;
 pub mod handle;
 pub mod plan;
 pub mod policy;
+pub mod primitive;
 pub mod queue;
 pub mod scheduler;
+pub mod step;
 pub mod stream;
 pub mod symbolic;
 #[cfg(test)]
 mod testing;
 pub mod trace;
 
-pub use allocator::{Allocator, Buffer, MemoryStats, Value};
+pub use allocator::{
+    Allocator, Buffer, Collector, DEFAULT_REGIONS, MemoryStats, PhysicalMemory, RegionStats, Value,
+    reserve_regions,
+};
 pub use cache::{CacheStats, CachedPlan, ProgramCache};
 pub use call::{FoundPlan, Values};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
-pub use device::{ArgumentBlock, Binary, Device, LoadedProgram, Properties};
+pub use device::{ArgumentBlock, Binary, Device, LaunchArguments, LoadedProgram, Properties};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};
 pub use error::{Error, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
 pub use forms::{Form, FormKey};
-pub use handle::DeviceHandle;
-pub use plan::{
-    ArgumentSpec, CompileTimes, ExecutionPlan, Operation, OutputSpec, Placement, Source, Step,
-};
+pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};
+pub use plan::{ArgumentSpec, CompileTimes, ExecutionPlan, OutputSpec, Placement, Source};
 pub use policy::Policy;
-pub use queue::{Completion, ControlBlock, DeviceQueue, Event, EventRecord};
+pub use primitive::{ControlBlock, Repeat, StridedCopy};
+pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
 pub use scheduler::{Hold, Scheduler};
+pub use step::{HANDLE_BYTES, HostStep, Operation, Step};
 pub use stream::Stream;
 pub use symbolic::{Prepared, SymbolicGraph};

@@ -1,10 +1,9 @@
 //! Execution plans: compiled programs as ordered operations and their memory. Plans are passive;
 //! streams run them.
 
-use crate::{Binary, CompileOptions, LoadedProgram};
+use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
 use girih_ir::{DType, Graph, TensorSpec};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +58,10 @@ pub struct Facts {
     pub(crate) output_sources: Vec<OutputSource>,
     /// Bytes of each argument that is a tensor.
     pub(crate) argument_bytes: Vec<usize>,
+    /// Nothing but launches and copies of fixed bytes.
+    pub(crate) simple: bool,
+    /// Some operation is given the handles of its buffers.
+    pub(crate) copies_handles: bool,
 }
 
 /// Where the memory of a result comes from.
@@ -70,31 +73,6 @@ pub(crate) enum OutputSource {
     Output(usize),
     /// The argument of that position.
     Argument(usize),
-}
-
-/// A step before an operation's compute: one primitive of a device queue.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Copies bytes fixed at compile time into a buffer.
-    CopyToDevice {
-        /// The bytes.
-        source: Box<[u8]>,
-        /// Position of the buffer.
-        buffer: usize,
-    },
-    /// Launches the plan's program of that position.
-    Launch(usize),
-}
-
-/// A unit of submission: steps in order, then the compute, if any.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Operation {
-    /// What it does, for people.
-    pub name: String,
-    /// Steps before the compute.
-    pub steps: SmallVec<[Step; 1]>,
-    /// Position of the program to launch at the end.
-    pub compute: Option<usize>,
 }
 
 /// A compiled program: operations in order, the memory they need, and what goes in and out.
@@ -120,6 +98,10 @@ pub struct ExecutionPlan {
     pub cost_ns: u64,
     /// Bytes of the block that holds the temporaries.
     pub temporary_bytes: usize,
+    /// Bytes of each slot: host memory that the steps of a run share.
+    pub slots: Vec<usize>,
+    /// What the device is told once, before a plan that brings the same packet first runs there.
+    pub init_packets: Vec<Box<[u8]>>,
     /// What the plan takes.
     pub arguments: Vec<ArgumentSpec>,
     /// What the plan gives.
@@ -160,24 +142,8 @@ impl ExecutionPlan {
     /// Checks the plan against itself and lists every defect found.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut defects = Vec::new();
-        for op in &self.operations {
-            let launches = op.steps.iter().filter_map(|s| match s {
-                Step::Launch(p) => Some(*p),
-                Step::CopyToDevice { .. } => None,
-            });
-            for program in launches.chain(op.compute) {
-                if program >= self.binaries.len() {
-                    defects.push(format!("{}: program {program} does not exist", op.name));
-                }
-            }
-            for step in &op.steps {
-                if let Step::CopyToDevice { source, buffer } = step
-                    && self.buffers.get(*buffer).is_none_or(|b| b.size_bytes < source.len())
-                {
-                    let bytes = source.len();
-                    defects.push(format!("{}: {bytes} bytes do not fit buffer {buffer}", op.name));
-                }
-            }
+        for operation in &self.operations {
+            operation.defects(self, &mut defects);
         }
         for (i, buffer) in self.buffers.iter().enumerate() {
             let ok = match buffer.placement {
@@ -227,16 +193,19 @@ impl ExecutionPlan {
             first.insert(output.buffer, i);
             output_sources.push(source);
         }
-        Ok(Facts { num_launches: self.launches(), output_sources, argument_bytes })
+        let copies = |step: &Step| matches!(step, Step::CopyArguments { .. });
+        Ok(Facts {
+            num_launches: self.launches(),
+            output_sources,
+            argument_bytes,
+            simple: self.operations.iter().all(Operation::is_simple),
+            copies_handles: self.operations.iter().any(|o| o.steps.iter().any(copies)),
+        })
     }
 
     /// Number of kernels launched by one run.
     pub fn launches(&self) -> usize {
-        let launches = |op: &Operation| {
-            op.compute.is_some() as usize
-                + op.steps.iter().filter(|s| matches!(s, Step::Launch(_))).count()
-        };
-        self.operations.iter().map(launches).sum()
+        self.operations.iter().map(Operation::launches).sum()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
 //! events by which their progress is seen.
 
+use crate::primitive::Repeat;
 use crate::{
-    ArgumentBlock, Buffer, DeviceHandle, Error, LoadedProgram, Result, Scheduler, Value, control,
+    ArgumentBlock, Buffer, ControlBlock, Error, LoadedProgram, Result, Scheduler, StridedCopy,
+    Value, control,
 };
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
@@ -13,51 +15,6 @@ use std::time::Duration;
 
 /// Host memory that a copy fills and its reader shares.
 pub type HostBytes = Arc<Mutex<Box<[u8]>>>;
-
-/// One primitive, as the scheduler runs it.
-pub enum ControlBlock {
-    /// Host bytes, owned by the copy, into device memory.
-    CopyToDevice {
-        /// The bytes.
-        source: Box<[u8]>,
-        /// Where they go.
-        target: DeviceHandle,
-        /// Keeps the target alive, where nothing else does.
-        buffer: Option<Arc<Buffer>>,
-    },
-    /// Device memory into a host buffer that the reader shares.
-    CopyFromDevice {
-        /// Where the bytes are.
-        source: DeviceHandle,
-        /// Where they go; its length is the number of bytes.
-        target: HostBytes,
-        /// Keeps the source alive.
-        buffer: Arc<Buffer>,
-    },
-    /// A loaded program with its arguments.
-    Launch {
-        /// The program.
-        program: LoadedProgram,
-        /// Its arguments, shared by the launches of one run.
-        arguments: Arc<ArgumentBlock>,
-    },
-    /// Marks one record of an event as reached.
-    Record(Arc<EventRecord>),
-    /// Holds the queue until that record of an event is reached.
-    Wait(Arc<EventRecord>),
-}
-
-impl fmt::Debug for ControlBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ControlBlock::CopyToDevice { .. } => "copy_to_device",
-            ControlBlock::CopyFromDevice { .. } => "copy_from_device",
-            ControlBlock::Launch { .. } => "launch",
-            ControlBlock::Record(_) => "record",
-            ControlBlock::Wait(_) => "wait",
-        })
-    }
-}
 
 /// The outcome of a submission, for anyone to wait on.
 pub struct Completion {
@@ -233,6 +190,11 @@ impl EventRecord {
         &self.completion
     }
 
+    /// The device's clock when it was reached, if it was.
+    pub(crate) fn reached_at(&self) -> Option<Duration> {
+        self.at.get().copied()
+    }
+
     /// The queue has come to it, at that time of the device's clock.
     pub(crate) fn reach(&self, at: Duration) {
         self.at.get_or_init(|| at);
@@ -406,9 +368,30 @@ impl DeviceQueue {
         bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
         bytes.resize(size, 0);
         let target = Arc::new(Mutex::new(bytes.into_boxed_slice()));
-        let (source, buffer) = (value.handle(), value.buffer.clone());
+        let (source, buffer) = (value.handle(), Some(value.buffer.clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
         Ok((target, block))
+    }
+
+    /// Copies between places of the device's memory, from and to where the offsets say.
+    ///
+    /// Errors: [`Error::InvalidHandle`] unless all bytes that are touched are the buffers'.
+    pub fn copy_on_device(
+        &self,
+        source: (&Arc<Buffer>, usize),
+        target: (&Arc<Buffer>, usize),
+        run: usize,
+        repeats: &[Repeat],
+    ) -> Result<Arc<Completion>> {
+        let device = self.scheduler.device().as_ref();
+        let (from, to) = (source.0.handle().offset(source.1), target.0.handle().offset(target.1));
+        let copy = StridedCopy { source: from, target: to, run, repeats: repeats.into() };
+        let (read, written) = copy.spans();
+        for ((buffer, offset), span) in [(source, read), (target, written)] {
+            buffer.at(offset, span, device)?;
+        }
+        let buffers = SmallVec::from([source.0.clone(), target.0.clone()]);
+        Ok(self.enqueue(ControlBlock::CopyOnDevice { copy, buffers }))
     }
 
     /// Launches a loaded program.

@@ -7,23 +7,23 @@
 
 use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
-use crate::trace::{self, SpanKind};
-use crate::{
-    ArgumentBlock, Completion, ControlBlock, Device, DeviceHandle, Error, LoadedProgram, Policy,
-    Result, control,
-};
+use crate::{Completion, ControlBlock, Device, Error, Policy, Result, control, primitive};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// Launches between two looks at the clock.
-const CLOCK_EVERY: usize = 64;
-
 /// Most worker threads of one scheduler: each runs one submission at a time, which may have threads of
 /// its own.
 const MOST_WORKERS: usize = 4;
+
+thread_local! {
+    /// This thread runs a submission.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Drains the queues of one device.
 pub struct Scheduler {
@@ -40,6 +40,8 @@ struct Shared {
     /// Most submissions that run at once.
     concurrency: usize,
     state: Mutex<State>,
+    /// Init packets that the device has been given.
+    initialized: Mutex<FxHashSet<Box<[u8]>>>,
     /// Signalled when work arrives, when a submission is done, and at the end.
     changed: Condvar,
 }
@@ -110,12 +112,30 @@ impl Scheduler {
         };
         let concurrency = device.properties().concurrency.max(1);
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Arc::new(Scheduler { shared: Arc::new(Shared { device, concurrency, state, changed }) })
+        let initialized = Mutex::default();
+        let shared = Arc::new(Shared { device, concurrency, state, initialized, changed });
+        // Blocks that queued work holds return to the pool when the work is done.
+        let weak = Arc::downgrade(&shared);
+        let collect =
+            move |_| weak.upgrade().is_some_and(|shared: Arc<Shared>| shared.finish_all());
+        shared.device.allocator().add_collector(Box::new(collect));
+        Arc::new(Scheduler { shared })
     }
 
     /// The device it drains to.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.shared.device
+    }
+
+    /// Gives the device an init packet, unless it has been given an equal one before.
+    pub(crate) fn initialize_once(&self, packet: &[u8]) -> Result<()> {
+        let initialized = &self.shared.initialized;
+        let mut initialized = initialized.lock().unwrap_or_else(PoisonError::into_inner);
+        if !initialized.contains(packet) {
+            self.device().initialize(packet)?;
+            initialized.insert(packet.into());
+        }
+        Ok(())
     }
 
     /// Has workers begin nothing until the hold is dropped, so that what is enqueued meanwhile is
@@ -228,7 +248,7 @@ impl Scheduler {
 
     /// Blocks until everything of the queue is done; gives its first failure since the last call.
     pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
-        self.wait_for(index)?;
+        self.shared.wait_for(index)?;
         let mut state = self.shared.lock();
         let queue = state.queue(index);
         let error = queue.standing_error().cloned();
@@ -246,46 +266,12 @@ impl Scheduler {
             there.map(|(index, _)| index).collect::<Vec<_>>()
         };
         let queues = indices(&self.shared.lock());
-        queues.into_iter().try_for_each(|index| self.wait_for(index))?;
+        queues.into_iter().try_for_each(|index| self.shared.wait_for(index))?;
         let mut state = self.shared.lock();
         for queue in state.queues.iter_mut().flatten() {
             if let Some(error) = queue.standing_error().cloned() {
                 queue.error = None;
                 return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks until everything that the queue has now is done.
-    ///
-    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
-    fn wait_for(&self, index: usize) -> Result<()> {
-        let mut state = self.shared.lock();
-        let Some(queue) = &state.queues[index] else { return Ok(()) };
-        // What other threads enqueue from here on is not waited for.
-        if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
-            drop(state);
-            return match last.wait_untold_or_interrupt() {
-                Err(error @ Error::Cancelled { .. }) if last.poll().is_none() => Err(error),
-                // A failure is the queue's, too, which reports it.
-                _ => Ok(()),
-            };
-        }
-        let changed = &self.shared.changed;
-        while state.queues[index].as_ref().is_some_and(|queue| queue.busy) {
-            state.waiting += 1;
-            let (guard, timeout) =
-                changed.wait_timeout(state, control::POLL).unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            state.waiting = state.waiting.saturating_sub(1);
-            if timeout.timed_out() && control::interruptible() {
-                // Not while holding the lock: the run that is waited for may need it.
-                drop(state);
-                if control::interrupted() {
-                    return Err(Error::Cancelled { operation: "waiting for a stream".into() });
-                }
-                state = self.shared.lock();
             }
         }
         Ok(())
@@ -358,7 +344,11 @@ impl Shared {
         let Submission { blocks, after, completion, .. } = work;
         if outcome.is_err() {
             // An event is a point of the queue; whether the queue's work failed is told otherwise.
-            blocks.iter().for_each(|block| self.reach_record(block));
+            for block in &blocks {
+                if let ControlBlock::Record(record) = block {
+                    record.reach(self.device.clock(Some(index)));
+                }
+            }
         }
         drop((blocks, after));
         let error = outcome.as_ref().err().filter(|_| keep_error);
@@ -404,10 +394,59 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn reach_record(&self, block: &ControlBlock) {
-        if let ControlBlock::Record(record) = block {
-            record.reach(self.device.clock());
+    /// Blocks until everything that the queue has now is done.
+    ///
+    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
+    fn wait_for(&self, index: usize) -> Result<()> {
+        let state = self.lock();
+        let Some(queue) = &state.queues[index] else { return Ok(()) };
+        // What other threads enqueue from here on is not waited for.
+        if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
+            drop(state);
+            return match last.wait_untold_or_interrupt() {
+                Err(error @ Error::Cancelled { .. }) if last.poll().is_none() => Err(error),
+                // A failure is the queue's, too, which reports it.
+                _ => Ok(()),
+            };
         }
+        if !queue.busy {
+            return Ok(());
+        }
+        drop(state);
+        control::waiting(|| self.wait_while_busy(index))
+    }
+
+    fn wait_while_busy(&self, index: usize) -> Result<()> {
+        let changed = &self.changed;
+        let mut state = self.lock();
+        while state.queues[index].as_ref().is_some_and(|queue| queue.busy) {
+            state.waiting += 1;
+            let (guard, timeout) =
+                changed.wait_timeout(state, control::POLL).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.waiting = state.waiting.saturating_sub(1);
+            if timeout.timed_out() && control::interruptible() {
+                // Not while holding the lock: the run that is waited for may need it.
+                drop(state);
+                if control::interrupted() {
+                    return Err(Error::Cancelled { operation: "waiting for a stream".into() });
+                }
+                state = self.lock();
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks until all queues are empty. False if there was nothing to wait for, or if waiting might
+    /// not end: on a thread that runs a submission itself, and under a hold.
+    fn finish_all(&self) -> bool {
+        let state = self.lock();
+        if RUNS.get() || state.holds > 0 || state.pending + state.running == 0 {
+            return false;
+        }
+        let mut indices = 0..state.queues.len();
+        drop(state);
+        indices.all(|index| self.wait_for(index).is_ok())
     }
 
     fn run(&self, index: usize, work: &Submission) -> Result<()> {
@@ -416,7 +455,10 @@ impl Shared {
 
     /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
     fn guarded(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let before = RUNS.replace(true);
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        RUNS.set(before);
+        outcome.unwrap_or_else(|panic| {
             Err(Error::Launch {
                 operation: "a submission".into(),
                 device: self.device.properties().name.clone(),
@@ -429,67 +471,12 @@ impl Shared {
         for dependency in &work.after {
             dependency.wait_untold().map_err(Error::dependency)?;
         }
-        let device = &self.device;
-        for (at, block) in work.blocks.iter().enumerate() {
-            match block {
-                ControlBlock::CopyToDevice { source, target, .. } => {
-                    copy_to_device(&**device, Some(index), source, *target)?;
-                }
-                ControlBlock::CopyFromDevice { source, target, .. } => {
-                    // Not while holding the lock: the device may have its threads copy.
-                    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
-                    let mut bytes = std::mem::take(&mut *locked());
-                    let kind = SpanKind::CopyFromDevice;
-                    let name = || kind.name().to_string();
-                    let copied = trace::span(kind, Some(index), bytes.len(), name, || {
-                        device.copy_from_device(*source, &mut bytes)
-                    });
-                    *locked() = bytes;
-                    copied?;
-                }
-                ControlBlock::Launch { program, arguments } => {
-                    launch(&**device, index, program, arguments, at)?;
-                }
-                ControlBlock::Record(_) => self.reach_record(block),
-                ControlBlock::Wait(record) => {
-                    // Reaching it is all that is asked; what failed before it is its queue's matter.
-                    let _ = record.completion().wait_untold();
-                }
-            }
+        if !work.after.is_empty() {
+            // Other queues may have brought the results at any time until now.
+            self.device.wait_until(index, self.device.clock(None));
         }
-        Ok(())
+        primitive::run_all(&*self.device, index, &work.blocks)
     }
-}
-
-/// Launches step `at` of a run that queue `index` has, unless the run is to end.
-pub(crate) fn launch(
-    device: &dyn Device,
-    index: usize,
-    program: &LoadedProgram,
-    arguments: &ArgumentBlock,
-    at: usize,
-) -> Result<()> {
-    let control = &arguments.control;
-    // Long launches look at the clock themselves; many short ones need it too.
-    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
-        return Err(control.error(&format!("step {at}")));
-    }
-    let name = || device.program_name(program).unwrap_or("launch").to_string();
-    trace::span(SpanKind::Launch, Some(index), 0, name, || {
-        control.timed(|| device.launch(program, arguments))
-    })
-}
-
-/// Copies host bytes into device memory, for a queue or for none.
-pub(crate) fn copy_to_device(
-    device: &dyn Device,
-    index: Option<usize>,
-    source: &[u8],
-    target: DeviceHandle,
-) -> Result<()> {
-    let kind = SpanKind::CopyToDevice;
-    let name = || kind.name().to_string();
-    trace::span(kind, index, source.len(), name, || device.copy_to_device(source, target))
 }
 
 impl State {

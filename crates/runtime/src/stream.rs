@@ -2,9 +2,10 @@
 //! each operation of a plan into that queue's primitives.
 
 use crate::queue::Submission;
+use crate::step::Lowering;
 use crate::{
     ArgumentBlock, Completion, ControlBlock, DeviceHandle, DeviceQueue, Error, ExecutionPlan,
-    Operation, Result, Scheduler, Step, Value, scheduler,
+    Operation, Result, Scheduler, Step, Value, primitive,
 };
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -41,7 +42,7 @@ impl Stream {
     ) -> Result<Arc<Completion>> {
         let completion = Completion::pending();
         let mut blocks = SmallVec::new();
-        lower(plan, operation, arguments, &mut blocks)?;
+        self.lowering(plan, arguments).operation(operation, &mut blocks)?;
         self.queue.submit(Submission {
             blocks,
             after: SmallVec::new(),
@@ -64,9 +65,10 @@ impl Stream {
         completion: Arc<Completion>,
         wait: bool,
     ) -> Result<()> {
+        let lowering = self.lowering(plan, arguments);
         let mut blocks = SmallVec::new();
         for operation in &plan.operations {
-            lower(plan, operation, arguments, &mut blocks)?;
+            lowering.operation(operation, &mut blocks)?;
         }
         let work = Submission { blocks, after, completion, awaited: false };
         if wait {
@@ -77,18 +79,29 @@ impl Stream {
         }
     }
 
+    fn lowering<'a>(
+        &self,
+        plan: &'a ExecutionPlan,
+        arguments: &'a Arc<ArgumentBlock>,
+    ) -> Lowering<'a> {
+        Lowering { plan, device: self.queue.scheduler().device().id(), arguments }
+    }
+
     /// Runs every operation of a loaded plan at once on this thread, if nothing is queued or running
-    /// before it; None if something is.
+    /// before it, and if the plan does nothing but launch and copy fixed bytes; None otherwise.
     ///
     /// Errors: [`Error::NotLoaded`]; whatever the run fails with.
     pub fn run_idle(&self, plan: &ExecutionPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
+        if !plan.facts.simple {
+            return None;
+        }
         let queue = self.queue.index();
         self.queue.scheduler().run_idle(queue, |device| {
             let mut at = 0;
             let mut launch = |index: usize| {
                 at += 1;
                 let program = plan.programs.get(index).ok_or(Error::NotLoaded { index })?;
-                scheduler::launch(device, queue, program, arguments, at - 1)
+                primitive::launch(device, queue, program, arguments, at - 1)
             };
             for operation in &plan.operations {
                 for step in &operation.steps {
@@ -96,9 +109,10 @@ impl Stream {
                         Step::Launch(program) => launch(*program)?,
                         Step::CopyToDevice { source, buffer } => {
                             let target = arguments.addresses[*buffer];
-                            let target = DeviceHandle::physical(target);
-                            scheduler::copy_to_device(device, Some(queue), source, target)?;
+                            let target = DeviceHandle::physical(device.id(), target);
+                            primitive::copy_to_device(device, Some(queue), source, target)?;
                         }
+                        _ => unreachable!("simple plans have no other steps"),
                     }
                 }
                 operation.compute.map_or(Ok(()), &mut launch)?;
@@ -132,33 +146,4 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.queue.synchronize()
     }
-}
-
-/// An operation as primitives: its steps in order, then its compute.
-fn lower(
-    plan: &ExecutionPlan,
-    operation: &Operation,
-    arguments: &Arc<ArgumentBlock>,
-    blocks: &mut SmallVec<[ControlBlock; 4]>,
-) -> Result<()> {
-    let launch = |index: usize| match plan.programs.get(index) {
-        Some(program) => {
-            Ok(ControlBlock::Launch { program: program.clone(), arguments: arguments.clone() })
-        }
-        None => Err(Error::NotLoaded { index }),
-    };
-    for step in &operation.steps {
-        blocks.push(match step {
-            Step::Launch(program) => launch(*program)?,
-            Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
-                source: source.clone(),
-                target: DeviceHandle::physical(arguments.addresses[*buffer]),
-                buffer: None,
-            },
-        });
-    }
-    if let Some(program) = operation.compute {
-        blocks.push(launch(program)?);
-    }
-    Ok(())
 }

@@ -1,8 +1,8 @@
 //! A device for this crate's tests: logs its launches, takes its time, fails on request.
 
 use crate::{
-    Allocator, ArgumentBlock, Binary, Device, DeviceHandle, Error, LoadedProgram, Properties,
-    Result,
+    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
+    LoadedProgram, Properties, Result,
 };
 use girih_sync::Mutex;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::time::Duration;
 pub struct MockDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
+    addresses: AddressMap,
     latency: Duration,
     memory: Mutex<Vec<u8>>,
     pub log: Mutex<Vec<u32>>,
@@ -32,6 +33,7 @@ impl MockDevice {
 
     /// One that runs so many submissions at once.
     pub fn concurrent(latency: Duration, concurrency: usize) -> Arc<MockDevice> {
+        let allocator = Allocator::new(DeviceId::unique(), "mock", &[1 << 16]);
         Arc::new(MockDevice {
             properties: Properties {
                 name: "mock".into(),
@@ -39,7 +41,8 @@ impl MockDevice {
                 memory_bytes: 1 << 16,
                 concurrency,
             },
-            allocator: Allocator::new("mock", &[1 << 16]),
+            addresses: allocator.map_at(&[0]),
+            allocator,
             latency,
             memory: Mutex::new(vec![0; 1 << 16]),
             log: Mutex::default(),
@@ -63,26 +66,36 @@ impl Device for MockDevice {
     }
 
     fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
-        Ok(handle.resolve(&[(0, 1 << 16)], size).expect("tests use handles of this device"))
+        Ok(self.addresses.resolve(handle, size).expect("tests use handles of this device"))
     }
 
-    fn copy_to_device(&self, source: &[u8], target: DeviceHandle) -> Result<()> {
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
         let at = self.resolve(target, source.len())? as usize;
         self.memory.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
         Ok(())
     }
 
-    fn copy_from_device(&self, source: DeviceHandle, target: &mut [u8]) -> Result<()> {
+    fn copy_from_device(
+        &self,
+        _: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
         let at = self.resolve(source, target.len())? as usize;
         target.copy_from_slice(&self.memory.lock().unwrap()[at..at + target.len()]);
         Ok(())
     }
 
-    fn load(&self, binary: &Binary) -> Result<LoadedProgram> {
+    fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
         Ok(binary.clone())
     }
 
-    fn launch(&self, program: &LoadedProgram, _: &ArgumentBlock) -> Result<()> {
+    fn launch(
+        &self,
+        _: Option<usize>,
+        program: &LoadedProgram,
+        _: LaunchArguments<'_>,
+    ) -> Result<()> {
         let number = *program.downcast_ref::<u32>().expect("tests launch numbers");
         assert_ne!(number, MockDevice::PANICS, "asked to panic");
         let now = self.running.0.fetch_add(1, SeqCst) + 1;

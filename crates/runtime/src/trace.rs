@@ -20,17 +20,23 @@ pub enum SpanKind {
     CopyToDevice,
     /// Device bytes were copied to the host.
     CopyFromDevice,
+    /// Device bytes were copied within the device.
+    CopyOnDevice,
+    /// A function of the host ran as a step of a plan.
+    Host,
     /// A graph was compiled, or its program restored from the cache on disk.
     Compile,
 }
 
 impl SpanKind {
-    /// `launch`, `copy_to_device`, `copy_from_device` or `compile`.
+    /// `launch`, `copy_to_device`, `copy_from_device`, `copy_on_device`, `host` or `compile`.
     pub fn name(self) -> &'static str {
         match self {
             SpanKind::Launch => "launch",
             SpanKind::CopyToDevice => "copy_to_device",
             SpanKind::CopyFromDevice => "copy_from_device",
+            SpanKind::CopyOnDevice => "copy_on_device",
+            SpanKind::Host => "host",
             SpanKind::Compile => "compile",
         }
     }

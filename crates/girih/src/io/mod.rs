@@ -22,7 +22,7 @@ pub use safetensors::{from_safetensors, to_safetensors};
 use crate::{Error, Result, Tensor};
 use girih_cpu::MappedFile;
 use girih_ir::TensorSpec;
-use girih_runtime::{Buffer, DeviceHandle, Value};
+use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use std::path::Path;
 
 /// Tensors with their names, in the file's order.
@@ -134,7 +134,7 @@ impl<'a> Source<'a> {
                     && address.is_multiple_of(spec.dtype.size())
                     && spec.dtype != girih_ir::DType::Bool =>
             {
-                let handle = DeviceHandle::physical(address as u64);
+                let handle = DeviceHandle::physical(DeviceId::HOST, address as u64);
                 let buffer = Buffer::foreign(handle, size, Box::new(file.clone()));
                 Tensor::from_value(spec, Value::new(buffer))
             }

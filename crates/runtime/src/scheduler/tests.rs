@@ -1,7 +1,7 @@
 //! Tests of queues, events and the scheduler on a device that takes its time and fails on request.
 
 use crate::testing::MockDevice;
-use crate::{ArgumentBlock, Completion, DeviceQueue, Error, Event, Policy, Scheduler};
+use crate::{ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, Policy, Scheduler};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,13 @@ fn synchronising_waits_for_what_another_thread_runs_itself() {
             let outcome = scheduler.run_idle(queue.index(), |device| {
                 started.send(()).unwrap();
                 let program: crate::LoadedProgram = Arc::new(9u32);
-                super::launch(device, queue.index(), &program, &ArgumentBlock::default(), 0)
+                crate::primitive::launch(
+                    device,
+                    queue.index(),
+                    &program,
+                    &ArgumentBlock::default(),
+                    0,
+                )
             });
             assert_eq!(outcome, Some(Ok(())));
         });
@@ -302,4 +308,29 @@ fn events_tell_the_time_between_them() {
     assert!(end.elapsed_seconds(&start).unwrap() < 0.0);
     queue.synchronize().unwrap();
     assert!(queue.query());
+}
+
+#[test]
+fn an_allocation_waits_for_memory_that_queued_work_holds() {
+    let device = MockDevice::new(Duration::from_millis(30));
+    let scheduler = Scheduler::new(device.clone());
+    let queue = DeviceQueue::new(&scheduler);
+    let allocator = device.allocator();
+    let held = Arc::new(allocator.allocate(48 << 10).unwrap());
+    let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
+    let launched = queue.launch(Arc::new(1u32), Arc::new(arguments));
+    // The user has dropped the block; the launch still reads it.
+    assert!(launched.poll().is_none());
+    let block = allocator.allocate(32 << 10).unwrap();
+    assert_eq!(*device.log.lock().unwrap(), [1], "the block was granted when the launch was done");
+    let error = allocator.allocate(48 << 10).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { in_use: 32_768, .. }), "{error}");
+    // Under a hold nothing would end.
+    let hold = scheduler.hold();
+    let held = Arc::new(allocator.allocate(16 << 10).unwrap());
+    let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
+    queue.launch(Arc::new(2u32), Arc::new(arguments));
+    assert!(allocator.allocate(32 << 10).is_err());
+    drop((hold, block));
+    queue.synchronize().unwrap();
 }

@@ -1,0 +1,326 @@
+//! Primitives: the control blocks that queues hold, and how one of them runs on a device.
+
+use crate::queue::{EventRecord, HostBytes};
+use crate::trace::{self, SpanKind};
+use crate::{ArgumentBlock, Buffer, Device, DeviceHandle, HostStep, LoadedProgram, Result};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+
+/// Launches between two looks at the clock.
+const CLOCK_EVERY: usize = 64;
+
+/// One primitive, as the scheduler runs it.
+pub enum ControlBlock {
+    /// Host bytes, owned by the copy, into device memory.
+    CopyToDevice {
+        /// The bytes.
+        source: Box<[u8]>,
+        /// Where they go.
+        target: DeviceHandle,
+        /// Keeps the target alive, where nothing else does.
+        buffer: Option<Arc<Buffer>>,
+    },
+    /// A slot's bytes, as they are when it is the copy's turn, into device memory.
+    CopyFromSlot {
+        /// The slot.
+        source: HostBytes,
+        /// Where they go.
+        target: DeviceHandle,
+    },
+    /// Device memory into a host buffer that the reader shares.
+    CopyFromDevice {
+        /// Where the bytes are.
+        source: DeviceHandle,
+        /// Where they go; its length is the number of bytes.
+        target: HostBytes,
+        /// Keeps the source alive, where nothing else does.
+        buffer: Option<Arc<Buffer>>,
+    },
+    /// Device memory into other memory of the same device.
+    CopyOnDevice {
+        /// From where to where.
+        copy: StridedCopy,
+        /// Keep source and target alive, where nothing else does.
+        buffers: SmallVec<[Arc<Buffer>; 2]>,
+    },
+    /// A loaded program with its arguments.
+    Launch {
+        /// The program.
+        program: LoadedProgram,
+        /// Its arguments, shared by the launches of one run.
+        arguments: Arc<ArgumentBlock>,
+    },
+    /// A function of the host, which may read and write the run's slots.
+    Host {
+        /// The function.
+        step: HostStep,
+        /// Host memory that steps of the run share.
+        slots: Arc<[HostBytes]>,
+    },
+    /// Runs the condition, then the body as long as the slot's first byte is not 0.
+    Loop {
+        /// Leave the predicate in the slot.
+        condition: Box<[ControlBlock]>,
+        /// The predicate.
+        slot: HostBytes,
+        /// Run each time before the condition is run again.
+        body: Box<[ControlBlock]>,
+        /// Stops the loop with its run.
+        arguments: Arc<ArgumentBlock>,
+    },
+    /// Runs the branch that the slot's first byte numbers, the last one for larger numbers.
+    Branch {
+        /// The number.
+        slot: HostBytes,
+        /// At least one.
+        branches: Box<[Box<[ControlBlock]>]>,
+    },
+    /// Marks one record of an event as reached.
+    Record(Arc<EventRecord>),
+    /// Holds the queue until that record of an event is reached.
+    Wait(Arc<EventRecord>),
+}
+
+impl fmt::Debug for ControlBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ControlBlock::CopyToDevice { .. } | ControlBlock::CopyFromSlot { .. } => {
+                "copy_to_device"
+            }
+            ControlBlock::CopyFromDevice { .. } => "copy_from_device",
+            ControlBlock::CopyOnDevice { .. } => "copy_on_device",
+            ControlBlock::Launch { .. } => "launch",
+            ControlBlock::Host { .. } => "host",
+            ControlBlock::Loop { .. } => "loop",
+            ControlBlock::Branch { .. } => "branch",
+            ControlBlock::Record(_) => "record",
+            ControlBlock::Wait(_) => "wait",
+        })
+    }
+}
+
+/// A copy within a device: runs of bytes, repeated over a grid with steps of their own on either side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StridedCopy {
+    /// The first byte that is read.
+    pub source: DeviceHandle,
+    /// The first byte that is written.
+    pub target: DeviceHandle,
+    /// Bytes of one run.
+    pub run: usize,
+    /// How often runs repeat, and the bytes from one to the next in the source and in the target;
+    /// the outermost first. Empty for one run.
+    pub repeats: SmallVec<[Repeat; 3]>,
+}
+
+/// One axis of the grid of a [`StridedCopy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// Times.
+    pub count: usize,
+    /// Bytes between two in the source.
+    pub source: usize,
+    /// Bytes between two in the target.
+    pub target: usize,
+}
+
+impl StridedCopy {
+    /// A copy of so many bytes in one run.
+    pub fn dense(source: DeviceHandle, target: DeviceHandle, run: usize) -> StridedCopy {
+        StridedCopy { source, target, run, repeats: SmallVec::new() }
+    }
+
+    /// Bytes copied.
+    pub fn bytes(&self) -> usize {
+        self.repeats.iter().map(|repeat| repeat.count).product::<usize>() * self.run
+    }
+
+    /// Bytes from the first one touched to the last, in the source and in the target.
+    pub fn spans(&self) -> (usize, usize) {
+        if self.bytes() == 0 {
+            return (0, 0);
+        }
+        let reach = |step: fn(&Repeat) -> usize| {
+            self.repeats.iter().map(|r| (r.count - 1).saturating_mul(step(r))).sum::<usize>()
+        };
+        (reach(|r| r.source) + self.run, reach(|r| r.target) + self.run)
+    }
+
+    /// Calls `copy` with the place of each run in source and target, counted from their first bytes.
+    pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        let mut index: SmallVec<[usize; 3]> = SmallVec::from_elem(0, self.repeats.len());
+        let (mut source, mut target) = (0, 0);
+        loop {
+            copy(source, target)?;
+            let mut axis = self.repeats.len();
+            loop {
+                let Some(outer) = axis.checked_sub(1) else { return Ok(()) };
+                axis = outer;
+                let repeat = &self.repeats[axis];
+                index[axis] += 1;
+                if index[axis] < repeat.count {
+                    (source, target) = (source + repeat.source, target + repeat.target);
+                    break;
+                }
+                index[axis] = 0;
+                source -= repeat.source * (repeat.count - 1);
+                target -= repeat.target * (repeat.count - 1);
+            }
+        }
+    }
+}
+
+/// Runs control blocks in order for queue `index`; the first failure ends them.
+pub(crate) fn run_all(device: &dyn Device, index: usize, blocks: &[ControlBlock]) -> Result<()> {
+    blocks.iter().enumerate().try_for_each(|(at, block)| block.run(device, index, at))
+}
+
+impl ControlBlock {
+    /// Runs step `at` of a submission of queue `index`.
+    fn run(&self, device: &dyn Device, index: usize, at: usize) -> Result<()> {
+        match self {
+            ControlBlock::CopyToDevice { source, target, .. } => {
+                copy_to_device(device, Some(index), source, *target)
+            }
+            ControlBlock::CopyFromSlot { source, target } => {
+                let bytes = source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                copy_to_device(device, Some(index), &bytes, *target)
+            }
+            ControlBlock::CopyFromDevice { source, target, .. } => {
+                copy_from_device(device, index, *source, target)
+            }
+            ControlBlock::CopyOnDevice { copy, .. } => {
+                let kind = SpanKind::CopyOnDevice;
+                let name = || kind.name().to_string();
+                let work = || device.copy_on_device(Some(index), copy);
+                trace::span(kind, Some(index), copy.bytes(), name, work)
+            }
+            ControlBlock::Launch { program, arguments } => {
+                launch(device, index, program, arguments, at)
+            }
+            ControlBlock::Host { step, slots } => {
+                let name = || step.name().to_string();
+                trace::span(SpanKind::Host, Some(index), 0, name, || step.run(slots))
+            }
+            ControlBlock::Loop { condition, slot, body, arguments } => loop {
+                run_all(device, index, condition)?;
+                if first_byte(slot) == 0 {
+                    return Ok(());
+                }
+                if arguments.control.check() {
+                    return Err(arguments.control.error("a loop"));
+                }
+                run_all(device, index, body)?;
+            },
+            ControlBlock::Branch { slot, branches } => {
+                let last = branches.len().saturating_sub(1);
+                let branch = branches.get(usize::from(first_byte(slot)).min(last));
+                branch.map_or(Ok(()), |branch| run_all(device, index, branch))
+            }
+            ControlBlock::Record(record) => {
+                record.reach(device.clock(Some(index)));
+                Ok(())
+            }
+            ControlBlock::Wait(record) => {
+                // Reaching it is all that is asked; what failed before it is its queue's matter.
+                let _ = record.completion().wait_untold();
+                record.reached_at().into_iter().for_each(|at| device.wait_until(index, at));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn first_byte(slot: &HostBytes) -> u8 {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).first().copied().unwrap_or(0)
+}
+
+/// Launches step `at` of a run that queue `index` has, unless the run is to end.
+pub(crate) fn launch(
+    device: &dyn Device,
+    index: usize,
+    program: &LoadedProgram,
+    arguments: &ArgumentBlock,
+    at: usize,
+) -> Result<()> {
+    let control = &arguments.control;
+    // Long launches look at the clock themselves; many short ones need it too.
+    if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
+        return Err(control.error(&format!("step {at}")));
+    }
+    let name = || device.program_name(program).unwrap_or("launch").to_string();
+    trace::span(SpanKind::Launch, Some(index), 0, name, || {
+        control.timed(|| device.launch(Some(index), program, arguments.launch()))
+    })
+}
+
+/// Copies host bytes into device memory, for a queue or for none.
+pub(crate) fn copy_to_device(
+    device: &dyn Device,
+    index: Option<usize>,
+    source: &[u8],
+    target: DeviceHandle,
+) -> Result<()> {
+    let kind = SpanKind::CopyToDevice;
+    let name = || kind.name().to_string();
+    trace::span(kind, index, source.len(), name, || device.copy_to_device(index, source, target))
+}
+
+fn copy_from_device(
+    device: &dyn Device,
+    index: usize,
+    source: DeviceHandle,
+    target: &HostBytes,
+) -> Result<()> {
+    // Not while holding the lock: the device may have its threads copy.
+    let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut bytes = std::mem::take(&mut *locked());
+    let kind = SpanKind::CopyFromDevice;
+    let name = || kind.name().to_string();
+    let copied = trace::span(kind, Some(index), bytes.len(), name, || {
+        device.copy_from_device(Some(index), source, &mut bytes)
+    });
+    *locked() = bytes;
+    copied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceId;
+
+    fn runs(
+        run: usize,
+        repeats: &[(usize, usize, usize)],
+    ) -> (Vec<(usize, usize)>, (usize, usize)) {
+        let at = DeviceHandle::physical(DeviceId::HOST, 0);
+        let repeat = |&(count, source, target): &_| Repeat { count, source, target };
+        let repeats = repeats.iter().map(repeat).collect();
+        let copy = StridedCopy { repeats, ..StridedCopy::dense(at, at, run) };
+        let mut found = Vec::new();
+        copy.for_each_run(|source, target| {
+            found.push((source, target));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(copy.bytes(), found.len() * run);
+        (found, copy.spans())
+    }
+
+    #[test]
+    fn a_strided_copy_visits_its_runs_in_order() {
+        assert_eq!(runs(8, &[]), (vec![(0, 0)], (8, 8)));
+        let rows = vec![(0, 0), (10, 4), (20, 8)];
+        assert_eq!(runs(4, &[(3, 10, 4)]), (rows, (24, 12)));
+        let grid = vec![(0, 0), (10, 4), (100, 8), (110, 12)];
+        assert_eq!(runs(4, &[(2, 100, 8), (2, 10, 4)]), (grid, (114, 16)));
+        assert_eq!(runs(4, &[(2, 100, 8), (0, 10, 4)]), (vec![], (0, 0)));
+        assert_eq!(runs(0, &[]), (vec![], (0, 0)));
+        // A source that stands still is read again and again.
+        assert_eq!(runs(2, &[(2, 0, 2)]), (vec![(0, 0), (0, 2)], (2, 4)));
+    }
+}

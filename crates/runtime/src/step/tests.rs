@@ -1,0 +1,228 @@
+//! Tests of operations and steps on a device that keeps bytes and logs launches.
+
+use super::*;
+use crate::plan::PlannedBuffer;
+use crate::testing::MockDevice;
+use crate::{Completion, Device, Scheduler, Stream};
+use girih_sync::Mutex;
+use std::time::Duration;
+
+/// A plan whose programs are numbers, with `sizes` of buffers that the test places itself.
+fn plan(operations: Vec<Operation>, sizes: &[usize], slots: &[usize]) -> ExecutionPlan {
+    let placement = Placement::Temporary(0);
+    let buffer = |&size_bytes: &usize| PlannedBuffer { placement, size_bytes };
+    let programs: Vec<crate::Binary> = (0..4).map(|n: u32| Arc::new(n) as _).collect();
+    ExecutionPlan {
+        operations,
+        binaries: programs.clone(),
+        programs,
+        buffers: sizes.iter().map(buffer).collect(),
+        temporary_bytes: sizes.iter().copied().max().unwrap_or(0),
+        slots: slots.to_vec(),
+        ..ExecutionPlan::default()
+    }
+}
+
+struct Run {
+    device: Arc<MockDevice>,
+    stream: Stream,
+    block: Arc<ArgumentBlock>,
+}
+
+impl Run {
+    /// Memory for the plan's buffers, with these bytes in the first, and for its slots.
+    fn new(plan: &ExecutionPlan, first: &[u8]) -> Run {
+        let device = MockDevice::new(Duration::ZERO);
+        let stream = Stream::new(&Scheduler::new(device.clone()));
+        let mut block = ArgumentBlock::default();
+        for buffer in &plan.buffers {
+            let memory = Arc::new(device.allocator().allocate(buffer.size_bytes).unwrap());
+            let address = device.resolve(memory.handle(), buffer.size_bytes).unwrap();
+            device.copy_to_device(None, &vec![0; buffer.size_bytes], memory.handle()).unwrap();
+            block.addresses.push(address);
+            block.handles.push(memory.handle());
+            block.buffers.push(memory);
+        }
+        let slot = |&bytes: &usize| Arc::new(Mutex::new(vec![0; bytes].into()));
+        block.slots = Some(plan.slots.iter().map(slot).collect());
+        if let Some(handle) = block.handles.first() {
+            device.copy_to_device(None, first, *handle).unwrap();
+        }
+        Run { device, stream, block: Arc::new(block) }
+    }
+
+    fn run(&self, plan: &ExecutionPlan) -> Result<()> {
+        plan.validate().unwrap();
+        let completion = Completion::pending();
+        self.stream.run(plan, &self.block, SmallVec::new(), completion, true)
+    }
+
+    fn bytes(&self, buffer: usize) -> Vec<u8> {
+        let mut bytes = vec![0; self.block.buffers[buffer].size_bytes()];
+        self.device.copy_from_device(None, self.block.handles[buffer], &mut bytes).unwrap();
+        bytes
+    }
+
+    fn launches(&self) -> Vec<u32> {
+        self.device.log.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn the_three_kinds_of_operation_and_the_empty_one() {
+    let copy = || Step::CopyToDevice { source: [7; 4].into(), buffer: 0 };
+    let operations = vec![
+        Operation::compute("one", 1),
+        Operation::compute_after("two", [copy(), Step::Launch(3)], 2),
+        Operation::steps("three", [copy()]),
+        Operation::default(),
+    ];
+    let plan = plan(operations, &[4], &[]);
+    assert_eq!(plan.launches(), 3);
+    let run = Run::new(&plan, &[0; 4]);
+    run.run(&plan).unwrap();
+    assert_eq!((run.launches(), run.bytes(0)), (vec![1, 3, 2], vec![7; 4]));
+    // As primitives, in order.
+    let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &run.block };
+    let mut blocks = SmallVec::new();
+    plan.operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks)).unwrap();
+    let names: Vec<String> = blocks.iter().map(|block| format!("{block:?}")).collect();
+    assert_eq!(names, ["launch", "copy_to_device", "launch", "launch", "copy_to_device"]);
+}
+
+#[test]
+fn results_are_read_within_an_operation_and_worked_on_by_the_host() {
+    let double = HostStep::new("double", |slots| {
+        slots[0].lock().unwrap().iter_mut().for_each(|byte| *byte *= 2);
+        Ok(())
+    });
+    let steps = [
+        Step::CopyToDevice { source: [1, 2, 3].into(), buffer: 0 },
+        Step::Launch(1),
+        Step::CopyFromDevice { buffer: 0, slot: 0 },
+        Step::Host(double),
+        Step::CopyFromSlot { slot: 0, buffer: 1 },
+    ];
+    let plan = plan(vec![Operation::steps("round trip", steps)], &[3, 3], &[3]);
+    let run = Run::new(&plan, &[]);
+    run.run(&plan).unwrap();
+    assert_eq!((run.bytes(1), run.launches()), (vec![2, 4, 6], vec![1]));
+}
+
+#[test]
+fn an_error_of_the_host_ends_the_run() {
+    let fails = HostStep::new("fails", |_| Err(Error::Compile("asked to".into())));
+    let steps = [Step::Host(fails), Step::Launch(1)];
+    let plan = plan(vec![Operation::steps("fails", steps)], &[], &[]);
+    let run = Run::new(&plan, &[]);
+    assert_eq!(run.run(&plan), Err(Error::Compile("asked to".into())));
+    assert!(run.launches().is_empty());
+}
+
+#[test]
+fn strided_copies_within_the_device() {
+    // The second and third columns of a matrix of 3 x 4 bytes, transposed in pairs.
+    let repeats = SmallVec::from_iter([Repeat { count: 3, source: 4, target: 2 }]);
+    let copy = Step::CopyOnDevice { source: (0, 1), target: (1, 2), run: 2, repeats };
+    let plan = plan(vec![Operation::steps("copy", [copy])], &[12, 9], &[]);
+    let run = Run::new(&plan, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    run.run(&plan).unwrap();
+    assert_eq!(run.bytes(1), [0, 0, 1, 2, 5, 6, 9, 10, 0]);
+}
+
+#[test]
+fn loops_and_branches_follow_what_is_in_memory() {
+    // Counts the first byte of the buffer down to 0 and launches the branch that it numbers.
+    let count_down = HostStep::new("count down", |slots| {
+        slots[0].lock().unwrap()[0] -= 1;
+        Ok(())
+    });
+    let read = || Step::CopyFromDevice { buffer: 0, slot: 0 };
+    let branches = [0, 1, 2].map(|program| Box::from([Step::Launch(program)]));
+    let body = [
+        Step::Branch { slot: 0, branches: branches.into() },
+        Step::Host(count_down),
+        Step::CopyFromSlot { slot: 0, buffer: 0 },
+    ];
+    let control = Step::Loop { condition: [read()].into(), slot: 0, body: body.into() };
+    let plan = plan(vec![Operation::steps("loop", [control])], &[1], &[1]);
+    let run = Run::new(&plan, &[4]);
+    run.run(&plan).unwrap();
+    assert_eq!(run.launches(), [2, 2, 2, 1], "numbers beyond the branches take the last");
+    assert_eq!(run.bytes(0), [0]);
+}
+
+#[test]
+fn a_loop_that_does_not_end_is_stopped_with_its_run() {
+    let control = Step::Loop { condition: [].into(), slot: 0, body: [].into() };
+    let plan = plan(vec![Operation::steps("loop", [control])], &[], &[1]);
+    let run = Run::new(&plan, &[]);
+    run.block.slots()[0].lock().unwrap()[0] = 1;
+    let completion = Completion::pending();
+    let submitted = run.stream.run(&plan, &run.block, SmallVec::new(), completion.clone(), false);
+    submitted.unwrap();
+    run.block.control.cancel();
+    assert!(matches!(completion.wait(), Err(Error::Cancelled { .. })));
+}
+
+#[test]
+fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
+    let copy = Step::CopyArguments { buffers: [1, 0].into(), target: 2 };
+    let operation = Operation::compute_after("matmul", [copy, Step::Launch(0)], 1);
+    let plan = plan(vec![operation], &[128, 256, 2 * HANDLE_BYTES], &[]);
+    let run = Run::new(&plan, &[]);
+    run.run(&plan).unwrap();
+    let words: Vec<u64> =
+        (run.bytes(2).chunks(8)).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    // Offset, and region 0 plus 1.
+    assert_eq!(words, [128, 1, 0, 1]);
+    assert_eq!(run.launches(), [0, 1]);
+    // By addresses, the same step writes the address and 0.
+    let handles = [0x4000, 0x1000].map(|at| DeviceHandle::physical(run.device.id(), at));
+    let block = Arc::new(ArgumentBlock { handles: handles.into(), ..Default::default() });
+    let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &block };
+    let bytes = lowering.handles(&[1, 0]);
+    assert_eq!(bytes[..16], [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(bytes[16..], [0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn defects_of_steps_are_all_listed() {
+    let steps = [
+        Step::CopyToDevice { source: [0; 5].into(), buffer: 0 },
+        Step::CopyFromDevice { buffer: 0, slot: 3 },
+        Step::CopyFromSlot { slot: 0, buffer: 0 },
+        Step::CopyArguments { buffers: [0, 9].into(), target: 0 },
+        Step::CopyOnDevice { source: (0, 2), target: (0, 0), run: 3, repeats: SmallVec::new() },
+        Step::Loop { condition: [Step::Launch(8)].into(), slot: 1, body: [].into() },
+        Step::Branch { slot: 0, branches: [].into() },
+    ];
+    let plan = plan(vec![Operation::steps("all", steps)], &[4], &[8, 0]);
+    let defects = plan.validate().unwrap_err();
+    let expected = [
+        "all: 5 bytes do not fit buffer 0",
+        "all: slot 3 does not exist",
+        "all: the 8 bytes of slot 0 are not in buffer 0",
+        "all: 2 handles take 32 bytes, buffer 0 has 4",
+        "all: buffer 9 does not exist",
+        "all: 3 bytes from 2 on are not in buffer 0",
+        "all: slot 1 holds no predicate",
+        "all: program 8 does not exist",
+        "all: slot 0 holds no number of 0 branches",
+        "all: handles are copied, but no correction and compute follow in this operation",
+    ];
+    assert_eq!(defects, expected);
+}
+
+#[test]
+fn queues_copy_within_the_device_and_refuse_bytes_beyond_the_buffers() {
+    let run = Run::new(&plan(Vec::new(), &[8, 8], &[]), &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let (from, to) = (&run.block.buffers[0], &run.block.buffers[1]);
+    let queue = run.stream.queue();
+    queue.copy_on_device((from, 4), (to, 0), 4, &[]).unwrap().wait().unwrap();
+    assert_eq!(run.bytes(1), [5, 6, 7, 8, 0, 0, 0, 0]);
+    for (source, target) in [(5, 0), (0, 5)] {
+        let error = queue.copy_on_device((from, source), (to, target), 4, &[]).unwrap_err();
+        assert!(matches!(error, Error::InvalidHandle { .. }), "{error}");
+    }
+}
