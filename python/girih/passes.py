@@ -46,7 +46,7 @@ def graph_pass(fun: Callable[[Program], Program | None], /) -> GraphPass: ...
 
 @overload
 def graph_pass(
-    *, name: str | None = None
+    fun: None = None, /, *, name: str | None = None
 ) -> Callable[[Callable[[Program], Program | None]], GraphPass]: ...
 
 
