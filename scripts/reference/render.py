@@ -36,12 +36,14 @@ def inline(text: str) -> str:
     out: list[str] = []
     for i, part in enumerate(LITERAL.split(text)):
         link = MARKDOWN_LINK.fullmatch(part)
+        # The text of a link cannot hold a literal.
+        text = link[1].replace("`", "") if link else ""
         if link and "://" in link[2]:
-            out.append(f"`{link[1]} <{link[2]}>`__")
+            out.append(f"`{text} <{link[2]}>`__")
         elif link:
             # Pages of docs itself are the site's notes.
             target = re.sub(r"^\.\./(?=[^/]+$)", "/notes/", link[2]).removeprefix("..")
-            out.append(f":doc:`{link[1]} <{re.sub(r'[.]md(#.*)?$', '', target)}>`")
+            out.append(f":doc:`{text} <{re.sub(r'[.]md(#.*)?$', '', target)}>`")
         elif i % 2:
             out.append(part)
         else:
