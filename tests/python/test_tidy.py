@@ -26,6 +26,11 @@ def names_in(path: str) -> set[str]:
     text = (ROOT / path).read_text()
     if path.endswith(".py"):
         return set(re.findall(r"^ *def (test_\w+)", text, re.M))
+    if path.startswith("crates/conformance/src/"):
+        # Checks of the suite, which each device has as tests of its own.
+        suite = (ROOT / "crates/conformance/src/lib.rs").read_text()
+        checks = re.findall(r"^pub fn (\w+)\(subject: &Subject\)", text, re.M)
+        return {check for check in checks if re.search(rf"\b{check}\b", suite)}
     # After the attribute, or in the body of proptest!, which has the attribute too.
     return set(re.findall(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)", text))
 
@@ -81,6 +86,8 @@ LAYERS = {
     "opt": {"ir", "dist"},
     "kernel": {"ir", "opt"},
     "runtime": {"ir", "opt", "dist"},
+    "mock": {"ir", "runtime"},
+    "conformance": {"ir", "mock", "runtime"},
     "cpu": {"ir", "kernel", "opt", "runtime"},
     "csl": set(),
     "fabric": {"csl"},

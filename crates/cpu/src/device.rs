@@ -39,6 +39,13 @@ const SMALLEST_PART: usize = 1 << 20;
 const BYTES_PER_NS: usize = 8;
 
 impl HostDevice {
+    /// The host with the process' kernel threads; see [`HostDevice::new`].
+    ///
+    /// Errors: also [`Error::Configuration`] for a number of threads that is none.
+    pub fn of_process() -> Result<HostDevice> {
+        HostDevice::new(crate::pool()?)
+    }
+
     /// The host with as much memory as the machine, or the container around the process, has; or
     /// as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
     ///

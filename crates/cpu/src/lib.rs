@@ -50,7 +50,7 @@ pub fn executor() -> Result<Executor> {
         expected: Isa::EXPECTED,
     })?;
     let disk = cache_directory::open(&HostBackend)?;
-    Ok(Executor::new(Arc::new(HostDevice::new(pool()?)?), Arc::new(HostBackend), disk))
+    Ok(Executor::new(Arc::new(HostDevice::of_process()?), Arc::new(HostBackend), disk))
 }
 
 /// The process' kernel threads, started when first needed.

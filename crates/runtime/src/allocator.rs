@@ -63,6 +63,8 @@ struct State {
     peak: usize,
     blocks: usize,
     allocations: u64,
+    /// Most bytes that may be in use.
+    limit: Option<usize>,
 }
 
 struct Region {
@@ -204,6 +206,9 @@ impl Allocator {
     fn try_allocate(self: &Arc<Self>, size: usize) -> Option<Buffer> {
         let reserved = size.checked_next_multiple_of(ALIGNMENT)?;
         let mut state = self.lock();
+        if state.limit.is_some_and(|limit| reserved > limit.saturating_sub(state.in_use)) {
+            return None;
+        }
         let handle = match (&self.physical, reserved) {
             (None, 0) => DeviceHandle::region(self.id, self.pool, 0, 0),
             (Some(_), 0) => DeviceHandle::mapped(self.id, self.pool, 0),
@@ -282,14 +287,21 @@ impl Allocator {
     pub fn stats(&self) -> MemoryStats {
         let mut state = self.lock();
         state.give_back();
-        let stats = state.stats();
-        match &self.physical {
-            None => stats,
-            Some((_, capacity)) => {
-                let (capacity, largest_free) = (*capacity, capacity - state.in_use);
-                MemoryStats { capacity, largest_free, ..stats }
-            }
+        let mut stats = state.stats();
+        if let Some((_, capacity)) = &self.physical {
+            (stats.capacity, stats.largest_free) = (*capacity, capacity - state.in_use);
         }
+        if let Some(limit) = state.limit {
+            stats.capacity = stats.capacity.min(limit);
+            stats.largest_free = stats.largest_free.min(limit.saturating_sub(state.in_use));
+        }
+        stats
+    }
+
+    /// Grants no block from here on that would put more than so many bytes in use, whatever the device
+    /// has; blocks in use stay. None takes the limit away.
+    pub fn set_limit(&self, limit: Option<usize>) {
+        self.lock().limit = limit;
     }
 
     /// Each region; none in physical mode.

@@ -291,3 +291,22 @@ fn places_in_a_block_are_checked() {
         assert!(matches!(block.at(offset, size, &*device), Err(Error::InvalidHandle { .. })));
     }
 }
+
+#[test]
+fn a_limit_holds_until_it_is_taken_away() {
+    let allocator = Allocator::new(DeviceId::unique(), "test", &[4096]);
+    let first = allocator.allocate(1000).unwrap();
+    allocator.set_limit(Some(2048));
+    let stats = allocator.stats();
+    assert_eq!((stats.capacity, stats.largest_free), (2048, 1024));
+    assert!(allocator.check(1025).is_err() && allocator.allocate(1025).is_err());
+    let second = allocator.allocate(1024).unwrap();
+    // Below what is in use: nothing is taken from its owner.
+    allocator.set_limit(Some(0));
+    let error = allocator.allocate(1).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { largest_free: 0, in_use: 2048, .. }), "{error}");
+    drop((first, second));
+    assert!(allocator.allocate(0).is_ok(), "nothing is always granted");
+    allocator.set_limit(None);
+    assert_eq!(allocator.allocate(4096).unwrap().size_bytes(), 4096);
+}

@@ -1,0 +1,173 @@
+//! Checks with broken devices: every failure is told, and nothing else suffers.
+
+use crate::rig::{Bound, Rig, Subject};
+use crate::{Random, random_program};
+use girih_ir::Graph;
+use girih_ir::reference::Array;
+use girih_mock::{Checksummed, Fault, Faulty};
+use girih_runtime::{CompileOptions, Device, Error, Policy, Result, Scheduler, Stream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many random schedules to try, 100,000 for a soak.
+const SCHEDULES: &str = "GIRIH_CONFORMANCE_SCHEDULES";
+/// Unless told otherwise.
+const FEW_SCHEDULES: u64 = 150;
+
+/// How long a run may take on a device that may hang.
+const LIMIT: Duration = Duration::from_millis(50);
+
+fn faulty(subject: &Subject) -> (Arc<Faulty>, Rig) {
+    let device = Faulty::new(subject.device());
+    let rig = subject.rig_on(device.clone());
+    (device, rig)
+}
+
+/// Uploads, runs on a stream and reads, with a limit.
+fn attempt(rig: &Rig, stream: &Stream, graph: &Graph, arguments: &[Array]) -> Result<()> {
+    let bound = rig.bind(graph, arguments, Some(LIMIT))?;
+    rig.start(stream, graph, &bound)?.wait()?;
+    let size = graph.spec(graph.outputs()[0]).size_bytes();
+    stream.download(&bound.values[0], size).map(drop)
+}
+
+/// Each fault is an error of its own run; another stream finishes, memory comes back, and the next run is
+/// right.
+pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
+    let (device, rig) = faulty(subject);
+    let (graph, arguments) = random_program(5);
+    rig.check("before", &graph, &arguments);
+    let in_use = rig.in_use();
+    let scheduler = rig.scheduler();
+    let (failing, other) = (Stream::new(&scheduler), Stream::new(&scheduler));
+    for fault in [Fault::CopyToDevice, Fault::CopyFromDevice, Fault::Launch, Fault::Hang] {
+        device.inject(fault, 0);
+        let error = attempt(&rig, &failing, &graph, &arguments).expect_err("a fault was injected");
+        let fits = match fault {
+            Fault::Hang => matches!(error, Error::Timeout { .. }),
+            _ => matches!(error, Error::Launch { .. }),
+        };
+        assert!(fits, "{fault:?}: {error}");
+        attempt(&rig, &other, &graph, &arguments).expect("the other stream works");
+        other.synchronize().expect("the other stream has no error");
+        let _ = failing.synchronize();
+        assert_eq!(rig.in_use(), in_use, "{fault:?} leaks");
+        rig.check(&format!("after {fault:?}"), &graph, &arguments);
+        attempt(&rig, &failing, &graph, &arguments).expect("the stream works again");
+    }
+    assert_eq!(device.injected(), 4);
+}
+
+/// Loading a plan fails at each of its binaries in turn: those loaded before are freed.
+pub fn a_failed_load_frees_the_images_before_it(subject: &Subject) {
+    let (device, rig) = faulty(subject);
+    let (graph, arguments) = random_program(23);
+    let mut failures = 0;
+    loop {
+        device.inject(Fault::CopyToDevice, failures);
+        let Err(error) = rig.executor.plan(&graph, CompileOptions::default()) else { break };
+        assert!(matches!(error, Error::Launch { .. }), "{error}");
+        assert_eq!(rig.in_use(), 0, "binary {failures}");
+        failures += 1;
+    }
+    device.heal();
+    let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
+    let images = plan.plan.binaries.iter().filter(|binary| device.image(binary).is_some());
+    assert_eq!(images.count(), failures, "one copy for each binary that has an image");
+    rig.check("after failed loads", &graph, &arguments);
+    // A forgotten plan's images are freed after its last use.
+    drop(plan);
+    rig.executor.clear_cache();
+    assert_eq!(rig.in_use(), 0);
+}
+
+/// Checksums find a bit that flips on the way to the device or back.
+pub fn corrupted_copies_are_found_by_checksums(subject: &Subject) {
+    let device = Faulty::new(subject.device());
+    let rig = subject.rig_on(Checksummed::new(device.clone()));
+    let (graph, arguments) = random_program(5);
+    if !subject.computes() {
+        return;
+    }
+    rig.check("with checksums", &graph, &arguments);
+    for fault in [Fault::CorruptToDevice, Fault::CorruptFromDevice] {
+        device.inject(fault, 0);
+        let error = rig.run(&graph, &arguments).expect_err("a bit was flipped");
+        let Error::Launch { reason, .. } = &error else { panic!("{error}") };
+        assert!(reason.contains("corrupted"), "{error}");
+        let _ = rig.executor.stream().synchronize();
+        rig.check("after a flipped bit", &graph, &arguments);
+    }
+}
+
+/// An evaluation for which there is no memory fails with numbers; the next works.
+pub fn no_memory_fails_one_evaluation_alone(subject: &Subject) {
+    let rig = subject.rig();
+    let (graph, arguments) = random_program(5);
+    rig.check("before", &graph, &arguments);
+    let in_use = rig.in_use();
+    rig.device.allocator().set_limit(Some(in_use));
+    let error = rig.run(&graph, &arguments).expect_err("no memory is granted");
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    rig.device.allocator().set_limit(None);
+    assert_eq!(rig.in_use(), in_use);
+    rig.check("after", &graph, &arguments);
+}
+
+/// Runs on three streams in random order with random faults, events, dropped results and full memory;
+/// afterwards nothing is in use and everything works. `GIRIH_CONFORMANCE_SCHEDULES` says how many.
+pub fn random_schedules_with_faults(subject: &Subject) {
+    let (device, rig) = faulty(subject);
+    let programs: Vec<(Graph, Vec<Array>)> = (40..44).map(random_program).collect();
+    for (graph, arguments) in &programs {
+        rig.check("before", graph, arguments);
+    }
+    let in_use = rig.in_use();
+    let schedules = std::env::var(SCHEDULES).ok().and_then(|n| n.parse().ok());
+    for seed in 0..schedules.unwrap_or(FEW_SCHEDULES) {
+        device.at_random(seed, 0.04);
+        schedule(&rig, seed, &programs);
+        device.heal();
+        assert_eq!(rig.in_use(), in_use, "schedule {seed} leaks");
+        let (graph, arguments) = &programs[seed as usize % programs.len()];
+        rig.check(&format!("after schedule {seed}"), graph, arguments);
+    }
+    assert!(device.injected() > 0);
+}
+
+fn schedule(rig: &Rig, seed: u64, programs: &[(Graph, Vec<Array>)]) {
+    let mut random = Random::new(seed);
+    let policy = if seed.is_multiple_of(2) { Policy::Random(seed) } else { Policy::RoundRobin };
+    let scheduler = Scheduler::with_policy(rig.device.clone(), policy);
+    let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&scheduler)).collect();
+    let event = girih_runtime::Event::new();
+    let mut kept: Vec<Bound> = Vec::new();
+    for _ in 0..12 {
+        let stream = &streams[random.below(3)];
+        let (graph, arguments) = &programs[random.below(programs.len())];
+        match random.below(10) {
+            0 => stream.queue().record(&event),
+            1 => stream.queue().wait(&event),
+            2 => drop(stream.synchronize()),
+            3 => kept.clear(),
+            4 => {
+                let allocator = rig.device.allocator();
+                allocator.set_limit(Some(allocator.stats().in_use));
+                // Refused, unless runs under way give back enough meanwhile.
+                let bound = rig.bind(graph, arguments, Some(LIMIT));
+                allocator.set_limit(None);
+                drop(bound);
+            }
+            _ => {
+                // A failed upload is told at once, a failed run by its completion.
+                let Ok(bound) = rig.bind(graph, arguments, Some(LIMIT)) else { continue };
+                if rig.start(stream, graph, &bound).is_ok() && random.below(2) == 0 {
+                    kept.push(bound);
+                }
+            }
+        }
+    }
+    kept.clear();
+    while streams.iter().any(|stream| stream.synchronize().is_err()) {}
+    let _ = rig.executor.stream().synchronize();
+}

@@ -1,0 +1,82 @@
+//! The suite that every device passes: a device that passes it works with all of Girih.
+//!
+//! A device's crate has the suite as tests with one line:
+//!
+//! ```ignore
+//! girih_conformance::suite!(mine, girih_conformance::Subject::new(MyBackend, || MyDevice::new()));
+//! ```
+//!
+//! Each check makes devices of its own, so that checks run at once. Results are compared with the
+//! reference evaluator of `girih-ir`, which no device shares code with.
+
+pub mod faults;
+pub mod memory;
+pub mod ops;
+pub mod programs;
+mod random;
+pub mod rig;
+pub mod steps;
+pub mod streams;
+
+pub use random::{Random, program as random_program};
+pub use rig::{Rig, Subject};
+
+/// Makes a module of tests, one for each check of the suite, on the devices of a [`Subject`].
+#[macro_export]
+macro_rules! suite {
+    ($name:ident, $subject:expr) => {
+        $crate::suite! {
+            @ $name, $subject,
+            memory: [
+                bytes_come_back_as_they_went,
+                blocks_are_aligned_and_apart,
+                strided_copies_agree_with_a_model,
+                foreign_and_too_long_handles_are_refused,
+                out_of_memory_is_an_error_that_leaves_the_device_usable,
+                host_bytes_may_change_after_they_are_enqueued,
+                a_dropped_block_lives_until_queued_work_is_done,
+            ],
+            ops: [every_op_computes_the_reference_in_every_dtype],
+            programs: [
+                random_programs_compute_the_reference,
+                one_plan_serves_many_arguments_and_threads,
+                arguments_that_do_not_fit_the_plan_are_refused,
+                draws_follow_their_key,
+                sizes_are_bound_without_compiling_again,
+                donated_arguments_may_be_written_over,
+            ],
+            steps: [
+                copies_launches_and_host_functions_run_in_order,
+                loops_and_branches_run_from_the_host,
+                plans_that_are_not_loaded_are_refused,
+            ],
+            streams: [
+                work_of_a_stream_is_in_order,
+                events_order_streams,
+                streams_share_a_plan,
+                errors_stay_with_their_stream,
+                a_dropped_stream_finishes_its_work,
+                every_policy_gives_the_same_results,
+            ],
+            faults: [
+                each_fault_is_told_and_nothing_leaks,
+                a_failed_load_frees_the_images_before_it,
+                corrupted_copies_are_found_by_checksums,
+                no_memory_fails_one_evaluation_alone,
+                random_schedules_with_faults,
+            ],
+        }
+    };
+    (@ $name:ident, $subject:expr, $($group:ident: [$($check:ident),* $(,)?],)*) => {
+        mod $name {
+            #[allow(unused_imports, reason = "the subject may be written by what is around")]
+            use super::*;
+            $($(
+                #[test]
+                fn $check() {
+                    $crate::$group::$check(&$subject);
+                }
+            )*)*
+        }
+    };
+}

@@ -1,0 +1,184 @@
+//! Checks of memory and transfers.
+
+use crate::Random;
+use crate::rig::{Rig, Subject, assert_invalid};
+use girih_runtime::{
+    Buffer, Device, DeviceHandle, DeviceId, DeviceQueue, Error, Repeat, StridedCopy, Value,
+    allocator::ALIGNMENT,
+};
+use std::sync::Arc;
+
+/// Sizes at the edges of alignment, and one of many pages.
+const SIZES: [usize; 9] = [0, 1, 127, 128, 129, 255, 257, 4096, (1 << 20) + 3];
+
+fn read(device: &dyn Device, at: DeviceHandle, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0xaa; size];
+    device.copy_from_device(None, at, &mut bytes).expect("the block's bytes can be read");
+    bytes
+}
+
+fn filled(rig: &Rig, bytes: &[u8]) -> Arc<Buffer> {
+    let block = Arc::new(rig.device.allocator().allocate(bytes.len()).expect("room"));
+    rig.device.copy_to_device(None, bytes, block.handle()).expect("a copy");
+    block
+}
+
+/// Blocks of all sizes hold what was copied to them, whole and in parts.
+pub fn bytes_come_back_as_they_went(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(1);
+    for size in SIZES {
+        let bytes = random.bytes(size);
+        let block = filled(&rig, &bytes);
+        let found = read(&*rig.device, block.handle(), size);
+        assert!(!subject.computes() || found == bytes, "{size} bytes");
+        let (from, to) = (size / 3, size / 3 * 2);
+        rig.device.copy_to_device(None, &bytes[..to - from], block.handle().offset(from)).unwrap();
+        let part = read(&*rig.device, block.handle().offset(from), to - from);
+        assert!(!subject.computes() || part == bytes[..to - from], "a part of {size} bytes");
+    }
+}
+
+/// Blocks begin at multiples of 128 bytes, in the device's addresses too, and do not overlap.
+pub fn blocks_are_aligned_and_apart(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(2);
+    let mut blocks: Vec<(Arc<Buffer>, u8)> = Vec::new();
+    for round in 0..300usize {
+        if !blocks.is_empty() && random.below(3) == 0 {
+            blocks.swap_remove(random.below(blocks.len()));
+            continue;
+        }
+        let (size, mark) = (random.below(1000), round as u8);
+        let block = filled(&rig, &vec![mark; size]);
+        let address = rig.device.resolve(block.handle(), size).expect("the block's own handle");
+        assert_eq!(address % ALIGNMENT as u64, 0, "{size} bytes at {address:#x}");
+        blocks.push((block, mark));
+    }
+    for (block, mark) in &blocks {
+        let found = read(&*rig.device, block.handle(), block.size_bytes());
+        assert!(!subject.computes() || found.iter().all(|byte| byte == mark), "{block:?}");
+    }
+    drop(blocks);
+    let stats = rig.device.allocator().stats();
+    assert_eq!((stats.in_use, stats.blocks), (0, 0));
+}
+
+/// Copies with strides on either side do what a model on the host does.
+pub fn strided_copies_agree_with_a_model(subject: &Subject) {
+    let rig = subject.rig();
+    let queue = DeviceQueue::new(&rig.scheduler());
+    let mut random = Random::new(3);
+    for round in 0..60 {
+        let repeats: Vec<Repeat> = (0..random.below(4))
+            .map(|_| Repeat { count: random.below(4), source: random.below(40), target: 0 })
+            .collect();
+        let run = random.below(9);
+        // The target is written densely or with a hole after each run, so that runs do not overlap.
+        let mut step = run + random.below(2) * 5;
+        let mut repeats = repeats;
+        for repeat in repeats.iter_mut().rev() {
+            repeat.target = step;
+            step *= repeat.count.max(1);
+        }
+        let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
+        let dense = StridedCopy::dense(nowhere, nowhere, run);
+        let copy = StridedCopy { repeats: repeats.iter().copied().collect(), ..dense };
+        let (read_span, written_span) = copy.spans();
+        let source = random.bytes(read_span + 3);
+        let mut expected = random.bytes(written_span + 7);
+        let (from, to) = (filled(&rig, &source), filled(&rig, &expected));
+        queue.copy_on_device((&from, 3), (&to, 7), run, &repeats).unwrap().wait().unwrap();
+        let model = copy.for_each_run(|at, there| {
+            expected[there + 7..there + 7 + run].copy_from_slice(&source[at + 3..at + 3 + run]);
+            Ok(())
+        });
+        model.unwrap();
+        let found = read(&*rig.device, to.handle(), expected.len());
+        assert!(!subject.computes() || found == expected, "round {round}: {copy:?}");
+    }
+}
+
+/// Handles of other devices and pools, and bytes beyond a block, are refused by everything.
+pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
+    let (rig, other) = (subject.rig(), subject.rig());
+    let (mine, theirs) = (filled(&rig, &[1; 64]), filled(&other, &[2; 64]));
+    let device = &*rig.device;
+    if rig.device.id() != other.device.id() {
+        assert_invalid("resolve", device.resolve(theirs.handle(), 1));
+    }
+    let stranger = DeviceHandle::physical(DeviceId::unique(), 0);
+    assert_invalid("resolve", device.resolve(stranger, 1));
+    assert_invalid("copy in", device.copy_to_device(None, &[0], stranger));
+    assert_invalid("copy out", device.copy_from_device(None, stranger, &mut [0]));
+    let copy = StridedCopy::dense(mine.handle(), stranger, 1);
+    assert_invalid("copy within", device.copy_on_device(None, &copy));
+    let beyond = mine.handle().offset(usize::MAX >> 2);
+    assert_invalid("beyond the memory", device.resolve(beyond, 1));
+    let queue = DeviceQueue::new(&rig.scheduler());
+    assert_invalid("too many bytes in", queue.copy_to_device([0; 65].into(), &mine));
+    let value = Value { buffer: mine.clone(), offset: 60 };
+    assert_invalid("too many bytes out", queue.copy_from_device(&value, 5));
+    assert_invalid("too many bytes", queue.copy_on_device((&mine, 0), (&mine, 32), 33, &[]));
+    queue.synchronize().expect("nothing was enqueued that fails");
+}
+
+/// A request that cannot be granted says so, with numbers, and later ones are granted.
+pub fn out_of_memory_is_an_error_that_leaves_the_device_usable(subject: &Subject) {
+    let rig = subject.rig();
+    let allocator = rig.device.allocator();
+    let capacity = allocator.stats().capacity;
+    for size in [capacity + 1, usize::MAX] {
+        let error = allocator.allocate(size).expect_err("more than there is");
+        let Error::OutOfMemory { requested, in_use: 0, .. } = error else { panic!("{error}") };
+        assert_eq!(requested, size);
+    }
+    allocator.set_limit(Some(1 << 16));
+    let blocks: Vec<_> = std::iter::from_fn(|| allocator.allocate(1000).ok()).collect();
+    assert_eq!(blocks.len(), 64);
+    drop(blocks);
+    allocator.set_limit(None);
+    let block = filled(&rig, &[5; 100_000]);
+    assert!(!subject.computes() || read(&*rig.device, block.handle(), 100_000) == [5; 100_000]);
+}
+
+/// A copy takes the bytes as they are when it is enqueued, and owns them.
+pub fn host_bytes_may_change_after_they_are_enqueued(subject: &Subject) {
+    let rig = subject.rig();
+    let scheduler = rig.scheduler();
+    let queue = DeviceQueue::new(&scheduler);
+    let block = Arc::new(rig.device.allocator().allocate(4).unwrap());
+    let hold = scheduler.hold();
+    let mut bytes = vec![1, 2, 3, 4];
+    queue.copy_to_device(bytes.clone().into(), &block).unwrap();
+    bytes.fill(9);
+    let (found, done) = queue.copy_from_device(&value(&block), 4).unwrap();
+    assert!(done.poll().is_none(), "the queue is held");
+    drop((hold, bytes));
+    done.wait().unwrap();
+    let found = found.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(!subject.computes() || found[..] == [1, 2, 3, 4]);
+}
+
+fn value(block: &Arc<Buffer>) -> Value {
+    Value { buffer: block.clone(), offset: 0 }
+}
+
+/// Queued work keeps its blocks: a block that its user dropped is granted again when the work is done.
+pub fn a_dropped_block_lives_until_queued_work_is_done(subject: &Subject) {
+    let rig = subject.rig();
+    let scheduler = rig.scheduler();
+    let queue = DeviceQueue::new(&scheduler);
+    let first = filled(&rig, &[7; 512]);
+    let at = first.handle();
+    let hold = scheduler.hold();
+    let (found, done) = queue.copy_from_device(&value(&first), 512).unwrap();
+    drop(first);
+    // The same size: it would be granted the same place if that were free.
+    let second = filled(&rig, &[8; 512]);
+    assert_ne!(second.handle(), at, "the block is still read");
+    drop(hold);
+    done.wait().unwrap();
+    assert!(!subject.computes() || found.lock().unwrap()[..] == [7; 512]);
+    assert_eq!(rig.device.allocator().stats().blocks, 1, "the dropped block is free now");
+}

@@ -1,0 +1,7 @@
+//! The suite on the host device.
+
+use girih_conformance::{Subject, suite};
+use girih_cpu::{HostBackend, HostDevice};
+use std::sync::Arc;
+
+suite!(host, Subject::new(HostBackend, || Arc::new(HostDevice::of_process().unwrap())));

@@ -1,0 +1,388 @@
+//! The mock accelerator: a device with memory, addresses, engines and a clock of its own, whose kernels
+//! the host's processor computes.
+
+use crate::backend::{ADDRESS_HEADER, MAGIC, MockBinary, MockProgram};
+use crate::memory::Memory;
+use crate::timeline::{Engine, Slot, Timeline};
+use girih_runtime::{
+    Allocator, Binary, Buffer, DEFAULT_REGIONS, Device, DeviceHandle, DeviceId, Error,
+    HANDLE_BYTES, LaunchArguments, LoadedProgram, Properties, Result, StridedCopy,
+};
+use girih_sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How the device's memory is handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryMode {
+    /// Blocks are cut out of regions of those sizes, in bytes; handles are region and offset.
+    Regions(Vec<usize>),
+    /// Each block is mapped on its own, of at most so many bytes in all; handles are addresses.
+    Physical(usize),
+}
+
+/// How long a launch takes on the device's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchTime {
+    /// Always so long.
+    Fixed(Duration),
+    /// As long as the host took.
+    Measured,
+}
+
+/// Which clock time passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// On the device's own; work takes as long as the host needs for it.
+    Virtual,
+    /// On both: work also blocks its queue for that long.
+    Real,
+}
+
+/// What a mock accelerator is like. The default has 96 GB in 8 regions, a link of 16 GB/s with 5 us
+/// latency, one compute engine, and programs that are given their addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MockConfig {
+    /// Its name in errors.
+    pub name: String,
+    /// Its memory.
+    pub memory: MemoryMode,
+    /// Time before a copy moves its first byte.
+    pub latency: Duration,
+    /// Bytes per second of copies between host and device, in each direction.
+    pub bandwidth: f64,
+    /// Bytes per second of copies within the device.
+    pub memory_bandwidth: f64,
+    /// Submissions that run at once, each on a compute engine.
+    pub concurrency: usize,
+    /// How long launches take.
+    pub launch: LaunchTime,
+    /// Which clock it all takes time on.
+    pub pace: Pace,
+    /// Programs embed the addresses of their data: a correction program writes them, before each launch,
+    /// where the program reads them.
+    pub corrections: bool,
+}
+
+impl Default for MockConfig {
+    fn default() -> MockConfig {
+        MockConfig {
+            name: "mock".into(),
+            memory: MemoryMode::Regions(DEFAULT_REGIONS.into()),
+            latency: Duration::from_micros(5),
+            bandwidth: 16e9,
+            memory_bandwidth: 400e9,
+            concurrency: 1,
+            launch: LaunchTime::Measured,
+            pace: Pace::Virtual,
+            corrections: false,
+        }
+    }
+}
+
+/// The device. Programs come from [`crate::MockBackend`], which wraps the back end of the device that
+/// computes.
+pub struct MockAccelerator {
+    config: MockConfig,
+    properties: Properties,
+    allocator: Arc<Allocator>,
+    memory: Memory,
+    /// Computes, and copies bytes of the process' memory.
+    host: Arc<dyn Device>,
+    engines: Vec<Engine>,
+    timeline: Mutex<Timeline>,
+    packets: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl MockAccelerator {
+    /// A mock whose kernels `host` computes: a device whose physical addresses are the process' own.
+    ///
+    /// Errors: [`Error::Configuration`] for a bandwidth that is no positive number; [`Error::Launch`] if
+    /// its memory cannot be reserved.
+    pub fn new(host: Arc<dyn Device>, config: MockConfig) -> Result<Arc<MockAccelerator>> {
+        for value in [config.bandwidth, config.memory_bandwidth] {
+            if value.is_nan() || value <= 0.0 {
+                let value = value.to_string();
+                let (variable, expected) = ("bandwidth", "a positive number of bytes per second");
+                return Err(Error::Configuration { variable, value, expected });
+            }
+        }
+        let id = DeviceId::unique();
+        let (allocator, memory) = match &config.memory {
+            MemoryMode::Regions(sizes) => {
+                Memory::regions(id, &config.name, sizes).map_err(|e| Error::Launch {
+                    operation: "reserving memory".into(),
+                    device: config.name.clone(),
+                    reason: format!("regions of {sizes:?} bytes: {e}"),
+                })?
+            }
+            MemoryMode::Physical(capacity) => Memory::physical(id, &config.name, *capacity),
+        };
+        let concurrency = config.concurrency.max(1);
+        let corrected = if config.corrections { "/corrected" } else { "" };
+        let properties = Properties {
+            name: config.name.clone(),
+            target: format!("mock{corrected}/{}", host.properties().target),
+            memory_bytes: allocator.stats().capacity,
+            concurrency,
+        };
+        Ok(Arc::new(MockAccelerator {
+            properties,
+            allocator,
+            memory,
+            host,
+            // Engines beyond those that the scheduler's workers could use would never work.
+            engines: (0..concurrency.min(64)).map(Engine::Compute).collect(),
+            timeline: Mutex::default(),
+            packets: Mutex::default(),
+            config,
+        }))
+    }
+
+    /// What it is like.
+    pub fn config(&self) -> &MockConfig {
+        &self.config
+    }
+
+    /// Keeps what the engines do from here on, for [`MockAccelerator::take_slots`].
+    pub fn keep_slots(&self) {
+        self.timeline().log = Some(Vec::new());
+    }
+
+    /// What the engines did, in the order in which the host brought it.
+    pub fn take_slots(&self) -> Vec<Slot> {
+        self.timeline().log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The init packets it was given, in order.
+    pub fn packets(&self) -> Vec<Box<[u8]>> {
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn timeline(&self) -> MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn takes(
+        &self,
+        queue: Option<usize>,
+        engines: &[Engine],
+        time: Duration,
+        describe: impl FnOnce() -> (String, usize),
+    ) {
+        self.timeline().place(queue, engines, time, describe);
+        if self.config.pace == Pace::Real {
+            std::thread::sleep(time);
+        }
+    }
+
+    fn copy_time(&self, bytes: usize, bandwidth: f64) -> Duration {
+        // Capped at a year: a bandwidth may be as small as it likes.
+        let seconds = (bytes as f64 / bandwidth).min(3.2e7);
+        self.config.latency + Duration::from_secs_f64(seconds)
+    }
+
+    /// The handle, on the host's device, of bytes at a device address.
+    fn host_handle(&self, address: u64, size: usize) -> Result<DeviceHandle> {
+        let host = self.memory.host(address, size).ok_or_else(|| {
+            let handle = DeviceHandle::physical(self.id(), address).to_string();
+            Error::InvalidHandle { device: self.properties.name.clone(), handle, size }
+        })?;
+        Ok(DeviceHandle::physical(self.host.id(), host))
+    }
+
+    fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let from = self.host_handle(address, bytes.len())?;
+        self.host.copy_from_device(None, from, bytes)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.host.copy_to_device(None, bytes, self.host_handle(address, bytes.len())?)
+    }
+
+    fn read_words(&self, address: u64, count: usize) -> Result<Vec<u64>> {
+        let mut bytes = vec![0; count * 8];
+        self.read(address, &mut bytes)?;
+        let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("chunks of 8 bytes"));
+        Ok(bytes.chunks_exact(8).map(word).collect())
+    }
+
+    fn write_words(&self, address: u64, words: impl IntoIterator<Item = u64>) -> Result<()> {
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        self.write(address, &bytes)
+    }
+
+    fn failed(&self, operation: &str, reason: impl Into<String>) -> Error {
+        let (operation, device) = (operation.to_string(), self.properties.name.clone());
+        Error::Launch { operation, device, reason: reason.into() }
+    }
+
+    /// The correction program: makes addresses of the handles in its input, and writes them where the
+    /// next program reads them.
+    fn correct(&self, addresses: &[u64]) -> Result<()> {
+        let [given @ .., input, table] = addresses else {
+            return Err(self.failed("correction", "its buffers are missing"));
+        };
+        let words = self.read_words(*input, given.len() * HANDLE_BYTES / 8)?;
+        let resolved = words.chunks_exact(2).map(|words| {
+            let address = self.memory.of_words([words[0], words[1]]);
+            address.ok_or_else(|| self.failed("correction", format!("no handle: {words:x?}")))
+        });
+        let resolved = resolved.collect::<Result<Vec<u64>>>()?;
+        let header = [MAGIC, resolved.len() as u64];
+        self.write_words(*table, header.into_iter().chain(resolved))
+    }
+
+    /// The addresses that a correction wrote for the next launch, which uses them up.
+    fn corrected(&self, name: &str, addresses: &[u64]) -> Result<Vec<u64>> {
+        let [given @ .., _, table] = addresses else {
+            return Err(self.failed(name, "its buffers are missing"));
+        };
+        let mut words = self.read_words(*table, given.len() + ADDRESS_HEADER)?;
+        if words[..ADDRESS_HEADER] != [MAGIC, given.len() as u64] {
+            return Err(self.failed(name, "no correction ran before it"));
+        }
+        self.write_words(*table, [0])?;
+        Ok(words.split_off(ADDRESS_HEADER))
+    }
+
+    /// Has the host compute a program on device addresses.
+    fn compute(
+        &self,
+        inside: &LoadedProgram,
+        addresses: &[u64],
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        let host = |&address: &u64| match address {
+            // No kernel uses that buffer.
+            0 => Ok(0),
+            _ => self.memory.host(address, 0).ok_or_else(|| {
+                self.failed("launch", format!("address {address:#x} is not the device's"))
+            }),
+        };
+        let addresses = addresses.iter().map(host).collect::<Result<Vec<u64>>>()?;
+        // Other forms of weights would be in the host's memory, which the mock has no part of.
+        let arguments = LaunchArguments { addresses: &addresses, weights: &[], ..arguments };
+        self.host.launch(None, inside, arguments)
+    }
+}
+
+impl Device for MockAccelerator {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
+        self.memory.resolve(handle, size).ok_or_else(|| {
+            let device = self.properties.name.clone();
+            Error::InvalidHandle { device, handle: handle.to_string(), size }
+        })
+    }
+
+    fn copy_to_device(
+        &self,
+        queue: Option<usize>,
+        source: &[u8],
+        target: DeviceHandle,
+    ) -> Result<()> {
+        self.write(self.resolve(target, source.len())?, source)?;
+        let time = self.copy_time(source.len(), self.config.bandwidth);
+        let describe = || ("copy_to_device".into(), source.len());
+        self.takes(queue, &[Engine::CopyIn], time, describe);
+        Ok(())
+    }
+
+    fn copy_from_device(
+        &self,
+        queue: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        self.read(self.resolve(source, target.len())?, target)?;
+        let time = self.copy_time(target.len(), self.config.bandwidth);
+        let describe = || ("copy_from_device".into(), target.len());
+        self.takes(queue, &[Engine::CopyOut], time, describe);
+        Ok(())
+    }
+
+    fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
+        let (read, written) = copy.spans();
+        let source = self.host_handle(self.resolve(copy.source, read)?, read)?;
+        let target = self.host_handle(self.resolve(copy.target, written)?, written)?;
+        self.host.copy_on_device(None, &StridedCopy { source, target, ..copy.clone() })?;
+        let time = self.copy_time(copy.bytes(), self.config.memory_bandwidth);
+        let describe = || ("copy_on_device".into(), copy.bytes());
+        self.takes(queue, &self.engines, time, describe);
+        Ok(())
+    }
+
+    fn clock(&self, queue: Option<usize>) -> Duration {
+        self.timeline().clock(queue)
+    }
+
+    fn wait_until(&self, queue: usize, at: Duration) {
+        self.timeline().wait_until(queue, at);
+    }
+
+    fn initialize(&self, packet: &[u8]) -> Result<()> {
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner).push(packet.into());
+        Ok(())
+    }
+
+    fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
+        binary.downcast_ref::<MockBinary>().map(MockBinary::image)
+    }
+
+    fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
+        let Some(binary) = binary.downcast_ref::<MockBinary>() else {
+            return Err(self.failed("load", "the program was compiled for another device"));
+        };
+        let Some(image) = image else {
+            return Err(self.failed(binary.name(), "its image was not copied"));
+        };
+        let mut found = vec![0; image.size_bytes()];
+        self.read(self.resolve(image.handle(), found.len())?, &mut found)?;
+        if found[..] != binary.image()[..] {
+            return Err(self.failed(binary.name(), "its image was corrupted on its way"));
+        }
+        let inside = match binary {
+            MockBinary::Compute { inside, .. } => Some(self.host.load(inside, None)?),
+            MockBinary::Correction => None,
+        };
+        Ok(Arc::new(MockProgram { name: binary.name().into(), inside, image }))
+    }
+
+    fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
+        program.downcast_ref::<MockProgram>().map(|program| program.name.as_str())
+    }
+
+    fn launch(
+        &self,
+        queue: Option<usize>,
+        program: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        let Some(program) = program.downcast_ref::<MockProgram>() else {
+            return Err(self.failed("launch", "the program was compiled for another device"));
+        };
+        let start = Instant::now();
+        let ran = match &program.inside {
+            None => self.correct(arguments.addresses),
+            Some(inside) if self.config.corrections => {
+                let addresses = self.corrected(&program.name, arguments.addresses)?;
+                self.compute(inside, &addresses, arguments)
+            }
+            Some(inside) => self.compute(inside, arguments.addresses, arguments),
+        };
+        let time = match self.config.launch {
+            LaunchTime::Fixed(time) => time,
+            LaunchTime::Measured => start.elapsed(),
+        };
+        self.takes(queue, &self.engines, time, || (program.name.clone(), 0));
+        ran
+    }
+}

@@ -1,0 +1,143 @@
+//! The mock's back end: the plans of another back end, with binaries that are loaded into the mock's
+//! memory, and with corrections where its programs embed addresses.
+
+use girih_ir::Graph;
+use girih_runtime::plan::PlannedBuffer;
+use girih_runtime::{
+    Backend, Binary, Buffer, CompileOptions, ExecutionPlan, HANDLE_BYTES, LoadedProgram, Operation,
+    Placement, Prepared, Result, Step, allocator,
+};
+use std::sync::Arc;
+
+/// The first word of a table of addresses that a correction has written.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"girihfix");
+/// Words before the addresses: [`MAGIC`], and their number.
+pub(crate) const ADDRESS_HEADER: usize = 2;
+
+/// The packet that each plan brings once to a device.
+const INIT_PACKET: &[u8] = b"mock: start the clock";
+
+/// A program as it is compiled for the mock.
+pub(crate) enum MockBinary {
+    /// A program of the back end inside.
+    Compute { name: String, inside: Binary },
+    /// Writes the addresses of a launch's data where the launch reads them.
+    Correction,
+}
+
+/// A program in the mock's memory.
+pub(crate) struct MockProgram {
+    pub name: String,
+    /// None for the correction.
+    pub inside: Option<LoadedProgram>,
+    #[allow(dead_code, reason = "the program's memory is freed with it")]
+    pub image: Arc<Buffer>,
+}
+
+impl MockBinary {
+    pub fn name(&self) -> &str {
+        match self {
+            MockBinary::Compute { name, .. } => name,
+            MockBinary::Correction => "correction",
+        }
+    }
+
+    /// What stands for its code in device memory: its name, in a block of a size that depends on it.
+    pub fn image(&self) -> Box<[u8]> {
+        let mut image = b"mock program ".to_vec();
+        image.extend_from_slice(self.name().as_bytes());
+        image.resize(image.len().next_multiple_of(256), 0);
+        image.into()
+    }
+}
+
+/// Compiles for a [`crate::MockAccelerator`] by another device's back end.
+pub struct MockBackend {
+    inside: Arc<dyn Backend>,
+    corrections: bool,
+}
+
+impl MockBackend {
+    /// Plans of `inside`, which compiles for the device that computes; with corrections, if the mock's
+    /// programs embed addresses.
+    pub fn new(inside: Arc<dyn Backend>, corrections: bool) -> MockBackend {
+        MockBackend { inside, corrections }
+    }
+
+    fn adapt(&self, mut plan: ExecutionPlan) -> ExecutionPlan {
+        let mut names = vec![String::new(); plan.binaries.len()];
+        for operation in &plan.operations {
+            if let Some(name) = operation.compute.and_then(|program| names.get_mut(program)) {
+                name.clone_from(&operation.name);
+            }
+        }
+        let compute = |(name, inside)| -> Binary { Arc::new(MockBinary::Compute { name, inside }) };
+        plan.binaries = names.into_iter().zip(plan.binaries).map(compute).collect();
+        plan.init_packets.push(INIT_PACKET.into());
+        if self.corrections {
+            correct(&mut plan);
+        }
+        plan
+    }
+}
+
+/// Puts a correction before each launch of a plan: the handles of all buffers are copied to a temporary
+/// of the run, and the correction program makes addresses of them in another.
+fn correct(plan: &mut ExecutionPlan) {
+    let (buffers, correction) = (plan.buffers.len(), plan.binaries.len());
+    let mut temporary = |size_bytes: usize| {
+        let at = plan.temporary_bytes.next_multiple_of(allocator::ALIGNMENT);
+        plan.temporary_bytes = at + size_bytes;
+        plan.buffers.push(PlannedBuffer { placement: Placement::Temporary(at), size_bytes });
+    };
+    temporary(buffers * HANDLE_BYTES);
+    temporary((buffers + ADDRESS_HEADER) * 8);
+    plan.binaries.push(Arc::new(MockBinary::Correction));
+    let fix = || {
+        let copy = Step::CopyArguments { buffers: (0..buffers).collect(), target: buffers };
+        [copy, Step::Launch(correction)]
+    };
+    for operation in &mut plan.operations {
+        let Operation { name, steps, compute } = std::mem::take(operation);
+        let before = steps.into_iter().flat_map(|step| match step {
+            Step::Launch(_) => Vec::from_iter(fix().into_iter().chain([step])),
+            _ => vec![step],
+        });
+        *operation = match compute {
+            Some(program) => Operation::compute_after(name, before.chain(fix()), program),
+            None => Operation::steps(name, before),
+        };
+    }
+}
+
+impl Backend for MockBackend {
+    fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
+        Ok(self.adapt(self.inside.compile(graph, options)?))
+    }
+
+    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
+        self.inside.prepare(graph, options)
+    }
+
+    fn lower(
+        &self,
+        original: &Graph,
+        prepared: &Graph,
+        kept_arguments: &[usize],
+        options: CompileOptions,
+    ) -> Result<ExecutionPlan> {
+        Ok(self.adapt(self.inside.lower(original, prepared, kept_arguments, options)?))
+    }
+
+    fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
+        Ok(self.adapt(self.inside.restore(bytes)?))
+    }
+
+    fn forget(&self) {
+        self.inside.forget();
+    }
+
+    fn fingerprint(&self) -> String {
+        format!("mock {} {}", self.corrections, self.inside.fingerprint())
+    }
+}

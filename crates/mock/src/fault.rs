@@ -1,0 +1,266 @@
+//! Wrappers that break a device on purpose, and one that notices broken copies.
+
+use crate::{Hooks, Wrapped};
+use girih_runtime::{Device, DeviceHandle, Error, LaunchArguments, LoadedProgram, Result};
+use girih_sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How long a hanging launch sleeps between two looks at its run's control.
+const HANG_POLL: Duration = Duration::from_micros(200);
+
+/// A way to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A copy to the device fails; nothing is copied.
+    CopyToDevice,
+    /// A copy from the device fails; nothing is copied.
+    CopyFromDevice,
+    /// A launch fails; nothing is computed.
+    Launch,
+    /// A launch does not end, until the control of its run stops it.
+    Hang,
+    /// A copy to the device flips a bit, and says nothing.
+    CorruptToDevice,
+    /// A copy from the device flips a bit, and says nothing.
+    CorruptFromDevice,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 6] = [
+        Fault::CopyToDevice,
+        Fault::CopyFromDevice,
+        Fault::Launch,
+        Fault::Hang,
+        Fault::CorruptToDevice,
+        Fault::CorruptFromDevice,
+    ];
+}
+
+/// A device with faults: [`Faulty::inject`] asks for one, [`Faulty::at_random`] for many.
+pub type Faulty = Wrapped<Faults>;
+
+/// The faults to come.
+#[derive(Default)]
+pub struct Faults {
+    plan: Mutex<Plan>,
+    injected: AtomicU64,
+}
+
+#[derive(Default)]
+struct Plan {
+    /// Fault, and how many pieces of work it could befall are spared first.
+    next: Vec<(Fault, usize)>,
+    /// State of the generator, and the chance of a fault in 2^32.
+    random: Option<(u64, u32)>,
+}
+
+impl Faulty {
+    /// A device that has no faults until one is asked for.
+    pub fn new(inside: Arc<dyn Device>) -> Arc<Faulty> {
+        Arc::new(Wrapped::with_hooks(inside, Faults::default()))
+    }
+
+    /// Has the fault befall a piece of work of its kind: the next, or that many later.
+    pub fn inject(&self, fault: Fault, after: usize) {
+        self.hooks().plan().next.push((fault, after));
+    }
+
+    /// Has each copy and launch fail with that chance, 0 to 1, by a generator of that seed.
+    pub fn at_random(&self, seed: u64, chance: f64) {
+        let chance = (chance.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+        self.hooks().plan().random = Some((seed, chance));
+    }
+
+    /// No more faults, those asked for included.
+    pub fn heal(&self) {
+        *self.hooks().plan() = Plan::default();
+    }
+
+    /// Faults so far.
+    pub fn injected(&self) -> u64 {
+        self.hooks().injected.load(Relaxed)
+    }
+}
+
+impl Faults {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault that befalls a piece of work that these can befall.
+    fn draw(&self, kinds: &[Fault]) -> Option<Fault> {
+        let mut plan = self.plan();
+        let fault = plan.due(kinds).or_else(|| plan.draw(kinds));
+        if fault.is_some() {
+            self.injected.fetch_add(1, Relaxed);
+        }
+        fault
+    }
+}
+
+impl Plan {
+    fn due(&mut self, kinds: &[Fault]) -> Option<Fault> {
+        let at = self.next.iter().position(|(fault, _)| kinds.contains(fault))?;
+        let (fault, spared) = self.next[at];
+        match spared.checked_sub(1) {
+            Some(left) => {
+                self.next[at].1 = left;
+                None
+            }
+            None => {
+                self.next.remove(at);
+                Some(fault)
+            }
+        }
+    }
+
+    fn draw(&mut self, kinds: &[Fault]) -> Option<Fault> {
+        let (state, chance) = self.random.as_mut()?;
+        let drawn = split_mix(state);
+        let befalls = (drawn >> 32) < u64::from(*chance);
+        befalls.then(|| kinds[drawn as u32 as usize % kinds.len()])
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn injected(device: &dyn Device, operation: &str) -> Error {
+    let (operation, device) = (operation.to_string(), device.properties().name.clone());
+    Error::Launch { operation, device, reason: "an injected fault".into() }
+}
+
+fn flip_a_bit(bytes: &mut [u8]) {
+    let middle = bytes.len() / 2;
+    if let Some(byte) = bytes.get_mut(middle) {
+        *byte ^= 0x10;
+    }
+}
+
+impl Hooks for Faults {
+    fn copy_to_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: &[u8],
+        target: DeviceHandle,
+    ) -> Result<()> {
+        match self.draw(&[Fault::CopyToDevice, Fault::CorruptToDevice]) {
+            Some(Fault::CorruptToDevice) => {
+                let mut source = source.to_vec();
+                flip_a_bit(&mut source);
+                inside.copy_to_device(queue, &source, target)
+            }
+            Some(_) => Err(injected(inside, "copy_to_device")),
+            None => inside.copy_to_device(queue, source, target),
+        }
+    }
+
+    fn copy_from_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        let fault = self.draw(&[Fault::CopyFromDevice, Fault::CorruptFromDevice]);
+        if fault == Some(Fault::CopyFromDevice) {
+            return Err(injected(inside, "copy_from_device"));
+        }
+        inside.copy_from_device(queue, source, target)?;
+        if fault.is_some() {
+            flip_a_bit(target);
+        }
+        Ok(())
+    }
+
+    fn launch(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        program: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        let name = || inside.program_name(program).unwrap_or("launch").to_string();
+        match self.draw(&[Fault::Launch, Fault::Hang]) {
+            Some(Fault::Hang) => {
+                while !arguments.control.check() {
+                    std::thread::sleep(HANG_POLL);
+                }
+                Err(arguments.control.error(&name()))
+            }
+            Some(_) => Err(injected(inside, &name())),
+            None => inside.launch(queue, program, arguments),
+        }
+    }
+}
+
+/// A device whose copies are checked: those to the device by reading the bytes back, those from the
+/// device by reading them twice. A difference is an error of the copy.
+pub type Checksummed = Wrapped<Checksums>;
+
+/// Finds copies that changed bytes.
+pub struct Checksums(());
+
+impl Checksummed {
+    /// Wraps a device whose copies are to be checked.
+    pub fn new(inside: Arc<dyn Device>) -> Arc<Checksummed> {
+        Arc::new(Wrapped::with_hooks(inside, Checksums(())))
+    }
+}
+
+impl Checksums {
+    /// Reads the bytes again and compares them.
+    fn verify(
+        inside: &dyn Device,
+        queue: Option<usize>,
+        (operation, at): (&str, DeviceHandle),
+        expected: &[u8],
+    ) -> Result<()> {
+        let mut found = vec![0; expected.len()];
+        inside.copy_from_device(queue, at, &mut found)?;
+        let Some(wrong) = found.iter().zip(expected).position(|(f, e)| f != e) else {
+            return Ok(());
+        };
+        let (operation, device) = (operation.to_string(), inside.properties().name.clone());
+        let size = expected.len();
+        let reason = format!(
+            "byte {wrong} of {size} is {:#04x} on one side and {:#04x} on the other: the bytes were \
+             corrupted on their way; copy them again, and if this repeats, look at the link",
+            found[wrong], expected[wrong]
+        );
+        Err(Error::Launch { operation, device, reason })
+    }
+}
+
+impl Hooks for Checksums {
+    fn copy_to_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: &[u8],
+        target: DeviceHandle,
+    ) -> Result<()> {
+        inside.copy_to_device(queue, source, target)?;
+        Checksums::verify(inside, queue, ("copy_to_device", target), source)
+    }
+
+    fn copy_from_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        inside.copy_from_device(queue, source, target)?;
+        Checksums::verify(inside, queue, ("copy_from_device", source), target)
+    }
+}

@@ -1,0 +1,188 @@
+//! The mock's memory: mappings of the process that stand for device memory, at device addresses that
+//! differ from the host's, so that an address used on the wrong side is found.
+
+use girih_runtime::{AddressMap, Allocator, DeviceHandle, DeviceId, PhysicalMemory};
+use girih_sync::{Mutex, MutexGuard};
+use memmap2::{MmapMut, MmapOptions};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+/// Region `i` begins at device address `(i + 1) << REGION_SHIFT`.
+const REGION_SHIFT: u32 = 40;
+/// The first device address that the driver maps, and the space it leaves between two mappings.
+const FIRST_MAPPING: u64 = 1 << 50;
+const GUARD: u64 = 1 << 20;
+
+/// Where the bytes of device addresses are.
+pub(crate) enum Memory {
+    Regions {
+        addresses: AddressMap,
+        regions: Vec<Mapping>,
+    },
+    /// Each block is a mapping of its own.
+    Physical {
+        addresses: AddressMap,
+        driver: Driver,
+    },
+}
+
+/// Memory of the process.
+pub(crate) struct Mapping {
+    /// First address on the host.
+    host: u64,
+    size: usize,
+    #[allow(dead_code, reason = "holds the memory that `host` is the address of")]
+    memory: MmapMut,
+}
+
+impl Mapping {
+    /// Reserves the bytes; pages are committed when they are first touched.
+    fn new(size: usize) -> io::Result<Mapping> {
+        let mut memory = MmapOptions::new().len(size.max(1)).no_reserve_swap().map_anon()?;
+        Ok(Mapping { host: memory.as_mut_ptr() as u64, size, memory })
+    }
+
+    fn at(&self, offset: u64, size: usize) -> Option<u64> {
+        let end = usize::try_from(offset).ok()?.checked_add(size)?;
+        (end <= self.size).then_some(self.host + offset)
+    }
+}
+
+/// Maps and unmaps blocks; a counted handle.
+#[derive(Clone, Default)]
+pub(crate) struct Driver(Arc<Mutex<Mappings>>);
+
+#[derive(Default)]
+struct Mappings {
+    /// By device address.
+    blocks: BTreeMap<u64, Mapping>,
+    /// Bytes of device addresses handed out so far: none is used twice.
+    used: u64,
+}
+
+impl Driver {
+    fn lock(&self) -> MutexGuard<'_, Mappings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PhysicalMemory for Driver {
+    fn map(&self, size: usize) -> Option<u64> {
+        let mapping = Mapping::new(size).ok()?;
+        let mut mappings = self.lock();
+        let address = FIRST_MAPPING + mappings.used;
+        mappings.used += (size as u64).next_multiple_of(GUARD) + GUARD;
+        mappings.blocks.insert(address, mapping);
+        Some(address)
+    }
+
+    fn unmap(&self, address: u64, _: usize) {
+        let unmapped = self.lock().blocks.remove(&address);
+        // Outside the lock: unmapping takes its time.
+        drop(unmapped);
+    }
+}
+
+impl Memory {
+    /// Regions of those sizes, and the allocator over them.
+    ///
+    /// Errors: the system's, if a region cannot be reserved.
+    pub fn regions(
+        id: DeviceId,
+        name: &str,
+        sizes: &[usize],
+    ) -> io::Result<(Arc<Allocator>, Memory)> {
+        let regions = sizes.iter().map(|&size| Mapping::new(size)).collect::<io::Result<_>>()?;
+        let allocator = Allocator::new(id, name, sizes);
+        let addresses = allocator.map_at(&bases(sizes.len()));
+        Ok((allocator, Memory::Regions { addresses, regions }))
+    }
+
+    /// Blocks mapped one by one, of at most `capacity` bytes in all, and their allocator.
+    pub fn physical(id: DeviceId, name: &str, capacity: usize) -> (Arc<Allocator>, Memory) {
+        let driver = Driver::default();
+        let allocator = Allocator::physical(id, name, capacity, Box::new(driver.clone()));
+        let addresses = allocator.map_at(&[]);
+        (allocator, Memory::Physical { addresses, driver })
+    }
+
+    /// The device address behind a handle; None unless that many bytes there are the device's.
+    pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
+        let addresses = match self {
+            Memory::Regions { addresses, .. } | Memory::Physical { addresses, .. } => addresses,
+        };
+        let address = addresses.resolve(handle, size)?;
+        self.host(address, size).map(|_| address)
+    }
+
+    /// The device address that the two words of a handle stand for.
+    pub fn of_words(&self, words: [u64; 2]) -> Option<u64> {
+        match words {
+            [address, 0] => Some(address),
+            [offset, region] => Some((region << REGION_SHIFT) + offset),
+        }
+    }
+
+    /// Where on the host the bytes of a device address are; None unless all of them are the device's.
+    /// No bytes are anywhere.
+    pub fn host(&self, address: u64, size: usize) -> Option<u64> {
+        match self {
+            Memory::Regions { regions, .. } => {
+                let index = (address >> REGION_SHIFT).checked_sub(1)?;
+                let region = regions.get(usize::try_from(index).ok()?)?;
+                region.at(address & ((1 << REGION_SHIFT) - 1), size)
+            }
+            Memory::Physical { driver, .. } => {
+                let mappings = driver.lock();
+                match mappings.blocks.range(..=address).next_back() {
+                    Some((start, mapping)) => mapping.at(address - start, size),
+                    None => (address == 0 && size == 0).then_some(0),
+                }
+            }
+        }
+    }
+}
+
+/// The first device address of each region.
+pub(crate) fn bases(regions: usize) -> Vec<u64> {
+    (1..=regions as u64).map(|region| region << REGION_SHIFT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use girih_runtime::DEFAULT_REGIONS;
+
+    #[test]
+    fn regions_are_reserved_and_not_committed() {
+        // 96 GB, more than the machines of most tests have.
+        let id = DeviceId::unique();
+        let (allocator, memory) = Memory::regions(id, "mock", &DEFAULT_REGIONS).unwrap();
+        assert_eq!(allocator.stats().capacity, 103_079_215_104);
+        let block = allocator.allocate(1 << 30).unwrap();
+        let address = memory.resolve(block.handle(), 1 << 30).unwrap();
+        assert_eq!(address, 1 << REGION_SHIFT);
+        assert!(memory.host(address, 1).is_some_and(|host| host != address));
+        assert_eq!(memory.host(address, (12 << 30) + 1), None, "beyond the region");
+        assert_eq!(memory.host(9 << REGION_SHIFT, 1), None, "no such region");
+        assert_eq!(memory.host(77, 0), None, "a host address");
+        assert_eq!(memory.of_words(block.handle().words()), Some(address));
+    }
+
+    #[test]
+    fn blocks_of_physical_memory_are_mapped_apart() {
+        let id = DeviceId::unique();
+        let (allocator, memory) = Memory::physical(id, "mock", 1 << 20);
+        let [a, b] = [300, 400].map(|size| allocator.allocate(size).unwrap());
+        let [at_a, at_b] = [&a, &b].map(|x| memory.resolve(x.handle(), x.size_bytes()).unwrap());
+        assert!(at_b >= at_a + GUARD);
+        assert_eq!(memory.host(at_a, 385), None, "beyond the block");
+        assert_eq!(memory.of_words(a.handle().words()), Some(at_a));
+        drop(a);
+        assert_eq!(memory.host(at_a, 1), None, "unmapped");
+        assert!(memory.host(at_b, 400).is_some());
+        let nothing = allocator.allocate(0).unwrap();
+        assert!(memory.resolve(nothing.handle(), 0).is_some());
+    }
+}

@@ -1,0 +1,99 @@
+//! A device that checks everything and runs nothing: for the cost of the pipeline alone, and for
+//! programs that no machine here could run.
+
+use crate::memory::bases;
+use girih_runtime::{
+    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
+    LoadedProgram, Properties, Result,
+};
+use std::sync::Arc;
+
+/// A device without memory behind its addresses. Bytes that are read from it are zeros. It takes the
+/// binaries of any back end.
+pub struct NullDevice {
+    properties: Properties,
+    allocator: Arc<Allocator>,
+    addresses: AddressMap,
+    /// First address and size of each region.
+    regions: Vec<(u64, usize)>,
+}
+
+impl NullDevice {
+    /// A device with regions of those sizes, in bytes.
+    pub fn new(regions: &[usize]) -> Arc<NullDevice> {
+        let allocator = Allocator::new(DeviceId::unique(), "null", regions);
+        let bases = bases(regions.len());
+        Arc::new(NullDevice {
+            properties: Properties {
+                name: "null".into(),
+                target: "null".into(),
+                memory_bytes: regions.iter().sum(),
+                concurrency: usize::MAX,
+            },
+            addresses: allocator.map_at(&bases),
+            allocator,
+            regions: bases.into_iter().zip(regions.iter().copied()).collect(),
+        })
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        self.regions.iter().any(|&(base, size)| (base..=base + size as u64).contains(&address))
+    }
+}
+
+impl Device for NullDevice {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
+        let address = self.addresses.resolve(handle, size);
+        address.filter(|&at| self.holds(at) && self.holds(at + size as u64)).ok_or_else(|| {
+            let device = self.properties.name.clone();
+            Error::InvalidHandle { device, handle: handle.to_string(), size }
+        })
+    }
+
+    fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
+        self.resolve(target, source.len()).map(drop)
+    }
+
+    fn copy_from_device(
+        &self,
+        _: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        self.resolve(source, target.len())?;
+        target.fill(0);
+        Ok(())
+    }
+
+    fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
+        Ok(binary.clone())
+    }
+
+    fn launch(
+        &self,
+        _: Option<usize>,
+        _: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        if arguments.control.stopped() {
+            return Err(arguments.control.error("launch"));
+        }
+        // Buffers that no kernel uses have no address.
+        let wrong = arguments.addresses.iter().find(|at| **at != 0 && !self.holds(**at));
+        wrong.map_or(Ok(()), |address| {
+            Err(Error::Launch {
+                operation: "launch".into(),
+                device: self.properties.name.clone(),
+                reason: format!("address {address:#x} is in none of the device's regions"),
+            })
+        })
+    }
+}

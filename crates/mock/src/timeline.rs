@@ -1,0 +1,174 @@
+//! The virtual clock: when each piece of work begins and ends on the engines of the modelled device,
+//! whatever the host's threads do meanwhile.
+//!
+//! Work of a queue begins when the queue's work before it is done and an engine is free for as long as
+//! the work takes. Host threads may bring work in another order than the device would run it, so work
+//! that could have run earlier takes an earlier gap of its engine.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A unit of the device that runs one piece of work at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Engine {
+    /// Copies from the host.
+    CopyIn,
+    /// Copies to the host.
+    CopyOut,
+    /// Launches, and copies within the device; as many as the device has concurrency.
+    Compute(usize),
+}
+
+/// A piece of work on the timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The queue; None for work that a thread waited for.
+    pub queue: Option<usize>,
+    /// Where it ran.
+    pub engine: Engine,
+    /// The program, or the kind of copy.
+    pub name: String,
+    /// Bytes copied.
+    pub bytes: usize,
+    /// Time of the device's clock.
+    pub start: Duration,
+    /// Time of the device's clock.
+    pub end: Duration,
+}
+
+/// The timelines of a device's queues and engines.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    /// When the last work of each queue ends.
+    queues: BTreeMap<Option<usize>, Duration>,
+    /// What each engine does, start to end. Neighbours that touch are one interval.
+    engines: BTreeMap<Engine, BTreeMap<Duration, Duration>>,
+    /// The work, if it is kept.
+    pub log: Option<Vec<Slot>>,
+}
+
+impl Timeline {
+    /// Places work of that length on the engine where it begins first; gives its start and end.
+    pub fn place(
+        &mut self,
+        queue: Option<usize>,
+        engines: &[Engine],
+        length: Duration,
+        describe: impl FnOnce() -> (String, usize),
+    ) -> (Duration, Duration) {
+        let earliest = self.queues.get(&queue).copied().unwrap_or_default();
+        let starts =
+            engines.iter().map(|&engine| (self.first_gap(engine, earliest, length), engine));
+        let (start, engine) = starts.min().expect("a device has an engine for everything");
+        let end = start + length;
+        self.occupy(engine, start, end);
+        self.queues.insert(queue, end);
+        if let Some(log) = &mut self.log {
+            let (name, bytes) = describe();
+            log.push(Slot { queue, engine, name, bytes, start, end });
+        }
+        (start, end)
+    }
+
+    /// The first time from `earliest` on at which the engine is free for that long.
+    fn first_gap(&self, engine: Engine, earliest: Duration, length: Duration) -> Duration {
+        let busy = self.engines.get(&engine).filter(|_| !length.is_zero());
+        let Some(busy) = busy else { return earliest };
+        let before = busy.range(..=earliest).next_back().map(|(_, &end)| end);
+        let mut start = before.map_or(earliest, |end| end.max(earliest));
+        for (&next, &end) in busy.range(earliest..) {
+            if start + length <= next {
+                break;
+            }
+            start = start.max(end);
+        }
+        start
+    }
+
+    fn occupy(&mut self, engine: Engine, start: Duration, end: Duration) {
+        if start == end {
+            return;
+        }
+        let busy = self.engines.entry(engine).or_default();
+        let (mut first, mut last) = (start, end);
+        if let Some((&before, &before_end)) = busy.range(..=start).next_back()
+            && before_end == start
+        {
+            first = before;
+        }
+        if let Some(after_end) = busy.remove(&end) {
+            last = after_end;
+        }
+        busy.insert(first, last);
+    }
+
+    /// When the work of a queue so far is done; of all queues for None.
+    pub fn clock(&self, queue: Option<usize>) -> Duration {
+        match queue {
+            Some(_) => self.queues.get(&queue).copied().unwrap_or_default(),
+            None => self.queues.values().copied().max().unwrap_or_default(),
+        }
+    }
+
+    /// The queue's next work begins at that time at the earliest.
+    pub fn wait_until(&mut self, queue: usize, at: Duration) {
+        let clock = self.queues.entry(Some(queue)).or_default();
+        *clock = at.max(*clock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    fn place(timeline: &mut Timeline, queue: usize, engine: Engine, length: u64) -> (u128, u128) {
+        let placed = timeline.place(Some(queue), &[engine], us(length), || (String::new(), 0));
+        (placed.0.as_micros(), placed.1.as_micros())
+    }
+
+    #[test]
+    fn work_of_a_queue_is_in_order_and_queues_overlap_on_different_engines() {
+        let mut timeline = Timeline::default();
+        let (copy, compute) = (Engine::CopyIn, Engine::Compute(0));
+        assert_eq!(place(&mut timeline, 0, copy, 10), (0, 10));
+        assert_eq!(place(&mut timeline, 0, compute, 30), (10, 40));
+        assert_eq!(place(&mut timeline, 1, copy, 10), (10, 20), "the engine was busy before");
+        assert_eq!(place(&mut timeline, 1, compute, 5), (40, 45));
+        assert_eq!((timeline.clock(Some(0)), timeline.clock(None)), (us(40), us(45)));
+        timeline.wait_until(0, us(45));
+        assert_eq!(place(&mut timeline, 0, copy, 10), (45, 55));
+        timeline.wait_until(0, us(1));
+        assert_eq!(timeline.clock(Some(0)), us(55), "time does not go back");
+    }
+
+    #[test]
+    fn work_that_the_host_brings_late_takes_the_gap_where_it_would_have_run() {
+        let mut timeline = Timeline::default();
+        let engine = Engine::Compute(0);
+        timeline.wait_until(0, us(100));
+        assert_eq!(place(&mut timeline, 0, engine, 10), (100, 110));
+        assert_eq!(place(&mut timeline, 1, engine, 60), (0, 60));
+        assert_eq!(place(&mut timeline, 1, engine, 41), (110, 151), "too long for the gap");
+        assert_eq!(place(&mut timeline, 2, engine, 40), (60, 100));
+        assert_eq!(timeline.engines[&engine], BTreeMap::from([(us(0), us(151))]));
+        assert_eq!(place(&mut timeline, 3, engine, 0), (0, 0), "no time takes no engine");
+    }
+
+    #[test]
+    fn work_goes_to_the_engine_that_is_free_first() {
+        let mut timeline = Timeline { log: Some(Vec::new()), ..Timeline::default() };
+        let both = [Engine::Compute(0), Engine::Compute(1)];
+        for (queue, length) in [(0, 10), (1, 30), (2, 10)] {
+            timeline.place(Some(queue), &both, us(length), || (format!("work {queue}"), 0));
+        }
+        let log = timeline.log.unwrap();
+        let found: Vec<_> = log.iter().map(|s| (s.engine, s.start, s.name.as_str())).collect();
+        let expected =
+            [(both[0], us(0), "work 0"), (both[1], us(0), "work 1"), (both[0], us(10), "work 2")];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,142 @@
+//! Wrappers around devices: each forwards everything to the device inside, but for the work that its
+//! hooks change.
+
+use girih_runtime::{
+    Allocator, Binary, Buffer, Device, DeviceHandle, LaunchArguments, LoadedProgram, Properties,
+    Result, StridedCopy,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The work of a wrapped device; each hook does it by the device inside unless it is overridden.
+pub trait Hooks: Send + Sync {
+    /// In place of [`Device::copy_to_device`].
+    fn copy_to_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: &[u8],
+        target: DeviceHandle,
+    ) -> Result<()> {
+        inside.copy_to_device(queue, source, target)
+    }
+
+    /// In place of [`Device::copy_from_device`].
+    fn copy_from_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        inside.copy_from_device(queue, source, target)
+    }
+
+    /// In place of [`Device::copy_on_device`].
+    fn copy_on_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        copy: &StridedCopy,
+    ) -> Result<()> {
+        inside.copy_on_device(queue, copy)
+    }
+
+    /// In place of [`Device::launch`].
+    fn launch(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        program: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        inside.launch(queue, program, arguments)
+    }
+}
+
+/// A device inside of hooks.
+pub struct Wrapped<H> {
+    inside: Arc<dyn Device>,
+    hooks: H,
+}
+
+impl<H: Hooks> Wrapped<H> {
+    /// Wraps a device.
+    pub fn with_hooks(inside: Arc<dyn Device>, hooks: H) -> Wrapped<H> {
+        Wrapped { inside, hooks }
+    }
+
+    /// The hooks.
+    pub fn hooks(&self) -> &H {
+        &self.hooks
+    }
+}
+
+impl<H: Hooks> Device for Wrapped<H> {
+    fn properties(&self) -> &Properties {
+        self.inside.properties()
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        self.inside.allocator()
+    }
+
+    fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
+        self.inside.resolve(handle, size)
+    }
+
+    fn copy_to_device(
+        &self,
+        queue: Option<usize>,
+        source: &[u8],
+        target: DeviceHandle,
+    ) -> Result<()> {
+        self.hooks.copy_to_device(&*self.inside, queue, source, target)
+    }
+
+    fn copy_from_device(
+        &self,
+        queue: Option<usize>,
+        source: DeviceHandle,
+        target: &mut [u8],
+    ) -> Result<()> {
+        self.hooks.copy_from_device(&*self.inside, queue, source, target)
+    }
+
+    fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
+        self.hooks.copy_on_device(&*self.inside, queue, copy)
+    }
+
+    fn clock(&self, queue: Option<usize>) -> Duration {
+        self.inside.clock(queue)
+    }
+
+    fn wait_until(&self, queue: usize, at: Duration) {
+        self.inside.wait_until(queue, at);
+    }
+
+    fn initialize(&self, packet: &[u8]) -> Result<()> {
+        self.inside.initialize(packet)
+    }
+
+    fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
+        self.inside.image(binary)
+    }
+
+    fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
+        self.inside.load(binary, image)
+    }
+
+    fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
+        self.inside.program_name(program)
+    }
+
+    fn launch(
+        &self,
+        queue: Option<usize>,
+        program: &LoadedProgram,
+        arguments: LaunchArguments<'_>,
+    ) -> Result<()> {
+        self.hooks.launch(&*self.inside, queue, program, arguments)
+    }
+}

@@ -1,0 +1,43 @@
+//! The suite on every kind of mock device.
+
+use girih_conformance::{Subject, suite};
+use girih_cpu::{HostBackend, HostDevice};
+use girih_mock::{
+    LaunchTime, MemoryMode, MockAccelerator, MockBackend, MockConfig, NullDevice, Pace,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn mock(config: MockConfig) -> Subject {
+    let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
+    Subject::new(backend, move || {
+        let host = HostDevice::of_process().expect("the host's environment is sound");
+        MockAccelerator::new(Arc::new(host), config.clone()).expect("memory can be reserved")
+    })
+}
+
+fn regions() -> MockConfig {
+    MockConfig { memory: MemoryMode::Regions(vec![64 << 20; 8]), ..MockConfig::default() }
+}
+
+fn physical() -> MockConfig {
+    MockConfig { memory: MemoryMode::Physical(256 << 20), ..MockConfig::default() }
+}
+
+/// A device that takes its time on the host's clock too.
+fn slow() -> MockConfig {
+    MockConfig {
+        pace: Pace::Real,
+        latency: Duration::from_micros(20),
+        launch: LaunchTime::Fixed(Duration::from_micros(50)),
+        ..regions()
+    }
+}
+
+suite!(serial, mock(regions()));
+suite!(concurrent, mock(MockConfig { concurrency: 4, ..regions() }));
+suite!(by_address, mock(physical()));
+suite!(corrected, mock(MockConfig { corrections: true, concurrency: 2, ..regions() }));
+suite!(corrected_by_address, mock(MockConfig { corrections: true, ..physical() }));
+suite!(in_real_time, mock(slow()));
+suite!(null, Subject::new(HostBackend, || NullDevice::new(&[64 << 20])).without_results());
