@@ -17,6 +17,7 @@ mod random;
 pub mod rig;
 pub mod steps;
 pub mod streams;
+pub mod tiles;
 
 pub use random::{Random, program as random_program};
 pub use rig::{Rig, Subject};
@@ -57,6 +58,16 @@ macro_rules! suite {
                 errors_stay_with_their_stream,
                 a_dropped_stream_finishes_its_work,
                 every_policy_gives_the_same_results,
+            ],
+            tiles: [
+                matrix_products_are_tiled_in_every_dimension,
+                tiles_come_row_by_row_with_the_contracted_dimension_innermost,
+                remainders_are_exact_padded_or_refused,
+                partial_reductions_are_combined,
+                random_programs_tile_to_the_same_bits,
+                every_op_with_factors_is_tiled,
+                tensors_that_tiles_do_not_cover_are_refused,
+                a_tiles_program_is_compiled_once,
             ],
             faults: [
                 each_fault_is_told_and_nothing_leaks,

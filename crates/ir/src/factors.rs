@@ -7,8 +7,11 @@
 //! axes. Behind `;` stand the roles and sizes that do not follow from the axes.
 
 mod parse;
+mod program;
 #[cfg(test)]
 mod tests;
+
+pub use program::{ProgramFactor, ProgramFactors, ProgramRole};
 
 use crate::{Dim, Error, OpCode, Result, Shape};
 use smallvec::SmallVec;

@@ -36,7 +36,7 @@ pub use canonical::Canonical;
 pub use dim::Dim;
 pub use dtype::{DType, Literal};
 pub use error::{Error, Result};
-pub use factors::Factors;
+pub use factors::{Factors, ProgramFactors, ProgramRole};
 pub use graph::{Graph, Node, NodeId};
 pub use index_map::{IndexMap, Iteration};
 pub use ops::{Attrs, AxisSet, Class, Op, OpCode, OpDef, Real};

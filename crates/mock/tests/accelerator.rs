@@ -1,11 +1,15 @@
 //! The mock's clock, memory and corrections, seen through streams.
 
-use girih_conformance::{Rig, Subject, random_program};
+use girih_conformance::{Random, Rig, Subject, random_program};
 use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{Engine, LaunchTime, MockAccelerator, MockBackend, MockConfig, Pace, Slot};
+use girih_ir::reference::Array;
+use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_mock::{
+    Engine, Fault, Faulty, LaunchTime, MockAccelerator, MockBackend, MockConfig, Pace, Slot,
+};
 use girih_runtime::{
     Buffer, CompileOptions, Completion, Device, DeviceQueue, Error, Event, ExecutionPlan,
-    Operation, Scheduler, Stream,
+    Operation, Scheduler, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,4 +212,109 @@ fn configurations_that_say_nothing_usable_are_refused() {
     let memory = girih_mock::MemoryMode::Regions(vec![1 << 60]);
     let made = MockAccelerator::new(host(), MockConfig { memory, ..config() });
     assert!(matches!(made.err(), Some(Error::Launch { .. })));
+}
+
+/// `[rows, 8] @ [8, 8]`, whose tiles have `rows` rows.
+fn matmul(rows: usize) -> Graph {
+    let mut b = GraphBuilder::default();
+    let x = [[rows, 8], [8, 8]].map(|shape| b.input(TensorSpec::new(shape, DType::F32)));
+    let y = b.matmul(x[0], x[1]).unwrap();
+    b.finish([y])
+}
+
+fn tiled(rig: &Rig, graph: &Graph) -> TiledProgram {
+    rig.executor.tiled(graph, CompileOptions::default()).unwrap()
+}
+
+#[test]
+fn four_tiles_with_corrections_are_twelve_primitives_in_order() {
+    let (device, rig) = mock(MockConfig { corrections: true, ..config() });
+    let program = tiled(&rig, &matmul(1024));
+    let spec = |shape: [usize; 2]| TensorSpec::new(shape, DType::F32);
+    let mut random = Random::new(1);
+    let arrays = [spec([4096, 8]), spec([8, 8])].map(|spec| random.array(&spec));
+    let given = |x: &Array| TileArgument::Device(rig.upload(x).unwrap(), x.spec().clone());
+    let given = arrays.each_ref().map(given);
+    let scheduler = rig.scheduler();
+    let hold = scheduler.hold();
+    device.keep_slots();
+    let stream = Stream::new(&scheduler);
+    let options = TileOptions::default();
+    let run = rig.executor.launch_tiled(&stream, &program, &given, options).unwrap();
+    assert!(run.completion.poll().is_none(), "all is enqueued before anything runs");
+    drop(hold);
+    run.completion.wait().unwrap();
+    let names: Vec<String> = device.take_slots().into_iter().map(|slot| slot.name).collect();
+    assert_eq!(names.len(), 12, "{names:?}");
+    for tile in names.chunks(3) {
+        assert_eq!(tile[..2], ["copy_to_device", "correction"]);
+        assert!(tile[2] != "correction" && tile[2] == names[2], "{names:?}");
+    }
+    let TileResult::Device(value, result) = &run.results[0] else { panic!("on the device") };
+    assert_eq!(result, &spec([4096, 8]));
+    let found = rig.download(value, result).unwrap();
+    rig.compare("tiled", &matmul(4096), &arrays, &[found]);
+}
+
+/// The time of streaming an array through the device in tiles, the array's bytes, and the result.
+fn streamed(depth: usize) -> (Duration, usize, Vec<f64>) {
+    let memory = girih_mock::MemoryMode::Regions(vec![256 << 10]);
+    let (device, rig) = mock(MockConfig { memory, launch: LaunchTime::Fixed(us(30)), ..config() });
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([8192], DType::F32));
+    let y = b.add(x, x).unwrap();
+    let program = tiled(&rig, &b.finish([y]));
+    let spec = TensorSpec::new([8192 * 40 + 77], DType::F32);
+    let numbers: Vec<f64> = (0..spec.numel()).map(|i| (i % 1000) as f64).collect();
+    let bytes = Array::from_f64(spec.shape.clone(), spec.dtype, &numbers).to_bytes();
+    let given = [TileArgument::Host(Arc::new(bytes), spec.clone())];
+    let stream = Stream::new(&rig.scheduler());
+    let before = device.clock(None);
+    let options = TileOptions { depth, to_host: true, ..TileOptions::default() };
+    let run = rig.executor.launch_tiled(&stream, &program, &given, options).unwrap();
+    run.completion.wait().unwrap();
+    let TileResult::Host(bytes, _) = &run.results[0] else { panic!("on the host") };
+    let found = Array::from_bytes(spec.clone(), &bytes.lock().unwrap()).to_f64();
+    (device.clock(None) - before, spec.size_bytes(), found)
+}
+
+#[test]
+fn an_array_five_times_the_memory_streams_at_the_links_bandwidth() {
+    // 32 KB take 10 us latency and 33 us; the launch is hidden behind the copies of other tiles.
+    let (serial, bytes, first) = streamed(1);
+    let (overlapped, _, second) = streamed(3);
+    assert!(first == second && first[1234] == 468.0 && first.len() == 8192 * 40 + 77);
+    assert!(overlapped < serial * 3 / 4, "{overlapped:?} with overlap, {serial:?} without");
+    let modelled = Duration::from_secs_f64(bytes as f64 / 1e9) + us(10) * 41;
+    assert!(modelled > overlapped * 9 / 10, "{overlapped:?}, the link needs {modelled:?}");
+}
+
+#[test]
+fn a_fault_in_one_tile_fails_the_launch_and_leaves_the_device_usable() {
+    let device = Faulty::new(MockAccelerator::new(host(), config()).unwrap());
+    let wrapped = device.clone();
+    let backend = MockBackend::new(Arc::new(HostBackend), false);
+    let rig = Subject::new(backend, move || wrapped.clone()).rig();
+    let program = tiled(&rig, &matmul(16));
+    let mut random = Random::new(2);
+    let arrays = [[64, 8], [8, 8]].map(|s| random.array(&TensorSpec::new(s, DType::F32)));
+    let given =
+        arrays.each_ref().map(|x| TileArgument::Host(Arc::new(x.to_bytes()), x.spec().clone()));
+    let in_use = rig.in_use();
+    let options = TileOptions { to_host: true, ..TileOptions::default() };
+    for fault in [Fault::CopyToDevice, Fault::Launch, Fault::CopyFromDevice] {
+        let stream = Stream::new(&rig.scheduler());
+        device.inject(fault, 2);
+        let run = rig.executor.launch_tiled(&stream, &program, &given, options).unwrap();
+        let error = run.completion.wait().unwrap_err();
+        assert!(error.to_string().contains("injected"), "{fault:?}: {error}");
+        let _ = stream.synchronize();
+        let run = rig.executor.launch_tiled(&stream, &program, &given, options).unwrap();
+        run.completion.wait().unwrap();
+        let TileResult::Host(bytes, spec) = &run.results[0] else { panic!("on the host") };
+        let found = Array::from_bytes(spec.clone(), &bytes.lock().unwrap());
+        rig.compare("after the fault", &matmul(64), &arrays, &[found]);
+    }
+    rig.scheduler().synchronize_all().unwrap();
+    assert_eq!(rig.in_use(), in_use);
 }

@@ -2,6 +2,7 @@
 //! thread if nothing is queued before them. Such a run has its argument block on the stack and needs
 //! no completion, so that it allocates nothing but its results.
 
+use crate::executor::Reused;
 use crate::{
     Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, Executor, Result, Stream, Value,
 };
@@ -83,7 +84,7 @@ impl Executor {
         }
         let plan = found.plan();
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
-        let values = self.fill(plan, arguments, &mut block)?;
+        let values = self.fill(plan, arguments, &mut block, Reused::default())?;
         self.count_run(plan);
         match stream.run_idle(plan, &block) {
             Some(outcome) => outcome?,

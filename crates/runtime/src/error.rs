@@ -170,6 +170,9 @@ pub enum Error {
     /// The process forked, and this is the child; the parent has the outcome.
     #[error("the run was under way in another thread when the process forked")]
     Forked,
+    /// Tensors that a program of tiles does not cover.
+    #[error("tiled launch: {0}")]
+    Tiling(String),
     /// The plan's binary is not loaded on the device.
     #[error("program {index} of the plan is not loaded")]
     NotLoaded {

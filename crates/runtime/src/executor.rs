@@ -6,7 +6,7 @@ use crate::difference::{Lookup, nearest};
 use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::symbolic::{Executables, Prepared};
 use crate::{
-    ArgumentBlock, ArgumentSpec, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
+    ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
     DeviceId, DiskCache, Error, ExecutionPlan, HostBytes, Placement, ProgramCache, Result,
     RunControl, Scheduler, Stream, Value, primitive,
 };
@@ -114,6 +114,15 @@ impl Argument {
             Argument::Scalar(_) | Argument::RandomKey { .. } => None,
         }
     }
+}
+
+/// Memory that a run is given instead of new blocks.
+#[derive(Default)]
+pub(crate) struct Reused {
+    /// Of each output; None for a new block.
+    pub targets: Vec<Option<Value>>,
+    /// The block of temporaries, as large as the plan's.
+    pub temporaries: Option<Arc<Buffer>>,
 }
 
 /// What an executor has done so far.
@@ -266,12 +275,28 @@ impl Executor {
         arguments: &[Argument],
         control: RunControl,
     ) -> Result<(Arc<ArgumentBlock>, Values)> {
+        self.bind_reusing(program, arguments, control, Reused::default())
+    }
+
+    /// As [`Executor::bind`], with memory that is there.
+    pub(crate) fn bind_reusing(
+        &self,
+        program: &CachedPlan,
+        arguments: &[Argument],
+        control: RunControl,
+        reused: Reused,
+    ) -> Result<(Arc<ArgumentBlock>, Values)> {
         let Some(order) = &program.order else {
-            return self.bind_plan(&program.plan, arguments, control);
+            return self.bind_plan(&program.plan, arguments, control, reused);
         };
         let pick = |&at: &u32| arguments.get(at as usize).cloned();
         let arguments: Vec<Argument> = order.arguments.iter().filter_map(pick).collect();
-        let (block, values) = self.bind_plan(&program.plan, &arguments, control)?;
+        let mut targets = vec![None; order.outputs.len()];
+        for (&at, target) in order.outputs.iter().zip(reused.targets) {
+            targets[at as usize] = target;
+        }
+        let reused = Reused { targets, ..reused };
+        let (block, values) = self.bind_plan(&program.plan, &arguments, control, reused)?;
         Ok((block, order.outputs.iter().map(|&at| values[at as usize].clone()).collect()))
     }
 
@@ -290,9 +315,10 @@ impl Executor {
         plan: &ExecutionPlan,
         arguments: &[Argument],
         control: RunControl,
+        reused: Reused,
     ) -> Result<(Arc<ArgumentBlock>, Values)> {
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
-        let values = self.fill(plan, arguments, &mut block)?;
+        let values = self.fill(plan, arguments, &mut block, reused)?;
         let given = arguments.iter().filter_map(Argument::value);
         block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
         Ok((Arc::new(block), values))
@@ -305,6 +331,7 @@ impl Executor {
         plan: &ExecutionPlan,
         arguments: &[Argument],
         block: &mut ArgumentBlock,
+        mut reused: Reused,
     ) -> Result<Values> {
         check_arguments(plan, arguments)?;
         if arguments.iter().any(|a| a.value().is_none()) {
@@ -315,9 +342,10 @@ impl Executor {
             }));
         }
         let allocator = self.device.allocator();
-        let temporaries = match plan.temporary_bytes {
-            0 => None,
-            bytes => Some(Arc::new(allocator.allocate(bytes)?)),
+        let temporaries = match (plan.temporary_bytes, reused.temporaries.take()) {
+            (0, _) => None,
+            (_, Some(block)) => Some(block),
+            (bytes, None) => Some(Arc::new(allocator.allocate(bytes)?)),
         };
         block.addresses.resize(plan.buffers.len(), 0);
         for (buffer, address) in plan.buffers.iter().zip(&mut block.addresses) {
@@ -342,7 +370,9 @@ impl Executor {
             }
         }
         let mut values = Values::new();
-        for (output, source) in plan.outputs.iter().zip(&plan.facts.output_sources) {
+        for (at, (output, source)) in
+            plan.outputs.iter().zip(&plan.facts.output_sources).enumerate()
+        {
             values.push(match *source {
                 OutputSource::Argument(i) => match arguments[i].value() {
                     Some(value) => value.clone(),
@@ -355,12 +385,14 @@ impl Executor {
                         Argument::Donated(value) if value.is_alone(size) => Some(value.clone()),
                         _ => None,
                     });
-                    let value = match donated {
-                        Some(value) => {
+                    let target = reused.targets.get_mut(at).and_then(Option::take);
+                    let value = match (donated, target) {
+                        (_, Some(value)) => value,
+                        (Some(value), None) => {
                             value.buffer.forget_forms();
                             value
                         }
-                        None => Value::new(allocator.allocate(size)?),
+                        (None, None) => Value::new(allocator.allocate(size)?),
                     };
                     block.addresses[output.buffer] = self.device.resolve(value.handle(), size)?;
                     value

@@ -32,6 +32,7 @@ pub mod stream;
 pub mod symbolic;
 #[cfg(test)]
 mod testing;
+pub mod tile;
 pub mod trace;
 
 pub use allocator::{
@@ -56,3 +57,6 @@ pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, Operation, Step};
 pub use stream::Stream;
 pub use symbolic::{Prepared, SymbolicGraph};
+pub use tile::{
+    HostArray, Remainder, TileArgument, TileOptions, TileResult, TiledProgram, TiledRun, Tiling,
+};

@@ -3,8 +3,8 @@
 
 use crate::primitive::Repeat;
 use crate::{
-    ArgumentBlock, Buffer, ControlBlock, Error, LoadedProgram, Result, Scheduler, StridedCopy,
-    Value, control,
+    ArgumentBlock, Buffer, ControlBlock, DeviceId, Error, LoadedProgram, Result, Scheduler,
+    StridedCopy, Value, control,
 };
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
 use smallvec::SmallVec;
@@ -22,6 +22,8 @@ pub struct Completion {
     done: Condvar,
     /// Somebody who waited has been given the failure.
     told: AtomicBool,
+    /// The clock of the device that did the work when it was done.
+    at: OnceLock<(DeviceId, Duration)>,
     /// Forks of the process before: in a later one nobody is left to bring the outcome.
     forks: u64,
 }
@@ -42,7 +44,17 @@ impl Completion {
     pub fn pending() -> Arc<Completion> {
         let (state, done) = (Mutex::default(), Condvar::new());
         let told = AtomicBool::new(false);
-        Arc::new(Completion { state, done, told, forks: fork::count() })
+        Arc::new(Completion { state, done, told, at: OnceLock::new(), forks: fork::count() })
+    }
+
+    /// Notes the device's clock when the work was done.
+    pub(crate) fn done_at(&self, device: DeviceId, at: Duration) {
+        let _ = self.at.set((device, at));
+    }
+
+    /// The device's clock when the work was done, if that device did it.
+    pub(crate) fn time_on(&self, device: DeviceId) -> Option<Duration> {
+        self.at.get().filter(|(by, _)| *by == device).map(|(_, at)| *at)
     }
 
     /// The outcome, if there is one yet.

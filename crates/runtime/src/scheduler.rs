@@ -351,6 +351,7 @@ impl Shared {
             }
         }
         drop((blocks, after));
+        completion.done_at(self.device.id(), self.device.clock(Some(index)));
         let error = outcome.as_ref().err().filter(|_| keep_error);
         let notify = self.release(index, error.map(|error| (error, &completion)));
         completion.finish(outcome);
@@ -470,10 +471,8 @@ impl Shared {
     fn run_blocks(&self, index: usize, work: &Submission) -> Result<()> {
         for dependency in &work.after {
             dependency.wait_untold().map_err(Error::dependency)?;
-        }
-        if !work.after.is_empty() {
-            // Other queues may have brought the results at any time until now.
-            self.device.wait_until(index, self.device.clock(None));
+            let at = dependency.time_on(self.device.id());
+            at.into_iter().for_each(|at| self.device.wait_until(index, at));
         }
         primitive::run_all(&*self.device, index, &work.blocks)
     }

@@ -1,0 +1,309 @@
+//! Checks of tiled launches: what is computed tile by tile is what is computed at once.
+
+use crate::rig::{Rig, Subject};
+use crate::{Random, random_program};
+use girih_ir::ops::Sample;
+use girih_ir::reference::{Array, evaluate};
+use girih_ir::{
+    AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole, TensorSpec,
+};
+use girih_runtime::{
+    CompileOptions, Error, Remainder, Result, TileArgument, TileOptions, TileResult, TiledProgram,
+    TiledRun,
+};
+use std::sync::Arc;
+
+fn program(rig: &Rig, graph: &Graph) -> TiledProgram {
+    rig.executor.tiled(graph, CompileOptions::default()).expect("the tile's program compiles")
+}
+
+fn on_device(rig: &Rig, arrays: &[Array]) -> Vec<TileArgument> {
+    let argument = |x: &Array| TileArgument::Device(rig.upload(x).unwrap(), x.spec().clone());
+    arrays.iter().map(argument).collect()
+}
+
+fn on_host(arrays: &[Array]) -> Vec<TileArgument> {
+    let argument = |x: &Array| TileArgument::Host(Arc::new(x.to_bytes()), x.spec().clone());
+    arrays.iter().map(argument).collect()
+}
+
+fn launch(
+    rig: &Rig,
+    program: &TiledProgram,
+    arguments: &[TileArgument],
+    options: TileOptions,
+) -> Result<(Vec<Array>, usize)> {
+    let stream = rig.executor.stream();
+    let TiledRun { results, completion, tiles } =
+        rig.executor.launch_tiled(stream, program, arguments, options)?;
+    completion.wait()?;
+    let read = |result: &TileResult| match result {
+        TileResult::Device(value, spec) => rig.download(value, spec),
+        TileResult::Host(bytes, spec) => {
+            let bytes = bytes.lock().unwrap_or_else(|e| e.into_inner());
+            Ok(Array::from_bytes(spec.clone(), &bytes))
+        }
+    };
+    Ok((results.iter().map(read).collect::<Result<_>>()?, tiles))
+}
+
+/// A graph of the whole from that of the tile, and arguments for it.
+fn whole(graph: &Graph, sizes: &[usize], random: &mut Random) -> Option<(Graph, Vec<Array>)> {
+    let whole = ProgramFactors::of(graph).resized(graph, sizes)?;
+    let arguments = whole.arguments().map(|id| random.array(whole.spec(id))).collect();
+    Some((whole, arguments))
+}
+
+fn matrices(shapes: &[[usize; 2]]) -> (GraphBuilder, Vec<NodeId>) {
+    let mut b = GraphBuilder::default();
+    let inputs = shapes.iter().map(|&shape| b.input(TensorSpec::new(shape, DType::F32))).collect();
+    (b, inputs)
+}
+
+/// `a b` for a tile of those sizes.
+fn product(m: usize, k: usize, n: usize) -> Graph {
+    let (mut b, x) = matrices(&[[m, k], [k, n]]);
+    let y = b.matmul(x[0], x[1]).expect("shapes fit");
+    b.finish([y])
+}
+
+/// Every way to tile a matrix product, alone and together: rows, columns, the contracted dimension, with
+/// and without remainders, from device and host memory.
+pub fn matrix_products_are_tiled_in_every_dimension(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(8);
+    let tile = product(4, 6, 5);
+    let program = program(&rig, &tile);
+    assert_eq!(program.factors().to_string(), "i j, j k -> i k; j: add");
+    for sizes in [[4, 6, 5], [16, 6, 5], [4, 6, 15], [4, 18, 5], [8, 12, 10], [11, 20, 13]] {
+        let (graph, arguments) = whole(&tile, &sizes, &mut random).unwrap();
+        let expected = [4, 6, 5].iter().zip(sizes).map(|(t, s)| s.div_ceil(*t)).product::<usize>();
+        for to_host in [false, true] {
+            for given in [on_device(&rig, &arguments), on_host(&arguments)] {
+                let options = TileOptions { to_host, ..TileOptions::default() };
+                let (found, tiles) = launch(&rig, &program, &given, options).unwrap();
+                assert_eq!(tiles, expected);
+                rig.compare(&format!("{sizes:?}"), &graph, &arguments, &found);
+            }
+        }
+    }
+}
+
+/// Loops are row-major with the contracted dimension innermost.
+pub fn tiles_come_row_by_row_with_the_contracted_dimension_innermost(subject: &Subject) {
+    let rig = subject.rig();
+    let program = program(&rig, &product(4, 6, 5));
+    let specs = [[16, 12], [12, 5]].map(|shape| TensorSpec::new(shape, DType::F32));
+    let specs: Vec<&TensorSpec> = specs.iter().collect();
+    let tiling = program.tiling(&specs, Remainder::Strict).unwrap();
+    assert_eq!((&tiling.loops[..], &tiling.counts[..]), (&[0, 1][..], &[4, 2][..]));
+    let order: Vec<Vec<usize>> = tiling.tiles().collect();
+    assert_eq!(order, [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]]);
+    assert_eq!(tiling.results[0], TensorSpec::new([16, 5], DType::F32));
+}
+
+/// Sizes that do not divide: an exact last tile, a padded one, or an error with the numbers.
+pub fn remainders_are_exact_padded_or_refused(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(9);
+    // 4000 rows in tiles of 1024 in small: 3 tiles and 928 / 1024 of one.
+    let tile = product(16, 8, 3);
+    let program = program(&rig, &tile);
+    for sizes in [[61, 8, 3], [16, 8, 7], [61, 21, 7]] {
+        let (graph, arguments) = whole(&tile, &sizes, &mut random).unwrap();
+        for remainder in [Remainder::Exact, Remainder::Padded] {
+            let options = TileOptions { remainder, ..TileOptions::default() };
+            for given in [on_device(&rig, &arguments), on_host(&arguments)] {
+                let (found, _) = launch(&rig, &program, &given, options).unwrap();
+                rig.compare(&format!("{sizes:?} {remainder:?}"), &graph, &arguments, &found);
+            }
+        }
+        let options = TileOptions { remainder: Remainder::Strict, ..TileOptions::default() };
+        let given = on_device(&rig, &arguments);
+        let error = launch(&rig, &program, &given, options).unwrap_err();
+        let text = error.to_string();
+        let numbers = [(sizes[0], 16), (sizes[1], 8), (sizes[2], 3)];
+        let (size, tile) = numbers.iter().find(|(size, tile)| size % tile != 0).unwrap();
+        assert!(text.contains(&size.to_string()) && text.contains(&tile.to_string()), "{text}");
+    }
+}
+
+/// Reductions of every kind, accumulated over tiles, with remainders that are padded by what adds
+/// nothing.
+pub fn partial_reductions_are_combined(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(10);
+    for (code, all) in [
+        (OpCode::ReduceSum, true),
+        (OpCode::ReduceMax, true),
+        (OpCode::ReduceMin, true),
+        (OpCode::ReduceProd, true),
+        (OpCode::ReduceSum, false),
+    ] {
+        let (mut b, x) = matrices(&[[3, 4]]);
+        let axes = if all { AxisSet::all(2) } else { AxisSet::one(1) };
+        let y = b.reduce(code, x[0], axes, false).unwrap();
+        let tile = b.finish([y]);
+        let program = program(&rig, &tile);
+        let (graph, arguments) = whole(&tile, &[10, 11], &mut random).unwrap();
+        for remainder in [Remainder::Exact, Remainder::Padded] {
+            let options = TileOptions { remainder, ..TileOptions::default() };
+            let (found, tiles) = launch(&rig, &program, &on_host(&arguments), options).unwrap();
+            assert_eq!(tiles, 12);
+            rig.compare(&format!("{code:?} {remainder:?}"), &graph, &arguments, &found);
+        }
+    }
+}
+
+/// Random programs: along factors that are not reduced, tiled and untiled results are equal bit by bit.
+pub fn random_programs_tile_to_the_same_bits(subject: &Subject) {
+    let rig = subject.rig();
+    let (mut tiled, mut refused) = (0, 0);
+    for seed in 100..160 {
+        let (tile, _) = random_program(seed);
+        let program = program(&rig, &tile);
+        let mut random = Random::new(seed);
+        let grow = |&size: &usize| size * (1 + random.below(3)) + random.below(size.min(3) + 1);
+        let sizes: Vec<usize> = program.tile().iter().map(grow).collect();
+        let Some((graph, arguments)) = whole(&tile, &sizes, &mut random) else { continue };
+        let factors = program.factors().factors().iter().enumerate();
+        let grown = factors.filter(|(f, _)| sizes[*f] > program.tile()[*f]);
+        let roles: Vec<&ProgramRole> = grown.map(|(_, factor)| &factor.role).collect();
+        let given = match seed % 2 {
+            0 => on_device(&rig, &arguments),
+            _ => on_host(&arguments),
+        };
+        let found = launch(&rig, &program, &given, TileOptions::default());
+        if roles.iter().any(|role| matches!(role, ProgramRole::Whole(_))) {
+            assert!(matches!(found, Err(Error::Tiling(_))), "program {seed}");
+            refused += 1;
+            continue;
+        }
+        let (found, _) = found.unwrap_or_else(|e| panic!("program {seed}: {e}\n{tile}"));
+        rig.compare(&format!("program {seed}"), &graph, &arguments, &found);
+        if roles.iter().all(|role| **role == ProgramRole::Pointwise) {
+            let at_once = rig.run(&graph, &arguments).unwrap();
+            for (tiled, whole) in found.iter().zip(&at_once) {
+                assert!(tiled.to_bytes() == whole.to_bytes(), "program {seed}\n{tile}");
+            }
+        }
+        tiled += 1;
+    }
+    assert!(tiled > 10 && refused > 5, "{tiled} tiled, {refused} refused");
+}
+
+/// Every op of the table that any factor of can be tiled.
+pub fn every_op_with_factors_is_tiled(subject: &Subject) {
+    let rig = subject.rig();
+    let mut tiled = 0;
+    for &code in OpCode::ALL {
+        tiled += code.samples().iter().filter(|sample| tile_sample(&rig, sample)).count();
+    }
+    assert!(tiled > 150, "{tiled}");
+}
+
+/// Tiles each factor of a sample in turn; false if there is none.
+fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
+    let mut b = GraphBuilder::default();
+    let inputs: Vec<NodeId> = sample.inputs.iter().map(|x| b.input(x.spec().clone())).collect();
+    let y = b.emit(sample.op.clone(), &inputs).expect("the op takes the sample");
+    let tile = b.finish([y]);
+    let program = program(rig, &tile);
+    let mut any = false;
+    for (f, factor) in program.factors().factors().iter().enumerate() {
+        let whole = matches!(factor.role, ProgramRole::Whole(_)) || program.tile()[f] == 0;
+        let given = program.factors().arguments().iter().flatten().flatten().any(|&g| g == f);
+        if whole || !given {
+            continue;
+        }
+        // Each argument is repeated along the factor.
+        let mut sizes = program.tile().to_vec();
+        sizes[f] *= 3;
+        let Some(graph) = program.factors().resized(&tile, &sizes) else { continue };
+        let repeated = |(x, axes): (&Array, &Vec<_>)| repeat(x, axes, f);
+        let arguments: Option<Vec<Array>> =
+            sample.inputs.iter().zip(program.factors().arguments()).map(repeated).collect();
+        let Some(arguments) = arguments else { continue };
+        // Samples of ops with conditions on values, such as positive definite matrices, keep them.
+        if evaluate(&graph, &arguments).is_err() {
+            continue;
+        }
+        let what = format!("{:?} along factor {f}", sample.op);
+        let found = launch(rig, &program, &on_device(rig, &arguments), TileOptions::default());
+        let (found, tiles) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(tiles, 3, "{what}");
+        rig.compare(&what, &graph, &arguments, &found);
+        any = true;
+    }
+    any
+}
+
+/// An array three times along the axis that has the factor alone or outermost.
+fn repeat(x: &Array, axes: &[girih_ir::factors::AxisFactors], factor: usize) -> Option<Array> {
+    let Some(axis) = axes.iter().position(|axis| axis.contains(&factor)) else {
+        return Some(x.clone());
+    };
+    if axes[axis][0] != factor {
+        return None;
+    }
+    let spec = x.spec();
+    let shape: Vec<usize> = spec.shape.iter().copied().collect();
+    let inner: usize = shape[axis..].iter().product();
+    let bytes = x.to_bytes();
+    let run = inner * spec.dtype.size();
+    let repeated: Vec<u8> = bytes.chunks(run.max(1)).flat_map(|chunk| chunk.repeat(3)).collect();
+    let mut new = shape;
+    new[axis] *= 3;
+    Some(Array::from_bytes(TensorSpec::new(new, spec.dtype), &repeated))
+}
+
+/// Tensors that the tiles do not cover are refused, with sizes and reasons.
+pub fn tensors_that_tiles_do_not_cover_are_refused(subject: &Subject) {
+    let rig = subject.rig();
+    let program = program(&rig, &product(4, 6, 5));
+    let refused = |shapes: [[usize; 2]; 2], parts: &[&str]| {
+        let specs = shapes.map(|shape| TensorSpec::new(shape, DType::F32));
+        let specs: Vec<&TensorSpec> = specs.iter().collect();
+        let error = program.tiling(&specs, Remainder::Exact).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    refused([[3, 6], [6, 5]], &["argument 0", "size 3", "axis 0", "4"]);
+    refused([[8, 12], [6, 5]], &["argument 1", "6", "argument 0", "12"]);
+    let one = TensorSpec::new([4, 6], DType::F32);
+    assert!(matches!(program.tiling(&[&one], Remainder::Exact), Err(Error::ArgumentCount { .. })));
+    let ints = TensorSpec::new([4, 6], DType::I32);
+    let error = program.tiling(&[&ints, &one], Remainder::Exact).unwrap_err();
+    assert!(matches!(error, Error::ArgumentMismatch { index: 0, .. }), "{error}");
+    // Softmax takes the row at once.
+    let (mut b, x) = matrices(&[[4, 6]]);
+    let y = b.softmax(x[0], 1).unwrap();
+    let softmax = rig.executor.tiled(&b.finish([y]), CompileOptions::default()).unwrap();
+    let wide = TensorSpec::new([4, 12], DType::F32);
+    let error = softmax.tiling(&[&wide], Remainder::Exact).unwrap_err().to_string();
+    assert!(error.contains("softmax") && error.contains("12"), "{error}");
+    // An array that is too short.
+    let short = TileArgument::Host(Arc::new(vec![0u8; 8]), TensorSpec::new([4, 6], DType::F32));
+    let given =
+        [short, on_host(&[Random::new(1).array(&TensorSpec::new([6, 5], DType::F32))]).remove(0)];
+    assert!(launch(&rig, &program, &given, TileOptions::default()).is_err());
+}
+
+/// A compiled tile serves a larger tensor without compiling again.
+pub fn a_tiles_program_is_compiled_once(subject: &Subject) {
+    let rig = subject.rig();
+    let tile = product(8, 8, 8);
+    let program = program(&rig, &tile);
+    let compiles = rig.executor.counters().compiles;
+    let (graph, arguments) = whole(&tile, &[32, 8, 8], &mut Random::new(3)).unwrap();
+    let launches = rig.executor.counters().launches;
+    let given = on_device(&rig, &arguments);
+    let (found, tiles) = launch(&rig, &program, &given, TileOptions::default()).unwrap();
+    rig.compare("rows", &graph, &arguments, &found);
+    let counters = rig.executor.counters();
+    assert_eq!((counters.compiles, tiles), (compiles, 4));
+    assert_eq!(counters.launches - launches, 4 * program_launches(&rig, &tile));
+}
+
+fn program_launches(rig: &Rig, graph: &Graph) -> u64 {
+    rig.executor.plan(graph, CompileOptions::default()).unwrap().plan.launches() as u64
+}

@@ -1,0 +1,288 @@
+//! Tiled launches: a program compiled for tensors of one size runs on larger ones, tile by tile, without
+//! compiling for them.
+//!
+//! The program's factors ([`ProgramFactors`]) say which axes of its arguments and outputs correspond. A
+//! factor of which the tensors have more than the program is tiled: pointwise ones give parts of the
+//! outputs, reduced ones partial outputs that are combined in order. A tile that is not dense in its
+//! tensor is copied to a dense block and back; tensors may also be in host memory, so that one larger
+//! than the device's streams through it. Copies of the next tiles overlap the launches of this one.
+
+mod launch;
+mod region;
+
+pub use launch::TiledRun;
+
+use crate::{CachedPlan, CompileOptions, Error, Executor, HostBytes, Result, Value};
+use girih_ir::factors::ProgramRole;
+use girih_ir::{Graph, GraphBuilder, OpCode, ProgramFactors, TensorSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is done where a size is not a multiple of the tile's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remainder {
+    /// The last tile is smaller, and a program is compiled for it; padded if there is none.
+    #[default]
+    Exact,
+    /// The last tile's arguments are padded, with a number that adds nothing where they are reduced;
+    /// the padding's results are not written.
+    Padded,
+    /// An error.
+    Strict,
+}
+
+/// How a tiled launch is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileOptions {
+    /// What is done where a size is not a multiple of the tile's.
+    pub remainder: Remainder,
+    /// Tiles whose copies may be under way at once; each has blocks of its own. At least 1.
+    pub depth: usize,
+    /// Results go to host memory, tile by tile.
+    pub to_host: bool,
+}
+
+impl Default for TileOptions {
+    fn default() -> TileOptions {
+        TileOptions { remainder: Remainder::default(), depth: 2, to_host: false }
+    }
+}
+
+/// Host memory that tiles are read from.
+pub type HostArray = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A tensor, dense and row-major, that tiles are read from.
+#[derive(Clone)]
+pub enum TileArgument {
+    /// In device memory.
+    Device(Value, TensorSpec),
+    /// In host memory.
+    Host(HostArray, TensorSpec),
+}
+
+impl TileArgument {
+    /// Shape and dtype.
+    pub fn spec(&self) -> &TensorSpec {
+        match self {
+            TileArgument::Device(_, spec) | TileArgument::Host(_, spec) => spec,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            TileArgument::Device(value, _) => {
+                value.buffer.size_bytes().saturating_sub(value.offset)
+            }
+            TileArgument::Host(bytes, _) => (**bytes).as_ref().len(),
+        }
+    }
+}
+
+/// A result of a tiled launch.
+#[derive(Clone, Debug)]
+pub enum TileResult {
+    /// In device memory.
+    Device(Value, TensorSpec),
+    /// In host memory.
+    Host(HostBytes, TensorSpec),
+}
+
+/// A program of tiles.
+pub struct TiledProgram {
+    graph: Graph,
+    options: CompileOptions,
+    plan: CachedPlan,
+    factors: ProgramFactors,
+    /// Size of each factor in a tile.
+    tile: Vec<usize>,
+    /// By output: factor, and the program that combines two partial results.
+    combines: Vec<BTreeMap<usize, CachedPlan>>,
+}
+
+/// What a tiled launch does, found and checked before anything is enqueued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tiling {
+    /// Size of each factor in the tensors.
+    pub sizes: Vec<usize>,
+    /// The factors that are tiled, in the order of the loops, the innermost last: pointwise ones, then
+    /// reduced ones.
+    pub loops: Vec<usize>,
+    /// Number of tiles along each of the loops.
+    pub counts: Vec<usize>,
+    /// Specs of the results.
+    pub results: Vec<TensorSpec>,
+}
+
+impl Tiling {
+    /// The tiles, in order: which one along each of the loops.
+    pub fn tiles(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
+        let total: usize = self.counts.iter().product();
+        (0..total).map(|mut tile| {
+            let mut at = vec![0; self.counts.len()];
+            for (index, count) in at.iter_mut().zip(&self.counts).rev() {
+                *index = tile % count;
+                tile /= count;
+            }
+            at
+        })
+    }
+}
+
+impl TiledProgram {
+    /// The factors of the program.
+    pub fn factors(&self) -> &ProgramFactors {
+        &self.factors
+    }
+
+    /// Size of each factor in a tile.
+    pub fn tile(&self) -> &[usize] {
+        &self.tile
+    }
+
+    /// How tensors of these specs are tiled.
+    ///
+    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for another dtype or rank;
+    /// [`Error::Tiling`] for sizes below the tile's, sizes that contradict each other, a factor that
+    /// only the whole axis serves, and, if `remainder` is strict, sizes that do not divide.
+    pub fn tiling(&self, arguments: &[&TensorSpec], remainder: Remainder) -> Result<Tiling> {
+        let sizes = self.sizes(arguments)?;
+        let mut loops: Vec<usize> = (0..sizes.len()).filter(|&f| sizes[f] > self.tile[f]).collect();
+        let is_reduced = |f: &usize| self.factors.factors()[*f].role == ProgramRole::Reduced;
+        loops.sort_by_key(is_reduced);
+        for &f in &loops {
+            self.check_loop(f, &sizes, remainder)?;
+        }
+        let counts = loops.iter().map(|&f| sizes[f].div_ceil(self.tile[f])).collect();
+        let result = |(axes, &id): (&Vec<girih_ir::factors::AxisFactors>, _)| {
+            let size = |axis: &girih_ir::factors::AxisFactors| -> usize {
+                axis.iter().map(|&f| sizes[f]).product()
+            };
+            let shape: Vec<usize> = axes.iter().map(size).collect();
+            TensorSpec::new(shape, self.graph.spec(id).dtype)
+        };
+        let results = self.factors.outputs().iter().zip(self.graph.outputs()).map(result).collect();
+        Ok(Tiling { sizes, loops, counts, results })
+    }
+
+    fn check_loop(&self, f: usize, sizes: &[usize], remainder: Remainder) -> Result<()> {
+        let (size, tile) = (sizes[f], self.tile[f]);
+        if let ProgramRole::Whole(why) = &self.factors.factors()[f].role {
+            return Err(Error::Tiling(format!(
+                "an axis of size {size} is compiled for {tile}, and only the whole axis gives the \
+                 result: {why}; compile the program for {size}"
+            )));
+        }
+        if tile == 0 || remainder == Remainder::Strict && !size.is_multiple_of(tile) {
+            return Err(Error::Tiling(format!(
+                "size {size} is no multiple of the tile's {tile}, and strict tiling allows no \
+                 remainder; pad the tensor, or allow an exact or padded last tile"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The size of each factor in tensors of these specs.
+    fn sizes(&self, arguments: &[&TensorSpec]) -> Result<Vec<usize>> {
+        let expected = self.graph.arguments().count();
+        if expected != arguments.len() {
+            return Err(Error::ArgumentCount { expected, found: arguments.len() });
+        }
+        let mut sizes: Vec<Option<(usize, usize)>> = vec![None; self.tile.len()];
+        for (index, (id, found)) in self.graph.arguments().zip(arguments).enumerate() {
+            let expected = self.graph.spec(id);
+            let same = expected.dtype == found.dtype
+                && expected.shape.rank() == found.shape.rank()
+                && self.graph.node(id).op.code == OpCode::Input;
+            if !same {
+                return Err(Error::spec_mismatch(index, expected, found));
+            }
+            for (axis, factors) in self.factors.arguments()[index].iter().enumerate() {
+                let (total, own) = (found.shape[axis], expected.shape[axis]);
+                if total < own {
+                    return Err(Error::Tiling(format!(
+                        "argument {index} has size {total} along axis {axis}, less than the tile's \
+                         {own}; launch a program compiled for that size"
+                    )));
+                }
+                self.note_axis(&mut sizes, index, (axis, factors), (total, own))?;
+            }
+        }
+        let size = |(f, size): (usize, &Option<(usize, usize)>)| size.map_or(self.tile[f], |s| s.0);
+        Ok(sizes.iter().enumerate().map(size).collect())
+    }
+
+    /// Notes the sizes that an argument's axis gives its factors: the outermost may be larger than in a
+    /// tile.
+    fn note_axis(
+        &self,
+        sizes: &mut [Option<(usize, usize)>],
+        index: usize,
+        (axis, factors): (usize, &[usize]),
+        (total, own): (usize, usize),
+    ) -> Result<()> {
+        let Some((&outer, inner)) = factors.split_first() else {
+            return match total == own {
+                true => Ok(()),
+                false => Err(Error::Tiling(format!(
+                    "argument {index} has size {total} along axis {axis}, expected {own}"
+                ))),
+            };
+        };
+        let rest: usize = inner.iter().map(|&f| self.tile[f]).product();
+        if rest == 0 || !total.is_multiple_of(rest) {
+            return Err(Error::Tiling(format!(
+                "argument {index} has size {total} along axis {axis}, no multiple of {rest}"
+            )));
+        }
+        let given = inner.iter().map(|&f| (f, self.tile[f])).chain([(outer, total / rest)]);
+        for (f, size) in given {
+            match sizes[f] {
+                None => sizes[f] = Some((size, index)),
+                Some((other, first)) if other != size => {
+                    return Err(Error::Tiling(format!(
+                        "argument {index} has size {size} along axis {axis}, and argument {first} has \
+                         {other} along the axis that corresponds; give tensors whose sizes agree"
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor {
+    /// Compiles a graph for tiles of its arguments' sizes. Each launch may then be of larger tensors.
+    ///
+    /// Errors: as [`Executor::plan`]; [`Error::Tiling`] for symbolic sizes.
+    pub fn tiled(&self, graph: &Graph, options: CompileOptions) -> Result<TiledProgram> {
+        let factors = ProgramFactors::of(graph);
+        let size = |f: &girih_ir::factors::ProgramFactor| f.size.known();
+        let tile: Option<Vec<usize>> = factors.factors().iter().map(size).collect();
+        let Some(tile) = tile else {
+            let reason = "the program has symbolic sizes; bind them to the sizes of a tile first";
+            return Err(Error::Tiling(reason.into()));
+        };
+        let plan = self.plan(graph, options)?;
+        let combines = |(output, &id): (usize, &girih_ir::NodeId)| {
+            let with = |f: usize| Some((f, factors.combines(output, f)?));
+            let plan = |(f, code)| Ok((f, self.combining(graph.spec(id), code, options)?));
+            (0..tile.len()).filter_map(with).map(plan).collect::<Result<_>>()
+        };
+        let combines = graph.outputs().iter().enumerate().map(combines).collect::<Result<_>>()?;
+        Ok(TiledProgram { graph: graph.clone(), options, plan, factors, tile, combines })
+    }
+
+    /// The program that combines two partial results.
+    fn combining(
+        &self,
+        spec: &TensorSpec,
+        code: OpCode,
+        options: CompileOptions,
+    ) -> Result<CachedPlan> {
+        let mut b = GraphBuilder::default();
+        let operands = [b.input(spec.clone()), b.input(spec.clone())];
+        let combined = b.op(code, &operands)?;
+        self.plan(&b.finish([combined]), options)
+    }
+}

@@ -1,0 +1,600 @@
+//! Enqueues the tiles of a launch: copies in, launches and copies out, on three queues.
+//!
+//! Tile `n` is copied in when tile `n - depth`, whose blocks it takes, was computed; it is computed when
+//! it was copied in and the result block that it writes was copied out. Without copies all is on the
+//! stream's own queue.
+
+use super::region::Region;
+use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
+use crate::executor::Reused;
+use crate::queue::Submission;
+use crate::step::Lowering;
+use crate::{
+    Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, Executor,
+    HostBytes, HostStep, Result, RunControl, Stream, StridedCopy, Value,
+};
+use girih_ir::factors::AxisFactors;
+use girih_ir::reference::Array;
+use girih_ir::{ProgramRole, TensorSpec};
+use girih_sync::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::{Arc, PoisonError};
+
+/// A tiled launch that has been enqueued.
+pub struct TiledRun {
+    /// Where the results will be.
+    pub results: Vec<TileResult>,
+    /// The outcome of all tiles.
+    pub completion: Arc<Completion>,
+    /// Number of tiles.
+    pub tiles: usize,
+}
+
+impl Executor {
+    /// Launches a program of tiles on larger tensors, and returns when all tiles are enqueued.
+    ///
+    /// Errors: as [`TiledProgram::tiling`]; [`Error::OutOfMemory`] and [`Error::HostMemory`] for results
+    /// and the blocks of tiles under way; [`Error::Tiling`] for a last tile that can neither be compiled
+    /// nor padded.
+    pub fn launch_tiled(
+        &self,
+        stream: &Stream,
+        program: &TiledProgram,
+        arguments: &[TileArgument],
+        options: TileOptions,
+    ) -> Result<TiledRun> {
+        let specs: Vec<&TensorSpec> = arguments.iter().map(TileArgument::spec).collect();
+        let tiling = program.tiling(&specs, options.remainder)?;
+        for (index, argument) in arguments.iter().enumerate() {
+            if argument.bytes() < argument.spec().size_bytes() {
+                return Err(Error::spec_mismatch(index, argument.spec(), argument.spec()));
+            }
+        }
+        let new = |spec: &TensorSpec| self.new_result(spec, options.to_host);
+        let results = tiling.results.iter().map(new).collect::<Result<Vec<TileResult>>>()?;
+        let mut launch = Launch::new(self, stream, program, &tiling, arguments, &results, options);
+        for (number, at) in tiling.tiles().enumerate() {
+            launch.tile(number, &at)?;
+        }
+        let completion = launch.finish();
+        Ok(TiledRun { tiles: tiling.counts.iter().product(), results, completion })
+    }
+
+    fn new_result(&self, spec: &TensorSpec, to_host: bool) -> Result<TileResult> {
+        let size = spec.size_bytes();
+        Ok(match to_host {
+            true => TileResult::Host(host_bytes(size)?, spec.clone()),
+            false => {
+                let value = Value::new(self.device.allocator().allocate(size)?);
+                TileResult::Device(value, spec.clone())
+            }
+        })
+    }
+}
+
+fn host_bytes(size: usize) -> Result<HostBytes> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
+    bytes.resize(size, 0);
+    Ok(Arc::new(Mutex::new(bytes.into_boxed_slice())))
+}
+
+/// Work that other queues wait for.
+type Done = Arc<Completion>;
+
+/// What blocks of tiles under way are for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Use {
+    Argument(usize),
+    Output(usize),
+    /// A partial result that is to be combined.
+    Partial(usize),
+    /// Two combined, where the program cannot write over its argument.
+    Combined(usize),
+}
+
+struct Launch<'a> {
+    executor: &'a Executor,
+    stream: &'a Stream,
+    program: &'a TiledProgram,
+    tiling: &'a Tiling,
+    arguments: &'a [TileArgument],
+    results: &'a [TileResult],
+    options: TileOptions,
+    queues: [Option<DeviceQueue>; 2],
+    blocks: FxHashMap<(Use, usize), Arc<Buffer>>,
+    slots: FxHashMap<(Use, usize), HostBytes>,
+    temporaries: FxHashMap<usize, Arc<Buffer>>,
+    /// What each argument's block holds.
+    loaded: FxHashMap<(usize, usize), Region>,
+    /// The last work on each ring of argument blocks and of output blocks.
+    computed: FxHashMap<usize, Done>,
+    copied_out: FxHashMap<usize, Done>,
+    /// The work of the stream before the launch.
+    before: Option<Done>,
+    last: Option<Done>,
+}
+
+/// One tile.
+struct Tile {
+    /// Which of the argument blocks, and of the output blocks, it uses.
+    ring: usize,
+    out_ring: usize,
+    /// First index and number of each factor.
+    starts: Vec<usize>,
+    sizes: Vec<usize>,
+    /// The sizes that the program runs on: larger than the tile's where it is padded.
+    run: Vec<usize>,
+    plan: CachedPlan,
+    /// Which tile along each factor, and how many there are.
+    at: FxHashMap<usize, (usize, usize)>,
+}
+
+impl Tile {
+    fn region(&self, tensor: &TensorSpec, axes: &[AxisFactors]) -> Region {
+        let (start, extents): (Vec<usize>, Vec<usize>) = axes
+            .iter()
+            .map(|axis| {
+                let Some((&outer, inner)) = axis.split_first() else { return (0, 1) };
+                let rest: usize = inner.iter().map(|&f| self.sizes[f]).product();
+                (self.starts[outer] * rest, self.sizes[outer] * rest)
+            })
+            .unzip();
+        Region::new(tensor, &start, &extents)
+    }
+
+    /// Elements along the axes of the block that the program is given.
+    fn block(&self, axes: &[AxisFactors]) -> Vec<usize> {
+        axes.iter().map(|axis| axis.iter().map(|&f| self.run[f]).product()).collect()
+    }
+
+    fn is_padded(&self, axes: &[AxisFactors]) -> bool {
+        axes.iter().flatten().any(|&f| self.run[f] != self.sizes[f])
+    }
+}
+
+impl<'a> Launch<'a> {
+    fn new(
+        executor: &'a Executor,
+        stream: &'a Stream,
+        program: &'a TiledProgram,
+        tiling: &'a Tiling,
+        arguments: &'a [TileArgument],
+        results: &'a [TileResult],
+        options: TileOptions,
+    ) -> Launch<'a> {
+        let options = TileOptions { depth: options.depth.max(1), ..options };
+        Launch {
+            executor,
+            stream,
+            program,
+            tiling,
+            arguments,
+            results,
+            options,
+            queues: [None, None],
+            blocks: FxHashMap::default(),
+            slots: FxHashMap::default(),
+            temporaries: FxHashMap::default(),
+            loaded: FxHashMap::default(),
+            computed: FxHashMap::default(),
+            copied_out: FxHashMap::default(),
+            before: None,
+            last: None,
+        }
+    }
+
+    fn tile(&mut self, number: usize, at: &[usize]) -> Result<()> {
+        let tile = self.place(number, at)?;
+        let (arguments, copies) = self.arguments_of(&tile)?;
+        let mut after: SmallVec<[Done; 2]> = SmallVec::new();
+        if !copies.is_empty() {
+            let before = match self.computed.get(&tile.ring) {
+                Some(done) => done.clone(),
+                None => self.before(),
+            };
+            let queue = queue(&mut self.queues[0], self.stream);
+            after.push(submit(queue, copies, &[before]));
+        }
+        let (blocks, copies_out) = self.compute(&tile, &arguments)?;
+        after.extend(self.copied_out.get(&tile.out_ring).cloned());
+        let computed = submit(self.stream.queue(), blocks, &after);
+        self.computed.insert(tile.ring, computed.clone());
+        self.last = Some(computed.clone());
+        if !copies_out.is_empty() {
+            let queue = queue(&mut self.queues[1], self.stream);
+            let done = submit(queue, copies_out, &[computed]);
+            self.copied_out.insert(tile.out_ring, done.clone());
+            self.last = Some(done);
+        }
+        Ok(())
+    }
+
+    /// What was enqueued on the stream before the launch, whose results are the launch's arguments.
+    fn before(&mut self) -> Done {
+        let stream = self.stream;
+        self.before.get_or_insert_with(|| submit(stream.queue(), SmallVec::new(), &[])).clone()
+    }
+
+    /// The outcome of all, also for what is enqueued on the stream later.
+    fn finish(self) -> Arc<Completion> {
+        let after: Vec<Done> = self.last.into_iter().chain(self.copied_out.into_values()).collect();
+        submit(self.stream.queue(), SmallVec::new(), &after)
+    }
+
+    fn place(&self, number: usize, at: &[usize]) -> Result<Tile> {
+        let Tiling { sizes: totals, loops, counts, .. } = self.tiling;
+        let tile = &self.program.tile;
+        let (mut starts, mut sizes) = (vec![0; tile.len()], totals.clone());
+        let mut positions = FxHashMap::default();
+        for ((&f, &index), &count) in loops.iter().zip(at).zip(counts) {
+            starts[f] = index * tile[f];
+            sizes[f] = tile[f].min(totals[f] - starts[f]);
+            positions.insert(f, (index, count));
+        }
+        let is_reduced =
+            |f: &usize| self.program.factors.factors()[*f].role == ProgramRole::Reduced;
+        let inner: usize =
+            loops.iter().zip(counts).filter(|(f, _)| is_reduced(f)).map(|(_, n)| n).product();
+        let (plan, run) = self.plan_for(&sizes)?;
+        Ok(Tile {
+            ring: number % self.options.depth,
+            out_ring: number / inner.max(1) % self.options.depth,
+            starts,
+            sizes,
+            run,
+            plan,
+            at: positions,
+        })
+    }
+
+    /// The program for a tile of these sizes, and the sizes that it runs on.
+    fn plan_for(&self, sizes: &[usize]) -> Result<(CachedPlan, Vec<usize>)> {
+        let TiledProgram { graph, factors, tile, plan, options, .. } = self.program;
+        if sizes == tile {
+            return Ok((plan.clone(), sizes.into()));
+        }
+        if self.options.remainder != Remainder::Padded
+            && let Some(graph) = factors.resized(graph, sizes)
+        {
+            return Ok((self.executor.plan(&graph, *options)?, sizes.into()));
+        }
+        Ok((plan.clone(), tile.clone()))
+    }
+
+    /// The arguments of a tile's program, and the copies that bring them.
+    fn arguments_of(&mut self, tile: &Tile) -> Result<(Vec<Argument>, Blocks)> {
+        let (mut arguments, mut copies) = (Vec::new(), Blocks::new());
+        for (index, given) in self.arguments.iter().enumerate() {
+            let axes = &self.program.factors.arguments()[index];
+            let region = tile.region(given.spec(), axes);
+            let padded = tile.is_padded(axes);
+            if let (TileArgument::Device(value, _), true, false) = (given, region.dense, padded) {
+                let (buffer, offset) = (value.buffer.clone(), value.offset + region.offset);
+                arguments.push(Argument::Checked(Value { buffer, offset }));
+                continue;
+            }
+            let block = tile.block(axes);
+            let item = given.spec().dtype.size();
+            let bytes = block.iter().product::<usize>() * item;
+            let whole = self.tile_bytes(axes, item).max(bytes);
+            let target = self.block(Use::Argument(index), tile.ring, whole)?;
+            let value = Value { buffer: target.clone(), offset: 0 };
+            arguments.push(Argument::Checked(value));
+            if self.loaded.get(&(index, tile.ring)) == Some(&region) {
+                continue;
+            }
+            let padding = match padded {
+                true => Some(self.padding(tile, index, &block)?),
+                false => None,
+            };
+            self.load(given, (index, tile.ring), &region, (&block, &target), padding, &mut copies)?;
+            self.loaded.insert((index, tile.ring), region);
+        }
+        Ok((arguments, copies))
+    }
+
+    /// Bytes of the largest block of a tile.
+    fn tile_bytes(&self, axes: &[AxisFactors], item: usize) -> usize {
+        axes.iter().flatten().map(|&f| self.program.tile[f]).product::<usize>() * item
+    }
+
+    /// The bytes of a block of padding.
+    fn padding(&self, tile: &Tile, argument: usize, block: &[usize]) -> Result<Box<[u8]>> {
+        let TiledProgram { factors, graph, .. } = self.program;
+        let short = |f: &&usize| tile.run[**f] != tile.sizes[**f];
+        let mut value = 0.0;
+        for &f in factors.arguments()[argument].iter().flatten().filter(short) {
+            if factors.factors()[f].role != ProgramRole::Reduced {
+                continue;
+            }
+            value = factors.padding(graph, argument, f).ok_or_else(|| {
+                Error::Tiling(format!(
+                    "the last tile has {} of {} elements along an axis that is reduced, and nothing \
+                     can stand for the others; give sizes that are multiples of the tile's",
+                    tile.sizes[f], tile.run[f]
+                ))
+            })?;
+        }
+        let spec = TensorSpec::new(block.to_vec(), self.arguments[argument].spec().dtype);
+        let count = spec.numel();
+        Ok(Array::from_f64(spec.shape, spec.dtype, &vec![value; count]).to_bytes().into())
+    }
+
+    /// The copies that bring a region of an argument to a block.
+    fn load(
+        &mut self,
+        given: &TileArgument,
+        (index, ring): (usize, usize),
+        region: &Region,
+        (block, target): (&[usize], &Arc<Buffer>),
+        padding: Option<Box<[u8]>>,
+        copies: &mut Blocks,
+    ) -> Result<()> {
+        match given {
+            TileArgument::Device(value, _) => {
+                if let Some(source) = padding {
+                    let (buffer, target) = (Some(target.clone()), target.handle());
+                    copies.push(ControlBlock::CopyToDevice { source, target, buffer });
+                }
+                let copy = region.copy(value.handle(), target.handle(), block, true);
+                let buffers = SmallVec::from([value.buffer.clone(), target.clone()]);
+                copies.push(ControlBlock::CopyOnDevice { copy, buffers });
+            }
+            TileArgument::Host(array, _) => {
+                let slot = self.slot(Use::Argument(index), ring, target.size_bytes())?;
+                let nowhere = target.handle();
+                let copy = StridedCopy { ..region.copy(nowhere, nowhere, block, true) };
+                let (array, bytes, start) = (array.clone(), slot.clone(), region.offset);
+                let gather = HostStep::new("gather a tile", move |_| {
+                    let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(padding) = &padding {
+                        bytes[..padding.len()].copy_from_slice(padding);
+                    }
+                    let array = &(*array).as_ref()[start..];
+                    copy.for_each_run(|from, to| {
+                        bytes[to..to + copy.run].copy_from_slice(&array[from..from + copy.run]);
+                        Ok(())
+                    })
+                });
+                copies.push(ControlBlock::Host { step: gather, slots: Arc::new([]) });
+                copies.push(ControlBlock::CopyFromSlot { source: slot, target: target.handle() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The control blocks that compute a tile, and those that bring its results where they belong.
+    fn compute(&mut self, tile: &Tile, arguments: &[Argument]) -> Result<(Blocks, Blocks)> {
+        let (mut blocks, mut copies) = (Blocks::new(), Blocks::new());
+        let outputs: Vec<Output> =
+            (0..self.results.len()).map(|o| self.output(tile, o)).collect::<Result<_>>()?;
+        let targets: Vec<Option<Value>> =
+            outputs.iter().map(|output| Some(output.target().clone())).collect();
+        let values = self.launch(&tile.plan, arguments, targets, &mut blocks)?;
+        for (index, (output, value)) in outputs.iter().zip(values).enumerate() {
+            // Results that are arguments, or one result twice.
+            let target = output.target();
+            if value.handle() != target.handle() {
+                blocks.push(copy_whole(&value, target, output.bytes));
+            }
+            if let Some(partial) = &output.partial {
+                let plan = self.combining(index, output)?;
+                self.combine(&plan, (index, &output.value, partial, output.bytes), &mut blocks)?;
+            }
+            if output.copied && output.last {
+                self.store(tile, index, output, &mut copies)?;
+            }
+        }
+        Ok((blocks, copies))
+    }
+
+    /// Where a tile's part of an output goes.
+    fn output(&mut self, tile: &Tile, index: usize) -> Result<Output> {
+        let axes = self.program.factors.outputs()[index].clone();
+        let spec = &self.tiling.results[index];
+        let region = tile.region(spec, &axes);
+        let block = tile.block(&axes);
+        let item = spec.dtype.size();
+        let bytes = block.iter().product::<usize>() * item;
+        let direct = match &self.results[index] {
+            TileResult::Device(value, _) if region.dense && !tile.is_padded(&axes) => {
+                let offset = value.offset + region.offset;
+                Some(Value { buffer: value.buffer.clone(), offset })
+            }
+            _ => None,
+        };
+        let whole = self.tile_bytes(&axes, item).max(bytes);
+        let copied = direct.is_none();
+        let value = match direct {
+            Some(value) => value,
+            None => {
+                let buffer = self.block(Use::Output(index), tile.out_ring, whole)?;
+                Value { buffer, offset: 0 }
+            }
+        };
+        let combines = |f: &&usize| self.program.factors.combines(index, **f).is_some();
+        let reduced: Vec<usize> = self.tiling.loops.iter().filter(combines).copied().collect();
+        let first = reduced.iter().all(|f| tile.at[f].0 == 0);
+        let last = reduced.iter().all(|f| tile.at[f].0 + 1 == tile.at[f].1);
+        let partial = match first {
+            true => None,
+            false => {
+                let buffer = self.block(Use::Partial(index), 0, whole)?;
+                Some(Value { buffer, offset: 0 })
+            }
+        };
+        let combined = reduced.first().copied().unwrap_or_default();
+        Ok(Output { region, block, bytes, value, partial, combined, last, copied })
+    }
+
+    /// Binds a program to values and results and appends its control blocks.
+    fn launch(
+        &mut self,
+        plan: &CachedPlan,
+        arguments: &[Argument],
+        targets: Vec<Option<Value>>,
+        blocks: &mut Blocks,
+    ) -> Result<crate::Values> {
+        let size = plan.plan.temporary_bytes;
+        // The stream runs one tile after the other: they share the block.
+        let temporaries = match (size, self.temporaries.get(&size)) {
+            (0, _) => None,
+            (_, Some(block)) => Some(block.clone()),
+            (_, None) => {
+                let block = Arc::new(self.executor.device.allocator().allocate(size)?);
+                self.temporaries.insert(size, block.clone());
+                Some(block)
+            }
+        };
+        let reused = Reused { targets, temporaries };
+        let control: RunControl = self.executor.control(None, false);
+        let (block, values) = self.executor.bind_reusing(plan, arguments, control, reused)?;
+        let device = self.executor.device.id();
+        let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
+        let operations = &plan.plan.operations;
+        operations.iter().try_for_each(|operation| lowering.operation(operation, blocks))?;
+        self.executor.count_run(&plan.plan);
+        Ok(values)
+    }
+
+    /// The program that combines two blocks of an output.
+    fn combining(&self, index: usize, output: &Output) -> Result<CachedPlan> {
+        let TiledProgram { graph, factors, combines, options, .. } = self.program;
+        let spec = graph.spec(graph.outputs()[index]);
+        let whole = output.block.iter().eq(spec.shape.iter());
+        match factors.combines(index, output.combined) {
+            Some(code) if !whole => {
+                let block = TensorSpec::new(output.block.clone(), spec.dtype);
+                self.executor.combining(&block, code, *options)
+            }
+            _ => Ok(combines[index][&output.combined].clone()),
+        }
+    }
+
+    /// Adds a partial result to what was accumulated before.
+    fn combine(
+        &mut self,
+        plan: &CachedPlan,
+        (index, acc, partial, bytes): (usize, &Value, &Value, usize),
+        blocks: &mut Blocks,
+    ) -> Result<()> {
+        let result = plan.plan.outputs[0].buffer;
+        let in_place = plan.plan.takeovers.contains(&(result, 0));
+        let target = match in_place {
+            true => acc.clone(),
+            false => Value { buffer: self.block(Use::Combined(index), 0, bytes)?, offset: 0 },
+        };
+        let arguments = [acc, partial].map(|value| Argument::Checked(value.clone()));
+        self.launch(plan, &arguments, vec![Some(target.clone())], blocks)?;
+        if !in_place {
+            blocks.push(copy_whole(&target, acc, bytes));
+        }
+        Ok(())
+    }
+
+    /// The copies from a tile's block to the result.
+    fn store(
+        &mut self,
+        tile: &Tile,
+        index: usize,
+        output: &Output,
+        copies: &mut Blocks,
+    ) -> Result<()> {
+        let (from, region) = (output.value.handle(), &output.region);
+        match &self.results[index] {
+            TileResult::Device(value, _) => {
+                let copy = region.copy(value.handle(), from, &output.block, false);
+                let buffers = SmallVec::from([output.value.buffer.clone(), value.buffer.clone()]);
+                copies.push(ControlBlock::CopyOnDevice { copy, buffers });
+            }
+            TileResult::Host(array, _) => {
+                let slot =
+                    self.slot(Use::Output(index), tile.out_ring, output.value.buffer.size_bytes())?;
+                let (source, buffer) = (from, Some(output.value.buffer.clone()));
+                let target = slot.clone();
+                copies.push(ControlBlock::CopyFromDevice { source, target, buffer });
+                let copy = region.copy(from, from, &output.block, false);
+                let (array, start) = (array.clone(), region.offset);
+                let scatter = HostStep::new("scatter a tile", move |_| {
+                    let bytes = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
+                    let array = &mut array[start..];
+                    copy.for_each_run(|from, to| {
+                        array[to..to + copy.run].copy_from_slice(&bytes[from..from + copy.run]);
+                        Ok(())
+                    })
+                });
+                copies.push(ControlBlock::Host { step: scatter, slots: Arc::new([]) });
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, of: Use, ring: usize, size: usize) -> Result<Arc<Buffer>> {
+        if let Some(block) = self.blocks.get(&(of, ring))
+            && block.size_bytes() >= size
+        {
+            return Ok(block.clone());
+        }
+        let block = Arc::new(self.executor.device.allocator().allocate(size)?);
+        self.blocks.insert((of, ring), block.clone());
+        Ok(block)
+    }
+
+    fn slot(&mut self, of: Use, ring: usize, size: usize) -> Result<HostBytes> {
+        if let Some(slot) = self.slots.get(&(of, ring)) {
+            return Ok(slot.clone());
+        }
+        let slot = host_bytes(size)?;
+        self.slots.insert((of, ring), slot.clone());
+        Ok(slot)
+    }
+}
+
+type Blocks = SmallVec<[ControlBlock; 4]>;
+
+/// A tile's part of an output.
+struct Output {
+    region: Region,
+    /// Elements along the axes of the block that the program writes.
+    block: Vec<usize>,
+    bytes: usize,
+    /// Where the part is, or is accumulated, until it is copied.
+    value: Value,
+    /// Where the program writes it, if it is to be combined with what is there.
+    partial: Option<Value>,
+    /// One of the factors along which it is combined; all are by one op.
+    combined: usize,
+    /// Nothing is combined with it later.
+    last: bool,
+    /// It is not in its place.
+    copied: bool,
+}
+
+impl Output {
+    fn target(&self) -> &Value {
+        self.partial.as_ref().unwrap_or(&self.value)
+    }
+}
+
+fn copy_whole(from: &Value, to: &Value, bytes: usize) -> ControlBlock {
+    let copy = StridedCopy::dense(from.handle(), to.handle(), bytes);
+    ControlBlock::CopyOnDevice {
+        copy,
+        buffers: SmallVec::from([from.buffer.clone(), to.buffer.clone()]),
+    }
+}
+
+fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQueue {
+    queue.get_or_insert_with(|| DeviceQueue::new(stream.queue().scheduler()))
+}
+
+/// Enqueues blocks that begin when other work is done.
+fn submit(queue: &DeviceQueue, blocks: Blocks, after: &[Done]) -> Done {
+    let completion = Completion::pending();
+    let (done, after) = (completion.clone(), after.iter().cloned().collect());
+    queue.submit(Submission { blocks, after, completion, awaited: false });
+    done
+}

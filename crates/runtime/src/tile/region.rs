@@ -1,0 +1,122 @@
+//! The part of a tensor that a tile reads or writes.
+
+use crate::{DeviceHandle, Repeat, StridedCopy};
+use girih_ir::TensorSpec;
+use smallvec::SmallVec;
+
+/// A box of a dense, row-major tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    /// Bytes before the first element.
+    pub offset: usize,
+    /// Elements along each axis, and bytes from one to the next in the tensor.
+    pub axes: SmallVec<[(usize, usize); 4]>,
+    /// Bytes of an element.
+    pub item: usize,
+    /// The elements follow each other in the tensor.
+    pub dense: bool,
+}
+
+impl Region {
+    /// The box of a tensor from `start` on.
+    pub fn new(tensor: &TensorSpec, start: &[usize], extents: &[usize]) -> Region {
+        let item = tensor.dtype.size();
+        let mut axes = SmallVec::new();
+        let (mut stride, mut offset, mut dense, mut cut) = (item, 0, true, false);
+        for axis in (0..extents.len()).rev() {
+            let (size, extent) = (tensor.shape[axis], extents[axis]);
+            // Behind an axis of which only a part is taken, one element at most.
+            dense &= !cut || extent == 1;
+            cut |= extent < size;
+            axes.push((extent, stride));
+            offset += start[axis] * stride;
+            stride *= size;
+        }
+        axes.reverse();
+        Region { offset, axes, item, dense }
+    }
+
+    /// The copy between the box, in a tensor at one place, and a dense block that holds a box of
+    /// `block` elements along each axis; `gather` from the tensor to the block.
+    pub fn copy(
+        &self,
+        tensor: DeviceHandle,
+        dense: DeviceHandle,
+        block: &[usize],
+        gather: bool,
+    ) -> StridedCopy {
+        let tensor = tensor.offset(self.offset);
+        let (source, target) = if gather { (tensor, dense) } else { (dense, tensor) };
+        let mut copy = StridedCopy::dense(source, target, self.item);
+        let mut step = self.item;
+        let mut repeats: Vec<Repeat> = Vec::new();
+        for (axis, &(count, stride)) in self.axes.iter().enumerate().rev() {
+            let (source, target) = if gather { (stride, step) } else { (step, stride) };
+            step *= block[axis];
+            // Runs that follow each other on both sides are one.
+            let whole = repeats.is_empty() && source == copy.run && target == copy.run;
+            match whole {
+                true => copy.run *= count,
+                false if count == 1 => {}
+                false => repeats.push(Repeat { count, source, target }),
+            }
+        }
+        repeats.reverse();
+        copy.repeats = repeats.into();
+        copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceId;
+    use girih_ir::DType;
+
+    fn spec() -> TensorSpec {
+        TensorSpec::new([4, 6, 10], DType::F32)
+    }
+
+    #[test]
+    fn leading_parts_are_dense_and_others_are_not() {
+        let dense =
+            |start: [usize; 3], extents: [usize; 3]| Region::new(&spec(), &start, &extents).dense;
+        assert!(dense([2, 0, 0], [2, 6, 10]) && dense([3, 1, 0], [1, 2, 10]));
+        assert!(dense([1, 2, 3], [1, 1, 4]) && dense([0, 0, 0], [4, 6, 10]));
+        assert!(!dense([0, 0, 0], [2, 2, 10]) && !dense([0, 0, 0], [1, 2, 9]));
+        assert_eq!(Region::new(&spec(), &[2, 1, 3], &[1, 1, 1]).offset, (2 * 60 + 10 + 3) * 4);
+    }
+
+    #[test]
+    fn the_tiles_of_a_matrix_are_as_far_apart_as_their_rows() {
+        // [4096, 512] in tiles of 1024 rows: 1024 * 512 elements of 4 bytes.
+        let matrix = TensorSpec::new([4096, 512], DType::F32);
+        let tile = |i: usize| Region::new(&matrix, &[i * 1024, 0], &[1024, 512]);
+        let offsets: Vec<usize> = (0..4).map(|i| tile(i).offset).collect();
+        assert_eq!(offsets, [0, 2_097_152, 4_194_304, 6_291_456]);
+        assert!((0..4).all(|i| tile(i).dense));
+    }
+
+    #[test]
+    fn copies_take_the_longest_runs() {
+        let at = DeviceHandle::physical(DeviceId::HOST, 0);
+        let region = Region::new(&spec(), &[1, 2, 0], &[2, 3, 10]);
+        let copy = region.copy(at, at, &[2, 3, 10], true);
+        assert_eq!((copy.run, copy.bytes()), (120, 240));
+        assert_eq!(copy.repeats[..], [Repeat { count: 2, source: 240, target: 120 }]);
+        let back = region.copy(at, at, &[2, 3, 10], false);
+        assert_eq!(back.repeats[..], [Repeat { count: 2, source: 120, target: 240 }]);
+        // Into a larger block: its rows are further apart.
+        let short = Region::new(&spec(), &[0, 0, 8], &[4, 6, 2]);
+        let padded = short.copy(at, at, &[4, 6, 4], true);
+        assert_eq!((padded.run, padded.bytes()), (8, 192));
+        let rows = [(4, 240, 96), (6, 40, 16)].map(|(count, source, target)| Repeat {
+            count,
+            source,
+            target,
+        });
+        assert_eq!(padded.repeats[..], rows);
+        let whole = Region::new(&spec(), &[0; 3], &[4, 6, 10]).copy(at, at, &[4, 6, 10], true);
+        assert_eq!((whole.run, whole.repeats.len()), (960, 0));
+    }
+}
