@@ -282,7 +282,7 @@ impl<'a> Launch<'a> {
             let target = self.block(Use::Argument(index), tile.ring, whole)?;
             let value = Value { buffer: target.clone(), offset: 0 };
             arguments.push(Argument::Checked(value));
-            if self.loaded.get(&(index, tile.ring)) == Some(&region) {
+            if bytes == 0 || self.loaded.get(&(index, tile.ring)) == Some(&region) {
                 continue;
             }
             let padding = match padded {
@@ -376,14 +376,14 @@ impl<'a> Launch<'a> {
         for (index, (output, value)) in outputs.iter().zip(values).enumerate() {
             // Results that are arguments, or one result twice.
             let target = output.target();
-            if value.handle() != target.handle() {
+            if output.bytes > 0 && value.handle() != target.handle() {
                 blocks.push(copy_whole(&value, target, output.bytes));
             }
             if let Some(partial) = &output.partial {
                 let plan = self.combining(index, output)?;
                 self.combine(&plan, (index, &output.value, partial, output.bytes), &mut blocks)?;
             }
-            if output.copied && output.last {
+            if output.copied && output.last && output.bytes > 0 {
                 self.store(tile, index, output, &mut copies)?;
             }
         }
