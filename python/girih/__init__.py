@@ -26,6 +26,7 @@ from .derivatives import (
     linearize,
     vjp,
 )
+from .devices import Device, MemoryStats, devices, memory_stats, reset_peak_memory_stats
 from .dtypes import (
     __array_namespace_info__,
     astype,
@@ -186,6 +187,7 @@ __all__ = [
     "use_executor",
     "set_source_lines",
     "stream",
+    "memory_stats",
     "named_scope",
     "set_eager",
     "is_eager",
@@ -211,6 +213,7 @@ __all__ = [
     "CompiledFunction",
     "Dim",
     "DTypeError",
+    "Device",
     "DeviceError",
     "EvaluationError",
     "Explanation",
@@ -219,6 +222,7 @@ __all__ = [
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
     "LinAlgError",
+    "MemoryStats",
     "OutOfMemoryError",
     "ShapeError",
     "TracedValueError",
@@ -236,6 +240,7 @@ __all__ = [
     "current_graph",
     "data",
     "deserialize",
+    "devices",
     "dump_graphviz",
     "e",
     "errors",
@@ -263,6 +268,7 @@ __all__ = [
     "pow",
     "print_graph",
     "random",
+    "reset_peak_memory_stats",
     "result_type",
     "reuse_graph",
     "profile",

@@ -2231,6 +2231,8 @@ def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 def channel_shuffle(x: _TensorLike, groups: int) -> Tensor:
     """Channels (axis 1) dealt out, those of each group side by side."""
+def check_device(device: Any) -> None:
+    """Fails for the name of a device that programs do not run on."""
 def clamp(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
     """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
 def clear_cache() -> None:
@@ -2510,6 +2512,10 @@ def default_stream() -> Stream:
     """The device's default stream, to which programs are submitted where no other stream is
     current.
     """
+def device_name() -> str:
+    """The name of the device that programs run on."""
+def devices() -> list[tuple[str, str, int | None]]:
+    """Name, target and concurrency of each device."""
 def diag(x: _TensorLike, k: int = ...) -> Tensor:
     """A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal."""
 def diagflat(x: _TensorLike, k: int = ...) -> Tensor:
@@ -3457,6 +3463,8 @@ def median(
     """The middle element over axes, all by default, or the mean of the two in the middle. NaN if
     any element is, and over nothing. Integers give float32.
     """
+def memory_stats(device: Any) -> dict[str, Any]:
+    """A device's memory."""
 def meshgrid(
     *tensors: Sequence[_TensorLike],
     indexing: Literal['xy', 'ij'] = 'xy',

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih
-from .errors import DeviceError, DTypeError, InvalidArgumentError
+from .errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,8 +163,8 @@ def astype(
 
 
 def _device(device: object) -> None:
-    if device is not None and str(device) != "cpu":
-        raise DeviceError(f"there is no device {device!r}; the devices are: cpu")
+    if device is not None:
+        _girih.check_device(str(device))
 
 
 class __array_namespace_info__:  # noqa: N801 - the standard's name
@@ -178,11 +178,11 @@ class __array_namespace_info__:  # noqa: N801 - the standard's name
 
     def default_device(self) -> str:
         """Where tensors are made."""
-        return "cpu"
+        return _girih.device_name()
 
     def devices(self) -> tuple[str, ...]:
         """All devices."""
-        return ("cpu",)
+        return (_girih.device_name(),)
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """Dtypes of numbers that have none of their own."""

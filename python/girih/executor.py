@@ -21,7 +21,7 @@ class ExecutorConfig(NamedTuple):
     Args:
         use_cache: Whether compiled programs are kept, in memory and on disk.
         profile: Whether stages and kernels are timed, see :attr:`Executor.profile`.
-        device: Where programs run: ``"cpu"``.
+        device: Where programs run: the name of one of :func:`devices`.
         timeout_seconds: A run that takes longer is stopped and fails with
             :class:`EvaluationTimeoutError`; None for no limit.
         passes: Passes that :func:`graph_pass` gave, run in this order before all others.
@@ -29,7 +29,7 @@ class ExecutorConfig(NamedTuple):
 
     use_cache: bool = True
     profile: bool = False
-    device: str = "cpu"
+    device: str = _girih.device_name()
     timeout_seconds: float | None = 300
     passes: Sequence[_girih.GraphPass] = ()
 
@@ -84,7 +84,7 @@ class Executor:
         self._handle = _girih.ExecutorHandle(
             config.use_cache,
             config.profile,
-            config.device,
+            str(config.device),
             float("inf") if limit is None else limit,
             list(config.passes),
         )

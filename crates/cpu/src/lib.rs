@@ -43,14 +43,21 @@ use std::sync::Arc;
 ///
 /// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
 pub fn executor() -> Result<Executor> {
+    check_environment()?;
+    let disk = cache_directory::open(&HostBackend)?;
+    Ok(Executor::new(Arc::new(HostDevice::of_process()?), Arc::new(HostBackend), disk))
+}
+
+/// Fails for environment variables of this crate's that say nothing usable.
+///
+/// Errors: [`Error::Configuration`].
+pub fn check_environment() -> Result<()> {
     jit::check_environment()?;
-    Isa::from_env().map_err(|value| Error::Configuration {
+    Isa::from_env().map(drop).map_err(|value| Error::Configuration {
         variable: Isa::VARIABLE,
         value,
         expected: Isa::EXPECTED,
-    })?;
-    let disk = cache_directory::open(&HostBackend)?;
-    Ok(Executor::new(Arc::new(HostDevice::of_process()?), Arc::new(HostBackend), disk))
+    })
 }
 
 /// The process' kernel threads, started when first needed.

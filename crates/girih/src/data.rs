@@ -2,6 +2,7 @@
 
 use crate::{Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
+use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
@@ -108,7 +109,7 @@ impl Tensor {
     ///
     /// Errors: those of a shape that no tensor has; [`Error::DataLength`] if the value holds fewer
     /// elements.
-    pub fn from_value(spec: &TensorSpec, value: girih_runtime::Value) -> Result<Tensor> {
+    pub fn from_value(spec: &TensorSpec, value: Value) -> Result<Tensor> {
         spec.shape.check("from_value", spec.dtype)?;
         let found = value.buffer.size_bytes().saturating_sub(value.offset);
         if found < spec.size_bytes() {
@@ -122,17 +123,23 @@ impl Tensor {
     }
 
     /// The tensor's value on the device, computed if need be.
-    pub fn value(&self) -> Result<girih_runtime::Value> {
+    pub fn value(&self) -> Result<Value> {
         eval::value(self, "reading a tensor")
     }
 
-    /// The device address of the tensor's first element, computed if need be, and what keeps it
-    /// valid. On the host device the address is a pointer.
-    pub fn address(&self) -> Result<(u64, girih_runtime::Value)> {
+    /// Where in the process' memory the tensor's elements are, computed if need be, and what keeps them
+    /// there. Elements of a device with other memory are copied.
+    pub fn address(&self) -> Result<(u64, Value)> {
         let value = self.value()?;
         let executor = eval::executor()?;
-        let device = executor.device().as_ref();
-        Ok((value.address(self.spec().size_bytes(), device)?, value))
+        let (device, size) = (executor.device().as_ref(), self.spec().size_bytes());
+        if device.id() == DeviceId::HOST {
+            return Ok((value.address(size, device)?, value));
+        }
+        let bytes = executor.download(&value, size)?;
+        let address = bytes.as_ptr() as u64;
+        let handle = DeviceHandle::physical(DeviceId::HOST, address);
+        Ok((address, Value::new(Buffer::foreign(handle, size, Box::new(bytes)))))
     }
 
     /// All elements, row-major. Computes the tensor if need be.

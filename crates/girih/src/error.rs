@@ -113,7 +113,9 @@ pub enum Error {
         choices: String,
     },
     /// A device that is not here.
-    #[error("device '{name}' is unavailable: {reason}; 'cpu' always is available")]
+    #[error(
+        "device '{name}' is unavailable: {reason}; girih.devices() lists the devices that there are"
+    )]
     DeviceUnavailable {
         /// The device.
         name: &'static str,

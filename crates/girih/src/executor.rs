@@ -2,7 +2,7 @@
 
 use crate::pass::{self, Pass};
 use crate::{CompileOptions, Context, Element, Error, Graph, Result, Stats, Tensor};
-use crate::{eval, host};
+use crate::{devices, eval, host};
 use girih_sync::{Mutex, OnceLock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct ExecutorConfig {
     pub use_cache: bool,
     /// Stages and kernels are timed; see [`Executor::profile`].
     pub profile: bool,
-    /// Where programs run: `cpu`.
+    /// Where programs run: the name of the process' device.
     pub device: String,
     /// A run that takes longer fails with [`girih_runtime::Error::Timeout`]; infinite for none.
     pub timeout_seconds: f64,
@@ -49,19 +49,11 @@ impl fmt::Debug for ExecutorConfig {
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
-        let device = "cpu".to_string();
+        let device = devices::device_name();
         let (timeout_seconds, passes) = (300.0, Vec::new());
         ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds, passes }
     }
 }
-
-/// Devices that Girih knows of, and why they are not here.
-const DEVICES: [(&str, Option<&str>); 4] = [
-    ("cpu", None),
-    ("simulator", Some("this build has no wafer simulator")),
-    ("cs2", Some("no CS-2 system is attached, and this build has no back end for it")),
-    ("cs3", Some("no CS-3 system is attached, and this build has no back end for it")),
-];
 
 /// Runs programs as its configuration says, with a program cache of its own. A counted handle.
 ///
@@ -137,7 +129,7 @@ impl Executor {
     /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`]
     /// for a time limit that is none.
     pub fn new(config: ExecutorConfig) -> Result<Executor> {
-        check_device(&config.device)?;
+        devices::check_device(&config.device)?;
         let seconds = config.timeout_seconds;
         if seconds.is_nan() || seconds <= 0.0 {
             return Err(Error::InvalidArgument(format!(
@@ -262,22 +254,11 @@ pub(crate) fn process() -> Result<&'static Executor> {
         let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
         // Read where an error cannot be told.
         girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
-        let runtime = Arc::new(girih_cpu::executor()?);
+        let runtime = Arc::new(devices::executor()?);
         runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
         Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
     };
     EXECUTOR.get_or_init(make).as_ref().map_err(|error| error.clone().into())
-}
-
-fn check_device(name: &str) -> Result<()> {
-    match DEVICES.iter().find(|(known, _)| *known == name) {
-        Some((_, None)) => Ok(()),
-        Some((name, Some(reason))) => Err(Error::DeviceUnavailable { name, reason }),
-        None => Err(Error::UnknownDevice {
-            name: name.to_string(),
-            choices: DEVICES.map(|(known, _)| known).join(", "),
-        }),
-    }
 }
 
 /// Nodes of a graph by their numbers.

@@ -25,6 +25,7 @@ mod context;
 mod control;
 mod cut;
 mod data;
+mod devices;
 mod display;
 mod error;
 mod eval;
@@ -64,6 +65,9 @@ pub use control::{
 };
 pub use cut::graph_of;
 pub use data::Element;
+pub use devices::{
+    DeviceInfo, check_device, device_name, devices, memory_stats, shares_host_memory,
+};
 pub use display::{PrintOptions, print_options, set_print_options};
 pub use error::{Error, Result};
 pub use eval::{async_eval, compile_only, eval};

@@ -6,7 +6,7 @@ use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
-use girih_runtime::CompileOptions;
+use girih_runtime::{CompileOptions, DeviceId};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -73,13 +73,17 @@ fn compiled(
 ) -> Result<CompilationInfo> {
     let cut = cut_out(targets, keep)?;
     let start = Instant::now();
-    // What compiling finds out on the way need not be found out again.
+    // What compiling finds out on the way need not be found out again, where the host's back end is
+    // what compiles.
     let mut explained = None;
-    let program = executor.plan_by(&cut.graph, options, |graph| {
-        let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
-        explained = Some(explanation);
-        Ok(plan)
-    })?;
+    let program = match executor.device().id() {
+        DeviceId::HOST => executor.plan_by(&cut.graph, options, |graph| {
+            let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
+            explained = Some(explanation);
+            Ok(plan)
+        })?,
+        _ => executor.plan(&cut.graph, options)?,
+    };
     let compile_time = start.elapsed();
     executor.check_memory(&program.plan).map_err(|error| {
         let at = cut.suspects(&error);

@@ -65,6 +65,8 @@ impl Foreign {
         }
         let obstacle = if how == Import::Copy || how == Import::Safe && !self.constant {
             Some("it was asked for")
+        } else if !girih::shares_host_memory().py()? {
+            Some("the device has memory of its own")
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.obstacle() }

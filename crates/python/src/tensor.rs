@@ -47,16 +47,9 @@ impl TensorIterator {
     }
 }
 
-/// The only device so far is the CPU; other names are errors rather than ignored.
+/// Fails for the name of a device that programs do not run on.
 pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    match device {
-        None => Ok(()),
-        Some(device) if device.to_string() == "cpu" => Ok(()),
-        Some(device) => {
-            let message = format!("there is no device '{device}'; the devices are: cpu");
-            Err(exception("DeviceError", message))
-        }
-    }
+    device.map_or(Ok(()), |device| girih::check_device(&device.to_string()).py())
 }
 
 /// A device argument, checked.
@@ -377,8 +370,8 @@ impl PyTensor {
 
     /// Where the value lives. Returns: str.
     #[getter]
-    fn device(&self) -> &'static str {
-        "cpu"
+    fn device(&self) -> String {
+        girih::device_name()
     }
 
     /// Whether there is no value yet. Returns: bool.

@@ -19,7 +19,7 @@ pub use npy::{from_npy, to_npy};
 pub use npz::{from_npz, to_npz};
 pub use safetensors::{from_safetensors, to_safetensors};
 
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, devices};
 use girih_cpu::MappedFile;
 use girih_ir::TensorSpec;
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
@@ -131,6 +131,7 @@ impl<'a> Source<'a> {
         match self.file {
             Some(file)
                 if size > 0
+                    && devices::shares_host_memory()?
                     && address.is_multiple_of(spec.dtype.size())
                     && spec.dtype != girih_ir::DType::Bool =>
             {
