@@ -103,6 +103,7 @@ bench: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
 	@$(BENCH)/bin/python -m benches $(ARGS)
 	@$(CARGO) bench --quiet -p girih --bench overhead
+	@$(CARGO) bench --quiet -p girih-mock --bench pipeline
 
 figures: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet

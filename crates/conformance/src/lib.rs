@@ -9,6 +9,7 @@
 //! Each check makes devices of its own, so that checks run at once. Results are compared with the
 //! reference evaluator of `girih-ir`, which no device shares code with.
 
+pub mod captures;
 pub mod faults;
 pub mod memory;
 pub mod ops;
@@ -68,6 +69,12 @@ macro_rules! suite {
                 every_op_with_factors_is_tiled,
                 tensors_that_tiles_do_not_cover_are_refused,
                 a_tiles_program_is_compiled_once,
+            ],
+            captures: [
+                replays_take_new_arguments,
+                replays_on_streams_do_not_meet,
+                a_replay_that_fails_concerns_no_other,
+                captures_are_checked,
             ],
             faults: [
                 each_fault_is_told_and_nothing_leaks,

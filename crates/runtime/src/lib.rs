@@ -10,6 +10,7 @@
 pub mod allocator;
 pub mod cache;
 mod call;
+pub mod capture;
 mod compile;
 pub mod control;
 pub mod device;
@@ -41,6 +42,7 @@ pub use allocator::{
 };
 pub use cache::{CacheStats, CachedPlan, ProgramCache};
 pub use call::{FoundPlan, Values};
+pub use capture::{Capture, Captured, Replay};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use device::{ArgumentBlock, Binary, Device, LaunchArguments, LoadedProgram, Properties};
 pub use difference::Lookup;

@@ -1,0 +1,131 @@
+//! Checks of capture and replay.
+
+use crate::Random;
+use crate::rig::{Rig, Subject};
+use girih_ir::reference::Array;
+use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_mock::{Fault, Faulty};
+use girih_runtime::{Capture, Captured, CompileOptions, Error, Replay, Result, Stream, Value};
+
+/// `tanh(x y) + x` for square matrices.
+fn layer() -> Graph {
+    let mut b = GraphBuilder::default();
+    let (x, y) = (b.input(spec()), b.input(spec()));
+    let z = b.matmul(x, y).and_then(|z| b.tanh(z)).and_then(|z| b.add(z, x));
+    let z = z.expect("the matrices are square");
+    b.finish([z])
+}
+
+fn spec() -> TensorSpec {
+    TensorSpec::new([7, 7], DType::F32)
+}
+
+/// The layer so many times, as one graph.
+fn layers(count: usize) -> Graph {
+    let mut b = GraphBuilder::default();
+    let (mut x, y) = (b.input(spec()), b.input(spec()));
+    for _ in 0..count {
+        x = b.inline(&layer(), &[x, y]).expect("one spec")[0];
+    }
+    b.finish([x])
+}
+
+/// The layer so many times, as one capture.
+fn captured(rig: &Rig, count: usize) -> Replay {
+    let plan = rig.executor.plan(&layer(), CompileOptions::default()).unwrap();
+    let mut capture = Capture::new([spec(), spec()]);
+    let mut x = Captured::Input(0);
+    for _ in 0..count {
+        x = capture.launch(&plan, &[x, Captured::Input(1)]).unwrap().remove(0);
+    }
+    capture.finish(&rig.executor, &[x]).unwrap()
+}
+
+fn inputs(rig: &Rig, arrays: &[Array]) -> Vec<Value> {
+    arrays.iter().map(|x| rig.upload(x).unwrap()).collect()
+}
+
+fn check(rig: &Rig, replay: &Replay, stream: &Stream, random: &mut Random) -> Result<()> {
+    let arrays = [random.array(&spec()), random.array(&spec())];
+    let (values, done) = replay.launch(stream, &inputs(rig, &arrays))?;
+    done.wait()?;
+    let found = rig.download(&values[0], &spec())?;
+    rig.compare("replay", &layers(5), &arrays, &[found]);
+    Ok(())
+}
+
+/// A captured sequence gives what the launches give, with new arguments each time, and compiles and
+/// loads nothing.
+pub fn replays_take_new_arguments(subject: &Subject) {
+    let rig = subject.rig();
+    let replay = captured(&rig, 5);
+    let (counters, stream) = (rig.executor.counters(), rig.executor.stream());
+    let mut random = Random::new(1);
+    for _ in 0..10 {
+        check(&rig, &replay, stream, &mut random).unwrap();
+    }
+    assert_eq!(rig.executor.counters().compiles, counters.compiles);
+    assert_eq!(rig.executor.counters().launches - counters.launches, 10 * replay.launches() as u64);
+    let error = replay.launch(stream, &[]).unwrap_err();
+    assert!(matches!(error, Error::ArgumentCount { expected: 2, found: 0 }), "{error}");
+    let short = rig.executor.upload(&[0; 4]).unwrap();
+    let error = replay.launch(stream, &[short.clone(), short]).unwrap_err();
+    assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error}");
+}
+
+/// Replays on several streams share memory, and come one after the other.
+pub fn replays_on_streams_do_not_meet(subject: &Subject) {
+    let rig = subject.rig();
+    let replay = captured(&rig, 5);
+    let scheduler = rig.scheduler();
+    let streams = [Stream::new(&scheduler), Stream::new(&scheduler)];
+    let mut random = Random::new(2);
+    let mut runs = Vec::new();
+    let hold = scheduler.hold();
+    for round in 0..20 {
+        let arrays = [random.array(&spec()), random.array(&spec())];
+        let (values, _) = replay.launch(&streams[round % 2], &inputs(&rig, &arrays)).unwrap();
+        runs.push((arrays, values));
+    }
+    drop(hold);
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    for (arrays, values) in runs {
+        let found = rig.download(&values[0], &spec()).unwrap();
+        rig.compare("replay", &layers(5), &arrays, &[found]);
+    }
+}
+
+/// A fault in a replay is told; the next replay is right.
+pub fn a_replay_that_fails_concerns_no_other(subject: &Subject) {
+    let device = Faulty::new(subject.device());
+    let rig = subject.rig_on(device.clone());
+    let replay = captured(&rig, 5);
+    let mut random = Random::new(3);
+    for after in [0, 3] {
+        device.inject(Fault::Launch, after);
+        let stream = Stream::new(&rig.scheduler());
+        assert!(check(&rig, &replay, &stream, &mut random).is_err());
+        let _ = stream.synchronize();
+        check(&rig, &replay, &stream, &mut random).unwrap();
+    }
+}
+
+/// Arguments of other specs, and results that there are not, are refused when they are captured.
+pub fn captures_are_checked(subject: &Subject) {
+    let rig = subject.rig();
+    let plan = rig.executor.plan(&layer(), CompileOptions::default()).unwrap();
+    let other = TensorSpec::new([7, 8], DType::F32);
+    let mut capture = Capture::new([spec(), other]);
+    let refused = |capture: &mut Capture, given: &[Captured]| {
+        capture.launch(&plan, given).map(drop).unwrap_err()
+    };
+    let one = refused(&mut capture, &[Captured::Input(0)]);
+    assert!(matches!(one, Error::ArgumentCount { expected: 2, found: 1 }), "{one}");
+    for wrong in [Captured::Input(1), Captured::Input(2), Captured::Result { launch: 0, output: 0 }]
+    {
+        let error = refused(&mut capture, &[Captured::Input(0), wrong]);
+        assert!(matches!(error, Error::ArgumentMismatch { index: 1, .. }), "{error}");
+    }
+    let error = capture.finish(&rig.executor, &[Captured::Input(0)]).map(drop).unwrap_err();
+    assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error}");
+}
