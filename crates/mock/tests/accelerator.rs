@@ -318,3 +318,16 @@ fn a_fault_in_one_tile_fails_the_launch_and_leaves_the_device_usable() {
     rig.scheduler().synchronize_all().unwrap();
     assert_eq!(rig.in_use(), in_use);
 }
+
+#[test]
+fn a_tensor_is_loaded_by_one_copy_and_nothing_is_launched() {
+    let (device, rig) = mock(config());
+    device.keep_slots();
+    let queue = DeviceQueue::new(&rig.scheduler());
+    let tensor = block(&device, 4096);
+    queue.copy_to_device(vec![7; 4096].into(), &tensor).unwrap();
+    queue.synchronize().unwrap();
+    let log: Vec<(String, usize)> =
+        device.take_slots().into_iter().map(|slot| (slot.name, slot.bytes)).collect();
+    assert_eq!(log, [("copy_to_device".to_string(), 4096)]);
+}

@@ -15,7 +15,6 @@ pub use launch::TiledRun;
 use crate::{CachedPlan, CompileOptions, Error, Executor, HostBytes, Result, Value};
 use girih_ir::factors::ProgramRole;
 use girih_ir::{Graph, GraphBuilder, OpCode, ProgramFactors, TensorSpec};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is done where a size is not a multiple of the tile's.
@@ -95,8 +94,6 @@ pub struct TiledProgram {
     factors: ProgramFactors,
     /// Size of each factor in a tile.
     tile: Vec<usize>,
-    /// By output: factor, and the program that combines two partial results.
-    combines: Vec<BTreeMap<usize, CachedPlan>>,
 }
 
 /// What a tiled launch does, found and checked before anything is enqueued.
@@ -264,13 +261,7 @@ impl Executor {
             return Err(Error::Tiling(reason.into()));
         };
         let plan = self.plan(graph, options)?;
-        let combines = |(output, &id): (usize, &girih_ir::NodeId)| {
-            let with = |f: usize| Some((f, factors.combines(output, f)?));
-            let plan = |(f, code)| Ok((f, self.combining(graph.spec(id), code, options)?));
-            (0..tile.len()).filter_map(with).map(plan).collect::<Result<_>>()
-        };
-        let combines = graph.outputs().iter().enumerate().map(combines).collect::<Result<_>>()?;
-        Ok(TiledProgram { graph: graph.clone(), options, plan, factors, tile, combines })
+        Ok(TiledProgram { graph: graph.clone(), options, plan, factors, tile })
     }
 
     /// The program that combines two partial results.

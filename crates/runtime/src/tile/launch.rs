@@ -15,7 +15,7 @@ use crate::{
 };
 use girih_ir::factors::AxisFactors;
 use girih_ir::reference::Array;
-use girih_ir::{ProgramRole, TensorSpec};
+use girih_ir::{OpCode, ProgramRole, TensorSpec};
 use girih_sync::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -414,10 +414,10 @@ impl<'a> Launch<'a> {
                 Value { buffer, offset: 0 }
             }
         };
-        let combines = |f: &&usize| self.program.factors.combines(index, **f).is_some();
-        let reduced: Vec<usize> = self.tiling.loops.iter().filter(combines).copied().collect();
-        let first = reduced.iter().all(|f| tile.at[f].0 == 0);
-        let last = reduced.iter().all(|f| tile.at[f].0 + 1 == tile.at[f].1);
+        let combines = |&f: &usize| Some((f, self.program.factors.combines(index, f)?));
+        let reduced: Vec<(usize, OpCode)> = self.tiling.loops.iter().filter_map(combines).collect();
+        let first = reduced.iter().all(|(f, _)| tile.at[f].0 == 0);
+        let last = reduced.iter().all(|(f, _)| tile.at[f].0 + 1 == tile.at[f].1);
         let partial = match first {
             true => None,
             false => {
@@ -425,8 +425,9 @@ impl<'a> Launch<'a> {
                 Some(Value { buffer, offset: 0 })
             }
         };
-        let combined = reduced.first().copied().unwrap_or_default();
-        Ok(Output { region, block, bytes, value, partial, combined, last, copied })
+        // An output is reduced by one op.
+        let combine = reduced.first().map_or(OpCode::Add, |(_, code)| *code);
+        Ok(Output { region, block, bytes, value, partial, combine, last, copied })
     }
 
     /// Binds a program to values and results and appends its control blocks.
@@ -461,16 +462,10 @@ impl<'a> Launch<'a> {
 
     /// The program that combines two blocks of an output.
     fn combining(&self, index: usize, output: &Output) -> Result<CachedPlan> {
-        let TiledProgram { graph, factors, combines, options, .. } = self.program;
-        let spec = graph.spec(graph.outputs()[index]);
-        let whole = output.block.iter().eq(spec.shape.iter());
-        match factors.combines(index, output.combined) {
-            Some(code) if !whole => {
-                let block = TensorSpec::new(output.block.clone(), spec.dtype);
-                self.executor.combining(&block, code, *options)
-            }
-            _ => Ok(combines[index][&output.combined].clone()),
-        }
+        let TiledProgram { graph, options, .. } = self.program;
+        let dtype = graph.spec(graph.outputs()[index]).dtype;
+        let block = TensorSpec::new(output.block.clone(), dtype);
+        self.executor.combining(&block, output.combine, *options)
     }
 
     /// Adds a partial result to what was accumulated before.
@@ -565,8 +560,8 @@ struct Output {
     value: Value,
     /// Where the program writes it, if it is to be combined with what is there.
     partial: Option<Value>,
-    /// One of the factors along which it is combined; all are by one op.
-    combined: usize,
+    /// The op that combines it.
+    combine: OpCode,
     /// Nothing is combined with it later.
     last: bool,
     /// It is not in its place.

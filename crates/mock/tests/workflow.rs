@@ -1,0 +1,58 @@
+//! A program from its arguments to its result, as a user of tiles meets it: nothing is compiled before
+//! the first call, which compiles, loads and keeps the program; four tiles are twelve primitives.
+
+use girih_conformance::{Random, Subject};
+use girih_cpu::{HostBackend, HostDevice};
+use girih_ir::reference::Array;
+use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_mock::{MockAccelerator, MockBackend, MockConfig};
+use girih_runtime::trace::{Recording, SpanKind};
+use girih_runtime::{CompileOptions, TileArgument, TileOptions, TileResult};
+use std::sync::Arc;
+
+const K: usize = 16;
+
+fn spec(rows: usize) -> TensorSpec {
+    TensorSpec::new([rows, K], DType::F32)
+}
+
+fn matmul(rows: usize) -> Graph {
+    let mut b = GraphBuilder::default();
+    let x = [spec(rows), spec(K)].map(|spec| b.input(spec));
+    let y = b.matmul(x[0], x[1]).unwrap();
+    b.finish([y])
+}
+
+#[test]
+fn four_tiles_from_the_arguments_to_the_result() {
+    let config = MockConfig { corrections: true, ..MockConfig::default() };
+    let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
+        MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
+    });
+    let rig = subject.rig();
+    let stream = rig.executor.stream();
+    assert_eq!(stream.queue().index(), 0, "the default stream is there from the start");
+    let mut random = Random::new(1);
+    let arrays = [spec(4096), spec(K)].map(|spec| random.array(&spec));
+    let given = |x: &Array| TileArgument::Device(rig.upload(x).unwrap(), x.spec().clone());
+    let given = arrays.each_ref().map(given);
+    assert_eq!(rig.executor.counters().compiles, 0);
+    let program = rig.executor.tiled(&matmul(1024), CompileOptions::default()).unwrap();
+    let recording = Recording::new();
+    let options = TileOptions::default();
+    let run = rig.executor.launch_tiled(stream, &program, &given, options).unwrap();
+    let TileResult::Device(value, result) = &run.results[0] else { panic!("on the device") };
+    // Reading waits for what was enqueued before.
+    let found = rig.download(value, result).unwrap();
+    let spans = recording.spans();
+    let kinds: Vec<SpanKind> = spans.iter().map(|span| span.kind).collect();
+    let tile = [SpanKind::CopyToDevice, SpanKind::Launch, SpanKind::Launch];
+    assert_eq!(kinds[..12], tile.repeat(4));
+    assert_eq!(kinds[12..], [SpanKind::CopyFromDevice]);
+    let times: Vec<_> = spans.iter().map(|span| (span.start, span.start + span.duration)).collect();
+    assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{times:?}");
+    rig.compare("four tiles", &matmul(4096), &arrays, &[found]);
+    let again = rig.executor.tiled(&matmul(1024), CompileOptions::default()).unwrap();
+    rig.executor.launch_tiled(stream, &again, &given, options).unwrap().completion.wait().unwrap();
+    assert_eq!(rig.executor.counters().compiles, 1);
+}
