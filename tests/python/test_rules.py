@@ -317,3 +317,19 @@ class TestLoops:
                 gr.grad(f, (0, 1))(a, b), gr.grad(g, (0, 1))(a, b), strict=True
             ):
                 close(found, plain)
+
+
+def test_a_rule_gets_the_values_of_the_forward_pass() -> None:
+    f = gr.custom_vjp(lambda x, y: gr.exp(x) * y)
+
+    def forward(x: gr.Tensor, y: gr.Tensor) -> tuple[gr.Tensor, dict[str, gr.Tensor]]:
+        return gr.exp(x) * y, {"operand": x, "output": gr.exp(x) * y}
+
+    # The gradients are what the rule was given.
+    f.defvjp(forward, lambda kept, cotangent: (kept["operand"], kept["output"] + cotangent))
+    x, y = np.float32([0.5, -0.5]), np.float32([2.0, 3.0])
+    operand, output = gr.grad(lambda x, y: (3 * f(x + 1, y)).sum(), argnums=(0, 1))(
+        gr.asarray(x), gr.asarray(y)
+    )
+    np.testing.assert_allclose(operand.numpy(), x + 1, rtol=1e-6)
+    np.testing.assert_allclose(output.numpy(), np.exp(x + 1) * y + 3, rtol=1e-6)

@@ -2,7 +2,7 @@
 //!
 //! A device's crate has the suite as tests with one line:
 //!
-//! ```ignore
+//! ```text
 //! girih_conformance::suite!(mine, girih_conformance::Subject::new(MyBackend, || MyDevice::new()));
 //! ```
 //!

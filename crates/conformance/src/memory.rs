@@ -3,8 +3,8 @@
 use crate::Random;
 use crate::rig::{Rig, Subject, assert_invalid};
 use girih_runtime::{
-    Buffer, Device, DeviceHandle, DeviceId, DeviceQueue, Error, Repeat, StridedCopy, Value,
-    allocator::ALIGNMENT,
+    Allocator, Buffer, Device, DeviceHandle, DeviceId, DeviceQueue, Error, PhysicalMemory, Repeat,
+    StridedCopy, Value, allocator::ALIGNMENT,
 };
 use std::sync::Arc;
 
@@ -99,6 +99,17 @@ pub fn strided_copies_agree_with_a_model(subject: &Subject) {
     }
 }
 
+/// A driver that maps nothing.
+struct Nowhere;
+
+impl PhysicalMemory for Nowhere {
+    fn map(&self, _: usize) -> Option<u64> {
+        Some(4096)
+    }
+
+    fn unmap(&self, _: u64, _: usize) {}
+}
+
 /// Handles of other devices and pools, and bytes beyond a block, are refused by everything.
 pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     let (rig, other) = (subject.rig(), subject.rig());
@@ -113,6 +124,13 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     assert_invalid("copy out", device.copy_from_device(None, stranger, &mut [0]));
     let copy = StridedCopy::dense(mine.handle(), stranger, 1);
     assert_invalid("copy within", device.copy_on_device(None, &copy));
+    // Pools of the same device that it knows nothing of, in either mode of memory.
+    let id = rig.device.id();
+    let regions = Allocator::new(id, "stranger", &[4096]).allocate(64).expect("room");
+    assert_invalid("another pool's region", device.resolve(regions.handle(), 1));
+    let mapped = Allocator::physical(id, "stranger", 4096, Box::new(Nowhere));
+    let mapped = mapped.allocate(64).expect("room");
+    assert_invalid("another pool's address", device.resolve(mapped.handle(), 1));
     let beyond = mine.handle().offset(usize::MAX >> 2);
     assert_invalid("beyond the memory", device.resolve(beyond, 1));
     let queue = DeviceQueue::new(&rig.scheduler());

@@ -3,12 +3,13 @@
 
 use crate::backend::{ADDRESS_HEADER, MAGIC, MockBinary, MockProgram};
 use crate::memory::Memory;
-use crate::timeline::{Engine, Slot, Timeline};
+use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
     Allocator, Binary, Buffer, DEFAULT_REGIONS, Device, DeviceHandle, DeviceId, Error,
     HANDLE_BYTES, LaunchArguments, LoadedProgram, Properties, Result, StridedCopy,
 };
 use girih_sync::{Mutex, MutexGuard};
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -168,7 +169,7 @@ impl MockAccelerator {
         queue: Option<usize>,
         engines: &[Engine],
         time: Duration,
-        describe: impl FnOnce() -> (String, usize),
+        describe: impl FnOnce() -> Work,
     ) {
         self.timeline().place(queue, engines, time, describe);
         if self.config.pace == Pace::Real {
@@ -291,7 +292,7 @@ impl Device for MockAccelerator {
     ) -> Result<()> {
         self.write(self.resolve(target, source.len())?, source)?;
         let time = self.copy_time(source.len(), self.config.bandwidth);
-        let describe = || ("copy_to_device".into(), source.len());
+        let describe = || Work::copy("copy_to_device", source.len());
         self.takes(queue, &[Engine::CopyIn], time, describe);
         Ok(())
     }
@@ -304,7 +305,7 @@ impl Device for MockAccelerator {
     ) -> Result<()> {
         self.read(self.resolve(source, target.len())?, target)?;
         let time = self.copy_time(target.len(), self.config.bandwidth);
-        let describe = || ("copy_from_device".into(), target.len());
+        let describe = || Work::copy("copy_from_device", target.len());
         self.takes(queue, &[Engine::CopyOut], time, describe);
         Ok(())
     }
@@ -315,7 +316,7 @@ impl Device for MockAccelerator {
         let target = self.host_handle(self.resolve(copy.target, written)?, written)?;
         self.host.copy_on_device(None, &StridedCopy { source, target, ..copy.clone() })?;
         let time = self.copy_time(copy.bytes(), self.config.memory_bandwidth);
-        let describe = || ("copy_on_device".into(), copy.bytes());
+        let describe = || Work::copy("copy_on_device", copy.bytes());
         self.takes(queue, &self.engines, time, describe);
         Ok(())
     }
@@ -370,19 +371,23 @@ impl Device for MockAccelerator {
             return Err(self.failed("launch", "the program was compiled for another device"));
         };
         let start = Instant::now();
+        let mut addresses = Cow::Borrowed(arguments.addresses);
         let ran = match &program.inside {
             None => self.correct(arguments.addresses),
-            Some(inside) if self.config.corrections => {
-                let addresses = self.corrected(&program.name, arguments.addresses)?;
+            Some(inside) => {
+                if self.config.corrections {
+                    addresses = self.corrected(&program.name, arguments.addresses)?.into();
+                }
                 self.compute(inside, &addresses, arguments)
             }
-            Some(inside) => self.compute(inside, arguments.addresses, arguments),
         };
         let time = match self.config.launch {
             LaunchTime::Fixed(time) => time,
             LaunchTime::Measured => start.elapsed(),
         };
-        self.takes(queue, &self.engines, time, || (program.name.clone(), 0));
+        let describe =
+            || Work { name: program.name.clone(), bytes: 0, addresses: addresses.into_owned() };
+        self.takes(queue, &self.engines, time, describe);
         ran
     }
 }

@@ -30,10 +30,26 @@ pub struct Slot {
     pub name: String,
     /// Bytes copied.
     pub bytes: usize,
+    /// The device addresses of a launch's buffers, in the plan's order; empty for copies.
+    pub addresses: Vec<u64>,
     /// Time of the device's clock.
     pub start: Duration,
     /// Time of the device's clock.
     pub end: Duration,
+}
+
+/// What a piece of work is, for the log.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub name: String,
+    pub bytes: usize,
+    pub addresses: Vec<u64>,
+}
+
+impl Work {
+    pub fn copy(name: &str, bytes: usize) -> Work {
+        Work { name: name.into(), bytes, addresses: Vec::new() }
+    }
 }
 
 /// The timelines of a device's queues and engines.
@@ -54,7 +70,7 @@ impl Timeline {
         queue: Option<usize>,
         engines: &[Engine],
         length: Duration,
-        describe: impl FnOnce() -> (String, usize),
+        describe: impl FnOnce() -> Work,
     ) -> (Duration, Duration) {
         let earliest = self.queues.get(&queue).copied().unwrap_or_default();
         let starts =
@@ -64,8 +80,8 @@ impl Timeline {
         self.occupy(engine, start, end);
         self.queues.insert(queue, end);
         if let Some(log) = &mut self.log {
-            let (name, bytes) = describe();
-            log.push(Slot { queue, engine, name, bytes, start, end });
+            let Work { name, bytes, addresses } = describe();
+            log.push(Slot { queue, engine, name, bytes, addresses, start, end });
         }
         (start, end)
     }
@@ -126,7 +142,7 @@ mod tests {
     }
 
     fn place(timeline: &mut Timeline, queue: usize, engine: Engine, length: u64) -> (u128, u128) {
-        let placed = timeline.place(Some(queue), &[engine], us(length), || (String::new(), 0));
+        let placed = timeline.place(Some(queue), &[engine], us(length), Work::default);
         (placed.0.as_micros(), placed.1.as_micros())
     }
 
@@ -163,7 +179,8 @@ mod tests {
         let mut timeline = Timeline { log: Some(Vec::new()), ..Timeline::default() };
         let both = [Engine::Compute(0), Engine::Compute(1)];
         for (queue, length) in [(0, 10), (1, 30), (2, 10)] {
-            timeline.place(Some(queue), &both, us(length), || (format!("work {queue}"), 0));
+            timeline
+                .place(Some(queue), &both, us(length), || Work::copy(&format!("work {queue}"), 0));
         }
         let log = timeline.log.unwrap();
         let found: Vec<_> = log.iter().map(|s| (s.engine, s.start, s.name.as_str())).collect();

@@ -9,7 +9,7 @@ use girih_mock::{
 };
 use girih_runtime::{
     Buffer, CompileOptions, Completion, Device, DeviceQueue, Error, Event, ExecutionPlan,
-    Operation, Scheduler, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
+    Operation, Placement, Scheduler, Stream, TileArgument, TileOptions, TileResult, TiledProgram,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,8 +244,23 @@ fn four_tiles_with_corrections_are_twelve_primitives_in_order() {
     assert!(run.completion.poll().is_none(), "all is enqueued before anything runs");
     drop(hold);
     run.completion.wait().unwrap();
-    let names: Vec<String> = device.take_slots().into_iter().map(|slot| slot.name).collect();
+    let slots = device.take_slots();
+    let names: Vec<&str> = slots.iter().map(|slot| slot.name.as_str()).collect();
     assert_eq!(names.len(), 12, "{names:?}");
+    // The rows of the first argument and of the result are 1024 * 8 * 4 bytes further in each tile; the
+    // second argument stays where it is.
+    let of = |tile: usize| &slots[3 * tile + 2].addresses;
+    let plan = rig.executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan;
+    for (buffer, planned) in plan.buffers.iter().enumerate() {
+        let step = match planned.placement {
+            Placement::Argument(0) | Placement::Output => 32_768,
+            Placement::Argument(_) => 0,
+            _ => continue,
+        };
+        for tile in 1..4 {
+            assert_eq!(of(tile)[buffer], of(0)[buffer] + step * tile as u64, "buffer {buffer}");
+        }
+    }
     for tile in names.chunks(3) {
         assert_eq!(tile[..2], ["copy_to_device", "correction"]);
         assert!(tile[2] != "correction" && tile[2] == names[2], "{names:?}");
