@@ -79,8 +79,9 @@ def eval(*trees: PyTree) -> Any:
 def async_eval(*trees: PyTree) -> Any:
     """Starts evaluating tensors and returns at once; like :func:`eval` otherwise.
 
-    Nothing is waited for, compiling neither. Whoever asks for a value first waits for it, and sees
-    the error if there is one.
+    Nothing is waited for, compiling neither, unless 64 evaluations of the stream have not begun: a
+    loop that never reads holds no more memory than those need. Whoever asks for a value first waits
+    for it, and sees the error if there is one.
     """
     tensors = [t for value in trees for t in _tensors(value)]
     if tensors:

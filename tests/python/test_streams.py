@@ -214,3 +214,19 @@ def test_arguments_that_are_no_streams() -> None:
         gr.Stream(priority="high")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         gr.Event().record(3)  # type: ignore[arg-type]
+
+
+def test_a_loop_that_never_reads_holds_a_bounded_number_of_results():
+    x = gr.eval(gr.ones((256, 256)))
+    step = gr.ones((256, 256)) * 0.001
+    gr.eval(step, gr.tanh(x @ step))
+    gr.synchronize()
+    block, before = 256 * 256 * 4, gr.memory_stats().in_use
+    gr.reset_peak_memory_stats()
+    for _ in range(400):
+        x = gr.async_eval(gr.tanh(x @ step))
+    peak = gr.memory_stats().peak
+    gr.synchronize()
+    # Each evaluation under way has its result, and the one that runs its temporaries.
+    assert (peak - before) / block < 2 * 64 + 16, (peak - before) / block
+    assert np.isfinite(x.numpy()).all()

@@ -53,6 +53,16 @@ pub(crate) fn wait() -> Result<()> {
     done.wait_or_interrupt().map_err(Error::from)
 }
 
+/// Waits for the jobs so far if there are that many.
+///
+/// Errors: as [`wait`].
+pub(crate) fn wait_for_room(most: usize) -> Result<()> {
+    match is_busy() && JOBS.pending.load(SeqCst) >= most {
+        true => wait(),
+        false => Ok(()),
+    }
+}
+
 /// Has a job done after those before it; on this thread if there is no other to be had.
 pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
     if JOBS.forks.swap(fork::count(), SeqCst) != fork::count() {

@@ -117,8 +117,12 @@ pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
     }
 }
 
+/// Evaluations of a stream that may be under way; with more, starting one waits.
+const MOST_QUEUED: usize = 64;
+
 /// Starts the evaluation of tensors and returns at once, also if it has to be compiled first.
-/// Reading a value waits for it.
+/// Reading a value waits for it. Where 64 evaluations of the stream have not begun, it waits until one
+/// has: a loop that never reads holds no more memory than they need.
 ///
 /// Errors: what binding fails with; failures of compiling and running surface when a value is
 /// read. [`Error::TracedValue`].
@@ -129,6 +133,10 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     }
     check_reads(&targets, "evaluation")?;
     let executor = Context::current().executor()?;
+    check_nested()?;
+    background::wait_for_room(MOST_QUEUED)?;
+    let stream = Context::current().runtime_stream(executor.runtime());
+    stream.queue().wait_for_room(MOST_QUEUED)?;
     while !run(&executor, &targets, false, &mut None)? {}
     Ok(())
 }

@@ -434,6 +434,14 @@ impl DeviceQueue {
         self.enqueue(ControlBlock::Wait(record));
     }
 
+    /// Blocks until fewer than `most` (at least 1) of the queue's submissions have not begun, so that who
+    /// enqueues faster than the device works takes no more and more memory.
+    ///
+    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
+    pub fn wait_for_room(&self, most: usize) -> Result<()> {
+        self.scheduler.wait_for_room(self.index, most.max(1))
+    }
+
     /// Whether everything enqueued so far is done.
     pub fn query(&self) -> bool {
         self.scheduler.is_idle(self.index)

@@ -246,6 +246,23 @@ impl Scheduler {
         Some(shared.told(outcome))
     }
 
+    /// Blocks until fewer than `most` submissions of the queue have not begun; not while workers are held.
+    ///
+    /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
+    pub(crate) fn wait_for_room(&self, index: usize, most: usize) -> Result<()> {
+        let mut state = self.shared.lock();
+        let held = state.holds > 0;
+        let pending = &state.queue(index).pending;
+        let Some(at) = pending.len().checked_sub(most).filter(|_| !held) else { return Ok(()) };
+        let ahead = pending[at.min(pending.len() - 1)].completion.clone();
+        drop(state);
+        match ahead.wait_untold_or_interrupt() {
+            Err(error @ Error::Cancelled { .. }) if ahead.poll().is_none() => Err(error),
+            // Failures are the queue's to report.
+            _ => Ok(()),
+        }
+    }
+
     /// Blocks until everything of the queue is done; gives its first failure since the last call.
     pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
         self.shared.wait_for(index)?;

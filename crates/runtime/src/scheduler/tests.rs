@@ -334,3 +334,28 @@ fn an_allocation_waits_for_memory_that_queued_work_holds() {
     drop((hold, block));
     queue.synchronize().unwrap();
 }
+
+#[test]
+fn who_enqueues_faster_than_the_device_works_waits_for_room() {
+    let device = MockDevice::new(Duration::from_millis(1));
+    let scheduler = Scheduler::new(device.clone());
+    let queue = DeviceQueue::new(&scheduler);
+    for i in 0..40u32 {
+        queue.wait_for_room(4).unwrap();
+        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        // At most 4 that have not begun, and one that runs.
+        let done = device.log.lock().unwrap().len() as u32;
+        assert!(i + 1 - done <= 6, "{done} of {i} are done");
+    }
+    queue.synchronize().unwrap();
+    // Failures do not surface here, and a held scheduler makes nobody wait.
+    queue.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
+    queue.wait_for_room(1).unwrap();
+    let hold = scheduler.hold();
+    for i in 0..4u32 {
+        queue.wait_for_room(1).unwrap();
+        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+    }
+    drop(hold);
+    assert!(queue.synchronize().is_err());
+}
