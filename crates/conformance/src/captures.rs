@@ -69,7 +69,8 @@ pub fn replays_take_new_arguments(subject: &Subject) {
     let error = replay.launch(stream, &[]).unwrap_err();
     assert!(matches!(error, Error::ArgumentCount { expected: 2, found: 0 }), "{error}");
     let short = rig.executor.upload(&[0; 4]).unwrap();
-    let error = replay.launch(stream, &[short.clone(), short]).unwrap_err();
+    let whole = rig.upload(&random.array(&spec())).unwrap();
+    let error = replay.launch(stream, &[short, whole]).unwrap_err();
     assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error}");
 }
 

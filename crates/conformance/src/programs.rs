@@ -64,6 +64,12 @@ pub fn arguments_that_do_not_fit_the_plan_are_refused(subject: &Subject) {
     let short = rig.executor.upload(&[0]).unwrap();
     bad[0] = Argument::Tensor(short, arguments[0].spec().clone());
     refused("a buffer that is too small", &bad);
+    // All that is wrong is listed.
+    bad[1] = Argument::RandomKey { key: 0, offset: 0 };
+    let error = rig.executor.bind(&plan, &bad, RunControl::default()).map(drop).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(&error, Error::ArgumentMismatches(list) if list.len() == 2), "{text}");
+    assert!(text.contains("argument 0") && text.contains("argument 1"), "{text}");
     assert!(rig.executor.bind(&plan, &good, RunControl::default()).is_ok());
 }
 

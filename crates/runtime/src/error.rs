@@ -56,6 +56,12 @@ pub enum Error {
         /// What it was given.
         found: String,
     },
+    /// Several arguments of another kind or spec than the program was compiled for.
+    #[error("{}", .0.iter().map(Error::to_string).collect::<Vec<_>>().join("; "))]
+    ArgumentMismatches(
+        /// An [`Error::ArgumentMismatch`] for each, in their order.
+        Vec<Error>,
+    ),
     /// Fewer or more arguments than the plan takes.
     #[error("the plan takes {expected} arguments, got {found}")]
     ArgumentCount {

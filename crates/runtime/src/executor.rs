@@ -512,27 +512,62 @@ fn check_arguments(plan: &ExecutionPlan, arguments: &[Argument]) -> Result<()> {
         let (expected, found) = (plan.arguments.len(), arguments.len());
         return Err(Error::ArgumentCount { expected, found });
     }
-    for (index, (expected, found)) in plan.arguments.iter().zip(arguments).enumerate() {
-        match (expected, found) {
-            (ArgumentSpec::Tensor(spec), Argument::Tensor(value, found)) => {
-                let bytes = value.buffer.size_bytes().saturating_sub(value.offset);
-                if spec != found || bytes < spec.size_bytes() {
-                    return Err(Error::spec_mismatch(index, spec, found));
-                }
-            }
-            (ArgumentSpec::Tensor(spec), Argument::Checked(value) | Argument::Donated(value)) => {
-                let bytes = value.buffer.size_bytes().saturating_sub(value.offset);
-                if bytes < plan.facts.argument_bytes[index] {
-                    return Err(Error::spec_mismatch(index, spec, spec));
-                }
-            }
-            (ArgumentSpec::Scalar(_), Argument::Scalar(_))
-            | (ArgumentSpec::RandomKey, Argument::RandomKey { .. }) => {}
-            (expected, found) => {
-                let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-                return Err(Error::ArgumentMismatch { index, expected, found });
-            }
-        }
+    let fits = |(index, (expected, found)): (usize, (&ArgumentSpec, &Argument))| {
+        argument_fits(plan, index, expected, found)
+    };
+    match plan.arguments.iter().zip(arguments).enumerate().all(fits) {
+        true => Ok(()),
+        false => Err(mismatches(plan, arguments)),
     }
-    Ok(())
+}
+
+#[inline]
+fn argument_fits(
+    plan: &ExecutionPlan,
+    index: usize,
+    expected: &ArgumentSpec,
+    found: &Argument,
+) -> bool {
+    let bytes = |value: &Value| value.buffer.size_bytes().saturating_sub(value.offset);
+    match (expected, found) {
+        (ArgumentSpec::Tensor(spec), Argument::Tensor(value, found)) => {
+            spec == found && bytes(value) >= spec.size_bytes()
+        }
+        (ArgumentSpec::Tensor(_), Argument::Checked(value) | Argument::Donated(value)) => {
+            bytes(value) >= plan.facts.argument_bytes[index]
+        }
+        (ArgumentSpec::Scalar(_), Argument::Scalar(_))
+        | (ArgumentSpec::RandomKey, Argument::RandomKey { .. }) => true,
+        _ => false,
+    }
+}
+
+/// Every argument that does not fit.
+#[cold]
+fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
+    let mut found = Vec::new();
+    for (index, (expected, given)) in plan.arguments.iter().zip(arguments).enumerate() {
+        if argument_fits(plan, index, expected, given) {
+            continue;
+        }
+        let bytes = |value: &Value| value.buffer.size_bytes().saturating_sub(value.offset);
+        let (expected, given) = match (expected, given) {
+            (ArgumentSpec::Tensor(spec), Argument::Tensor(_, found)) if spec != found => {
+                (spec.to_string(), found.to_string())
+            }
+            (
+                ArgumentSpec::Tensor(spec),
+                Argument::Tensor(value, _) | Argument::Checked(value) | Argument::Donated(value),
+            ) => (
+                format!("{spec} of {} bytes", spec.size_bytes()),
+                format!("memory of {} bytes", bytes(value)),
+            ),
+            (expected, given) => (format!("{expected:?}"), format!("{given:?}")),
+        };
+        found.push(Error::ArgumentMismatch { index, expected, found: given });
+    }
+    match found.len() {
+        1 => found.remove(0),
+        _ => Error::ArgumentMismatches(found),
+    }
 }
