@@ -1,28 +1,26 @@
 //! Random numbers and random programs, from seeds.
 
 use girih_ir::reference::Array;
+use girih_ir::testing::Rng;
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 
-/// A generator of random numbers: SplitMix64 (Steele, Lea and Flood, 2014).
-pub struct Random(u64);
+/// A generator of random numbers and of arrays of them.
+pub struct Random(Rng);
 
 impl Random {
     /// The generator of a seed.
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(Rng(seed))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
-    /// A whole number from 0 to below `n`, which is not 0.
+    /// A whole number from 0 to below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.bits() % n as u64) as usize
+        self.0.below(n)
     }
 
     /// A number from -1 to 1.

@@ -64,7 +64,7 @@ pub struct Rig {
 
 /// A run that is bound and not begun.
 pub struct Bound {
-    /// What the run reads and writes.
+    /// The arguments of the run's launches.
     pub block: Arc<ArgumentBlock>,
     /// Where its results will be.
     pub values: Values,

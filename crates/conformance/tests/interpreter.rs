@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MEMORY: usize = 16 << 20;
 const BASE: u64 = 0x1000;
 
-/// What the back end compiles: the graph itself, with the plan's number of each buffer.
+/// A compiled program: the graph itself, with the plan's number of each buffer.
 struct Interpreted {
     graph: Graph,
     /// Of each argument; scalars and keys have none.

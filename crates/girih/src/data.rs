@@ -1,6 +1,6 @@
 //! Host data in and out.
 
-use crate::{Error, Result, Tensor, eval};
+use crate::{Error, Result, Tensor, devices, eval};
 use girih_ir::{DType, Shape, TensorSpec};
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use half::{bf16, f16};
@@ -111,7 +111,7 @@ impl Tensor {
     /// elements.
     pub fn from_value(spec: &TensorSpec, value: Value) -> Result<Tensor> {
         spec.shape.check("from_value", spec.dtype)?;
-        let found = value.buffer.size_bytes().saturating_sub(value.offset);
+        let found = value.size_bytes();
         if found < spec.size_bytes() {
             return Err(Error::DataLength {
                 shape: spec.shape.clone(),
@@ -133,7 +133,7 @@ impl Tensor {
         let value = self.value()?;
         let executor = eval::executor()?;
         let (device, size) = (executor.device().as_ref(), self.spec().size_bytes());
-        if device.id() == DeviceId::HOST {
+        if devices::is_host(&executor) {
             return Ok((value.address(size, device)?, value));
         }
         let bytes = executor.download(&value, size)?;

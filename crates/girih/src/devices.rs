@@ -4,6 +4,7 @@ use crate::{Error, Result, eval};
 use girih_cpu::{HostBackend, HostDevice};
 use girih_mock::{MemoryMode, MockAccelerator, MockBackend, MockConfig};
 use girih_runtime::{DeviceId, Executor, MemoryStats, env};
+use girih_sync::OnceLock;
 use std::sync::Arc;
 
 /// The environment variable that says which device runs the process' programs.
@@ -28,7 +29,7 @@ const CONCURRENT: usize = 4;
 pub struct DeviceInfo {
     /// Its name: `cpu`, `mock`.
     pub name: String,
-    /// What programs are compiled for.
+    /// The instruction set, or other target, that programs are compiled for.
     pub target: String,
     /// Most submissions, each of its own stream, that it runs at once; None for no limit.
     pub concurrency: Option<usize>,
@@ -36,7 +37,7 @@ pub struct DeviceInfo {
     pub memory: MemoryStats,
 }
 
-/// What programs run on, as `GIRIH_DEVICE` says.
+/// The device that `GIRIH_DEVICE` names, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 enum Choice {
     Cpu,
@@ -66,13 +67,18 @@ fn parse(text: &str) -> Option<Choice> {
     }
 }
 
-fn choice() -> Result<Choice, girih_runtime::Error> {
-    let Some(text) = env::variable(VARIABLE)? else { return Ok(Choice::Cpu) };
-    parse(&text).ok_or(girih_runtime::Error::Configuration {
-        variable: VARIABLE,
-        value: text,
-        expected: EXPECTED,
-    })
+/// The choice of the process, which the first call makes.
+fn choice() -> Result<&'static Choice, girih_runtime::Error> {
+    static CHOICE: OnceLock<Result<Choice, girih_runtime::Error>> = OnceLock::new();
+    let make = || {
+        let Some(text) = env::variable(VARIABLE)? else { return Ok(Choice::Cpu) };
+        parse(&text).ok_or(girih_runtime::Error::Configuration {
+            variable: VARIABLE,
+            value: text,
+            expected: EXPECTED,
+        })
+    };
+    CHOICE.get_or_init(make).as_ref().map_err(Clone::clone)
 }
 
 /// The executor of the process' device.
@@ -84,7 +90,7 @@ pub(crate) fn executor() -> Result<Executor, girih_runtime::Error> {
         Choice::Mock(config) => {
             girih_cpu::check_environment()?;
             let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
-            let device = MockAccelerator::new(Arc::new(HostDevice::of_process()?), config)?;
+            let device = MockAccelerator::new(Arc::new(HostDevice::of_process()?), config.clone())?;
             Ok(Executor::new(device, Arc::new(backend), None))
         }
     }
@@ -92,10 +98,10 @@ pub(crate) fn executor() -> Result<Executor, girih_runtime::Error> {
 
 /// The name of the device that programs run on; `cpu` if the environment says nothing usable, for which
 /// the first evaluation fails.
-pub fn device_name() -> String {
+pub fn device_name() -> &'static str {
     match choice() {
-        Ok(Choice::Mock(config)) => config.name,
-        Ok(Choice::Cpu) | Err(_) => "cpu".into(),
+        Ok(Choice::Mock(config)) => &config.name,
+        Ok(Choice::Cpu) | Err(_) => "cpu",
     }
 }
 
@@ -103,7 +109,12 @@ pub fn device_name() -> String {
 ///
 /// Errors: those of the first evaluation, if the environment says nothing usable.
 pub fn shares_host_memory() -> Result<bool> {
-    Ok(eval::executor()?.device().id() == DeviceId::HOST)
+    Ok(is_host(&*eval::executor()?))
+}
+
+/// True if the executor's device has the process' own memory.
+pub(crate) fn is_host(executor: &Executor) -> bool {
+    executor.device().id() == DeviceId::HOST
 }
 
 /// The devices that programs may run on: those of the process.

@@ -49,7 +49,7 @@ impl fmt::Debug for ExecutorConfig {
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
-        let device = devices::device_name();
+        let device = devices::device_name().to_string();
         let (timeout_seconds, passes) = (300.0, Vec::new());
         ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds, passes }
     }

@@ -1,12 +1,12 @@
 //! Compiled programs from the user's side: compiling without running, counts, and settings.
 
 use crate::eval::{cut_out, executor};
-use crate::{Context, Error, Result, Tensor};
+use crate::{Context, Error, Result, Tensor, devices};
 use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
-use girih_runtime::{CompileOptions, DeviceId};
+use girih_runtime::CompileOptions;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -73,16 +73,16 @@ fn compiled(
 ) -> Result<CompilationInfo> {
     let cut = cut_out(targets, keep)?;
     let start = Instant::now();
-    // What compiling finds out on the way need not be found out again, where the host's back end is
-    // what compiles.
+    // The host's back end explains while it compiles; other back ends explain nothing, so that the graph
+    // is optimised again for the explanation.
     let mut explained = None;
-    let program = match executor.device().id() {
-        DeviceId::HOST => executor.plan_by(&cut.graph, options, |graph| {
+    let program = match devices::is_host(executor) {
+        true => executor.plan_by(&cut.graph, options, |graph| {
             let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
             explained = Some(explanation);
             Ok(plan)
         })?,
-        _ => executor.plan(&cut.graph, options)?,
+        false => executor.plan(&cut.graph, options)?,
     };
     let compile_time = start.elapsed();
     executor.check_memory(&program.plan).map_err(|error| {

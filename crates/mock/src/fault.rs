@@ -1,6 +1,7 @@
 //! Wrappers that break a device on purpose, and one that notices broken copies.
 
 use crate::{Hooks, Wrapped};
+use girih_ir::testing::Rng;
 use girih_runtime::{Device, DeviceHandle, Error, LaunchArguments, LoadedProgram, Result};
 use girih_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -53,8 +54,8 @@ pub struct Faults {
 struct Plan {
     /// Fault, and how many pieces of work it could befall are spared first.
     next: Vec<(Fault, usize)>,
-    /// State of the generator, and the chance of a fault in 2^32.
-    random: Option<(u64, u32)>,
+    /// The generator, and the chance of a fault in 2^32.
+    random: Option<(Rng, u32)>,
 }
 
 impl Faulty {
@@ -71,7 +72,7 @@ impl Faulty {
     /// Has each copy and launch fail with that chance, 0 to 1, by a generator of that seed.
     pub fn at_random(&self, seed: u64, chance: f64) {
         let chance = (chance.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
-        self.hooks().plan().random = Some((seed, chance));
+        self.hooks().plan().random = Some((Rng(seed), chance));
     }
 
     /// No more faults, those asked for included.
@@ -118,19 +119,11 @@ impl Plan {
     }
 
     fn draw(&mut self, kinds: &[Fault]) -> Option<Fault> {
-        let (state, chance) = self.random.as_mut()?;
-        let drawn = split_mix(state);
+        let (generator, chance) = self.random.as_mut()?;
+        let drawn = generator.bits();
         let befalls = (drawn >> 32) < u64::from(*chance);
         befalls.then(|| kinds[drawn as u32 as usize % kinds.len()])
     }
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn injected(device: &dyn Device, operation: &str) -> Error {

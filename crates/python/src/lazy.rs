@@ -254,7 +254,7 @@ fn check_device(device: &str) -> PyResult<()> {
 
 /// The name of the device that programs run on. Returns: str.
 #[pyfunction]
-fn device_name() -> String {
+fn device_name() -> &'static str {
     girih::device_name()
 }
 

@@ -370,7 +370,7 @@ impl PyTensor {
 
     /// Where the value lives. Returns: str.
     #[getter]
-    fn device(&self) -> String {
+    fn device(&self) -> &'static str {
         girih::device_name()
     }
 

@@ -523,6 +523,11 @@ impl Value {
         Value { buffer: Arc::new(buffer), offset: 0 }
     }
 
+    /// Bytes from the first element to the end of the buffer.
+    pub fn size_bytes(&self) -> usize {
+        self.buffer.size_bytes.saturating_sub(self.offset)
+    }
+
     /// Where the first element is.
     pub fn handle(&self) -> DeviceHandle {
         self.buffer.handle.offset(self.offset)

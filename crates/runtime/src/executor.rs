@@ -4,11 +4,12 @@
 use crate::call::{Values, next_generation};
 use crate::difference::{Lookup, nearest};
 use crate::plan::{OutputSource, PlannedBuffer, Source};
+use crate::queue::host_bytes;
 use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
-    DeviceId, DiskCache, Error, ExecutionPlan, HostBytes, Placement, ProgramCache, Result,
-    RunControl, Scheduler, Stream, Value, primitive,
+    DeviceId, DiskCache, Error, ExecutionPlan, Placement, ProgramCache, Result, RunControl,
+    Scheduler, Stream, Value, primitive,
 };
 use girih_ir::{Graph, TensorSpec};
 use girih_sync::{Mutex, MutexGuard};
@@ -360,7 +361,8 @@ impl Executor {
         }
         block.temporaries = temporaries;
         if !plan.slots.is_empty() {
-            block.slots = Some(plan.slots.iter().map(|&bytes| slot(bytes)).collect());
+            let slots = plan.slots.iter().map(|&bytes| host_bytes(bytes));
+            block.slots = Some(slots.collect::<Result<_>>()?);
         }
         for &buffer in &plan.weights {
             if let Placement::Argument(i) = plan.buffers[buffer].placement
@@ -480,11 +482,6 @@ impl Executor {
     }
 }
 
-/// Host memory of so many bytes, for the steps of a run.
-fn slot(bytes: usize) -> HostBytes {
-    Arc::new(Mutex::new(vec![0; bytes].into()))
-}
-
 /// The handle of each buffer of a run; that of no memory for buffers that nothing uses.
 fn handles(
     plan: &ExecutionPlan,
@@ -528,13 +525,12 @@ fn argument_fits(
     expected: &ArgumentSpec,
     found: &Argument,
 ) -> bool {
-    let bytes = |value: &Value| value.buffer.size_bytes().saturating_sub(value.offset);
     match (expected, found) {
         (ArgumentSpec::Tensor(spec), Argument::Tensor(value, found)) => {
-            spec == found && bytes(value) >= spec.size_bytes()
+            spec == found && value.size_bytes() >= spec.size_bytes()
         }
         (ArgumentSpec::Tensor(_), Argument::Checked(value) | Argument::Donated(value)) => {
-            bytes(value) >= plan.facts.argument_bytes[index]
+            value.size_bytes() >= plan.facts.argument_bytes[index]
         }
         (ArgumentSpec::Scalar(_), Argument::Scalar(_))
         | (ArgumentSpec::RandomKey, Argument::RandomKey { .. }) => true,
@@ -550,7 +546,6 @@ fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
         if argument_fits(plan, index, expected, given) {
             continue;
         }
-        let bytes = |value: &Value| value.buffer.size_bytes().saturating_sub(value.offset);
         let (expected, given) = match (expected, given) {
             (ArgumentSpec::Tensor(spec), Argument::Tensor(_, found)) if spec != found => {
                 (spec.to_string(), found.to_string())
@@ -560,7 +555,7 @@ fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
                 Argument::Tensor(value, _) | Argument::Checked(value) | Argument::Donated(value),
             ) => (
                 format!("{spec} of {} bytes", spec.size_bytes()),
-                format!("memory of {} bytes", bytes(value)),
+                format!("memory of {} bytes", value.size_bytes()),
             ),
             (expected, given) => (format!("{expected:?}"), format!("{given:?}")),
         };

@@ -16,6 +16,16 @@ use std::time::Duration;
 /// Host memory that a copy fills and its reader shares.
 pub type HostBytes = Arc<Mutex<Box<[u8]>>>;
 
+/// Host memory of so many bytes, all 0.
+///
+/// Errors: [`Error::HostMemory`].
+pub(crate) fn host_bytes(size: usize) -> Result<HostBytes> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
+    bytes.resize(size, 0);
+    Ok(Arc::new(Mutex::new(bytes.into_boxed_slice())))
+}
+
 /// The outcome of a submission, for anyone to wait on.
 pub struct Completion {
     state: Mutex<Progress>,
@@ -376,10 +386,7 @@ impl DeviceQueue {
     /// The block that copies the first `size` bytes of a value to the host, and where they go.
     pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
         value.check_size(size, self.scheduler.device().as_ref())?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
-        bytes.resize(size, 0);
-        let target = Arc::new(Mutex::new(bytes.into_boxed_slice()));
+        let target = host_bytes(size)?;
         let (source, buffer) = (value.handle(), Some(value.buffer.clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
         Ok((target, block))

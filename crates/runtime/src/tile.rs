@@ -13,7 +13,7 @@ mod region;
 pub use launch::TiledRun;
 
 use crate::{CachedPlan, CompileOptions, Error, Executor, HostBytes, Result, Value};
-use girih_ir::factors::ProgramRole;
+use girih_ir::factors::{AxisFactors, ProgramFactor, ProgramRole};
 use girih_ir::{Graph, GraphBuilder, OpCode, ProgramFactors, TensorSpec};
 use std::sync::Arc;
 
@@ -69,9 +69,7 @@ impl TileArgument {
 
     fn bytes(&self) -> usize {
         match self {
-            TileArgument::Device(value, _) => {
-                value.buffer.size_bytes().saturating_sub(value.offset)
-            }
+            TileArgument::Device(value, _) => value.size_bytes(),
             TileArgument::Host(bytes, _) => (**bytes).as_ref().len(),
         }
     }
@@ -150,10 +148,8 @@ impl TiledProgram {
             self.check_loop(f, &sizes, remainder)?;
         }
         let counts = loops.iter().map(|&f| sizes[f].div_ceil(self.tile[f])).collect();
-        let result = |(axes, &id): (&Vec<girih_ir::factors::AxisFactors>, _)| {
-            let size = |axis: &girih_ir::factors::AxisFactors| -> usize {
-                axis.iter().map(|&f| sizes[f]).product()
-            };
+        let result = |(axes, &id): (&Vec<AxisFactors>, _)| {
+            let size = |axis: &AxisFactors| -> usize { axis.iter().map(|&f| sizes[f]).product() };
             let shape: Vec<usize> = axes.iter().map(size).collect();
             TensorSpec::new(shape, self.graph.spec(id).dtype)
         };
@@ -254,7 +250,7 @@ impl Executor {
     /// Errors: as [`Executor::plan`]; [`Error::Tiling`] for symbolic sizes.
     pub fn tiled(&self, graph: &Graph, options: CompileOptions) -> Result<TiledProgram> {
         let factors = ProgramFactors::of(graph);
-        let size = |f: &girih_ir::factors::ProgramFactor| f.size.known();
+        let size = |f: &ProgramFactor| f.size.known();
         let tile: Option<Vec<usize>> = factors.factors().iter().map(size).collect();
         let Some(tile) = tile else {
             let reason = "the program has symbolic sizes; bind them to the sizes of a tile first";

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a part of a program's factor is enough for.
+/// Says which results a part of a program's factor gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramRole {
     /// A part of the arguments gives that part of each output that has the factor.
@@ -27,7 +27,7 @@ pub enum ProgramRole {
 /// One factor of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFactor {
-    /// What a part of it is enough for.
+    /// Which results a part of the factor gives.
     pub role: ProgramRole,
     /// Its size in the program.
     pub size: Dim,

@@ -7,7 +7,7 @@
 use super::region::Region;
 use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
 use crate::executor::Reused;
-use crate::queue::Submission;
+use crate::queue::{Submission, host_bytes};
 use crate::step::Lowering;
 use crate::{
     Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, Executor,
@@ -16,7 +16,6 @@ use crate::{
 use girih_ir::factors::AxisFactors;
 use girih_ir::reference::Array;
 use girih_ir::{OpCode, ProgramRole, TensorSpec};
-use girih_sync::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -71,13 +70,6 @@ impl Executor {
             }
         })
     }
-}
-
-fn host_bytes(size: usize) -> Result<HostBytes> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size).map_err(|_| Error::HostMemory { requested: size })?;
-    bytes.resize(size, 0);
-    Ok(Arc::new(Mutex::new(bytes.into_boxed_slice())))
 }
 
 /// Work that other queues wait for.
@@ -345,7 +337,7 @@ impl<'a> Launch<'a> {
             TileArgument::Host(array, _) => {
                 let slot = self.slot(Use::Argument(index), ring, target.size_bytes())?;
                 let nowhere = target.handle();
-                let copy = StridedCopy { ..region.copy(nowhere, nowhere, block, true) };
+                let copy = region.copy(nowhere, nowhere, block, true);
                 let (array, bytes, start) = (array.clone(), slot.clone(), region.offset);
                 let gather = HostStep::new("gather a tile", move |_| {
                     let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
