@@ -42,11 +42,11 @@ $(VENV)/.dev: $(VENV)/.build requirements-dev.txt
 	@touch $@
 
 # The tests compare networks with PyTorch. Its own index has it without CUDA, a tenth of the size; on
-# machines that do not reach that index it comes with CUDA, some gigabytes.
+# machines that do not reach that index it comes with CUDA, some gigabytes, which pip is not to keep twice.
 $(VENV)/.oracle: $(VENV)/.dev requirements-oracle.txt
 	@echo "Installing PyTorch, which the tests compare with, once; ORACLE=0 leaves those tests out."
-	@$(PIP) install --retries 1 --index-url $(TORCH_CPU) -r requirements-oracle.txt 2> /dev/null \
-		|| $(PIP) install -r requirements-oracle.txt
+	@$(PIP) install --no-cache-dir --retries 1 --index-url $(TORCH_CPU) -r requirements-oracle.txt 2> /dev/null \
+		|| $(PIP) install --no-cache-dir -r requirements-oracle.txt
 	@touch $@
 
 $(VENV)/.docs: $(BIN)/python requirements-docs.txt

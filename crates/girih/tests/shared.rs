@@ -1,0 +1,13 @@
+//! The tests of the facade that may share a process, as one program. A test of what belongs to the
+//! process has a `[[test]]` of its own in `Cargo.toml`.
+
+mod apply;
+mod errors;
+mod indexing;
+mod io;
+mod lifetime;
+mod networks;
+mod nodes;
+mod operators;
+mod properties;
+mod transforms;
