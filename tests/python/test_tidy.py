@@ -116,6 +116,35 @@ def test_layers_depend_one_way():
             assert ours <= LAYERS[layer], f"{layer} must not know {ours - LAYERS[layer]}"
 
 
+# Of the runtime's modules, from the device up: what they must not name. Streams make primitives of
+# operations; below them nobody knows operations, and streams leave the scheduler to their queues.
+OPERATIONS = r"\b(Operation|Step|ExecutionPlan|TiledPlan|TileOptions|CopyArguments)\b"
+UNKNOWN = {
+    "device": OPERATIONS + r"|\b(Scheduler|DeviceQueue|Stream|Completion)\b",
+    "primitive": OPERATIONS + r"|\b(Scheduler|DeviceQueue|Stream)\b",
+    "policy": OPERATIONS,
+    "queue": OPERATIONS + r"|\bStream\b",
+    "scheduler": OPERATIONS + r"|\bStream\b",
+    "stream": r"\.scheduler\(\)",
+}
+
+
+def test_layers_of_the_runtime():
+    for module, unknown in UNKNOWN.items():
+        text = (ROOT / "crates/runtime/src" / f"{module}.rs").read_text()
+        code = re.sub(r"//.*", "", text.partition("#[cfg(test)]")[0])
+        assert not re.findall(unknown, code), module
+    # What a queue can be asked to do.
+    text = (ROOT / "crates/runtime/src/queue.rs").read_text()
+    queue = text.partition("impl DeviceQueue {")[2].partition("\n}\n")[0]
+    assert set(re.findall(r"^    pub fn (\w+)", queue, re.M)) == {
+        *("new", "with_priority", "index", "device", "scheduler"),
+        *("copy_to_device", "copy_from_device", "copy_on_device", "launch"),
+        *("record", "enqueue_record", "wait", "enqueue_wait"),
+        *("query", "wait_for_room", "synchronize"),
+    }
+
+
 def test_every_crate_has_its_paragraph():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for manifest in manifests():

@@ -2,6 +2,7 @@
 
 use girih::ir::ops::Category;
 use girih::{DType, Literal, NodeKind, Scope, Tensor};
+use std::sync::Arc;
 
 fn data(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
@@ -39,4 +40,15 @@ fn users_are_counted_per_operand_and_while_somebody_holds_them() {
     assert_eq!(x.users().len(), 1);
     drop(kept);
     assert_eq!(x.users().len(), 0);
+}
+
+#[test]
+fn rows_of_data_are_that_data_further_on() {
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]).unwrap();
+    let rows = x.narrow(0, 1, 2).unwrap();
+    let (whole, part) = (x.value().unwrap(), rows.value().unwrap());
+    assert!(Arc::ptr_eq(&whole.buffer, &part.buffer), "a view shares the memory");
+    assert_eq!((whole.offset, part.offset), (0, 8));
+    assert_eq!(rows.to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(rows.spec().size_bytes(), 16);
 }

@@ -493,6 +493,16 @@ impl TensorSpec {
         self.shape.numel()
     }
 
+    /// Row-major strides in elements.
+    pub fn strides(&self) -> SmallVec<[isize; 4]> {
+        self.shape.strides()
+    }
+
+    /// Row-major strides in bytes.
+    pub fn byte_strides(&self) -> SmallVec<[isize; 4]> {
+        self.strides().iter().map(|stride| stride * self.dtype.size() as isize).collect()
+    }
+
     /// Whether the specs are equal at the sizes traced: see [`Shape::equals`].
     pub fn equals(&self, other: &TensorSpec) -> bool {
         self.dtype == other.dtype && self.shape.equals(&other.shape)
@@ -547,6 +557,17 @@ mod tests {
             Shape::from_signed("zeros", &[3, -1]),
             Err(Error::NegativeSize { size: -1, index: 1, .. })
         ));
+    }
+
+    #[test]
+    fn specs_say_shape_dtype_bytes_and_strides() {
+        let spec = TensorSpec::new([4096, 1024], DType::F32);
+        assert_eq!(spec.strides().as_slice(), [1024, 1]);
+        assert_eq!(spec.byte_strides().as_slice(), [4096, 4]);
+        assert_eq!((spec.numel(), spec.size_bytes()), (4 << 20, 16 << 20));
+        let spec = TensorSpec::new([3, 1, 5], DType::U32);
+        assert_eq!((spec.dtype, spec.byte_strides().as_slice()), (DType::U32, &[20, 20, 4][..]));
+        assert!(TensorSpec::scalar(DType::F64).byte_strides().is_empty());
     }
 
     #[test]

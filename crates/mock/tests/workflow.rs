@@ -56,3 +56,28 @@ fn four_tiles_from_the_arguments_to_the_result() {
     rig.executor.launch_tiled(stream, &again, &given, options).unwrap().completion.wait().unwrap();
     assert_eq!(rig.executor.counters().compiles, 1);
 }
+
+#[test]
+fn a_compiled_plan_prints_its_operations_and_the_bytes_of_corrections() {
+    let config = MockConfig { corrections: true, ..MockConfig::default() };
+    let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
+        MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
+    });
+    let plan = subject.rig().executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan;
+    let expected = "\
+plan(f32[1024, 16], f32[16, 16]) -> (%2: f32[1024, 16]) {
+  init: 21 bytes
+  %0: 65536 bytes, argument 0
+  %1: 1024 bytes, argument 1
+  %2: 65536 bytes, output
+  %3: 48 bytes, temporary at 0
+  %4: 40 bytes, temporary at 128
+  matmul {
+    copy_to_device handles of %0, %1, %2 (48 bytes) -> %3
+    launch @1
+    launch @0
+  }
+}
+";
+    assert_eq!(plan.to_string(), expected);
+}

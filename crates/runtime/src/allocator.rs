@@ -429,7 +429,15 @@ enum Owner {
 }
 
 /// A block of device memory; returns to its pool when dropped. Queued work holds the buffers it
-/// uses, so a buffer the user drops is reused only when that work is done.
+/// uses, so a buffer the user drops is reused only when that work is done. A block has one owner, so that
+/// to free it twice does not compile:
+///
+/// ```compile_fail,E0382
+/// fn freed_twice(block: girih_runtime::Buffer) {
+///     drop(block);
+///     drop(block);
+/// }
+/// ```
 pub struct Buffer {
     handle: DeviceHandle,
     size_bytes: usize,

@@ -1,6 +1,8 @@
 //! Execution plans: compiled programs as ordered operations and their memory. Plans are passive;
 //! streams run them.
 
+mod text;
+
 use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
 use girih_ir::{DType, Graph, TensorSpec};
 use rustc_hash::FxHashMap;

@@ -3,7 +3,7 @@
 
 use crate::primitive::Repeat;
 use crate::{
-    ArgumentBlock, Buffer, ControlBlock, DeviceId, Error, LoadedProgram, Result, Scheduler,
+    ArgumentBlock, Buffer, ControlBlock, Device, DeviceId, Error, LoadedProgram, Result, Scheduler,
     StridedCopy, Value, control,
 };
 use girih_sync::{Condvar, Mutex, MutexGuard, OnceLock, fork};
@@ -360,11 +360,30 @@ impl DeviceQueue {
         self.scheduler.submit_and_wait(self.index, submission)
     }
 
+    /// The device that the queue's work runs on.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.scheduler.device()
+    }
+
+    /// Another queue of the same device, of priority 0.
+    pub(crate) fn sibling(&self) -> DeviceQueue {
+        DeviceQueue::new(&self.scheduler)
+    }
+
+    /// Runs `work` on this thread as if it were a submission, if nothing is enqueued before it and the
+    /// device may begin one more; None otherwise.
+    pub(crate) fn run_idle(
+        &self,
+        work: impl FnOnce(&dyn Device) -> Result<()>,
+    ) -> Option<Result<()>> {
+        self.scheduler.run_idle(self.index, work)
+    }
+
     /// Copies `source` to the start of `buffer`.
     ///
     /// Errors: [`Error::InvalidHandle`] if the buffer is smaller than the source.
     pub fn copy_to_device(&self, source: Box<[u8]>, buffer: &Arc<Buffer>) -> Result<()> {
-        buffer.check_size(source.len(), self.scheduler.device().as_ref())?;
+        buffer.check_size(source.len(), self.device().as_ref())?;
         let (target, buffer) = (buffer.handle(), Some(buffer.clone()));
         self.enqueue(ControlBlock::CopyToDevice { source, target, buffer });
         Ok(())
@@ -385,7 +404,7 @@ impl DeviceQueue {
 
     /// The block that copies the first `size` bytes of a value to the host, and where they go.
     pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
-        value.check_size(size, self.scheduler.device().as_ref())?;
+        value.check_size(size, self.device().as_ref())?;
         let target = host_bytes(size)?;
         let (source, buffer) = (value.handle(), Some(value.buffer.clone()));
         let block = ControlBlock::CopyFromDevice { source, target: target.clone(), buffer };
@@ -402,7 +421,7 @@ impl DeviceQueue {
         run: usize,
         repeats: &[Repeat],
     ) -> Result<Arc<Completion>> {
-        let device = self.scheduler.device().as_ref();
+        let device = self.device().as_ref();
         let (from, to) = (source.0.handle().offset(source.1), target.0.handle().offset(target.1));
         let copy = StridedCopy { source: from, target: to, run, repeats: repeats.into() };
         let (read, written) = copy.spans();

@@ -84,7 +84,7 @@ impl Stream {
         plan: &'a ExecutionPlan,
         arguments: &'a Arc<ArgumentBlock>,
     ) -> Lowering<'a> {
-        Lowering { plan, device: self.queue.scheduler().device().id(), arguments }
+        Lowering { plan, device: self.queue.device().id(), arguments }
     }
 
     /// Runs every operation of a loaded plan at once on this thread, if nothing is queued or running
@@ -96,7 +96,7 @@ impl Stream {
             return None;
         }
         let queue = self.queue.index();
-        self.queue.scheduler().run_idle(queue, |device| {
+        self.queue.run_idle(|device| {
             let mut at = 0;
             let mut launch = |index: usize| {
                 at += 1;

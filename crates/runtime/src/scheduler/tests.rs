@@ -3,6 +3,7 @@
 use crate::testing::MockDevice;
 use crate::{ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, Policy, Scheduler};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -358,4 +359,28 @@ fn who_enqueues_faster_than_the_device_works_waits_for_room() {
     }
     drop(hold);
     assert!(queue.synchronize().is_err());
+}
+
+#[test]
+fn synchronising_does_not_wait_for_what_is_enqueued_later() {
+    let device = MockDevice::new(Duration::from_millis(2));
+    let queue = DeviceQueue::new(&Scheduler::new(device));
+    let stop = AtomicBool::new(false);
+    let launch = || drop(queue.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default())));
+    (0..5).for_each(|_| launch());
+    std::thread::scope(|scope| {
+        // The queue never runs empty.
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                queue.wait_for_room(20).unwrap();
+                launch();
+            }
+        });
+        for _ in 0..5 {
+            queue.synchronize().unwrap();
+        }
+        assert!(!queue.query(), "the other thread goes on enqueueing");
+        stop.store(true, SeqCst);
+    });
+    queue.synchronize().unwrap();
 }
