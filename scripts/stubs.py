@@ -65,6 +65,7 @@ PARAMETERS = {
     "suppress": "bool",
     **dict.fromkeys(["sorted", "sorter", "values"], OPERAND),
     **dict.fromkeys(["key", "memo", "stream", "device"], "Any"),
+    "to.target": "Tensor | _DTypeLike | Any",
     **dict.fromkeys(["max_version", "dl_device"], "tuple[int, int]"),
     **dict.fromkeys(
         ["wrt", "aux", "args", "given", "outputs", "saved", "tangents"], "Sequence[Tensor]"

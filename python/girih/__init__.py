@@ -26,7 +26,14 @@ from .derivatives import (
     linearize,
     vjp,
 )
-from .devices import Device, MemoryStats, devices, memory_stats, reset_peak_memory_stats
+from .devices import (
+    Device,
+    MemoryStats,
+    device,
+    devices,
+    memory_stats,
+    reset_peak_memory_stats,
+)
 from .dtypes import (
     __array_namespace_info__,
     astype,
@@ -240,6 +247,7 @@ __all__ = [
     "current_graph",
     "data",
     "deserialize",
+    "device",
     "devices",
     "dump_graphviz",
     "e",

@@ -790,10 +790,13 @@ class Stream:
     used on another, which waits for its value.
     """
 
-    def __new__(cls, priority: int = 0) -> Stream: ...
+    def __new__(cls, priority: int = 0, *, device: Any | None = None) -> Stream: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __ne__(self, value: object, /) -> bool: ...
+    @property
+    def device(self) -> str:
+        """The name of the device that the stream's programs run on."""
     @property
     def index(self) -> int:
         """The number of the stream on its device; the default stream has 0."""
@@ -1126,6 +1129,8 @@ class Tensor:
         """The cosine."""
     def cosh(self) -> Tensor:
         """The hyperbolic cosine."""
+    def cpu(self) -> Tensor:
+        """The tensor on the host's processor: itself if it is there, else a copy."""
     def cummax(
         self,
         /,
@@ -1682,6 +1687,13 @@ class Tensor:
         """Standard deviation over axes; see var."""
     def stop_gradient(self) -> Tensor:
         """The same value, held constant by gradients."""
+    def stride(self, /, dim: int | Sequence[int] | None = None) -> Any:
+        """Elements from one element to the next along each axis, or along one."""
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis, as if the elements lay in memory row
+        by row.
+        """
     def sum(
         self,
         /,
@@ -1721,10 +1733,21 @@ class Tensor:
         """The tangent."""
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""
-    def to(self, /, dtype: _DTypeLike) -> Tensor:
-        """Same as astype."""
+    def to(
+        self,
+        /,
+        target: _TensorLike | None = None,
+        dtype: _DTypeLike | None = None,
+        *,
+        device: Any | None = None,
+    ) -> Tensor:
+        """The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
+        x.to(device, dtype), or x.to(other) for those of another tensor.
+        """
     def to_device(self, device: Any, /, *, stream: Any | None = None) -> Tensor:
-        """The tensor itself: there is one device."""
+        """The tensor on a device: itself if it is there, else a copy that is made when it is
+        needed. Gradients go the other way.
+        """
     def tolist(self) -> Any:
         """The elements as nested lists. Evaluates."""
     def trace(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
@@ -2232,7 +2255,7 @@ def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
 def channel_shuffle(x: _TensorLike, groups: int) -> Tensor:
     """Channels (axis 1) dealt out, those of each group side by side."""
 def check_device(device: Any) -> None:
-    """Fails for the name of a device that programs do not run on."""
+    """Fails for the name of a device that there is not."""
 def clamp(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
     """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
 def clear_cache() -> None:
@@ -2507,13 +2530,13 @@ def cumulative_sum(
 def current_graph() -> Graph:
     """The graph this thread records to."""
 def current_stream() -> Stream:
-    """The stream that programs of this context are submitted to."""
-def default_stream() -> Stream:
-    """The device's default stream, to which programs are submitted where no other stream is
-    current.
+    """The stream that programs of this context are submitted to on the current device."""
+def default_stream(device: Any | None = None) -> Stream:
+    """A device's default stream, the current one's if none is given, to which programs are
+    submitted where no other stream is current.
     """
 def device_name() -> str:
-    """The name of the device that programs run on."""
+    """The name of the current device."""
 def devices() -> list[tuple[str, str, int | None]]:
     """Name, target and concurrency of each device."""
 def diag(x: _TensorLike, k: int = ...) -> Tensor:
@@ -2631,6 +2654,7 @@ def enter_scope(
     graph: Graph | None = None,
     fresh: bool = False,
     executor: ExecutorHandle | None = None,
+    device: Any | None = None,
     stream: Stream | None = None,
     eager: bool | None = None,
     verify: bool | None = None,
@@ -3463,8 +3487,8 @@ def median(
     """The middle element over axes, all by default, or the mean of the two in the middle. NaN if
     any element is, and over nothing. Integers give float32.
     """
-def memory_stats(device: Any) -> dict[str, Any]:
-    """A device's memory."""
+def memory_stats(device: Any | None = None) -> dict[str, Any]:
+    """A device's memory, the current one's if none is given."""
 def meshgrid(
     *tensors: Sequence[_TensorLike],
     indexing: Literal['xy', 'ij'] = 'xy',
@@ -4091,8 +4115,8 @@ def repeat(
     """Each element repeated next to itself along an axis, or in row-major order: an int for all, or
     one for each slice, which are evaluated.
     """
-def reset_peak_memory() -> None:
-    """Measures peak memory anew from here."""
+def reset_peak_memory(device: Any | None = None) -> None:
+    """Measures a device's peak memory anew from here."""
 def reshape(
     x: _TensorLike,
     /,
@@ -4311,8 +4335,10 @@ def sum(
     """
 def swapaxes(x: _TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
-def synchronize() -> None:
-    """Waits until everything submitted so far, to any stream of the device, is done."""
+def synchronize(device: Any | None = None) -> None:
+    """Waits until everything submitted so far, to any stream of a device, is done; of all devices
+    if none is given.
+    """
 def take(
     x: _TensorLike,
     indices: _TensorLike,
@@ -4337,7 +4363,12 @@ def tanh(x: _TensorLike, /) -> Tensor:
     """The hyperbolic tangent."""
 def tanhshrink(x: _TensorLike) -> Tensor:
     """``x - tanh(x)``."""
-def tensor(value: _TensorLike, dtype: _DTypeLike | None = None) -> Tensor:
+def tensor(
+    value: _TensorLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    device: Any | None = None,
+) -> Tensor:
     """asarray with a copy."""
 def tensordot(
     x1: _TensorLike,

@@ -1,12 +1,13 @@
-"""The device that programs run on, and its memory."""
+"""The devices that programs run on, and their memory."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from . import _girih
+from .scopes import Scope
 
-__all__ = ["Device", "MemoryStats", "devices", "memory_stats", "reset_peak_memory_stats"]
+__all__ = ["Device", "MemoryStats", "device", "devices", "memory_stats", "reset_peak_memory_stats"]
 
 
 class MemoryStats(NamedTuple):
@@ -54,19 +55,50 @@ class Device(NamedTuple):
         return memory_stats(self)
 
 
-def devices() -> list[Device]:
-    """The devices of the process: the one that the environment variable ``GIRIH_DEVICE`` names.
+def device(device: Device | str) -> Scope[str]:
+    """A context manager in which a device is the current one.
+
+    Data goes to the current device, and constants, ranges and random draws are recorded for it.
+    Results are where their operands are, whatever device is current: see :meth:`Tensor.to`.
+
+    Args:
+        device: A device or its name: ``cpu``; ``cpu:1`` and so on, as many as the environment
+            variable ``GIRIH_HOST_DEVICES`` says; ``mock``, an accelerator that the host computes
+            for, with any of ``physical``, ``corrected`` and ``concurrent`` behind a colon.
 
     Returns:
-        The devices, ``cpu`` unless the variable says otherwise.
+        The context manager, whose value is the name of the device.
+
+    Raises:
+        DeviceError: There is no such device.
+
+    Example:
+        >>> import girih as gr
+        >>> with gr.device("mock"):
+        ...     x = gr.asarray([1.0, 2.0])
+        >>> x.device, (x + 1).device, gr.ones(2).device
+        ('mock', 'mock', 'cpu')
+    """
+    _girih.check_device(device)
+    return Scope(lambda n: _girih.enter_scope(n, device=device), _girih.device_name)
+
+
+def devices() -> list[Device]:
+    """The devices of the process, the current one first.
+
+    There is ``cpu``, further devices of the host's processor if ``GIRIH_HOST_DEVICES`` asks for
+    them, and each other device once it was named: by ``GIRIH_DEVICE``, or in a call.
+
+    Returns:
+        The devices.
 
     Raises:
         EvaluationError: The environment asks for a device that cannot be set up.
 
     Example:
         >>> import girih as gr
-        >>> [device.name for device in gr.devices()]
-        ['cpu']
+        >>> gr.devices()[0].name
+        'cpu'
     """
     return [Device(*facts) for facts in _girih.devices()]
 
@@ -75,7 +107,7 @@ def memory_stats(device: Device | str | None = None) -> MemoryStats:
     """The memory of a device.
 
     Args:
-        device: A device or its name; None for the one that programs run on.
+        device: A device or its name; None for the current one.
 
     Returns:
         What its allocator holds now.
@@ -90,11 +122,17 @@ def memory_stats(device: Device | str | None = None) -> MemoryStats:
         >>> gr.memory_stats().requested - before.requested
         4096
     """
-    return MemoryStats(**_girih.memory_stats(None if device is None else str(device)))
+    return MemoryStats(**_girih.memory_stats(device))
 
 
-def reset_peak_memory_stats() -> None:
+def reset_peak_memory_stats(device: Device | str | None = None) -> None:
     """Measures :attr:`MemoryStats.peak` anew, from what is in use now.
+
+    Args:
+        device: A device or its name; None for the current one.
+
+    Raises:
+        DeviceError: There is no such device.
 
     Example:
         >>> import girih as gr
@@ -103,4 +141,4 @@ def reset_peak_memory_stats() -> None:
         >>> stats.peak == stats.in_use
         True
     """
-    _girih.reset_peak_memory()
+    _girih.reset_peak_memory(device)

@@ -157,14 +157,13 @@ def astype(
     x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: str | None = None
 ) -> Tensor:
     """Cast to another dtype; without ``copy``, x itself where it has it already."""
-    _device(device)
-    dtype, x = _dtype(dtype), _girih.asarray(x)
+    dtype, x = _dtype(dtype), _girih.asarray(x, device=device)
     return x if not copy and x.dtype == dtype else x.astype(dtype)
 
 
 def _device(device: object) -> None:
     if device is not None:
-        _girih.check_device(str(device))
+        _girih.check_device(device)
 
 
 class __array_namespace_info__:  # noqa: N801 - the standard's name
@@ -181,8 +180,8 @@ class __array_namespace_info__:  # noqa: N801 - the standard's name
         return _girih.device_name()
 
     def devices(self) -> tuple[str, ...]:
-        """All devices."""
-        return (_girih.device_name(),)
+        """All devices, the current one first."""
+        return tuple(name for name, _, _ in _girih.devices())
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """Dtypes of numbers that have none of their own."""

@@ -99,4 +99,4 @@ class CheckError(GirihError, AssertionError):
 
 
 class DeviceError(GirihError, RuntimeError):
-    """A device that does not exist, is not available, or has failed."""
+    """A device that is not there or has failed, or operands on several devices."""

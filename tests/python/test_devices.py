@@ -73,7 +73,7 @@ PROGRAM = """
 
 
 def run(device):
-    program = textwrap.dedent(PROGRAM).replace("EXPECTED", repr(device.partition(":")[0]))
+    program = textwrap.dedent(PROGRAM).replace("EXPECTED", repr(device))
     env = os.environ | {"GIRIH_DEVICE": device}
     done = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
@@ -105,18 +105,23 @@ def test_unknown_devices_in_the_environment_are_errors():
 
 
 def test_devices_are_named_and_taken_by_name():
-    (device,) = gr.devices()
+    device = gr.devices()[0]
     assert (str(device), device.concurrency) == ("cpu", None)
     assert device.target.startswith("cpu/")
-    for given in [device, "cpu", None]:
+    for given in [device, "cpu", "cpu:0", None]:
         assert gr.zeros(3, device=given).device == "cpu"
     assert gr.ones(2).to_device(device).device == "cpu"
     assert gr.Executor(gr.ExecutorConfig(device="cpu")).config == gr.Executor().config
-    for name in ["gpu", "cs2", "mock"]:
-        with pytest.raises(gr.errors.DeviceError, match=name):
-            gr.zeros(3, device=name)
-        with pytest.raises(gr.errors.DeviceError, match=name):
-            gr.memory_stats(name)
+    for name in ["gpu", "cs2", "cpu:1", "mock:fast"]:
+        for fails in [
+            lambda name=name: gr.zeros(3, device=name),
+            lambda name=name: gr.ones(3).to(name),
+            lambda name=name: gr.device(name),
+            lambda name=name: gr.memory_stats(name),
+            lambda name=name: gr.Stream(device=name),
+        ]:
+            with pytest.raises(gr.errors.DeviceError, match=name):
+                fails()
 
 
 def test_memory_statistics_count_blocks_in_use():
@@ -137,3 +142,172 @@ def test_memory_statistics_count_blocks_in_use():
     assert after.in_use == before.in_use
     assert after.peak == now.in_use
     np.testing.assert_equal(after.blocks, before.blocks)
+
+
+CREATED = {
+    "zeros": lambda **kw: gr.zeros((2, 3), **kw),
+    "ones": lambda **kw: gr.ones(3, **kw),
+    "empty": lambda **kw: gr.empty((0, 3), **kw),
+    "full": lambda **kw: gr.full((2,), 7, **kw),
+    "eye": lambda **kw: gr.eye(3, **kw),
+    "arange": lambda **kw: gr.arange(0, 5, 2, **kw),
+    "linspace": lambda **kw: gr.linspace(0, 1, 5, **kw),
+    "asarray": lambda **kw: gr.asarray([1.0, 2.0], **kw),
+    "asarray of an array": lambda **kw: gr.asarray(np.arange(6.0).reshape(2, 3).T, **kw),
+    "tensor": lambda **kw: gr.tensor([[1, 2], [3, 4]], **kw),
+    "from_dlpack": lambda **kw: gr.from_dlpack(np.arange(4.0), **kw),
+    "fftfreq": lambda **kw: gr.fft.fftfreq(5, **kw),
+}
+
+
+@pytest.mark.parametrize("name", CREATED)
+def test_what_is_made_for_a_device_is_there(name):
+    make = CREATED[name]
+    there = make(device="mock")
+    with gr.device("mock") as current:
+        scoped = make()
+        assert current == "mock"
+    for x in [there, scoped]:
+        assert x.device == "mock"
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(make()))
+    assert make().device == "cpu"
+
+
+@pytest.mark.parametrize("make", [gr.zeros_like, gr.ones_like, lambda x: gr.full_like(x, 3)])
+def test_what_is_made_like_a_tensor_is_where_the_tensor_is(make):
+    x = gr.asarray([1.0, 2.0]).to("mock")
+    assert make(x).device == "mock"
+    np.testing.assert_array_equal((make(x) + x).numpy(), np.add(make(x).numpy(), [1, 2]))
+
+
+def test_to_takes_devices_dtypes_and_tensors():
+    x = gr.asarray([1.5, 2.5])
+    there = x.to("mock")
+    facts = lambda y: (y.device, y.dtype)
+    assert facts(there) == ("mock", gr.float32)
+    assert facts(x.to(gr.int32)) == ("cpu", gr.int32)
+    assert facts(x.to("mock", gr.float64)) == ("mock", gr.float64)
+    assert facts(x.to(device="mock", dtype="int8")) == ("mock", gr.int8)
+    assert facts(x.to(there.astype(gr.float16))) == ("mock", gr.float16)
+    assert facts(there.cpu()) == ("cpu", gr.float32)
+    assert facts(x.to(gr.devices()[0])) == ("cpu", gr.float32)
+    assert facts(x.to()) == ("cpu", gr.float32)
+    np.testing.assert_array_equal(np.asarray(x.to("mock", gr.int32).cpu()), [1, 2])
+    with pytest.raises(gr.errors.DeviceError, match="nowhere"):
+        x.to("nowhere")
+
+
+def test_operands_of_two_devices_are_refused_where_they_are_mixed():
+    x = gr.asarray([1.0, 2.0])
+    there = x.to("mock")
+    for mix in [
+        lambda: x + there,
+        lambda: gr.concat([there, x]),
+        lambda: gr.where(x > 0, there, there),
+        lambda: gr.linalg.solve(gr.asarray(np.eye(2, dtype=np.float32)), there),
+        lambda: gr.compile(lambda a, b: a * b)(x, there),
+    ]:
+        with pytest.raises(gr.errors.DeviceError, match=r"cpu.*mock|mock.*cpu"):
+            mix()
+    assert (there * gr.asarray(3.0)).device == "mock"
+    assert (2 * there + gr.arange(2)).tolist() == [2.0, 5.0]
+    assert (there @ gr.ones(2)).item() == 3.0
+
+
+def test_gradients_and_compiled_functions_across_devices():
+    x, w = gr.asarray([1.0, 2.0]), gr.asarray([0.5, -1.0]).to("mock")
+
+    def loss(x, w):
+        return (gr.exp(x).to("mock") * w).sum().cpu()
+
+    dx, dw = gr.grad(loss, argnums=(0, 1))(x, w)
+    assert (dx.device, dw.device) == ("cpu", "mock")
+    np.testing.assert_allclose(dx.numpy(), [0.5 * np.e, -np.exp(2)], rtol=1e-6)
+    np.testing.assert_allclose(dw.numpy(), np.exp([1.0, 2.0]), rtol=1e-6)
+    square = gr.compile(lambda x: x * x + gr.arange(2))
+    for given, where in [(x, "cpu"), (w, "mock"), (x, "cpu")]:
+        assert square(given).device == where
+        np.testing.assert_allclose(square(given).numpy(), given.numpy() ** 2 + [0, 1])
+    seen = []
+    gr.compile(lambda x: seen.append((x.device, gr.ones(2).device)) or x + 1)(w)
+    assert seen == [("mock", "mock")]
+    with pytest.raises(gr.errors.InvalidArgumentError, match="one device"):
+        gr.compile(lambda x: x.to("mock"))(x)
+    with pytest.raises(gr.errors.InvalidArgumentError, match="one device"):
+        gr.scan(lambda c, v: (c.to("mock").cpu(), v), x, x)
+
+
+def test_a_model_trains_where_it_was_moved():
+    from girih import nn, optim
+
+    def train(device):
+        gr.random.seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+        assert model.to(device) is model
+        optimizer = optim.Adam(1e-2)
+        x = gr.asarray(np.random.default_rng(0).standard_normal((16, 4)), gr.float32, device=device)
+        step = nn.value_and_grad(model, lambda v: (model(v) ** 2).mean())
+        for _ in range(3):
+            loss, grads = step(x)
+            optimizer.update(model, grads)
+        found = [loss, *gr.tree.leaves(model.parameters())]
+        assert {x.device for x in found} == {device}
+        return [np.asarray(x) for x in found]
+
+    for here, there in zip(train("cpu"), train("mock"), strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
+def test_streams_and_memory_are_of_a_device():
+    stream = gr.Stream(device="mock")
+    assert (stream.device, gr.current_stream().device) == ("mock", "cpu")
+    assert gr.default_stream("mock").device == "mock"
+    x = gr.asarray(np.ones(1 << 16, np.float32))
+    before = gr.memory_stats("mock").in_use
+    with gr.stream(stream), gr.device("mock"):
+        assert gr.current_stream() == stream
+        y = gr.async_eval(x.to("mock") + 1)
+    stream.synchronize()
+    gr.synchronize("mock")
+    gr.synchronize()
+    assert gr.memory_stats("mock").in_use - before >= 4 << 16
+    assert y.cpu().sum().item() == 2 << 16
+    del y
+    gr.reset_peak_memory_stats("mock")
+    assert gr.memory_stats("mock").peak == gr.memory_stats("mock").in_use
+
+
+def test_the_host_can_be_several_devices():
+    program = """
+        import numpy as np
+        import girih as gr
+
+        names = ["cpu", "cpu:1", "cpu:2", "cpu:3"]
+        assert [d.name for d in gr.devices()] == names
+        x = gr.asarray(np.arange(8.0).reshape(4, 2))
+        parts = [gr.exp(row.to(name)) for row, name in zip(x, names)]
+        assert [p.device for p in parts] == names
+        for part in parts:
+            gr.async_eval(part)
+        total = sum(part.cpu() for part in parts)
+        np.testing.assert_allclose(total.numpy(), np.exp(x.numpy()).sum(axis=0))
+        assert np.asarray(parts[3]).shape == (2,)
+        assert gr.memory_stats("cpu:3").in_use > 0
+        try:
+            parts[0] + parts[1]
+        except gr.errors.DeviceError:
+            print("done")
+    """
+    for count, outcome in [
+        ("4", "done"),
+        ("0", "GIRIH_HOST_DEVICES"),
+        ("many", "GIRIH_HOST_DEVICES"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env=os.environ | {"GIRIH_HOST_DEVICES": count},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert outcome in done.stdout + done.stderr, done.stderr

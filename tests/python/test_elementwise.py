@@ -93,7 +93,10 @@ BITWISE = {
     "bitwise_xor": np.bitwise_xor,
 }
 # Ops with tests of their own.
-ELSEWHERE = {"isnan", "isinf", "isfinite", "bitwise_not", "negative", "stop_gradient"}
+ELSEWHERE = {
+    *("isnan", "isinf", "isfinite", "bitwise_not", "negative", "stop_gradient"),
+    "Tensor.to_device",
+}
 ELSEWHERE |= {"Tensor.astype", "gelu"}
 # In test_dtypes.py, with special values.
 ELSEWHERE |= {"real", "imag", "conj", "complex", "hypot", "logaddexp", "copysign", "nextafter"}

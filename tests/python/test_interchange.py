@@ -299,3 +299,14 @@ def test_children_of_busy_parents_do_not_hang():
     command = [sys.executable, str(script), "--forks", "60"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4, 3), (2, 1, 5), (4096, 1024)])
+@pytest.mark.parametrize("dtype", ["float32", "uint32", "int8", "complex128"])
+def test_strides_are_numpys(shape, dtype):
+    x, a = gr.zeros(shape, dtype=dtype), np.zeros(shape, dtype)
+    assert x.strides == a.strides
+    assert x.stride() == tuple(s // a.itemsize for s in a.strides)
+    assert [x.stride(d) for d in range(-x.ndim, 0)] == list(x.stride())
+    with pytest.raises(IndexError):
+        x.stride(x.ndim)

@@ -77,6 +77,7 @@ impl InterpreterDevice {
                 target: "interpreter".into(),
                 memory_bytes: MEMORY,
                 concurrency: 1,
+                host_memory: false,
             },
             addresses: allocator.map_at(&[BASE]),
             allocator,

@@ -46,12 +46,27 @@ impl HostDevice {
         HostDevice::new(crate::pool()?)
     }
 
+    /// A further device of that number on the host's processor, with memory and queues of its own: for
+    /// trying programs for several devices. All of them share the process' kernel threads.
+    ///
+    /// Errors: as [`HostDevice::of_process`].
+    pub fn numbered(number: usize) -> Result<HostDevice> {
+        match number {
+            0 => HostDevice::of_process(),
+            _ => HostDevice::with(crate::pool()?, DeviceId::unique(), format!("cpu:{number}")),
+        }
+    }
+
     /// The host with as much memory as the machine, or the container around the process, has; or
     /// as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
     ///
     /// Errors: [`Error::Configuration`] for a limit that is no number; [`Error::Launch`] if the
     /// address range cannot be reserved.
     pub fn new(pool: &'static Pool) -> Result<HostDevice> {
+        HostDevice::with(pool, DeviceId::HOST, "cpu".into())
+    }
+
+    fn with(pool: &'static Pool, id: DeviceId, name: String) -> Result<HostDevice> {
         let size = match girih_runtime::env::variable(MEMORY_LIMIT)? {
             Some(text) => {
                 let bytes = parse_bytes(&text).and_then(whole_pages);
@@ -68,7 +83,7 @@ impl HostDevice {
             MmapOptions::new().len(size).no_reserve_swap().map_anon().map_err(|e| {
                 Error::Launch {
                     operation: "reserving memory".into(),
-                    device: "cpu".into(),
+                    device: name.clone(),
                     reason: format!("{size} bytes: {e}; set {MEMORY_LIMIT} to less"),
                 }
             })?;
@@ -77,15 +92,16 @@ impl HostDevice {
             // Fewer page faults on first touch; a system without huge pages is fine too.
             let _ = memory.advise(memmap2::Advice::HugePage);
         }
-        let allocator = Allocator::new(DeviceId::HOST, "cpu", &[size]);
+        let allocator = Allocator::new(id, name.as_str(), &[size]);
         let addresses = allocator.map_at(&[memory.as_mut_ptr() as u64]);
         Ok(HostDevice {
             properties: Properties {
-                name: "cpu".into(),
+                name,
                 target: format!("cpu/{}", std::env::consts::ARCH),
                 memory_bytes: size,
                 // Each thread that waits runs its own queue.
                 concurrency: usize::MAX,
+                host_memory: true,
             },
             allocator,
             pool,

@@ -43,9 +43,16 @@ use std::sync::Arc;
 ///
 /// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
 pub fn executor() -> Result<Executor> {
+    executor_of(0)
+}
+
+/// An executor on the host's device of that number: see [`HostDevice::numbered`].
+///
+/// Errors: as [`executor`].
+pub fn executor_of(number: usize) -> Result<Executor> {
     check_environment()?;
     let disk = cache_directory::open(&HostBackend)?;
-    Ok(Executor::new(Arc::new(HostDevice::of_process()?), Arc::new(HostBackend), disk))
+    Ok(Executor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
 }
 
 /// Fails for environment variables of this crate's that say nothing usable.

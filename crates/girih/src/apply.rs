@@ -1,7 +1,7 @@
 //! Ops recorded by name, with attributes as the text form of graphs prints them.
 
 use crate::node::State;
-use crate::{Error, Result, Tensor, random};
+use crate::{Device, Error, Result, Tensor, random};
 use girih_ir::dim::Symbol;
 use girih_ir::ops::control::Regions;
 use girih_ir::ops::fields::{Context, Field, Given, Mismatch, takes};
@@ -176,6 +176,11 @@ fn op_of(code: OpCode, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Res
     let rest: Vec<&(&str, Attribute)> =
         given.iter().filter(|attribute| !control || !is_regions(attribute)).collect();
     let mut attrs = read(code, &rest, cx)?;
+    if let Attrs::Devices { to, .. } = attrs
+        && Device::numbered(to).is_none()
+    {
+        return Err(invalid(format!("apply: to_device: no device has the number {to}")));
+    }
     if let Attrs::Control { control, .. } = &mut attrs {
         let Some((_, Attribute::Graphs(graphs))) = regions else {
             let found =

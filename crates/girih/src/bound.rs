@@ -3,7 +3,7 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
-use crate::{Profile, Result, Tensor, TracedProgram, nans, random, trace};
+use crate::{Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
@@ -120,19 +120,20 @@ impl BoundProgram {
                 Err(error) => Err(error),
             };
         }
+        let executor = self.executor(given, &mut arguments)?;
         let looked = Context::current().debug_nans()?;
         // To find a NaN the program is run again, so that its arguments must stay.
         for &at in donated.iter().filter(|_| !looked) {
             self.donate(given, at, &mut arguments);
         }
-        let values = self.run(&arguments)?;
+        let values = self.run(&executor, &arguments)?;
         if looked {
-            self.look_for_nans(&arguments, &values)?;
+            self.look_for_nans(&executor, &arguments, &values)?;
         }
         let outputs = self.outputs.iter().zip(values);
         let tensor = |(spec, value): (&CompactSpec, Value)| {
             let state = State::Available(value);
-            Tensor::from_node(context::add_compact(OpCode::Input.into(), *spec, state))
+            Tensor::from_node(context::add_compact(OpCode::Input.into(), *spec, None, state))
         };
         Ok(outputs.map(tensor).collect())
     }
@@ -190,8 +191,38 @@ impl BoundProgram {
         }
     }
 
-    fn run(&self, arguments: &[Argument]) -> Result<girih_runtime::Values> {
+    /// What runs the call: where its arguments are. Those of no certain device are brought there.
+    ///
+    /// Errors: [`crate::Error::MixedDevices`].
+    fn executor(&self, given: &[Tensor], arguments: &mut [Argument]) -> Result<Executor> {
         let executor = Context::current().executor()?;
+        let id = executor.runtime().device().id();
+        let is_here = |a: &Argument| a.value().is_none_or(|v| v.buffer.handle().device() == id);
+        if arguments.iter().all(is_here) {
+            return Ok(executor);
+        }
+        self.executor_elsewhere(given, arguments)
+    }
+
+    #[cold]
+    fn executor_elsewhere(&self, given: &[Tensor], arguments: &mut [Argument]) -> Result<Executor> {
+        let taken = |take: &Take| match take {
+            Take::Given(at) => Some(given[*at].clone()),
+            Take::Held(tensor) => Some(tensor.clone()),
+            Take::Drawn(..) | Take::Draws(_) => None,
+        };
+        let taken: Vec<Option<Tensor>> = self.takes.iter().map(taken).collect();
+        let tensors: Vec<&Tensor> = taken.iter().flatten().collect();
+        let executor = crate::eval::executor_of("compile", &tensors)?;
+        for (argument, tensor) in arguments.iter_mut().zip(&taken) {
+            if let (Argument::Checked(value), Some(tensor)) = (&mut *argument, tensor) {
+                *argument = Argument::Checked(devices::carried(value, &tensor.spec(), &executor)?);
+            }
+        }
+        Ok(executor)
+    }
+
+    fn run(&self, executor: &Executor, arguments: &[Argument]) -> Result<girih_runtime::Values> {
         let runtime = executor.runtime();
         let options = Context::current().options(runtime);
         let profiled = executor.config().profile;
@@ -230,12 +261,16 @@ impl BoundProgram {
     }
 
     /// Fails if a value has a NaN, with the op and the line that gave the first.
-    fn look_for_nans(&self, arguments: &[Argument], values: &[Value]) -> Result<()> {
-        let executor = Context::current().executor()?;
+    fn look_for_nans(
+        &self,
+        executor: &Executor,
+        arguments: &[Argument],
+        values: &[Value],
+    ) -> Result<()> {
         let graph = self.program.program().graph().bind(&self.sizes)?;
         let results = graph.outputs().iter().copied().zip(values.iter().cloned());
         let results: Vec<_> = results.collect();
-        nans::check(&executor, &graph, arguments, &results).map_err(|e| self.program.failed(e))
+        nans::check(executor, &graph, arguments, &results).map_err(|e| self.program.failed(e))
     }
 
     fn found(&self) -> girih_sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {

@@ -7,7 +7,7 @@ use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
 use crate::location::Location;
 use crate::trace::{Draw, Tracing};
-use crate::{Error, Program, Result, Tensor, TensorState, random};
+use crate::{Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
@@ -460,6 +460,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let program = match found {
             Some(program) => program,
             None => {
+                let _scope = DeviceScope::new(Device::common("compile", arguments)?);
                 let program = TracedProgram::trace(&specs, &self.dims, &[], |x| (self.f)(x))?.0;
                 let program = Arc::new(program);
                 self.lock().traced.push(program.clone());

@@ -4,11 +4,13 @@
 //! A recording graph is the scope in which nodes were made. It numbers them, counts them, and
 //! knows the live ones through weak references; it keeps nothing alive.
 
-use crate::executor::{self, Executor};
+use crate::devices::Device;
+use crate::executor::Executor;
 use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
+use crate::place::Place;
 use crate::{Result, Stream, Tensor, TensorState, tape};
-use girih_ir::{Class, Op, TensorSpec};
+use girih_ir::{Attrs, Class, Op, TensorSpec};
 use girih_runtime::{CompileOptions, env};
 use girih_sync::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
@@ -170,6 +172,7 @@ impl fmt::Debug for Graph {
 #[derive(Clone)]
 pub struct Frame {
     graph: Graph,
+    device: Option<Device>,
     executor: Option<Executor>,
     stream: Option<Stream>,
     eager: Option<bool>,
@@ -186,6 +189,7 @@ impl Frame {
     fn new() -> Frame {
         Frame {
             graph: Graph::new(),
+            device: None,
             executor: None,
             stream: None,
             eager: None,
@@ -202,9 +206,14 @@ impl Frame {
         Frame { graph, ..self }
     }
 
-    /// The same with another executor.
+    /// The same with another current device; none for the executor's, or the process'.
+    pub fn with_device(self, device: Option<Device>) -> Frame {
+        Frame { device, ..self }
+    }
+
+    /// The same with another executor, whose device is the current one.
     pub fn with_executor(self, executor: Executor) -> Frame {
-        Frame { executor: Some(executor), ..self }
+        Frame { executor: Some(executor), device: None, ..self }
     }
 
     /// The same with another current stream.
@@ -285,29 +294,48 @@ impl Context {
         CURRENT.with_borrow_mut(|frame| frame.graph = graph.clone());
     }
 
-    /// What runs this context's programs: its own executor, or the process'.
+    /// The device that data goes to, and that constants and random draws are recorded for: that of a
+    /// scope ([`crate::DeviceScope`]), else the context's executor's, else the process'.
+    pub fn device(&self) -> Device {
+        let chosen = CURRENT.with_borrow(|frame| {
+            frame.device.or_else(|| frame.executor.as_ref().map(Executor::device))
+        });
+        chosen.unwrap_or_else(Device::of_process)
+    }
+
+    /// What runs programs on this context's device: its own executor, or the device's.
     ///
-    /// Errors: if the process' cannot be made, as the environment asks for the impossible.
+    /// Errors: if the device's cannot be made, as the environment asks for the impossible.
     pub fn executor(&self) -> Result<Executor> {
-        match CURRENT.with_borrow(|frame| frame.executor.clone()) {
-            Some(executor) => Ok(executor),
-            None => executor::process().cloned(),
+        self.executor_for(self.device())
+    }
+
+    /// What runs this context's programs on a device.
+    ///
+    /// Errors: as [`Context::executor`].
+    pub(crate) fn executor_for(&self, device: Device) -> Result<Executor> {
+        let own = CURRENT.with_borrow(|frame| frame.executor.clone());
+        match own.filter(|own| own.device() == device) {
+            Some(own) => Ok(own),
+            None => device.executor().cloned(),
         }
     }
 
     /// Runs this context's programs by `executor` from here on.
     pub fn set_executor(&self, executor: &Executor) {
-        CURRENT.with_borrow_mut(|frame| frame.executor = Some(executor.clone()));
+        let frame = self.frame();
+        self.swap(frame.with_executor(executor.clone()));
     }
 
-    /// The stream that this context's programs are submitted to: one that was set, or the device's
-    /// default stream.
+    /// The stream that this context's programs are submitted to: one that was set for its device, or
+    /// the device's default stream.
     ///
     /// Errors: as [`Context::executor`].
     pub fn stream(&self) -> Result<Stream> {
+        let device = self.device();
         match CURRENT.with_borrow(|frame| frame.stream.clone()) {
-            Some(stream) => Ok(stream),
-            None => Stream::default_stream(),
+            Some(stream) if stream.device() == device => Ok(stream),
+            _ => Stream::default_of(device),
         }
     }
 
@@ -322,12 +350,20 @@ impl Context {
         CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.stream, stream))
     }
 
+    /// Sets the current device, or none, and gives the one set before.
+    pub(crate) fn swap_device(&self, device: Option<Device>) -> Option<Device> {
+        CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.device, device))
+    }
+
     pub(crate) fn runtime_stream(
         &self,
         executor: &girih_runtime::Executor,
     ) -> Arc<girih_runtime::Stream> {
-        let chosen =
-            CURRENT.with_borrow(|frame| frame.stream.as_ref().map(|s| s.runtime().clone()));
+        let device = executor.device().id();
+        let chosen = CURRENT.with_borrow(|frame| {
+            let stream = frame.stream.as_ref().map(Stream::runtime);
+            stream.filter(|s| s.queue().scheduler().device().id() == device).cloned()
+        });
         chosen.unwrap_or_else(|| executor.stream().clone())
     }
 
@@ -416,30 +452,57 @@ pub fn current_graph() -> Graph {
     Context::current().graph()
 }
 
-/// Records to this thread's graph.
-pub(crate) fn add_node(op: Op, spec: &TensorSpec, state: State) -> Arc<Node> {
-    let tracked = state.is_tracked();
-    let node = CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::new(op, spec, state, id)));
-    if tracked {
+/// Records to this thread's graph. `place` follows from the operands; None for a leaf.
+pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -> Arc<Node> {
+    let place = match op.attrs {
+        Attrs::Devices { to, .. } => moved(place, to),
+        _ => place,
+    };
+    add(place, state, |place, state, id| Node::new(op, spec, place, state, id))
+}
+
+/// The place of what is moved to the device of a number. A number of another process', from a file, moves
+/// nothing.
+fn moved(place: Option<Place>, to: u8) -> Option<Place> {
+    let Some(device) = Device::numbered(to) else { return place };
+    Some(Place::committed(device).with_tracked(place.is_some_and(Place::is_tracked)))
+}
+
+/// Like [`add_node`], of a spec as nodes hold it.
+pub(crate) fn add_compact(
+    op: Op,
+    spec: CompactSpec,
+    place: Option<Place>,
+    state: State,
+) -> Arc<Node> {
+    add(place, state, |place, state, id| Node::of_compact(op, spec, place, state, id))
+}
+
+#[inline]
+fn add(
+    place: Option<Place>,
+    state: State,
+    make: impl FnOnce(Place, State, u32) -> Node,
+) -> Arc<Node> {
+    let place = place.unwrap_or_else(|| place_of_leaf(&state));
+    let node = CURRENT.with_borrow(|frame| frame.graph.add(|id| make(place, state, id)));
+    if place.is_tracked() {
         tape::note(&node);
     }
     node
+}
+
+/// Data is where it is; other leaves can be made anywhere.
+fn place_of_leaf(state: &State) -> Place {
+    match state {
+        State::Available(value) => Place::committed(Device::of(value)),
+        _ => Place::floating(Context::current().device()),
+    }
 }
 
 /// Makes a node that stands for an error in the current graph.
 pub(crate) fn add_failed(spec: &TensorSpec, error: crate::Error) -> Arc<Node> {
     CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::failed(spec, error, id)))
-}
-
-/// Like [`add_node`], of a spec as nodes hold it.
-pub(crate) fn add_compact(op: Op, spec: CompactSpec, state: State) -> Arc<Node> {
-    let tracked = state.is_tracked();
-    let make = |id| Node::of_compact(op, spec, state, id);
-    let node = CURRENT.with_borrow(|frame| frame.graph.add(make));
-    if tracked {
-        tape::note(&node);
-    }
-    node
 }
 
 /// Makes `graph` the thread's current one and gives the previous. For front ends whose scopes do

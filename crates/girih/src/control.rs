@@ -269,6 +269,14 @@ fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Ten
         OpCode::Scan => control.regions[0].outputs().len(),
         _ => control.num_results(code),
     };
+    let moves = |graph: &Graph| graph.nodes().any(|(_, node)| node.op.code == OpCode::ToDevice);
+    if control.regions.iter().any(moves) {
+        return Err(Error::InvalidArgument(format!(
+            "{}: a function that it runs moves a tensor to another device; it runs on one device, so \
+             move tensors before or after",
+            code.def().name
+        )));
+    }
     let control = Arc::new(control);
     let ops = (0..given).map(|result| Op::control(code, control.clone(), result));
     Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())

@@ -1,12 +1,13 @@
 //! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
 
+use crate::devices::Brought;
 use crate::location::Location;
 use crate::node::{Node, State, drop_state};
 use crate::{Context, Error, Result, Tensor};
 use girih_ir::graph::Node as GraphNode;
 use girih_ir::ops::ItemRank;
 use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
-use girih_runtime::{Argument, Completion, Value};
+use girih_runtime::{Argument, Completion, DeviceId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) enum Cut {
     Ready(CutGraph),
     /// Another evaluation has this node, and its run is not queued yet or has failed.
     Blocked(Arc<Node>),
+    /// The values of these nodes are to be brought from other devices first.
+    Elsewhere(Vec<Arc<Node>>),
 }
 
 impl CutGraph {
@@ -106,12 +109,21 @@ enum Visit {
 const TYPICAL_NODES: usize = 24;
 
 /// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
-/// the order they were recorded in. To be called while claiming. `keep`: also compute what somebody
-/// holds and would compute again otherwise.
+/// the order they were recorded in. To be called while claiming. The graph is that of one device, with
+/// values `brought` from others. `keep`: also compute what somebody holds and would compute again
+/// otherwise.
 ///
 /// Errors: [`Error::TracedValue`].
-pub(crate) fn cut(targets: &[&Tensor], keep: bool) -> Result<Cut> {
+pub(crate) fn cut(
+    device: DeviceId,
+    targets: &[&Tensor],
+    brought: &Brought,
+    keep: bool,
+) -> Result<Cut> {
     let mut walk = Walk {
+        device,
+        brought,
+        elsewhere: Vec::new(),
         cut: CutGraph {
             graph: Graph::with_capacity(TYPICAL_NODES),
             nodes: Vec::with_capacity(TYPICAL_NODES),
@@ -128,6 +140,9 @@ pub(crate) fn cut(targets: &[&Tensor], keep: bool) -> Result<Cut> {
             return Ok(Cut::Blocked(blocked));
         }
     }
+    if !walk.elsewhere.is_empty() {
+        return Ok(Cut::Elsewhere(walk.elsewhere));
+    }
     if keep {
         walk.add_siblings();
     }
@@ -136,7 +151,10 @@ pub(crate) fn cut(targets: &[&Tensor], keep: bool) -> Result<Cut> {
 }
 
 /// A graph being cut out.
-struct Walk {
+struct Walk<'a> {
+    device: DeviceId,
+    brought: &'a Brought,
+    elsewhere: Vec<Arc<Node>>,
     cut: CutGraph,
     ids: FxHashMap<*const Node, NodeId>,
     /// References to each node from within the graph, to tell references from outside.
@@ -144,7 +162,7 @@ struct Walk {
     stack: Vec<Visit>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Adds what leads to a tensor; gives the node that another evaluation has, if it meets one.
     fn reach(&mut self, target: &Tensor) -> Result<Option<Arc<Node>>> {
         self.stack.push(Visit::Enter(target.node().clone()));
@@ -154,7 +172,13 @@ impl Walk {
                 continue;
             }
             match visit {
-                Visit::Enter(node) => match leaf(&node, &mut self.cut) {
+                Visit::Enter(node) => match leaf(&node, self.device, self.brought, &mut self.cut) {
+                    Leaf::Elsewhere => {
+                        // Stands for itself: the graph is cut out again when the value is here.
+                        let id = self.cut.graph.leaf(OpCode::Input.into(), node.spec());
+                        self.elsewhere.push(node.clone());
+                        self.add(node, id);
+                    }
                     Leaf::Is(op) => {
                         let id = self.cut.graph.leaf(op, node.spec());
                         self.add(node, id);
@@ -310,18 +334,28 @@ enum Leaf {
     Placeholder,
     /// A tensor that a compiled function was given to overwrite.
     Donated,
+    /// Its value comes from another device.
+    Elsewhere,
     Blocked,
     No,
 }
 
 /// How a node enters the graph as a leaf, with its argument; or that it is none.
-fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Leaf {
+fn leaf(node: &Arc<Node>, device: DeviceId, brought: &Brought, cut: &mut CutGraph) -> Leaf {
     let mut state = node.state();
+    let is_here = |value: &Value| value.buffer.handle().device() == device;
     let value = match &*state {
-        State::Available(value) => value.clone(),
+        State::Available(value) if is_here(value) => value.clone(),
+        State::Available(_) => match brought.get(&Arc::as_ptr(node)) {
+            Some(value) => value.clone(),
+            None => return Leaf::Elsewhere,
+        },
         State::Random { key, offset } => {
             cut.arguments.push(Argument::RandomKey { key: *key, offset: *offset });
             return Leaf::Is(node.op());
+        }
+        State::Scheduled(scheduled) if scheduled.value.as_ref().is_some_and(|v| !is_here(v)) => {
+            return Leaf::Elsewhere;
         }
         State::Scheduled(scheduled) => match (&scheduled.value, scheduled.completion.poll()) {
             (Some(value), Some(Ok(()))) => value.clone(),
@@ -337,6 +371,14 @@ fn leaf(node: &Arc<Node>, cut: &mut CutGraph) -> Leaf {
         State::Leaf if node.code() == OpCode::Input => return Leaf::Placeholder,
         State::Leaf | State::Literal => return Leaf::Is(node.op()),
         State::Donated => return Leaf::Donated,
+        State::Unary(_, input) if node.code() == OpCode::ToDevice => {
+            let (from, to) = (input.place(), node.place());
+            // To the operand's own device it only says where that is computed.
+            return match from.device() == to.device() || from.is_floating() {
+                true => Leaf::No,
+                false => Leaf::Elsewhere,
+            };
+        }
         State::Unary(_, input) => match view_of_data(node, input) {
             None => return Leaf::No,
             Some(value) => {

@@ -1,6 +1,6 @@
 //! Host data in and out.
 
-use crate::{Error, Result, Tensor, devices, eval};
+use crate::{Context, Device, Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use half::{bf16, f16};
@@ -131,12 +131,12 @@ impl Tensor {
     /// there. Elements of a device with other memory are copied.
     pub fn address(&self) -> Result<(u64, Value)> {
         let value = self.value()?;
-        let executor = eval::executor()?;
-        let (device, size) = (executor.device().as_ref(), self.spec().size_bytes());
-        if devices::is_host(&executor) {
+        let executor = Context::current().executor_for(Device::of(&value))?;
+        let (device, size) = (executor.runtime().device().as_ref(), self.spec().size_bytes());
+        if device.properties().host_memory {
             return Ok((value.address(size, device)?, value));
         }
-        let bytes = executor.download(&value, size)?;
+        let bytes = executor.runtime().download(&value, size)?;
         let address = bytes.as_ptr() as u64;
         let handle = DeviceHandle::physical(DeviceId::HOST, address);
         Ok((address, Value::new(Buffer::foreign(handle, size, Box::new(bytes)))))

@@ -1,30 +1,25 @@
-//! The device of the process: which one runs its programs, what it is, and its memory.
+//! The devices of the process: which there are, the current one of a scope, their memory.
 
-use crate::{Error, Result, eval};
-use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{MemoryMode, MockAccelerator, MockBackend, MockConfig};
-use girih_runtime::{DeviceId, Executor, MemoryStats, env};
-use girih_sync::OnceLock;
+mod registry;
+mod transfer;
+
+pub(crate) use transfer::{Brought, bring, carried, mixed, together};
+
+use crate::executor::Executor;
+use crate::place::Place;
+use crate::{Context, Error, Result, Tensor};
+use girih_runtime::{Backend, DeviceId, MemoryStats, Value};
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The environment variable that says which device runs the process' programs.
-const VARIABLE: &str = "GIRIH_DEVICE";
-const EXPECTED: &str = "cpu, or mock with any of physical, corrected, concurrent behind a colon, such \
-                        as mock:physical,corrected";
+/// A device of the process that tensors may be on: `cpu`, the further devices of the host that
+/// `GIRIH_HOST_DEVICES` asks for (`cpu:1`), the mock accelerator (`mock`), and those that were
+/// registered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Device(u8);
 
-/// Devices that Girih knows of, and why they are not here.
-const KNOWN: [(&str, Option<&str>); 5] = [
-    ("cpu", None),
-    ("mock", None),
-    ("simulator", Some("this build has no wafer simulator")),
-    ("cs2", Some("no CS-2 system is attached, and this build has no back end for it")),
-    ("cs3", Some("no CS-3 system is attached, and this build has no back end for it")),
-];
-
-/// Submissions that a concurrent mock runs at once.
-const CONCURRENT: usize = 4;
-
-/// A device that programs run on.
+/// Facts about a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
     /// Its name: `cpu`, `mock`.
@@ -37,145 +32,190 @@ pub struct DeviceInfo {
     pub memory: MemoryStats,
 }
 
-/// The device that `GIRIH_DEVICE` names, with its settings.
-#[derive(Clone, Debug, PartialEq)]
-enum Choice {
-    Cpu,
-    Mock(MockConfig),
-}
+impl Device {
+    /// The host's processor, whose memory is the process' own.
+    pub const CPU: Device = Device(0);
 
-fn parse(text: &str) -> Option<Choice> {
-    let (name, settings) = text.split_once(':').unwrap_or((text, ""));
-    match name.trim() {
-        "cpu" if settings.is_empty() => Some(Choice::Cpu),
-        "mock" => {
-            let mut config = MockConfig::default();
-            for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
-                match setting {
-                    "physical" => {
-                        let MemoryMode::Regions(regions) = &config.memory else { return None };
-                        config.memory = MemoryMode::Physical(regions.iter().sum());
-                    }
-                    "corrected" => config.corrections = true,
-                    "concurrent" => config.concurrency = CONCURRENT,
-                    _ => return None,
-                }
-            }
-            Some(Choice::Mock(config))
-        }
-        _ => None,
+    /// The device of that name. The mock accelerator is made by its name, with settings behind a colon:
+    /// `mock:physical,corrected,concurrent`.
+    ///
+    /// Errors: [`Error::UnknownDevice`], with the names that there are; [`Error::DeviceUnavailable`].
+    pub fn named(name: &str) -> Result<Device> {
+        registry::default()?;
+        registry::named(name)
     }
-}
 
-/// The choice of the process, which the first call makes.
-fn choice() -> Result<&'static Choice, girih_runtime::Error> {
-    static CHOICE: OnceLock<Result<Choice, girih_runtime::Error>> = OnceLock::new();
-    let make = || {
-        let Some(text) = env::variable(VARIABLE)? else { return Ok(Choice::Cpu) };
-        parse(&text).ok_or(girih_runtime::Error::Configuration {
-            variable: VARIABLE,
-            value: text,
-            expected: EXPECTED,
+    /// The device that programs run on where nothing else is said: the one that the environment variable
+    /// `GIRIH_DEVICE` names; `cpu` if the variable says nothing usable, for which the first evaluation
+    /// fails.
+    pub fn of_process() -> Device {
+        registry::default().unwrap_or(Device::CPU)
+    }
+
+    /// The device whose memory a value is in.
+    pub fn of(value: &Value) -> Device {
+        let id = value.buffer.handle().device();
+        if id == DeviceId::HOST {
+            return Device::CPU;
+        }
+        let is_its = |executor: &Executor| executor.runtime().device().id() == id;
+        let found = registry::all().find(|(_, entry)| entry.running().is_some_and(is_its));
+        found.map_or(Device::CPU, |(device, _)| device)
+    }
+
+    /// The device that tensors are computed on together; the current one if there are none. `what` is for
+    /// the error.
+    ///
+    /// Errors: [`Error::MixedDevices`].
+    pub fn common(what: &'static str, tensors: &[&Tensor]) -> Result<Device> {
+        let mut places = tensors.iter().map(|t| t.node().place());
+        let Some(first) = places.next() else { return Ok(Context::current().device()) };
+        let all = places.try_fold(first, Place::merge);
+        all.map(Place::device).ok_or_else(|| mixed(what, tensors))
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        &registry::entry(self).name
+    }
+
+    /// Facts about it. Sets the device up if nothing was run there.
+    ///
+    /// Errors: if it cannot be set up as the environment says.
+    pub fn info(self) -> Result<DeviceInfo> {
+        let device = self.executor()?.runtime().device();
+        let properties = device.properties();
+        Ok(DeviceInfo {
+            name: self.name().to_string(),
+            target: properties.target.clone(),
+            concurrency: Some(properties.concurrency).filter(|&n| n != usize::MAX),
+            memory: device.allocator().stats(),
         })
-    };
-    CHOICE.get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+
+    /// What runs its programs where a context has nothing of its own.
+    ///
+    /// Errors: if it cannot be set up as the environment says.
+    pub(crate) fn executor(self) -> Result<&'static Executor> {
+        registry::entry(self).executor(self)
+    }
+
+    /// The device of a number, if there is one.
+    pub(crate) fn numbered(index: u8) -> Option<Device> {
+        registry::all().map(|(device, _)| device).find(|device| device.index() == index)
+    }
+
+    pub(crate) fn from_index(index: u8) -> Device {
+        Device(index)
+    }
+
+    pub(crate) fn index(self) -> u8 {
+        self.0
+    }
 }
 
-/// The executor of the process' device.
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Makes a device current until dropped: data goes there, and constants and random draws are recorded
+/// for it.
+#[must_use = "the scope ends when it is dropped"]
+pub struct DeviceScope {
+    previous: Option<Device>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl DeviceScope {
+    /// Enters the scope.
+    ///
+    /// ```
+    /// use girih::{Device, DeviceScope, Tensor};
+    ///
+    /// let mock = Device::named("mock")?;
+    /// let scope = DeviceScope::new(mock);
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+    /// drop(scope);
+    /// assert_eq!(x.device(), mock);
+    /// assert_eq!(x.mul(2.0)?.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn new(device: Device) -> DeviceScope {
+        let previous = Context::current().swap_device(Some(device));
+        DeviceScope { previous, _not_send: PhantomData }
+    }
+}
+
+impl Drop for DeviceScope {
+    fn drop(&mut self) {
+        Context::current().swap_device(self.previous.take());
+    }
+}
+
+/// Adds a device to those of the process, with the back end that compiles for it. Its name is what
+/// [`Device::named`] takes.
 ///
-/// Errors: [`girih_runtime::Error::Configuration`] for environment variables that say nothing usable.
-pub(crate) fn executor() -> Result<Executor, girih_runtime::Error> {
-    match choice()? {
-        Choice::Cpu => girih_cpu::executor(),
-        Choice::Mock(config) => {
-            girih_cpu::check_environment()?;
-            let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
-            let device = MockAccelerator::new(Arc::new(HostDevice::of_process()?), config.clone())?;
-            Ok(Executor::new(device, Arc::new(backend), None))
-        }
+/// Errors: [`Error::InvalidArgument`] for a name that a device has already, or that means another kind of
+/// device, and if there are as many devices as tensors can name.
+pub fn register_device(
+    name: &str,
+    device: Arc<dyn girih_runtime::Device>,
+    backend: Arc<dyn Backend>,
+) -> Result<Device> {
+    registry::default()?;
+    let taken = |reason: &str| {
+        Err(Error::InvalidArgument(format!(
+            "register_device: '{name}' {reason}; give another name"
+        )))
+    };
+    if name.trim() != name || name.is_empty() || name.contains([':', ',']) {
+        return taken("is no name of a device (no colons, commas or spaces around it)");
+    }
+    if !matches!(registry::named(name), Err(Error::UnknownDevice { .. })) {
+        return taken("is another device's name");
+    }
+    match registry::find_or_add(name, || registry::Kind::Own(device, backend))? {
+        (device, true) => Ok(device),
+        (_, false) => taken("is another device's name"),
     }
 }
 
-/// The name of the device that programs run on; `cpu` if the environment says nothing usable, for which
-/// the first evaluation fails.
-pub fn device_name() -> &'static str {
-    match choice() {
-        Ok(Choice::Mock(config)) => &config.name,
-        Ok(Choice::Cpu) | Err(_) => "cpu",
-    }
+/// The devices of the process: the current context's first.
+///
+/// Errors: those of the first evaluation, if the environment says nothing usable.
+pub fn devices() -> Result<Vec<Device>> {
+    registry::default()?;
+    let current = Context::current().device();
+    let mut devices: Vec<Device> = registry::all().map(|(device, _)| device).collect();
+    devices.sort_by_key(|&device| (device != current, device.index()));
+    Ok(devices)
 }
 
-/// True if the device's memory is the process' own, so that arrays can be shared with it.
+/// Memory of a device; of the current one for None.
+///
+/// Errors: if it cannot be set up as the environment says.
+pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
+    let device = device.unwrap_or_else(|| Context::current().device());
+    Ok(device.executor()?.runtime().device().allocator().stats())
+}
+
+/// True if the current device's memory is the process' own, so that arrays can be shared with it.
 ///
 /// Errors: those of the first evaluation, if the environment says nothing usable.
 pub fn shares_host_memory() -> Result<bool> {
-    Ok(is_host(&*eval::executor()?))
+    let executor = Context::current().executor()?;
+    Ok(executor.runtime().device().id() == DeviceId::HOST)
 }
 
-/// True if the executor's device has the process' own memory.
-pub(crate) fn is_host(executor: &Executor) -> bool {
-    executor.device().id() == DeviceId::HOST
-}
-
-/// The devices that programs may run on: those of the process.
-///
-/// Errors: those of the first evaluation, if the environment says nothing usable.
-pub fn devices() -> Result<Vec<DeviceInfo>> {
-    let executor = eval::executor()?;
-    let device = executor.device();
-    let properties = device.properties();
-    Ok(vec![DeviceInfo {
-        name: properties.name.clone(),
-        target: properties.target.clone(),
-        concurrency: Some(properties.concurrency).filter(|&n| n != usize::MAX),
-        memory: device.allocator().stats(),
-    }])
-}
-
-/// Memory of the device of that name; of the process' device for None.
-///
-/// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`].
-pub fn memory_stats(device: Option<&str>) -> Result<MemoryStats> {
-    device.map_or(Ok(()), check_device)?;
-    Ok(eval::executor()?.device().allocator().stats())
-}
-
-/// Fails unless programs may run on the device of that name.
-///
-/// Errors: [`Error::UnknownDevice`], with the names that there are; [`Error::DeviceUnavailable`].
-pub fn check_device(name: &str) -> Result<()> {
-    if name == device_name() {
-        return Ok(());
-    }
-    match KNOWN.iter().find(|(known, _)| *known == name) {
-        Some((name, Some(reason))) => Err(Error::DeviceUnavailable { name, reason }),
-        Some((name, None)) => {
-            let reason = "the process runs on another device, which the environment variable \
-                          GIRIH_DEVICE says when it starts";
-            Err(Error::DeviceUnavailable { name, reason })
-        }
-        None => Err(Error::UnknownDevice {
-            name: name.to_string(),
-            choices: KNOWN.map(|(known, _)| known).join(", "),
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn choices_of_devices_are_parsed() {
-        assert_eq!(parse("cpu"), Some(Choice::Cpu));
-        assert_eq!(parse("mock"), Some(Choice::Mock(MockConfig::default())));
-        let Some(Choice::Mock(config)) = parse("mock: physical, corrected,concurrent") else {
-            panic!("it is a mock")
-        };
-        assert_eq!(config.memory, MemoryMode::Physical(96 << 30));
-        assert!(config.corrections && config.concurrency == CONCURRENT);
-        for bad in ["", "gpu", "cpu:physical", "mock:fast", "mock:physical,physical"] {
-            assert_eq!(parse(bad), None, "{bad}");
-        }
-    }
+/// What runs programs on each device where anything was run.
+pub(crate) fn running() -> impl Iterator<Item = &'static Executor> {
+    registry::all().filter_map(|(_, entry)| entry.running())
 }

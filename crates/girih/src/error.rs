@@ -118,9 +118,20 @@ pub enum Error {
     )]
     DeviceUnavailable {
         /// The device.
-        name: &'static str,
+        name: String,
         /// Why it cannot be used.
-        reason: &'static str,
+        reason: String,
+    },
+    /// An op, or a program, whose operands are on several devices.
+    #[error(
+        "{op}: the operands are on several devices ({}); move them to one, as with x.to_device(device)",
+        .operands.join(", ")
+    )]
+    MixedDevices {
+        /// The op.
+        op: &'static str,
+        /// Dtype, shape and device of each operand.
+        operands: Vec<String>,
     },
     /// An operator that could not be recorded.
     #[error("{source} (recorded at {at})")]

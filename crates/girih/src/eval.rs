@@ -5,6 +5,7 @@
 //! outside that lock.
 
 use crate::cut::{Cut, CutGraph, cut, suspects};
+use crate::devices::{self, Brought, Device};
 use crate::error::Error;
 use crate::location::Location;
 use crate::node::{Node, Scheduled, State, drop_state};
@@ -12,16 +13,23 @@ use crate::{
     Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, nans, trace,
 };
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
-use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, Value};
+use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, DeviceId, Value};
 use girih_sync::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What runs the programs of this thread's context.
+/// What runs the programs of this thread's context on its current device.
 pub(crate) fn executor() -> Result<Arc<girih_runtime::Executor>> {
     Ok(Context::current().executor()?.runtime().clone())
+}
+
+/// What computes these tensors in this thread's context.
+///
+/// Errors: [`Error::MixedDevices`] if they are on several devices.
+pub(crate) fn executor_of(what: &'static str, tensors: &[&Tensor]) -> Result<Executor> {
+    Context::current().executor_for(Device::common(what, tensors)?)
 }
 
 /// Held while a graph is cut out and its nodes are claimed.
@@ -48,22 +56,25 @@ pub(crate) fn check_nested() -> Result<()> {
     }
 }
 
-/// The closed graph that an evaluation would cut out now, when nothing else computes part of it.
-/// `keep`: it also computes what somebody holds.
-pub(crate) fn cut_out(targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
+/// The closed graph that an evaluation by an executor would cut out now, when nothing else computes
+/// part of it. What it needs of other devices is computed. `keep`: it also computes what somebody holds.
+pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
+    let mut brought = Brought::default();
+    let device = executor.runtime().device().id();
     loop {
-        match while_claiming(|| cut(targets, keep))? {
+        match while_claiming(|| cut(device, targets, &brought, keep))? {
             Cut::Ready(cut) => return Ok(cut),
+            Cut::Elsewhere(nodes) => devices::bring(&nodes, executor, &mut brought)?,
             // Its failure is its own caller's matter; it is lazy again then.
             Cut::Blocked(node) => {
-                settle(&node);
+                settle_or_interrupt(&node)?;
             }
         }
     }
 }
 
-/// Computes the values of tensors, all in one run: shared work is done once. Tensors that have
-/// theirs already cost nothing.
+/// Computes the values of tensors, all those of a device in one run: shared work is done once. Tensors
+/// that have theirs already cost nothing.
 ///
 /// Errors: [`Error::Evaluation`]; the tensors stay lazy and may be evaluated again.
 /// [`Error::TracedValue`] if one depends on the argument of a function being traced.
@@ -73,14 +84,35 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         return Ok(());
     }
     check_reads(&targets, "evaluation")?;
-    let executor = Context::current().executor()?;
-    if !executor.config().profile {
-        return eval_on(&executor, targets, None);
+    by_device(&targets, |executor, targets| {
+        if !executor.config().profile {
+            return eval_on(executor, targets.iter().copied(), None);
+        }
+        let mut profile = Profile::default();
+        let outcome = eval_on(executor, targets.iter().copied(), Some(&mut profile));
+        executor.set_profile(profile);
+        outcome
+    })
+}
+
+/// Does something with the tensors of each device, by what runs this context's programs there.
+fn by_device(
+    targets: &[&Tensor],
+    mut run: impl FnMut(&Executor, &[&Tensor]) -> Result<()>,
+) -> Result<()> {
+    let Some(first) = targets.first() else { return Ok(()) };
+    let device = first.device();
+    if targets.iter().all(|t| t.device() == device) {
+        return run(&Context::current().executor_for(device)?, targets);
     }
-    let mut profile = Profile::default();
-    let outcome = eval_on(&executor, targets, Some(&mut profile));
-    executor.set_profile(profile);
-    outcome
+    let mut devices: Vec<Device> = targets.iter().map(|t| t.device()).collect();
+    devices.sort_by_key(|device| device.index());
+    devices.dedup();
+    for device in devices {
+        let own: Vec<&Tensor> = targets.iter().filter(|t| t.device() == device).copied().collect();
+        run(&Context::current().executor_for(device)?, &own)?;
+    }
+    Ok(())
 }
 
 /// Computes the values of tensors by an executor; what it took is added to `profile`.
@@ -90,8 +122,9 @@ pub(crate) fn eval_on<'a>(
     mut profile: Option<&mut Profile>,
 ) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    let mut brought = Brought::default();
     loop {
-        while !run(executor, &targets, true, &mut profile)? {}
+        while !run(executor, &targets, &mut brought, true, &mut profile)? {}
         // A run of somebody else's that fails leaves its tensors lazy: then it is this caller's to
         // compute them, and to be told why that fails.
         let mut there = true;
@@ -132,13 +165,14 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
         return Ok(());
     }
     check_reads(&targets, "evaluation")?;
-    let executor = Context::current().executor()?;
     check_nested()?;
     background::wait_for_room(MOST_QUEUED)?;
-    let stream = Context::current().runtime_stream(executor.runtime());
-    stream.queue().wait_for_room(MOST_QUEUED)?;
-    while !run(&executor, &targets, false, &mut None)? {}
-    Ok(())
+    by_device(&targets, |executor, targets| {
+        let stream = Context::current().runtime_stream(executor.runtime());
+        stream.queue().wait_for_room(MOST_QUEUED)?;
+        while !run(executor, targets, &mut Brought::default(), false, &mut None)? {}
+        Ok(())
+    })
 }
 
 /// Compiles what leads to tensors in the background, without running it; a later evaluation finds
@@ -147,20 +181,13 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
 /// Errors: [`Error::TracedValue`].
 pub fn compile_only<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Compilation> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    let executor = executor()?;
-    let cut = loop {
-        match while_claiming(|| cut(&targets, true))? {
-            Cut::Ready(cut) => break cut,
-            Cut::Blocked(node) => {
-                settle_or_interrupt(&node)?;
-            }
-        }
-    };
+    let executor = executor_of("compile_only", &targets)?;
+    let cut = cut_out(&executor, &targets, true)?;
     let completion = Completion::pending();
     let (graph, outcome) = (cut.graph, completion.clone());
-    let options = Context::current().options(&executor);
+    let options = Context::current().options(executor.runtime());
     background::spawn(move || {
-        outcome.finish(executor.plan(&graph, options).map(|_| ()));
+        outcome.finish(executor.runtime().plan(&graph, options).map(|_| ()));
     });
     Ok(Compilation(completion))
 }
@@ -209,15 +236,16 @@ type Times<'a> = Option<&'a mut Profile>;
 fn run(
     executor: &Executor,
     targets: &[&Tensor],
+    brought: &mut Brought,
     wait: bool,
     times: &mut Times<'_>,
 ) -> Result<bool> {
     check_nested()?;
-    match attempt(executor, targets, wait, true, times) {
+    match attempt(executor, targets, brought, wait, true, times) {
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
         {
-            attempt(executor, targets, wait, false, times)
+            attempt(executor, targets, brought, wait, false, times)
         }
         outcome => outcome,
     }
@@ -226,6 +254,7 @@ fn run(
 fn attempt(
     executor: &Executor,
     targets: &[&Tensor],
+    brought: &mut Brought,
     wait: bool,
     keep: bool,
     times: &mut Times<'_>,
@@ -234,13 +263,22 @@ fn attempt(
         return Ok(true);
     }
     let start = times.as_ref().map(|_| Instant::now());
-    let (cut, claim) = match while_claiming(|| claim(targets, keep))? {
+    let device = executor.runtime().device().id();
+    let (cut, claim) = match while_claiming(|| claim(device, targets, brought, keep))? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {
             // Its failure is its own caller's matter; it is lazy again then.
             settle_or_interrupt(&node)?;
             return Ok(false);
+        }
+        Claimed::Elsewhere(nodes) if wait => {
+            devices::bring(&nodes, executor, brought)?;
+            return Ok(false);
+        }
+        Claimed::Elsewhere(_) => {
+            evaluate_in_background(targets);
+            return Ok(true);
         }
     };
     if let (Some(profile), Some(start)) = (times.as_mut(), start) {
@@ -433,20 +471,35 @@ impl Stopwatch {
     }
 }
 
+/// Has another thread wait for what tensors need of other devices, and evaluate them.
+fn evaluate_in_background(targets: &[&Tensor]) {
+    let targets: Vec<Tensor> = targets.iter().map(|t| (*t).clone()).collect();
+    let frame = Context::current().frame();
+    background::spawn(move || {
+        let own = Context::current().swap(frame);
+        // Failures leave the tensors lazy: whoever reads one computes it and is told.
+        let _ = eval(&targets);
+        Context::current().swap(own);
+    });
+}
+
 enum Claimed {
     Work(CutGraph, Arc<Claim>),
     /// All targets are there or queued.
     Nothing,
     /// Another evaluation has this node; settle it first.
     Blocked(Arc<Node>),
+    /// The values of these nodes are to be brought from other devices first.
+    Elsewhere(Vec<Arc<Node>>),
 }
 
 /// Cuts out what the targets need and takes it on. To be called while claiming.
-fn claim(targets: &[&Tensor], keep: bool) -> Result<Claimed> {
-    let cut = match cut(targets, keep)? {
+fn claim(device: DeviceId, targets: &[&Tensor], brought: &Brought, keep: bool) -> Result<Claimed> {
+    let cut = match cut(device, targets, brought, keep)? {
         Cut::Ready(cut) if cut.outputs.is_empty() => return Ok(Claimed::Nothing),
         Cut::Ready(cut) => cut,
         Cut::Blocked(node) => return Ok(Claimed::Blocked(node)),
+        Cut::Elsewhere(nodes) => return Ok(Claimed::Elsewhere(nodes)),
     };
     let (outputs, completion) = (cut.output_nodes(), Completion::pending());
     let claim = Claim { outputs, completion, settled: AtomicBool::new(false) };
@@ -587,11 +640,12 @@ pub(crate) fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8]))
 /// The tensor's elements, row-major.
 pub(crate) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     let value = value(tensor, "reading a tensor")?;
-    let bytes = executor()?.download(&value, tensor.spec().size_bytes())?;
+    let executor = Context::current().executor_for(Device::of(&value))?;
+    let bytes = executor.runtime().download(&value, tensor.spec().size_bytes())?;
     Ok(bytes.into_vec())
 }
 
 /// Records a leaf in the current graph that is fed from outside while a function is traced.
 pub(crate) fn placeholder(spec: &TensorSpec) -> Tensor {
-    Tensor::from_node(context::add_node(OpCode::Input.into(), spec, State::Leaf))
+    Tensor::from_node(context::add_node(OpCode::Input.into(), spec, None, State::Leaf))
 }

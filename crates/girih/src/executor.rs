@@ -1,9 +1,10 @@
 //! Executors: how programs are run, and what running them took.
 
+use crate::devices::Device;
 use crate::pass::{self, Pass};
 use crate::{CompileOptions, Context, Element, Error, Graph, Result, Stats, Tensor};
-use crate::{devices, eval, host};
-use girih_sync::{Mutex, OnceLock};
+use crate::{eval, host};
+use girih_sync::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -16,7 +17,7 @@ pub struct ExecutorConfig {
     pub use_cache: bool,
     /// Stages and kernels are timed; see [`Executor::profile`].
     pub profile: bool,
-    /// Where programs run: the name of the process' device.
+    /// Where programs run: the name of a device.
     pub device: String,
     /// A run that takes longer fails with [`girih_runtime::Error::Timeout`]; infinite for none.
     pub timeout_seconds: f64,
@@ -49,7 +50,7 @@ impl fmt::Debug for ExecutorConfig {
 
 impl Default for ExecutorConfig {
     fn default() -> Self {
-        let device = devices::device_name().to_string();
+        let device = Device::of_process().name().to_string();
         let (timeout_seconds, passes) = (300.0, Vec::new());
         ExecutorConfig { use_cache: true, profile: false, device, timeout_seconds, passes }
     }
@@ -62,6 +63,7 @@ impl Default for ExecutorConfig {
 pub struct Executor(Arc<Inner>);
 
 struct Inner {
+    device: Device,
     config: ExecutorConfig,
     limit: Option<Duration>,
     runtime: Arc<girih_runtime::Executor>,
@@ -129,7 +131,7 @@ impl Executor {
     /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`]
     /// for a time limit that is none.
     pub fn new(config: ExecutorConfig) -> Result<Executor> {
-        devices::check_device(&config.device)?;
+        let device = Device::named(&config.device)?;
         let seconds = config.timeout_seconds;
         if seconds.is_nan() || seconds <= 0.0 {
             return Err(Error::InvalidArgument(format!(
@@ -138,10 +140,30 @@ impl Executor {
         }
         // What does not fit a duration is longer than any run.
         let limit = Duration::try_from_secs_f64(seconds).ok();
-        let runtime = Arc::new(process()?.0.runtime.sibling(config.use_cache));
+        let runtime = Arc::new(device.executor()?.0.runtime.sibling(config.use_cache));
         let user = girih_opt::register(config.passes.clone());
         runtime.set_options(CompileOptions { user, ..runtime.options() });
-        Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
+        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile: Mutex::default() })))
+    }
+
+    /// The executor of contexts that have none of their own for a device.
+    pub(crate) fn of_device(
+        device: Device,
+        name: &str,
+        runtime: girih_runtime::Executor,
+    ) -> Result<Executor, girih_runtime::Error> {
+        let config = ExecutorConfig { device: name.to_string(), ..ExecutorConfig::default() };
+        let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
+        // Read where an error cannot be told.
+        girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
+        let runtime = Arc::new(runtime);
+        runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
+        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile: Mutex::default() })))
+    }
+
+    /// The device that it runs programs on.
+    pub fn device(&self) -> Device {
+        self.0.device
     }
 
     /// How it runs programs.
@@ -206,7 +228,7 @@ impl Executor {
             ids => tensors(graph, ids)?.into_values().collect(),
         };
         let targets: Vec<&Tensor> = tensors.iter().collect();
-        let cut = eval::cut_out(&targets, true)?;
+        let cut = eval::cut_out(self, &targets, true)?;
         let misses = || self.0.runtime.counters().compiles;
         let before = misses();
         let options = Context::current().options(&self.0.runtime);
@@ -244,21 +266,6 @@ impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Executor").field(self.config()).finish()
     }
-}
-
-/// The executor of contexts that have none of their own, made when first needed.
-pub(crate) fn process() -> Result<&'static Executor> {
-    static EXECUTOR: OnceLock<Result<Executor, girih_runtime::Error>> = OnceLock::new();
-    let make = || {
-        let config = ExecutorConfig::default();
-        let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
-        // Read where an error cannot be told.
-        girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
-        let runtime = Arc::new(devices::executor()?);
-        runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
-        Ok(Executor(Arc::new(Inner { config, limit, runtime, profile: Mutex::default() })))
-    };
-    EXECUTOR.get_or_init(make).as_ref().map_err(|error| error.clone().into())
 }
 
 /// Nodes of a graph by their numbers.

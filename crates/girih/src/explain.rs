@@ -8,7 +8,7 @@
 mod json;
 mod text;
 
-use crate::eval::{cut_out, executor};
+use crate::eval::{cut_out, executor, executor_of};
 use crate::{Result, Tensor};
 use girih_cpu::Anatomy;
 use girih_ir::{Graph, NodeId};
@@ -160,12 +160,13 @@ pub struct BufferInfo {
 /// Errors: as [`crate::compile_graph`].
 pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Explanation> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    let cut = cut_out(&targets, true)?;
+    let executor = executor_of("explain", &targets)?;
+    let cut = cut_out(&executor, &targets, true)?;
     let line = |node: &std::sync::Arc<crate::node::Node>| {
         Some(node.location()).filter(|l| l.is_known()).map(|l| l.to_string())
     };
     let lines = cut.nodes.iter().map(line).collect();
-    explained(cut.graph, lines, crate::options()?)
+    explained(executor.runtime(), cut.graph, lines, crate::options()?)
 }
 
 /// Explains what compiling a closed graph does, under the options of now. Without lines: a graph
@@ -174,15 +175,16 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
 /// Errors: [`crate::Error::Evaluation`] if it cannot be compiled.
 pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
     graph.verify()?;
-    explained(graph.clone(), vec![None; graph.len()], crate::options()?)
+    explained(&*executor()?, graph.clone(), vec![None; graph.len()], crate::options()?)
 }
 
 fn explained(
+    executor: &girih_runtime::Executor,
     graph: Graph,
     lines: Vec<Option<String>>,
     options: CompileOptions,
 ) -> Result<Explanation> {
-    let cache = executor()?.lookup(&graph, options);
+    let cache = executor.lookup(&graph, options);
     let anatomy = girih_cpu::anatomy(&graph, options)?;
     let arguments = graph.arguments().count();
     let context = Context { graph: &graph, optimized: &anatomy.optimized, lines: &lines };

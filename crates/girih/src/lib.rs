@@ -44,6 +44,7 @@ mod node;
 mod ops;
 pub mod optim;
 pub mod pass;
+mod place;
 pub mod plot;
 mod program;
 pub mod random;
@@ -66,7 +67,7 @@ pub use control::{
 pub use cut::graph_of;
 pub use data::Element;
 pub use devices::{
-    DeviceInfo, check_device, device_name, devices, memory_stats, shares_host_memory,
+    Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,
 };
 pub use display::{PrintOptions, print_options, set_print_options};
 pub use error::{Error, Result};

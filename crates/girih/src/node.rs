@@ -4,14 +4,16 @@
 //! to rank 4 are inline, the edges and the value share one slot, and the source line sits in the
 //! padding of that slot.
 
+use crate::devices::Device;
 use crate::location::Location;
+use crate::place::Place;
 use crate::{Error, Result};
 use girih_ir::{Attrs, DType, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::{Completion, Value};
 use girih_sync::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// One value of a recording: immutable but for its state.
@@ -21,8 +23,8 @@ pub(crate) struct Node {
     rank: u8,
     dtype: DType,
     code: OpCode,
-    /// The tape knows the node: see [`crate::tape`].
-    tracked: AtomicBool,
+    /// Bits of a [`Place`]: its device, and whether the tape knows the node (see [`crate::tape`]).
+    place: AtomicU8,
     id: u32,
     state: Mutex<State>,
 }
@@ -185,19 +187,18 @@ fn compact(shape: &Shape) -> (CompactShape, u8) {
 }
 
 impl Node {
-    pub fn new(op: Op, spec: &TensorSpec, state: State, id: u32) -> Node {
+    pub fn new(op: Op, spec: &TensorSpec, place: Place, state: State, id: u32) -> Node {
         let (shape, rank) = compact(&spec.shape);
-        let Op { code, attrs } = op;
-        let (tracked, state) = (AtomicBool::new(false), Mutex::new(state));
-        Node { attrs, shape, rank, dtype: spec.dtype, code, tracked, id, state }
+        let spec = CompactSpec { shape, rank, dtype: spec.dtype };
+        Node::of_compact(op, spec, place, state, id)
     }
 
     /// A node that stands for an error; it shows this spec.
     pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
         let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
         let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
-        let tracked = AtomicBool::new(false);
-        Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, tracked, id, state }
+        let place = AtomicU8::new(Place::floating(Device::CPU).bits());
+        Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, place, id, state }
     }
 
     /// The error that the node stands for, if it does.
@@ -219,21 +220,39 @@ impl Node {
     }
 
     /// A node of a spec as nodes hold it; cheaper than [`Node::new`].
-    pub fn of_compact(op: Op, spec: CompactSpec, state: State, id: u32) -> Node {
+    pub fn of_compact(op: Op, spec: CompactSpec, place: Place, state: State, id: u32) -> Node {
         let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
-        let (tracked, state) = (AtomicBool::new(false), Mutex::new(state));
-        Node { attrs, shape, rank, dtype, code, tracked, id, state }
+        // The tape is told of the node when it is there.
+        let place = AtomicU8::new(place.with_tracked(false).bits());
+        Node { attrs, shape, rank, dtype, code, place, id, state: Mutex::new(state) }
+    }
+
+    /// Where the node is computed, and whether the tape knows it.
+    #[inline]
+    pub fn place(&self) -> Place {
+        Place::from_bits(self.place.load(Ordering::Relaxed))
+    }
+
+    /// Commits a node that nobody else has yet to a device.
+    pub fn set_device(&self, device: Device) {
+        let place = Place::committed(device).with_tracked(self.is_tracked());
+        self.place.store(place.bits(), Ordering::Relaxed);
+    }
+
+    /// Puts a placeholder where the tensor is that it stands for.
+    pub fn set_place(&self, place: Place) {
+        self.place.store(place.with_tracked(false).bits(), Ordering::Relaxed);
     }
 
     /// True if the tape knows the node.
     #[inline]
     pub fn is_tracked(&self) -> bool {
-        self.tracked.load(Ordering::Relaxed)
+        self.place().is_tracked()
     }
 
     /// Says whether the tape knows the node.
     pub fn set_tracked(&self, on: bool) {
-        self.tracked.store(on, Ordering::Relaxed);
+        self.place.store(self.place().with_tracked(on).bits(), Ordering::Relaxed);
     }
 
     pub fn op(&self) -> Op {
@@ -287,6 +306,22 @@ impl Node {
     }
 }
 
+/// The place of a node with operands of these places; see [`State::place`].
+fn merged(places: impl Iterator<Item = Place>) -> Result<Option<Place>, Place> {
+    let (mut all, mut mixed) = (None::<Place>, false);
+    for place in places {
+        let first = all.unwrap_or(place);
+        let tracked = first.is_tracked() || place.is_tracked();
+        let both = first.merge(place);
+        mixed |= both.is_none();
+        all = Some(both.unwrap_or(first).with_tracked(tracked));
+    }
+    match all {
+        Some(place) if mixed => Err(place),
+        all => Ok(all),
+    }
+}
+
 impl State {
     pub fn with_inputs(location: Location, inputs: SmallVec<[Arc<Node>; 3]>) -> State {
         match inputs.len() {
@@ -321,14 +356,15 @@ impl State {
         }
     }
 
-    /// True if the tape knows an operand of a node that is being recorded.
+    /// Where a node with these operands is computed; tracked if the tape knows one of them. None for a
+    /// leaf; `Err` with the place of the first operands if another one's device is not theirs.
     #[inline]
-    pub fn is_tracked(&self) -> bool {
+    pub fn place(&self) -> Result<Option<Place>, Place> {
         match self {
-            State::Unary(_, a) => a.is_tracked(),
-            State::Binary(_, a, b) => a.is_tracked() || b.is_tracked(),
-            State::Nary(_, inputs) => inputs.iter().any(|i| i.is_tracked()),
-            _ => false,
+            State::Unary(_, a) => Ok(Some(a.place())),
+            State::Binary(_, a, b) => a.place().merge(b.place()).map(Some).ok_or(a.place()),
+            State::Nary(_, inputs) => merged(inputs.iter().map(|i| i.place())),
+            _ => Ok(None),
         }
     }
 
@@ -363,7 +399,7 @@ impl Drop for Node {
     /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if *self.tracked.get_mut() {
+        if Place::from_bits(*self.place.get_mut()).is_tracked() {
             let (mut stack, address) = (Pending::new(), std::ptr::from_ref(self) as usize);
             stack.extend(crate::tape::forget(address));
             std::mem::replace(
@@ -400,7 +436,8 @@ pub(crate) fn drop_all(mut stack: Pending) {
         let address = Arc::as_ptr(&node) as usize;
         if let Some(mut node) = Arc::into_inner(node) {
             dropped += 1;
-            if std::mem::take(node.tracked.get_mut()) {
+            if node.is_tracked() {
+                node.set_tracked(false);
                 stack.extend(crate::tape::forget(address));
             }
             let state = node.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -430,7 +467,13 @@ mod tests {
             Shape::from([0, 7]),
         ] {
             let spec = TensorSpec::new(shape.clone(), DType::I8);
-            let node = Node::new(OpCode::Input.into(), &spec, State::Leaf, 0);
+            let node = Node::new(
+                OpCode::Input.into(),
+                &spec,
+                Place::committed(Device::CPU),
+                State::Leaf,
+                0,
+            );
             assert_eq!(node.spec(), spec);
         }
     }

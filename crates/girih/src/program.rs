@@ -1,7 +1,7 @@
 //! Compiled programs from the user's side: compiling without running, counts, and settings.
 
-use crate::eval::{cut_out, executor};
-use crate::{Context, Error, Result, Tensor, devices};
+use crate::eval::{cut_out, executor, executor_of};
+use crate::{Context, Device, Error, Executor, Result, Tensor};
 use girih_cpu::CacheState;
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
@@ -48,7 +48,7 @@ pub fn compile_graph<'a>(
     optimize: bool,
 ) -> Result<CompilationInfo> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    let executor = executor()?;
+    let executor = executor_of("compile_graph", &targets)?;
     let options = match optimize {
         true => options()?,
         false => CompileOptions { passes: 0, fusion: 0, user: 0 },
@@ -65,18 +65,19 @@ pub fn compile_graph<'a>(
 }
 
 fn compiled(
-    executor: &girih_runtime::Executor,
+    executor: &Executor,
     targets: &[&Tensor],
     options: CompileOptions,
     optimize: bool,
     keep: bool,
 ) -> Result<CompilationInfo> {
-    let cut = cut_out(targets, keep)?;
+    let cut = cut_out(executor, targets, keep)?;
+    let executor = executor.runtime();
     let start = Instant::now();
     // The host's back end explains while it compiles; other back ends explain nothing, so that the graph
     // is optimised again for the explanation.
     let mut explained = None;
-    let program = match devices::is_host(executor) {
+    let program = match executor.device().properties().host_memory {
         true => executor.plan_by(&cut.graph, options, |graph| {
             let (plan, explanation) = girih_cpu::compile_explained(graph, options)?;
             explained = Some(explanation);
@@ -169,9 +170,12 @@ pub fn clear_cache() -> Result<()> {
     Ok(())
 }
 
-/// Measures peak memory anew from here.
-pub fn reset_peak_memory() -> Result<()> {
-    executor()?.device().allocator().reset_peak();
+/// Measures a device's peak memory anew from here; the current one's for None.
+///
+/// Errors: if the device cannot be set up as the environment says.
+pub fn reset_peak_memory(device: Option<Device>) -> Result<()> {
+    let device = device.unwrap_or_else(|| Context::current().device());
+    device.executor()?.runtime().device().allocator().reset_peak();
     Ok(())
 }
 

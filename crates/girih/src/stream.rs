@@ -1,6 +1,7 @@
 //! Streams and events: in which order evaluations run, and how their progress is seen.
 
-use crate::{Context, Result, background, executor};
+use crate::devices::{self, Device};
+use crate::{Context, Executor, Result, background};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,24 +12,45 @@ use std::sync::Arc;
 /// A tensor that is computed on one stream may be used on another: the evaluation there begins when
 /// the tensor has its value.
 #[derive(Clone)]
-pub struct Stream(Arc<girih_runtime::Stream>);
+pub struct Stream(Device, Arc<girih_runtime::Stream>);
 
 impl Stream {
-    /// A new stream. Where streams are served by priority, those of lower numbers come first, as in
-    /// CUDA.
+    /// A new stream of the current device. Where streams are served by priority, those of lower numbers
+    /// come first, as in CUDA.
     ///
     /// Errors: [`crate::Error::Evaluation`] if the device cannot be set up as the environment says.
     pub fn new(priority: i32) -> Result<Stream> {
-        let executor = executor::process()?.runtime();
-        let scheduler = executor.stream().queue().scheduler();
-        Ok(Stream(Arc::new(girih_runtime::Stream::with_priority(scheduler, priority))))
+        Stream::on(Context::current().device(), priority)
     }
 
-    /// The device's default stream, number 0, to which programs are submitted where no other is set.
+    /// A new stream of a device; see [`Stream::new`].
+    ///
+    /// Errors: as there.
+    pub fn on(device: Device, priority: i32) -> Result<Stream> {
+        let executor = device.executor()?.runtime();
+        let scheduler = executor.stream().queue().scheduler();
+        let stream = girih_runtime::Stream::with_priority(scheduler, priority);
+        Ok(Stream(device, Arc::new(stream)))
+    }
+
+    /// The current device's default stream, number 0, to which programs are submitted where no other is
+    /// set.
     ///
     /// Errors: as [`Stream::new`].
     pub fn default_stream() -> Result<Stream> {
-        Ok(Stream(executor::process()?.runtime().stream().clone()))
+        Stream::default_of(Context::current().device())
+    }
+
+    /// A device's default stream.
+    ///
+    /// Errors: as [`Stream::new`].
+    pub fn default_of(device: Device) -> Result<Stream> {
+        Ok(Stream(device, device.executor()?.runtime().stream().clone()))
+    }
+
+    /// The device that the stream's programs run on.
+    pub fn device(&self) -> Device {
+        self.0
     }
 
     /// The stream that this thread submits to.
@@ -39,17 +61,17 @@ impl Stream {
     }
 
     pub(crate) fn runtime(&self) -> &Arc<girih_runtime::Stream> {
-        &self.0
+        &self.1
     }
 
     /// The number of the stream, which no other stream of the device has while this one is alive.
     pub fn index(&self) -> usize {
-        self.0.queue().index()
+        self.1.queue().index()
     }
 
     /// Whether everything submitted so far is done.
     pub fn query(&self) -> bool {
-        !background::is_busy() && self.0.queue().query()
+        !background::is_busy() && self.1.queue().query()
     }
 
     /// Waits until everything submitted so far is done, also what has yet to be compiled.
@@ -58,12 +80,12 @@ impl Stream {
     /// told of; the tensors concerned stay lazy and may be evaluated again.
     pub fn synchronize(&self) -> Result<()> {
         background::wait()?;
-        self.0.synchronize().map_err(Into::into)
+        self.1.synchronize().map_err(Into::into)
     }
 
     /// Has `event` reached when everything submitted so far is done.
     pub fn record(&self, event: &Event) {
-        let (stream, record) = (self.0.clone(), event.0.arm());
+        let (stream, record) = (self.1.clone(), event.0.arm());
         background::in_order(move || stream.queue().enqueue_record(record));
     }
 
@@ -71,7 +93,7 @@ impl Stream {
     /// never recorded holds nobody.
     pub fn wait(&self, event: &Event) {
         if let Some(record) = event.0.recorded() {
-            let stream = self.0.clone();
+            let stream = self.1.clone();
             background::in_order(move || stream.queue().enqueue_wait(record));
         }
     }
@@ -86,13 +108,13 @@ impl Stream {
 
 impl PartialEq for Stream {
     fn eq(&self, other: &Stream) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.1, &other.1)
     }
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream(device=cpu, index={})", self.index())
+        write!(f, "Stream(device={}, index={})", self.device(), self.index())
     }
 }
 
@@ -147,12 +169,15 @@ impl Drop for StreamScope {
     }
 }
 
-/// Waits until everything submitted so far, to any stream of the device, is done.
+/// Waits until everything submitted so far, to any stream of a device, is done; of all devices for None.
 ///
 /// Errors: as [`Stream::synchronize`], of one of the streams that have failed; the failures of others
 /// stay with them.
-pub fn synchronize() -> Result<()> {
+pub fn synchronize(device: Option<Device>) -> Result<()> {
     background::wait()?;
-    let executor = executor::process()?.runtime();
-    executor.stream().queue().scheduler().synchronize_all().map_err(Into::into)
+    let chosen = |executor: &&Executor| device.is_none_or(|device| device == executor.device());
+    for executor in devices::running().filter(chosen) {
+        executor.runtime().stream().queue().scheduler().synchronize_all()?;
+    }
+    Ok(())
 }

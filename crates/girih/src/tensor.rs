@@ -1,7 +1,9 @@
 //! The tensor handle: what is known of a value, and recording.
 
+use crate::devices;
 use crate::location;
 use crate::node::{CompactSpec, Node, State};
+use crate::place::Place;
 use crate::{Error, Result, context};
 use girih_ir::ops::Category;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape, TensorSpec};
@@ -27,8 +29,15 @@ thread_local! {
     static LATELY: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
 }
 
-/// Records an op of one or two operands.
-fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> Result<Arc<Node>> {
+/// Records an op of one or two operands on one device.
+fn recorded(
+    op: Op,
+    [a, b]: [&Tensor; 2],
+    inputs: &[&Tensor],
+    place: Place,
+    state: State,
+) -> Result<Arc<Node>> {
+    let place = Some(place);
     let (specs, code) = ([a.node.compact_spec(), b.node.compact_spec()], op.code);
     let plain = matches!(op.attrs, Attrs::None);
     let slot = (specs[0].slot(INFERRED) + specs[1].slot(INFERRED) + code as usize) % INFERRED;
@@ -37,7 +46,7 @@ fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> R
     };
     let known = LATELY.with_borrow(|table| table[slot].filter(same).map(|known| known.result));
     if let Some(result) = known.filter(|_| plain) {
-        return Ok(context::add_compact(op, result, state));
+        return Ok(context::add_compact(op, result, place, state));
     }
     a.node.check()?;
     b.node.check()?;
@@ -51,7 +60,7 @@ fn recorded(op: Op, [a, b]: [&Tensor; 2], inputs: &[&Tensor], state: State) -> R
         let entry = Inferred { code, operands, specs, result };
         LATELY.with_borrow_mut(|table| table[slot] = Some(entry));
     }
-    Ok(context::add_node(op, &spec, state))
+    Ok(context::add_node(op, &spec, place, state))
 }
 
 /// A tensor: a counted handle of a recorded node. Copying the handle copies no data; metadata is
@@ -125,18 +134,25 @@ impl Tensor {
         let node = match inputs {
             [a] => {
                 let state = State::Unary(location, a.node.clone());
-                recorded(op, [a, a], &[a], state)?
+                recorded(op, [a, a], &[a], a.node.place(), state)?
             }
             [a, b] => {
+                let Some(place) = a.node.place().merge(b.node.place()) else {
+                    return Tensor::record_mixed(op, inputs);
+                };
                 let state = State::Binary(location, a.node.clone(), b.node.clone());
-                recorded(op, [a, b], &[a, b], state)?
+                recorded(op, [a, b], &[a, b], place, state)?
             }
             _ => {
                 inputs.iter().try_for_each(|t| t.node.check())?;
                 let specs: Vec<TensorSpec> = inputs.iter().map(|t| t.spec()).collect();
                 let spec = op.infer(&specs.iter().collect::<Vec<_>>())?;
                 let nodes = inputs.iter().map(|t| t.node.clone()).collect();
-                context::add_node(op, &spec, State::with_inputs(location, nodes))
+                let state = State::with_inputs(location, nodes);
+                let Ok(place) = state.place() else {
+                    return Tensor::record_mixed(op, inputs);
+                };
+                context::add_node(op, &spec, place, state)
             }
         };
         let tensor = Tensor { node };
@@ -144,6 +160,17 @@ impl Tensor {
             crate::eval::eagerly(&tensor)?;
         }
         Ok(tensor)
+    }
+
+    /// Records an op whose operands are committed to several devices: single numbers of the host follow
+    /// the others, as PyTorch has it.
+    ///
+    /// Errors: [`Error::MixedDevices`].
+    #[cold]
+    #[track_caller]
+    fn record_mixed(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
+        let moved = devices::together(op.name(), inputs)?;
+        Tensor::record(op, &moved.iter().collect::<Vec<_>>())
     }
 
     /// Records several results of one call after checking the operands; in eager mode they are
@@ -160,7 +187,9 @@ impl Tensor {
         let record = |op: Op| {
             let spec = op.infer(&specs)?;
             let nodes = inputs.iter().map(|t| t.node.clone()).collect();
-            Ok(Tensor { node: context::add_node(op, &spec, State::with_inputs(location, nodes)) })
+            let state = State::with_inputs(location, nodes);
+            let place = state.place().map_err(|_| devices::mixed(op.name(), inputs))?;
+            Ok(Tensor { node: context::add_node(op, &spec, place, state) })
         };
         let results = ops.into_iter().map(record).collect::<Result<Vec<_>>>()?;
         if context::eager()? {
@@ -175,7 +204,9 @@ impl Tensor {
             State::Available(_) | State::Leaf | State::Literal => false,
             _ => context::eager().unwrap_or(false),
         };
-        let tensor = Tensor { node: context::add_node(op, spec, state) };
+        // Who gives operands of several devices has checked them before.
+        let place = state.place().unwrap_or_else(Some);
+        let tensor = Tensor { node: context::add_node(op, spec, place, state) };
         if computed {
             // The tensor stays lazy: whoever asks for its value is told.
             let _ = crate::eval::eagerly(&tensor);

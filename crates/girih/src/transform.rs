@@ -127,6 +127,7 @@ impl Trace {
     /// A new argument of `like`'s shape and dtype. It has no value: ops on it record.
     pub fn placeholder(&mut self, like: &Tensor) -> Tensor {
         let tensor = placeholder(&like.spec());
+        tensor.node().set_place(like.node().place());
         standing_for().get_or_insert_default().insert(address(tensor.node()), like.clone());
         self.placeholders.push(tensor.clone());
         tensor
@@ -285,6 +286,7 @@ impl Trace {
         let spec = like.spec();
         let shape = spec.shape.part(1..);
         let tensor = placeholder(&TensorSpec { shape, dtype: spec.dtype });
+        tensor.node().set_place(like.node().place());
         self.placeholders.push(tensor.clone());
         tensor
     }

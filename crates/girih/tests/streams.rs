@@ -45,7 +45,7 @@ fn tensors_cross_streams_and_events_order_them() -> Result<()> {
     assert_eq!(y.to_vec::<f32>()?[5], 97.0 / 2.0);
     end.synchronize()?;
     assert!(start.elapsed_ms(&end)? > 0.0);
-    synchronize()?;
+    synchronize(None)?;
     assert!(first.query() && second.query());
     assert_eq!(x.state(), TensorState::Available);
     Ok(())

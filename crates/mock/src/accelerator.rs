@@ -126,6 +126,7 @@ impl MockAccelerator {
             target: format!("mock{corrected}/{}", host.properties().target),
             memory_bytes: allocator.stats().capacity,
             concurrency,
+            host_memory: false,
         };
         Ok(Arc::new(MockAccelerator {
             properties,

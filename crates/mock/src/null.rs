@@ -29,6 +29,7 @@ impl NullDevice {
                 target: "null".into(),
                 memory_bytes: regions.iter().sum(),
                 concurrency: usize::MAX,
+                host_memory: false,
             },
             addresses: allocator.map_at(&bases),
             allocator,

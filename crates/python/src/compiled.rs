@@ -6,7 +6,9 @@ use crate::forms::PyProgram;
 use crate::location;
 use crate::symbolic_float::{self, PySymbolicFloat};
 use crate::tensor::PyTensor;
-use girih::{Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec, TracedProgram};
+use girih::{
+    Device, DeviceScope, Dim, DynamicDim, Operand, Shape, Tensor, TensorSpec, TracedProgram,
+};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyNotImplementedError, PyZeroDivisionError};
 use pyo3::prelude::*;
@@ -369,6 +371,9 @@ fn trace_function(
         }
         Ok(tensors(py, &outputs))
     };
+    let arguments = tensors(py, &args);
+    let arguments: Vec<&Tensor> = arguments.iter().collect();
+    let _scope = DeviceScope::new(Device::common("compile", &arguments).py()?);
     let found = TracedProgram::trace(&specs(py, &args), &dims, &before, run);
     let (program, used) = found.map_err(|Failure(error)| error)?;
     let first = |tensor: &Tensor| before.iter().position(|t| t.is_same(tensor)).unwrap_or_default();

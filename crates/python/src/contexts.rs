@@ -9,13 +9,14 @@
 //! takes it out from under those that were entered since.
 
 use crate::args::Listed;
+use crate::devices::DeviceArg;
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
 use crate::passes::PyPass;
 use crate::streams::PyStream;
 use crate::tensor::PyTensor;
 use girih::location::Scope;
-use girih::{CompileOptions, Context, Executor, ExecutorConfig, Frame, Stream};
+use girih::{CompileOptions, Context, Device, Executor, ExecutorConfig, Frame, Stream};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -30,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Delta {
     graph: Option<girih::Graph>,
     executor: Option<Executor>,
+    device: Option<Device>,
     stream: Option<Stream>,
     eager: Option<bool>,
     verify: Option<bool>,
@@ -46,6 +48,9 @@ impl Delta {
         }
         if let Some(executor) = &self.executor {
             frame = frame.with_executor(executor.clone());
+        }
+        if let Some(device) = self.device {
+            frame = frame.with_device(Some(device));
         }
         if let Some(stream) = &self.stream {
             frame = frame.with_stream(stream.clone());
@@ -208,7 +213,7 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
 /// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -216,6 +221,7 @@ fn enter_scope(
     graph: Option<&PyGraph>,
     fresh: bool,
     executor: Option<&PyExecutor>,
+    device: Option<DeviceArg>,
     stream: Option<&PyStream>,
     eager: Option<bool>,
     verify: Option<bool>,
@@ -229,11 +235,12 @@ fn enter_scope(
         None => fresh.then(girih::Graph::new),
     };
     let executor = executor.map(|executor| executor.0.clone());
+    let device = device.map(|device| device.0);
     let stream = stream.map(|stream| stream.0.clone());
     let options = options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user });
     let name = name.filter(|_| girih::location::enabled());
     sync(py);
-    let delta = Delta { graph, executor, stream, eager, verify, nans, grad, options, name };
+    let delta = Delta { graph, executor, device, stream, eager, verify, nans, grad, options, name };
     let frame = delta.apply(Context::current().frame());
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))

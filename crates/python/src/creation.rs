@@ -2,11 +2,11 @@
 
 use crate::args::{IntArg, OperandArg, ShapeArg, SizeArg, TensorArg, shape_or_sizes};
 use crate::compiled::PyDim;
+use crate::devices::{DeviceArg, placed, placed_like};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
-use crate::tensor::DeviceArg;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -52,9 +52,18 @@ fn arange(
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
-    let _ = device;
     let py = start.py();
     let _called = location::enter!(py);
+    placed(device, || range(py, start, stop, step, dtype))
+}
+
+fn range(
+    py: Python<'_>,
+    start: &Bound<'_, PyAny>,
+    stop: Option<&Bound<'_, PyAny>>,
+    step: OperandArg,
+    dtype: Option<DTypeArg>,
+) -> Out {
     if let (None, Ok(dim), OperandArg::Int(1)) = (stop, start.cast::<PyDim>(), &step) {
         let shape = Shape::of_dims([dim.get().0]);
         return out(Tensor::iota(shape, 0, dtype.map_or(girih::default_int(), |d| d.0)));
@@ -81,14 +90,15 @@ fn linspace(
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
-    let _ = device;
     let _called = location::enter!(py);
     let dtype = dtype.map_or(DType::F32, |d| d.0);
-    if num.0.known().is_none() {
-        return out(Tensor::linspace(start.operand(), stop.operand(), num.0, endpoint, dtype));
-    }
-    let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
-    out(Tensor::linspace(start, stop, num.0, endpoint, dtype))
+    placed(device, || {
+        if num.0.known().is_none() {
+            return out(Tensor::linspace(start.operand(), stop.operand(), num.0, endpoint, dtype));
+        }
+        let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
+        out(Tensor::linspace(start, stop, num.0, endpoint, dtype))
+    })
 }
 
 /// Ones on the k-th diagonal, zeros elsewhere.
@@ -102,10 +112,10 @@ fn eye(
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
-    let _ = device;
     let _called = location::enter!(py);
     let n_cols = n_cols.unwrap_or(n_rows);
-    out(Tensor::eye(n_rows.0, n_cols.0, k.0, dtype.map_or(DType::F32, |d| d.0)))
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    placed(device, || out(Tensor::eye(n_rows.0, n_cols.0, k.0, dtype)))
 }
 
 fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {
@@ -125,7 +135,6 @@ fn full(
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
-    let _ = device;
     let _called = location::enter!(py);
     let default = match fill_value {
         OperandArg::Bool(_) => DType::Bool,
@@ -134,7 +143,8 @@ fn full(
         OperandArg::Complex(_) => DType::C64,
         OperandArg::Tensor(ref t) => t.dtype(),
     };
-    filled(&fill_value, shape.shape("full")?, dtype.map_or(default, |d| d.0))
+    let shape = shape.shape("full")?;
+    placed(device, || filled(&fill_value, shape, dtype.map_or(default, |d| d.0)))
 }
 
 /// All one value, in the shape and dtype of x.
@@ -147,9 +157,9 @@ fn full_like(
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
-    let _ = device;
     let _called = location::enter!(py);
-    filled(&fill_value, x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0))
+    let dtype = dtype.map_or(x.0.dtype(), |d| d.0);
+    placed_like(device, &x.0, || filled(&fill_value, x.0.shape(), dtype))
 }
 
 macro_rules! filled_like {
@@ -163,9 +173,9 @@ macro_rules! filled_like {
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {
-            let _ = device;
             let _called = location::enter!(py);
-            out(Tensor::$method(x.0.shape(), dtype.map_or(x.0.dtype(), |d| d.0)))
+            let dtype = dtype.map_or(x.0.dtype(), |d| d.0);
+            placed_like(device, &x.0, || out(Tensor::$method(x.0.shape(), dtype)))
         })*
     };
 }
@@ -196,10 +206,9 @@ macro_rules! filled_shapes {
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {
-            let _ = device;
             let _called = location::enter!(sizes.py());
             let shape = shape_of(stringify!($name), shape, sizes)?;
-            out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0)))
+            placed(device, || out(Tensor::$method(shape, dtype.map_or(DType::F32, |d| d.0))))
         })*
     };
 }

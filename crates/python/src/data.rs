@@ -3,10 +3,11 @@
 use crate::args::OperandArg;
 use crate::arrays::{self, Import};
 use crate::compiled::PyDim;
+use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
 use crate::symbolic_float::PySymbolicFloat;
-use crate::tensor::{DeviceArg, PyTensor};
+use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -414,9 +415,9 @@ fn asarray<'py>(
     device: Option<DeviceArg>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let _ = device;
     if let Ok(tensor) = value.cast::<PyTensor>()
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.borrow().0.dtype())
+        && device.is_none_or(|d| d.0 == tensor.borrow().0.device())
     {
         // Values are shared; a copy is an object of its own.
         return match copy {
@@ -426,15 +427,19 @@ fn asarray<'py>(
             _ => Ok(value.clone()),
         };
     }
-    let tensor = convert_to(value, dtype.map(|d| d.0), Import::of(copy))?;
-    Ok(Bound::new(value.py(), PyTensor(tensor))?.into_any())
+    let convert = || convert_to(value, dtype.map(|d| d.0), Import::of(copy)).map(PyTensor);
+    Ok(Bound::new(value.py(), placed(device, convert)?)?.into_any())
 }
 
 /// asarray with a copy.
 #[pyfunction]
-#[pyo3(signature = (value, dtype=None))]
-fn tensor(value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    convert_to(value, dtype.map(|d| d.0), Import::Copy).map(PyTensor)
+#[pyo3(signature = (value, dtype=None, *, device=None))]
+fn tensor(
+    value: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> PyResult<PyTensor> {
+    placed(device, || convert_to(value, dtype.map(|d| d.0), Import::Copy).map(PyTensor))
 }
 
 /// A tensor from what pickling kept.

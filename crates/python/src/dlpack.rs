@@ -3,6 +3,7 @@
 
 use crate::arrays::{self, Foreign, Import, is_constant};
 use crate::data::upload;
+use crate::devices::{DeviceArg, placed};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::tensor::PyTensor;
 use girih::runtime::Value;
@@ -318,14 +319,13 @@ fn share(
 #[pyo3(signature = (x, /, *, device=None, copy=None))]
 fn from_dlpack(
     x: &Bound<'_, PyAny>,
-    device: Option<&Bound<'_, PyAny>>,
+    device: Option<DeviceArg>,
     copy: Option<bool>,
 ) -> PyResult<PyTensor> {
-    crate::tensor::check_device(device)?;
-    if let Ok(tensor) = x.cast::<PyTensor>() {
-        return Ok(PyTensor(tensor.borrow().0.clone()));
-    }
-    import(x, "from_dlpack", Import::of(copy)).map(PyTensor)
+    placed(device, || match x.cast::<PyTensor>() {
+        Ok(tensor) => Ok(PyTensor(tensor.borrow().0.clone())),
+        Err(_) => import(x, "from_dlpack", Import::of(copy)).map(PyTensor),
+    })
 }
 
 /// Adds this file's functions.

@@ -16,7 +16,9 @@ fn class(error: &Error) -> &'static str {
         Error::Evaluation { source, .. } => run_class(source),
         Error::TracedValue { .. } | Error::OutsideValue { .. } => "TracedValueError",
         Error::ElementType { .. } => "DTypeError",
-        Error::UnknownDevice { .. } | Error::DeviceUnavailable { .. } => "DeviceError",
+        Error::UnknownDevice { .. }
+        | Error::MixedDevices { .. }
+        | Error::DeviceUnavailable { .. } => "DeviceError",
         _ => "InvalidArgumentError",
     }
 }

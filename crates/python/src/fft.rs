@@ -1,11 +1,11 @@
 //! Fourier transforms for `girih.fft`.
 
 use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
+use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::invalid;
 use crate::functions::{Out, out};
 use crate::location;
-use crate::tensor::DeviceArg;
 use girih::DType;
 use girih::fft::{self, Norm};
 use pyo3::prelude::*;
@@ -88,9 +88,8 @@ macro_rules! frequencies {
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {
-            let _ = device;
             let _called = location::enter!(py);
-            out(fft::$function(n.0, d, dtype.map_or(DType::F32, |d| d.0)))
+            placed(device, || out(fft::$function(n.0, d, dtype.map_or(DType::F32, |d| d.0))))
         })*
     };
 }

@@ -246,52 +246,10 @@ pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, Py
     Ok(dict)
 }
 
-/// Fails for the name of a device that programs do not run on. Returns: None.
-#[pyfunction]
-fn check_device(device: &str) -> PyResult<()> {
-    girih::check_device(device).py()
-}
-
-/// The name of the device that programs run on. Returns: str.
-#[pyfunction]
-fn device_name() -> &'static str {
-    girih::device_name()
-}
-
-/// Name, target and concurrency of each device. Returns: list[tuple[str, str, int | None]].
-#[pyfunction]
-fn devices() -> PyResult<Vec<(String, String, Option<usize>)>> {
-    let devices = girih::devices().py()?.into_iter();
-    Ok(devices.map(|d| (d.name, d.target, d.concurrency)).collect())
-}
-
-/// A device's memory. Returns: dict[str, Any].
-#[pyfunction]
-fn memory_stats<'py>(py: Python<'py>, device: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
-    sync(py);
-    let stats = girih::memory_stats(device).py()?;
-    let dict = PyDict::new(py);
-    dict.set_item("capacity", stats.capacity)?;
-    dict.set_item("in_use", stats.in_use)?;
-    dict.set_item("requested", stats.requested)?;
-    dict.set_item("peak", stats.peak)?;
-    dict.set_item("blocks", stats.blocks)?;
-    dict.set_item("allocations", stats.allocations)?;
-    dict.set_item("largest_free", stats.largest_free)?;
-    dict.set_item("fragmentation", stats.fragmentation)?;
-    Ok(dict)
-}
-
 /// Forgets all compiled programs. Returns: None.
 #[pyfunction]
 fn clear_cache() -> PyResult<()> {
     girih::clear_cache().py()
-}
-
-/// Measures peak memory anew from here. Returns: None.
-#[pyfunction]
-fn reset_peak_memory() -> PyResult<()> {
-    girih::reset_peak_memory().py()
 }
 
 /// Sets how many threads kernels may use. Returns: None.
@@ -386,11 +344,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(current_graph, m)?)?;
     m.add_function(wrap_pyfunction!(cache_stats, m)?)?;
     m.add_function(wrap_pyfunction!(clear_cache, m)?)?;
-    m.add_function(wrap_pyfunction!(reset_peak_memory, m)?)?;
-    m.add_function(wrap_pyfunction!(check_device, m)?)?;
-    m.add_function(wrap_pyfunction!(device_name, m)?)?;
-    m.add_function(wrap_pyfunction!(devices, m)?)?;
-    m.add_function(wrap_pyfunction!(memory_stats, m)?)?;
     m.add_function(wrap_pyfunction!(set_num_threads, m)?)?;
     m.add_function(wrap_pyfunction!(compile_options, m)?)?;
     m.add_function(wrap_pyfunction!(set_compile_options, m)?)?;

@@ -13,6 +13,7 @@ mod contract;
 mod control;
 mod creation;
 mod data;
+mod devices;
 mod dlpack;
 mod dtype;
 mod errors;
@@ -131,6 +132,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;
+    devices::register(m)?;
     dtype::register(m)?;
     forms::register(m)?;
     apply::register(m)?;

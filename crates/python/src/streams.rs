@@ -1,6 +1,7 @@
 //! Streams and events from Python.
 
 use crate::contexts::sync;
+use crate::devices::DeviceArg;
 use crate::errors::IntoPy;
 use girih::{Context, Event, Stream};
 use pyo3::prelude::*;
@@ -16,9 +17,17 @@ pub struct PyStream(pub Stream);
 #[pymethods]
 impl PyStream {
     #[new]
-    #[pyo3(signature = (priority=0))]
-    fn new(priority: i32) -> PyResult<PyStream> {
-        Ok(PyStream(Stream::new(priority).py()?))
+    #[pyo3(signature = (priority=0, *, device=None))]
+    fn new(py: Python<'_>, priority: i32, device: Option<DeviceArg>) -> PyResult<PyStream> {
+        sync(py);
+        let device = device.map_or_else(|| Context::current().device(), |d| d.0);
+        Ok(PyStream(Stream::on(device, priority).py()?))
+    }
+
+    /// The name of the device that the stream's programs run on. Returns: str.
+    #[getter]
+    fn device(&self) -> &'static str {
+        self.0.device().name()
     }
 
     /// The number of the stream on its device; the default stream has 0. Returns: int.
@@ -125,23 +134,28 @@ fn stream_or_current(py: Python<'_>, stream: Option<&PyStream>) -> PyResult<Stre
     Context::current().stream().py()
 }
 
-/// The stream that programs of this context are submitted to. Returns: Stream.
+/// The stream that programs of this context are submitted to on the current device. Returns: Stream.
 #[pyfunction]
 fn current_stream(py: Python<'_>) -> PyResult<PyStream> {
     Ok(PyStream(stream_or_current(py, None)?))
 }
 
-/// The device's default stream, to which programs are submitted where no other stream is current.
-/// Returns: Stream.
+/// A device's default stream, the current one's if none is given, to which programs are submitted where
+/// no other stream is current. Returns: Stream.
 #[pyfunction]
-fn default_stream() -> PyResult<PyStream> {
-    Ok(PyStream(Stream::default_stream().py()?))
+#[pyo3(signature = (device=None))]
+fn default_stream(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyStream> {
+    sync(py);
+    let device = device.map_or_else(|| Context::current().device(), |d| d.0);
+    Ok(PyStream(Stream::default_of(device).py()?))
 }
 
-/// Waits until everything submitted so far, to any stream of the device, is done. Returns: None.
+/// Waits until everything submitted so far, to any stream of a device, is done; of all devices if none
+/// is given. Returns: None.
 #[pyfunction]
-fn synchronize(py: Python<'_>) -> PyResult<()> {
-    py.detach(girih::synchronize).py()
+#[pyo3(signature = (device=None))]
+fn synchronize(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
+    py.detach(|| girih::synchronize(device.map(|d| d.0))).py()
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

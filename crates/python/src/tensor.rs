@@ -3,11 +3,12 @@
 
 use crate::args::{IntArg, OperandArg, axis_list, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
+use crate::devices::DeviceArg;
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::{dlpack, indexing, location};
 use girih::ir::OpCode;
-use girih::{Operand, Size, Tensor};
+use girih::{Device, Operand, Size, Tensor};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -44,22 +45,6 @@ impl TensorIterator {
     /// How many slices are left. Returns: int.
     fn __length_hint__(&self) -> usize {
         self.len - self.next
-    }
-}
-
-/// Fails for the name of a device that programs do not run on.
-pub fn check_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    device.map_or(Ok(()), |device| girih::check_device(&device.to_string()).py())
-}
-
-/// A device argument, checked.
-pub struct DeviceArg;
-
-impl<'a, 'py> FromPyObject<'a, 'py> for DeviceArg {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        check_device(Some(&object)).map(|()| DeviceArg)
     }
 }
 
@@ -354,6 +339,27 @@ impl PyTensor {
         self.0.spec().size_bytes()
     }
 
+    /// Bytes from one element to the next along each axis, as if the elements lay in memory row by row.
+    /// Returns: tuple[int, ...].
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.spec().byte_strides())
+    }
+
+    /// Elements from one element to the next along each axis, or along one. Returns: Any.
+    #[pyo3(signature = (dim=None))]
+    fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> MaybeTensor<'py> {
+        let strides = self.0.spec().strides();
+        match dim {
+            None => Ok(PyTuple::new(py, strides)?.into_any()),
+            Some(dim) => {
+                let axis = girih::ir::shape::normalize_axis("stride", dim, strides.len());
+                let axis = axis.map_err(girih::Error::from).py()?;
+                Ok(strides[axis].into_pyobject(py)?.into_any())
+            }
+        }
+    }
+
     /// The real part; real numbers as they are.
     #[getter]
     fn real(&self, py: Python<'_>) -> PyResult<PyTensor> {
@@ -371,7 +377,7 @@ impl PyTensor {
     /// Where the value lives. Returns: str.
     #[getter]
     fn device(&self) -> &'static str {
-        girih::device_name()
+        self.0.device().name()
     }
 
     /// Whether there is no value yet. Returns: bool.
@@ -482,9 +488,39 @@ impl PyTensor {
         self.0.astype(dtype.0).map(PyTensor).py()
     }
 
-    /// Same as astype.
-    fn to(&self, py: Python<'_>, dtype: DTypeArg) -> PyResult<PyTensor> {
-        self.astype(py, dtype)
+    /// The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
+    /// x.to(device, dtype), or x.to(other) for those of another tensor.
+    #[pyo3(signature = (target=None, dtype=None, *, device=None))]
+    fn to(
+        &self,
+        target: Option<&Bound<'_, PyAny>>,
+        dtype: Option<DTypeArg>,
+        device: Option<DeviceArg>,
+        py: Python<'_>,
+    ) -> PyResult<PyTensor> {
+        let _called = location::enter!(py);
+        let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
+        if let Some(target) = target {
+            if let Ok(other) = target.cast::<PyTensor>() {
+                let other = &other.borrow().0;
+                (dtype, device) = (dtype.or(Some(other.dtype())), device.or(Some(other.device())));
+            } else if let Ok(found) = target.extract::<DTypeArg>() {
+                dtype = dtype.or(Some(found.0));
+            } else {
+                device = device.or(Some(target.extract::<DeviceArg>()?.0));
+            }
+        }
+        let moved = match device {
+            Some(device) => self.0.to_device(device).py()?,
+            None => self.0.clone(),
+        };
+        dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).map(PyTensor).py()
+    }
+
+    /// The tensor on the host's processor: itself if it is there, else a copy.
+    fn cpu(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        let _called = location::enter!(py);
+        self.0.to_device(Device::CPU).map(PyTensor).py()
     }
 
     /// The same value, held constant by gradients.
@@ -635,11 +671,18 @@ impl PyTensor {
         }
     }
 
-    /// The tensor itself: there is one device.
+    /// The tensor on a device: itself if it is there, else a copy that is made when it is needed.
+    /// Gradients go the other way.
     #[pyo3(signature = (device, /, *, stream=None))]
-    fn to_device(&self, device: DeviceArg, stream: Option<&Bound<'_, PyAny>>) -> PyTensor {
-        let _ = (device, stream);
-        PyTensor(self.0.clone())
+    fn to_device(
+        &self,
+        py: Python<'_>,
+        device: DeviceArg,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyTensor> {
+        let _ = stream;
+        let _called = location::enter!(py);
+        self.0.to_device(device.0).map(PyTensor).py()
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

@@ -26,6 +26,8 @@ pub struct Properties {
     pub memory_bytes: usize,
     /// Most submissions, each of its own queue, that it runs at once.
     pub concurrency: usize,
+    /// Whether its memory is the process' own, so that the address of a handle is one of the process.
+    pub host_memory: bool,
 }
 
 /// What a launch is given: the address of every buffer of the program and the words of its scalar

@@ -40,6 +40,7 @@ impl MockDevice {
                 target: "mock".into(),
                 memory_bytes: 1 << 16,
                 concurrency,
+                host_memory: false,
             },
             addresses: allocator.map_at(&[0]),
             allocator,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .. import _girih, tree
 from .._girih import Tensor, asarray
-from ..errors import InvalidArgumentError, ShapeError
+from ..errors import DTypeError, InvalidArgumentError, ShapeError
 from ..rollback import remember
 from .compiled_in_place import CompiledInPlace
 from .precision import casting, current
@@ -376,6 +376,26 @@ class Module(CompiledInPlace):
 
         self.update(tree.map(cast_floats, self.parameters_tree()))
         return self.update(tree.map(cast_floats, self.buffers_tree()))
+
+    def to(self, target: Any) -> Self:
+        """Moves parameters and buffers to a device, or casts those of floating-point dtypes.
+
+        Args:
+            target: A device or its name, or a dtype.
+
+        Returns:
+            The module.
+
+        Raises:
+            DeviceError: The target is neither a dtype nor a device.
+        """
+        try:
+            dtype = _girih.zeros((), dtype=target).dtype
+        except DTypeError:
+            for move in (self.parameters_tree, self.buffers_tree):
+                self.update(tree.map(lambda tensor: tensor.to_device(target), move()))
+            return self
+        return self.astype(dtype)
 
     def extra_repr(self) -> str:
         """What ``repr`` shows between the parentheses before modules it holds.

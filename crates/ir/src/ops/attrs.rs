@@ -253,6 +253,13 @@ pub enum Attrs {
         /// The op's number, if it has one.
         size: u32,
     },
+    /// The devices that a value is moved between, as the process numbers them.
+    Devices {
+        /// Where the operand is.
+        from: u8,
+        /// Where the result is.
+        to: u8,
+    },
     /// Use of the tanh approximation in gelu.
     Approximate(bool),
     /// A normalisation over the last `ndims` axes.
@@ -427,6 +434,7 @@ impl Attrs {
             | Attrs::OfSize(_)
             | Attrs::Size(_)
             | Attrs::Library { .. }
+            | Attrs::Devices { .. }
             | Attrs::Approximate(_)
             | Attrs::Norm { .. }
             | Attrs::Windows(_)

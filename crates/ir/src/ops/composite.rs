@@ -41,6 +41,13 @@ fn any(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(call.inputs[0].clone())
 }
 
+fn moved(call: OpCall<'_>) -> Result<TensorSpec> {
+    match call.op.attrs {
+        Attrs::Devices { .. } => any(call),
+        _ => Err(Error::InvalidArgument { op: call.name(), reason: "needs devices".into() }),
+    }
+}
+
 fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
     let ok = dtype.is_int() || dtype.is_float();
@@ -140,7 +147,18 @@ pub static STOP_GRADIENT: OpDef = OpDef {
         "stop_gradient",
         "The same value, held constant by gradients.",
         any,
-        decompose::stop_gradient,
+        decompose::same,
+    )
+};
+/// The same value on another device (attribute `Devices`). Evaluation cuts a recording here into a
+/// closed graph for each device, so that the op is the identity in the graphs that are compiled.
+pub static TO_DEVICE: OpDef = OpDef {
+    category: Some(Category::Elementwise),
+    samples: samples::to_device,
+    python: Python::Named("Tensor.to_device"),
+    ..with_rule(
+        vjp::to_device,
+        composite("to_device", "The same value, on another device.", moved, decompose::same),
     )
 };
 /// `max(x, 0)`, NaN for NaN; derivative 0 at 0.

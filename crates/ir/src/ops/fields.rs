@@ -145,6 +145,10 @@ impl Attrs {
                 each("flag", flag)?;
                 each("size", size)
             }
+            Attrs::Devices { from, to } => {
+                each("from", from)?;
+                each("to", to)
+            }
             Attrs::Approximate(tanh) => {
                 each("approximate", &mut Choice { value: tanh, names: ["none", "tanh"] })
             }

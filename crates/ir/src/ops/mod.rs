@@ -423,6 +423,7 @@ registry! {
     Scan = control::SCAN,
     Call = control::CALL,
     // Composites.
+    ToDevice = composite::TO_DEVICE,
     Gelu = composite::GELU,
     Mean = composite::MEAN,
     Var = composite::VAR,

@@ -342,6 +342,14 @@ pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
     [(4, false), (5, true), (1, false), (6, true)].map(row).into()
 }
 
+pub(super) fn to_device(code: OpCode) -> Vec<Sample> {
+    let row = |(from, to)| {
+        Sample::new(Op::new(code, Attrs::Devices { from, to }), [spread(&[5], code.def().domain)])
+    };
+    // The one device that each process has.
+    [(0, 0), (1, 0)].map(row).into()
+}
+
 pub(super) fn gelu(code: OpCode) -> Vec<Sample> {
     let row = |tanh| {
         Sample::new(Op::new(code, Attrs::Approximate(tanh)), [spread(&[5], code.def().domain)])

@@ -25,7 +25,8 @@ impl Decomposition<'_> {
     }
 }
 
-pub(super) fn stop_gradient(d: &mut Decomposition<'_>) -> Definition {
+/// The operand itself.
+pub(super) fn same(d: &mut Decomposition<'_>) -> Definition {
     Ok(d.inputs[0])
 }
 

@@ -27,6 +27,13 @@ impl Vjp<'_> {
     }
 }
 
+/// Back to where the operand is.
+pub(super) fn to_device(v: &mut Vjp<'_>) -> Rule {
+    let Attrs::Devices { from, to } = v.op.attrs else { unreachable!("to_device names devices") };
+    let back = Op::new(OpCode::ToDevice, Attrs::Devices { from: to, to: from });
+    only(v.b.emit(back, &[v.ct])?)
+}
+
 /// 0 at 0, unlike half of a tie in `maximum`; the cotangent at NaN.
 pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);

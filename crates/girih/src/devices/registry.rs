@@ -1,0 +1,250 @@
+//! The registry: each device of the process with the back end that compiles for it, made when first
+//! needed.
+
+use super::Device;
+use crate::executor::Executor;
+use crate::place::Place;
+use crate::{Error, Result};
+use girih_cpu::{HostBackend, HostDevice};
+use girih_mock::{MemoryMode, MockAccelerator, MockBackend, MockConfig};
+use girih_runtime::{Backend, Error as Failure, env};
+use girih_sync::{Mutex, OnceLock};
+use std::sync::{Arc, PoisonError};
+
+/// The environment variable that says which device runs the process' programs.
+const VARIABLE: &str = "GIRIH_DEVICE";
+const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent \
+                        behind a colon, such as mock:physical,corrected";
+
+/// The environment variable that says how many devices the host's processor is.
+const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
+const MOST_HOST_DEVICES: usize = 32;
+
+/// Devices that Girih knows of, and why they are not here.
+const ABSENT: [(&str, &str); 3] = [
+    ("simulator", "this build has no wafer simulator"),
+    ("cs2", "no CS-2 system is attached, and this build has no back end for it"),
+    ("cs3", "no CS-3 system is attached, and this build has no back end for it"),
+];
+
+/// Submissions that a concurrent mock runs at once.
+const CONCURRENT: usize = 4;
+
+/// What a device is made of.
+pub(super) enum Kind {
+    /// The host's processor, and which of its devices.
+    Cpu(usize),
+    Mock(MockConfig),
+    /// A device of the user's.
+    Own(Arc<dyn girih_runtime::Device>, Arc<dyn Backend>),
+}
+
+impl Kind {
+    fn executor(&self) -> Result<girih_runtime::Executor, Failure> {
+        match self {
+            Kind::Cpu(number) => girih_cpu::executor_of(*number),
+            Kind::Mock(config) => {
+                girih_cpu::check_environment()?;
+                let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
+                let host = Arc::new(HostDevice::of_process()?);
+                let device = MockAccelerator::new(host, config.clone())?;
+                Ok(girih_runtime::Executor::new(device, Arc::new(backend), None))
+            }
+            Kind::Own(device, backend) => {
+                Ok(girih_runtime::Executor::new(device.clone(), backend.clone(), None))
+            }
+        }
+    }
+}
+
+/// A device of the process.
+pub(super) struct Entry {
+    pub name: String,
+    kind: Kind,
+    executor: OnceLock<Result<Executor, Failure>>,
+}
+
+impl Entry {
+    /// What runs the device's programs.
+    ///
+    /// Errors: if the device cannot be set up as the environment says.
+    pub fn executor(&self, device: Device) -> Result<&Executor> {
+        let make = || {
+            // What the process was told about devices has to make sense, whichever is asked for.
+            default()?;
+            Executor::of_device(device, &self.name, self.kind.executor()?)
+        };
+        self.executor.get_or_init(make).as_ref().map_err(|error| error.clone().into())
+    }
+
+    /// What runs the device's programs, if anything has been run there.
+    pub fn running(&self) -> Option<&Executor> {
+        self.executor.get().and_then(|executor| executor.as_ref().ok())
+    }
+}
+
+static ENTRIES: [OnceLock<Entry>; Place::MOST_DEVICES] =
+    [const { OnceLock::new() }; Place::MOST_DEVICES];
+
+/// How many entries there are; held while one is added.
+static COUNT: Mutex<usize> = Mutex::new(0);
+
+pub(super) fn entry(device: Device) -> &'static Entry {
+    if device == Device::CPU {
+        return ENTRIES[0].get_or_init(|| new("cpu".into(), Kind::Cpu(0)));
+    }
+    ENTRIES[device.index() as usize].get().expect("only registered devices are handed out")
+}
+
+fn new(name: String, kind: Kind) -> Entry {
+    Entry { name, kind, executor: OnceLock::new() }
+}
+
+/// The devices registered so far, in order.
+pub(super) fn all() -> impl Iterator<Item = (Device, &'static Entry)> {
+    entry(Device::CPU);
+    let known = ENTRIES.iter().map_while(OnceLock::get).enumerate();
+    known.map(|(at, entry)| (Device::from_index(at as u8), entry))
+}
+
+/// The device of that name, registered with `make` if there is none.
+///
+/// Errors: [`Error::InvalidArgument`] if there is no room for another one.
+pub(super) fn find_or_add(name: &str, make: impl FnOnce() -> Kind) -> Result<(Device, bool)> {
+    entry(Device::CPU);
+    let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((device, _)) = all().find(|(_, entry)| entry.name == name) {
+        return Ok((device, false));
+    }
+    let at = (*count).max(1);
+    let Some(slot) = ENTRIES.get(at) else {
+        return Err(Error::InvalidArgument(format!(
+            "device '{name}': the process has {} devices already, the most that tensors can name",
+            ENTRIES.len()
+        )));
+    };
+    let _ = slot.set(new(name.to_string(), make()));
+    *count = at + 1;
+    Ok((Device::from_index(at as u8), true))
+}
+
+/// The device that a name means, registered if it is one that the process can make.
+///
+/// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; those of the environment.
+pub(super) fn named(name: &str) -> Result<Device> {
+    let name = name.trim();
+    let name = if name == "cpu:0" { "cpu" } else { name };
+    if let Some((device, _)) = all().find(|(_, entry)| entry.name == name) {
+        return Ok(device);
+    }
+    match parse(name) {
+        Some(Kind::Cpu(number)) if number >= host_devices()? => {
+            let reason = format!(
+                "the host has {} device(s); the environment variable {HOST_DEVICES} says how many \
+                 when the process starts, up to {MOST_HOST_DEVICES}",
+                host_devices()?
+            );
+            Err(Error::DeviceUnavailable { name: name.to_string(), reason })
+        }
+        Some(kind) => Ok(find_or_add(name, || kind)?.0),
+        None => Err(match ABSENT.iter().find(|(absent, _)| *absent == name) {
+            Some((_, reason)) => {
+                Error::DeviceUnavailable { name: name.to_string(), reason: reason.to_string() }
+            }
+            None => Error::UnknownDevice { name: name.to_string(), choices: choices() },
+        }),
+    }
+}
+
+/// Names for messages.
+fn choices() -> String {
+    let registered = all().map(|(_, entry)| entry.name.as_str());
+    let known = ["mock"].into_iter().chain(ABSENT.iter().map(|(name, _)| *name));
+    let mut names: Vec<&str> = registered.collect();
+    names.extend(known.filter(|name| !all().any(|(_, entry)| entry.name == *name)));
+    names.join(", ")
+}
+
+fn parse(text: &str) -> Option<Kind> {
+    let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+    match name.trim() {
+        "cpu" if settings.is_empty() => Some(Kind::Cpu(0)),
+        "cpu" => settings.parse().ok().map(Kind::Cpu),
+        "mock" => {
+            let mut config = MockConfig { name: text.to_string(), ..MockConfig::default() };
+            for setting in settings.split(',').map(str::trim).filter(|s| !s.is_empty()) {
+                match setting {
+                    "physical" => {
+                        let MemoryMode::Regions(regions) = &config.memory else { return None };
+                        config.memory = MemoryMode::Physical(regions.iter().sum());
+                    }
+                    "corrected" => config.corrections = true,
+                    "concurrent" => config.concurrency = CONCURRENT,
+                    _ => return None,
+                }
+            }
+            Some(Kind::Mock(config))
+        }
+        _ => None,
+    }
+}
+
+/// How many devices the host's processor is.
+///
+/// Errors: [`girih_runtime::Error::Configuration`].
+pub(super) fn host_devices() -> Result<usize, Failure> {
+    static NUMBER: OnceLock<Result<usize, Failure>> = OnceLock::new();
+    let read = || {
+        let Some(text) = env::variable(HOST_DEVICES)? else { return Ok(1) };
+        let number = text.trim().parse().ok().filter(|n| (1..=MOST_HOST_DEVICES).contains(n));
+        number.ok_or(Failure::Configuration {
+            variable: HOST_DEVICES,
+            value: text,
+            expected: "a whole number of devices from 1 to 32",
+        })
+    };
+    NUMBER.get_or_init(read).clone()
+}
+
+/// The device of the process, which the first call chooses.
+///
+/// Errors: [`girih_runtime::Error::Configuration`] for environment variables that say nothing usable.
+pub(super) fn default() -> Result<Device, Failure> {
+    static DEFAULT: OnceLock<Result<Device, Failure>> = OnceLock::new();
+    let choose = || {
+        for number in 1..host_devices()? {
+            // There is room: the first device is asked for before any other.
+            let _ = find_or_add(&format!("cpu:{number}"), || Kind::Cpu(number));
+        }
+        let Some(text) = env::variable(VARIABLE)? else { return Ok(Device::CPU) };
+        named(&text).map_err(|_| Failure::Configuration {
+            variable: VARIABLE,
+            value: text,
+            expected: EXPECTED,
+        })
+    };
+    DEFAULT.get_or_init(choose).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices_are_parsed() {
+        let mock = |text: &str| match parse(text) {
+            Some(Kind::Mock(config)) => config,
+            _ => panic!("{text} is a mock"),
+        };
+        assert!(matches!(parse("cpu"), Some(Kind::Cpu(0))));
+        assert!(matches!(parse("cpu:3"), Some(Kind::Cpu(3))));
+        let plain = MockConfig { name: "mock".into(), ..MockConfig::default() };
+        assert_eq!(mock("mock"), plain);
+        let config = mock("mock: physical, corrected,concurrent");
+        assert_eq!(config.memory, MemoryMode::Physical(96 << 30));
+        assert!(config.corrections && config.concurrency == CONCURRENT);
+        for bad in ["", "gpu", "cpu:physical", "cpu:-1", "mock:fast", "mock:physical,physical"] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Tensors between devices: moving them in a recording, and carrying values over when the recording is
+//! evaluated.
+
+use super::Device;
+use crate::executor::Executor;
+use crate::node::{Node, State, drop_state};
+use crate::{Context, Error, Result, Tensor, context, eval, trace};
+use girih_ir::{Attrs, Op, OpCode, TensorSpec};
+use girih_runtime::Value;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Values of other devices that an evaluation has had brought to its own, by node.
+pub(crate) type Brought = FxHashMap<*const Node, Value>;
+
+impl Tensor {
+    /// The device that the tensor is computed on. A constant or a random draw that nobody has put
+    /// anywhere is computed wherever it is used with data; this is where it is computed alone.
+    pub fn device(&self) -> Device {
+        self.node().place().device()
+    }
+
+    /// The tensor on a device: itself if it is there, else a copy that is made when it is needed.
+    /// Gradients go the other way.
+    ///
+    /// Errors: [`Error::InvalidArgument`] in a function being compiled, which runs on one device.
+    ///
+    /// ```
+    /// use girih::{Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+    /// let y = x.to_device(Device::named("mock")?)?.exp()?;
+    /// assert_eq!(y.device().name(), "mock");
+    /// let back = y.to_device(Device::CPU)?.add(&x)?;
+    /// assert_eq!(back.to_vec::<f32>()?, [1.0f32.exp() + 1.0, 2.0f32.exp() + 2.0]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to_device(&self, device: Device) -> Result<Tensor> {
+        let node = self.check()?.node();
+        let place = node.place();
+        if place.device() == device && !place.is_floating() {
+            return Ok(self.clone());
+        }
+        if place.device() != device && trace::is_active() {
+            return Err(Error::InvalidArgument(format!(
+                "to_device: a function that is compiled runs on one device, here {}, and cannot move a \
+                 tensor to {device}; move it outside of the function",
+                place.device()
+            )));
+        }
+        if place.is_floating() {
+            // What can be made anywhere is made there.
+            let leaf = match &*node.state() {
+                State::Leaf if node.code() != OpCode::Input => Some(State::Leaf),
+                State::Literal => Some(State::Literal),
+                &State::Random { key, offset } => Some(State::Random { key, offset }),
+                _ => None,
+            };
+            if let Some(state) = leaf {
+                let made = context::add_node(node.op(), &node.spec(), None, state);
+                made.set_device(device);
+                return Ok(Tensor::from_node(made));
+            }
+        }
+        let from = if place.is_floating() { device } else { place.device() };
+        let attrs = Attrs::Devices { from: from.index(), to: device.index() };
+        Tensor::record(Op::new(OpCode::ToDevice, attrs), &[self])
+    }
+}
+
+/// The operands of an op on the device of those that decide it: single numbers of the host follow the
+/// others.
+///
+/// Errors: [`Error::MixedDevices`].
+pub(crate) fn together(op: &'static str, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let follows = |t: &&&Tensor| t.rank() == 0 && t.device() == Device::CPU;
+    let committed = || inputs.iter().filter(|t| !t.node().place().is_floating());
+    let mut deciding = committed().filter(|t| !follows(t)).map(|t| t.device());
+    let Some(device) = deciding.next() else { return Err(mixed(op, inputs)) };
+    if deciding.any(|other| other != device) {
+        return Err(mixed(op, inputs));
+    }
+    let moved = |t: &&Tensor| match t.node().place().is_floating() {
+        true => Ok((*t).clone()),
+        false => t.to_device(device),
+    };
+    inputs.iter().map(moved).collect()
+}
+
+/// The error of an op whose operands are on several devices.
+pub(crate) fn mixed(op: &'static str, inputs: &[&Tensor]) -> Error {
+    let operand = |t: &&Tensor| match t.node().place().is_floating() {
+        true => format!("{} anywhere", t.spec()),
+        false => format!("{} on {}", t.spec(), t.device()),
+    };
+    Error::MixedDevices { op, operands: inputs.iter().map(operand).collect() }
+}
+
+/// Brings the values of nodes to an executor's device: they are results of `to_device`, which then have
+/// their values, or data of no certain device, whose copy is added to `brought`.
+///
+/// Errors: those of the evaluations on the other devices.
+pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -> Result<()> {
+    let source = |node: &Arc<Node>| {
+        let mut operand = None;
+        if node.code() == OpCode::ToDevice {
+            node.state().for_each_input(|input| operand = Some(input.clone()));
+        }
+        Tensor::from_node(operand.unwrap_or_else(|| node.clone()))
+    };
+    let sources: Vec<Tensor> = nodes.iter().map(source).collect();
+    eval::eval(&sources)?;
+    for (node, source) in nodes.iter().zip(&sources) {
+        let value = carried(&eval::value(source, "to_device")?, &source.spec(), to)?;
+        if Arc::ptr_eq(node, source.node()) {
+            brought.insert(Arc::as_ptr(node), value);
+            continue;
+        }
+        let mut state = node.state();
+        if let State::Unary(..) = &*state {
+            let lazy = std::mem::replace(&mut *state, State::Available(value));
+            drop(state);
+            drop_state(lazy);
+        }
+    }
+    Ok(())
+}
+
+/// A value of one device in the memory of an executor's.
+pub(crate) fn carried(value: &Value, spec: &TensorSpec, to: &Executor) -> Result<Value> {
+    let device = Device::of(value);
+    if device == to.device() {
+        return Ok(value.clone());
+    }
+    let from = Context::current().executor_for(device)?;
+    let mut failure = None;
+    let copy = |at: usize, piece: &mut [u8]| {
+        let part = Value { buffer: value.buffer.clone(), offset: value.offset + at };
+        match from.runtime().download(&part, piece.len()) {
+            Ok(bytes) => piece.copy_from_slice(&bytes),
+            Err(error) => failure = failure.take().or(Some(error)),
+        }
+    };
+    let copied = to.runtime().upload_pieces(spec.size_bytes(), copy)?;
+    failure.map_or(Ok(copied), |error| Err(error.into()))
+}
