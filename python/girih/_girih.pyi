@@ -1778,9 +1778,9 @@ class Tensor:
         n by default.
         """
     def view(self, shape: int | Sequence[int], /, *sizes: int | Sequence[int]) -> Tensor:
-        """The elements under another shape, or for a dtype with their bits read as it: complex
-        numbers as pairs of parts and back, in the last axis. Python's float and complex are the
-        dtypes of this tensor's precision.
+        """The elements under another shape, or for a dtype with their bits read as it: elements of
+        another size scale the last axis. Python's float and complex are the dtypes of this tensor's
+        precision, if it is of floating-point or complex numbers.
         """
 
 @final

@@ -64,7 +64,7 @@ fn reach(kernel: &Kernel, access: &Access) -> u64 {
 fn is_arithmetic(inst: &Inst) -> bool {
     match inst {
         Inst::Op { code, dtype, .. } => {
-            *dtype != DType::Bool && !matches!(code, OpCode::Cast | OpCode::Where)
+            *dtype != DType::Bool && !matches!(code, OpCode::Cast | OpCode::Bitcast | OpCode::Where)
         }
         _ => false,
     }

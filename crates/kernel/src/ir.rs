@@ -351,8 +351,8 @@ pub enum Inst {
         /// Its dtype.
         dtype: DType,
     },
-    /// An elementwise op on values of equal dtype (but for the condition of `Where`); `Cast` takes
-    /// its target from `dtype`. Halves are computed in f32 and rounded after every instruction, so
+    /// An elementwise op on values of equal dtype (but for the condition of `Where`); `Cast` and
+    /// `Bitcast` take their target from `dtype`. Halves are computed in f32 and rounded after every instruction, so
     /// fusing ops changes no bit.
     Op {
         /// The op, of class elementwise.

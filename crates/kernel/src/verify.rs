@@ -32,7 +32,7 @@ use crate::ir::{
     Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,
     Routine, Store, Val,
 };
-use girih_ir::{Class, DType, Op, OpCode, TensorSpec};
+use girih_ir::{Attrs, Class, DType, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -310,7 +310,11 @@ fn check_op(kernel: &Kernel, block: &Block, code: OpCode, args: &[Val], dtype: D
     let spec = |v: &Val| TensorSpec::scalar(kernel.dtype(block, *v));
     let specs: SmallVec<[TensorSpec; 3]> = args.iter().map(spec).collect();
     let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
-    let result = Op::from(code).infer(&refs).map_err(|e| format!("V3: {e}"))?;
+    let op = match code {
+        OpCode::Bitcast => Op::new(code, Attrs::DType(dtype)),
+        code => Op::from(code),
+    };
+    let result = op.infer(&refs).map_err(|e| format!("V3: {e}"))?;
     require(result.dtype == dtype, || format!("V3: {} is {}", code.def().name, result.dtype))
 }
 

@@ -229,6 +229,20 @@ fn casts_that_lose_nothing_merge() {
 }
 
 #[test]
+fn bitcasts_merge() {
+    let bitcasts = |b: &mut GraphBuilder, own: DType, dtypes: &[DType]| {
+        let x = input(b, &[2], own);
+        let to = |x, &dtype: &DType| b.emit(Op::new(OpCode::Bitcast, Attrs::DType(dtype)), &[x]);
+        dtypes.iter().try_fold(x, to)
+    };
+    check(Simplify, "outputs: [%0]", |b| bitcasts(b, DType::F32, &[DType::I32, DType::F32]));
+    check(Simplify, "outputs: [%0]", |b| bitcasts(b, DType::F64, &[DType::F64]));
+    check(Simplify, "%1 = bitcast(%0, u16) -> [2]\noutputs: [%1]", |b| {
+        bitcasts(b, DType::F16, &[DType::I16, DType::BF16, DType::U16])
+    });
+}
+
+#[test]
 fn chains_of_views_shorten() {
     check(Simplify, "outputs: [%0]", |b| {
         let x = f32s(b, &[2, 3]);

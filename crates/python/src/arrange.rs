@@ -534,9 +534,9 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// The elements under another shape, or for a dtype with their bits read as it: complex numbers as
-    /// pairs of parts and back, in the last axis. Python's float and complex are the dtypes of this
-    /// tensor's precision.
+    /// The elements under another shape, or for a dtype with their bits read as it: elements of another
+    /// size scale the last axis. Python's float and complex are the dtypes of this tensor's precision, if
+    /// it is of floating-point or complex numbers.
     #[pyo3(signature = (shape, /, *sizes))]
     fn view(&self, shape: &Bound<'_, PyAny>, sizes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let listed = shape.is_instance_of::<PyTuple>() || shape.is_instance_of::<PyList>();
@@ -546,14 +546,14 @@ impl PyTensor {
         }
         let _called = location::enter!(shape.py());
         let own = self.0.dtype();
-        let dtype = if shape.is(shape.py().get_type::<PyFloat>()) {
+        let dtype = if own.is_inexact() && shape.is(shape.py().get_type::<PyFloat>()) {
             own.real()
-        } else if shape.is(shape.py().get_type::<PyComplex>()) {
+        } else if own.is_inexact() && shape.is(shape.py().get_type::<PyComplex>()) {
             own.complex()
         } else {
             shape.extract::<DTypeArg>()?.0
         };
-        self.0.view_dtype(dtype).map(PyTensor).py()
+        self.0.bitcast(dtype).map(PyTensor).py()
     }
 }
 

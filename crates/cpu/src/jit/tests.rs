@@ -325,6 +325,12 @@ fn known() -> Vec<(OpCode, Vec<DType>, DType)> {
         all.push((Cast, vec![DType::Bool], d));
         all.push((Where, vec![DType::Bool, d, d], d));
     }
+    let words = [DType::I32, DType::U32].map(|integer| (DType::F32, integer));
+    let wide = [DType::I64, DType::U64].map(|integer| (DType::F64, integer));
+    for (float, integer) in words.into_iter().chain(wide) {
+        all.push((Bitcast, vec![float], integer));
+        all.push((Bitcast, vec![integer], float));
+    }
     for code in [And, Or, Xor, Eq, Ne, Lt, Le, Gt, Ge] {
         all.push((code, vec![DType::Bool; 2], DType::Bool));
     }
@@ -460,7 +466,7 @@ fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
         let mut args = vec![];
         for (&d, pick) in operands.iter().zip([a, b, c]) {
             // The sign of a NaN that was computed is nobody's business: these would show it.
-            let shows_sign = matches!(code, OpCode::Copysign | OpCode::Signbit);
+            let shows_sign = matches!(code, OpCode::Copysign | OpCode::Signbit | OpCode::Bitcast);
             let loaded = |v: u32| matches!(maker.kernel.body.inst(Val(v)), Inst::Load(_));
             let found: Vec<u32> = (0..maker.dtypes.len() as u32)
                 .filter(|&v| maker.dtypes[v as usize] == d && (!shows_sign || loaded(v)))

@@ -407,42 +407,6 @@ impl Tensor {
         }
     }
 
-    /// The elements in another dtype without a change of their bits: complex numbers as pairs of their
-    /// parts and back, which doubles or halves the last axis; the same tensor for its own dtype.
-    ///
-    /// Errors: a dtype error for other dtypes; a shape error for no axes, or an odd number of parts.
-    #[track_caller]
-    pub fn view_dtype(&self, dtype: DType) -> Result<Tensor> {
-        let (op, own, shape) = ("view", self.dtype(), self.shape());
-        if dtype == own {
-            return Ok(self.clone());
-        }
-        let split = own.is_complex() && dtype == own.real();
-        let joined = dtype.is_complex() && dtype.real() == own;
-        if !split && !joined {
-            let expected =
-                "the tensor's own dtype, or its complex or real counterpart; astype converts";
-            return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
-        }
-        let Some(last) = shape.rank().checked_sub(1) else {
-            let reason = "the last axis changes its size, and there is none".into();
-            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
-        };
-        if split {
-            return super::stack(&[&self.real()?, &self.imag()?], -1)?.flatten(-2, -1);
-        }
-        if !shape[last].is_multiple_of(2) {
-            let reason = "complex numbers have two parts, and the last axis is odd".into();
-            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
-        }
-        let mut sizes = shape.part(..last);
-        sizes.push(shape[last] / 2);
-        sizes.push(2);
-        let pairs = self.reshape_to(sizes)?;
-        let part = |at: usize| pairs.narrow(-1, at, 1)?.squeeze(Some(&[-1]));
-        Tensor::record(OpCode::Complex.into(), &[&part(0)?, &part(1)?])
-    }
-
     /// The angle of each element in the complex plane, in `[-pi, pi]`: of real numbers 0 or pi.
     ///
     /// Integers and bool become f32 first.

@@ -3,6 +3,7 @@
 
 mod activation;
 mod arrange;
+mod bitcast;
 mod compare;
 mod conv;
 mod creation;

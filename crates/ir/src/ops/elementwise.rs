@@ -187,6 +187,24 @@ fn cast(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype })
 }
 
+fn bitcast(call: OpCall<'_>) -> Result<TensorSpec> {
+    let Attrs::DType(dtype) = call.op.attrs else {
+        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() });
+    };
+    let from = call.inputs[0].dtype;
+    let parts = "a real dtype: the bits of a complex number are those of its parts";
+    require_dtype(call, from, !from.is_complex(), parts)?;
+    require_dtype(call, dtype, !dtype.is_complex(), parts)?;
+    let expected = "another dtype: of the bits of a byte, only 0 and 1 are a bool; take x != 0";
+    require_dtype(call, dtype, dtype != DType::Bool || from == dtype, expected)?;
+    if dtype.size() != from.size() {
+        let (to, new, old) = (dtype.name(), dtype.size(), from.size());
+        let reason = format!("an element of {to} has {new} bytes, and one of {from} has {old}");
+        return Err(Error::InvalidArgument { op: call.name(), reason });
+    }
+    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype })
+}
+
 fn select(call: OpCall<'_>) -> Result<TensorSpec> {
     let [cond, a, b] = call.inputs else { unreachable!("arity is checked") };
     require_dtype(call, cond.dtype, cond.dtype == DType::Bool, "bool for the condition")?;
@@ -392,6 +410,18 @@ pub static CAST: OpDef = OpDef {
     samples: samples::cast,
     python: Python::Named("Tensor.astype"),
     ..exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)))
+};
+/// The bits of each element read as those of another real dtype of as many bytes, NaN's included.
+/// Nothing becomes bool but bool, whose other bits mean nothing.
+pub static BITCAST: OpDef = OpDef {
+    samples: samples::bitcast,
+    python: Python::Named("Tensor.view"),
+    derivative: Derivative::Zero("it reads bits, which are no numbers"),
+    ..exact(unary(
+        "bitcast",
+        "The bits of each element read as another dtype of its size.",
+        bitcast,
+    ))
 };
 
 /// Sum.

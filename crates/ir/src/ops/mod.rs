@@ -359,6 +359,7 @@ registry! {
     Imag = elementwise::IMAG,
     Round = elementwise::ROUND,
     Cast = elementwise::CAST,
+    Bitcast = elementwise::BITCAST,
     Where = elementwise::WHERE,
     Philox = elementwise::PHILOX,
     // Reductions.

@@ -121,6 +121,20 @@ pub(super) fn cast(code: OpCode) -> Vec<Sample> {
     vec![to(DType::F64)]
 }
 
+/// From floats to integers, back, between floats, between integers, and from bool.
+pub(super) fn bitcast(code: OpCode) -> Vec<Sample> {
+    let numbers = [-1.5, 0.0, 3.0];
+    let row = |(from, to)| {
+        let x = Array::from_f64([3], from, &numbers);
+        Sample::new(Op::new(code, Attrs::DType(to)), [x])
+    };
+    let f64s = [(DType::F64, DType::I64), (DType::F64, DType::U64), (DType::F64, DType::F64)];
+    let words = [(DType::F32, DType::I32), (DType::U32, DType::F32), (DType::I64, DType::F64)];
+    let halves = [(DType::F16, DType::U16), (DType::I16, DType::BF16), (DType::F16, DType::BF16)];
+    let integers = [(DType::I16, DType::U16), (DType::I8, DType::U8), (DType::Bool, DType::U8)];
+    [f64s, words, halves, integers].concat().into_iter().map(row).collect()
+}
+
 pub(super) fn select(code: OpCode) -> Vec<Sample> {
     let condition = Array::from_f64([3], DType::Bool, &[1.0, 0.0, 1.0]);
     let unit = (-1.0, 1.0);

@@ -21,6 +21,7 @@ pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Elem
     match op.code {
         OpCode::Where => return if a.bits != 0 { b } else { args[2].into() },
         OpCode::Cast => return a.cast(dtype),
+        OpCode::Bitcast => return Literal { dtype, bits: a.bits }.into(),
         OpCode::IsNan => return truth(a.as_f64().is_nan()).into(),
         OpCode::IsInf => return truth(a.as_f64().is_infinite()).into(),
         OpCode::IsFinite => return truth(a.as_f64().is_finite()).into(),

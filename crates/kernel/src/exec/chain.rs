@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainOp {
     /// An elementwise op (not `Cast`) on operands of that dtype (of `Where`, the branches'). Halves
-    /// are not rounded.
+    /// are not rounded; of `Bitcast` they are as in memory.
     Op(OpCode, DType),
     /// From a dtype to another's compute type; from f32 and integers to a half, to f32 that is
     /// rounded to odd where it has to be.

@@ -1,6 +1,8 @@
 //! From a block of the kernel IR to [`Code`]: picks loops, inserts the conversions of halves,
 //! hoists what does not depend on the point, places registers.
 
+mod halves;
+
 use super::BLOCK;
 use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp, Target};
@@ -12,6 +14,7 @@ use super::walk::Walk;
 use crate::ir::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
 use crate::philox::{self, Draw, RandomKey};
 use girih_ir::{DType, Literal, OpCode};
+use halves::Raw;
 
 /// A dimension of the order in which a code walks its space, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,6 +75,8 @@ pub(crate) struct Lower<'a> {
     cost: usize,
     /// Register of each value of the block.
     vals: Vec<Reg>,
+    /// Of values that were moved only, the 16 bits.
+    raws: Vec<Option<Raw<'a>>>,
 }
 
 impl<'a> Lower<'a> {
@@ -96,8 +101,11 @@ impl<'a> Lower<'a> {
             core: NONE,
             cost: 0,
             vals: Vec::with_capacity(values),
+            raws: Vec::with_capacity(values),
         };
         for i in 0..values {
+            let raw = lower.raw(block, Val(i as u32));
+            lower.raws.push(raw);
             let reg = lower.inst(block, Val(i as u32));
             lower.vals.push(reg);
         }
@@ -170,6 +178,9 @@ impl<'a> Lower<'a> {
             }
             Inst::Op { code, args, dtype } => {
                 let from = self.kernel.dtype(block, args[args.len() - 1]);
+                if *code == OpCode::Bitcast {
+                    return self.bitcast(val, args[0], from, *dtype);
+                }
                 let args: Vec<Reg> = args.iter().map(|&a| self.val(a)).collect();
                 self.op(*code, &args, from, *dtype)
             }
@@ -327,14 +338,12 @@ impl<'a> Lower<'a> {
         for store in stores {
             let access = &store.access;
             let walk = walk(self.order, access.offset, &access.strides);
-            let mut reg = self.val(store.value);
-            if is_half(access.dtype) {
-                reg = self.call(ChainOp::StoreHalf(access.dtype), access.dtype, &[reg]);
-            }
+            let reg = self.stored(store);
             self.cost += 10 * access.dtype.size();
             let size = access.dtype.size() as u8;
             writes.push(Write { reg, buffer: access.buffer.0, walk, size, forward: false });
         }
+        self.drop_unread(&writes, keep);
         let of = |step: &Step| self.regs[step.out() as usize].invariant;
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);

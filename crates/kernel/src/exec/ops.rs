@@ -432,6 +432,12 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
     }
     use OpCode as C;
     Some(match code {
+        // Halves are as in memory.
+        C::Bitcast => match dtype.size() {
+            2 => select::<Map1<Copy1, u16>>(isa),
+            4 => select::<Map1<Copy1, u32>>(isa),
+            _ => select::<Map1<Copy1, u64>>(isa),
+        },
         C::Neg => wrapping!(Map1 Neg),
         C::Abs if dtype.is_float() => floats!(Map1 Abs),
         C::Abs if dtype.is_unsigned() => bits!(Map1 Copy1),

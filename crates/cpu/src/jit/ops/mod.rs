@@ -51,6 +51,10 @@ impl Ops<'_> {
         if let (OpCode::Where, &[mask, then, other]) = (code, args) {
             return Some(self.choose(mask, then, other));
         }
+        if let (OpCode::Bitcast, &[x]) = (code, args) {
+            // Lanes of narrower dtypes hold other bits.
+            return matches!(dtype.size(), 4 | 8).then_some(x);
+        }
         match dtype {
             DType::Bool => self.truths(code, args),
             d if d.is_float() => match *args {

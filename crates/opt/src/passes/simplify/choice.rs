@@ -20,12 +20,23 @@ pub(super) static RULES: &[Rule] = &[
         exact: true,
         apply: negated_condition,
     },
-    Rule { name: "cast of x to its dtype = x", on: &[OpCode::Cast], exact: true, apply: same_cast },
+    Rule {
+        name: "cast or bitcast of x to its dtype = x",
+        on: &[OpCode::Cast, OpCode::Bitcast],
+        exact: true,
+        apply: same_cast,
+    },
     Rule {
         name: "a cast after a cast that loses nothing is one cast",
         on: &[OpCode::Cast],
         exact: true,
         apply: cast_of_cast,
+    },
+    Rule {
+        name: "a bitcast after a bitcast is one bitcast",
+        on: &[OpCode::Bitcast],
+        exact: true,
+        apply: bitcast_of_bitcast,
     },
 ];
 
@@ -63,6 +74,11 @@ fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Found {
         true => b.cast(x, to).map(Some),
         false => Ok(None),
     }
+}
+
+fn bitcast_of_bitcast(b: &mut GraphBuilder, node: &Node) -> Found {
+    let Some(x) = operand_of(b, node.inputs[0], OpCode::Bitcast) else { return Ok(None) };
+    b.emit(node.op.clone(), &[x]).map(Some)
 }
 
 /// True if `wide` has every value of `dtype`.

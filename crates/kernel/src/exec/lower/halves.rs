@@ -1,0 +1,119 @@
+//! Bits read as another dtype, and halves that ops only move, which are copied as the 16 bits that they are.
+
+use super::{Lower, Reg};
+use crate::exec::cast::is_half;
+use crate::exec::chain::ChainOp;
+use crate::exec::code::{Step, Write};
+use crate::ir::{Access, Block, Inst, Store, Val};
+use girih_ir::{DType, Literal, OpCode};
+
+/// Where the 16 bits of a half are had from without a conversion to f32 and back, which makes quiet
+/// NaNs of signalling ones: of values that ops only move.
+#[derive(Clone, Copy)]
+pub(super) enum Raw<'a> {
+    /// In memory.
+    Memory(&'a Access),
+    /// The same at all points.
+    Constant(u64),
+    /// In a register of u16.
+    Bits(Reg),
+}
+
+impl<'a> Lower<'a> {
+    /// Where the bits of a value are, if it is a half that is only moved, or read as another dtype of
+    /// 16 bits or from one.
+    pub(super) fn raw(&mut self, block: &Block, val: Val) -> Option<Raw<'a>> {
+        let kernel = self.kernel;
+        match block.inst(val) {
+            Inst::Load(id) => {
+                Some(Raw::Memory(kernel.access(*id))).filter(|_| is_half(kernel.access(*id).dtype))
+            }
+            Inst::Literal(l) if is_half(l.dtype) => Some(Raw::Constant(l.bits)),
+            Inst::Op { code: OpCode::Bitcast, args, dtype } => {
+                let (arg, from) = (args[0], kernel.dtype(block, args[0]));
+                if !is_half(from) && !is_half(*dtype) {
+                    return None;
+                }
+                if let Some(raw) = self.raws[arg.0 as usize] {
+                    return Some(raw);
+                }
+                if let Inst::Load(id) = block.inst(arg) {
+                    return Some(Raw::Memory(kernel.access(*id)));
+                }
+                if !is_half(from) {
+                    return Some(Raw::Bits(self.convert(self.val(arg), from, DType::U16)));
+                }
+                let half = self.call(ChainOp::StoreHalf(from), from, &[self.val(arg)]);
+                let copy = ChainOp::Op(OpCode::Bitcast, from);
+                Some(Raw::Bits(self.call(copy, DType::U16, &[half])))
+            }
+            _ => None,
+        }
+    }
+
+    /// A register of u16 with those bits.
+    fn bits(&mut self, raw: Raw<'a>) -> Reg {
+        match raw {
+            Raw::Memory(access) => self.load(&Access { dtype: DType::U16, ..access.clone() }),
+            Raw::Constant(bits) => self.literal(Literal { dtype: DType::U16, bits }),
+            Raw::Bits(reg) => reg,
+        }
+    }
+
+    /// The bits of a value as another dtype of its size.
+    pub(super) fn bitcast(&mut self, val: Val, arg: Val, from: DType, to: DType) -> Reg {
+        let Some(raw) = self.raws[val.0 as usize] else {
+            // An integer becomes another of its size, and bool an integer, by wrapping.
+            return match from.is_float() || to.is_float() {
+                true => self.call(ChainOp::Op(OpCode::Bitcast, from), to, &[self.val(arg)]),
+                false => self.convert(self.val(arg), from, to),
+            };
+        };
+        if let Raw::Memory(access) = raw {
+            return self.load(&Access { dtype: to, ..access.clone() });
+        }
+        let bits = self.bits(raw);
+        match is_half(to) {
+            true => {
+                let half = self.call(ChainOp::Op(OpCode::Bitcast, DType::U16), to, &[bits]);
+                self.loaded(half, to)
+            }
+            false => self.convert(bits, DType::U16, to),
+        }
+    }
+
+    /// The register that a store writes: of a half as in memory.
+    pub(super) fn stored(&mut self, store: &Store) -> Reg {
+        let dtype = store.access.dtype;
+        match (is_half(dtype), self.raws[store.value.0 as usize]) {
+            (false, _) => self.val(store.value),
+            (true, Some(raw)) => self.bits(raw),
+            (true, None) => self.call(ChainOp::StoreHalf(dtype), dtype, &[self.val(store.value)]),
+        }
+    }
+
+    /// Drops conversions of halves whose bits are all that is read, and loads for nothing else.
+    pub(super) fn drop_unread(&mut self, writes: &[Write], keep: &[Reg]) {
+        let mut read = vec![false; self.regs.len()];
+        writes
+            .iter()
+            .map(|w| w.reg)
+            .chain(keep.iter().copied())
+            .for_each(|r| read[r as usize] = true);
+        let mut needed = |step: &Step| {
+            let pure = match step {
+                Step::Call { op, .. } => matches!(op, ChainOp::LoadHalf(_)),
+                step => matches!(step, Step::Read { .. } | Step::Splat { .. }),
+            };
+            let needed = !pure || read[step.out() as usize];
+            if needed {
+                step.uses().iter().for_each(|&r| read[r as usize] = true);
+            }
+            needed
+        };
+        let mut steps: Vec<Step> = self.steps.drain(..).rev().filter(|s| needed(s)).collect();
+        steps.reverse();
+        self.steps = steps;
+        self.directs.retain(|d| read[d.reg as usize]);
+    }
+}
