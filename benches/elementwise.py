@@ -123,6 +123,20 @@ def on_rows() -> list[Workload]:
     ]  # fmt: skip
 
 
+def selections() -> list[Workload]:
+    """The best of rows: next tokens among the words of a vocabulary, and of one long row."""
+    return [
+        Workload(
+            f"the {count} largest of [{rows}, {size}]", arrays((rows, size)),
+            compute(lambda lib, x, count=count: lib.topk(x, count)),
+            ("girih", "torch", "torch.compile", "jax"), bytes=4 * rows * size, quick=rows > 1,
+            # Of equal elements, libraries name one or another.
+            compared=lambda value: value[0],
+        )
+        for rows, size, count in ((32, 50_257, 50), (1, 1 << 20, 100))
+    ]  # fmt: skip
+
+
 def on_squares() -> list[Workload]:
     side = 4096
     square, n = arrays((side, side)), side * side
@@ -140,4 +154,4 @@ def on_squares() -> list[Workload]:
     return [*rows, Workload(name, both, transposed, bytes=12 * n, target=1 / 4)]
 
 
-WORKLOADS = [*sized(), *on_rows(), *on_squares()]
+WORKLOADS = [*sized(), *on_rows(), *selections(), *on_squares()]

@@ -117,6 +117,10 @@ class Library:
     def sum(self, x: Any, axis: int) -> Any:
         return self.xp.sum(x, axis=axis)
 
+    def topk(self, x: Any, count: int) -> Any:
+        """The largest elements of rows in order, and where they are."""
+        raise UnsupportedError("no selection in order")
+
     def byte_product(self, x: Any, w: Any) -> Any:
         """Of int8 matrices, summed in int32."""
         raise UnsupportedError("no such product of bytes")
@@ -212,6 +216,9 @@ class Torch(Library):
 
     def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.functional.batch_norm(x, None, None, weight, bias, training=True)
+
+    def topk(self, x: Any, count: int) -> Any:
+        return list(self.xp.topk(x, count))
 
     def byte_product(self, x: Any, w: Any) -> Any:
         return self.xp._int_mm(x, w)
@@ -380,6 +387,9 @@ class Girih(_Functional):
     def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.xp.nn.functional.batch_norm(x, None, None, weight, bias, training=True)
 
+    def topk(self, x: Any, count: int) -> Any:
+        return list(self.xp.topk(x, count))
+
     def byte_product(self, x: Any, w: Any) -> Any:
         return x.astype(self.xp.int32) @ w.astype(self.xp.int32)
 
@@ -476,6 +486,9 @@ class Jax(_Functional):
 
     def softmax(self, x: Any) -> Any:
         return self.jax.nn.softmax(x, axis=-1)
+
+    def topk(self, x: Any, count: int) -> Any:
+        return list(self.jax.lax.top_k(x, count))
 
     def byte_product(self, x: Any, w: Any) -> Any:
         return self.jax.lax.dot(x, w, preferred_element_type=self.xp.int32)

@@ -85,6 +85,64 @@ def test_topk(dtype, largest):
             close(values, np.take_along_axis(x, want, axis))
 
 
+ORDERS = {
+    "random": lambda n: np.random.default_rng(n).permutation(n),
+    "rising": np.arange,
+    "falling": lambda n: np.arange(n)[::-1],
+    "equal": np.zeros,
+    "few values": lambda n: np.random.default_rng(n).integers(-2, 3, n),
+    "saw": lambda n: np.arange(n) % 130,
+}
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("order", ORDERS)
+def test_topk_is_the_front_of_a_stable_sort(order, dtype):
+    for n in (1, 63, 64, 65, 257, 3000):
+        x = np.stack([ORDERS[order](n), ORDERS[order](n)[::-1]]).astype(dtype)
+        if np.issubdtype(x.dtype, np.floating):
+            x[:, n // 3 :: 97] = np.nan
+            x[:, n // 2 :: 89] = [[np.inf], [-np.inf]]
+            x[:, n // 4 :: 83] = -0.0
+        for k in {0, 1, min(2, n), n // 3, n // 2, n - 1, n}:
+            for largest in (True, False):
+                values, indices = gr.topk(gr.asarray(x), k, largest=largest)
+                want = gr.argsort(gr.asarray(x), descending=largest).numpy()[:, :k]
+                assert indices.numpy().tobytes() == np.ascontiguousarray(want).tobytes()
+                taken = np.take_along_axis(x, want, 1)
+                assert values.numpy().tobytes() == taken.tobytes()
+        assert gr.topk(gr.asarray(x), 1)[0].eval().shape == (2, 1)
+
+
+def test_topk_of_halves_without_numpy_and_of_truths():
+    x = gr.asarray(np.float32([0.5, np.nan, -3, 2, -np.inf, 2])).astype(gr.bfloat16)
+    values, indices = gr.topk(x, 4)
+    assert indices.tolist() == [1, 3, 5, 0]
+    close(values.astype(gr.float32), np.float32([np.nan, 2, 2, 0.5]))
+    assert gr.topk(gr.asarray([True, False, True]), 2, largest=False)[1].tolist() == [1, 0]
+
+
+def test_topk_is_one_kernel_that_sorts_no_row():
+    explained = gr.explain(*gr.topk(gr.asarray(sample((4, 1000), "float32")), 3))
+    assert [kernel["name"] for kernel in explained.kernels] == ["topk"]
+
+
+def test_topk_under_transforms():
+    x = gr.asarray(sample((3, 4, 9), "float64"))
+    best = lambda x: gr.topk(x, 3)[0]
+    close(gr.vmap(best)(x), best(x).numpy())
+    close(gr.vmap(best, in_axes=1)(x), best(gr.moveaxis(x, 1, 0)).numpy())
+    weights = gr.asarray(np.arange(1.0, 4.0))
+    slopes = gr.grad(lambda x: (best(x) * weights).sum())(x).numpy()
+    want = np.zeros(x.shape)
+    np.put_along_axis(want, gr.topk(x, 3)[1].numpy(), np.broadcast_to([1.0, 2, 3], (3, 4, 3)), -1)
+    close(slopes, want)
+    _, tangent = gr.jvp(best, (x,), (x * 2,))
+    close(tangent, 2 * best(x).numpy())
+    curved = gr.hessian(lambda x: (best(x) ** 3).sum())(x[0, 0])
+    close(curved, np.diag(np.where(want[0, 0] > 0, 6 * x[0, 0].numpy(), 0)))
+
+
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_searchsorted(dtype, side):

@@ -57,8 +57,14 @@ impl Tensor {
                 "topk: {k} elements are asked for along axis {axis}, which has {size}"
             )));
         }
-        let best = |x: Tensor| x.narrow(axis, 0, k);
-        Ok((best(self.sort(axis, largest)?)?, best(self.argsort(axis, largest)?)?))
+        let size = u32::try_from(k).map_err(|_| {
+            Error::InvalidArgument(format!("topk: at most {} elements, got {k}", u32::MAX))
+        })?;
+        let best = |result| {
+            let op = Op::new(OpCode::TopK, Attrs::Library { result, flag: largest, size });
+            self.by_rows("topk", axis, |x| Tensor::record(op, &[x]))
+        };
+        Ok((best(0)?, best(1)?))
     }
 }
 

@@ -394,6 +394,7 @@ registry! {
     CheckLabel = index::CHECK_LABEL,
     // Library routines.
     Sort = sort::SORT,
+    TopK = sort::TOPK,
     SearchSorted = sort::SEARCHSORTED,
     CumSum = cumulative::CUMSUM,
     CumProd = cumulative::CUMPROD,

@@ -320,6 +320,14 @@ pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     [false, true].map(row).into()
 }
 
+/// Some of each row, all, and one; both results, both ways.
+pub(super) fn best(code: OpCode) -> Vec<Sample> {
+    let row = |(result, flag, size)| {
+        Sample::new(Op::new(code, Attrs::Library { result, flag, size }), [cube()])
+    };
+    [(0, false, 2), (1, false, 2), (0, true, 4), (1, true, 4), (0, true, 1)].map(row).into()
+}
+
 /// Factors, a zero among them, and summands; both results, both ways.
 pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
     let factors = Array::from_f64([2, 4], DType::F64, &[0.3, 1.5, 0.0, -2.0, 0.7, -0.4, 1.2, 2.0]);

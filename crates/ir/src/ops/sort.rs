@@ -45,6 +45,19 @@ fn sort(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: spec.shape.clone(), dtype })
 }
 
+fn topk(call: OpCall<'_>) -> Result<TensorSpec> {
+    ordered(call)?;
+    let (result, _, count) = settings(call, 2)?;
+    let spec = call.inputs[0];
+    let len = row_len(call, spec)?;
+    if !len.at_least(count as usize) {
+        let reason = format!("a row has fewer elements than the {count} that are asked for");
+        return Err(Error::InvalidShape { op: call.name(), shape: spec.shape.clone(), reason });
+    }
+    let dtype = if result == 0 { spec.dtype } else { DType::I64 };
+    Ok(TensorSpec { shape: spec.shape.with_dim(spec.shape.rank() - 1, count as usize), dtype })
+}
+
 fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
     ordered(call)?;
     settings(call, 1)?;
@@ -81,6 +94,20 @@ pub static SORT: OpDef = OpDef {
     infer: sort,
     derivative: Derivative::Rule(unpick),
     samples: samples::rows,
+    ..OpDef::BLANK
+};
+
+/// `topk(x)`: the `size` smallest elements of each row in order (result 0), and the index each had
+/// (result 1). The flag asks for the largest. Of equal elements the first come first.
+pub static TOPK: OpDef = OpDef {
+    factors: Factoring::Rule(factoring::resized_rows),
+    name: "topk",
+    doc: "The smallest or largest elements of rows in order: the elements, and where each was.",
+    class: Class::Library,
+    arity: (1, 1),
+    infer: topk,
+    derivative: Derivative::Rule(unpick),
+    samples: samples::best,
     ..OpDef::BLANK
 };
 

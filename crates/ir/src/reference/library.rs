@@ -11,9 +11,13 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
     if let Some((_, call)) = node.op.as_host() {
         return hosted(node, call, operands);
     }
-    let (result, flag, _) = node.op.attrs.library();
+    let (result, flag, size) = node.op.attrs.library();
     let out: Vec<Vec<Element>> = match node.op.code {
         OpCode::Sort => rows(operands[0]).map(|row| sort(&row, result, flag)).collect(),
+        OpCode::TopK => {
+            let best = |row: Vec<Element>| sort(&row, result, flag)[..size as usize].to_vec();
+            rows(operands[0]).map(best).collect()
+        }
         OpCode::SearchSorted => rows(operands[0])
             .zip(rows(operands[1]))
             .map(|(row, values)| values.iter().map(|&v| position(&row, v, flag)).collect())

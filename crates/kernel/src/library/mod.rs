@@ -123,6 +123,7 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     }
     match op.code {
         OpCode::Sort => real!(sort),
+        OpCode::TopK => real!(best),
         OpCode::SearchSorted => real!(search),
         OpCode::CumMax => real!(running_max),
         OpCode::CumMin => real!(running_min),
@@ -161,6 +162,8 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     let log = |n: usize| (usize::BITS - n.leading_zeros()) as usize;
     match code {
         OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
+        // Few elements are better than the worst that is kept so far.
+        OpCode::TopK => 50_000 + numel.saturating_mul(500),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),

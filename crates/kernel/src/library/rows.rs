@@ -4,19 +4,28 @@ use super::{Args, Element};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
+use std::ops::Not;
 
 /// Elements with an order. NaN is larger than every number, and the zeros are equal.
 pub(crate) trait Ordered: Element {
     /// True for elements that equal ones cannot be told from: their order when equal is no matter.
     const PLAIN: bool;
+    /// An integer of the same size, in the same order.
+    type Key: Ord + Copy + Not<Output = Self::Key>;
+    fn key(self) -> Self::Key;
     fn order(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
 }
 
 macro_rules! ordered {
-    ($($int:ty)*; $($float:ty)*) => {
+    ($($int:ty)*; $($float:ty => $key:ty)*) => {
         $(impl Ordered for $int {
             const PLAIN: bool = true;
+            type Key = $int;
+            #[inline(always)]
+            fn key(self) -> $int {
+                self
+            }
             #[inline(always)]
             fn order(self, other: Self) -> Ordering {
                 self.cmp(&other)
@@ -28,6 +37,15 @@ macro_rules! ordered {
         })*
         $(impl Ordered for $float {
             const PLAIN: bool = false;
+            type Key = $key;
+            #[inline(always)]
+            fn key(self) -> $key {
+                let bits = self.to_bits() as $key;
+                let rising = if bits < 0 { bits ^ <$key>::MAX } else { bits };
+                let zero = if bits == <$key>::MIN { 0 } else { rising };
+                let nan = bits & <$key>::MAX > <$float>::INFINITY.to_bits() as $key;
+                if nan { <$key>::MAX } else { zero }
+            }
             #[inline(always)]
             fn order(self, other: Self) -> Ordering {
                 self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
@@ -40,7 +58,7 @@ macro_rules! ordered {
     };
 }
 
-ordered!(u8 u16 u32 u64 i8 i16 i32 i64; f16 bf16 f32 f64);
+ordered!(u8 u16 u32 u64 i8 i16 i32 i64; f16 => i16 bf16 => i16 f32 => i32 f64 => i64);
 
 /// Sorts a row: result 0 the elements, result 1 where each was. Stable.
 pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
@@ -64,6 +82,59 @@ pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
     if let Some(out) = args.result::<T>(0) {
         out.iter_mut().zip(&pairs).for_each(|(out, pair)| *out = pair.0);
     }
+}
+
+/// The best elements of a row: result 0 the elements, result 1 where each was. Stable.
+pub(super) fn best<T: Ordered>(args: &mut Args<'_>) {
+    let (row, largest) = (args.operand::<T>(0), args.flag);
+    let count = args.result::<T>(0).map(|out| out.len());
+    let Some(count) = count.or_else(|| args.result::<i64>(1).map(|out| out.len())) else { return };
+    let chosen = match largest {
+        true => first(row, count, |x| !x.key()),
+        false => first(row, count, T::key),
+    };
+    if let Some(out) = args.result::<i64>(1) {
+        out.iter_mut().zip(&chosen).for_each(|(out, pair)| *out = pair.1 as i64);
+    }
+    if let Some(out) = args.result::<T>(0) {
+        out.iter_mut().zip(&chosen).for_each(|(out, pair)| *out = row[pair.1]);
+    }
+}
+
+/// The `count` least keys in order, with their positions, which decide between equals.
+///
+/// Candidates are kept until there are twice as many as are asked for; then all but the best are dropped,
+/// and the worst of these is a limit that most of the elements after it do not pass. So it takes
+/// O(row + count log count), whatever the order.
+fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) -> Vec<(K, usize)> {
+    /// Elements that are compared with the limit together.
+    const CHUNK: usize = 64;
+    if count == 0 {
+        return Vec::new();
+    }
+    let room = (2 * count).max(2 * CHUNK);
+    let mut found: Vec<(K, usize)> = Vec::with_capacity((room + CHUNK).min(row.len()));
+    let mut limit = None;
+    for (number, chunk) in row.chunks(CHUNK).enumerate() {
+        let pairs = chunk.iter().map(|&x| key(x)).zip(number * CHUNK..);
+        match limit {
+            None => found.extend(pairs),
+            // Without a branch for each element; a later one that equals the limit loses.
+            Some(limit) if !chunk.iter().fold(false, |any, &x| any | (key(x) < limit)) => continue,
+            Some(limit) => found.extend(pairs.filter(|pair| pair.0 < limit)),
+        }
+        if found.len() >= room {
+            found.select_nth_unstable(count - 1);
+            found.truncate(count);
+            limit = Some(found[count - 1].0);
+        }
+    }
+    if found.len() > count {
+        found.select_nth_unstable(count - 1);
+        found.truncate(count);
+    }
+    found.sort_unstable();
+    found
 }
 
 /// For each value, how many elements of the ascending row come before it.

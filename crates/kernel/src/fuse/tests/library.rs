@@ -95,15 +95,16 @@ proptest! {
     ) {
         let (dtype, shape) = (if integers { DType::I64 } else { DType::F64 }, [data.len() / len, len]);
         let data = Array::from_f64(shape, dtype, &data[..shape[0] * len]);
-        let mut codes = vec![OpCode::Sort, OpCode::SearchSorted, OpCode::CumMax, OpCode::CumMin,
+        let mut codes = vec![OpCode::Sort, OpCode::TopK, OpCode::SearchSorted, OpCode::CumMax, OpCode::CumMin,
             OpCode::CumSum, OpCode::CumProd];
         if !integers {
             codes.push(OpCode::LogCumSumExp);
         }
         for code in codes {
-            let two = matches!(code, OpCode::Sort | OpCode::CumMax | OpCode::CumMin);
+            let two = matches!(code, OpCode::Sort | OpCode::TopK | OpCode::CumMax | OpCode::CumMin);
             let result = (two && after_the_first) as u8;
-            let op = Op::new(code, Attrs::routine(flag)).with_result(result);
+            let size = if code == OpCode::TopK { len.div_ceil(2) as u32 } else { 0 };
+            let op = Op::new(code, Attrs::Library { result, flag, size });
             let g = graph(|b| {
                 let x = b.input(data.spec().clone());
                 let sorted = routine(b, OpCode::Sort, 0, x)?;
