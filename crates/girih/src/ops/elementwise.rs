@@ -205,6 +205,13 @@ pub(super) fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
 /// Records a binary op on operands of any kind: the methods' common path, for front ends.
 #[track_caller]
 pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
+    // Most operands are tensors of one dtype, which nothing has to be done to.
+    if let (Operand::Tensor(a), Operand::Tensor(b)) = (a, b)
+        && a.dtype() == b.dtype()
+        && computed_in(code, a.dtype()) == a.dtype()
+    {
+        return Tensor::record(code.into(), &[a, b]);
+    }
     let dtype = computed_in(code, common_dtype(a, b)?);
     // An exponent says what is computed (a square, a root), so it is part of the program.
     let known =
