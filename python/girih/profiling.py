@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _girih
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -19,10 +20,12 @@ class Span(NamedTuple):
     Args:
         name: The kernel's name; for others the kind.
         kind: ``"launch"``, ``"copy_to_device"``, ``"copy_from_device"`` or ``"compile"``.
-        stream: The number of the stream; None for work of the host that needs no stream.
+        stream: The number of the stream on its device; None for work of the host that needs no
+            stream.
         start: Seconds since some moment before the profile.
         duration: Seconds.
         bytes: Bytes copied; 0 for other kinds.
+        device: The name of the device that it was work for.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Span(NamedTuple):
     start: float
     duration: float
     bytes: int
+    device: str
 
 
 class profile:  # noqa: N801 - a context manager, named as PyTorch's
@@ -80,6 +84,21 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
         Args:
             path: The file to write, .json.
         """
+        self._handle.save(path)
+
+    def export_html(self, path: str | PathLike[str]) -> None:
+        """Writes the spans as a page for a browser: a row for each stream, to be moved and zoomed.
+
+        Args:
+            path: The file to write, .html.
+
+        Raises:
+            InvalidArgumentError: The file is not called .html.
+        """
+        if not str(path).endswith(".html"):
+            raise InvalidArgumentError(
+                f"export_html: expected a path that ends in .html, got {path}"
+            )
         self._handle.save(path)
 
     def __repr__(self) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 import threading
 from typing import TYPE_CHECKING
 
@@ -122,3 +125,63 @@ def test_errors(tmp_path: Path) -> None:
         pass
     with pytest.raises(OSError, match="none"):
         prof.export_chrome_trace(tmp_path / "none" / "t.json")
+
+
+def test_devices_are_told_apart(tmp_path: Path) -> None:
+    x = gr.eval(gr.ones(37) * 3)
+    with gr.profile() as prof:
+        gr.eval(x + 5, (x.to("mock") + 5) * 7)
+    assert {s.device for s in prof.spans if s.kind == "launch"} == {"cpu", "mock"}
+    copies = [(s.kind, s.device, s.bytes) for s in prof.spans if s.kind.startswith("copy")]
+    assert ("copy_from_device", "cpu", 4 * 37) in copies
+    assert ("copy_to_device", "mock", 4 * 37) in copies
+    path = tmp_path / "trace.json"
+    prof.export_chrome_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(processes.values()) == ["girih cpu", "girih mock"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert [processes[e["pid"]] for e in spans] == [f"girih {s.device}" for s in prof.spans]
+
+
+BROWSER = next(
+    filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
+)
+
+
+def test_the_page_holds_the_trace(tmp_path: Path) -> None:
+    with gr.profile() as prof:
+        gr.eval(chain(31))
+    path, trace = tmp_path / "t.html", tmp_path / "t.json"
+    prof.export_html(path)
+    prof.export_chrome_trace(trace)
+    inside = path.read_text().partition('id="trace">')[2].partition("</script>")[0]
+    assert json.loads(inside) == json.loads(trace.read_text())
+    with pytest.raises(gr.InvalidArgumentError, match="html"):
+        prof.export_html(tmp_path / "t.json")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+def test_a_browser_draws_each_span_of_the_trace(tmp_path: Path) -> None:
+    side = gr.Stream()
+    with gr.profile() as prof:
+        gr.eval(chain(33), chain(33).to("mock") + 1)
+        with gr.stream(side):
+            gr.eval(chain(35))
+    path = tmp_path / "t.html"
+    prof.export_html(path)
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    drawn = re.findall(
+        r'<div class="span (\w+)" title="([^"]*)" style="left: ([\d.e-]+)px', done.stdout
+    )
+    assert sorted(kind for kind, _, _ in drawn) == sorted(span.kind for span in prof.spans)
+    rows = re.findall(r'<div class="row"><b>([^<]*)</b>', done.stdout)
+    assert {f"girih cpu, stream {side.index}", "girih mock, stream 0"} <= set(rows)
+    assert f"{len(prof.spans)} spans" in done.stdout

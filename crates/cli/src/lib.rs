@@ -90,8 +90,8 @@ enum Command {
     /// Run a graph and write when its kernels, copies and compilations ran, for a trace viewer.
     #[command(
         long_about = "Run a graph and write when its kernels, copies and compilations ran, in \
-        Chrome's trace event format: open the file in Perfetto or in chrome://tracing. Without -o \
-        a table is printed only."
+        Chrome's trace event format: open the file in Perfetto or in chrome://tracing. With a name \
+        that ends in .html it is a page for any browser. Without -o a table is printed only."
     )]
     Trace {
         /// A graph file.
@@ -99,7 +99,7 @@ enum Command {
         /// Inputs: .npz, .npy or .safetensors; without, they are made up.
         #[arg(long, short)]
         inputs: Option<PathBuf>,
-        /// The trace to write, .json.
+        /// The trace to write, .json or .html.
         #[arg(long, short)]
         output: Option<PathBuf>,
         /// How many runs are traced, the first of which compiles.

@@ -54,13 +54,17 @@ impl Device {
 
     /// The device whose memory a value is in.
     pub fn of(value: &Value) -> Device {
-        let id = value.buffer.handle().device();
+        Device::with_id(value.buffer.handle().device()).unwrap_or(Device::CPU)
+    }
+
+    /// The device that the runtime knows by that id, if anything has been run there.
+    pub fn with_id(id: DeviceId) -> Option<Device> {
         if id == DeviceId::HOST {
-            return Device::CPU;
+            return Some(Device::CPU);
         }
         let is_its = |executor: &Executor| executor.runtime().device().id() == id;
         let found = registry::all().find(|(_, entry)| entry.running().is_some_and(is_its));
-        found.map_or(Device::CPU, |(device, _)| device)
+        found.map(|(device, _)| device)
     }
 
     /// The device that tensors are computed on together; the current one if there are none. `what` is for

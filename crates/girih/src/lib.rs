@@ -65,7 +65,7 @@ pub use control::{
     optimization_barrier, scan, scan_length, switch, while_loop,
 };
 pub use cut::graph_of;
-pub use data::Element;
+pub use data::{Data, Element};
 pub use devices::{
     Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,
 };
@@ -106,7 +106,7 @@ pub use program::{
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
-pub use timeline::{SpanTotal, Timeline};
+pub use timeline::{SpanTotal, Timeline, span_device};
 pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{
     Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,

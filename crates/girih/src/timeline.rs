@@ -1,6 +1,9 @@
 //! Timelines: when kernels, copies and compilations ran, for a table, a trace viewer, or a program.
 
-use crate::{Result, io};
+mod page;
+
+use crate::{Device, Result, io};
+use girih_runtime::DeviceId;
 use girih_runtime::trace::{Recording, Span, SpanKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -106,22 +109,36 @@ impl Timeline {
         text
     }
 
-    /// Writes [`Timeline::chrome_trace`] to a file, whole or not at all.
+    /// Writes [`Timeline::chrome_trace`] to a file, whole or not at all; [`Timeline::html`] if the file is
+    /// called `.html`.
     ///
     /// Errors: [`crate::Error::Io`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        io::write(path.as_ref(), self.chrome_trace().as_bytes())
+        let path = path.as_ref();
+        let is_page = path.extension().is_some_and(|extension| extension == "html");
+        let text = if is_page { self.html() } else { self.chrome_trace() };
+        io::write(path, text.as_bytes())
+    }
+
+    /// The spans as a page of HTML that needs nothing else: a row for each stream, to be moved and zoomed.
+    pub fn html(&self) -> String {
+        page::page(&self.chrome_trace(), "girih timeline")
     }
 
     /// The spans in the trace event format of Chrome, which Perfetto reads: a complete event for each,
-    /// in microseconds, one thread for each stream.
+    /// in microseconds, a process for each device and a thread for each of its streams.
     pub fn chrome_trace(&self) -> String {
         let spans = self.spans();
         let thread = |stream: Option<usize>| stream.map_or(0, |index| index + 1);
-        let mut threads: BTreeMap<usize, String> = BTreeMap::new();
+        let process =
+            |id: DeviceId| Device::with_id(id).map_or(0, |device| device.index()) as u64 + 1;
+        let mut processes: BTreeMap<u64, &str> = BTreeMap::new();
+        let mut threads: BTreeMap<(u64, usize), String> = BTreeMap::new();
         let mut events = Vec::with_capacity(spans.len() + 4);
         for span in &spans {
-            threads.entry(thread(span.stream)).or_insert_with(|| match span.stream {
+            let pid = process(span.device);
+            processes.insert(pid, span_device(span.device));
+            threads.entry((pid, thread(span.stream))).or_insert_with(|| match span.stream {
                 Some(index) => format!("stream {index}"),
                 None => "host".to_string(),
             });
@@ -131,7 +148,7 @@ impl Timeline {
                 "ph": "X",
                 "ts": span.start.as_secs_f64() * 1e6,
                 "dur": span.duration.as_secs_f64() * 1e6,
-                "pid": 1,
+                "pid": pid,
                 "tid": thread(span.stream),
             });
             if span.bytes > 0 {
@@ -139,16 +156,22 @@ impl Timeline {
             }
             events.push(event);
         }
-        let named = |(tid, name): (usize, String)| {
+        let named = |((pid, tid), name): ((u64, usize), String)| {
             json!({
-                "name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": name},
+                "name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name},
             })
         };
-        let names: Vec<Value> = threads.into_iter().map(named).collect();
-        let process = json!({
-            "name": "process_name", "ph": "M", "pid": 1, "args": {"name": "girih cpu"},
-        });
-        let all: Vec<Value> = std::iter::once(process).chain(names).chain(events).collect();
+        let process = |(pid, name): (u64, &str)| {
+            let name = format!("girih {name}");
+            json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
+        };
+        let names = processes.into_iter().map(process).chain(threads.into_iter().map(named));
+        let all: Vec<Value> = names.chain(events).collect();
         json!({"traceEvents": all, "displayTimeUnit": "ns"}).to_string()
     }
+}
+
+/// The name of a span's device; of one that is in no registry, such as a test's, that of the host.
+pub fn span_device(id: DeviceId) -> &'static str {
+    Device::with_id(id).unwrap_or(Device::CPU).name()
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Name, kind, stream, start and duration in seconds, bytes.
-type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize);
+/// Name, kind, stream, start and duration in seconds, bytes, device.
+type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize, &'static str);
 
 /// What the process does between the start and the stop.
 #[pyclass(name = "TimelineHandle", module = "girih._girih", frozen)]
@@ -43,12 +43,13 @@ impl PyTimeline {
         }
     }
 
-    /// Name, kind, stream, start and duration in seconds, bytes of each span.
-    /// Returns: list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int]].
+    /// Name, kind, stream, start and duration in seconds, bytes and device of each span.
+    /// Returns: list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int, str]].
     fn spans(&self) -> PyResult<Vec<SpanRow>> {
         let row = |span: girih::Span| {
             let (start, duration) = (span.start.as_secs_f64(), span.duration.as_secs_f64());
-            (span.name, span.kind.name(), span.stream, start, duration, span.bytes)
+            let device = girih::span_device(span.device);
+            (span.name, span.kind.name(), span.stream, start, duration, span.bytes, device)
         };
         self.with(|timeline| timeline.spans().into_iter().map(row).collect())
     }

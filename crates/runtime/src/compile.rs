@@ -159,7 +159,7 @@ impl Executor {
         make: impl FnOnce() -> Result<ExecutionPlan>,
     ) -> Result<ExecutionPlan> {
         let name = || SpanKind::Compile.name().to_string();
-        trace::span(SpanKind::Compile, None, 0, name, || self.checked(make))
+        trace::span(SpanKind::Compile, &*self.device, None, 0, name, || self.checked(make))
     }
 
     fn checked(&self, make: impl FnOnce() -> Result<ExecutionPlan>) -> Result<ExecutionPlan> {

@@ -197,14 +197,14 @@ impl ControlBlock {
                 let kind = SpanKind::CopyOnDevice;
                 let name = || kind.name().to_string();
                 let work = || device.copy_on_device(Some(index), copy);
-                trace::span(kind, Some(index), copy.bytes(), name, work)
+                trace::span(kind, device, Some(index), copy.bytes(), name, work)
             }
             ControlBlock::Launch { program, arguments } => {
                 launch(device, index, program, arguments, at)
             }
             ControlBlock::Host { step, slots } => {
                 let name = || step.name().to_string();
-                trace::span(SpanKind::Host, Some(index), 0, name, || step.run(slots))
+                trace::span(SpanKind::Host, device, Some(index), 0, name, || step.run(slots))
             }
             ControlBlock::Loop { condition, slot, body, arguments } => loop {
                 run_all(device, index, condition)?;
@@ -253,7 +253,7 @@ pub(crate) fn launch(
         return Err(control.error(&format!("step {at}")));
     }
     let name = || device.program_name(program).unwrap_or("launch").to_string();
-    trace::span(SpanKind::Launch, Some(index), 0, name, || {
+    trace::span(SpanKind::Launch, device, Some(index), 0, name, || {
         control.timed(|| device.launch(Some(index), program, arguments.launch()))
     })
 }
@@ -267,7 +267,9 @@ pub(crate) fn copy_to_device(
 ) -> Result<()> {
     let kind = SpanKind::CopyToDevice;
     let name = || kind.name().to_string();
-    trace::span(kind, index, source.len(), name, || device.copy_to_device(index, source, target))
+    trace::span(kind, device, index, source.len(), name, || {
+        device.copy_to_device(index, source, target)
+    })
 }
 
 fn copy_from_device(
@@ -281,7 +283,7 @@ fn copy_from_device(
     let mut bytes = std::mem::take(&mut *locked());
     let kind = SpanKind::CopyFromDevice;
     let name = || kind.name().to_string();
-    let copied = trace::span(kind, Some(index), bytes.len(), name, || {
+    let copied = trace::span(kind, device, Some(index), bytes.len(), name, || {
         device.copy_from_device(Some(index), source, &mut bytes)
     });
     *locked() = bytes;

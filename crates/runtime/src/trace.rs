@@ -2,6 +2,7 @@
 //!
 //! While no [`Recording`] is open, all that this costs is one load of a counter for each primitive.
 
+use crate::{Device, DeviceId};
 use girih_sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -49,7 +50,9 @@ pub struct Span {
     pub name: String,
     /// What the time was spent on.
     pub kind: SpanKind,
-    /// The stream it was submitted to; None for work of the host that needs no stream.
+    /// The device that it was work for.
+    pub device: DeviceId,
+    /// The stream of that device it was submitted to; None for work of the host that needs no stream.
     pub stream: Option<usize>,
     /// Since the process' first look at the clock.
     pub start: Duration,
@@ -105,6 +108,7 @@ impl Drop for Recording {
 #[inline]
 pub(crate) fn span<T>(
     kind: SpanKind,
+    device: &dyn Device,
     stream: Option<usize>,
     bytes: usize,
     name: impl FnOnce() -> String,
@@ -115,7 +119,8 @@ pub(crate) fn span<T>(
     }
     let start = now();
     let result = work();
-    note(Span { name: name(), kind, stream, start, duration: now() - start, bytes });
+    let (duration, device) = (now() - start, device.id());
+    note(Span { name: name(), kind, device, stream, start, duration, bytes });
     result
 }
 
