@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -255,3 +256,15 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert third.stdout.split(maxsplit=3)[3:] == values
     assert run(PROGRAM, **{**env, "GIRIH_CACHE": "0"}).stdout.split()[:2] == [misses, "0"]
     assert "GIRIH_CACHE=junk" in run(PROGRAM, **{**env, "GIRIH_CACHE": "junk"}).stderr
+
+
+def test_in_eager_mode_the_graph_shows_what_was_recorded():
+    with gr.graph_scope() as graph, gr.eager_mode():
+        x = gr.asarray([1.0, 4.0])
+        y = gr.sqrt(x) + 1
+        z = gr.tanh(y)
+        lines = graph.dump().splitlines()
+    recorded = [line.split(" = ")[1].split(" ")[0] for line in lines[1:]]
+    assert recorded == ["input", "add", "tanh"]
+    assert all("(available)" in line for line in lines[1:])
+    assert z.tolist() == pytest.approx([math.tanh(2), math.tanh(3)])

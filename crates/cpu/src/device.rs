@@ -7,7 +7,7 @@ use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_runtime::{
     AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
-    LoadedProgram, Properties, Result, StridedCopy,
+    LoadedProgram, Properties, Result, StridedCopy, Value,
 };
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::Arc;
@@ -194,6 +194,17 @@ impl Device for HostDevice {
             handle: handle.to_string(),
             size,
         })
+    }
+
+    fn view<'a>(&'a self, value: &'a Value, size: usize) -> Option<&'a [u8]> {
+        if !value.buffer.is_pooled() {
+            return None;
+        }
+        let address = value.address(size, self).ok()? as *const u8;
+        // SAFETY: `address` checked that the bytes are the value's block, which the pool hands to nobody
+        // else as long as the value lives, and in memory that lives as long as the device. Values do not
+        // change: a run writes blocks of its own, or those that it alone has.
+        Some(unsafe { std::slice::from_raw_parts(address, size) })
     }
 
     fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {

@@ -5,6 +5,9 @@ use girih_ir::{DType, Shape, TensorSpec};
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A Rust type that is a tensor's element type in memory.
 pub trait Element: Copy + Send + Sync + 'static {
@@ -14,6 +17,42 @@ pub trait Element: Copy + Send + Sync + 'static {
     fn bytes(slice: &[Self]) -> &[u8];
     /// Elements from memory whose length is a multiple of the element's.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// The elements that memory holds, in place; None if the memory is not aligned for them, or if they
+    /// would not be of this type.
+    fn view(bytes: &[u8]) -> Option<&[Self]>;
+}
+
+/// A tensor's elements, row-major, to be read as a slice. They are the tensor's memory where that is the
+/// process' own, else a copy.
+pub struct Data<T> {
+    value: Value,
+    device: Arc<dyn girih_runtime::Device>,
+    size_bytes: usize,
+    /// Where the memory cannot be read in place.
+    copy: Option<Vec<T>>,
+}
+
+impl<T: Element> Data<T> {
+    fn in_place(&self) -> Option<&[T]> {
+        self.device.view(&self.value, self.size_bytes).and_then(T::view)
+    }
+}
+
+impl<T: Element> Deref for Data<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match &self.copy {
+            Some(copy) => copy,
+            None => self.in_place().expect("it was seen to be readable in place"),
+        }
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Data<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 macro_rules! element {
@@ -27,6 +66,10 @@ macro_rules! element {
 
             fn from_bytes(bytes: &[u8]) -> Vec<Self> {
                 bytemuck::allocation::pod_collect_to_vec(bytes)
+            }
+
+            fn view(bytes: &[u8]) -> Option<&[Self]> {
+                bytemuck::try_cast_slice(bytes).ok()
             }
         })*
     };
@@ -58,6 +101,10 @@ impl Element for bool {
 
     fn from_bytes(bytes: &[u8]) -> Vec<Self> {
         bytes.iter().map(|&b| b != 0).collect()
+    }
+
+    fn view(bytes: &[u8]) -> Option<&[Self]> {
+        bytemuck::checked::try_cast_slice(bytes).ok()
     }
 }
 
@@ -155,6 +202,51 @@ impl Tensor {
     /// All elements as f64, row-major (64-bit integers beyond 2^53 are rounded).
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         self.astype(DType::F64)?.to_vec()
+    }
+
+    /// All elements, row-major, without a copy where the tensor's memory can be read in place. Computes the
+    /// tensor if need be.
+    ///
+    /// ```
+    /// use girih::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
+    /// let doubled = x.mul(2.0)?.data::<f32>()?;
+    /// assert_eq!(doubled.iter().sum::<f32>(), 12.0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// Errors: [`Error::ElementType`] if the tensor holds another type.
+    pub fn data<T: Element>(&self) -> Result<Data<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::ElementType { expected: T::DTYPE, found: self.dtype() });
+        }
+        let value = self.value()?;
+        let executor = Context::current().executor_for(Device::of(&value))?;
+        let (device, size_bytes) = (executor.runtime().device().clone(), self.spec().size_bytes());
+        let mut data = Data { value, device, size_bytes, copy: None };
+        if data.in_place().is_none() {
+            data.copy = Some(self.to_vec()?);
+        }
+        Ok(data)
+    }
+
+    /// The value of a constant's elements.
+    ///
+    /// Errors: [`Error::ElementType`] if the constant is of another type; [`Error::InvalidArgument`] for a
+    /// node that is no constant.
+    pub fn constant_data<T: Element>(&self) -> Result<T> {
+        let Some(literal) = self.constant_value() else {
+            let op = self.op_name();
+            return Err(Error::InvalidArgument(format!(
+                "constant_data: the node is {op}, no constant"
+            )));
+        };
+        if T::DTYPE != literal.dtype {
+            return Err(Error::ElementType { expected: T::DTYPE, found: literal.dtype });
+        }
+        let bytes = &u128::from(literal.bits).to_le_bytes()[..T::DTYPE.size()];
+        Ok(T::from_bytes(bytes)[0])
     }
 
     /// The only element.

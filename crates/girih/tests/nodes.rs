@@ -1,7 +1,7 @@
 //! What can be asked of a tensor's node.
 
 use girih::ir::ops::Category;
-use girih::{DType, Literal, NodeKind, Scope, Tensor};
+use girih::{Complex64, DType, Device, Error, Literal, NodeKind, Scope, Tensor};
 use std::sync::Arc;
 
 fn data(values: &[f32]) -> Tensor {
@@ -51,4 +51,38 @@ fn rows_of_data_are_that_data_further_on() {
     assert_eq!((whole.offset, part.offset), (0, 8));
     assert_eq!(rows.to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0, 6.0]);
     assert_eq!(rows.spec().size_bytes(), 16);
+}
+
+#[test]
+fn data_is_read_in_place_by_its_own_type_only() {
+    let x = data(&[1.0, 2.0, 3.0]).mul(2.0).unwrap();
+    let view = x.data::<f32>().unwrap();
+    assert_eq!(*view, [2.0, 4.0, 6.0]);
+    assert_eq!(view.as_ptr() as u64, x.address().unwrap().0, "without a copy");
+    // The view keeps the memory.
+    drop(x);
+    let others: Vec<Tensor> = (0..8).map(|i| data(&[i as f32; 3]).neg().unwrap()).collect();
+    girih::eval(&others).unwrap();
+    assert_eq!(*view, [2.0, 4.0, 6.0]);
+    let error = data(&[1.0]).data::<i32>().map(drop).unwrap_err();
+    assert!(matches!(error, Error::ElementType { expected: DType::I32, found: DType::F32 }));
+    assert!(data(&[]).data::<f32>().unwrap().is_empty());
+    let positive = data(&[1.0, -1.0]).gt(0.0).unwrap();
+    assert_eq!(*positive.data::<bool>().unwrap(), [true, false]);
+    // Elements of another device's memory are copied.
+    let there = data(&[5.0, 6.0]).to_device(Device::named("mock").unwrap()).unwrap();
+    assert_eq!(*there.data::<f32>().unwrap(), [5.0, 6.0]);
+}
+
+#[test]
+fn constants_tell_their_data_in_their_own_type() {
+    let two = Tensor::full(2.5, [3, 4], DType::F32).unwrap();
+    assert_eq!(two.constant_data::<f32>().unwrap(), 2.5);
+    let error = two.constant_data::<f64>().unwrap_err();
+    assert!(matches!(error, Error::ElementType { expected: DType::F64, found: DType::F32 }));
+    assert!(Tensor::ones([], DType::Bool).unwrap().constant_data::<bool>().unwrap());
+    let complex = Tensor::full(-3.0, [2], DType::C128).unwrap();
+    assert_eq!(complex.constant_data::<Complex64>().unwrap(), Complex64::new(-3.0, 0.0));
+    let error = two.neg().unwrap().constant_data::<f32>().unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
 }

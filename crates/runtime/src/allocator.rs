@@ -470,6 +470,11 @@ impl Buffer {
         Ok(self.handle.offset(offset))
     }
 
+    /// True for a block of the device's pool; false for memory of another owner, who might write it.
+    pub fn is_pooled(&self) -> bool {
+        matches!(self.owner, Owner::Pool { .. })
+    }
+
     /// Bytes that may be used.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes

@@ -2,6 +2,7 @@
 
 use crate::{
     Allocator, Buffer, DeviceHandle, DeviceId, Error, HostBytes, Result, RunControl, StridedCopy,
+    Value,
 };
 use smallvec::SmallVec;
 use std::any::Any;
@@ -113,6 +114,13 @@ pub trait Device: Send + Sync {
         source: DeviceHandle,
         target: &mut [u8],
     ) -> Result<()>;
+
+    /// The first `size` bytes of a value, without a copy; None where the device's memory is not the
+    /// process' own, or where somebody else may write the bytes.
+    fn view<'a>(&'a self, value: &'a Value, size: usize) -> Option<&'a [u8]> {
+        let _ = (value, size);
+        None
+    }
 
     /// Copies within the device's memory. Source and target do not overlap. Unless the device does
     /// better, the bytes go through the host.

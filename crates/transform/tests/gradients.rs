@@ -36,6 +36,31 @@ Graph:
 }
 
 #[test]
+fn rules_are_asked_from_the_output_to_the_inputs() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(f32s(&[3]));
+    let chain = [OpCode::Tanh, OpCode::Exp, OpCode::Sin, OpCode::Log1p, OpCode::Sqrt];
+    let mut nodes = vec![x];
+    for code in chain {
+        nodes.push(b.op(code, &[nodes[nodes.len() - 1]]).unwrap());
+    }
+    let sum = b.sum(nodes[chain.len()], AxisSet::all(1), false).unwrap();
+    let graph = b.finish([sum]);
+    let grads = gradients(&graph, sum, &[x], None).unwrap();
+    // A rule of the chain refers to its operand or to its result, and to no other node of the chain; so
+    // the places where these are referred to say in which order the rules were asked.
+    let added = || grads.nodes().skip(graph.len());
+    let first_use = |at: usize| {
+        let refers =
+            |inputs: &[NodeId]| inputs.contains(&nodes[at]) || inputs.contains(&nodes[at + 1]);
+        added().find(|(_, node)| refers(&node.inputs)).map(|(id, _)| id).unwrap()
+    };
+    // Every second op: neighbours share a node.
+    let log: Vec<NodeId> = [4, 2, 0].map(first_use).into();
+    assert!(log.is_sorted() && log[0] != log[2], "{log:?} in {grads}");
+}
+
+#[test]
 fn rules_are_asked_only_between_the_inputs_and_the_output() {
     let mut b = GraphBuilder::default();
     let (x, w) = (b.input(f32s(&[5, 4])), b.input(f32s(&[4, 2])));

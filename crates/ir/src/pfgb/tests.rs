@@ -481,7 +481,7 @@ fn mutated_files_never_panic() {
     let mut corpus: Vec<Vec<u8>> = (0..40).map(|s| random_file(s).encode().unwrap()).collect();
     corpus.extend((0..4).map(|_| file(symbolic()).encode().unwrap()));
     let mut accepted = 0;
-    for i in 0..mutations(300_000) {
+    for i in 0..mutations(1_000_000) {
         let mut bytes = corpus[i % corpus.len()].clone();
         // Behind the checksum, where most of the reader is.
         bytes.truncate(bytes.len() - 4);
