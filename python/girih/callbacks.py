@@ -120,6 +120,8 @@ class _Callback:
         self._static = list(static)
         self._results = results
         self._effect = effect
+        #: The batching rule of an op that has one.
+        self.rule: Callable[..., Any] | None = None
         self.identity = next(_COUNT)
 
     def __call__(
@@ -139,6 +141,43 @@ class _Callback:
         if not wanted:
             return [token]
         return [*self._bytes(np, found, wanted), token]
+
+    def batch(self, body: Any, stand_ins: list[Tensor], marks: list[bool], size: Any) -> list[bool]:
+        """Records the op on a batch, by its rule: which results have the batch."""
+        assert self.rule is not None
+        operands, batched = iter(stand_ins), iter(marks)
+        is_operand = [leaf is _OPERAND for leaf in self._static]
+        leaves = [
+            next(operands) if own else leaf
+            for leaf, own in zip(self._static, is_operand, strict=True)
+        ]
+        args, _ = tree.unflatten(self._structure, leaves)
+        flags, _ = tree.unflatten(self._structure, [own and next(batched) for own in is_operand])
+        with effects.collected() as frame:
+            given = self.rule(size, list(flags), *args)
+        rule = f"the batching rule of {self._name}"
+        if frame.tokens:
+            raise InvalidArgumentError(
+                f"{rule} calls back with an effect (io_callback, debug.print, debug.check); "
+                "call back outside of it"
+            )
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise InvalidArgumentError(
+                f"{rule} must return a pair, the results and which have the batch, got "
+                f"{type(given).__name__}"
+            )
+        result, out_batched = given
+        leaves, structure = tree.flatten(result)
+        if structure != self._results:
+            raise InvalidArgumentError(f"{rule} returned {structure}; the op gives {self._results}")
+        marked = tree.spread(out_batched, result, lambda value: isinstance(value, bool))
+        if marked is None or not all(isinstance(mark, bool) for mark in marked):
+            raise InvalidArgumentError(
+                f"{rule} says that results {out_batched!r} have the batch; expected a bool, or a "
+                f"pytree of bools like the results, {structure}"
+            )
+        body.set_outputs(leaves)
+        return marked
 
     def _bytes(self, np: Any, found: Any, wanted: list[tuple[Any, str]]) -> list[bytes]:
         leaves, structure = tree.flatten(found)
@@ -267,6 +306,7 @@ def _called(
     kwargs: dict[str, Any],
     method: str,
     name: tuple[str, int] | None = None,
+    rule: Callable[..., Any] | None = None,
 ) -> Any:
     tensors, leaves, structure = _operands((args, kwargs))
     specs, results = _specs(declared)
@@ -277,6 +317,7 @@ def _called(
             f"{text}: declares no results, so that it would never be called; use io_callback"
         )
     call: Any = _interned(fun, text, structure, leaves, results, False)
+    call.rule, method = rule, method if rule is None else "rule"
     outputs = _girih.host_call(call, _safe(text), 1, call.identity, tensors, likes, method, False)
     return tree.unflatten(results, outputs)
 
@@ -363,6 +404,7 @@ class CustomOp:
         self._shape = shape
         self._method = method
         self._ruled: Any = None
+        self._batched: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"<custom op {self.name} version {self.version}>"
@@ -395,7 +437,8 @@ class CustomOp:
              for x in leaves],
         )  # fmt: skip
         declared = self._shape(*tree.unflatten(structure, [spec(x) for x in tree.leaves(args)]))
-        return _called(self._fun, declared, args, {}, self._method, (self.name, self.version))
+        name = (self.name, self.version)
+        return _called(self._fun, declared, args, {}, self._method, name, self._batched)
 
     def def_shape(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor,
@@ -405,6 +448,34 @@ class CustomOp:
             rule: The shape rule.
         """
         self._shape = rule
+        return rule
+
+    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the batching rule, which ``vmap`` records in place of the op; it comes before
+        ``vmap_method``. Also a decorator.
+
+        Args:
+            rule: Takes the size of the batch, a list that says for each argument whether it has the
+                batch (a pytree of bools, like the argument), and the arguments; those with the
+                batch have it as their leading axis. It returns the results and which of them have
+                the batch, as their leading axis too: a bool, or a pytree of bools like the results.
+                It is a function of its arguments alone, and may call the op.
+
+        Returns:
+            ``rule``.
+
+        Example:
+            >>> import girih as gr, numpy as np
+            >>> @gr.custom_op(shape=lambda x: x)
+            ... def ordered(x):
+            ...     return np.sort(x)
+            >>> @ordered.def_vmap
+            ... def rule(axis_size, in_batched, x):
+            ...     return gr.sort(x), in_batched[0]
+            >>> gr.vmap(ordered)(gr.asarray([[2.0, 1.0], [3.0, 0.0]])).tolist()
+            [[1.0, 2.0], [0.0, 3.0]]
+        """
+        self._batched = rule
         return rule
 
     def def_vjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:

@@ -114,6 +114,33 @@ impl Body {
         self.outputs = outputs;
     }
 
+    /// The graph of the function, which refers to nothing outside but numbers.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for other tensors from outside, and for random draws.
+    pub fn closed(&self, what: &str) -> Result<Graph> {
+        let walk = self.walk(true);
+        let mut captures = Captures::default();
+        walk.capture(self, &mut captures);
+        let graph = walk.region(self, &captures);
+        let known = captures.nodes.iter().map(|node| match (node.code(), node.attrs()) {
+            (OpCode::Constant, &Attrs::Value(_)) => Ok(node.op()),
+            _ => Err(Error::InvalidArgument(format!(
+                "{what} refers to a tensor outside, {}, or draws it; pass it as an argument",
+                node.spec()
+            ))),
+        });
+        let mut known = known.collect::<Result<Vec<Op>>>()?.into_iter();
+        let mut new = Graph::new();
+        for (id, node) in graph.nodes() {
+            match id.index() >= self.placeholders.len() && node.op.code == OpCode::Input {
+                true => new.leaf(known.next().expect("one for each input"), node.spec.clone()),
+                false => new.append(node.clone()),
+            };
+        }
+        new.set_outputs(graph.outputs().iter().copied());
+        Ok(new)
+    }
+
     /// What the function returned.
     pub fn outputs(&self) -> &[Tensor] {
         &self.outputs

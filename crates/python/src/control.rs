@@ -12,17 +12,17 @@ use std::sync::{Mutex, PoisonError};
 /// A function of a branch or loop, while it is run on placeholders.
 #[pyclass(name = "Body", module = "girih._girih", frozen)]
 #[derive(Default)]
-struct PyBody(Mutex<Body>);
+pub struct PyBody(Mutex<Body>);
 
 type Tensors = PyResult<Vec<PyTensor>>;
 
 impl PyBody {
-    fn argument(&self, spec: &TensorSpec) -> PyTensor {
+    pub fn argument(&self, spec: &TensorSpec) -> PyTensor {
         PyTensor(self.0.lock().unwrap_or_else(PoisonError::into_inner).placeholder(spec))
     }
 
     /// What was traced; another use of it finds nothing.
-    fn take(&self) -> Body {
+    pub fn take(&self) -> Body {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,6 +1,7 @@
 //! The library's errors as the classes of `girih.errors`.
 
 use crate::location::of_called;
+use girih::custom::HostFailure;
 use girih::{Error, TransformError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -115,13 +116,16 @@ pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
     cancelled.then(|| INTERRUPT.take())?
 }
 
+/// The exception that a Python function raised for an op.
+fn of_failure(failure: &HostFailure) -> Option<PyErr> {
+    let raised = failure.payload.as_ref()?.downcast_ref::<PyErr>()?;
+    Some(Python::attach(|py| raised.clone_ref(py)))
+}
+
 /// The exception of a callback that failed.
 fn of_callback(error: &girih::runtime::Error) -> Option<PyErr> {
     match error {
-        girih::runtime::Error::Host(failure) => {
-            let raised = failure.payload.as_ref()?.downcast_ref::<PyErr>()?;
-            Some(Python::attach(|py| raised.clone_ref(py)))
-        }
+        girih::runtime::Error::Host(failure) => of_failure(failure),
         girih::runtime::Error::Dependency(cause) => of_callback(cause),
         _ => None,
     }
@@ -135,6 +139,12 @@ pub fn raise(error: Error) -> PyErr {
     }
     if let Some(interrupt) = take_interrupt(Some(&error)) {
         return interrupt;
+    }
+    if let Error::Transform(failed) = &error
+        && let TransformError::Host(failure) = &**failed
+        && let Some(raised) = of_failure(failure)
+    {
+        return raised;
     }
     if let Error::Evaluation { source, .. } = &error
         && let Some(raised) = of_callback(source)

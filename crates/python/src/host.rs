@@ -1,11 +1,15 @@
 //! Ops of users and callbacks: Python functions that programs call while they run.
 
 use crate::args::Listed;
+use crate::compiled::dim_object;
+use crate::control::PyBody;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::custom::{self, CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut};
-use girih::{Tensor, TensorSpec};
+use girih::custom::{
+    self, CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
+};
+use girih::{Dim, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use std::sync::Arc;
@@ -37,6 +41,21 @@ impl CustomOp for PyHost {
         Err(girih::ir::Error::InvalidArgument { op: "custom", reason })
     }
 
+    fn batch(
+        &self,
+        size: Dim,
+        operands: &[TensorSpec],
+        marks: &[bool],
+    ) -> Option<Result<HostBatch, HostFailure>> {
+        Some(Python::attach(|py| {
+            self.recorded(py, size, operands, marks).map_err(|error| HostFailure {
+                op: self.name.clone(),
+                reason: error.to_string(),
+                payload: Some(Arc::new(error)),
+            })
+        }))
+    }
+
     fn run(
         &self,
         operands: &[HostView<'_>],
@@ -49,6 +68,25 @@ impl CustomOp for PyHost {
                 payload: Some(Arc::new(error)),
             })
         })
+    }
+}
+
+impl PyHost {
+    /// The batch as Python's rule records it.
+    fn recorded(
+        &self,
+        py: Python<'_>,
+        size: Dim,
+        operands: &[TensorSpec],
+        marks: &[bool],
+    ) -> PyResult<HostBatch> {
+        let body = Bound::new(py, PyBody::default())?;
+        let stand_ins: Vec<PyTensor> = operands.iter().map(|s| body.get().argument(s)).collect();
+        let size = dim_object(py, size)?;
+        let given = (body.clone(), stand_ins, marks.to_vec(), size);
+        let batched: Vec<bool> = self.call.bind(py).call_method1("batch", given)?.extract()?;
+        let what = format!("the batching rule of {}", self.name);
+        Ok((body.get().take().closed(&what).py()?, batched))
     }
 }
 

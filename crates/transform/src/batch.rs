@@ -6,6 +6,7 @@
 //! control flow have rules here. The batch size may be symbolic, so that one program serves all.
 
 mod convolution;
+mod host;
 mod index;
 mod regions;
 
@@ -79,12 +80,22 @@ struct Batch<'a> {
     values: Vec<Value>,
     /// Branches and loops that have been batched, by their first result.
     done: HashMap<NodeId, regions::Batched>,
+    /// Results of ops of users that were batched by rules of their own, by call and operands.
+    ruled: HashMap<(String, Vec<NodeId>), Vec<Value>>,
 }
 
 impl<'a> Batch<'a> {
     fn new(b: &'a mut GraphBuilder, graph: &'a Graph, size: Dim) -> Batch<'a> {
         let values = vec![Value { id: DEAD, batched: false }; graph.len()];
-        Batch { b, graph, size, calls: Calls::of(graph), values, done: HashMap::new() }
+        Batch {
+            b,
+            graph,
+            size,
+            calls: Calls::of(graph),
+            values,
+            done: HashMap::new(),
+            ruled: HashMap::new(),
+        }
     }
 
     fn run(&mut self, arguments: &[Value]) -> Result<()> {
@@ -113,6 +124,9 @@ impl<'a> Batch<'a> {
             let inputs = operands.iter().map(|v| v.id).collect();
             let node = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
             return Ok(Value { id: self.b.append(node), batched: false });
+        }
+        if let Some(value) = self.by_own_rule(node, &operands)? {
+            return Ok(value);
         }
         let id = match node.op.def().batching() {
             Batching::Broadcast if node.op.code == OpCode::Matmul => {
@@ -158,9 +172,9 @@ impl<'a> Batch<'a> {
         let rule = call.batching();
         let marks = operands.iter().map(|v| v.batched).collect();
         let inputs: Vec<NodeId> = match rule {
-            HostBatching::None => {
+            HostBatching::None | HostBatching::Rule => {
                 let reason = format!(
-                    "'{}' has no batching rule; give it a vmap_method, or map over it with scan",
+                    "'{}' has no batching rule; give it a vmap_method or a rule (def_vmap), or map over it with scan",
                     call.op().name()
                 );
                 return Err(girih_ir::Error::InvalidArgument { op: "custom", reason }.into());

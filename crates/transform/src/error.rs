@@ -79,6 +79,9 @@ pub enum Error {
         /// Why, and what to use instead.
         reason: &'static str,
     },
+    /// The batching rule of a user's op failed.
+    #[error("{0}")]
+    Host(girih_ir::ops::host::HostFailure),
     /// A rule recorded an ill-formed op, or the result would be too large.
     #[error(transparent)]
     Graph(#[from] girih_ir::Error),

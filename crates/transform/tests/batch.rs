@@ -3,10 +3,14 @@
 mod support;
 
 use girih_ir::dim::Guards;
+use girih_ir::ops::host::{
+    CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
+};
 use girih_ir::ops::{Class, Sample};
 use girih_ir::reference::{Array, Element, evaluate};
-use girih_ir::{DType, Dim, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use girih_ir::{DType, Dim, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use girih_transform::{gradients, jvp, vmap};
+use std::sync::Arc;
 use support::{has_forward, program};
 
 const SIZE: usize = 3;
@@ -177,4 +181,58 @@ fn one_program_serves_every_size_of_the_batch() {
     assert!(guards.collected().is_empty(), "{:?}", guards.collected());
     let text = new.0.graph.to_string();
     assert!(text.contains("batch"), "{text}");
+}
+
+/// Doubles its operand; a batch is a product with two, without the batch if `WRONG`.
+struct Double<const WRONG: bool>;
+
+impl<const WRONG: bool> CustomOp for Double<WRONG> {
+    fn name(&self) -> &str {
+        "double"
+    }
+
+    fn infer(&self, operands: &[&TensorSpec]) -> girih_ir::Result<Vec<TensorSpec>> {
+        Ok(vec![operands[0].clone()])
+    }
+
+    fn run(&self, _: &[HostView<'_>], _: &mut [HostViewMut<'_>]) -> Result<(), HostFailure> {
+        Err(HostFailure::new("is not called for a batch"))
+    }
+
+    fn batch(
+        &self,
+        size: Dim,
+        operands: &[TensorSpec],
+        marks: &[bool],
+    ) -> Option<Result<HostBatch, HostFailure>> {
+        assert_eq!((operands[0].shape.dim(0), marks), (size, &[true][..]));
+        let mut b = GraphBuilder::default();
+        let x = b.input(operands[0].clone());
+        let y = b.add(x, x).unwrap();
+        Some(Ok((b.finish([y]), vec![!WRONG])))
+    }
+}
+
+fn batch_of(op: Arc<dyn CustomOp>) -> Result<Graph, girih_transform::Error> {
+    let mut b = GraphBuilder::default();
+    let spec = TensorSpec::new([2], DType::F64);
+    let x = b.input(spec.clone());
+    let call = HostCall::new(op, vec![spec], HostBatching::Rule, false);
+    let y = b.emit(Op::host(call.into(), 0), &[x]).unwrap();
+    vmap(&b.finish([y]), &[true], Dim::from(SIZE)).map(|(new, _)| new.graph)
+}
+
+#[test]
+fn an_op_with_a_rule_is_batched_by_its_graph() {
+    let graph = batch_of(Arc::new(Double::<false>)).unwrap();
+    graph.verify().unwrap();
+    let x = Array::from_f64([SIZE, 2], DType::F64, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let doubled = &evaluate(&graph, &[x]).unwrap()[0];
+    assert_eq!(doubled.to_f64(), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+}
+
+#[test]
+fn a_rule_that_gives_another_spec_than_it_says_is_refused() {
+    let error = batch_of(Arc::new(Double::<true>)).unwrap_err().to_string();
+    assert!(error.contains("double") && error.contains("without the batch"), "{error}");
 }

@@ -4,7 +4,7 @@ use crate::{Error, Result, Tensor, TensorSpec};
 use girih_ir::Op;
 use girih_ir::ops::host;
 pub use girih_ir::ops::host::{
-    CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
+    CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
 };
 use std::sync::Arc;
 

@@ -3,6 +3,10 @@
 //! the call has an effect. Named ops are registered ([`register`]), so that files and cached programs,
 //! which hold name and version, find them again; callbacks without a name live in this process only.
 
+mod batching;
+
+pub use batching::{HostBatch, HostBatching};
+
 use super::*;
 use crate::Dim;
 use crate::dim::Sizes;
@@ -68,41 +72,6 @@ impl HostFailure {
     }
 }
 
-/// How a host op takes a batch, as `vmap` gives it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum HostBatching {
-    /// There is no rule: `vmap` of the op is an error.
-    None,
-    /// The op is called for each member of the batch in turn.
-    #[default]
-    Sequential,
-    /// The op is called once; operands without the batch get a leading axis of size one.
-    ExpandDims,
-    /// The op is called once; all operands have the batch as leading axis.
-    BroadcastAll,
-}
-
-impl HostBatching {
-    /// Every rule.
-    pub const ALL: [HostBatching; 4] = [
-        HostBatching::None,
-        HostBatching::Sequential,
-        HostBatching::ExpandDims,
-        HostBatching::BroadcastAll,
-    ];
-
-    /// Name in text forms.
-    pub fn name(self) -> &'static str {
-        match self {
-            HostBatching::None => "none",
-            HostBatching::Sequential => "sequential",
-            HostBatching::ExpandDims => "expand_dims",
-            HostBatching::BroadcastAll => "broadcast_all",
-        }
-    }
-}
-
 /// An op of a user: shape rule and kernel, and the rules that there are.
 pub trait CustomOp: Send + Sync {
     /// Name, part of every key and file.
@@ -137,6 +106,20 @@ pub trait CustomOp: Send + Sync {
     /// How the op takes a batch.
     fn batching(&self) -> HostBatching {
         HostBatching::Sequential
+    }
+
+    /// The op on a batch of that size, where [`HostBatching::Rule`] asks the op: the marked operands have
+    /// the batch as their leading axis. `None` for an op without such a rule.
+    ///
+    /// Errors: those of the rule.
+    fn batch(
+        &self,
+        size: Dim,
+        operands: &[TensorSpec],
+        marks: &[bool],
+    ) -> Option<Result<HostBatch, HostFailure>> {
+        let _ = (size, operands, marks);
+        None
     }
 
     /// How axes of operands and results belong together, such as `m k, k n -> m n`: an operand is cut
