@@ -191,7 +191,8 @@ impl BoundProgram {
         }
     }
 
-    /// What runs the call: where its arguments are. Those of no certain device are brought there.
+    /// The executor of the device that the arguments are on. Arguments of no certain device are brought
+    /// there.
     ///
     /// Errors: [`crate::Error::MixedDevices`].
     fn executor(&self, given: &[Tensor], arguments: &mut [Argument]) -> Result<Executor> {

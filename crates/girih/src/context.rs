@@ -303,14 +303,14 @@ impl Context {
         chosen.unwrap_or_else(Device::of_process)
     }
 
-    /// What runs programs on this context's device: its own executor, or the device's.
+    /// The executor of this context's device: its own, or the device's.
     ///
     /// Errors: if the device's cannot be made, as the environment asks for the impossible.
     pub fn executor(&self) -> Result<Executor> {
         self.executor_for(self.device())
     }
 
-    /// What runs this context's programs on a device.
+    /// The executor of this context's programs on a device.
     ///
     /// Errors: as [`Context::executor`].
     pub(crate) fn executor_for(&self, device: Device) -> Result<Executor> {

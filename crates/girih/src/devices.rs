@@ -97,7 +97,7 @@ impl Device {
         })
     }
 
-    /// What runs its programs where a context has nothing of its own.
+    /// The executor of its programs for contexts that have none of their own.
     ///
     /// Errors: if it cannot be set up as the environment says.
     pub(crate) fn executor(self) -> Result<&'static Executor> {
@@ -219,7 +219,7 @@ pub fn shares_host_memory() -> Result<bool> {
     Ok(executor.runtime().device().id() == DeviceId::HOST)
 }
 
-/// What runs programs on each device where anything was run.
+/// The executors of the devices where anything was run.
 pub(crate) fn running() -> impl Iterator<Item = &'static Executor> {
     registry::all().filter_map(|(_, entry)| entry.running())
 }

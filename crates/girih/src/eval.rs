@@ -1,44 +1,38 @@
 //! Evaluation: cuts the needed graph out of the recording, has it planned, and runs it.
 //!
-//! What an evaluation computes is claimed under one lock, so that two threads never compute a node
-//! twice: the second finds it scheduled and waits for the first. Compiling and running happen
-//! outside that lock.
+//! What an evaluation computes is claimed (`claim`) under one lock, so that two threads never compute a
+//! node twice: the second finds it scheduled and waits for the first. Compiling and running happen
+//! outside that lock. An evaluation is of one device; values of others are brought first.
 
+mod claim;
+
+pub(crate) use claim::{settle, settle_or_interrupt, while_claiming};
+
+use self::claim::{Claim, Claimed, claim};
 use crate::cut::{Cut, CutGraph, cut, suspects};
 use crate::devices::{self, Brought, Device};
 use crate::error::Error;
 use crate::location::Location;
-use crate::node::{Node, Scheduled, State, drop_state};
+use crate::node::{Node, State};
 use crate::{
     Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, nans, trace,
 };
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
-use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, DeviceId, Value};
-use girih_sync::Mutex;
+use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, Value};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What runs the programs of this thread's context on its current device.
+/// The executor of this thread's context on its current device.
 pub(crate) fn executor() -> Result<Arc<girih_runtime::Executor>> {
     Ok(Context::current().executor()?.runtime().clone())
 }
 
-/// What computes these tensors in this thread's context.
+/// The executor of these tensors in this thread's context.
 ///
 /// Errors: [`Error::MixedDevices`] if they are on several devices.
 pub(crate) fn executor_of(what: &'static str, tensors: &[&Tensor]) -> Result<Executor> {
     Context::current().executor_for(Device::common(what, tensors)?)
-}
-
-/// Held while a graph is cut out and its nodes are claimed.
-static CLAIM: Mutex<()> = Mutex::new(());
-
-/// Runs `f` while no other thread cuts or claims.
-pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
-    let _guard = CLAIM.lock().unwrap_or_else(PoisonError::into_inner);
-    f()
 }
 
 /// Fails in a function of the host that an op of a user runs: the device waits for it.
@@ -481,137 +475,6 @@ fn evaluate_in_background(targets: &[&Tensor]) {
         let _ = eval(&targets);
         Context::current().swap(own);
     });
-}
-
-enum Claimed {
-    Work(CutGraph, Arc<Claim>),
-    /// All targets are there or queued.
-    Nothing,
-    /// Another evaluation has this node; settle it first.
-    Blocked(Arc<Node>),
-    /// The values of these nodes are to be brought from other devices first.
-    Elsewhere(Vec<Arc<Node>>),
-}
-
-/// Cuts out what the targets need and takes it on. To be called while claiming.
-fn claim(device: DeviceId, targets: &[&Tensor], brought: &Brought, keep: bool) -> Result<Claimed> {
-    let cut = match cut(device, targets, brought, keep)? {
-        Cut::Ready(cut) if cut.outputs.is_empty() => return Ok(Claimed::Nothing),
-        Cut::Ready(cut) => cut,
-        Cut::Blocked(node) => return Ok(Claimed::Blocked(node)),
-        Cut::Elsewhere(nodes) => return Ok(Claimed::Elsewhere(nodes)),
-    };
-    let (outputs, completion) = (cut.output_nodes(), Completion::pending());
-    let claim = Claim { outputs, completion, settled: AtomicBool::new(false) };
-    claim.take();
-    Ok(Claimed::Work(cut, Arc::new(claim)))
-}
-
-/// Nodes an evaluation has taken on.
-struct Claim {
-    outputs: Vec<Arc<Node>>,
-    completion: Arc<Completion>,
-    settled: AtomicBool,
-}
-
-impl Claim {
-    fn take(&self) {
-        for node in &self.outputs {
-            let mut state = node.state();
-            let lazy = std::mem::replace(&mut *state, State::Leaf);
-            let completion = self.completion.clone();
-            let scheduled = Scheduled { lazy, completion, value: None, queued: false };
-            *state = State::Scheduled(Box::new(scheduled));
-        }
-    }
-
-    fn for_each_scheduled(&self, mut f: impl FnMut(usize, &mut Scheduled)) {
-        for (i, node) in self.outputs.iter().enumerate() {
-            if let State::Scheduled(scheduled) = &mut *node.state()
-                && Arc::ptr_eq(&scheduled.completion, &self.completion)
-            {
-                f(i, scheduled);
-            }
-        }
-    }
-
-    fn bind(&self, values: &[Value]) {
-        self.for_each_scheduled(|i, scheduled| scheduled.value = values.get(i).cloned());
-    }
-
-    /// The run is in its queue: runs submitted from here on come after it.
-    fn queued(&self) {
-        self.for_each_scheduled(|_, scheduled| scheduled.queued = true);
-    }
-
-    /// Settles the nodes when the run is done. Never waits: one that failed may be another's by now.
-    fn settle(&self, succeeded: bool) {
-        self.settled.store(true, Ordering::Relaxed);
-        self.outputs.iter().for_each(|node| finish(node, &self.completion, succeeded));
-    }
-}
-
-impl Drop for Claim {
-    /// An evaluation that unwinds must not leave others waiting for it.
-    fn drop(&mut self) {
-        if !*self.settled.get_mut() {
-            let reason = "internal error: the evaluation was abandoned".to_string();
-            self.completion.finish(Err(girih_runtime::Error::Compile(reason)));
-            self.settle(false);
-        }
-    }
-}
-
-/// Waits for a scheduled node, which is then available, or lazy again if its run failed. True if it
-/// is available.
-pub(crate) fn settle(node: &Arc<Node>) -> bool {
-    let completion = match &*node.state() {
-        State::Scheduled(scheduled) => scheduled.completion.clone(),
-        State::Available(_) => return true,
-        _ => return false,
-    };
-    let outcome = completion.wait();
-    finish(node, &completion, outcome.is_ok());
-    matches!(&*node.state(), State::Available(_))
-}
-
-/// Like [`settle`], but gives up when this thread's user wants to.
-pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
-    let completion = match &*node.state() {
-        State::Scheduled(scheduled) => scheduled.completion.clone(),
-        State::Available(_) => return Ok(true),
-        _ => return Ok(false),
-    };
-    match completion.wait_or_interrupt() {
-        // Its run is somebody else's, and goes on.
-        Err(error @ girih_runtime::Error::Cancelled { .. }) if completion.poll().is_none() => {
-            Err(Error::evaluation(error, Vec::new()))
-        }
-        _ => Ok(settle(node)),
-    }
-}
-
-/// Makes a node available, or lazy again, when the run of that completion is done; does nothing if
-/// somebody has done so before, whatever the node is by now.
-fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
-    let mut state = node.state();
-    match &*state {
-        State::Scheduled(scheduled) if Arc::ptr_eq(&scheduled.completion, completion) => {}
-        _ => return,
-    }
-    let State::Scheduled(scheduled) = std::mem::replace(&mut *state, State::Leaf) else {
-        unreachable!("matched above");
-    };
-    let Scheduled { lazy, value, .. } = *scheduled;
-    match value {
-        Some(value) if succeeded => {
-            *state = State::Available(value);
-            drop(state);
-            // Outside the lock: the operands' own states may be visited on the way down.
-            drop_state(lazy);
-        }
-        _ => *state = lazy,
-    }
 }
 
 /// A tensor over bytes in the layout of `spec`, copied to the device.

@@ -186,6 +186,7 @@ impl Executor {
     pub fn execute(&self, graph: &Graph, outputs: &[u32]) -> ExecutionResult {
         let mut profile = Profile::default();
         let outcome = tensors(graph, outputs).and_then(|tensors| {
+            self.check_devices(tensors.values())?;
             eval::eval_on(self, tensors.values(), Some(&mut profile))?;
             Ok(tensors)
         });
@@ -215,6 +216,7 @@ impl Executor {
         if tensor.dtype() != T::DTYPE {
             return Err(Error::ElementType { expected: T::DTYPE, found: tensor.dtype() });
         }
+        self.check_devices([tensor])?;
         eval::eval_on(self, [tensor], None)?;
         tensor.to_vec()
     }
@@ -228,12 +230,29 @@ impl Executor {
             ids => tensors(graph, ids)?.into_values().collect(),
         };
         let targets: Vec<&Tensor> = tensors.iter().collect();
+        self.check_devices(&tensors)?;
         let cut = eval::cut_out(self, &targets, true)?;
         let misses = || self.0.runtime.counters().compiles;
         let before = misses();
         let options = Context::current().options(&self.0.runtime);
         self.0.runtime.plan(&cut.graph, options)?;
         Ok(misses() > before)
+    }
+
+    /// Fails for a tensor that is committed to another device.
+    fn check_devices<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+        let elsewhere =
+            |t: &&Tensor| !t.node().place().is_floating() && t.device() != self.device();
+        match tensors.into_iter().find(elsewhere) {
+            None => Ok(()),
+            Some(t) => Err(Error::InvalidArgument(format!(
+                "the executor runs programs on {}, and node {} is on {}; move the tensor with \
+                 to_device, or use an executor of its device",
+                self.device(),
+                t.id(),
+                t.device()
+            ))),
+        }
     }
 
     /// Forgets compiled programs; those running are not disturbed.

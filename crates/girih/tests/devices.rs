@@ -282,6 +282,12 @@ fn devices_of_users_are_found_by_name() -> Result<()> {
     }
     let executor = Executor::new(ExecutorConfig { device: "mine".into(), ..Default::default() })?;
     assert_eq!(executor.device(), device);
+    let (here, floats) = (data(&[1.0]).mul(2.0)?, Tensor::arange(0, 3, 1, DType::F32)?.mul(2.0)?);
+    let run = |tensor: &Tensor| executor.execute(&girih::current_graph(), &[tensor.id()]);
+    let error = run(&here).error.expect("it is on another device");
+    assert!(error.to_string().contains("on cpu"), "{error}");
+    assert!(run(&floats).success);
+    assert_eq!(Device::of(&floats.value()?), device);
     Ok(())
 }
 

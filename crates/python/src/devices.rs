@@ -20,14 +20,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DeviceArg {
     }
 }
 
-/// What `make` gives, on a device if one is given.
+/// Calls `make`, and puts its result on a device if one is given.
 pub fn placed(device: Option<DeviceArg>, make: impl FnOnce() -> Out) -> Out {
     let Some(DeviceArg(device)) = device else { return make() };
     let _scope = DeviceScope::new(device);
     make()?.0.to_device(device).map(PyTensor).py()
 }
 
-/// What `make` gives, on a device if one is given, else on that of `like`.
+/// As [`placed`], on the device of `like` if none is given.
 pub fn placed_like(device: Option<DeviceArg>, like: &Tensor, make: impl FnOnce() -> Out) -> Out {
     let own = (like.device() != Context::current().device()).then(|| DeviceArg(like.device()));
     placed(device.or(own), make)

@@ -30,7 +30,7 @@ const ABSENT: [(&str, &str); 3] = [
 /// Submissions that a concurrent mock runs at once.
 const CONCURRENT: usize = 4;
 
-/// What a device is made of.
+/// The kinds of devices, with their settings.
 pub(super) enum Kind {
     /// The host's processor, and which of its devices.
     Cpu(usize),
@@ -65,19 +65,19 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What runs the device's programs.
+    /// The executor of the device's programs.
     ///
     /// Errors: if the device cannot be set up as the environment says.
     pub fn executor(&self, device: Device) -> Result<&Executor> {
         let make = || {
-            // What the process was told about devices has to make sense, whichever is asked for.
+            // The settings of the environment have to make sense, whichever device is asked for.
             default()?;
             Executor::of_device(device, &self.name, self.kind.executor()?)
         };
         self.executor.get_or_init(make).as_ref().map_err(|error| error.clone().into())
     }
 
-    /// What runs the device's programs, if anything has been run there.
+    /// The executor of the device's programs, if anything has been run there.
     pub fn running(&self) -> Option<&Executor> {
         self.executor.get().and_then(|executor| executor.as_ref().ok())
     }

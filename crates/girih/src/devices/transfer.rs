@@ -50,7 +50,7 @@ impl Tensor {
             )));
         }
         if place.is_floating() {
-            // What can be made anywhere is made there.
+            // A leaf that can be made anywhere is made there.
             let leaf = match &*node.state() {
                 State::Leaf if node.code() != OpCode::Input => Some(State::Leaf),
                 State::Literal => Some(State::Literal),
