@@ -311,3 +311,27 @@ def test_the_host_can_be_several_devices():
             check=False,
         )
         assert outcome in done.stdout + done.stderr, done.stderr
+
+
+def test_indices_of_the_host_follow_and_what_is_found_stays():
+    a = np.arange(12.0, dtype=np.float32).reshape(3, 4) % 5
+    x = gr.asarray(a).to("mock")
+    rows = gr.asarray([2, 0])
+    found = [
+        (x[[0, 2]], a[[0, 2]]),
+        (x[rows, 1], a[[2, 0], 1]),
+        (x[a > 2], a[a > 2]),
+        (x[x > 2], a[a > 2]),
+        (gr.take(x, rows, axis=0), a[[2, 0]]),
+        (gr.unique_values(x), np.unique(a)),
+        (gr.nonzero(x)[1], np.nonzero(a)[1]),
+        (gr.isin(x, gr.arange(40.0).to("mock")), np.ones((3, 4), bool)),
+    ]
+    y, b = x + 0, a.copy()
+    y[[1, 0]] = 9.0
+    b[[1, 0]] = 9.0
+    for tensor, expected in [*found, (y, b)]:
+        assert tensor.device == "mock"
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+    with pytest.raises(gr.errors.DeviceError):
+        gr.asarray(a)[rows.to("mock")]

@@ -162,14 +162,14 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Records an op whose operands are committed to several devices: single numbers of the host follow
-    /// the others, as PyTorch has it.
+    /// Records an op whose operands are committed to several devices: single numbers and indices of the
+    /// host follow the others, as PyTorch has it.
     ///
     /// Errors: [`Error::MixedDevices`].
     #[cold]
     #[track_caller]
     fn record_mixed(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        let moved = devices::together(op.name(), inputs)?;
+        let moved = devices::together(&op, inputs)?;
         Tensor::record(op, &moved.iter().collect::<Vec<_>>())
     }
 

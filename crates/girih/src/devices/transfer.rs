@@ -5,7 +5,7 @@ use super::Device;
 use crate::executor::Executor;
 use crate::node::{Node, State, drop_state};
 use crate::{Context, Error, Result, Tensor, context, eval, trace};
-use girih_ir::{Attrs, Op, OpCode, TensorSpec};
+use girih_ir::{Attrs, Class, Op, OpCode, TensorSpec};
 use girih_runtime::Value;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -69,17 +69,20 @@ impl Tensor {
     }
 }
 
-/// The operands of an op on the device of those that decide it: single numbers of the host follow the
-/// others.
+/// The operands of an op on the device of those that decide it: single numbers and indices of the host
+/// follow the others.
 ///
 /// Errors: [`Error::MixedDevices`].
-pub(crate) fn together(op: &'static str, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let follows = |t: &&&Tensor| t.rank() == 0 && t.device() == Device::CPU;
-    let committed = || inputs.iter().filter(|t| !t.node().place().is_floating());
-    let mut deciding = committed().filter(|t| !follows(t)).map(|t| t.device());
-    let Some(device) = deciding.next() else { return Err(mixed(op, inputs)) };
+pub(crate) fn together(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let indexes =
+        |at: usize, t: &Tensor| at > 0 && op.class() == Class::Index && t.dtype().is_int();
+    let follows =
+        |at: usize, t: &Tensor| t.device() == Device::CPU && (t.rank() == 0 || indexes(at, t));
+    let committed = inputs.iter().enumerate().filter(|(_, t)| !t.node().place().is_floating());
+    let mut deciding = committed.filter(|(at, t)| !follows(*at, t)).map(|(_, t)| t.device());
+    let Some(device) = deciding.next() else { return Err(mixed(op.name(), inputs)) };
     if deciding.any(|other| other != device) {
-        return Err(mixed(op, inputs));
+        return Err(mixed(op.name(), inputs));
     }
     let moved = |t: &&Tensor| match t.node().place().is_floating() {
         true => Ok((*t).clone()),

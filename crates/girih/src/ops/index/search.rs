@@ -1,7 +1,7 @@
 //! Where elements are that are not zero, which there are, and what follows from it. How many there
 //! are decides the shape of the result, so these functions evaluate their operand.
 
-use crate::{Result, Tensor};
+use crate::{DeviceScope, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Literal, Shape};
 
@@ -22,8 +22,9 @@ pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
     x.astype(DType::I64)?.to_vec()
 }
 
-/// Integers as a tensor of one axis.
-pub(crate) fn of_integers(values: &[usize]) -> Result<Tensor> {
+/// Integers as a tensor of one axis, on the device of the tensor they were found in.
+fn of_integers(values: &[usize], found_in: &Tensor) -> Result<Tensor> {
+    let _scope = DeviceScope::new(found_in.device());
     let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
     Tensor::from_slice(&values, [values.len()])
 }
@@ -36,7 +37,7 @@ fn nonzero_positions(x: &Tensor) -> Result<Vec<usize>> {
 
 /// Flat positions (i64, one axis) of the elements that are not zero.
 pub(super) fn positions(x: &Tensor) -> Result<Tensor> {
-    of_integers(&nonzero_positions(x)?)
+    of_integers(&nonzero_positions(x)?, x)
 }
 
 /// A real number as an integer that orders as it does; none for NaN. Both zeros are one number.
@@ -95,7 +96,7 @@ impl Tensor {
         let found = nonzero_positions(self)?;
         let along = |(&stride, &size): (&isize, &usize)| {
             let coordinate = |&flat: &usize| flat / stride.max(1) as usize % size.max(1);
-            of_integers(&found.iter().map(coordinate).collect::<Vec<_>>())
+            of_integers(&found.iter().map(coordinate).collect::<Vec<_>>(), self)
         };
         shape.strides().iter().zip(shape.iter()).map(along).collect()
     }
@@ -184,13 +185,13 @@ impl Tensor {
             }
             inverse[i] = firsts.len() - 1;
         }
-        let (indices, inverse) = (of_integers(&firsts)?, of_integers(&inverse)?);
+        let (indices, inverse) = (of_integers(&firsts, self)?, of_integers(&inverse, self)?);
         let values = moved.take(&indices, 0)?;
         Ok(Unique {
             values: at.map_or(Ok(values.clone()), |at| values.moveaxis(&[0], &[at as i64]))?,
             indices,
             inverse: if at.is_none() { inverse.under(&self.shape())? } else { inverse },
-            counts: of_integers(&counts)?,
+            counts: of_integers(&counts, self)?,
         })
     }
 
@@ -210,7 +211,7 @@ impl Tensor {
         if order.is_empty() {
             return Tensor::zeros(x.shape(), DType::Bool);
         }
-        let sorted = test.take(&of_integers(&order)?, 0)?;
+        let sorted = test.take(&of_integers(&order, &test)?, 0)?;
         let at = x.counted_below(&sorted, false)?.minimum(order.len() as i64 - 1)?;
         sorted.take(&at, 0)?.eq(&x)
     }
