@@ -145,6 +145,16 @@ def test_layers_of_the_runtime():
     }
 
 
+def test_every_test_of_the_facade_is_run():
+    folder = ROOT / "crates/girih"
+    own = set(
+        re.findall(r'^\[\[test\]\]\nname = "(\w+)"', (folder / "Cargo.toml").read_text(), re.M)
+    )
+    shared = set(re.findall(r"^mod (\w+);", (folder / "tests/shared.rs").read_text(), re.M))
+    assert not own & shared
+    assert {file.stem for file in (folder / "tests").glob("*.rs")} == own | shared
+
+
 def test_every_crate_has_its_paragraph():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for manifest in manifests():
