@@ -3,7 +3,7 @@
 use super::{Array, Element, fourier, scalar};
 use crate::linalg::{Alone, Matrix, Part, Scalar, call};
 use crate::ops::host::{HostCall, HostFailure, HostView, HostViewMut};
-use crate::{DType, Error, Literal, Node, OpCode, Result, TensorSpec};
+use crate::{DType, Error, Literal, Node, OpCode, Result};
 use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 
@@ -66,10 +66,11 @@ fn hosted(node: &Node, call: &HostCall, operands: &[&Array]) -> Result<Array> {
     Ok(Array::from_bytes(node.spec.clone(), &room[number]))
 }
 
+/// The rows of the last axis in order; rows without elements count too, as the values that a search has for
+/// an empty row.
 fn rows(x: &Array) -> impl Iterator<Item = Vec<Element>> + '_ {
-    let spec: &TensorSpec = x.spec();
-    let len = *spec.shape.last().expect("the op's rule asks for rows");
-    let count = spec.numel().checked_div(len).unwrap_or(0);
+    let (&len, batch) = x.spec().shape.split_last().expect("the op's rule asks for rows");
+    let count = batch.iter().product();
     (0..count).map(move |r| (0..len).map(|i| x.get(r * len + i)).collect())
 }
 

@@ -248,3 +248,17 @@ fn index_maps_read_what_the_definitions_read() {
         assert_eq!(by_index_maps(&graph, &operands), expected, "{op:?}");
     }
 }
+
+#[test]
+fn rows_without_elements_have_results() {
+    let empty = || Array::from_f64([2, 0], F32, &[]);
+    let routine =
+        |code: OpCode, result| Op::new(code, Attrs::Library { result, flag: false, size: 0 });
+    let values = Array::from_f64([2, 3], F32, &[1., f64::NAN, -1., 0., 2., 3.]);
+    check(routine(OpCode::SearchSorted, 0), &[empty(), values], &[0.; 6]);
+    let codes = [OpCode::Sort, OpCode::TopK, OpCode::CumSum, OpCode::CumMax, OpCode::LogCumSumExp];
+    for code in codes {
+        check(routine(code, 0), &[empty()], &[]);
+    }
+    check(routine(OpCode::Recurrence, 0), &[empty(), empty()], &[]);
+}
