@@ -126,6 +126,10 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         }
         _ => {}
     }
+    // The sign of a computed NaN is not defined, and these ops would show it.
+    if matches!(code, OpCode::Copysign | OpCode::Signbit) {
+        inputs = inputs.into_iter().map(|x| without_nans(b, x)).collect();
+    }
     let attrs = attributes(code, b.spec(inputs[0]), bits);
     if let (OpCode::UpdateSlice, Attrs::Slice(dims)) = (code, &attrs) {
         let part = b.slice(inputs[0], dims.to_vec()).ok()?;
@@ -133,6 +137,13 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
             b.emit(Op::new(OpCode::Flip, Attrs::axes(AxisSet::default(), false)), &[part]).ok()?;
     }
     b.emit(Op::new(code, attrs), &inputs).ok()
+}
+
+/// The node with ones in place of NaN.
+fn without_nans(b: &mut GraphBuilder, x: NodeId) -> NodeId {
+    let one = b.constant(Literal::from_f64(b.dtype(x), 1.0), []);
+    let number = b.emit(OpCode::Eq.into(), &[x, x]).expect("equality takes every dtype");
+    b.select(number, x, one).expect("the operands broadcast")
 }
 
 fn program(choices: &[Choice]) -> Graph {
