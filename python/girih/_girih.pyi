@@ -799,7 +799,7 @@ class Stream:
         """The name of the device that the stream's programs run on."""
     @property
     def index(self) -> int:
-        """The number of the stream on its device; the default stream has 0."""
+        """The number of the stream on its device; the default stream of the first thread has 0."""
     def query(self) -> bool:
         """Whether everything submitted so far is done."""
     def record_event(self, /, event: Event | None = None) -> Event:
@@ -2532,8 +2532,9 @@ def current_graph() -> Graph:
 def current_stream() -> Stream:
     """The stream that programs of this context are submitted to on the current device."""
 def default_stream(device: Any | None = None) -> Stream:
-    """A device's default stream, the current one's if none is given, to which programs are
-    submitted where no other stream is current.
+    """This thread's default stream of a device, the current one if none is given, to which programs
+    are submitted where no other stream is current. The first thread that uses the device has stream
+    0, each other thread a stream of its own, as with CUDA's per-thread default streams.
     """
 def device_name() -> str:
     """The name of the current device."""

@@ -53,12 +53,15 @@ def test_scopes_nest_and_are_restored_by_exceptions() -> None:
 
 def test_threads_and_tasks_have_streams_of_their_own() -> None:
     side = gr.Stream()
-    seen: list[gr.Stream] = []
+    seen: list[tuple[gr.Stream, gr.Stream]] = []
     with gr.stream(side):
-        thread = threading.Thread(target=lambda: seen.append(gr.current_stream()))
-        thread.start()
-        thread.join()
-    assert seen == [gr.default_stream()]
+        for _ in range(2):
+            streams = lambda: seen.append((gr.current_stream(), gr.default_stream()))  # noqa: E731
+            thread = threading.Thread(target=streams)
+            thread.start()
+            thread.join()
+    assert all(current == default for current, default in seen)
+    assert len({stream.index for stream, _ in seen} | {side.index, gr.default_stream().index}) == 4
 
     async def task(stream: gr.Stream) -> bool:
         with gr.stream(stream):
@@ -69,6 +72,40 @@ def test_threads_and_tasks_have_streams_of_their_own() -> None:
         return await asyncio.gather(task(gr.Stream()), task(gr.Stream()))
 
     assert asyncio.run(both()) == [True, True]
+
+
+def test_threads_do_not_wait_for_each_others_programs() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def held(x: np.ndarray) -> np.ndarray:
+        entered.set()
+        assert leave.wait(60)
+        return x
+
+    function = gr.compile(lambda x: x + 1)
+    function(gr.ones(3)).numpy()
+    value = gr.pure_callback(held, gr.ones(3), gr.zeros(3))
+    thread = threading.Thread(target=value.numpy)
+    thread.start()
+    assert entered.wait(60)
+    # While the other thread's program runs: a call, and an evaluation.
+    assert function(gr.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    assert (gr.ones(3) * 3).tolist() == [3.0, 3.0, 3.0]
+    assert thread.is_alive()
+    leave.set()
+    thread.join()
+
+
+def test_failures_of_a_thread_that_ended_are_told() -> None:
+    def evaluate() -> None:
+        gr.async_eval(fails())
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    thread.join()
+    with pytest.raises(gr.EvaluationError, match="cholesky"):
+        gr.synchronize()
+    gr.synchronize()
 
 
 def test_a_tensor_of_one_stream_is_used_on_another() -> None:

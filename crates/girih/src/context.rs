@@ -328,7 +328,7 @@ impl Context {
     }
 
     /// The stream that this context's programs are submitted to: one that was set for its device, or
-    /// the device's default stream.
+    /// the default stream of the thread.
     ///
     /// Errors: as [`Context::executor`].
     pub fn stream(&self) -> Result<Stream> {
@@ -364,7 +364,7 @@ impl Context {
             let stream = frame.stream.as_ref().map(Stream::runtime);
             stream.filter(|s| s.queue().scheduler().device().id() == device).cloned()
         });
-        chosen.unwrap_or_else(|| executor.stream().clone())
+        chosen.unwrap_or_else(|| executor.thread_stream())
     }
 
     /// Whether ops are computed as soon as they are recorded.

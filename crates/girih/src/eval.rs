@@ -387,7 +387,7 @@ impl Work {
         let Work { cut, claim, .. } = self;
         let runtime = self.executor.runtime();
         let mut watch = Stopwatch::new(times.is_some());
-        let compiled = runtime.counters().compiles;
+        let compiled = runtime.num_compiles();
         let program = match program {
             Some(program) => program,
             None => self.plan()?,
@@ -410,7 +410,7 @@ impl Work {
             runtime.start(&self.stream, plan, &block, after, completion, wait)
         };
         if let Some(profile) = times.as_mut() {
-            if runtime.counters().compiles > compiled {
+            if runtime.num_compiles() > compiled {
                 profile.optimization += plan.times.optimize;
                 profile.codegen += plan.times.codegen;
                 let before = plan.times.optimize + plan.times.codegen;

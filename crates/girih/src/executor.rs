@@ -232,7 +232,7 @@ impl Executor {
         let targets: Vec<&Tensor> = tensors.iter().collect();
         self.check_devices(&tensors)?;
         let cut = eval::cut_out(self, &targets, true)?;
-        let misses = || self.0.runtime.counters().compiles;
+        let misses = || self.0.runtime.num_compiles();
         let before = misses();
         let options = Context::current().options(&self.0.runtime);
         self.0.runtime.plan(&cut.graph, options)?;

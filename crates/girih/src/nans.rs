@@ -40,7 +40,7 @@ fn first(executor: &Executor, graph: &Graph, arguments: &[Argument]) -> Result<O
     let control = runtime.control(executor.limit(), false);
     let (block, values) = runtime.bind(&plan, arguments, control)?;
     let (completion, after) = (Completion::pending(), SmallVec::new());
-    runtime.start(runtime.stream(), &plan.plan, &block, after, completion, true)?;
+    runtime.start(&runtime.thread_stream(), &plan.plan, &block, after, completion, true)?;
     for (&id, value) in nodes.iter().zip(&values) {
         if has_nan(executor, graph.spec(id), value)? {
             return Ok(Some(id));

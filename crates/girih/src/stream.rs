@@ -33,19 +33,20 @@ impl Stream {
         Ok(Stream(device, Arc::new(stream)))
     }
 
-    /// The current device's default stream, number 0, to which programs are submitted where no other is
-    /// set.
+    /// This thread's default stream of the current device; see [`Stream::default_of`].
     ///
     /// Errors: as [`Stream::new`].
     pub fn default_stream() -> Result<Stream> {
         Stream::default_of(Context::current().device())
     }
 
-    /// A device's default stream.
+    /// This thread's default stream of a device, to which its programs are submitted where no other is
+    /// set. The first thread that uses the device has stream 0, each other thread a stream of its own, so
+    /// that threads do not wait for each other's programs, as with CUDA's per-thread default streams.
     ///
     /// Errors: as [`Stream::new`].
     pub fn default_of(device: Device) -> Result<Stream> {
-        Ok(Stream(device, device.executor()?.runtime().stream().clone()))
+        Ok(Stream(device, device.executor()?.runtime().thread_stream()))
     }
 
     /// The device that the stream's programs run on.

@@ -97,20 +97,20 @@ fn streaming() {
     row("the same on the host's clock", start.elapsed().as_secs_f64() * 1e3, "ms");
 }
 
-/// Small calls a second, of so many threads with a stream each.
+/// Small calls a second, of so many threads with a stream and data of its own each.
 fn calls(threads: usize) -> f64 {
     const CALLS: usize = 20_000;
     let rig = Subject::new(HostBackend, host).rig();
     let graph = elementwise(OpCode::Neg, 16);
     let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
     let found = rig.executor.remember(|| Ok(plan)).unwrap();
-    let value = rig.executor.upload(&[0; 64]).unwrap();
     let sample = || {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     let stream = Stream::new(&rig.scheduler());
+                    let value = rig.executor.upload(&[0; 64]).unwrap();
                     for _ in 0..CALLS {
                         let given = [Argument::Checked(value.clone())];
                         rig.executor.call(&stream, &found, &given, None).unwrap();
@@ -128,8 +128,9 @@ fn main() {
     println!("girih {}, {cores} cores, {}\n", env!("CARGO_PKG_VERSION"), processor());
     replay();
     streaming();
-    let (one, eight) = (calls(1), calls(8));
+    let (one, two, eight) = (calls(1), calls(2), calls(8));
     row("small calls of one thread, a stream of its own", one, "million/s");
+    row("small calls of 2 threads, a stream each", two, "million/s");
     row("small calls of 8 threads, a stream each", eight, "million/s");
     row("8 threads over one", eight / one, "x");
 }

@@ -30,7 +30,7 @@ impl PyStream {
         self.0.device().name()
     }
 
-    /// The number of the stream on its device; the default stream has 0. Returns: int.
+    /// The number of the stream on its device; the default stream of the first thread has 0. Returns: int.
     #[getter]
     fn index(&self) -> usize {
         self.0.index()
@@ -140,8 +140,9 @@ fn current_stream(py: Python<'_>) -> PyResult<PyStream> {
     Ok(PyStream(stream_or_current(py, None)?))
 }
 
-/// A device's default stream, the current one's if none is given, to which programs are submitted where
-/// no other stream is current. Returns: Stream.
+/// This thread's default stream of a device, the current one if none is given, to which programs are
+/// submitted where no other stream is current. The first thread that uses the device has stream 0, each
+/// other thread a stream of its own, as with CUDA's per-thread default streams. Returns: Stream.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn default_stream(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyStream> {

@@ -58,7 +58,7 @@ impl Executor {
     pub fn recall(&self, found: &FoundPlan) -> bool {
         let same = self.use_cache && found.generation == self.generation.load(Relaxed);
         if same {
-            self.recalled.fetch_add(1, Relaxed);
+            self.recalled.add(1);
         }
         same
     }
@@ -116,7 +116,7 @@ impl Executor {
     }
 
     pub(crate) fn count_run(&self, plan: &ExecutionPlan) {
-        self.runs.fetch_add(1, Relaxed);
-        self.launches.fetch_add(plan.facts.num_launches as u64, Relaxed);
+        self.runs.add(1);
+        self.launches.add(plan.facts.num_launches as u64);
     }
 }

@@ -2,6 +2,7 @@
 //! device's back end, and a stream.
 
 use crate::call::{Values, next_generation};
+use crate::defaults::DefaultStreams;
 use crate::difference::{Lookup, nearest};
 use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::queue::host_bytes;
@@ -12,7 +13,7 @@ use crate::{
     Scheduler, Stream, Value, primitive,
 };
 use girih_ir::{Graph, TensorSpec};
-use girih_sync::{Mutex, MutexGuard};
+use girih_sync::{Counter, Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -139,24 +140,25 @@ pub struct Counters {
     pub launches: u64,
 }
 
-/// Runs closed graphs on one device: one stream, one program cache.
+/// Runs closed graphs on one device: a default stream for each thread, one program cache.
 pub struct Executor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
-    stream: Arc<Stream>,
+    streams: Arc<DefaultStreams>,
     cache: Mutex<ProgramCache>,
     /// None if plans are compiled each time.
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
     options: Mutex<CompileOptions>,
-    cancellations: Arc<AtomicU64>,
+    /// Calls of [`Executor::cancel_all`], counted in each.
+    cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
     pub(crate) executables: Mutex<Executables>,
-    pub(crate) runs: AtomicU64,
-    pub(crate) launches: AtomicU64,
+    pub(crate) runs: Counter,
+    pub(crate) launches: Counter,
     /// Hits of plans that their callers kept.
-    pub(crate) recalled: AtomicU64,
+    pub(crate) recalled: Counter,
     /// Another number whenever a plan found before might not be found now.
     pub(crate) generation: AtomicU64,
 }
@@ -172,40 +174,40 @@ impl Executor {
         backend: Arc<dyn Backend>,
         disk: Option<Arc<DiskCache>>,
     ) -> Executor {
-        let stream = Arc::new(Stream::new(&Scheduler::new(device.clone())));
-        Executor::with(device, backend, stream, disk, true)
+        let first = Arc::new(Stream::new(&Scheduler::new(device.clone())));
+        Executor::with(device, backend, Arc::new(DefaultStreams::new(first)), disk, true)
     }
 
-    /// An executor on the same device and stream, with counters and a program cache of its own, or
+    /// An executor on the same device and streams, with counters and a program cache of its own, or
     /// with none at all. What one computes the other may read.
     pub fn sibling(&self, use_cache: bool) -> Executor {
         let disk = self.disk.clone().filter(|_| use_cache);
         let (device, backend) = (self.device.clone(), self.backend.clone());
-        Executor::with(device, backend, self.stream.clone(), disk, use_cache)
+        Executor::with(device, backend, self.streams.clone(), disk, use_cache)
     }
 
     fn with(
         device: Arc<dyn Device>,
         backend: Arc<dyn Backend>,
-        stream: Arc<Stream>,
+        streams: Arc<DefaultStreams>,
         disk: Option<Arc<DiskCache>>,
         use_cache: bool,
     ) -> Executor {
         Executor {
             device,
             backend,
-            stream,
+            streams,
             cache: Mutex::new(ProgramCache::new(ProgramCache::DEFAULT_CAPACITY)),
             use_cache,
             disk,
             options: Mutex::default(),
-            cancellations: Arc::default(),
+            cancellations: Striped::default(),
             compiles: AtomicU64::new(0),
             bindings: AtomicU64::new(0),
             executables: Mutex::default(),
-            runs: AtomicU64::new(0),
-            launches: AtomicU64::new(0),
-            recalled: AtomicU64::new(0),
+            runs: Counter::default(),
+            launches: Counter::default(),
+            recalled: Counter::default(),
             generation: AtomicU64::new(next_generation()),
         }
     }
@@ -215,9 +217,15 @@ impl Executor {
         &self.device
     }
 
-    /// The device's default stream.
+    /// The device's first stream, number 0.
     pub fn stream(&self) -> &Arc<Stream> {
-        &self.stream
+        self.streams.first()
+    }
+
+    /// The default stream of this thread: the first stream for the first thread that asks, one of its own
+    /// for each other thread.
+    pub fn thread_stream(&self) -> Arc<Stream> {
+        self.streams.of_thread()
     }
 
     /// What compilation may do from here on.
@@ -253,13 +261,15 @@ impl Executor {
     /// The control of a run that begins now: it stops after `limit`, and by
     /// [`Executor::cancel_all`].
     pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
-        RunControl::new(limit, &self.cancellations, profile)
+        RunControl::new(limit, self.cancellations.mine(), profile)
     }
 
     /// Stops every run of this executor that has begun or is queued. Their tensors stay lazy; runs
     /// that begin later are not concerned.
     pub fn cancel_all(&self) {
-        self.cancellations.fetch_add(1, Ordering::Relaxed);
+        for count in self.cancellations.iter() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The cache on disk, if there is one.
@@ -452,9 +462,9 @@ impl Executor {
         Ok(value)
     }
 
-    /// Copies the first `size` bytes of a value to the host, through the stream.
+    /// Copies the first `size` bytes of a value to the host, through the stream of this thread.
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
-        self.stream.download(value, size)
+        self.thread_stream().download(value, size)
     }
 
     /// Forgets all compiled plans.
@@ -468,16 +478,21 @@ impl Executor {
     /// Counts of the program cache.
     pub fn cache_stats(&self) -> CacheStats {
         let stats = self.lock_cache().stats();
-        CacheStats { hits: stats.hits + self.recalled.load(Ordering::Relaxed), ..stats }
+        CacheStats { hits: stats.hits + self.recalled.get(), ..stats }
+    }
+
+    /// Graphs compiled so far, which is quicker to ask for than [`Executor::counters`].
+    pub fn num_compiles(&self) -> u64 {
+        self.compiles.load(Ordering::Relaxed)
     }
 
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         Counters {
-            compiles: self.compiles.load(Ordering::Relaxed),
+            compiles: self.num_compiles(),
             bindings: self.bindings.load(Ordering::Relaxed),
-            runs: self.runs.load(Ordering::Relaxed),
-            launches: self.launches.load(Ordering::Relaxed),
+            runs: self.runs.get(),
+            launches: self.launches.get(),
         }
     }
 }

@@ -8,11 +8,13 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod buffer;
 pub mod cache;
 mod call;
 pub mod capture;
 mod compile;
 pub mod control;
+mod defaults;
 pub mod device;
 pub mod difference;
 pub mod disk;
@@ -22,6 +24,7 @@ pub mod executor;
 pub mod file;
 
 mod forms;
+mod gate;
 pub mod handle;
 pub mod plan;
 pub mod policy;
@@ -37,9 +40,10 @@ pub mod tile;
 pub mod trace;
 
 pub use allocator::{
-    Allocator, Buffer, Collector, DEFAULT_REGIONS, MemoryStats, PhysicalMemory, RegionStats, Value,
+    Allocator, Collector, DEFAULT_REGIONS, MemoryStats, PhysicalMemory, RegionStats,
     reserve_regions,
 };
+pub use buffer::{Buffer, Value};
 pub use cache::{CacheStats, CachedPlan, ProgramCache};
 pub use call::{FoundPlan, Values};
 pub use capture::{Capture, Captured, Replay};

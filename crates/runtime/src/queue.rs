@@ -1,6 +1,7 @@
 //! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
 //! events by which their progress is seen.
 
+use crate::gate::Gate;
 use crate::primitive::Repeat;
 use crate::{
     ArgumentBlock, Buffer, ControlBlock, Device, DeviceId, Error, LoadedProgram, Result, Scheduler,
@@ -316,6 +317,7 @@ impl Submission {
 /// order between queues but by events.
 pub struct DeviceQueue {
     index: usize,
+    gate: Arc<Gate>,
     scheduler: Arc<Scheduler>,
 }
 
@@ -328,7 +330,12 @@ impl DeviceQueue {
     /// A new queue of the scheduler's device. The policy [`crate::Policy::Priority`] serves queues of
     /// lower numbers first, as CUDA does.
     pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> DeviceQueue {
-        DeviceQueue { index: scheduler.add_queue(priority), scheduler: scheduler.clone() }
+        DeviceQueue::add(scheduler, priority, false)
+    }
+
+    fn add(scheduler: &Arc<Scheduler>, priority: i32, helper: bool) -> DeviceQueue {
+        let (index, gate) = scheduler.add_queue(priority, helper);
+        DeviceQueue { index, gate, scheduler: scheduler.clone() }
     }
 
     /// The queue's number, unique on its device while the queue lives.
@@ -357,7 +364,7 @@ impl DeviceQueue {
     }
 
     pub(crate) fn submit_and_wait(&self, submission: Submission) -> Result<()> {
-        self.scheduler.submit_and_wait(self.index, submission)
+        self.scheduler.submit_and_wait(self.index, &self.gate, submission)
     }
 
     /// The device that the queue's work runs on.
@@ -365,9 +372,9 @@ impl DeviceQueue {
         self.scheduler.device()
     }
 
-    /// Another queue of the same device, of priority 0.
-    pub(crate) fn sibling(&self) -> DeviceQueue {
-        DeviceQueue::new(&self.scheduler)
+    /// Another queue of the same device, of priority 0, whose owner reports its failures.
+    pub(crate) fn helper(&self) -> DeviceQueue {
+        DeviceQueue::add(&self.scheduler, 0, true)
     }
 
     /// Runs `work` on this thread as if it were a submission, if nothing is enqueued before it and the
@@ -376,7 +383,7 @@ impl DeviceQueue {
         &self,
         work: impl FnOnce(&dyn Device) -> Result<()>,
     ) -> Option<Result<()>> {
-        self.scheduler.run_idle(self.index, work)
+        self.scheduler.run_idle(self.index, &self.gate, work)
     }
 
     /// Copies `source` to the start of `buffer`.

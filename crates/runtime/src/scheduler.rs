@@ -5,6 +5,7 @@
 //! a small program pays no hand-off; everything else runs on worker threads, started when first
 //! needed. No more submissions run at once than the device allows.
 
+use crate::gate::Gate;
 use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
 use crate::{Completion, ControlBlock, Device, Error, Policy, Result, control, primitive};
@@ -48,6 +49,8 @@ struct Shared {
 
 struct State {
     queues: Vec<Option<Queue>>,
+    /// The first failure of queues that are gone, with nobody told of it.
+    orphan: Option<(Error, Arc<Completion>)>,
     turn: Turn,
     /// Submissions not yet begun, of all queues.
     pending: usize,
@@ -67,13 +70,17 @@ struct State {
 #[derive(Default)]
 struct Queue {
     pending: VecDeque<Submission>,
+    /// Closed while there is work, and while somebody waits for the queue.
+    gate: Arc<Gate>,
     priority: i32,
     /// How often the policy has passed it over since it was served.
     skips: u32,
-    /// A submission of this queue is running.
+    /// A submission of this queue is running, but for that of a caller inside the gate.
     busy: bool,
     /// The first failure since the last synchronise, and its submission.
     error: Option<(Error, Arc<Completion>)>,
+    /// Its failures are reported by others, so that nothing is missed when it is gone.
+    helper: bool,
     /// The queue's owner is gone; the slot is free once it has drained.
     abandoned: bool,
 }
@@ -85,9 +92,28 @@ impl Queue {
         self.error.as_ref().map(|(error, _)| error)
     }
 
-    fn is_idle(&self) -> bool {
-        !self.busy && self.pending.is_empty()
+    fn is_running(&self) -> bool {
+        self.busy || self.gate.is_entered()
     }
+
+    fn is_idle(&self) -> bool {
+        !self.is_running() && self.pending.is_empty()
+    }
+
+    /// Lets callers in without the lock, unless there is work.
+    fn open_if_idle(&self) {
+        if !self.busy && self.pending.is_empty() {
+            self.gate.open();
+        }
+    }
+}
+
+/// How a caller began to run its own work.
+enum Entry {
+    /// Through the queue's gate, without the lock; not counted among those that run.
+    Gate,
+    /// Under the lock.
+    Lock,
 }
 
 impl Scheduler {
@@ -100,6 +126,7 @@ impl Scheduler {
     pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
         let state = State {
             queues: Vec::new(),
+            orphan: None,
             turn: Turn::new(policy),
             pending: 0,
             running: 0,
@@ -145,14 +172,17 @@ impl Scheduler {
         Hold { shared: self.shared.clone() }
     }
 
-    pub(crate) fn add_queue(&self, priority: i32) -> usize {
+    /// A new queue's number and gate. The failures of a `helper` are told by the one it helps.
+    pub(crate) fn add_queue(&self, priority: i32, helper: bool) -> (usize, Arc<Gate>) {
         let mut state = self.shared.lock();
         let index = state.queues.iter().position(Option::is_none).unwrap_or(state.queues.len());
         if index == state.queues.len() {
             state.queues.push(None);
         }
-        state.queues[index] = Some(Queue { priority, ..Queue::default() });
-        index
+        let gate = Arc::<Gate>::default();
+        state.queues[index] =
+            Some(Queue { priority, helper, gate: gate.clone(), ..Queue::default() });
+        (index, gate)
     }
 
     /// Work already queued still runs; the number is reused after that.
@@ -173,7 +203,9 @@ impl Scheduler {
         let pending: SmallVec<[Arc<Completion>; 4]> =
             submission.dependencies().filter(|c| c.poll().is_none()).cloned().collect();
         let mut state = shared.lock();
-        state.queue(index).pending.push_back(submission);
+        let queue = state.queue(index);
+        queue.gate.close();
+        queue.pending.push_back(submission);
         state.pending += 1;
         let most = MOST_WORKERS.min(shared.concurrency);
         if state.idle < state.pending && state.workers < most {
@@ -202,11 +234,14 @@ impl Scheduler {
 
     /// Runs on this thread if nothing of the queue is before it and it may begin, else enqueues and
     /// blocks.
-    pub(crate) fn submit_and_wait(&self, index: usize, mut work: Submission) -> Result<()> {
-        let ready = work.is_ready();
-        let mut state = self.shared.lock();
-        if !ready || state.running >= self.shared.concurrency || !state.queue(index).is_idle() {
-            drop(state);
+    pub(crate) fn submit_and_wait(
+        &self,
+        index: usize,
+        gate: &Gate,
+        mut work: Submission,
+    ) -> Result<()> {
+        let entry = if work.is_ready() { self.shared.enter(index, gate) } else { None };
+        let Some(entry) = entry else {
             let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
             work.awaited = true;
             self.submit(index, work);
@@ -217,11 +252,14 @@ impl Scheduler {
                 completion.finish(Err(error.clone()));
             }
             return self.shared.told(outcome);
-        }
-        state.begin(index);
-        drop(state);
+        };
         let outcome = control::asking(|| self.shared.run(index, &work));
-        self.shared.finish(index, work, outcome.clone(), false);
+        let completion = self.shared.end(index, work, &outcome);
+        let notify = self.shared.leave(index, gate, entry);
+        completion.finish(outcome.clone());
+        if notify {
+            self.shared.changed.notify_all();
+        }
         self.shared.told(outcome)
     }
 
@@ -230,17 +268,13 @@ impl Scheduler {
     pub(crate) fn run_idle(
         &self,
         index: usize,
+        gate: &Gate,
         work: impl FnOnce(&dyn Device) -> Result<()>,
     ) -> Option<Result<()>> {
         let shared = &*self.shared;
-        let mut state = shared.lock();
-        if state.running >= shared.concurrency || !state.queue(index).is_idle() {
-            return None;
-        }
-        state.begin(index);
-        drop(state);
+        let entry = shared.enter(index, gate)?;
         let outcome = control::asking(|| shared.guarded(|| work(&*shared.device)));
-        if shared.release(index, None) {
+        if shared.leave(index, gate, entry) {
             shared.changed.notify_all();
         }
         Some(shared.told(outcome))
@@ -276,7 +310,7 @@ impl Scheduler {
     /// Blocks until everything enqueued so far on any queue is done.
     ///
     /// Errors: the first failure of one of the queues that have failed since they were last
-    /// synchronised; those of others stay to be reported.
+    /// synchronised; those of others stay to be reported. Last, the first failure of queues that are gone.
     pub fn synchronize_all(&self) -> Result<()> {
         let indices = |state: &State| {
             let there = state.queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
@@ -291,7 +325,11 @@ impl Scheduler {
                 return Err(error);
             }
         }
-        Ok(())
+        state
+            .orphan
+            .take()
+            .filter(|(_, submission)| !submission.told())
+            .map_or(Ok(()), |(error, _)| Err(error))
     }
 }
 
@@ -355,8 +393,50 @@ impl Shared {
         }
     }
 
+    /// Lets a caller run its own work if nothing of the queue is before it and the device may begin one
+    /// more.
+    fn enter(&self, index: usize, gate: &Gate) -> Option<Entry> {
+        if self.concurrency == usize::MAX && gate.enter() {
+            return Some(Entry::Gate);
+        }
+        let mut state = self.lock();
+        if state.running >= self.concurrency {
+            return None;
+        }
+        // Before the look: nobody enters between it and the beginning.
+        gate.close();
+        if !state.queue(index).is_idle() {
+            return None;
+        }
+        state.begin(index);
+        Some(Entry::Lock)
+    }
+
+    /// A caller has run its own work. True if somebody may be waiting for that.
+    fn leave(&self, index: usize, gate: &Gate, entry: Entry) -> bool {
+        match entry {
+            Entry::Gate if gate.leave() => {
+                self.lock().queue(index).open_if_idle();
+                true
+            }
+            Entry::Gate => false,
+            Entry::Lock => self.release(index, None),
+        }
+    }
+
     /// `keep_error`: nobody else is told of a failure, so the queue's next synchronise must be.
     fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
+        let completion = self.end(index, work, &outcome);
+        let error = outcome.as_ref().err().filter(|_| keep_error);
+        let notify = self.release(index, error.map(|error| (error, &completion)));
+        completion.finish(outcome);
+        if notify || keep_error {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Reaches the records of a submission that failed, frees its blocks, and notes the time.
+    fn end(&self, index: usize, work: Submission, outcome: &Result<()>) -> Arc<Completion> {
         // Who waits for the work finds the memory it held free.
         let Submission { blocks, after, completion, .. } = work;
         if outcome.is_err() {
@@ -369,12 +449,7 @@ impl Shared {
         }
         drop((blocks, after));
         completion.done_at(self.device.id(), self.device.clock(Some(index)));
-        let error = outcome.as_ref().err().filter(|_| keep_error);
-        let notify = self.release(index, error.map(|error| (error, &completion)));
-        completion.finish(outcome);
-        if notify || keep_error {
-            self.changed.notify_all();
-        }
+        completion
     }
 
     /// The queue is not busy any more; `error` is kept for its next synchronise. True if somebody may
@@ -389,6 +464,7 @@ impl Shared {
         {
             queue.error = Some((error.clone(), submission.clone()));
         }
+        queue.open_if_idle();
         state.reap(index);
         // With no worker nothing is ever pending.
         state.workers > 0 || state.pending > 0 || state.waiting > 0
@@ -398,7 +474,9 @@ impl Shared {
     /// is read and so computed again, its queue need not report that.
     fn told(&self, outcome: Result<()>) -> Result<()> {
         if let Err(error) = &outcome {
-            for queue in self.lock().queues.iter_mut().flatten() {
+            let mut state = self.lock();
+            state.orphan.take_if(|(earlier, _)| earlier == error);
+            for queue in state.queues.iter_mut().flatten() {
                 queue.error.take_if(|(earlier, _)| earlier == error);
             }
         }
@@ -427,7 +505,7 @@ impl Shared {
                 _ => Ok(()),
             };
         }
-        if !queue.busy {
+        if !queue.is_running() {
             return Ok(());
         }
         drop(state);
@@ -437,7 +515,13 @@ impl Shared {
     fn wait_while_busy(&self, index: usize) -> Result<()> {
         let changed = &self.changed;
         let mut state = self.lock();
-        while state.queues[index].as_ref().is_some_and(|queue| queue.busy) {
+        loop {
+            let Some(queue) = &state.queues[index] else { return Ok(()) };
+            // A caller that leaves a closed gate wakes this thread.
+            if !queue.gate.close() && !queue.busy {
+                queue.open_if_idle();
+                return Ok(());
+            }
             state.waiting += 1;
             let (guard, timeout) =
                 changed.wait_timeout(state, control::POLL).unwrap_or_else(PoisonError::into_inner);
@@ -452,14 +536,15 @@ impl Shared {
                 state = self.lock();
             }
         }
-        Ok(())
     }
 
     /// Blocks until all queues are empty. False if there was nothing to wait for, or if waiting might
     /// not end: on a thread that runs a submission itself, and under a hold.
     fn finish_all(&self) -> bool {
         let state = self.lock();
-        if RUNS.get() || state.holds > 0 || state.pending + state.running == 0 {
+        let entered = || state.queues.iter().flatten().any(|queue| queue.gate.is_entered());
+        let nothing = state.pending + state.running == 0 && !entered();
+        if RUNS.get() || state.holds > 0 || nothing {
             return false;
         }
         let mut indices = 0..state.queues.len();
@@ -513,7 +598,7 @@ impl State {
         }
         let mut ready: SmallVec<[Candidate; 8]> = SmallVec::new();
         for (index, queue) in self.queues.iter().enumerate() {
-            if let Some(queue) = queue.as_ref().filter(|q| !q.busy)
+            if let Some(queue) = queue.as_ref().filter(|q| !q.is_running())
                 && queue.pending.front().is_some_and(Submission::is_ready)
             {
                 ready.push(Candidate { index, priority: queue.priority, skips: queue.skips });
@@ -547,8 +632,9 @@ impl State {
 
     fn reap(&mut self, index: usize) {
         let queue = self.queue(index);
-        if queue.abandoned && !queue.busy && queue.pending.is_empty() {
-            self.queues[index] = None;
+        if queue.abandoned && queue.is_idle() {
+            let gone = self.queues[index].take().filter(|queue| !queue.helper);
+            self.orphan = self.orphan.take().or(gone.and_then(|queue| queue.error));
         }
     }
 }

@@ -15,11 +15,13 @@ pub mod fork;
 mod mutex;
 mod once;
 mod section;
+mod striped;
 
 pub use condvar::{Condvar, WaitTimeout};
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{LazyLock, OnceLock};
 pub use section::{Section, in_section};
+pub use striped::{Counter, Striped};
 
 #[cfg(all(test, unix))]
 mod tests {

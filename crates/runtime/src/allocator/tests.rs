@@ -1,7 +1,8 @@
 //! Tests of the allocator, in both modes.
 
 use super::*;
-use std::collections::BTreeSet;
+use crate::Device;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 fn pool(regions: &[usize]) -> Arc<Allocator> {
@@ -9,7 +10,7 @@ fn pool(regions: &[usize]) -> Arc<Allocator> {
 }
 
 fn offsets(blocks: &[&Buffer]) -> Vec<usize> {
-    blocks.iter().map(|b| b.handle.region_offset().unwrap().1).collect()
+    blocks.iter().map(|b| b.handle().region_offset().unwrap().1).collect()
 }
 
 #[test]
@@ -43,11 +44,11 @@ fn blocks_are_aligned_reused_and_coalesced() {
 fn small_blocks_are_kept_by_size_until_they_are_missing() {
     let pool = pool(&[1024]);
     let (a, b) = (pool.allocate(100).unwrap(), pool.allocate(300).unwrap());
-    let (at_a, at_b) = (a.handle, b.handle);
+    let (at_a, at_b) = (a.handle(), b.handle());
     drop((a, b));
     // The same sizes, in another order: the same blocks.
     let (b, a) = (pool.allocate(270).unwrap(), pool.allocate(1).unwrap());
-    assert_eq!((a.handle, b.handle), (at_a, at_b));
+    assert_eq!((a.handle(), b.handle()), (at_a, at_b));
     drop((a, b));
     assert_eq!(offsets(&[&pool.allocate(1024).unwrap()]), [0], "they were free all the time");
     assert_eq!(pool.stats().in_use, 0);
@@ -59,7 +60,7 @@ fn a_block_never_spans_two_regions_and_the_error_says_what_is_free() {
     let err = pool.allocate(600).unwrap_err();
     assert!(matches!(err, Error::OutOfMemory { requested: 600, largest_free: 512, .. }), "{err}");
     let first = pool.allocate(300).unwrap();
-    assert_eq!(first.handle.region_offset(), Some((1, 0)));
+    assert_eq!(first.handle().region_offset(), Some((1, 0)));
     assert!(pool.allocate(usize::MAX).is_err());
     assert!(pool.allocate(0).is_ok());
 }
@@ -76,8 +77,8 @@ impl Numbers {
 
 /// The model: blocks in use by region and offset. Adds one, which must overlap no other.
 fn claim(model: &mut BTreeMap<(usize, usize), usize>, block: &Buffer, regions: &[usize]) {
-    let (id, at) = block.handle.region_offset().unwrap();
-    let len = block.size_bytes.next_multiple_of(ALIGNMENT);
+    let (id, at) = block.handle().region_offset().unwrap();
+    let len = block.size_bytes().next_multiple_of(ALIGNMENT);
     assert!(at.is_multiple_of(ALIGNMENT) && at + len <= regions[id], "{block:?}");
     let before = model.range(..(id, at)).next_back();
     assert!(before.is_none_or(|(&(r, o), &l)| r != id || o + l <= at), "overlaps: {block:?}");
@@ -96,7 +97,7 @@ fn random_traffic_agrees_with_a_model() {
         let r = numbers.next();
         if r.is_multiple_of(3) && !live.is_empty() {
             let block = live.swap_remove(r / 3 % live.len());
-            model.remove(&block.handle.region_offset().unwrap());
+            model.remove(&block.handle().region_offset().unwrap());
         } else {
             let size = r % 2000 + 1;
             match pool.allocate(size) {
@@ -111,7 +112,7 @@ fn random_traffic_agrees_with_a_model() {
         if step % 1000 == 0 {
             let stats = pool.stats();
             assert_eq!(stats.in_use, model.values().sum::<usize>());
-            assert_eq!(stats.requested, live.iter().map(|b| b.size_bytes).sum::<usize>());
+            assert_eq!(stats.requested, live.iter().map(|b| b.size_bytes()).sum::<usize>());
             assert_eq!(stats.blocks, live.len());
             let in_use: usize = pool.region_stats().iter().map(|r| r.in_use).sum();
             assert_eq!(in_use, stats.in_use);
@@ -148,7 +149,7 @@ fn eight_threads_never_share_a_block() {
                     if r.is_multiple_of(2) && !live.is_empty() {
                         let block = live.swap_remove(r / 2 % live.len());
                         let mut model = model.lock().unwrap();
-                        model.remove(&block.handle.region_offset().unwrap());
+                        model.remove(&block.handle().region_offset().unwrap());
                         drop(block);
                     } else {
                         let mut model = model.lock().unwrap();
@@ -161,7 +162,7 @@ fn eight_threads_never_share_a_block() {
                 }
                 let mut model = model.lock().unwrap();
                 for block in &live {
-                    model.remove(&block.handle.region_offset().unwrap());
+                    model.remove(&block.handle().region_offset().unwrap());
                 }
             });
         }
@@ -309,4 +310,49 @@ fn a_limit_holds_until_it_is_taken_away() {
     assert!(allocator.allocate(0).is_ok(), "nothing is always granted");
     allocator.set_limit(None);
     assert_eq!(allocator.allocate(4096).unwrap().size_bytes(), 4096);
+}
+
+#[test]
+fn blocks_of_all_threads_are_counted_and_found_when_they_are_missing() {
+    let pool = pool(&[1 << 16]);
+    // As many threads as it takes for several stripes, each of which keeps what it freed.
+    for _ in 0..8 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop([pool.allocate(8 << 10).unwrap(), pool.allocate(100).unwrap()]));
+        });
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.in_use, stats.blocks, stats.allocations), (0, 0, 16));
+    // One thread frees another's blocks.
+    let blocks: Vec<Buffer> = (0..4).map(|_| pool.allocate(8 << 10).unwrap()).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(blocks));
+    });
+    assert_eq!((pool.stats().in_use, pool.stats().requested), (0, 0));
+    for _ in 0..8 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(pool.allocate(8 << 10).unwrap()));
+        });
+    }
+    assert!(pool.allocate(1 << 16).is_ok(), "what stripes keep is found when it is missing");
+}
+
+#[test]
+fn the_peak_of_one_thread_is_exact() {
+    let pool = pool(&[64 << 20]);
+    let mut most = 0;
+    for round in 1..20 {
+        let blocks: Vec<Buffer> =
+            (0..round).map(|i| pool.allocate(1000 * (i + 1)).unwrap()).collect();
+        let reserved = blocks.iter().map(|b| b.size_bytes().next_multiple_of(ALIGNMENT));
+        most = reserved.sum::<usize>().max(most);
+        drop(blocks);
+        drop(pool.allocate(1 << 20).unwrap());
+        most = most.max(1 << 20);
+        assert_eq!(pool.stats().peak, most);
+    }
+    pool.reset_peak();
+    let _kept = pool.allocate(300).unwrap();
+    drop(pool.allocate(300).unwrap());
+    assert_eq!(pool.stats().peak, 768);
 }

@@ -1,7 +1,11 @@
 //! Tests of queues, events and the scheduler on a device that takes its time and fails on request.
 
+use crate::defaults::DefaultStreams;
 use crate::testing::MockDevice;
-use crate::{ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, Policy, Scheduler};
+use crate::{
+    ArgumentBlock, Completion, Device, DeviceQueue, Error, Event, LoadedProgram, Policy, Scheduler,
+    Stream,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -95,15 +99,21 @@ fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
 
 #[test]
 fn synchronising_waits_for_what_another_thread_runs_itself() {
-    let device = MockDevice::new(Duration::from_millis(30));
+    // Under the scheduler's lock, and through the gate.
+    for concurrency in [1, usize::MAX] {
+        synchronise_with_a_caller(MockDevice::concurrent(Duration::from_millis(30), concurrency));
+    }
+}
+
+fn synchronise_with_a_caller(device: Arc<MockDevice>) {
     let scheduler = Scheduler::new(device.clone());
     let queue = DeviceQueue::new(&scheduler);
     let (started, waits) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let outcome = scheduler.run_idle(queue.index(), |device| {
+            let outcome = queue.run_idle(|device| {
                 started.send(()).unwrap();
-                let program: crate::LoadedProgram = Arc::new(9u32);
+                let program: LoadedProgram = Arc::new(9u32);
                 crate::primitive::launch(
                     device,
                     queue.index(),
@@ -115,8 +125,10 @@ fn synchronising_waits_for_what_another_thread_runs_itself() {
             assert_eq!(outcome, Some(Ok(())));
         });
         waits.recv().unwrap();
-        assert_eq!(scheduler.run_idle(queue.index(), |_| Ok(())), None, "it is busy");
+        assert_eq!(queue.run_idle(|_| Ok(())), None, "it is busy");
+        assert!(!queue.query());
         queue.synchronize().unwrap();
+        assert!(queue.query());
     });
     assert_eq!(*device.log.lock().unwrap(), [9]);
 }
@@ -383,4 +395,103 @@ fn synchronising_does_not_wait_for_what_is_enqueued_later() {
         stop.store(true, SeqCst);
     });
     queue.synchronize().unwrap();
+}
+
+#[test]
+fn callers_and_workers_of_one_queue_take_turns() {
+    let device = MockDevice::concurrent(Duration::ZERO, usize::MAX);
+    let scheduler = Scheduler::new(device.clone());
+    let queue = DeviceQueue::new(&scheduler);
+    let inside = AtomicBool::new(false);
+    let alone = |_: &dyn Device| {
+        assert!(!inside.swap(true, SeqCst), "two submissions of a queue run at once");
+        std::thread::yield_now();
+        inside.store(false, SeqCst);
+        Ok(())
+    };
+    let ran = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let call = || queue.run_idle(alone).is_some();
+                    (0..2_000).filter(|_| call()).count()
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            for number in 0..500u32 {
+                queue.launch(Arc::new(number), Arc::new(ArgumentBlock::default()));
+                if number % 50 == 0 {
+                    queue.synchronize().unwrap();
+                }
+            }
+        });
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum::<usize>()
+    });
+    queue.synchronize().unwrap();
+    assert_eq!(*device.log.lock().unwrap(), Vec::from_iter(0..500));
+    assert!(ran > 0 && queue.query());
+    assert!(queue.run_idle(|_| Ok(())).is_some(), "the gate is open again");
+}
+
+#[test]
+fn callers_of_a_device_that_counts_its_work_are_counted() {
+    let device = MockDevice::concurrent(Duration::from_millis(1), 2);
+    let scheduler = Scheduler::new(device.clone());
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let queue = DeviceQueue::new(&scheduler);
+                for number in 0..5u32 {
+                    let program: LoadedProgram = Arc::new(number);
+                    let launch = |device: &dyn Device| {
+                        let arguments = ArgumentBlock::default();
+                        crate::primitive::launch(device, queue.index(), &program, &arguments, 0)
+                    };
+                    if queue.run_idle(launch).is_none() {
+                        queue.launch(program.clone(), Arc::default());
+                    }
+                }
+                queue.synchronize().unwrap();
+            });
+        }
+    });
+    assert_eq!(device.log.lock().unwrap().len(), 30);
+    assert_eq!(device.most_at_once(), 2);
+}
+
+#[test]
+fn failures_of_a_queue_that_is_gone_are_told_by_all() {
+    let scheduler = Scheduler::new(MockDevice::new(Duration::from_millis(2)));
+    let queue = DeviceQueue::new(&scheduler);
+    queue.launch(Arc::new(MockDevice::FAILS), Arc::default());
+    drop(queue);
+    let other = DeviceQueue::new(&scheduler);
+    other.launch(Arc::new(1u32), Arc::default());
+    assert_eq!(other.synchronize(), Ok(()));
+    assert!(matches!(scheduler.synchronize_all(), Err(Error::Launch { .. })));
+    assert_eq!(scheduler.synchronize_all(), Ok(()));
+}
+
+#[test]
+fn each_thread_has_a_default_stream_of_its_own() {
+    let scheduler = Scheduler::new(MockDevice::new(Duration::ZERO));
+    let streams = DefaultStreams::new(Arc::new(Stream::new(&scheduler)));
+    let mine = streams.of_thread();
+    assert!(Arc::ptr_eq(&mine, streams.first()) && mine.queue().index() == 0);
+    let theirs = || {
+        let stream = streams.of_thread();
+        assert!(Arc::ptr_eq(&stream, &streams.of_thread()));
+        stream.queue().index()
+    };
+    let numbers: Vec<usize> = std::thread::scope(|scope| {
+        let (first, second) = (scope.spawn(theirs).join(), scope.spawn(theirs).join());
+        [first, second].map(Result::unwrap).into()
+    });
+    assert_eq!(numbers, [1, 1], "the number of a thread that ended is used again");
+    assert!(Arc::ptr_eq(&mine, &streams.of_thread()));
+    let other = DefaultStreams::new(Arc::new(Stream::new(&Scheduler::new(MockDevice::new(
+        Duration::ZERO,
+    )))));
+    assert!(Arc::ptr_eq(&other.of_thread(), other.first()), "each device has streams of its own");
 }

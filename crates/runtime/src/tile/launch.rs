@@ -575,7 +575,7 @@ fn copy_whole(from: &Value, to: &Value, bytes: usize) -> ControlBlock {
 }
 
 fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQueue {
-    queue.get_or_insert_with(|| stream.queue().sibling())
+    queue.get_or_insert_with(|| stream.queue().helper())
 }
 
 /// Enqueues blocks that begin when other work is done.

@@ -1,0 +1,150 @@
+//! The state of a pool in region mode: regions with their free intervals, and freed blocks that are kept
+//! by size.
+
+use super::stripe::{Change, Kept};
+use super::{ALIGNMENT, MemoryStats, RegionStats};
+use std::collections::BTreeMap;
+
+/// The largest block, rounded up, that is kept by its size when it is freed.
+const LARGEST_KEPT: usize = 256 << 10;
+/// Most bytes kept by size.
+const MOST_KEPT: usize = 4 << 20;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub regions: Vec<Region>,
+    /// Freed blocks. They are free, and not among their region's free intervals.
+    pub kept: Kept,
+    /// What was allocated less what was freed, as far as stripes have told. The bytes of a block that one
+    /// thread allocated and another freed may be told in the other order, so these can be negative.
+    in_use: isize,
+    requested: isize,
+    blocks: isize,
+    peak: isize,
+    allocations: u64,
+    /// Most bytes that may be in use.
+    pub limit: Option<usize>,
+}
+
+pub(super) struct Region {
+    pub size: usize,
+    /// Free intervals, offset to length; neighbours are never adjacent.
+    free: BTreeMap<usize, usize>,
+}
+
+impl Region {
+    pub fn new(size: usize) -> Region {
+        let size = size / ALIGNMENT * ALIGNMENT;
+        Region { size, free: BTreeMap::from([(0, size)]) }
+    }
+
+    fn largest_free(&self) -> usize {
+        self.free.values().copied().max().unwrap_or(0)
+    }
+
+    pub fn stats(&self) -> RegionStats {
+        RegionStats {
+            capacity: self.size,
+            in_use: self.size - self.free.values().sum::<usize>(),
+            largest_free: self.largest_free(),
+        }
+    }
+}
+
+impl State {
+    pub fn new(regions: &[usize]) -> State {
+        State { regions: regions.iter().copied().map(Region::new).collect(), ..State::default() }
+    }
+
+    /// Bytes of blocks in use, exact when all stripes have told.
+    pub fn in_use(&self) -> usize {
+        self.in_use.max(0) as usize
+    }
+
+    /// Counts what a stripe has done since it last told.
+    pub fn merge(&mut self, change: &mut Change) {
+        let change = std::mem::take(change);
+        self.peak = self.peak.max(self.in_use + change.highest);
+        self.in_use += change.in_use;
+        self.requested += change.requested;
+        self.blocks += change.blocks;
+        self.allocations += change.allocations;
+    }
+
+    /// Starts a new measurement of the peak.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.in_use;
+    }
+
+    /// Region and offset of a free block.
+    pub fn find(&mut self, reserved: usize) -> Option<(usize, usize)> {
+        self.kept.pop(reserved).or_else(|| self.carve(reserved)).or_else(|| {
+            // What is kept by size may be what is missing in one piece.
+            self.give_back();
+            self.carve(reserved)
+        })
+    }
+
+    /// A block is free again.
+    pub fn take_back(&mut self, id: usize, offset: usize, reserved: usize) {
+        if reserved > LARGEST_KEPT {
+            return self.coalesce(id, offset, reserved);
+        }
+        if self.kept.bytes() + reserved > MOST_KEPT {
+            self.give_back();
+        }
+        self.kept.push(id, offset, reserved);
+    }
+
+    /// The first free interval that is large enough.
+    fn carve(&mut self, reserved: usize) -> Option<(usize, usize)> {
+        let (id, offset, len) = self.regions.iter().enumerate().find_map(|(id, region)| {
+            let fit = region.free.iter().find(|(_, len)| **len >= reserved);
+            fit.map(|(&offset, &len)| (id, offset, len))
+        })?;
+        let free = &mut self.regions[id].free;
+        free.remove(&offset);
+        if len > reserved {
+            free.insert(offset + reserved, len - reserved);
+        }
+        Some((id, offset))
+    }
+
+    /// Makes free intervals of all that is kept by size.
+    pub fn give_back(&mut self) {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.drain(|id, at, reserved| self.coalesce(id, at, reserved));
+        // With its capacity.
+        self.kept = kept;
+    }
+
+    fn coalesce(&mut self, id: usize, mut offset: usize, reserved: usize) {
+        let free = &mut self.regions[id].free;
+        let mut len = reserved;
+        if let Some((&before, &before_len)) = free.range(..offset).next_back()
+            && before + before_len == offset
+        {
+            free.remove(&before);
+            (offset, len) = (before, len + before_len);
+        }
+        if let Some(after_len) = free.remove(&(offset + len)) {
+            len += after_len;
+        }
+        free.insert(offset, len);
+    }
+
+    pub fn stats(&self) -> MemoryStats {
+        let free: usize = self.regions.iter().flat_map(|r| r.free.values()).sum();
+        let whole: usize = self.regions.iter().filter_map(|r| r.free.values().max()).sum();
+        MemoryStats {
+            capacity: self.regions.iter().map(|r| r.size).sum(),
+            in_use: self.in_use(),
+            requested: self.requested.max(0) as usize,
+            peak: self.peak.max(0) as usize,
+            blocks: self.blocks.max(0) as usize,
+            allocations: self.allocations,
+            largest_free: self.regions.iter().map(Region::largest_free).max().unwrap_or(0),
+            fragmentation: if free == 0 { 0.0 } else { 1.0 - whole as f64 / free as f64 },
+        }
+    }
+}
