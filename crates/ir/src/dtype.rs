@@ -349,6 +349,38 @@ impl Literal {
         }
     }
 
+    /// As text that gives back its bits: as it is shown if that does, else the bits in hexadecimal.
+    pub fn text(self) -> String {
+        let shown = self.to_string();
+        match Literal::parse(self.dtype, &shown) {
+            Some(same) if same == self => shown,
+            _ => format!("{:#x}", self.bits),
+        }
+    }
+
+    /// A value written as text: `true`, a number, or the bits themselves as `0x…`. `None` if the
+    /// dtype does not hold it.
+    pub fn parse(dtype: DType, text: &str) -> Option<Literal> {
+        let holds = |bits| Literal { dtype, bits };
+        if let Some(hex) = text.strip_prefix("0x") {
+            let bits = u64::from_str_radix(hex, 16).ok()?;
+            let fits = dtype.size() >= 8 || bits >> (8 * dtype.size()) == 0;
+            return (fits && (dtype != Bool || bits <= 1)).then(|| holds(bits));
+        }
+        if dtype == Bool {
+            return text.parse::<bool>().ok().map(|value| holds(value.into()));
+        }
+        if !dtype.is_int() {
+            return text.parse().ok().map(|value| Literal::from_f64(dtype, value));
+        }
+        let value: i128 = text.parse().ok()?;
+        let literal = match i64::try_from(value) {
+            Ok(value) => Literal::from_i64(dtype, value),
+            Err(_) => holds(u64::try_from(value).ok()?),
+        };
+        (literal.as_int() == value).then_some(literal)
+    }
+
     /// Converted to another dtype, by the rules of [`Literal::from_f64`] and
     /// [`Literal::from_int`].
     pub fn cast(self, dtype: DType) -> Literal {

@@ -12,12 +12,62 @@
 //!   b1[i0] = v0
 //! outputs: [b1]
 //! ```
+//!
+//! [`Program::parse`] reads it back: `parse(print(p)) == p` for every program that lowering gives. The
+//! grammar, where `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with commas, and words in
+//! quotes stand for themselves:
+//!
+//! ```text
+//! program   = buffer* kernel* 'outputs:' '[' B,* ']'
+//! buffer    = B '=' ['argument' NUMBER ':']? DTYPE '[' NUMBER ']'
+//! kernel    = name 'over' '[' NUMBER,* ['|' NUMBER,*]? ']' core inst* store*
+//! core      = nothing                                                      (a map)
+//!           | 'prologue:' inst* store* 'reduce' REDUCTION V                (a reduction)
+//!           | 'matmul' access 'by' access ['in' DTYPE]?
+//!             [',' 'dims' 'of' 'rows:' NUMBER ',' 'of' 'columns:' NUMBER]?
+//!           | 'scatter_' MODE ['onto']? '+' INTEGER '*' access 'of' NUMBER ','
+//!             'independent' '[' NUMBER,* ']'
+//!           | local* kernel*                   (over rows; the parts are indented deeper)
+//!           | result,* '=' OP '(' attributes ')' '(' item,* ')'            (a routine)
+//!           | result,* '=' flow '(' feed,* ')' ['in' B]? ('{' program '}')*   (a branch or loop)
+//! inst      = V '=' ( LITERAL ':' DTYPE
+//!                   | 'argument' NUMBER ':' DTYPE                          (a run-time scalar)
+//!                   | 'load' access
+//!                   | 'gather' access '+' INTEGER '*' V 'of' NUMBER
+//!                   | 'wrap' V 'of' NUMBER | 'check' 'label' V 'of' NUMBER
+//!                   | 'iota' affine ':' DTYPE
+//!                   | RANDOM '(' 'argument' NUMBER ',' affine ')' ':' DTYPE
+//!                   | 'core' ':' DTYPE
+//!                   | OP '(' V,* ')' ':' DTYPE )
+//! store     = access '=' V
+//! access    = B '[' affine ']'
+//! affine    = term (('+' | '-') term)*         term = NUMBER | [NUMBER '*']? I
+//! item      = B '[' NUMBER,* ']'               result = item | B | '_'
+//! local     = 'local' B ':' NUMBER 'bytes' 'a' 'row'
+//! flow      = 'cond' 'on' B | 'call' | 'while' 'of' NUMBER 'carries'
+//!           | 'scan' 'of' NUMBER 'parts' ['in' 'reverse']? 'with' NUMBER 'carries'
+//!             ['and' NUMBER 'slices']?
+//! feed      = B | NUMBER 'times' (LITERAL ':' DTYPE | 'argument' NUMBER ':' DTYPE) | '_'
+//! ```
+//!
+//! Buffers `B` are `b0`, `b1`, … and values `V` of a block `v0`, `v1`, … in the order in which they are
+//! defined; `I` is `i0`, `i1`, … for the dimensions of the space (of its parallel ones in bodies). Sizes
+//! before the bar are parallel, those behind it reduced. A kernel's name stands in quotes if it is no
+//! word. White space separates and means nothing else, but that parts are indented deeper than the
+//! kernel over rows that they are parts of. A `#` begins a comment.
+
+mod parse;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{
     Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local, Program,
     ReduceOp, Routine, Rows, Val,
 };
+use girih_ir::Literal;
+use girih_ir::ops::fields::Context;
+use girih_ir::text::quoted;
 use std::fmt;
 
 impl fmt::Display for BufferId {
@@ -95,7 +145,9 @@ impl fmt::Display for Routine {
                 None => f.write_str("_")?,
             }
         }
-        write!(f, " = {:?}(", self.op)?;
+        let first = self.operands.first();
+        let cx = Context { rank: first.map(|item| item.dims.len()), ..Context::default() };
+        write!(f, " = {}({})(", self.op.name(), self.op.attrs.text(cx))?;
         for (i, operand) in self.operands.iter().enumerate() {
             write!(f, "{}{operand}", if i == 0 { "" } else { ", " })?;
         }
@@ -120,18 +172,20 @@ impl fmt::Display for Control {
             Flow::Call => f.write_str(" = call(")?,
             Flow::While => write!(f, " = while of {} carries(", self.carries)?,
             Flow::Scan { length, reverse } => {
-                let (carries, order) = (self.carries, if reverse { " in reverse" } else { "" });
-                write!(f, " = scan of {length} parts{order} with {carries} carries(")?;
+                let order = if reverse { " in reverse" } else { "" };
+                let (carries, slices) = (self.carries, self.slices);
+                write!(f, " = scan of {length} parts{order} with {carries} carries")?;
+                match slices {
+                    0 => f.write_str("(")?,
+                    _ => write!(f, " and {slices} slices(")?,
+                }
             }
         }
         for (i, operand) in self.operands.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { ", " })?;
             match operand {
                 Feed::Buffer(id) => write!(f, "{id}")?,
-                Feed::Splat { value: Splat::Literal(literal), .. } => write!(f, "{literal:?}")?,
-                Feed::Splat { value: Splat::Scalar { argument, .. }, .. } => {
-                    write!(f, "argument {argument}")?;
-                }
+                Feed::Splat { value, numel } => write!(f, "{numel} times {value}")?,
                 Feed::Nothing => f.write_str("_")?,
             }
         }
@@ -150,9 +204,38 @@ impl fmt::Display for Control {
     }
 }
 
-impl fmt::Display for ReduceOp {
+/// `1.5:f32`, or `argument 2: f32`.
+impl fmt::Display for Splat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        match self {
+            Splat::Literal(literal) => literal_text(f, *literal),
+            Splat::Scalar { argument, dtype } => {
+                write!(f, "argument {argument}: {}", dtype.short())
+            }
+        }
+    }
+}
+
+fn literal_text(f: &mut fmt::Formatter<'_>, literal: Literal) -> fmt::Result {
+    write!(f, "{}:{}", literal.text(), literal.dtype.short())
+}
+
+impl ReduceOp {
+    /// Every way.
+    pub const ALL: [ReduceOp; 8] = [
+        ReduceOp::Sum,
+        ReduceOp::Prod,
+        ReduceOp::Max,
+        ReduceOp::Min,
+        ReduceOp::Any,
+        ReduceOp::All,
+        ReduceOp::ArgMax,
+        ReduceOp::ArgMin,
+    ];
+
+    /// Its name in text forms.
+    pub fn name(self) -> &'static str {
+        match self {
             ReduceOp::Sum => "sum",
             ReduceOp::Prod => "prod",
             ReduceOp::Max => "max",
@@ -161,7 +244,13 @@ impl fmt::Display for ReduceOp {
             ReduceOp::All => "all",
             ReduceOp::ArgMax => "argmax",
             ReduceOp::ArgMin => "argmin",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -187,7 +276,7 @@ fn inst_text(
 ) -> fmt::Result {
     write!(f, "{val} = ")?;
     match block.inst(val) {
-        Inst::Literal(literal) => write!(f, "{literal:?}"),
+        Inst::Literal(literal) => literal_text(f, *literal),
         Inst::Scalar { argument, dtype } => write!(f, "argument {argument}: {}", dtype.short()),
         Inst::Load(id) => {
             f.write_str("load ")?;
@@ -231,7 +320,10 @@ impl Kernel {
 
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over [", self.name)?;
+        match is_plain(&self.name) {
+            true => write!(f, "{} over [", self.name)?,
+            false => write!(f, "{} over [", quoted(&self.name))?,
+        }
         for (i, size) in self.extents.iter().enumerate() {
             f.write_str(match i {
                 0 if self.parallel == 0 => "| ",
@@ -284,6 +376,11 @@ impl fmt::Display for Kernel {
         }
         Ok(())
     }
+}
+
+/// True for names that need no quotes.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// The locals, then the parts.

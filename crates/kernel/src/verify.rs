@@ -10,10 +10,12 @@
 //! * V5 a product has rows, columns and shared dimensions, its left operand does not move along the
 //!   columns nor its right along the rows;
 //! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
-//!   write one buffer; a scatter has one store and collides only along the other dimensions;
+//!   write one buffer; a scatter has one store, and points that differ along its independent
+//!   dimensions write different elements, whatever the indices;
 //! * V7 arguments are never written, and no kernel reads what it writes;
-//! * V8 a computed buffer is written in full (as many elements as it has, or more where a filling
-//!   is written over) before it is read or given out, and not after;
+//! * V8 a computed buffer is written in full before it is read or given out, and not after: by one
+//!   kernel that writes every element (others may write over some), or by several of which none
+//!   writes an element of another;
 //! * V9 a routine runs over one batch dimension and has no body; its items fill their buffers and
 //!   have the dtypes and sizes that the op's rule gives;
 //! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
@@ -25,14 +27,17 @@
 
 mod control;
 mod rows;
+mod types;
+mod writes;
 
 pub(crate) use rows::{along_rows, apart, keeps_to_rows, reads_by_row};
+use writes::Flow;
 
 use crate::ir::{
-    Access, Block, BufferId, BufferKind, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,
+    Access, AccessId, Block, BufferId, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,
     Routine, Store, Val,
 };
-use girih_ir::{Attrs, Class, DType, Op, OpCode, TensorSpec};
+use girih_ir::{Class, DType, TensorSpec};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -40,6 +45,8 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: {reason}")]
 pub struct IllFormed {
+    /// Number of the kernel; none if it is the whole program that breaks a rule.
+    pub number: Option<usize>,
     /// Number and name of the kernel, or "program".
     pub kernel: String,
     /// Which rule it breaks, with the offending part.
@@ -56,79 +63,58 @@ fn require(ok: bool, reason: impl FnOnce() -> String) -> Check {
 ///
 /// Errors: [`IllFormed`], naming the first kernel that breaks a rule.
 pub fn verify(program: &Program) -> Result<(), IllFormed> {
-    let mut state = vec![Contents::default(); program.buffers.len()];
-    for (i, kernel) in program.kernels.iter().enumerate() {
-        let checked =
-            check_kernel(program, kernel).and_then(|()| flow(program, kernel, &mut state));
+    let whole = |reason| IllFormed { number: None, kernel: "program".into(), reason };
+    check_sizes(program).map_err(whole)?;
+    let mut flow = Flow::new(program);
+    for (number, kernel) in program.kernels.iter().enumerate() {
+        let checked = known(program, kernel)
+            .and_then(|()| check_kernel(program, kernel))
+            .and_then(|()| flow.kernel(kernel));
         checked.map_err(|reason| IllFormed {
-            kernel: format!("kernel {i} {}", kernel.name),
+            number: Some(number),
+            kernel: format!("kernel {number} {}", kernel.name),
             reason,
         })?;
     }
-    for output in &program.outputs {
-        let known = (output.0 as usize) < program.buffers.len();
-        let checked = require(known, || format!("V4: output {output} does not exist"))
-            .and_then(|()| readable(program, &state, *output));
-        checked.map_err(|reason| IllFormed { kernel: "program".into(), reason })?;
+    for &output in &program.outputs {
+        let exists = (output.0 as usize) < program.buffers.len();
+        let checked = require(exists, || format!("V4: output {output} does not exist"));
+        checked.and_then(|()| flow.readable(output)).map_err(whole)?;
     }
     Ok(())
 }
 
-/// What is known of a buffer while kernels run.
-#[derive(Clone, Copy, Default)]
-struct Contents {
-    written: usize,
-    read: bool,
-}
-
-fn readable(program: &Program, state: &[Contents], id: BufferId) -> Check {
-    let buffer = &program.buffers[id.0 as usize];
-    let written = state[id.0 as usize].written;
-    let ready = buffer.kind != BufferKind::Computed || written >= buffer.numel;
-    require(ready, || format!("V8: {id} holds {written} of {} elements", buffer.numel))
-}
-
-fn flow(program: &Program, kernel: &Kernel, state: &mut [Contents]) -> Check {
-    if let Core::Rows(rows) = &kernel.core {
-        rows.parts.iter().try_for_each(|part| flow(program, part, state))?;
-        // Whoever else reads a local finds nothing written.
-        rows.locals.iter().for_each(|l| state[l.buffer.0 as usize] = Contents::default());
-        return Ok(());
-    }
-    for id in kernel.reads() {
-        readable(program, state, id)?;
-        state[id.0 as usize].read = true;
-    }
-    let onto = matches!(kernel.core, Core::Scatter { zeroed: false, .. });
-    for id in kernel.writes() {
-        if onto {
-            // It combines with what is there.
-            readable(program, state, id)?;
-        }
-        let (buffer, contents) = (&program.buffers[id.0 as usize], &mut state[id.0 as usize]);
-        require(buffer.kind == BufferKind::Computed, || format!("V7: writes argument {id}"))?;
-        require(!contents.read, || {
-            format!("V8: {id} is written after it was read, or by a reader")
+/// Fails for a buffer whose bytes cannot be counted.
+fn check_sizes(program: &Program) -> Check {
+    for (i, buffer) in program.buffers.iter().enumerate() {
+        let bytes = buffer.numel.checked_mul(buffer.dtype.size());
+        let fits = bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok());
+        require(fits, || {
+            format!("V4: b{i} of {} elements is larger than any memory", buffer.numel)
         })?;
-        contents.written += match kernel.core {
-            // A scatter's buffer is zeroed whole.
-            Core::Scatter { .. } => buffer.numel,
-            // A routine's items fill their buffer (V9).
-            Core::Library(_) => buffer.numel,
-            // So do the results of programs (V10), and a workspace is never read.
-            Core::Control(_) => buffer.numel,
-            Core::Reduce { ref stores, .. } => {
-                let whole = stores.iter().any(|s| s.access.buffer == id);
-                kernel.points() * if whole { kernel.reduced() } else { 1 }
-            }
-            _ => kernel.points(),
-        };
     }
     Ok(())
+}
+
+/// Fails for a kernel that names a buffer there is not.
+fn known(program: &Program, kernel: &Kernel) -> Check {
+    let exists = |id: &BufferId| (id.0 as usize) < program.buffers.len();
+    let unknown = kernel.reads().chain(kernel.writes()).find(|id| !exists(id));
+    match (unknown, &kernel.core) {
+        (Some(id), _) => Err(format!("V4: {id} is unknown")),
+        (None, Core::Rows(rows)) => {
+            let local = rows.locals.iter().find(|l| !exists(&l.buffer));
+            require(local.is_none(), || "V4: a local is unknown".into())?;
+            rows.parts.iter().try_for_each(|part| known(program, part))
+        }
+        (None, _) => Ok(()),
+    }
 }
 
 fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     require(kernel.extents.iter().all(|&e| e > 0), || "V1: an extent is zero".into())?;
+    let points = kernel.extents.iter().try_fold(1_isize, |n, &e| n.checked_mul(e.try_into().ok()?));
+    require(points.is_some(), || "V1: there are more points than 64 bits count".into())?;
     require(kernel.parallel <= kernel.extents.len(), || "V1: too many parallel dims".into())?;
     if let Core::Library(routine) = &kernel.core {
         return check_routine(program, kernel, routine);
@@ -167,12 +153,17 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             let fixed = |a: &Access, dims: Range<usize>| a.strides[dims].iter().all(|&s| s == 0);
             let fixed = fixed(lhs, dims.columns) && fixed(rhs, dims.rows);
             require(fixed, || format!("V5: {lhs} moves along columns, or {rhs} along rows"))?;
+            types::matmul(*dtype)?;
         }
-        Core::Scatter { index, .. } => {
+        Core::Scatter { mode, index, size, independent, .. } => {
             require(kernel.parallel == all, || "V1: a scatter reduces nothing".into())?;
             at(index, all)?;
             require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
             require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
+            require(*size > 0, || "V4: a scatter along an axis without elements".into())?;
+            let dims = independent.iter().all(|&d| d < all);
+            require(dims, || format!("V1: dimensions {independent:?} of {all}"))?;
+            types::scatter(*mode, kernel.stores[0].access.dtype)?;
         }
         Core::Library(_) | Core::Control(_) | Core::Rows(_) => unreachable!("checked above"),
     }
@@ -198,8 +189,10 @@ fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check
         let buffer = program.buffers.get(item.buffer.0 as usize);
         let Some(buffer) = buffer else { return Err(format!("V4: {} is unknown", item.buffer)) };
         require(buffer.dtype == item.dtype, || format!("V4: {item} has another dtype"))?;
-        let fills = item.len() * kernel.extents[0] == buffer.numel;
-        require(fills, || format!("V9: {item} does not fill {} elements", buffer.numel))?;
+        let sizes = item.dims.iter().try_fold(kernel.extents[0], |n, &d| n.checked_mul(d));
+        require(sizes == Some(buffer.numel), || {
+            format!("V9: {item} does not fill {} elements", buffer.numel)
+        })?;
     }
     let batched = |item: &Item| TensorSpec::new(&item.dims[..], item.dtype);
     let specs: SmallVec<[TensorSpec; 3]> = routine.operands.iter().map(batched).collect();
@@ -220,19 +213,27 @@ fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check
 fn check_reduce(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Check {
     require((value.0 as usize) < prologue.insts.len(), || format!("V2: {value} is undefined"))?;
     let bool_only = matches!(op, ReduceOp::Any | ReduceOp::All);
-    let is_bool = kernel.dtype(prologue, value) == DType::Bool;
-    require(!bool_only || is_bool, || format!("V3: reduce {op} of no bool"))
+    let dtype = kernel.dtype(prologue, value);
+    require(!bool_only || dtype == DType::Bool, || format!("V3: reduce {op} of no bool"))?;
+    require(kernel.parallel < kernel.extents.len(), || "V1: there is nothing to reduce".into())?;
+    types::reduction(op, dtype)
 }
 
-/// Smallest and largest element an access reaches over its dimensions.
-fn reach(access: &Access, extents: &[usize]) -> (isize, isize) {
-    let mut range = (access.offset, access.offset);
-    for (&stride, &extent) in access.strides.iter().zip(extents) {
-        let far = stride * (extent as isize - 1);
-        range.0 += far.min(0);
-        range.1 += far.max(0);
+/// Smallest and largest element an access reaches over its dimensions; none if 64 bits do not hold
+/// them.
+fn reach(access: &Access, extents: &[usize]) -> Option<(isize, isize)> {
+    span(access.offset, access.strides.iter().copied().zip(extents.iter().copied()))
+}
+
+/// Smallest and largest sum of an offset and steps along dimensions of strides and sizes.
+fn span(offset: isize, dims: impl Iterator<Item = (isize, usize)>) -> Option<(isize, isize)> {
+    let (mut low, mut high) = (offset, offset);
+    for (stride, extent) in dims {
+        let far = stride.checked_mul(isize::try_from(extent).ok()?.checked_sub(1)?)?;
+        low = low.checked_add(far.min(0))?;
+        high = high.checked_add(far.max(0))?;
     }
-    range
+    Some((low, high))
 }
 
 /// `index` is stride and size of an axis moved along by values.
@@ -248,15 +249,14 @@ fn check_access(
     require(buffer.dtype == access.dtype, || format!("V4: {access} has another dtype"))?;
     let rank = access.strides.len();
     require(rank == dims, || format!("V4: {access} has {rank} strides for {dims} dimensions"))?;
-    let (mut low, mut high) = reach(access, &kernel.extents);
-    if let Some((stride, size)) = index {
-        if size == 0 {
-            // Every index is out of bounds: nothing is ever read.
-            return Ok(());
-        }
-        let far = stride * (size as isize - 1);
-        (low, high) = (low + far.min(0), high + far.max(0));
+    if index.is_some_and(|(_, size)| size == 0) {
+        // Every index is out of bounds: nothing is ever read.
+        return Ok(());
     }
+    let dims = access.strides.iter().copied().zip(kernel.extents.iter().copied());
+    let Some((low, high)) = span(access.offset, dims.chain(index)) else {
+        return Err(format!("V4: {access} reaches farther than 64 bits count"));
+    };
     let inside = low >= 0 && high < buffer.numel as isize;
     require(inside, || format!("V4: {access} reaches {low}..={high} of {}", buffer.numel))
 }
@@ -269,26 +269,35 @@ fn check_block(
     dims: usize,
     core: Option<Option<DType>>,
 ) -> Check {
+    let listed = |id: AccessId| {
+        let access = kernel.accesses.get(id.0 as usize);
+        access.ok_or_else(|| format!("V4: there is no access {}", id.0))
+    };
     for (i, inst) in block.insts.iter().enumerate() {
         let here = || format!("v{i}");
         let defined = |v: Val| require((v.0 as usize) < i, || format!("V2: {} uses {v}", here()));
         match inst {
             Inst::Literal(_) | Inst::Scalar { .. } => {}
-            Inst::Load(id) => check_access(program, kernel, kernel.access(*id), dims, None)?,
+            Inst::Load(id) => check_access(program, kernel, listed(*id)?, dims, None)?,
             Inst::Gather { access, index, stride, size } => {
                 defined(*index)?;
                 let int = kernel.dtype(block, *index).is_int();
                 require(int, || format!("V3: the index of {} is no integer", here()))?;
                 let along = Some((*stride, *size));
-                check_access(program, kernel, kernel.access(*access), dims, along)?;
+                check_access(program, kernel, listed(*access)?, dims, along)?;
             }
             Inst::Wrap { index, .. } => {
                 defined(*index)?;
                 let int = kernel.dtype(block, *index).is_int();
                 require(int, || format!("V3: the index of {} is no integer", here()))?;
             }
-            Inst::Iota { strides, .. } | Inst::Random { strides, .. } => {
+            Inst::Iota { offset, strides, .. } | Inst::Random { offset, strides, .. } => {
                 require(strides.len() == dims, || format!("V3: strides of {}", here()))?;
+                let dims = strides.iter().copied().zip(kernel.extents.iter().copied());
+                require(span(*offset, dims).is_some(), || {
+                    format!("V3: {} reaches farther than 64 bits count", here())
+                })?;
+                types::leaf(inst)?;
             }
             Inst::Core { dtype } => {
                 let yields = core.flatten();
@@ -296,26 +305,11 @@ fn check_block(
             }
             Inst::Op { code, args, dtype } => {
                 args.iter().try_for_each(|&a| defined(a))?;
-                check_op(kernel, block, *code, args, *dtype)?;
+                types::op(kernel, block, *code, args, *dtype)?;
             }
         }
     }
     Ok(())
-}
-
-fn check_op(kernel: &Kernel, block: &Block, code: OpCode, args: &[Val], dtype: DType) -> Check {
-    if code == OpCode::Cast {
-        return require(args.len() == 1, || "V3: a cast of several values".into());
-    }
-    let spec = |v: &Val| TensorSpec::scalar(kernel.dtype(block, *v));
-    let specs: SmallVec<[TensorSpec; 3]> = args.iter().map(spec).collect();
-    let refs: SmallVec<[&TensorSpec; 3]> = specs.iter().collect();
-    let op = match code {
-        OpCode::Bitcast => Op::new(code, Attrs::DType(dtype)),
-        code => Op::from(code),
-    };
-    let result = op.infer(&refs).map_err(|e| format!("V3: {e}"))?;
-    require(result.dtype == dtype, || format!("V3: {} is {}", code.def().name, result.dtype))
 }
 
 /// The stores of a block over that many dimensions.
@@ -336,31 +330,27 @@ fn check_stores(
         require(apart, || format!("V6: {} is stored twice", access.buffer))?;
         let own = kernel.reads().all(|b| b != access.buffer);
         require(own, || format!("V7: {} is read and written", access.buffer))?;
-        let (index, distinct): (_, SmallVec<[usize; 6]>) = match &kernel.core {
-            Core::Scatter { stride, size, independent, .. } => {
-                (Some((*stride, *size)), independent.clone())
+        match &kernel.core {
+            Core::Scatter { zeroed, stride, size, independent, .. } => {
+                check_access(program, kernel, access, dims, Some((*stride, *size)))?;
+                let dims = access.strides.iter().copied().zip(kernel.extents.iter().copied());
+                let last = span(access.offset, dims.chain([(*stride, *size)])).map(|s| s.1);
+                let numel = program.buffers[access.buffer.0 as usize].numel;
+                // What is set to zero reaches from the first to the last element that it may write.
+                let whole = last.is_some_and(|last| last as usize + 1 == numel);
+                require(whole || !zeroed, || {
+                    format!("V8: {access} is not set to zero as a whole")
+                })?;
+                let distinct =
+                    writes::disjoint(access, &kernel.extents, independent, (*stride, *size));
+                require(distinct, || format!("V6: {access} writes elements of several points"))?;
             }
-            _ => (None, (0..dims).collect()),
-        };
-        check_access(program, kernel, access, dims, index)?;
-        injective(access, &kernel.extents, &distinct)?;
-    }
-    Ok(())
-}
-
-/// Fails unless different points along `dims` are different elements: by ascending stride, each
-/// dimension steps over all that the smaller ones reach together.
-fn injective(access: &Access, extents: &[usize], dims: &[usize]) -> Check {
-    let mut steps: SmallVec<[(usize, usize); 6]> = dims
-        .iter()
-        .filter(|&&d| extents[d] > 1)
-        .map(|&d| (access.strides[d].unsigned_abs(), extents[d]))
-        .collect();
-    steps.sort_unstable();
-    let mut covered = 0;
-    for (step, extent) in steps {
-        require(step > covered, || format!("V6: {access} writes elements twice"))?;
-        covered += step * (extent - 1);
+            _ => {
+                check_access(program, kernel, access, dims, None)?;
+                let distinct = writes::injective(access, &kernel.extents[..dims]);
+                require(distinct, || format!("V6: {access} writes elements twice"))?;
+            }
+        }
     }
     Ok(())
 }
@@ -368,8 +358,9 @@ fn injective(access: &Access, extents: &[usize], dims: &[usize]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::BufferKind;
     use crate::{FusionOptions, lower};
-    use girih_ir::{GraphBuilder, Result};
+    use girih_ir::{GraphBuilder, OpCode, Result};
 
     /// A product with an epilogue, then a reduction: a program to break.
     fn program() -> Result<Program> {
@@ -395,6 +386,7 @@ mod tests {
     #[test]
     fn each_rule_is_found_broken() {
         check("V1", |p| p.kernels[0].extents[0] = 0);
+        check("V1", |p| p.kernels[0].extents[0] = usize::MAX);
         check("V2", |p| p.kernels[0].stores[0].value = Val(9));
         check("V2", |p| p.kernels[0].body.insts.rotate_left(1));
         check("V3", |p| {

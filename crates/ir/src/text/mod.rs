@@ -41,6 +41,7 @@
 //!   outputs: [result=%1]
 //! ```
 
+pub mod cursor;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -108,7 +109,7 @@ fn regions<'a>(
 }
 
 /// A string between quotes, its quotes, backslashes and control characters escaped.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

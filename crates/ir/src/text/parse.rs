@@ -2,14 +2,16 @@
 //! op's kind of attributes, so no op is named here but the leaves' constant.
 
 use super::RUNTIME;
+use super::cursor::{Call, Cursor, Piece};
 use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::control::{MAX_DEPTH, Regions};
-use crate::ops::fields::{Context, Given, Mismatch, takes};
+use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class};
 use crate::pfgb::{LAYOUT, Layout};
 use crate::{DType, Error, Graph, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -20,7 +22,8 @@ impl Graph {
     /// Errors: [`Error::Parse`] with line, column and what was expected.
     pub fn parse(text: &str) -> Result<Graph> {
         let (graph, ids, symbols) = (Graph::new(), HashMap::new(), Vec::new());
-        let parser = Parser { text, at: 0, depth: 0, graph, ids, symbols, guards: Vec::new() };
+        let cursor = Cursor::new(text);
+        let parser = Parser { cursor, depth: 0, graph, ids, symbols, guards: Vec::new() };
         let decided = Guards::new();
         let entered = decided.enter();
         let mut graph = parser.graph()?;
@@ -43,17 +46,8 @@ impl FromStr for Graph {
     }
 }
 
-/// A piece of the text, with its position.
-#[derive(Clone, Copy)]
-struct Piece<'a> {
-    at: usize,
-    text: &'a str,
-}
-
 struct Parser<'a> {
-    text: &'a str,
-    /// Position in bytes.
-    at: usize,
+    cursor: Cursor<'a>,
     /// How many regions the position is inside of.
     depth: usize,
     graph: Graph,
@@ -64,15 +58,18 @@ struct Parser<'a> {
     guards: Vec<Guard>,
 }
 
-/// The arguments between an op's parentheses.
-struct Call<'a> {
-    name: Piece<'a>,
-    /// Those without a name.
-    plain: Vec<Piece<'a>>,
-    /// Those with one.
-    named: Vec<(Piece<'a>, Piece<'a>)>,
-    /// Where they end.
-    end: usize,
+impl<'a> Deref for Parser<'a> {
+    type Target = Cursor<'a>;
+
+    fn deref(&self) -> &Cursor<'a> {
+        &self.cursor
+    }
+}
+
+impl DerefMut for Parser<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.cursor
+    }
 }
 
 impl<'a> Parser<'a> {
@@ -150,19 +147,6 @@ impl<'a> Parser<'a> {
                 let named = self.graph.set_output_names(names);
                 named.map_err(|error| self.error_at(start, error.to_string()))
             }
-        }
-    }
-
-    /// A word or a string before an equals sign.
-    fn key(&mut self, expected: &str) -> Result<String> {
-        let at = self.at;
-        let key = match self.rest().starts_with('"') {
-            true => self.string()?,
-            false => self.until(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(c)).text.into(),
-        };
-        match key.is_empty() && self.at == at {
-            true => Err(self.expected(expected)),
-            false => Ok(key),
         }
     }
 
@@ -287,116 +271,6 @@ impl<'a> Parser<'a> {
         Ok(Node { op, inputs, spec })
     }
 
-    fn attributes(
-        &self,
-        code: OpCode,
-        plain: &[Piece<'a>],
-        call: &Call<'a>,
-        cx: Context<'_>,
-    ) -> Result<Attrs> {
-        let given = plain.iter().map(|value| ("", value.text));
-        let given = given.chain(call.named.iter().map(|(key, value)| (key.text, value.text)));
-        let given: Vec<Given<'_>> = given.collect();
-        let name = code.def().name;
-        code.read_attrs(&given, cx).map_err(|mismatch| match mismatch {
-            Mismatch::Value { at, expected, .. } => {
-                let value = match at.checked_sub(plain.len()) {
-                    None => plain[at],
-                    Some(at) => call.named[at].1,
-                };
-                self.error(value, format!("expected {expected}"))
-            }
-            Mismatch::Missing { name: missing, .. } => {
-                let missing = if missing.is_empty() { "a value" } else { missing };
-                self.error_at(call.end, format!("{name} lacks {missing}"))
-            }
-            Mismatch::Unknown { at, takes: known } => {
-                let takes = takes(name, &known);
-                match at.checked_sub(plain.len()) {
-                    None => {
-                        let text = plain[at].text;
-                        self.error(plain[at], format!("unexpected '{text}'; {takes}"))
-                    }
-                    Some(at) => {
-                        let key = call.named[at].0;
-                        let reason = format!("unexpected attribute '{}'; {takes}", key.text);
-                        self.error(key, reason)
-                    }
-                }
-            }
-        })
-    }
-
-    fn field(
-        &self,
-        piece: Piece<'a>,
-        field: &mut dyn crate::ops::fields::Field,
-        cx: Context<'_>,
-    ) -> Result<()> {
-        field
-            .parse(cx, piece.text)
-            .map_err(|expected| self.error(piece, format!("expected {expected}")))
-    }
-
-    /// `name(argument, key=argument, …)`
-    fn call(&mut self) -> Result<Call<'a>> {
-        self.space();
-        let name = self.word();
-        if name.text.is_empty() {
-            return Err(self.expected("the name of an op"));
-        }
-        self.symbol("(")?;
-        let mut call = Call { name, plain: Vec::new(), named: Vec::new(), end: 0 };
-        while !self.accept(")") {
-            if !call.plain.is_empty() || !call.named.is_empty() {
-                self.symbol(",")?;
-            }
-            self.space();
-            let start = self.at;
-            let key = self.word();
-            if !key.text.is_empty() && self.accept("=") {
-                self.space();
-                let value = self.value()?;
-                call.named.push((key, value));
-                continue;
-            }
-            self.at = start;
-            let value = self.value()?;
-            call.plain.push(value);
-        }
-        call.end = self.at - 1;
-        Ok(call)
-    }
-
-    /// A list in brackets, or whatever stands before the next comma, bracket or space.
-    fn value(&mut self) -> Result<Piece<'a>> {
-        if self.rest().starts_with('[') {
-            return self.bracketed();
-        }
-        let stop = |c: char| c.is_whitespace() || ",()[]{}=\"#".contains(c);
-        let piece = self.until(stop);
-        if piece.text.is_empty() {
-            return Err(self.expected("an operand (%0) or an attribute"));
-        }
-        Ok(piece)
-    }
-
-    /// `[…]` without lists inside.
-    fn bracketed(&mut self) -> Result<Piece<'a>> {
-        let at = self.at;
-        if !self.rest().starts_with('[') {
-            return Err(self.expected("a list in brackets"));
-        }
-        let end = self.rest()[1..].find(['[', ']', '\n', '#']).map(|end| at + 1 + end);
-        match end.filter(|&end| self.text.as_bytes()[end] == b']') {
-            Some(end) => {
-                self.at = end + 1;
-                Ok(Piece { at, text: &self.text[at..=end] })
-            }
-            None => Err(self.error_at(at, "this bracket is not closed on its line".into())),
-        }
-    }
-
     /// `{key="value", …}`, if there are any.
     fn hints(&mut self, id: NodeId) -> Result<()> {
         if !self.accept("{") {
@@ -430,47 +304,6 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn string(&mut self) -> Result<String> {
-        let start = self.at;
-        if !self.rest().starts_with('"') {
-            return Err(self.expected("a string in double quotes"));
-        }
-        let mut out = String::new();
-        let mut chars = self.rest()[1..].char_indices();
-        while let Some((i, c)) = chars.next() {
-            match c {
-                '"' => {
-                    self.at = start + 1 + i + 1;
-                    return Ok(out);
-                }
-                '\n' => break,
-                '\\' => match chars.next().map(|(_, c)| c) {
-                    Some('n') => out.push('\n'),
-                    Some(c @ ('"' | '\\')) => out.push(c),
-                    Some('u') => {
-                        let digits: String =
-                            chars.by_ref().map(|(_, c)| c).take_while(|&c| c != '}').collect();
-                        let code =
-                            digits.strip_prefix('{').and_then(|d| u32::from_str_radix(d, 16).ok());
-                        let Some(c) = code.and_then(char::from_u32) else {
-                            return Err(self.error_at(
-                                start + 1 + i,
-                                "expected \\u{…} with the code of a character".into(),
-                            ));
-                        };
-                        out.push(c);
-                    }
-                    _ => {
-                        return Err(self
-                            .error_at(start + 1 + i, "expected \\n, \\\", \\\\ or \\u{…}".into()));
-                    }
-                },
-                c => out.push(c),
-            }
-        }
-        Err(self.error_at(start, "this string is not closed on its line".into()))
-    }
-
     /// `%12`
     fn label(&mut self) -> Result<Piece<'a>> {
         self.space();
@@ -495,74 +328,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    /// Skips white space and comments.
-    fn space(&mut self) {
-        loop {
-            let rest = self.rest().trim_start();
-            self.at = self.text.len() - rest.len();
-            match rest.strip_prefix('#') {
-                Some(_) => self.at += rest.find('\n').unwrap_or(rest.len()),
-                None => return,
-            }
-        }
-    }
-
-    fn until(&mut self, stop: impl Fn(char) -> bool) -> Piece<'a> {
-        let rest = self.rest();
-        let text = &rest[..rest.find(stop).unwrap_or(rest.len())];
-        let piece = Piece { at: self.at, text };
-        self.at += text.len();
-        piece
-    }
-
-    fn word(&mut self) -> Piece<'a> {
-        self.until(|c| !c.is_ascii_alphanumeric() && c != '_')
-    }
-
-    fn accept(&mut self, symbol: &str) -> bool {
-        self.space();
-        let found = self.rest().starts_with(symbol);
-        self.at += if found { symbol.len() } else { 0 };
-        found
-    }
-
-    fn symbol(&mut self, symbol: &str) -> Result<()> {
-        match self.accept(symbol) {
-            true => Ok(()),
-            false => Err(self.expected(&format!("'{symbol}'"))),
-        }
-    }
-
     fn keyword(&mut self, word: &str) -> Result<()> {
         self.symbol(word)
-    }
-
-    fn expected(&self, what: &str) -> Error {
-        let rest = self.rest();
-        let word: String = rest.chars().take_while(|c| !c.is_whitespace()).take(20).collect();
-        let found =
-            if rest.is_empty() { "the end of the text".into() } else { format!("'{word}'") };
-        self.error_at(self.at, format!("expected {what}, found {found}"))
-    }
-
-    fn error_at(&self, at: usize, reason: String) -> Error {
-        self.error(Piece { at, text: "" }, reason)
-    }
-
-    fn error(&self, piece: Piece<'_>, reason: String) -> Error {
-        let before = &self.text[..piece.at];
-        let start = before.rfind('\n').map_or(0, |i| i + 1);
-        let line_text = self.text[start..].lines().next().unwrap_or_default();
-        let (line, column) =
-            (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
-        let carets = "^".repeat(piece.text.chars().count().clamp(1, 80));
-        let snippet =
-            format!("{line:>4} | {}\n     | {}{carets}", line_text, " ".repeat(column - 1));
-        Error::Parse { line, column, reason, snippet }
     }
 }
 

@@ -191,5 +191,7 @@ fn run(
         let program = &built.program;
         panic!("lowering made an ill-formed program: {broken}\n{program}\nfrom {graph}");
     }
+    #[cfg(test)]
+    crate::text::tests::round_trip(&built.program);
     Ok(built)
 }

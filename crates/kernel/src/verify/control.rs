@@ -38,6 +38,10 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
         let chooses = dtype == DType::Bool || dtype.is_int();
         require(scalar && chooses, || format!("V10: {index} is no number of a branch"))?;
     }
+    let sizes = control.programs.iter().flat_map(|p| &p.buffers).map(|b| b.size_bytes());
+    let all = sizes.fold(0_usize, usize::saturating_add);
+    // A layout has each buffer at most twice, aligned.
+    require(all < isize::MAX as usize / 8, || "V10: its programs need too much memory".into())?;
     let bytes = control.layout().bytes;
     let workspace = match control.workspace {
         Some(id) => size(program, id)?,

@@ -24,8 +24,10 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     require(confined, || "V11: a part leaves its row".into())?;
     for local in &rows.locals {
         let buffer = &program.buffers[local.buffer.0 as usize];
-        let whole = local.row_bytes * kernel.points() == buffer.size_bytes();
-        require(whole, || format!("V11: rows of {} have other sizes", local.buffer))?;
+        let whole = local.row_bytes.checked_mul(kernel.points());
+        require(whole == Some(buffer.size_bytes()), || {
+            format!("V11: rows of {} have other sizes", local.buffer)
+        })?;
         require(written(local.buffer), || format!("V11: nobody writes {}", local.buffer))?;
     }
     Ok(())
@@ -41,7 +43,10 @@ pub(crate) fn apart<'a>(
     let mut reached: SmallVec<[(isize, isize); 4]> = SmallVec::new();
     for part in parts.clone() {
         let stores = part.all_stores().filter(|s| s.access.buffer == id);
-        reached.extend(stores.map(|s| reach(&s.access, &part.extents)));
+        for store in stores {
+            let Some(span) = reach(&store.access, &part.extents) else { return false };
+            reached.push(span);
+        }
     }
     reached.sort_unstable();
     let whole = program.buffers[id.0 as usize].numel as isize;

@@ -138,11 +138,11 @@ impl Field for ScatterMode {
 impl Field for Real {
     fn print(&self, _: Context<'_>, out: &mut String) {
         let literal = Literal { dtype: DType::F64, bits: self.get().to_bits() };
-        out.push_str(&literal_text(literal));
+        out.push_str(&literal.text());
     }
 
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        let bits = literal_bits(DType::F64, text).ok_or("a number")?;
+        let bits = Literal::parse(DType::F64, text).ok_or("a number")?.bits;
         *self = f64::from_bits(bits).into();
         Ok(())
     }
@@ -172,15 +172,15 @@ pub(super) struct Bits<'a> {
 impl Field for Bits<'_> {
     fn print(&self, cx: Context<'_>, out: &mut String) {
         match cx.dtype {
-            Some(dtype) => out.push_str(&literal_text(Literal { dtype, bits: *self.bits })),
+            Some(dtype) => out.push_str(&Literal { dtype, bits: *self.bits }.text()),
             None => drop(write!(out, "{:#x}", self.bits)),
         }
     }
 
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let dtype = cx.dtype.ok_or("no value here")?;
-        *self.bits = literal_bits(dtype, text)
-            .ok_or_else(|| format!("a value of dtype {}", dtype.short()))?;
+        let literal = Literal::parse(dtype, text);
+        *self.bits = literal.ok_or_else(|| format!("a value of dtype {}", dtype.short()))?.bits;
         Ok(())
     }
 
@@ -243,38 +243,4 @@ impl Field for Choice<'_> {
     fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
         self.value.arbitrary(cx, below);
     }
-}
-
-/// A literal as text that gives back its bits: as it is shown if that does, else the bits.
-fn literal_text(literal: Literal) -> String {
-    let shown = literal.to_string();
-    match literal_bits(literal.dtype, &shown) {
-        Some(bits) if bits == literal.bits => shown,
-        _ => format!("{:#x}", literal.bits),
-    }
-}
-
-/// The bits of a value written as text: `true`, a number, or the bits themselves as `0x…`. `None`
-/// if the dtype does not hold it.
-fn literal_bits(dtype: DType, text: &str) -> Option<u64> {
-    if let Some(hex) = text.strip_prefix("0x") {
-        let bits = u64::from_str_radix(hex, 16).ok()?;
-        let fits = dtype.size() >= 8 || bits >> (8 * dtype.size()) == 0;
-        return (fits && (dtype != DType::Bool || bits <= 1)).then_some(bits);
-    }
-    if dtype == DType::Bool {
-        return text.parse::<bool>().ok().map(u64::from);
-    }
-    if let (Ok(value), true) = (text.parse::<i64>(), dtype.is_int()) {
-        let literal = Literal::from_i64(dtype, value);
-        return (literal.to_string() == value.to_string()).then_some(literal.bits);
-    }
-    if let (Ok(value), true) = (text.parse::<u64>(), dtype.is_int()) {
-        let literal = Literal { dtype, bits: value };
-        return (literal.to_string() == value.to_string()).then_some(value);
-    }
-    if dtype.is_int() {
-        return None;
-    }
-    text.parse().ok().map(|value| Literal::from_f64(dtype, value).bits)
 }

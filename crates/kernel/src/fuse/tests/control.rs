@@ -73,7 +73,10 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
     // Of the carry's two places one is the result's.
     assert_eq!(control.layout().bytes, 128, "{program}");
     let text = program.to_string();
-    assert!(text.contains("= scan of 3 parts with 1 carries(b0, b1, b2) in b"), "{text}");
+    assert!(
+        text.contains("= scan of 3 parts with 1 carries and 1 slices(b0, b1, b2) in b"),
+        "{text}"
+    );
     assert!(text.contains("    b0 = argument 0: f64[2]"), "{text}");
     let traffic = program.kernels[0].traffic(&program.buffers);
     assert_eq!(traffic.flops, 3 * 4);

@@ -1,0 +1,214 @@
+//! Rules V6 to V8: which elements stores write, and that every element is written before it is read.
+
+use super::{Check, require, span};
+use crate::ir::{Access, BufferId, BufferKind, Core, Kernel, Program, Store};
+use smallvec::SmallVec;
+
+/// Strides and sizes of the dimensions that move, by ascending stride.
+type Steps = SmallVec<[(usize, usize); 6]>;
+
+fn steps(dims: impl Iterator<Item = (isize, usize)>) -> Steps {
+    let moving = dims.filter(|&(stride, extent)| extent > 1 && stride != 0);
+    let mut steps: Steps = moving.map(|(s, e)| (s.unsigned_abs(), e)).collect();
+    steps.sort_unstable();
+    steps
+}
+
+fn dims<'a>(access: &'a Access, extents: &'a [usize]) -> impl Iterator<Item = (isize, usize)> + 'a {
+    access.strides.iter().copied().zip(extents.iter().copied())
+}
+
+/// True if different points are different elements: by ascending stride, each dimension steps over
+/// all that the smaller ones reach together.
+pub(super) fn injective(access: &Access, extents: &[usize]) -> bool {
+    let fixed = dims(access, extents).any(|(stride, extent)| extent > 1 && stride == 0);
+    let mut covered = 0_usize;
+    !fixed
+        && steps(dims(access, extents)).into_iter().all(|(step, extent)| {
+            let over = step > covered;
+            covered += step * (extent - 1);
+            over
+        })
+}
+
+/// True if points that differ along the independent dimensions of a scatter write different elements,
+/// whatever they are along the others and whatever their indices.
+///
+/// By ascending stride, an independent dimension has to step over all that smaller ones reach. Of the
+/// others between two independent ones, the steps may meet each other: together they move by
+/// multiples of their greatest common divisor, which has to be more than all smaller ones reach.
+pub(super) fn disjoint(
+    access: &Access,
+    extents: &[usize],
+    independent: &[usize],
+    index: (isize, usize),
+) -> bool {
+    let moves = |d: usize| extents[d] > 1 && access.strides[d] != 0;
+    if independent.iter().any(|&d| extents[d] > 1 && access.strides[d] == 0) {
+        return false;
+    }
+    let axes = (0..extents.len()).filter(|&d| moves(d));
+    let mut all: SmallVec<[(usize, usize, bool); 8]> = axes
+        .map(|d| (access.strides[d].unsigned_abs(), extents[d], independent.contains(&d)))
+        .collect();
+    if index.0 != 0 && index.1 > 1 {
+        all.push((index.0.unsigned_abs(), index.1, false));
+    }
+    all.sort_unstable();
+    // What smaller steps reach, up to the last independent dimension, and beyond it; the divisor of
+    // the steps since then.
+    let (mut below, mut covered, mut divisor) = (None, 0_usize, 0);
+    for (step, extent, own) in all {
+        if own {
+            let decodes = below.is_none_or(|below| divisor == 0 || divisor > below);
+            if step <= covered || !decodes {
+                return false;
+            }
+            covered += step * (extent - 1);
+            (below, divisor) = (Some(covered), 0);
+        } else {
+            covered += step * (extent - 1);
+            divisor = gcd(divisor, step);
+        }
+    }
+    below.is_none_or(|below| divisor == 0 || divisor > below)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// What is known of the buffers of a program while its kernels run.
+pub(super) struct Flow<'a> {
+    program: &'a Program,
+    state: Vec<Contents<'a>>,
+}
+
+/// What is known of a buffer.
+#[derive(Clone, Default)]
+struct Contents<'a> {
+    /// Every element has been written.
+    whole: bool,
+    /// Stores that wrote some elements, with the sizes they went over; none of them writes an element
+    /// of another, if the buffer is to be whole by them.
+    pieces: Vec<(&'a Access, &'a [usize])>,
+    written: usize,
+    read: bool,
+    /// It is a local of a kernel over rows, and nobody else's.
+    local: bool,
+}
+
+impl<'a> Flow<'a> {
+    /// Before the first kernel.
+    pub fn new(program: &'a Program) -> Flow<'a> {
+        Flow { program, state: vec![Contents::default(); program.buffers.len()] }
+    }
+
+    /// Fails unless a buffer holds its elements.
+    pub fn readable(&mut self, id: BufferId) -> Check {
+        let buffer = &self.program.buffers[id.0 as usize];
+        let contents = &mut self.state[id.0 as usize];
+        if buffer.kind != BufferKind::Computed || buffer.numel == 0 {
+            return Ok(());
+        }
+        require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
+        if !contents.whole {
+            contents.whole =
+                contents.written == buffer.numel && apart(&contents.pieces, buffer.numel);
+            let (numel, written) = (buffer.numel, contents.written);
+            require(contents.whole, || match written < numel {
+                true => format!("V8: {id} holds {written} of {numel} elements"),
+                false => format!("V8: it is not known that every element of {id} is written"),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What a kernel reads and writes.
+    pub fn kernel(&mut self, kernel: &'a Kernel) -> Check {
+        if let Core::Rows(rows) = &kernel.core {
+            for local in &rows.locals {
+                let contents = &self.state[local.buffer.0 as usize];
+                let untouched = contents.written == 0 && !contents.whole && !contents.local;
+                require(untouched, || format!("V11: {} is used elsewhere", local.buffer))?;
+            }
+            rows.parts.iter().try_for_each(|part| self.kernel(part))?;
+            rows.locals.iter().for_each(|l| self.state[l.buffer.0 as usize].local = true);
+            return Ok(());
+        }
+        for id in kernel.reads() {
+            self.readable(id)?;
+            self.state[id.0 as usize].read = true;
+        }
+        if matches!(kernel.core, Core::Scatter { zeroed: false, .. }) {
+            // It combines with what is there.
+            kernel.writes().try_for_each(|id| self.readable(id))?;
+        }
+        for id in kernel.writes() {
+            let buffer = &self.program.buffers[id.0 as usize];
+            require(buffer.kind == BufferKind::Computed, || format!("V7: writes argument {id}"))?;
+            let contents = &self.state[id.0 as usize];
+            require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
+            require(!contents.read, || {
+                format!("V8: {id} is written after it was read, or by a reader")
+            })?;
+        }
+        self.writes(kernel);
+        Ok(())
+    }
+
+    fn writes(&mut self, kernel: &'a Kernel) {
+        match &kernel.core {
+            // A scatter's buffer is zeroed whole, or was whole; a routine's items fill their buffer
+            // (V9); so do the results of programs (V10), and a workspace is never read.
+            Core::Scatter { .. } | Core::Library(_) | Core::Control(_) => {
+                for id in kernel.writes() {
+                    self.state[id.0 as usize].whole = true;
+                }
+            }
+            core => {
+                if let Core::Reduce { stores, .. } = core {
+                    self.stores(stores, &kernel.extents);
+                }
+                self.stores(&kernel.stores, &kernel.extents[..kernel.parallel]);
+            }
+        }
+    }
+
+    fn stores(&mut self, stores: &'a [Store], extents: &'a [usize]) {
+        for store in stores {
+            let id = store.access.buffer.0 as usize;
+            let contents = &mut self.state[id];
+            // A store writes no element twice (V6).
+            let points: usize = extents.iter().product();
+            contents.written = contents.written.saturating_add(points);
+            contents.whole |= points == self.program.buffers[id].numel;
+            contents.pieces.push((&store.access, extents));
+        }
+    }
+}
+
+/// True if it is certain that no piece has an element of another: modulo some number they are
+/// intervals that do not meet, as those of a concatenation are modulo the distance of its rows.
+fn apart(pieces: &[(&Access, &[usize])], numel: usize) -> bool {
+    let Some((first, _)) = pieces.first() else { return false };
+    let mut moduli: SmallVec<[usize; 6]> = first.strides.iter().map(|s| s.unsigned_abs()).collect();
+    moduli.push(numel);
+    moduli.retain(|m| *m > 1);
+    moduli.sort_unstable();
+    moduli.dedup();
+    moduli.into_iter().any(|modulus| {
+        let interval = |(access, extents): &(&Access, &[usize])| {
+            let inside = dims(access, extents).filter(|(s, _)| s.unsigned_abs() % modulus != 0);
+            let (low, high) = span(access.offset, inside)?;
+            let modulus = isize::try_from(modulus).ok()?;
+            let same = low.div_euclid(modulus) == high.div_euclid(modulus);
+            same.then(|| (low.rem_euclid(modulus), high.rem_euclid(modulus)))
+        };
+        let Some(mut spans) = pieces.iter().map(interval).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        spans.sort_unstable();
+        spans.windows(2).all(|two| two[0].1 < two[1].0)
+    })
+}
