@@ -78,6 +78,49 @@ def test_which_values_are_wanted_is_part_of_the_program():
         close(t, x.numpy() * y.numpy())
 
 
+def program_of(x, y, held):
+    """A program of five steps, with those numbered in `held` still in somebody's hands."""
+    steps = [x * y, x + y]
+    steps += [steps[0].exp(), steps[1].abs(), steps[0] - steps[1]]
+    total = sum(step.sum() for step in steps)
+    kept = {number: steps[number] for number in held}
+    del steps
+    return total.eval(), kept
+
+
+def test_what_is_still_held_does_not_compile_again():
+    x, y, _ = vectors()
+    a, b = x.numpy(), y.numpy()
+    expected = [a * b, a + b, np.exp(a * b), np.abs(a + b), a * b - (a + b)]
+    numbers = np.random.default_rng(0)
+    gr.clear_cache()
+    with Counters() as c:
+        for _ in range(40):
+            held = [n for n in range(5) if numbers.random() < 0.5]
+            total, kept = program_of(x, y, held)
+            close(total, np.asarray(sum(e.sum() for e in expected)), 1e-5)
+            with Counters() as reads:
+                for number, step in kept.items():
+                    close(step, expected[number], 1e-5)
+            assert reads["runs"] == 0, "what was held came with the total"
+    # At most one for each of the five, and those of sets that came time and again.
+    assert (c["compiles"] <= 10, c["runs"]) == (True, 40), c["compiles"]
+
+
+def test_what_is_wanted_time_and_again_has_a_program_of_its_own():
+    x, y, _ = vectors()
+    gr.clear_cache()
+    program_of(x, y, [0, 1, 2, 3, 4])
+    with Counters() as c:
+        for _ in range(8):
+            program_of(x, y, [])
+    assert c["compiles"] == 0
+    with Counters() as c:
+        for _ in range(4):
+            program_of(x, y, [])
+    assert c["compiles"] == 1
+
+
 def test_operand_order_is_part_of_the_program():
     x, y, _ = vectors()
     for _ in range(2):

@@ -56,7 +56,7 @@ def test_threads_and_tasks_have_streams_of_their_own() -> None:
     seen: list[tuple[gr.Stream, gr.Stream]] = []
     with gr.stream(side):
         for _ in range(2):
-            streams = lambda: seen.append((gr.current_stream(), gr.default_stream()))  # noqa: E731
+            streams = lambda: seen.append((gr.current_stream(), gr.default_stream()))
             thread = threading.Thread(target=streams)
             thread.start()
             thread.join()

@@ -22,6 +22,8 @@ pub(crate) struct CutGraph {
     pub after: SmallVec<[Arc<Completion>; 2]>,
     /// Nodes to be computed and kept: the lazy targets, then intermediates somebody holds.
     pub outputs: Vec<NodeId>,
+    /// How many of them are targets.
+    pub num_targets: usize,
 }
 
 pub(crate) enum Cut {
@@ -130,6 +132,7 @@ pub(crate) fn cut(
             arguments: Vec::with_capacity(TYPICAL_NODES),
             after: SmallVec::new(),
             outputs: Vec::new(),
+            num_targets: 0,
         },
         ids: FxHashMap::with_capacity_and_hasher(TYPICAL_NODES, Default::default()),
         uses: Vec::with_capacity(TYPICAL_NODES),
@@ -273,14 +276,12 @@ impl Walk<'_> {
         };
         let targets = targets.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]);
         let targets = targets.filter(|&id| is_computed(&cut.graph, id));
+        let mut is_new = |id: &NodeId| !std::mem::replace(&mut is_output[id.index()], true);
+        let mut outputs: Vec<NodeId> = targets.filter(&mut is_new).collect();
+        let num_targets = outputs.len();
         let kept = cut.graph.ids().filter(|&id| held(id)).filter_map(|id| kept(&cut.graph, id));
-        let mut outputs = Vec::new();
-        for id in targets.chain(kept) {
-            if !std::mem::replace(&mut is_output[id.index()], true) {
-                outputs.push(id);
-            }
-        }
-        cut.outputs = outputs;
+        outputs.extend(kept.filter(is_new));
+        (cut.outputs, cut.num_targets) = (outputs, num_targets);
         cut.graph.set_outputs(cut.outputs.iter().copied());
     }
 }

@@ -284,7 +284,7 @@ fn attempt(
     let looked = Context::current().debug_nans()?.then(|| Looked::new(&cut));
     let wait = wait || looked.is_some();
     let stream = Context::current().runtime_stream(executor.runtime());
-    let work = Work { executor: executor.clone(), stream, cut, claim, verify, options };
+    let work = Work { executor: executor.clone(), stream, cut, claim, keep, verify, options };
     if wait {
         let outcome = work.run(None, true, times);
         crate::memory::let_go(nodes);
@@ -348,6 +348,8 @@ struct Work {
     stream: Arc<girih_runtime::Stream>,
     cut: CutGraph,
     claim: Arc<Claim>,
+    /// What somebody holds is kept.
+    keep: bool,
     verify: bool,
     options: CompileOptions,
 }
@@ -433,7 +435,11 @@ impl Work {
             girih_ir::agreement::check(graph)?;
         }
         let runtime = self.executor.runtime();
-        let program = runtime.plan(graph, self.options)?;
+        let program = match self.keep {
+            true => runtime.plan_keeping(graph, self.cut.num_targets, self.options)?,
+            // There was no memory for more than the targets.
+            false => runtime.plan(graph, self.options)?,
+        };
         if self.verify {
             for (i, &output) in graph.outputs().iter().enumerate() {
                 let order = program.order.as_ref();

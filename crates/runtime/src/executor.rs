@@ -4,6 +4,7 @@
 use crate::call::{Values, next_generation};
 use crate::defaults::DefaultStreams;
 use crate::difference::{Lookup, nearest};
+use crate::family::Families;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::queue::host_bytes;
 use crate::symbolic::{Executables, Prepared};
@@ -149,6 +150,7 @@ pub struct Executor {
     /// None if plans are compiled each time.
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
+    pub(crate) families: Mutex<Families>,
     options: Mutex<CompileOptions>,
     /// Calls of [`Executor::cancel_all`], counted in each.
     cancellations: Striped<Arc<AtomicU64>>,
@@ -200,6 +202,7 @@ impl Executor {
             cache: Mutex::new(ProgramCache::new(ProgramCache::DEFAULT_CAPACITY)),
             use_cache,
             disk,
+            families: Mutex::default(),
             options: Mutex::default(),
             cancellations: Striped::default(),
             compiles: AtomicU64::new(0),
@@ -302,7 +305,7 @@ impl Executor {
         };
         let pick = |&at: &u32| arguments.get(at as usize).cloned();
         let arguments: Vec<Argument> = order.arguments.iter().filter_map(pick).collect();
-        let mut targets = vec![None; order.outputs.len()];
+        let mut targets = vec![None; program.plan.outputs.len()];
         for (&at, target) in order.outputs.iter().zip(reused.targets) {
             targets[at as usize] = target;
         }
@@ -470,6 +473,7 @@ impl Executor {
     /// Forgets all compiled plans.
     pub fn clear_cache(&self) {
         self.lock_cache().clear();
+        self.lock_families().clear();
         self.executables.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.backend.forget();
         self.generation.store(next_generation(), Ordering::Relaxed);

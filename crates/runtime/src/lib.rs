@@ -21,6 +21,7 @@ pub mod disk;
 pub mod env;
 pub mod error;
 pub mod executor;
+mod family;
 pub mod file;
 
 mod forms;
