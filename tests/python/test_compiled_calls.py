@@ -55,6 +55,13 @@ def check(fun, ways, direct=True):
     return compiled
 
 
+def test_arguments_of_more_than_four_axes():
+    x, y = data(2, 1, 3, 1, 4, 2), data(4, 2)
+    check(
+        lambda x, y: (x * y, x.sum(axis=(0, 2))), [((x, y), {}), ((data(1, 1, 1, 2, 4, 2), y), {})]
+    )
+
+
 def test_structures_of_arguments_and_results():
     x, y, z = data(3, seed=1), data(3, seed=2), data(3, seed=3)
 

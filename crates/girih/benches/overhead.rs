@@ -1,5 +1,5 @@
-//! What laziness costs: recording one op, evaluating a cached small graph, compiling one. Prints
-//! medians; nothing here asserts a time.
+//! What laziness costs: recording one op, evaluating a cached small graph, compiling one, on one thread
+//! and on several. Prints medians; nothing here asserts a time.
 
 use girih::{DType, Tensor, eval};
 use std::hint::black_box;
@@ -38,6 +38,58 @@ fn median_eval_ns(
     }
     // The first one compiles.
     Ok(median(samples.split_off(1)))
+}
+
+/// Calls a second in millions, of so many threads that each make some calls of what `prepare` gives.
+fn rate<F: FnMut()>(threads: usize, prepare: impl Fn() -> F + Sync) -> f64 {
+    const CALLS: usize = 20_000;
+    let sample = || {
+        let (barrier, prepare) = (std::sync::Barrier::new(threads + 1), &prepare);
+        std::thread::scope(|scope| {
+            let ready = &barrier;
+            let run = move || {
+                let mut call = prepare();
+                call();
+                ready.wait();
+                (0..CALLS).for_each(|_| call());
+            };
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+            barrier.wait();
+            let start = Instant::now();
+            running.into_iter().for_each(|thread| thread.join().expect("calls do not fail"));
+            (threads * CALLS) as f64 / start.elapsed().as_secs_f64() / 1e6
+        })
+    };
+    median(std::iter::repeat_with(sample).take(7).collect())
+}
+
+/// Small calls of one thread and of several, each with data of its own.
+fn threads() -> girih::Result<()> {
+    let data = || Tensor::from_slice(&[1.0f32; 4], [4]).expect("there is memory");
+    let evaluations = || {
+        let x = data();
+        move || {
+            let y = x.mul(2.0).and_then(|y| y.add(1.0)).expect("the operands fit");
+            y.eval().map(drop).expect("the program runs");
+        }
+    };
+    let function = |x: &[Tensor]| Ok(vec![x[0].mul(2.0)?.add(1.0)?]);
+    let traced = girih::compile(function, Vec::new());
+    let calls = || {
+        let (x, traced) = (data(), &traced);
+        move || drop(black_box(traced.call(&[&x]).expect("the program runs")))
+    };
+    for (what, one, many) in [
+        ("calls of a compiled x * 2 + 1", rate(1, calls), [2, 8].map(|n| rate(n, calls))),
+        ("recorded x * 2 + 1", rate(1, evaluations), [2, 8].map(|n| rate(n, evaluations))),
+    ] {
+        println!("{what:<44}{one:10.2} million/s on one thread");
+        for (threads, rate) in [2, 8].into_iter().zip(many) {
+            let label = format!("  {threads} threads");
+            println!("{label:<44}{rate:10.2} million/s, {:.2} x one", rate / one);
+        }
+    }
+    Ok(())
 }
 
 fn row(what: &str, value: f64, unit: &str) {
@@ -82,7 +134,7 @@ fn main() -> girih::Result<()> {
     let start = Instant::now();
     drop(chain);
     row("drop it", ms(start), "ms");
-    Ok(())
+    threads()
 }
 
 /// The processor's name, where the system tells.

@@ -7,7 +7,7 @@ use crate::{Executor, Profile, Result, Tensor, TracedProgram, devices, nans, ran
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
-use girih_sync::Mutex;
+use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -16,14 +16,47 @@ use std::time::Instant;
 /// Every call with such tensors is served by it.
 pub struct BoundProgram {
     program: Arc<TracedProgram>,
-    given: Vec<CompactSpec>,
+    given: Vec<Spec>,
     /// Sizes of the program's symbols.
     sizes: Vec<(&'static Symbol, usize)>,
     takes: Vec<Take>,
     /// How much of the generator's sequence a run takes.
     draws: u64,
-    outputs: Vec<CompactSpec>,
-    found: Mutex<Option<(CompileOptions, FoundPlan)>>,
+    outputs: Vec<Spec>,
+    /// The plan of the last call, for each thread, so that threads share neither a lock nor a count.
+    found: Striped<Mutex<Option<Found>>>,
+}
+
+/// A plan, and the options that it was compiled under.
+type Found = Arc<(CompileOptions, FoundPlan)>;
+
+/// The spec of an argument or a result: as nodes hold it, so that to compare it and to make a node of it
+/// is quick, if that is possible.
+enum Spec {
+    Compact(CompactSpec),
+    Whole(TensorSpec),
+}
+
+impl Spec {
+    fn of(spec: &TensorSpec) -> Spec {
+        CompactSpec::of(spec).map_or_else(|| Spec::Whole(spec.clone()), Spec::Compact)
+    }
+
+    fn is_of(&self, tensor: &Tensor) -> bool {
+        match self {
+            Spec::Compact(spec) => tensor.node().compact_spec() == *spec,
+            Spec::Whole(spec) => tensor.spec() == *spec,
+        }
+    }
+
+    /// A tensor that has this value.
+    fn tensor(&self, value: Value) -> Tensor {
+        let (op, state) = (OpCode::Input.into(), State::Available(value));
+        Tensor::from_node(match self {
+            Spec::Compact(spec) => context::add_compact(op, *spec, None, state),
+            Spec::Whole(spec) => context::add_node(op, spec, None, state),
+        })
+    }
 }
 
 /// Where an argument of the program comes from.
@@ -69,24 +102,26 @@ impl BoundProgram {
         let output = |&id: &girih_ir::NodeId| {
             let spec = graph.spec(id);
             let shape = spec.shape.bind("compile", spec.dtype, &sizes)?;
-            Ok(compact(&TensorSpec { shape, dtype: spec.dtype }))
+            Ok(Spec::of(&TensorSpec { shape, dtype: spec.dtype }))
         };
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
-        let given = given.iter().map(compact).collect();
-        let found = Mutex::default();
+        let given = given.iter().map(Spec::of).collect();
+        let found = Striped::default();
         Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found })
     }
 
     /// True for tensors of exactly these specs: arguments, then tensors outside.
     pub fn serves(&self, given: &[Tensor]) -> bool {
         given.len() == self.given.len()
-            && given.iter().zip(&self.given).all(|(t, spec)| t.node().compact_spec() == *spec)
+            && given.iter().zip(&self.given).all(|(tensor, spec)| spec.is_of(tensor))
     }
 
     /// About how long the last call's plan takes on one thread, in nanoseconds; nothing before the
     /// first call.
     pub fn cost_ns(&self) -> Option<u64> {
-        self.found().as_ref().map(|(_, found)| found.plan().cost_ns)
+        let cost = |found: &Found| found.1.plan().cost_ns;
+        let mut found = self.found.iter().map(lock);
+        found.find_map(|found| found.as_ref().map(cost))
     }
 
     /// The program's outputs at tensors that it [serves](BoundProgram::serves); see
@@ -130,12 +165,7 @@ impl BoundProgram {
         if looked {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
-        let outputs = self.outputs.iter().zip(values);
-        let tensor = |(spec, value): (&CompactSpec, Value)| {
-            let state = State::Available(value);
-            Tensor::from_node(context::add_compact(OpCode::Input.into(), *spec, None, state))
-        };
-        Ok(outputs.map(tensor).collect())
+        Ok(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect())
     }
 
     /// What the plan takes; false if some of what is given has no value yet.
@@ -228,15 +258,15 @@ impl BoundProgram {
         let options = Context::current().options(runtime);
         let profiled = executor.config().profile;
         let start = profiled.then(Instant::now);
-        let known = self.found().clone();
-        let known = known.filter(|(with, found)| *with == options && runtime.recall(found));
+        let known = lock(self.found.mine()).clone();
+        let known = known.filter(|found| found.0 == options && runtime.recall(&found.1));
         let found = match known {
-            Some((_, found)) => found,
+            Some(found) => found,
             None => {
                 let symbolic = self.program.symbolic();
                 let plan = || runtime.plan_at(symbolic, &self.sizes, options);
-                let found = runtime.remember(plan)?;
-                *self.found() = Some((options, found.clone()));
+                let found = Arc::new((options, runtime.remember(plan)?));
+                *lock(self.found.mine()) = Some(found.clone());
                 found
             }
         };
@@ -244,13 +274,13 @@ impl BoundProgram {
         let stream = Context::current().runtime_stream(runtime);
         let Some(start) = start else {
             return runtime
-                .call(&stream, &found, arguments, limit)
+                .call(&stream, &found.1, arguments, limit)
                 .map_err(|e| self.program.failed(e));
         };
         let compile = start.elapsed();
-        let timed = runtime.call_timed(&stream, &found, arguments, limit);
+        let timed = runtime.call_timed(&stream, &found.1, arguments, limit);
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
-        let names = found.plan().operations.iter().map(|operation| operation.name.clone());
+        let names = found.1.plan().operations.iter().map(|operation| operation.name.clone());
         executor.set_profile(Profile {
             compile,
             transfer: times.bind,
@@ -273,12 +303,8 @@ impl BoundProgram {
         let results: Vec<_> = results.collect();
         nans::check(executor, &graph, arguments, &results).map_err(|e| self.program.failed(e))
     }
-
-    fn found(&self) -> girih_sync::MutexGuard<'_, Option<(CompileOptions, FoundPlan)>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-fn compact(spec: &TensorSpec) -> CompactSpec {
-    CompactSpec::of(spec).expect("sizes are numbers once symbols are bound")
+fn lock(found: &Mutex<Option<Found>>) -> MutexGuard<'_, Option<Found>> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,6 +25,12 @@ enum Line {
     External(u32),
 }
 
+/// Most locations, some 20 megabytes of them; lines beyond are unknown. A program has so many only if it
+/// makes code as it runs.
+const MOST_LOCATIONS: usize = 1 << 20;
+/// Most scopes; those beyond are the scope around them.
+const MOST_SCOPES: usize = 1 << 16;
+
 /// Location `n` is entry `n - 1`.
 static LOCATIONS: Mutex<Vec<(Line, Scope)>> = Mutex::new(Vec::new());
 /// The path of scope `n` is entry `n - 1`.
@@ -87,11 +93,14 @@ impl Scope {
             None => name.to_string(),
         };
         let mut scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = scopes.iter().position(|known| *known == path).unwrap_or_else(|| {
-            scopes.push(path);
-            scopes.len() - 1
-        });
-        Scope(index as u32 + 1)
+        if let Some(index) = scopes.iter().position(|known| *known == path) {
+            return Scope(index as u32 + 1);
+        }
+        if scopes.len() >= MOST_SCOPES {
+            return self;
+        }
+        scopes.push(path);
+        Scope(scopes.len() as u32)
     }
 
     /// The names from the outermost on, with dots between them.
@@ -137,8 +146,8 @@ impl Location {
         self.0 != 0
     }
 
-    /// A line that the front end's resolver knows by this number, in the thread's scope. The front
-    /// end keeps what it gets: each call makes another.
+    /// A line that the front end's resolver knows by this number, in the thread's scope; unknown when
+    /// there are too many. The front end keeps what it gets: each call makes another.
     pub fn external(number: u32) -> Location {
         Location::add(&mut locations(), Line::External(number), Scope::current())
     }
@@ -163,6 +172,9 @@ impl Location {
     }
 
     fn add(all: &mut Vec<(Line, Scope)>, line: Line, scope: Scope) -> Location {
+        if all.len() >= MOST_LOCATIONS {
+            return Location::default();
+        }
         all.push((line, scope));
         Location(all.len() as u32)
     }

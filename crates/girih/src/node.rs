@@ -30,11 +30,12 @@ pub(crate) struct Node {
 }
 
 /// Sizes up to rank 4 below 2^32 inline; others interned, with the id in the first word. Symbolic
-/// shapes, which only functions being traced have, are kept as long as their node.
+/// shapes, which only functions being traced have, and shapes beyond those that are interned are kept as
+/// long as their node.
 type CompactShape = [u32; 4];
 
-/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; symbolic shapes, and
-/// those of nodes that stand for an error, equal nothing.
+/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; shapes that are kept with
+/// their node, and those of nodes that stand for an error, equal nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactSpec {
     shape: CompactShape,
@@ -48,7 +49,7 @@ impl PartialEq for CompactSpec {
         self.shape == other.shape
             && self.rank == other.rank
             && self.dtype == other.dtype
-            && self.rank < FAILED
+            && self.rank <= INTERNED
     }
 }
 
@@ -61,21 +62,22 @@ impl CompactSpec {
         (mixed.wrapping_mul(0x9e37_79b9) >> 20) as usize & (entries - 1)
     }
 
-    /// Of a spec without symbolic sizes; None for others.
+    /// Of a spec; None if only a node could hold it.
     pub fn of(spec: &TensorSpec) -> Option<CompactSpec> {
-        let compact = || {
-            let (shape, rank) = compact(&spec.shape);
-            CompactSpec { shape, rank, dtype: spec.dtype }
-        };
-        (!spec.shape.is_symbolic()).then(compact)
+        let (shape, rank) = compact(&spec.shape)?;
+        Some(CompactSpec { shape, rank, dtype: spec.dtype })
     }
 }
 
-const SPILLED: u8 = u8::MAX;
-const SYMBOLIC: u8 = u8::MAX - 1;
-const FAILED: u8 = u8::MAX - 2;
+/// In place of the rank, where shapes are that are not inline.
+const INTERNED: u8 = u8::MAX - 2;
+const KEPT: u8 = u8::MAX - 1;
+const FAILED: u8 = u8::MAX;
 
-static SYMBOLIC_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
+/// Most shapes that are interned, some six megabytes of them.
+const MOST_INTERNED: usize = 1 << 16;
+
+static KEPT_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
 /// Of live nodes that stand for an error, the error and the shape that they show.
 static FAILURES: Mutex<Kept<(Shape, Error)>> = Mutex::new(Kept::new());
 
@@ -157,38 +159,44 @@ struct Interner {
     ids: FxHashMap<Shape, u32>,
 }
 
-fn intern(shape: &Shape) -> u32 {
-    let mut table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
-    let table = table.get_or_insert_default();
-    if let Some(&id) = table.ids.get(shape) {
-        return id;
+impl Interner {
+    /// The number of a shape; None if there is room for no more.
+    fn intern(&mut self, shape: &Shape, most: usize) -> Option<u32> {
+        if let Some(&id) = self.ids.get(shape) {
+            return Some(id);
+        }
+        let id = self.shapes.len() as u32;
+        if self.shapes.len() >= most {
+            return None;
+        }
+        self.shapes.push(shape.clone());
+        self.ids.insert(shape.clone(), id);
+        Some(id)
     }
-    let id = table.shapes.len() as u32;
-    table.shapes.push(shape.clone());
-    table.ids.insert(shape.clone(), id);
-    id
 }
 
-fn compact(shape: &Shape) -> (CompactShape, u8) {
-    let mut dims = [0; 4];
+/// The shape, inline or interned; None for symbolic shapes, and when no more are interned.
+fn compact(shape: &Shape) -> Option<(CompactShape, u8)> {
     if shape.is_symbolic() {
-        dims[0] = Kept::lock(&SYMBOLIC_SHAPES).keep(shape.clone());
-        return (dims, SYMBOLIC);
+        return None;
     }
+    let mut dims = [0; 4];
     let fits = shape.rank() <= 4 && shape.iter().all(|&d| u32::try_from(d).is_ok());
     if !fits {
-        dims[0] = intern(shape);
-        return (dims, SPILLED);
+        let mut table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
+        dims[0] = table.get_or_insert_default().intern(shape, MOST_INTERNED)?;
+        return Some((dims, INTERNED));
     }
     for (dim, &size) in dims.iter_mut().zip(shape.iter()) {
         *dim = size as u32;
     }
-    (dims, shape.rank() as u8)
+    Some((dims, shape.rank() as u8))
 }
 
 impl Node {
     pub fn new(op: Op, spec: &TensorSpec, place: Place, state: State, id: u32) -> Node {
-        let (shape, rank) = compact(&spec.shape);
+        let keep = || ([Kept::lock(&KEPT_SHAPES).keep(spec.shape.clone()), 0, 0, 0], KEPT);
+        let (shape, rank) = compact(&spec.shape).unwrap_or_else(keep);
         let spec = CompactSpec { shape, rank, dtype: spec.dtype };
         Node::of_compact(op, spec, place, state, id)
     }
@@ -277,13 +285,13 @@ impl Node {
     }
 
     pub fn shape(&self) -> Shape {
-        if self.rank == SYMBOLIC {
-            return Kept::lock(&SYMBOLIC_SHAPES).get(self.shape[0]).clone();
+        if self.rank == KEPT {
+            return Kept::lock(&KEPT_SHAPES).get(self.shape[0]).clone();
         }
         if self.rank == FAILED {
             return Kept::lock(&FAILURES).get(self.shape[0]).0.clone();
         }
-        if self.rank == SPILLED {
+        if self.rank == INTERNED {
             let table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
             let table = table.as_ref().expect("the shape was interned when the node was made");
             return table.shapes[self.shape[0] as usize].clone();
@@ -412,7 +420,7 @@ impl Drop for Node {
             drop_state(std::mem::replace(state, State::Leaf));
         }
         match self.rank {
-            SYMBOLIC => Kept::lock(&SYMBOLIC_SHAPES).release(self.shape[0]),
+            KEPT => Kept::lock(&KEPT_SHAPES).release(self.shape[0]),
             FAILED => Kept::lock(&FAILURES).release(self.shape[0]),
             _ => {}
         }
@@ -475,6 +483,21 @@ mod tests {
                 0,
             );
             assert_eq!(node.spec(), spec);
+            assert_eq!(node.compact_spec(), CompactSpec::of(&spec).unwrap());
         }
+    }
+
+    #[test]
+    fn shapes_are_shared_up_to_a_number_of_them() {
+        let mut interner = Interner::default();
+        let shape = |size| Shape::from([1, 1, 1, 1, size]);
+        for size in 0..100 {
+            assert_eq!(interner.intern(&shape(size), 10).is_some(), size < 10);
+        }
+        assert_eq!(interner.intern(&shape(3), 10), interner.intern(&shape(3), 10));
+        assert_eq!((interner.shapes.len(), interner.ids.len()), (10, 10));
+        // Beyond them a node keeps its shape.
+        let symbolic = Shape::of_dims([girih_ir::Dim::symbol("n", 8, 1, None)]);
+        assert!(CompactSpec::of(&TensorSpec::new(symbolic, DType::F32)).is_none());
     }
 }

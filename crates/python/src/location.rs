@@ -19,8 +19,14 @@ struct Sites {
     /// Per call site: code and bytecode offset.
     sites: Vec<(u32, u32)>,
     ids: FxHashMap<(u32, u32), u32>,
+    /// What call sites are in the scopes they were met in, for all threads.
+    locations: FxHashMap<(u32, Scope), Location>,
     by_address: FxHashMap<usize, u32>,
 }
+
+/// Most code objects that are kept. A process with more makes code as it runs; lines of the code beyond are
+/// unknown.
+const MOST_CODES: usize = 1 << 16;
 
 static SITES: Mutex<Option<Sites>> = Mutex::new(None);
 
@@ -285,11 +291,16 @@ fn note_code(code: &Bound<'_, PyAny>) -> Option<Code> {
     let folder: String = package.get_item(0).ok()?.extract().ok()?;
     let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
     let sites = sites.get_or_insert_default();
-    let next = sites.codes.len() as u32;
-    let id = *sites.by_address.entry(code.as_ptr() as usize).or_insert(next);
-    if id == next {
-        sites.codes.push(code.clone().unbind());
-    }
+    let (address, next) = (code.as_ptr() as usize, sites.codes.len());
+    let id = match sites.by_address.get(&address) {
+        Some(&id) => id,
+        None if next >= MOST_CODES => return None,
+        None => {
+            sites.by_address.insert(address, next as u32);
+            sites.codes.push(code.clone().unbind());
+            next as u32
+        }
+    };
     Some(Code { id, internal: file.starts_with(&folder) })
 }
 
@@ -301,5 +312,5 @@ fn note_site(site: (u32, u32)) -> Location {
     if id == next {
         sites.sites.push(site);
     }
-    Location::external(id)
+    *sites.locations.entry((id, Scope::current())).or_insert_with(|| Location::external(id))
 }

@@ -151,7 +151,8 @@ pub struct Executor {
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
     pub(crate) families: Mutex<Families>,
-    options: Mutex<CompileOptions>,
+    /// Equal in each.
+    options: Striped<Mutex<CompileOptions>>,
     /// Calls of [`Executor::cancel_all`], counted in each.
     cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
@@ -203,7 +204,7 @@ impl Executor {
             use_cache,
             disk,
             families: Mutex::default(),
-            options: Mutex::default(),
+            options: Striped::default(),
             cancellations: Striped::default(),
             compiles: AtomicU64::new(0),
             bindings: AtomicU64::new(0),
@@ -233,12 +234,14 @@ impl Executor {
 
     /// What compilation may do from here on.
     pub fn options(&self) -> CompileOptions {
-        *self.options.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.options.mine().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what compilation may do; cached plans of other options stay valid for those.
     pub fn set_options(&self, options: CompileOptions) {
-        *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
+        for each in self.options.iter() {
+            *each.lock().unwrap_or_else(PoisonError::into_inner) = options;
+        }
         self.generation.store(next_generation(), Ordering::Relaxed);
     }
 
