@@ -50,6 +50,21 @@ def recording(length: int, lines: bool = True) -> Build:
     return build
 
 
+def overlapped(lib: Library, operands: Any) -> Call:
+    """Eight products that follow each other, begun one by one, with work of Python after each."""
+    x, y = (lib.tensor(a) for a in operands)
+    start = lib.started(lambda x, y: x @ y)
+
+    def run() -> Any:
+        t, counted = x, 0
+        for _ in range(8):
+            t = start(t, y)
+            counted += sum(i & 3 for i in range(20_000))
+        return lib.finish(t)
+
+    return run
+
+
 SMALL = plain((8, 8), (8, 8))
 
 WORKLOADS = [
@@ -64,4 +79,8 @@ WORKLOADS = [
     ),
     Workload("x + y on 8x8", SMALL, compute(lambda _, x, y: x + y)),
     Workload("three kernels on 8x8", SMALL, compute(three_kernels), tolerance=1e-3),
+    Workload(
+        "Python beside products of 512x512", plain((512, 512), (512, 512)), overlapped,
+        ("girih", "jax", "numpy"), lazy=False,
+    ),
 ]  # fmt: skip

@@ -74,6 +74,10 @@ class Library:
         """The value, computed."""
         return value
 
+    def started(self, function: Function) -> Function:
+        """The function, whose value may be computed after a call has returned."""
+        return self.compiled(function)
+
     def forget(self) -> None:
         """Drops everything compiled."""
 
@@ -365,6 +369,9 @@ class Girih(_Functional):
             return value
 
         return step
+
+    def started(self, function: Function) -> Function:
+        return lambda *operands: self.xp.async_eval(function(*operands))
 
     def forget(self) -> None:
         self.xp.clear_cache()

@@ -9,6 +9,7 @@ use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
 use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -225,14 +226,19 @@ impl BoundProgram {
     /// there.
     ///
     /// Errors: [`crate::Error::MixedDevices`].
-    fn executor(&self, given: &[Tensor], arguments: &mut [Argument]) -> Result<Executor> {
-        let executor = Context::current().executor()?;
+    fn executor(
+        &self,
+        given: &[Tensor],
+        arguments: &mut [Argument],
+    ) -> Result<Cow<'static, Executor>> {
+        let context = Context::current();
+        let executor = context.executor_ref(context.device())?;
         let id = executor.runtime().device().id();
         let is_here = |a: &Argument| a.value().is_none_or(|v| v.buffer.handle().device() == id);
         if arguments.iter().all(is_here) {
             return Ok(executor);
         }
-        self.executor_elsewhere(given, arguments)
+        self.executor_elsewhere(given, arguments).map(Cow::Owned)
     }
 
     #[cold]

@@ -12,7 +12,7 @@ use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
 use girih_runtime::SymbolicGraph;
-use girih_sync::Mutex;
+use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -395,8 +395,13 @@ fn close(
 pub struct Compiled<F> {
     f: F,
     dims: Vec<Vec<DynamicDim>>,
+    /// The program called last, for each thread.
+    recent: Striped<Mutex<Option<Arc<Recent>>>>,
     programs: Mutex<Programs>,
 }
+
+/// A program that a thread called last: counted for itself, so that threads share neither a lock nor a count.
+struct Recent(Arc<BoundProgram>);
 
 /// Programs of a function, and those of them bound to arguments that it was called with.
 #[derive(Default)]
@@ -431,7 +436,7 @@ pub fn compile<F>(f: F, dims: Vec<Vec<DynamicDim>>) -> Compiled<F>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
-    Compiled { f, dims, programs: Mutex::default() }
+    Compiled { f, dims, recent: Striped::default(), programs: Mutex::default() }
 }
 
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
@@ -446,11 +451,14 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
             return (self.f)(&arguments);
         }
         let given: SmallVec<[Tensor; 8]> = arguments.iter().map(|&t| t.clone()).collect();
-        let known = self.lock().bound.iter().rfind(|bound| bound.serves(&given)).cloned();
-        match known {
-            Some(bound) => bound.call(&given),
-            None => self.bind(arguments)?.call(&given),
+        let recent = lock(self.recent.mine()).clone();
+        if let Some(recent) = recent.filter(|recent| recent.0.serves(&given)) {
+            return recent.0.call(&given);
         }
+        let known = self.lock().bound.iter().rfind(|bound| bound.serves(&given)).cloned();
+        let bound = known.map_or_else(|| self.bind(arguments), Ok)?;
+        *lock(self.recent.mine()) = Some(Arc::new(Recent(bound.clone())));
+        bound.call(&given)
     }
 
     /// The program for these arguments, found among those made before or traced.
@@ -481,7 +489,11 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         self.lock().traced.len()
     }
 
-    fn lock(&self) -> girih_sync::MutexGuard<'_, Programs> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Programs> {
+        lock(&self.programs)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,6 +13,7 @@ use crate::{Result, Stream, Tensor, TensorState, tape};
 use girih_ir::{Attrs, Class, Op, TensorSpec};
 use girih_runtime::{CompileOptions, env};
 use girih_sync::{Mutex, MutexGuard};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
@@ -314,10 +315,16 @@ impl Context {
     ///
     /// Errors: as [`Context::executor`].
     pub(crate) fn executor_for(&self, device: Device) -> Result<Executor> {
+        Ok(self.executor_ref(device)?.into_owned())
+    }
+
+    /// As [`Context::executor_for`], without a count of the device's executor, in which all threads would
+    /// write.
+    pub(crate) fn executor_ref(&self, device: Device) -> Result<Cow<'static, Executor>> {
         let own = CURRENT.with_borrow(|frame| frame.executor.clone());
         match own.filter(|own| own.device() == device) {
-            Some(own) => Ok(own),
-            None => device.executor().cloned(),
+            Some(own) => Ok(Cow::Owned(own)),
+            None => device.executor().map(Cow::Borrowed),
         }
     }
 
