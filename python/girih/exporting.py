@@ -227,6 +227,19 @@ def lower(
     return Lowered(Executable(program, arguments, value), tensors)
 
 
+def model_of(value: Any, inputs: tuple[Tensor, ...]) -> Executable:
+    """The program that gives the tensors of a pytree, as they are recorded, at other inputs."""
+    given: list[Any] = []
+    arguments = _layout((inputs, {}), given, "the inputs")
+    outputs: list[Any] = []
+    layout = _layout(value, outputs, "the values")
+    if not outputs:
+        raise InvalidArgumentError("eval: there are no tensors that a model could give")
+    program = _girih.capture(outputs, given, [], [], [])
+    program.set_hint(0, _HINT, json.dumps({"arguments": arguments, "value": layout}))
+    return Executable(program, arguments, layout)
+
+
 def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
     """A function compiled ahead of time for arguments like these; it is traced and not run.
 

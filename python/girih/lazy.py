@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _girih, tree
 from ._girih import Compilation, CompilationInfo, Graph, Tensor
@@ -10,9 +10,11 @@ from .errors import InvalidArgumentError
 from .scopes import Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TextIO
 
     from ._girih import GraphPass
+    from .exporting import Executable
     from .tree import PyTree
 
 __all__ = [
@@ -55,25 +57,46 @@ def _some_tensors(value: PyTree, function: str) -> list[Tensor]:
     return tensors
 
 
-def eval(*trees: PyTree) -> Any:
+@overload
+def eval(
+    *trees: PyTree, inputs: Sequence[Tensor] = (), return_model: Literal[True]
+) -> Executable: ...
+@overload
+def eval(*trees: PyTree, return_model: Literal[False] = False) -> Any: ...
+def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = False) -> Any:
     """Evaluates tensors, all in one run: what they share is computed once.
 
     Args:
         *trees: Tensors or pytrees of tensors, modules included; a :class:`Graph` stands for all
             tensors recorded in it that are reachable. Other leaves are left alone.
+        inputs: With ``return_model``, the tensors that the executable takes, in their order; it
+            holds the values of all others.
+        return_model: Whether to return the program that computed the values, to be called with
+            other inputs or saved. The trees are then of tensors in lists, tuples and dicts.
 
     Returns:
         The same objects: the argument itself if there is one, a tuple if there are several,
-        ``()`` if there are none.
+        ``()`` if there are none. With ``return_model`` an :class:`Executable` that gives them.
 
     Raises:
         EvaluationError: The program failed; the tensors stay lazy and usable.
         OutOfMemoryError: So did an allocation.
+        InvalidArgumentError: There are ``inputs`` without ``return_model``, or no tensors with it.
     """
     tensors = [t for value in trees for t in _tensors(value)]
+    value = trees[0] if len(trees) == 1 else trees
+    if return_model:
+        from .exporting import model_of
+
+        # Before the run: what has a value has forgotten how it was computed.
+        model = model_of(value, tuple(inputs))
+        _girih.eval_many(tensors)
+        return model
+    if inputs:
+        raise InvalidArgumentError("eval: inputs are those of the model; set return_model=True")
     if tensors:
         _girih.eval_many(tensors)
-    return trees[0] if len(trees) == 1 else trees
+    return value
 
 
 def async_eval(*trees: PyTree) -> Any:

@@ -202,3 +202,39 @@ def test_damaged_layouts_are_errors(tmp_path: Path, hint: str) -> None:
     program.save(tmp_path / "x.pfgb")
     with pytest.raises(gr.FormatError, match=r"damaged|not exported"):
         gr.load_executable(tmp_path / "x.pfgb")
+
+
+def test_an_evaluation_gives_its_program(tmp_path: Path) -> None:
+    x, w = gr.asarray([1.0, 2.0, 3.0]), gr.asarray([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    values = {"y": gr.tanh(x @ w), "parts": [x.sum(), x * 2]}
+    model = gr.eval(values, inputs=[x], return_model=True)
+    assert not gr.is_lazy(values["y"])
+    same(model(x), values)
+    other = gr.asarray([0.5, -1.0, 2.0])
+    expected = {"y": np.tanh(other.numpy() @ w.numpy()), "parts": [other.sum(), other * 2]}
+    same(model(other), expected)
+    with pytest.raises(gr.InvalidArgumentError, match=r"takes \(\*\)"):
+        model(x, x)
+    file = tmp_path / "model.pfgb"
+    model.save(file)
+    same(gr.load_executable(file)(other), expected)
+
+
+def test_a_model_without_inputs_holds_what_it_needs() -> None:
+    x = gr.ones([3])
+    y = x * 3
+    model = gr.eval(y, return_model=True)
+    before = gr.cache_stats()["compiles"]
+    assert model().tolist() == [3.0] * 3
+    assert gr.cache_stats()["compiles"] == before, "it is the program that the evaluation ran"
+    first, second = gr.eval(x + 1, x + 2, return_model=True)()
+    assert (first.tolist(), second.tolist()) == ([2.0] * 3, [3.0] * 3)
+
+
+def test_models_that_there_are_not() -> None:
+    with pytest.raises(gr.InvalidArgumentError, match="no tensors"):
+        gr.eval([1, "two"], return_model=True)
+    with pytest.raises(gr.InvalidArgumentError, match="return_model=True"):
+        gr.eval(gr.ones(2), inputs=[gr.ones(2)])  # type: ignore[call-overload]
+    with pytest.raises(gr.InvalidArgumentError, match="object"):
+        gr.eval([gr.ones(2), object()], return_model=True)
