@@ -6,6 +6,7 @@
 //! executor is handed their addresses.
 
 pub mod control;
+pub mod custom;
 mod estimate;
 pub mod exec;
 pub mod fuse;
@@ -18,6 +19,7 @@ pub mod text;
 pub mod verify;
 
 pub use control::Control;
+pub use custom::KernelOp;
 pub use estimate::Traffic;
 pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};

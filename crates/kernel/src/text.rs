@@ -41,7 +41,7 @@
 //!                   | OP '(' V,* ')' ':' DTYPE )
 //! store     = access '=' V
 //! access    = B '[' affine ']'
-//! affine    = term (('+' | '-') term)*         term = NUMBER | [NUMBER '*']? I
+//! affine    = term (('+' | '-') term)*         term = ['-']? (NUMBER | [NUMBER '*']? I)
 //! item      = B '[' NUMBER,* ']'               result = item | B | '_'
 //! local     = 'local' B ':' NUMBER 'bytes' 'a' 'row'
 //! flow      = 'cond' 'on' B | 'call' | 'while' 'of' NUMBER 'carries'

@@ -4,6 +4,7 @@
 //! which hold name and version, find them again; callbacks without a name live in this process only.
 
 mod batching;
+mod key;
 
 pub use batching::{HostBatch, HostBatching};
 
@@ -128,6 +129,37 @@ pub trait CustomOp: Send + Sync {
         None
     }
 
+    /// What tells the op from others of its name and version, part of every key and file: the source of
+    /// a kernel, arguments that are no tensors. Letters, digits, `_`, `-` and `.`.
+    fn settings(&self) -> &str {
+        ""
+    }
+
+    /// The op of this name and version with settings that a file gives; `None` if it has them.
+    ///
+    /// Errors: what was expected, to follow the word "expected".
+    fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
+        match settings == self.settings() {
+            true => Ok(None),
+            false => Err(format!(
+                "'{}' version {} with the settings that it was written with ('{settings}'), found it \
+                 registered with others; register another version",
+                self.name(),
+                self.version()
+            )),
+        }
+    }
+
+    /// For an op that is made of kernels: their text, in the form of the kernel layer, at operands of
+    /// these specs. They are compiled into the program like all others, and [`CustomOp::run`] is
+    /// called by the reference only.
+    ///
+    /// Errors: operands that the op does not take.
+    fn kernels(&self, operands: &[&TensorSpec]) -> Option<Result<String>> {
+        let _ = operands;
+        None
+    }
+
     /// Tells callbacks of one process apart that have no name; zero for registered ops.
     fn identity(&self) -> u64 {
         0
@@ -167,26 +199,6 @@ impl HostCall {
         HostCall { op, results, batching, effect, levels: vec![], key: String::new() }.keyed()
     }
 
-    fn keyed(mut self) -> HostCall {
-        let identity = self.op.identity();
-        let specs: Vec<String> = self.results.iter().map(spec_text).collect();
-        let level = |level: &Level| {
-            let marks = level.batched.iter().map(|b| if *b { '1' } else { '0' });
-            format!("{}x{}", level.size, marks.collect::<String>())
-        };
-        let levels: Vec<String> = self.levels.iter().map(level).collect();
-        self.key = format!(
-            "{}@{}!{identity};{};{};{};{}",
-            self.op.name(),
-            self.op.version(),
-            self.batching.name(),
-            if self.effect { "effect" } else { "pure" },
-            specs.join("|"),
-            levels.join("|"),
-        );
-        self
-    }
-
     /// The op.
     pub fn op(&self) -> &Arc<dyn CustomOp> {
         &self.op
@@ -215,6 +227,12 @@ impl HostCall {
     /// All that tells the call from others, as text.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The levels of batching at which the op is called for each member, the outermost first: the size
+    /// of the batch, and which operands have it as their leading axis.
+    pub fn levels(&self) -> impl DoubleEndedIterator<Item = (Dim, &[bool])> {
+        self.levels.iter().map(|level| (level.size, &level.batched[..]))
     }
 
     /// The call on operands of which the marked ones have a leading axis of that size.
@@ -254,46 +272,6 @@ impl HostCall {
     ) -> Result<(), HostFailure> {
         let named = |failure| HostFailure { op: self.op.name().to_string(), ..failure };
         run_levels(&*self.op, &self.levels, operands, results).map_err(named)
-    }
-
-    /// From the text of a key.
-    ///
-    /// Errors: what was expected; a name that is not registered is named.
-    pub fn parse(text: &str) -> Result<HostCall, String> {
-        let wrong = || format!("a call of a registered op, found '{text}'");
-        let [id, batching, effect, specs, levels] =
-            text.split(';').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
-        let (name, rest) = id.rsplit_once('@').ok_or_else(wrong)?;
-        let (version, identity) = rest.split_once('!').ok_or_else(wrong)?;
-        let version: u32 = version.parse().map_err(|_| wrong())?;
-        if identity != "0" {
-            return Err(format!(
-                "an op with a name, found the callback '{name}' of the process that wrote it; \
-                 define the callback as a custom op"
-            ));
-        }
-        let op = registered(name, version).ok_or_else(|| {
-            format!(
-                "a registered op, found '{name}' version {version}, which is not registered; \
-                 register the op (in Python, import the module that defines it) and try again"
-            )
-        })?;
-        let batching = HostBatching::ALL.into_iter().find(|b| b.name() == batching);
-        let effect = ["pure", "effect"].iter().position(|e| *e == effect).ok_or_else(wrong)? == 1;
-        let specs = specs.split('|').filter(|s| !s.is_empty());
-        let results = specs.map(parse_spec).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
-        let level = |text: &str| {
-            let (size, marks) = text.split_once('x')?;
-            let size: usize = size.parse().ok()?;
-            Some(Level { size: size.into(), batched: marks.chars().map(|c| c == '1').collect() })
-        };
-        let levels = levels.split('|').filter(|s| !s.is_empty()).map(level);
-        let levels = levels.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
-        if results.is_empty() || results.len() > u8::MAX as usize {
-            return Err(wrong());
-        }
-        let call = HostCall::new(op, results, batching.ok_or_else(wrong)?, effect);
-        Ok(HostCall { levels, ..call }.keyed())
     }
 }
 
@@ -363,20 +341,6 @@ fn within<T>(run: impl FnOnce() -> T) -> T {
     RUNNING.set(RUNNING.get() + 1);
     let _leave = Leave;
     run()
-}
-
-fn spec_text(spec: &TensorSpec) -> String {
-    let sizes: Vec<String> = spec.shape.dims().map(|d| d.to_string()).collect();
-    format!("{}:{}", spec.dtype.name(), sizes.join("x"))
-}
-
-fn parse_spec(text: &str) -> Option<TensorSpec> {
-    let (dtype, sizes) = text.split_once(':')?;
-    let sizes = sizes.split('x').filter(|s| !s.is_empty()).map(|s| s.parse().ok());
-    let sizes: Vec<usize> = sizes.collect::<Option<_>>()?;
-    let spec =
-        TensorSpec::new(sizes.into_iter().collect::<crate::Shape>(), DType::parse(dtype).ok()?);
-    spec.shape.check("custom", spec.dtype).ok().map(|()| spec)
 }
 
 type Registry = HashMap<(String, u32), Arc<dyn CustomOp>>;
@@ -462,20 +426,6 @@ impl std::hash::Hash for HostCall {
 impl fmt::Debug for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)
-    }
-}
-
-impl serde::Serialize for HostCall {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.key)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for HostCall {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<HostCall, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let expected = |e| serde::de::Error::custom(format!("expected {e}"));
-        HostCall::parse(&text).map_err(expected)
     }
 }
 

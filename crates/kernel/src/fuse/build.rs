@@ -5,6 +5,7 @@ use super::kernel::{Builder, Redo};
 use super::memo::Memo;
 use super::plan::{self, Group, Plan, Role};
 use super::{Refusals, control, kernel};
+use crate::custom;
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
 use girih_ir::{Class, DType, Graph, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
@@ -24,7 +25,7 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     let mut memo = Memo::new(graph.len());
     let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
     let mut nodes: Vec<Vec<NodeId>> = Vec::with_capacity(plan.groups.len());
-    let mut workspaces: Vec<usize> = Vec::new();
+    let mut extra: Vec<Buffer> = Vec::new();
     let mut push = |(kernel, computed): (Kernel, Vec<NodeId>), kernels: &mut Vec<Kernel>| {
         kernels.push(kernel);
         nodes.push(computed);
@@ -40,20 +41,9 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
             if group.role == Role::Library {
-                let kernel = match plan.programs.remove(&id) {
-                    None => library(graph, &group),
-                    Some(programs) => {
-                        let next = BufferId((graph.len() + workspaces.len()) as u32);
-                        let kernel = control::kernel(graph, &group, programs, next);
-                        if let Core::Control(control) = &kernel.core
-                            && control.workspace.is_some()
-                        {
-                            workspaces.push(control.layout().bytes);
-                        }
-                        kernel
-                    }
-                };
-                push((kernel, group.stores.to_vec()), &mut kernels);
+                for kernel in called(graph, &group, plan.programs.remove(&id), &mut extra) {
+                    push((kernel, group.stores.to_vec()), &mut kernels);
+                }
                 continue;
             }
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
@@ -72,8 +62,45 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     }
     kernels.reverse();
     nodes.reverse();
-    let program = assign_buffers(graph, &arguments, kernels, &workspaces);
+    let program = assign_buffers(graph, &arguments, kernels, &extra);
     Built { program, nodes, refusals: plan.refusals }
+}
+
+/// The kernels of a routine, a branch, a loop, or an op of a user, the last one first. Buffers that no
+/// node has are added to `extra`, and numbered behind the nodes.
+fn called(
+    graph: &Graph,
+    group: &Group,
+    programs: Option<Vec<Program>>,
+    extra: &mut Vec<Buffer>,
+) -> Vec<Kernel> {
+    let Some(mut programs) = programs else { return vec![library(graph, group)] };
+    let root = graph.node(group.root);
+    let next = |extra: &[Buffer]| BufferId((graph.len() + extra.len()) as u32);
+    if root.op.class() == Class::Control {
+        let kernel = control::kernel(graph, group, programs, next(extra));
+        if let Core::Control(control) = &kernel.core
+            && control.workspace.is_some()
+        {
+            let numel = control.layout().bytes;
+            extra.push(Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed });
+        }
+        return vec![kernel];
+    }
+    let program = programs.pop().expect("an op of a user has one program");
+    let operand = |position: usize| BufferId(base(graph, root.inputs[position]).0);
+    let number = |id: &NodeId| graph.node(*id).op.as_host().map(|(number, _)| number);
+    let result = |wanted: usize| {
+        let found = group.stores.iter().find(|id| number(id) == Some(wanted));
+        found.map(|id| BufferId(id.0))
+    };
+    let spare = |buffer: Buffer| {
+        extra.push(buffer);
+        BufferId((graph.len() + extra.len() - 1) as u32)
+    };
+    let mut kernels = custom::kernels_of(program, operand, result, spare);
+    kernels.reverse();
+    kernels
 }
 
 /// Builds a kernel and says which nodes it computes, again and again while something it needs had to change. It ends: each time,
@@ -139,20 +166,19 @@ fn is_argument(graph: &Graph, id: NodeId) -> bool {
 
 /// Buffers are numbered as they first occur: arguments, then results in the order of writing.
 /// Until here a buffer was known by the node it holds.
-/// Those behind the nodes are workspaces of so many bytes.
+/// Those behind the nodes are of no node: workspaces, and what kernels of users compute on the way.
 fn assign_buffers(
     graph: &Graph,
     arguments: &[u32],
     mut kernels: Vec<Kernel>,
-    workspaces: &[usize],
+    extra: &[Buffer],
 ) -> Program {
     let mut buffers = Vec::new();
-    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len() + workspaces.len()];
+    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len() + extra.len()];
     let mut number = |node: NodeId, numbers: &mut Vec<Option<BufferId>>| {
         *numbers[node.index()].get_or_insert_with(|| {
             if node.index() >= graph.len() {
-                let numel = workspaces[node.index() - graph.len()];
-                buffers.push(Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed });
+                buffers.push(extra[node.index() - graph.len()].clone());
                 return BufferId(buffers.len() as u32 - 1);
             }
             let spec = graph.spec(node);

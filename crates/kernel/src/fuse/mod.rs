@@ -128,7 +128,7 @@ pub enum LowerError {
         /// Its op.
         op: &'static str,
     },
-    /// A branch or loop whose regions do not take what it has.
+    /// A branch or loop whose regions do not take what it has, or an op of a user whose kernels do not.
     #[error("{node}: {source}")]
     Region {
         /// The node.

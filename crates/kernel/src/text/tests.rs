@@ -114,7 +114,7 @@ fn every_kind_of_kernel_is_read_and_printed_again() {
 #[test]
 fn white_space_and_comments_mean_nothing() {
     let squeezed = "# a sum of squares\nb0=argument 0:f32[6] b1=f32[2] k over[2|3] prologue: \
-                    v0=load b0[i1+i0+2*i0+0] v1=mul(v0,v0):f32 # squares\n reduce sum v1 \
+                    v0=load b0[i1+i0+ -1+2*i0- -1] v1=mul(v0,v0):f32 # squares\n reduce sum v1 \
                     v0=core:f32 b1[i0]=v0 outputs:[b1]";
     let mut program = Program::parse(squeezed).unwrap();
     program.kernels[0].name = "fused_mul_reduce_sum".into();

@@ -1,8 +1,9 @@
 //! Library routines, branches and loops in a plan: kernels of their own, each of all results of a call.
 
 use super::{Demand, Planner, Role};
+use crate::custom;
 use crate::fuse::{LowerError, Refusal, control};
-use girih_ir::{Class, Graph, Node, NodeId, Op};
+use girih_ir::{Class, Graph, Node, NodeId, Op, TensorSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -11,7 +12,8 @@ impl Planner<'_> {
     /// results of one call that anything asks for are computed by one kernel, which runs in the place
     /// of the first.
     ///
-    /// Errors: [`LowerError::Composite`] in a region.
+    /// Errors: [`LowerError::Composite`] in a region; [`LowerError::Region`] for kernels of a user that do
+    /// not fit their operands.
     pub(super) fn library(
         &mut self,
         id: NodeId,
@@ -36,6 +38,8 @@ impl Planner<'_> {
             return Ok(());
         }
         let home = self.root(id, Role::Library);
+        let needed: SmallVec<[Option<usize>; 3]> =
+            stores.iter().map(|&id| self.graph.node(id).op.as_host().map(|host| host.0)).collect();
         self.plan.groups[home as usize].stores = stores;
         let dense = Demand::dense(home);
         if node.op.class() == Class::Control {
@@ -44,6 +48,21 @@ impl Planner<'_> {
             let needed = control::in_memory(self.graph, node);
             needed.for_each(|input| self.demands[input.index()].merge(dense));
             return Ok(());
+        }
+        if let Some((_, call)) = node.op.as_host() {
+            let operands: Vec<&TensorSpec> =
+                node.inputs.iter().map(|&input| self.graph.spec(input)).collect();
+            if let Some(program) = custom::program_of(call, &operands) {
+                let region = |source| LowerError::Region { node: id, source: Box::new(source) };
+                let mut program = program.map_err(region)?;
+                // What nobody reads is not written: neither by these kernels nor for them.
+                custom::prune(&mut program, |number| needed.contains(&Some(number)));
+                for position in custom::operands_of(&program) {
+                    self.demands[node.inputs[position].index()].merge(dense);
+                }
+                self.plan.programs.insert(id, vec![program]);
+                return Ok(());
+            }
         }
         node.inputs.iter().for_each(|input| self.demands[input.index()].merge(dense));
         Ok(())

@@ -1,0 +1,394 @@
+//! Kernels of users: ops whose implementation is text in the form of [`crate::text`], with a signature
+//! that is their rule for shapes and dtypes.
+//!
+//! ```text
+//! T[m, k], T[m] -> T[m]          with T in f32, f64
+//!
+//! b0 = argument 0: {T}[{m*k}]
+//! b1 = argument 1: {T}[{m}]
+//! b2 = {T}[{m}]
+//! scaled_row_sums over [{m} | {k}]
+//!   prologue:
+//!     v0 = load b0[{k}*i0 + i1]
+//!   reduce sum v0
+//!   v0 = core: {T}
+//!   v1 = load b1[i0]
+//!   v2 = mul(v0, v1): {T}
+//!   b2[i0] = v2
+//! outputs: [b2]
+//! ```
+//!
+//! Between braces stand names of the signature and sizes made of them. An op is made once: its text is
+//! read for every dtype then. At each set of operands the braces are filled, and the verifier checks the
+//! program against the operands before anything runs. Lowering puts the kernels among those of the
+//! program, so that they are compiled, fused by rows and placed in memory as any others.
+
+mod signature;
+mod splice;
+#[cfg(test)]
+mod tests;
+
+use crate::exec::{Bindings, Prepared, Scratch};
+use crate::ir::{Access, AccessId, Block, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use girih_ir::ops::host::{CustomOp, HostFailure, HostView, HostViewMut};
+use girih_ir::ops::{Cotangents, Vjp};
+use girih_ir::{DType, Error, Result, TensorSpec};
+pub use signature::DTypes;
+use signature::{Bound, Signature};
+pub(crate) use splice::{kernels_of, operands_of, program_of, prune};
+use std::sync::Arc;
+
+/// Most kernels of an op.
+const MOST_KERNELS: usize = 64;
+
+/// Most instructions of a block.
+const MOST_INSTS: usize = 1024;
+
+/// The reverse-mode rule of an op: as [`CustomOp::vjp`].
+pub type KernelVjp = Arc<dyn Fn(&mut Vjp<'_>) -> Result<Cotangents> + Send + Sync>;
+
+/// An op whose implementation is the text of kernels.
+#[derive(Clone)]
+pub struct KernelOp {
+    name: String,
+    version: u32,
+    signature: Signature,
+    text: String,
+    /// Hash of signature, dtypes and text, in hexadecimal.
+    source: String,
+    vjp: Option<KernelVjp>,
+}
+
+impl std::fmt::Debug for KernelOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KernelOp({} version {}: {})", self.name, self.version, self.signature.text())
+    }
+}
+
+fn invalid(reason: String) -> Error {
+    Error::InvalidArgument { op: "custom", reason }
+}
+
+/// `f32[6]`
+fn sized(dtype: DType, numel: usize) -> String {
+    format!("{}[{numel}]", dtype.short())
+}
+
+fn spec_sized(spec: &TensorSpec) -> String {
+    sized(spec.dtype, spec.numel())
+}
+
+impl KernelOp {
+    /// An op of that name and version. The signature, such as `T[m, k], T[k] -> T[m]`, says what it takes
+    /// and gives; `dtypes` which dtypes each variable of it stands for.
+    ///
+    /// Errors: a text that is no signature, a name between braces that the signature does not have, a
+    /// kernel that does not parse ([`Error::Parse`] with line and column), or of a kind that users'
+    /// kernels cannot be.
+    pub fn new(
+        name: &str,
+        version: u32,
+        signature: &str,
+        dtypes: DTypes,
+        text: &str,
+    ) -> Result<KernelOp> {
+        let signature = Signature::parse(signature, dtypes)?;
+        let mut hash = blake3::Hasher::new();
+        for part in [signature.text(), &signature.dtypes_text(), text] {
+            hash.update(part.as_bytes()).update(&[0]);
+        }
+        let source = hash.finalize().to_hex().to_string();
+        let (name, text) = (name.to_string(), text.to_string());
+        let op = KernelOp { name, version, signature, text, source, vjp: None };
+        for sample in op.signature.samples() {
+            let program = Program::read(&sample.fill(&op.name, &op.text)?)?;
+            op.check_kinds(&program)?;
+        }
+        Ok(op)
+    }
+
+    /// The op with a reverse-mode rule.
+    pub fn with_vjp(self, vjp: KernelVjp) -> KernelOp {
+        KernelOp { vjp: Some(vjp), ..self }
+    }
+
+    /// The text of its kernels, before anything between braces is replaced.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The signature.
+    pub fn signature(&self) -> &str {
+        self.signature.text()
+    }
+
+    /// The program at operands of these specs, checked against them.
+    ///
+    /// Errors: operands that the signature does not take, text that the verifier refuses at these sizes,
+    /// a program that does not take these operands or give the results of the signature.
+    pub fn program(&self, operands: &[&TensorSpec]) -> Result<Program> {
+        let bound = self.signature.bind(&self.name, operands)?;
+        let results = self.signature.results(&self.name, &bound)?;
+        let program = Program::parse(&bound.fill(&self.name, &self.text)?);
+        let program = program.map_err(|error| self.at(&bound, &error.to_string()))?;
+        self.check_kinds(&program)?;
+        self.check_ends(&program, operands, &results).map_err(|reason| self.at(&bound, &reason))?;
+        Ok(program)
+    }
+
+    fn at(&self, bound: &Bound, reason: &str) -> Error {
+        invalid(format!("the kernel of '{}' with {}: {reason}", self.name, bound.text()))
+    }
+
+    /// Fails for what users' kernels cannot have.
+    fn check_kinds(&self, program: &Program) -> Result<()> {
+        let refuse = |what: String| {
+            Err(invalid(format!(
+                "the kernel of '{}' {what}; expected maps, reductions, products and scatters of its operands",
+                self.name
+            )))
+        };
+        if program.kernels.len() > MOST_KERNELS {
+            return refuse(format!(
+                "has {} kernels, more than {MOST_KERNELS}",
+                program.kernels.len()
+            ));
+        }
+        for kernel in &program.kernels {
+            let prologue = match &kernel.core {
+                Core::Map | Core::Matmul { .. } | Core::Scatter { .. } => None,
+                Core::Reduce { stores, .. } if !stores.is_empty() => {
+                    return refuse("stores values of a prologue (store them in a map)".into());
+                }
+                Core::Reduce { prologue, .. } => Some(prologue),
+                Core::Rows(_) => return refuse("is over rows".into()),
+                Core::Library(_) => return refuse("calls a routine".into()),
+                Core::Control(_) => return refuse("has a branch or loop".into()),
+            };
+            for block in prologue.into_iter().chain([&kernel.body]) {
+                self.check_block(block).or_else(refuse)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, block: &Block) -> Result<(), String> {
+        if block.insts.len() > MOST_INSTS {
+            return Err(format!("has {} instructions, more than {MOST_INSTS}", block.insts.len()));
+        }
+        let outside = block.insts.iter().find_map(|inst| match inst {
+            Inst::Scalar { .. } => Some("takes a run-time scalar (load an operand of one element)"),
+            Inst::Random { .. } => Some("draws random numbers (make them an operand)"),
+            _ => None,
+        });
+        outside.map_or(Ok(()), |what| Err(what.into()))
+    }
+
+    /// Fails unless a program's arguments are these operands and its outputs these results.
+    fn check_ends(
+        &self,
+        program: &Program,
+        operands: &[&TensorSpec],
+        results: &[TensorSpec],
+    ) -> Result<(), String> {
+        for (i, buffer) in program.buffers.iter().enumerate() {
+            let BufferKind::Argument(position) = buffer.kind else { continue };
+            let Some(spec) = operands.get(position) else {
+                let most = self.signature.operands() - 1;
+                return Err(format!("b{i} is argument {position}; expected 0 to {most}"));
+            };
+            if (buffer.numel, buffer.dtype) != (spec.numel(), spec.dtype) {
+                let (found, expected) = (sized(buffer.dtype, buffer.numel), spec_sized(spec));
+                return Err(format!("b{i} is {found}; operand {position} is {expected}"));
+            }
+        }
+        if program.outputs.len() != results.len() {
+            let (found, expected) = (program.outputs.len(), results.len());
+            return Err(format!("{found} outputs; the signature gives {expected}"));
+        }
+        for (number, (output, spec)) in program.outputs.iter().zip(results).enumerate() {
+            let buffer = &program.buffers[output.0 as usize];
+            if (buffer.numel, buffer.dtype) != (spec.numel(), spec.dtype) {
+                let (found, expected) = (sized(buffer.dtype, buffer.numel), spec_sized(spec));
+                return Err(format!(
+                    "output {number}, {output}, is {found}; result {number} is {expected}"
+                ));
+            }
+            let again = program.outputs[..number].contains(output);
+            if again || buffer.kind != BufferKind::Computed {
+                return Err(format!(
+                    "output {number} is {output}, an argument or another output; give each result a \
+                     buffer that a kernel writes"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CustomOp for KernelOp {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn settings(&self) -> &str {
+        &self.source
+    }
+
+    fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
+        match settings == self.source {
+            true => Ok(None),
+            false => Err(format!(
+                "the kernel of '{}' version {} that it was written with, found another one, which is \
+                 registered; give a changed kernel another version",
+                self.name, self.version
+            )),
+        }
+    }
+
+    fn infer(&self, operands: &[&TensorSpec]) -> Result<Vec<TensorSpec>> {
+        let bound = self.signature.bind(&self.name, operands)?;
+        self.signature.results(&self.name, &bound)
+    }
+
+    fn kernels(&self, operands: &[&TensorSpec]) -> Option<Result<String>> {
+        Some(self.program(operands).map(|program| program.to_string()))
+    }
+
+    fn run(
+        &self,
+        operands: &[HostView<'_>],
+        results: &mut [HostViewMut<'_>],
+    ) -> Result<(), HostFailure> {
+        let specs: Vec<&TensorSpec> = operands.iter().map(|view| &view.spec).collect();
+        let program = self.program(&specs).map_err(|e| HostFailure::new(e.to_string()))?;
+        run(&program, operands, results).map_err(|e| HostFailure::new(e.to_string()))
+    }
+
+    fn vjp(&self, call: &mut Vjp<'_>) -> Option<Result<Cotangents>> {
+        self.vjp.as_ref().map(|rule| rule(call))
+    }
+}
+
+/// 64 bytes, aligned as memory of the device is.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "kernels use it through pointers")] [u8; 64]);
+
+/// Runs a program of a user in the portable executor, on copies of the operands.
+fn run(
+    program: &Program,
+    operands: &[HostView<'_>],
+    results: &mut [HostViewMut<'_>],
+) -> Result<(), crate::exec::ExecError> {
+    let room = |bytes: usize| vec![Line([0; 64]); bytes.div_ceil(64)];
+    let mut memory: Vec<Vec<Line>> =
+        program.buffers.iter().map(|buffer| room(buffer.size_bytes())).collect();
+    let starts: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
+    for (buffer, &start) in program.buffers.iter().zip(&starts) {
+        if let BufferKind::Argument(position) = buffer.kind {
+            let bytes = operands[position].bytes;
+            // SAFETY: the operand has as many bytes as the buffer (`check_ends`), which is ours.
+            unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+    let mut scratch = Scratch::new();
+    for kernel in &program.kernels {
+        let prepared = Prepared::new(kernel);
+        let mut workspace = room(prepared.workspace_bytes());
+        let workspace = workspace.as_mut_ptr().cast();
+        let bindings = Bindings { buffers: &starts, arguments: &[], workspace };
+        // SAFETY: the program is verified; each buffer has memory of its own and of its size, aligned to
+        // 64, and this thread alone uses it.
+        unsafe { prepared.run(&bindings, &mut scratch)? };
+    }
+    for (output, result) in program.outputs.iter().zip(results) {
+        let size = result.bytes.len();
+        // SAFETY: the result has as many bytes as the buffer (`check_ends`).
+        let bytes = unsafe { std::slice::from_raw_parts(starts[output.0 as usize], size) };
+        result.bytes.copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+impl Kernel {
+    /// Lists equal accesses once.
+    fn merge_accesses(&mut self) {
+        let (mut merged, mut numbers) = (Vec::new(), Vec::new());
+        for access in std::mem::take(&mut self.accesses) {
+            let known = merged.iter().position(|a| *a == access);
+            numbers.push(AccessId(known.unwrap_or(merged.len()) as u32));
+            if known.is_none() {
+                merged.push(access);
+            }
+        }
+        self.accesses = merged;
+        let prologue = match &mut self.core {
+            Core::Reduce { prologue, .. } => Some(prologue),
+            _ => None,
+        };
+        for inst in prologue.into_iter().chain([&mut self.body]).flat_map(|b| &mut b.insts) {
+            if let Inst::Load(id) | Inst::Gather { access: id, .. } = inst {
+                *id = numbers[id.0 as usize];
+            }
+        }
+    }
+
+    /// Adds a kernel's dimension in front, along which accesses of some buffers move.
+    fn add_batch(&mut self, size: usize, step: &dyn Fn(BufferId) -> isize) {
+        self.extents.insert(0, size);
+        self.parallel += 1;
+        let move_along = |access: &mut Access| {
+            access.strides.insert(0, step(access.buffer));
+        };
+        self.accesses.iter_mut().for_each(move_along);
+        self.stores.iter_mut().for_each(|s| move_along(&mut s.access));
+        let mut blocks = vec![&mut self.body];
+        match &mut self.core {
+            Core::Reduce { prologue, stores, .. } => {
+                blocks.push(prologue);
+                stores.iter_mut().for_each(|s| move_along(&mut s.access));
+            }
+            Core::Matmul { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(move_along),
+            Core::Scatter { index, independent, .. } => {
+                move_along(index);
+                independent.iter_mut().for_each(|d| *d += 1);
+                independent.insert(0, 0);
+            }
+            Core::Map | Core::Rows(_) | Core::Library(_) | Core::Control(_) => {}
+        }
+        for inst in blocks.into_iter().flat_map(|b| &mut b.insts) {
+            if let Inst::Iota { strides, .. } | Inst::Random { strides, .. } = inst {
+                strides.insert(0, 0);
+            }
+        }
+    }
+}
+
+impl Program {
+    /// A program of a user for each member of a batch: the marked arguments and all that is computed have
+    /// the batch as their leading dimension.
+    fn batched(mut self, size: usize, marks: &[bool]) -> Program {
+        let steps: Vec<isize> = self
+            .buffers
+            .iter_mut()
+            .map(|buffer| {
+                let member = buffer.numel;
+                let own = match buffer.kind {
+                    BufferKind::Argument(position) => marks[position],
+                    BufferKind::Computed => true,
+                };
+                buffer.numel = buffer.numel.saturating_mul(if own { size } else { 1 });
+                if own { member as isize } else { 0 }
+            })
+            .collect();
+        for kernel in &mut self.kernels {
+            kernel.add_batch(size, &|id| steps[id.0 as usize]);
+        }
+        self
+    }
+}

@@ -1,0 +1,85 @@
+//! Puts the kernels of a user's op among those of the program that is lowered.
+
+use crate::ir::{Buffer, BufferId, BufferKind, Kernel, Program};
+use girih_ir::ops::host::HostCall;
+use girih_ir::{Error, Result, TensorSpec};
+
+/// The program of a call of an op that is made of kernels, at operands of these specs; `None` for other
+/// ops. Of a call in a batch, it computes all members.
+///
+/// Errors: a text that does not fit the operands.
+pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Result<Program>> {
+    let levels: Vec<(usize, &[bool])> = call.levels().map(|(size, m)| (size.get(), m)).collect();
+    let member = |(i, spec): (usize, &&TensorSpec)| TensorSpec {
+        shape: spec
+            .shape
+            .dims()
+            .skip(levels.iter().filter(|(_, marks)| marks[i]).count())
+            .collect(),
+        dtype: spec.dtype,
+    };
+    let members: Vec<TensorSpec> = operands.iter().enumerate().map(member).collect();
+    let text = call.op().kernels(&members.iter().collect::<Vec<_>>())?;
+    Some(text.and_then(|text| Program::parse(&text)).and_then(|mut program| {
+        for (size, marks) in levels.into_iter().rev() {
+            program = program.batched(size, marks);
+        }
+        let checked = crate::verify::verify(&program);
+        checked.map(|()| program).map_err(|broken| {
+            let reason = format!("'{}' in a batch: {broken}", call.op().name());
+            Error::InvalidArgument { op: "custom", reason }
+        })
+    }))
+}
+
+/// Leaves out stores of what is neither a needed result nor read, and kernels without stores.
+pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
+    let mut live = vec![false; program.buffers.len()];
+    for (number, output) in program.outputs.iter().enumerate() {
+        live[output.0 as usize] |= needed(number);
+    }
+    for kernel in program.kernels.iter_mut().rev() {
+        kernel.stores.retain(|store| live[store.access.buffer.0 as usize]);
+        if !kernel.stores.is_empty() {
+            kernel.reads().for_each(|id| live[id.0 as usize] = true);
+        }
+    }
+    program.kernels.retain(|kernel| !kernel.stores.is_empty());
+}
+
+/// Positions of the operands that a program reads, repeats included.
+pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_ {
+    let read = program.kernels.iter().flat_map(Kernel::reads);
+    read.filter_map(|id| match program.buffers[id.0 as usize].kind {
+        BufferKind::Argument(position) => Some(position),
+        BufferKind::Computed => None,
+    })
+}
+
+/// The kernels of a program of which `operand` has the arguments and `result` the outputs; `spare` gives
+/// memory for all else.
+pub(crate) fn kernels_of(
+    program: Program,
+    operand: impl Fn(usize) -> BufferId,
+    result: impl Fn(usize) -> Option<BufferId>,
+    mut spare: impl FnMut(Buffer) -> BufferId,
+) -> Vec<Kernel> {
+    let Program { buffers, mut kernels, outputs } = program;
+    let ids: Vec<BufferId> = buffers
+        .into_iter()
+        .enumerate()
+        .map(|(i, buffer)| {
+            if let BufferKind::Argument(position) = buffer.kind {
+                return operand(position);
+            }
+            let number = outputs.iter().position(|output| output.0 as usize == i);
+            number.and_then(&result).unwrap_or_else(|| spare(buffer))
+        })
+        .collect();
+    for kernel in &mut kernels {
+        kernel.buffers_mut().for_each(|id| *id = ids[id.0 as usize]);
+        // Accesses that were of two arguments may be of one buffer now.
+        kernel.merge_accesses();
+    }
+    kernels
+}

@@ -1,0 +1,212 @@
+//! Kernels of users in graphs: what they compute, alone and in batches, and what is refused.
+
+use super::*;
+use crate::fuse::{FusionOptions, lower};
+use crate::ir::ReduceOp;
+use girih_ir::ops::host::{HostBatching, HostCall};
+use girih_ir::{DType, Dim, GraphBuilder, Op};
+
+const ROW_SUMS: &str = "\
+b0 = argument 0: {T}[{m*k}]
+b1 = argument 1: {T}[{m}]
+b2 = {T}[{m}]
+b3 = {T}[{m}]
+row_sums over [{m} | {k}]
+  prologue:
+    v0 = load b0[{k}*i0 + i1]
+  reduce sum v0
+  v0 = core: {T}
+  b2[i0] = v0
+scale over [{m}]
+  v0 = load b2[i0]
+  v1 = load b1[i0]
+  v2 = mul(v0, v1): {T}
+  b3[i0] = v2
+outputs: [b3]";
+
+fn dtypes(list: &[DType]) -> DTypes {
+    vec![("T".to_string(), list.to_vec())]
+}
+
+fn row_sums() -> KernelOp {
+    let both = dtypes(&[DType::F32, DType::F64]);
+    KernelOp::new("test.row_sums", 1, "T[m, k], T[m] -> T[m]", both, ROW_SUMS).unwrap()
+}
+
+fn spec<const N: usize>(shape: [usize; N]) -> TensorSpec {
+    TensorSpec::new(shape, DType::F64)
+}
+
+/// Bytes of numbers.
+fn bytes(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn ran(op: &KernelOp, operands: &[(TensorSpec, Vec<f64>)]) -> Vec<f64> {
+    let specs: Vec<&TensorSpec> = operands.iter().map(|(spec, _)| spec).collect();
+    let result = op.infer(&specs).unwrap().remove(0);
+    let data: Vec<Vec<u8>> = operands.iter().map(|(_, values)| bytes(values)).collect();
+    let views: Vec<HostView<'_>> = operands
+        .iter()
+        .zip(&data)
+        .map(|((spec, _), bytes)| HostView { spec: spec.clone(), bytes })
+        .collect();
+    let mut out = vec![0; result.size_bytes()];
+    op.run(&views, &mut [HostViewMut { spec: result, bytes: &mut out }]).unwrap();
+    out.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+#[test]
+fn an_op_runs_at_any_size_its_signature_takes() {
+    let x = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let op = row_sums();
+    let wide = ran(&op, &[(spec([2, 3]), x.clone()), (spec([2]), vec![1.0, -1.0])]);
+    assert_eq!(wide, [6.0, -15.0]);
+    let tall = ran(&op, &[(spec([6, 1]), x), (spec([6]), vec![2.0; 6])]);
+    assert_eq!(tall, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+}
+
+#[test]
+fn lowering_puts_the_kernels_among_those_of_the_program() {
+    let mut b = GraphBuilder::default();
+    let (x, y) = (b.input(spec([2, 3])), b.input(spec([2])));
+    let op: Arc<dyn CustomOp> = Arc::new(row_sums());
+    let call = HostCall::new(op, vec![spec([2])], HostBatching::Sequential, false);
+    let (negated, call) = (b.neg(x).unwrap(), Arc::new(call));
+    let sums = b.emit(Op::host(call, 0), &[negated, y]).unwrap();
+    let out = b.exp(sums).unwrap();
+    let program = lower(&b.finish([out]), FusionOptions::NONE).unwrap();
+    let names: Vec<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
+    assert_eq!(names, ["neg", "row_sums", "scale", "exp"], "{program}");
+    let reduces = |k: &Kernel| matches!(k.core, Core::Reduce { op: ReduceOp::Sum, .. });
+    assert!(reduces(&program.kernels[1]));
+    assert!(program.kernels.iter().all(|k| !matches!(k.core, Core::Library(_))));
+}
+
+#[test]
+fn a_batch_is_a_dimension_of_the_kernels() {
+    let op = row_sums();
+    let member = op.program(&[&spec([2, 3]), &spec([2])]).unwrap();
+    let batched = member.clone().batched(4, &[true, false]);
+    crate::verify::verify(&batched).unwrap();
+    assert_eq!(batched.kernels[0].extents.as_slice(), [4, 2, 3]);
+    assert_eq!(batched.kernels[1].accesses[1].strides.as_slice(), [0, 1]);
+    let call = HostCall::new(Arc::new(op), vec![spec([2])], HostBatching::Sequential, false);
+    let call =
+        call.batched(Dim::from(4), vec![true, false]).batched(Dim::from(5), vec![false, true]);
+    let program = program_of(&call, &[&spec([4, 2, 3]), &spec([5, 2])]).unwrap().unwrap();
+    assert_eq!(program.kernels[0].extents.as_slice(), [5, 4, 2, 3]);
+    assert_eq!(program.buffers[3].numel, 5 * 4 * 2);
+}
+
+#[track_caller]
+fn refused(error: Error, expected: &str) {
+    let text = error.to_string();
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn what_is_no_op_is_refused_when_it_is_made() {
+    let new = |signature: &str, text: &str| {
+        KernelOp::new("k", 1, signature, dtypes(&[DType::F32]), text).unwrap_err()
+    };
+    let good = "T[m, k], T[m] -> T[m]";
+    refused(new("T[m, k] T[m]", ROW_SUMS), "expected a signature such as");
+    refused(new("T[m, k], T[m]] -> T[m]", ROW_SUMS), "expected a signature such as");
+    refused(new("T[m, k], U[m] -> T[m]", ROW_SUMS), "'U' in 'T[m, k], U[m] -> T[m]' is no dtype");
+    refused(
+        new("T[m, k], T[m] -> T[n]", ROW_SUMS),
+        "'n' in 'T[m, k], T[m] -> T[n]' is a size of no operand",
+    );
+    refused(
+        new("f32[m, k], f32[m] -> f32[m]", ROW_SUMS),
+        "dtypes are given for 'T', which no operand",
+    );
+    refused(new("T[m+1, k], T[m] -> T[m]", ROW_SUMS), "sizes of operands in");
+    refused(
+        new(good, &ROW_SUMS.replace("{m*k}", "{m*n}")),
+        "has {m*n}; expected a dtype or a size",
+    );
+    refused(new(good, &ROW_SUMS.replace("{m*k}", "{m*k")), "'{m*k]' is not closed on its line");
+    refused(
+        new(good, &ROW_SUMS.replace("reduce sum", "reduce mean")),
+        "line 8, column 10: expected one of sum",
+    );
+    let library = "b0 = argument 0: f32[4]\nb1 = f32[4]\nsort over [1]\n  b1[4] = sort(result=0, size=0)(b0[4])\noutputs: [b1]";
+    refused(new("T[m] -> T[m]", library), "calls a routine; expected maps, reductions");
+    let random = "b0 = f32[4]\nr over [4]\n  v0 = random_uniform(argument 0, i0): f32\n  b0[i0] = v0\noutputs: [b0]";
+    refused(new("T[m] -> T[m]", random), "draws random numbers");
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused_with_what_was_expected() {
+    let op = row_sums();
+    let at = |operands: &[&TensorSpec]| op.program(operands).unwrap_err();
+    refused(
+        at(&[&spec([2, 3])]),
+        "'test.row_sums' takes T[m, k], T[m] -> T[m] with T in f32, f64; expected 2 operands, got 1",
+    );
+    refused(at(&[&spec([2, 3]), &spec([3])]), "operand 1 is f64[3], of another size");
+    refused(at(&[&spec([2, 3]), &spec([])]), "operand 1 is f64[], of another rank");
+    let half = TensorSpec::new([2], DType::F16);
+    refused(at(&[&spec([2, 3]), &half]), "operand 1 is f16[2], of another dtype");
+    refused(
+        at(&[&spec([2, 0]), &spec([2])]),
+        "with m = 2, k = 0: line 5, column 1: kernel 0 row_sums: V1",
+    );
+    let check = |from: &str, to: &str, expected: &str| {
+        let text = ROW_SUMS.replace(from, to);
+        let op =
+            KernelOp::new("k", 1, "T[m, k], T[m] -> T[m]", dtypes(&[DType::F64]), &text).unwrap();
+        refused(op.program(&[&spec([2, 3]), &spec([2])]).unwrap_err(), expected);
+    };
+    check("{k}*i0 + i1", "{k}*i0 + 2*i1", "V4: b0[3*i0 + 2*i1] reaches 0..=7 of 6");
+    check("argument 1: {T}[{m}]", "argument 1: {T}[{2*m}]", "b1 is f64[4]; operand 1 is f64[2]");
+    check("argument 1", "argument 2", "b1 is argument 2; expected 0 to 1");
+    check("outputs: [b3]", "outputs: [b1]", "output 0 is b1, an argument or another output");
+    check("outputs: [b3]", "outputs: []", "0 outputs; the signature gives 1");
+    check("over [{m}]\n", "over [{m//2}]\n", "V8: b3 holds 1 of 2 elements");
+}
+
+#[test]
+fn nothing_is_computed_that_nobody_reads() {
+    let text = "b0 = argument 0: f64[3]\nb1 = argument 1: f64[3]\nb2 = f64[3]\nb3 = f64[3]\nb4 = f64[3]\n\
+                both over [3]\n  v0 = load b0[i0]\n  v1 = neg(v0): f64\n  b2[i0] = v1\n  b4[i0] = v0\n\
+                second over [3]\n  v0 = load b1[i0]\n  b3[i0] = v0\noutputs: [b2, b3]";
+    let op = KernelOp::new("k", 1, "f64[3], f64[3] -> f64[3], f64[3]", Vec::new(), text).unwrap();
+    let mut b = GraphBuilder::default();
+    let (x, y) = (b.input(spec([3])), b.input(spec([3])));
+    let specs = vec![spec([3]), spec([3])];
+    let call = HostCall::new(Arc::new(op), specs, HostBatching::Sequential, false);
+    let y = b.exp(y).unwrap();
+    let first = b.emit(Op::host(Arc::new(call), 0), &[x, y]).unwrap();
+    let program = lower(&b.finish([first]), FusionOptions::ALL).unwrap();
+    assert_eq!(program.kernels.len(), 1, "{program}");
+    assert_eq!((program.kernels[0].name.as_str(), program.kernels[0].stores.len()), ("both", 1));
+}
+
+#[test]
+fn sizes_may_be_differences_and_offsets_negative() {
+    let text = "b0 = argument 0: f64[{n}]\nb1 = f64[{n-300}]\nlast over [{n-300}]\n  \
+                v0 = load b0[{n-1} + {0-1}*i0]\n  b1[i0] = v0\noutputs: [b1]";
+    let op = KernelOp::new("k", 1, "f64[n] -> f64[n-300]", Vec::new(), text).unwrap();
+    let x: Vec<f64> = (0..303).map(f64::from).collect();
+    assert_eq!(ran(&op, &[(spec([303]), x)]), [302.0, 301.0, 300.0]);
+    refused(
+        op.infer(&[&spec([299])]).unwrap_err(),
+        "a result of f64[n] -> f64[n-300] has no size with n = 299",
+    );
+}
+
+#[test]
+fn the_source_is_part_of_the_key() {
+    let key = |text: &str| {
+        let op =
+            KernelOp::new("k", 1, "T[m, k], T[m] -> T[m]", dtypes(&[DType::F64]), text).unwrap();
+        HostCall::new(Arc::new(op), vec![spec([2])], HostBatching::Sequential, false)
+            .key()
+            .to_string()
+    };
+    assert_eq!(key(ROW_SUMS), key(ROW_SUMS));
+    assert_ne!(key(ROW_SUMS), key(&ROW_SUMS.replace("mul(v0, v1)", "add(v0, v1)")));
+}
