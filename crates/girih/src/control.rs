@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-pub use call::{Saved, checkpoint, custom_jvp, custom_vjp, optimization_barrier};
+pub use call::{Saved, call, checkpoint, custom_jvp, custom_vjp, optimization_barrier};
 pub use functions::{
     Function, bounded_while_loop, cond, fori_loop, scan, scan_length, switch, while_loop,
 };

@@ -61,8 +61,8 @@ pub use bound::BoundProgram;
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
-    Body, Function, Saved, bounded_while_loop, checkpoint, cond, custom_jvp, custom_vjp, fori_loop,
-    optimization_barrier, scan, scan_length, switch, while_loop,
+    Body, Function, Saved, bounded_while_loop, call, checkpoint, cond, custom_jvp, custom_vjp,
+    fori_loop, optimization_barrier, scan, scan_length, switch, while_loop,
 };
 pub use cut::graph_of;
 pub use data::{Data, Element};

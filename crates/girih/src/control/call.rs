@@ -54,9 +54,18 @@ impl Body {
         let saves = saved.len() as u32;
         self.outputs.extend(saved);
         let control = Control { mode: CallMode::Checkpoint, saves, ..Control::default() };
-        let mut results = call(control, &self, &[], operands)?;
+        let mut results = record_call(control, &self, &[], operands)?;
         results.truncate(given);
         Ok(results)
+    }
+
+    /// The results of the function at `operands`, as one op whose derivatives and batches are those of
+    /// the function. Compiled, the function takes its place and is fused with what is around it.
+    ///
+    /// Errors: [`Error::Record`].
+    #[track_caller]
+    pub fn call(&self, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+        record_call(Control::default(), self, &[], operands)
     }
 
     /// The results of the function at `operands`, differentiated by `rule`: a function of the same
@@ -66,7 +75,7 @@ impl Body {
     /// Errors: [`Error::Record`] for a rule that takes or gives other values.
     #[track_caller]
     pub fn custom_jvp(&self, rule: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
-        call(Control::default(), self, &[(rule, operands.len())], operands)
+        record_call(Control::default(), self, &[(rule, operands.len())], operands)
     }
 
     /// The results of the function at `operands`, differentiated by a reverse rule: `forward` takes the
@@ -82,13 +91,13 @@ impl Body {
         operands: &[Tensor],
     ) -> Result<Vec<Tensor>> {
         let rules = [(forward, operands.len()), (backward, 0)];
-        call(Control::default(), self, &rules, operands)
+        record_call(Control::default(), self, &rules, operands)
     }
 }
 
 /// Records a call. Each rule comes with the number of its placeholders that stand for operands.
 #[track_caller]
-fn call(
+fn record_call(
     control: Control,
     body: &Body,
     rules: &[(&Body, usize)],
@@ -143,6 +152,32 @@ pub fn checkpoint(
     traced(&specs, f)?.checkpoint(operands, policy, &[])
 }
 
+/// The results of `f` at `operands` as one op: an op of a user that is made of other ops. It is printed
+/// and kept in files as a call of a region; derivatives and batches follow from the region, and compiled
+/// the region takes the call's place.
+///
+/// Errors: those of `f`.
+///
+/// ```
+/// use girih::{Tensor, call, grad};
+///
+/// let swish = |x: &[Tensor]| Ok(vec![x[0].mul(&x[0].sigmoid()?)?]);
+/// let x = Tensor::from_slice(&[0.0f64], [1])?;
+/// let y = call(swish, &[x.clone()])?.remove(0);
+/// assert_eq!(y.to_vec::<f64>()?, [0.0]);
+/// let slope = grad(|x| call(swish, x)?[0].sum(None, false))(&[x])?;
+/// assert_eq!(slope[0].to_vec::<f64>()?, [0.5]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn call(
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
+    traced(&specs, f)?.call(operands)
+}
+
 /// The same values, which no pass merges with anything on the other side: they are computed before
 /// what uses them, as one unit each side. Derivatives go through.
 ///
@@ -163,7 +198,7 @@ pub fn optimization_barrier(operands: &[Tensor]) -> Result<Vec<Tensor>> {
     }
     let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
     let body = traced(&specs, |x| Ok(x.to_vec()))?;
-    call(Control { mode: CallMode::Isolated, ..Control::default() }, &body, &[], operands)
+    record_call(Control { mode: CallMode::Isolated, ..Control::default() }, &body, &[], operands)
 }
 
 /// The results of `f` at `operands`, differentiated by `rule` instead of through `f`. The rule is a
