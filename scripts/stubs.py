@@ -58,6 +58,8 @@ PARAMETERS = {
     "method": "str",
     "call": "Callable[..., list[bytes]]",
     **dict.fromkeys(["version", "identity"], "int"),
+    **dict.fromkeys(["signature", "settings"], "str"),
+    "dtypes": "Sequence[tuple[str, Sequence[Any]]]",
     "effect": "bool",
     "likes": "Sequence[Tensor]",
     **dict.fromkeys(["precision", "edgeitems", "linewidth"], "int"),

@@ -128,7 +128,8 @@ from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
     from . import amp, data, debug, fft, linalg, nn, optim, random
-    from .callbacks import CustomOp, ShapeDtypeStruct, custom_op, io_callback, pure_callback
+    from .callbacks import ShapeDtypeStruct, io_callback, pure_callback
+    from .custom import CustomOp, custom_op
     from .exporting import Executable, Lowered, export, load_executable
     from .passes import GraphPass, graph_pass
     from .profiling import Span, profile
@@ -146,9 +147,8 @@ pow = power
 
 #: Names that few programs need, and their modules, which are imported at first use.
 _LATER = {
-    **dict.fromkeys(
-        ["CustomOp", "ShapeDtypeStruct", "custom_op", "io_callback", "pure_callback"], "callbacks"
-    ),
+    **dict.fromkeys(["ShapeDtypeStruct", "io_callback", "pure_callback"], "callbacks"),
+    **dict.fromkeys(["CustomOp", "custom_op"], "custom"),
     **dict.fromkeys(["Executable", "Lowered", "export", "load_executable"], "exporting"),
     **dict.fromkeys(["GraphPass", "graph_pass"], "passes"),
     **dict.fromkeys(["Span", "profile"], "profiling"),

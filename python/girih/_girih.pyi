@@ -658,6 +658,21 @@ class Indexed:
         """The tensor with the value subtracted from these elements, as often as each is named."""
 
 @final
+class KernelOp:
+    """An op that is made of the text of kernels, and known by name and version."""
+
+    def __new__(
+        cls,
+        name: str,
+        version: int,
+        signature: str,
+        dtypes: Sequence[tuple[str, Sequence[Any]]],
+        text: str,
+    ) -> KernelOp: ...
+    def call(self, /, tensors: Sequence[_TensorLike]) -> list[Tensor]:
+        """The results at tensors."""
+
+@final
 class LinearMap:
     """A linear map of tensors: of tangents, or of cotangents."""
 
@@ -3017,6 +3032,7 @@ def host_call(
     name: str,
     version: int,
     identity: int,
+    settings: str,
     tensors: Sequence[_TensorLike],
     likes: Sequence[Tensor],
     method: str,
@@ -4079,8 +4095,8 @@ def record_cond(
 ) -> list[Tensor]:
     """The results of the branch that a scalar chooses."""
 def record_custom(bodies: Sequence[Body], tensors: Sequence[_TensorLike]) -> list[Tensor]:
-    """The results of a function with its own derivative: bodies of the function and of one forward
-    rule, or of the two parts of a reverse rule.
+    """The results of a function as one op: its body, and for a derivative of its own the bodies of
+    one forward rule, or of the two parts of a reverse rule.
     """
 def record_scan(
     body: Body,
@@ -4098,8 +4114,10 @@ def record_while_loop(
     names: Sequence[str],
 ) -> list[Tensor]:
     """The carries after a loop that a condition ends."""
-def register_host(call: Callable[..., list[bytes]], name: str, version: int) -> None:
-    """Makes a Python op known by name and version."""
+def register_host(call: Callable[..., list[bytes]], name: str, version: int, identity: int) -> None:
+    """Makes a Python op known by name and version, so that files find it; `identity` tells it from
+    others of that name in this process.
+    """
 def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
 def relu6(x: _TensorLike) -> Tensor:

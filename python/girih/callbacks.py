@@ -1,7 +1,8 @@
-"""Callbacks: Python functions of NumPy arrays as parts of programs, and ops made of them."""
+"""Callbacks: Python functions of NumPy arrays as parts of programs."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,13 +11,14 @@ from weakref import WeakValueDictionary
 from . import _girih, effects, tree
 from ._girih import Tensor
 from .errors import DTypeError, InvalidArgumentError, ShapeError
-from .rules import _DEPTH, _ORDERS, custom_jvp, custom_vjp
 from .transforms import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["CustomOp", "ShapeDtypeStruct", "custom_op", "io_callback", "pure_callback"]
+    from .custom import CustomOp
+
+__all__ = ["ShapeDtypeStruct", "io_callback", "pure_callback"]
 
 _METHODS = ("sequential", "expand_dims", "broadcast_all")
 
@@ -305,21 +307,69 @@ def _called(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     method: str,
-    name: tuple[str, int] | None = None,
-    rule: Callable[..., Any] | None = None,
+    op: CustomOp | None = None,
 ) -> Any:
     tensors, leaves, structure = _operands((args, kwargs))
     specs, results = _specs(declared)
-    text = name_of(fun) if name is None else name[0]
+    text = name_of(fun) if op is None else op.name
     likes = [_like(spec, text) for spec in specs]
     if not likes:
         raise InvalidArgumentError(
             f"{text}: declares no results, so that it would never be called; use io_callback"
         )
     call: Any = _interned(fun, text, structure, leaves, results, False)
-    call.rule, method = rule, method if rule is None else "rule"
-    outputs = _girih.host_call(call, _safe(text), 1, call.identity, tensors, likes, method, False)
+    version, identity, settings = 1, call.identity, ""
+    if op is not None:
+        call.rule, method = op.rule, method if op.rule is None else "rule"
+        version, settings = op.version, _settings(structure, leaves, results)
+        identity = op.identity if settings else identity
+    outputs = _girih.host_call(
+        call, _safe(text), version, identity, settings, tensors, likes, method, False
+    )
     return tree.unflatten(results, outputs)
+
+
+def _written(value: Any) -> str | None:
+    """A value as Python reads it back, an ellipsis for a tensor; None if that is not its type."""
+    if value is ...:
+        return "..."
+    if value is None or type(value) in (bool, int, str, bytes):
+        return repr(value)
+    if type(value) is float:
+        return repr(value) if value - value == 0 else None
+    if type(value) is dict:
+        pairs = [(_written(key), _written(part)) for key, part in value.items()]
+        if any(None in pair for pair in pairs):
+            return None
+        return f"{{{', '.join(f'{key}: {part}' for key, part in pairs)}}}"
+    if type(value) not in (tuple, list):
+        return None
+    parts = [_written(part) for part in value]
+    if None in parts:
+        return None
+    inside = "".join(f"{part}, " for part in parts)
+    return f"({inside})" if type(value) is tuple else f"[{inside}]"
+
+
+def _settings(structure: tree.TreeDef, leaves: list[Any], results: tree.TreeDef) -> str:
+    """How an op is called, for files: its arguments and its results, an ellipsis for each tensor;
+    empty if a file cannot hold an argument.
+    """
+    if any(leaf is ... for leaf in leaves):
+        return ""
+    given = tree.unflatten(structure, [... if leaf is _OPERAND else leaf for leaf in leaves])
+    text = _written((given, tree.unflatten(results, [...] * results.num_leaves)))
+    return "" if text is None else text.encode().hex()
+
+
+def restored(op: CustomOp, fun: Callable[..., Any], settings: str) -> Any:
+    """The callback of a call that a file has: what :func:`_settings` wrote."""
+    given, gives = ast.literal_eval(bytes.fromhex(settings).decode())
+    leaves, structure = tree.flatten(given)
+    leaves = [_OPERAND if leaf is ... else leaf for leaf in leaves]
+    call = _Callback(fun, op.name, structure, leaves, tree.structure(gives), False)
+    call.rule = op.rule
+    return call
 
 
 def _safe(name: str) -> str:
@@ -373,181 +423,7 @@ def io_callback(
         tensors.append(before)
     call: Any = _interned(callback, text, structure, leaves, results, True)
     *outputs, token = _girih.host_call(
-        call, _safe(text), 1, call.identity, tensors, likes, method, True
+        call, _safe(text), 1, call.identity, "", tensors, likes, method, True
     )
     effects.emit([token], outputs, ordered)
     return tree.unflatten(results, outputs)
-
-
-class CustomOp:
-    """An op made of a Python function of NumPy arrays: what :func:`custom_op` gives.
-
-    Attributes:
-        name: Of the op, in graphs and messages.
-        version: Part of the op's identity.
-
-    Args:
-        fun: The kernel: takes and returns arrays.
-        name: Of the op, in graphs and messages.
-        version: Part of the op's identity.
-        shape: The shape rule; None for one that :meth:`def_shape` sets.
-        method: How the op takes a batch: a ``vmap_method``, or ``"none"``.
-    """
-
-    def __init__(
-        self, fun: Callable[..., Any], name: str, version: int, shape: Any, method: str
-    ) -> None:
-        functools.update_wrapper(self, fun)
-        self.name = name
-        self.version = version
-        self._fun = fun
-        self._shape = shape
-        self._method = method
-        self._ruled: Any = None
-        self._batched: Callable[..., Any] | None = None
-
-    def __repr__(self) -> str:
-        return f"<custom op {self.name} version {self.version}>"
-
-    def __call__(self, *args: Any) -> Any:
-        """The results at pytrees of tensors."""
-        depth = _DEPTH.get()
-        within = depth.get(id(self), 0)
-        if self._ruled is None or within >= _ORDERS:
-            return self._recorded(*args)
-        token = _DEPTH.set({**depth, id(self): within + 1})
-        try:
-            return self._ruled(*args)
-        finally:
-            _DEPTH.reset(token)
-
-    def _recorded(self, *args: Any) -> Any:
-        def spec(leaf: Any) -> Any:
-            return ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf
-
-        if self._shape is None:
-            raise InvalidArgumentError(
-                f"custom op {self.name} has no shape rule; give it one with "
-                "@custom_op(shape=...) or .def_shape"
-            )
-        leaves, structure = tree.flatten(args)
-        args = tree.unflatten(
-            structure,
-            [_girih.asarray(x) if isinstance(x, float) or hasattr(x, "__array__") else x
-             for x in leaves],
-        )  # fmt: skip
-        declared = self._shape(*tree.unflatten(structure, [spec(x) for x in tree.leaves(args)]))
-        name = (self.name, self.version)
-        return _called(self._fun, declared, args, {}, self._method, name, self._batched)
-
-    def def_shape(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor,
-        and returns a pytree of such for the results.
-
-        Args:
-            rule: The shape rule.
-        """
-        self._shape = rule
-        return rule
-
-    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the batching rule, which ``vmap`` records in place of the op; it comes before
-        ``vmap_method``. Also a decorator.
-
-        Args:
-            rule: Takes the size of the batch, a list that says for each argument whether it has the
-                batch (a pytree of bools, like the argument), and the arguments; those with the
-                batch have it as their leading axis. It returns the results and which of them have
-                the batch, as their leading axis too: a bool, or a pytree of bools like the results.
-                It is a function of its arguments alone, and may call the op.
-
-        Returns:
-            ``rule``.
-
-        Example:
-            >>> import girih as gr, numpy as np
-            >>> @gr.custom_op(shape=lambda x: x)
-            ... def ordered(x):
-            ...     return np.sort(x)
-            >>> @ordered.def_vmap
-            ... def rule(axis_size, in_batched, x):
-            ...     return gr.sort(x), in_batched[0]
-            >>> gr.vmap(ordered)(gr.asarray([[2.0, 1.0], [3.0, 0.0]])).tolist()
-            [[1.0, 2.0], [0.0, 3.0]]
-        """
-        self._batched = rule
-        return rule
-
-    def def_vjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Sets the reverse-mode rule.
-
-        Args:
-            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op.
-            bwd: Takes ``(residuals, cotangent)``; returns a cotangent for each argument.
-        """
-        ruled = custom_vjp(self._recorded)
-        ruled.defvjp(fwd, bwd)
-        self._ruled = ruled
-
-    def def_jvp(self, rule: Callable[..., Any]) -> None:
-        """Sets the forward-mode rule, from which reverse mode follows.
-
-        Args:
-            rule: Takes ``(primals, tangents)``; returns ``(result, tangent)``. It may call the op.
-        """
-        ruled = custom_jvp(self._recorded)
-        ruled.defjvp(rule)
-        self._ruled = ruled
-
-
-def custom_op(
-    fun: Any = None,
-    *,
-    name: str | None = None,
-    shape: Callable[..., Any] | None = None,
-    version: int = 1,
-    vmap_method: str | None = "sequential",
-) -> Any:
-    """A decorator: an op whose kernel is a Python function of NumPy arrays.
-
-    Graphs record the op like any other: it is compiled, batched by ``vmap``, and differentiated by
-    the rule that ``def_vjp`` or ``def_jvp`` sets. Without such a rule a derivative of the op is an
-    error, where one is taken.
-
-    Args:
-        fun: Takes arrays; returns arrays of the shapes and dtypes that ``shape`` gives. It must
-            have no effect.
-        name: The op's name; by default the function's.
-        shape: The shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor, and
-            returns a pytree of such for the results.
-        version: Another one for another meaning of the same name.
-        vmap_method: As for :func:`pure_callback`.
-
-    Returns:
-        The op, or a decorator.
-
-    Raises:
-        InvalidArgumentError: A name or version that no op can have.
-
-    Example:
-        >>> import girih as gr, numpy as np
-        >>> @gr.custom_op(shape=lambda x: x)
-        ... def cube(x):
-        ...     return x**3
-        >>> cube.def_vjp(lambda x: (cube(x), x), lambda x, ct: (3 * x * x * ct,))
-        >>> gr.grad(lambda x: cube(x).sum())(gr.asarray([1.0, 2.0])).tolist()
-        [3.0, 12.0]
-    """
-    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**32:
-        raise InvalidArgumentError(f"custom_op: version must be an int from 0, got {version!r}")
-    method = _checked_method("custom_op", vmap_method)
-
-    def made(fun: Callable[..., Any]) -> CustomOp:
-        own = fun.__name__ if name is None else name
-        if not own or _safe(own) != own:
-            raise InvalidArgumentError(
-                f"custom_op: {own!r} is no name of an op; use letters, digits and _ . : - /"
-            )
-        return CustomOp(fun, own, version, shape, method)
-
-    return made if fun is None else made(fun)

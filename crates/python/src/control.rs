@@ -138,8 +138,8 @@ fn record_barrier(py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
     wrapped(girih::optimization_barrier(&unwrapped(tensors)))
 }
 
-/// The results of a function with its own derivative: bodies of the function and of one forward rule,
-/// or of the two parts of a reverse rule. Returns: list[Tensor].
+/// The results of a function as one op: its body, and for a derivative of its own the bodies of one
+/// forward rule, or of the two parts of a reverse rule. Returns: list[Tensor].
 #[pyfunction]
 fn record_custom(
     py: Python<'_>,
@@ -149,6 +149,7 @@ fn record_custom(
     location::enter(py);
     let tensors = unwrapped(tensors);
     match taken(py, &bodies).as_slice() {
+        [body] => wrapped(body.call(&tensors)),
         [body, rule] => wrapped(body.custom_jvp(rule, &tensors)),
         [body, forward, backward] => wrapped(body.custom_vjp(forward, backward, &tensors)),
         _ => Ok(Vec::new()),

@@ -1,13 +1,14 @@
 //! Ops of users and callbacks: Python functions that programs call while they run.
 
-use crate::args::Listed;
+use crate::args::{Listed, TensorArg};
 use crate::compiled::dim_object;
 use crate::control::PyBody;
+use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
 use crate::tensor::PyTensor;
 use girih::custom::{
-    self, CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
+    self, CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut, KernelOp,
 };
 use girih::{Dim, Tensor, TensorSpec};
 use pyo3::prelude::*;
@@ -21,6 +22,9 @@ struct PyHost {
     name: String,
     version: u32,
     identity: u64,
+    /// Arguments that are no tensors, and the structure of all of them: what files hold to call the op
+    /// again. Empty if a file cannot hold them.
+    settings: String,
 }
 
 impl CustomOp for PyHost {
@@ -34,6 +38,28 @@ impl CustomOp for PyHost {
 
     fn identity(&self) -> u64 {
         self.identity
+    }
+
+    fn settings(&self) -> &str {
+        &self.settings
+    }
+
+    /// The op as Python defines it makes a call of its settings.
+    fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
+        let (name, version) = (&self.name, self.version);
+        if settings.is_empty() {
+            return Err(format!(
+                "a call of '{name}' version {version} on tensors and on tuples, lists, dicts, numbers and \
+                 strings, found one on other objects, which a file does not hold"
+            ));
+        }
+        let call = Python::attach(|py| {
+            let made = self.call.call_method1(py, "_restored", (settings,));
+            made.map_err(|error| format!("a call of '{name}' version {version}, found {error}"))
+        })?;
+        let settings = settings.to_string();
+        let (name, version, identity) = (self.name.clone(), self.version, self.identity);
+        Ok(Some(Arc::new(PyHost { call, name, version, identity, settings })))
     }
 
     fn infer(&self, _: &[&TensorSpec]) -> girih::ir::Result<Vec<TensorSpec>> {
@@ -126,10 +152,43 @@ impl PyHost {
     }
 }
 
-/// Makes a Python op known by name and version. Returns: None.
+/// Makes a Python op known by name and version, so that files find it; `identity` tells it from others
+/// of that name in this process. Returns: None.
 #[pyfunction]
-fn register_host(call: Py<PyAny>, name: String, version: u32) -> PyResult<()> {
-    custom::register_custom(Arc::new(PyHost { call, name, version, identity: 0 })).py()
+fn register_host(call: Py<PyAny>, name: String, version: u32, identity: u64) -> PyResult<()> {
+    let settings = String::new();
+    custom::register_custom(Arc::new(PyHost { call, name, version, identity, settings })).py()
+}
+
+/// An op that is made of the text of kernels, and known by name and version.
+#[pyclass(name = "KernelOp", module = "girih._girih", frozen)]
+pub struct PyKernelOp(Arc<dyn CustomOp>);
+
+#[pymethods]
+impl PyKernelOp {
+    #[new]
+    fn new(
+        name: &str,
+        version: u32,
+        signature: &str,
+        dtypes: Vec<(String, Vec<DTypeArg>)>,
+        text: &str,
+    ) -> PyResult<PyKernelOp> {
+        let dtypes =
+            dtypes.into_iter().map(|(n, list)| (n, list.into_iter().map(|d| d.0).collect()));
+        let op = KernelOp::new(name, version, signature, dtypes.collect(), text);
+        let op: Arc<dyn CustomOp> = Arc::new(op.map_err(girih::Error::from).py()?);
+        custom::register_custom(op.clone()).py()?;
+        Ok(PyKernelOp(op))
+    }
+
+    /// The results at tensors. Returns: list[Tensor].
+    fn call(&self, py: Python<'_>, tensors: Listed<TensorArg>) -> PyResult<Vec<PyTensor>> {
+        location::enter(py);
+        let operands: Vec<Tensor> = tensors.into_iter().map(|t| t.0).collect();
+        let results = custom::custom(&self.0, &operands.iter().collect::<Vec<_>>()).py()?;
+        Ok(results.into_iter().map(PyTensor).collect())
+    }
 }
 
 /// The results of a call of a Python function while the program runs, of the specs that `likes` have.
@@ -142,6 +201,7 @@ fn host_call(
     name: String,
     version: u32,
     identity: u64,
+    settings: String,
     tensors: Listed<Py<PyTensor>>,
     likes: Listed<Py<PyTensor>>,
     method: &str,
@@ -158,7 +218,7 @@ fn host_call(
         let known = HostBatching::ALL.map(HostBatching::name).join(", ");
         return Err(invalid(format!("vmap_method is '{method}'; expected one of {known}")));
     };
-    let op: Arc<dyn CustomOp> = Arc::new(PyHost { call, name, version, identity });
+    let op: Arc<dyn CustomOp> = Arc::new(PyHost { call, name, version, identity, settings });
     let call = HostCall::new(op, specs, batching, effect);
     let results = custom::custom_call(call, &operands.iter().collect::<Vec<_>>()).py()?;
     Ok(results.into_iter().map(PyTensor).collect())
@@ -166,6 +226,7 @@ fn host_call(
 
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyKernelOp>()?;
     m.add_function(wrap_pyfunction!(register_host, m)?)?;
     m.add_function(wrap_pyfunction!(host_call, m)?)
 }

@@ -113,6 +113,7 @@ const INTERNAL: &[&str] = &[
     "scan_length",
     "host_call",
     "register_host",
+    "KernelOp",
     "set_compile_options",
     "set_eager",
     "set_graph",

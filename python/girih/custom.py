@@ -1,0 +1,311 @@
+"""Ops of users: made of Python functions of arrays or of tensors, or of the text of kernels."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from . import _girih, callbacks, effects, tree
+from ._girih import Tensor
+from .errors import InvalidArgumentError, ShapeError
+from .rules import _DEPTH, _ORDERS, _Arguments, _Body, _leaves, custom_jvp, custom_vjp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["CustomOp", "custom_op"]
+
+
+class CustomOp:
+    """An op of a user: what :func:`custom_op` gives.
+
+    Attributes:
+        name: Of the op, in graphs and messages.
+        version: Part of the op's identity.
+
+    Args:
+        fun: Takes and returns arrays.
+        name: Of the op, in graphs and messages.
+        version: Part of the op's identity.
+        shape: The shape rule; None for one that :meth:`def_shape` sets.
+        method: How the op takes a batch: a ``vmap_method``, or ``"none"``.
+    """
+
+    def __init__(self, fun: Any, name: str, version: int, shape: Any, method: str) -> None:
+        if fun is not None:
+            functools.update_wrapper(self, fun)
+        #: Tells the op from others of its name in this process.
+        self.identity = next(callbacks._COUNT)
+        #: The batching rule.
+        self.rule: Callable[..., Any] | None = None
+        self.name = name
+        self.version = version
+        self._fun = fun
+        self._shape = shape
+        self._method = method
+        self._ruled: Any = None
+        if shape is not None:
+            self._register()
+
+    def _register(self) -> None:
+        """Makes the op known by name and version, so that files find it."""
+        if type(self) is CustomOp:
+            _girih.register_host(self, self.name, self.version, self.identity)
+
+    def _restored(self, settings: str) -> Any:
+        """The callback of a call in a file."""
+        return callbacks.restored(self, self._fun, settings)
+
+    def __repr__(self) -> str:
+        return f"<custom op {self.name} version {self.version}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """The results at pytrees of tensors."""
+        depth = _DEPTH.get()
+        within = depth.get(id(self), 0)
+        if self._ruled is None or within >= _ORDERS:
+            return self._recorded(*args)
+        token = _DEPTH.set({**depth, id(self): within + 1})
+        try:
+            return self._ruled(*args)
+        finally:
+            _DEPTH.reset(token)
+
+    def _recorded(self, *args: Any) -> Any:
+        if self._shape is None:
+            raise InvalidArgumentError(
+                f"custom op {self.name} has no shape rule; give it one with "
+                "@custom_op(shape=...) or .def_shape"
+            )
+        leaves, structure = tree.flatten(args)
+        args = tree.unflatten(
+            structure,
+            [_girih.asarray(x) if isinstance(x, float) or hasattr(x, "__array__") else x
+             for x in leaves],
+        )  # fmt: skip
+        declared = self._shape(*tree.unflatten(structure, [_spec(x) for x in tree.leaves(args)]))
+        return callbacks._called(self._fun, declared, args, {}, self._method, self)
+
+    def def_shape(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor,
+        and returns a pytree of such for the results.
+
+        Args:
+            rule: The shape rule.
+        """
+        self._shape = rule
+        self._register()
+        return rule
+
+    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Sets the batching rule, which ``vmap`` records in place of the op; it comes before
+        ``vmap_method``. Also a decorator.
+
+        Args:
+            rule: Takes the size of the batch, a list that says for each argument whether it has the
+                batch (a pytree of bools, like the argument), and the arguments; those with the
+                batch have it as their leading axis. It returns the results and which of them have
+                the batch, as their leading axis too: a bool, or a pytree of bools like the results.
+                It is a function of its arguments alone, and may call the op.
+
+        Returns:
+            ``rule``.
+
+        Example:
+            >>> import girih as gr, numpy as np
+            >>> @gr.custom_op(shape=lambda x: x)
+            ... def ordered(x):
+            ...     return np.sort(x)
+            >>> @ordered.def_vmap
+            ... def rule(axis_size, in_batched, x):
+            ...     return gr.sort(x), in_batched[0]
+            >>> gr.vmap(ordered)(gr.asarray([[2.0, 1.0], [3.0, 0.0]])).tolist()
+            [[1.0, 2.0], [0.0, 3.0]]
+        """
+        self.rule = rule
+        return rule
+
+    def def_vjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Sets the reverse-mode rule.
+
+        Args:
+            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op.
+            bwd: Takes ``(residuals, cotangent)``; returns a cotangent for each argument.
+        """
+        ruled = custom_vjp(self._recorded)
+        ruled.defvjp(fwd, bwd)
+        self._ruled = ruled
+
+    def def_jvp(self, rule: Callable[..., Any]) -> None:
+        """Sets the forward-mode rule, from which reverse mode follows.
+
+        Args:
+            rule: Takes ``(primals, tangents)``; returns ``(result, tangent)``. It may call the op.
+        """
+        ruled = custom_jvp(self._recorded)
+        ruled.defjvp(rule)
+        self._ruled = ruled
+
+
+class _BodyOp(CustomOp):
+    """An op whose function takes tensors, and is recorded as one call of a region."""
+
+    def _recorded(self, *args: Any) -> Any:
+        arguments = _Arguments((args,))
+        if not arguments.tensors:
+            return self._fun(*args)
+        body = _Body.of(arguments.tensors)
+        with effects.collected() as frame:
+            result = self._fun(*arguments.rebuilt(body.own())[0])
+            leaves, structure = _leaves(result, self.name)
+        self._check(args, leaves, structure)
+        body.body.set_outputs(leaves + frame.tokens)
+        results = _girih.record_custom([body.body], arguments.tensors)
+        effects.emit(results[len(leaves) :], results)
+        return tree.unflatten(structure, results[: len(leaves)])
+
+    def _check(self, args: Any, leaves: list[Tensor], structure: tree.TreeDef) -> None:
+        """Fails if there is a shape rule and it says something else than the function gives."""
+        if self._shape is None:
+            return
+        specs, declared = callbacks._specs(self._shape(*tree.map(_spec, args)))
+        if declared != structure:
+            raise InvalidArgumentError(
+                f"custom op {self.name} returned {structure}; its shape rule gives {declared}"
+            )
+        for leaf, spec in zip(leaves, specs, strict=True):
+            given, wanted = _text(leaf), _text(callbacks._like(spec, self.name))
+            if given != wanted:
+                raise ShapeError(
+                    f"custom op {self.name} gives {given}; its shape rule says {wanted}"
+                )
+
+    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        raise InvalidArgumentError(
+            f"custom op {self.name} takes tensors: its batch follows from its function, and "
+            "def_vmap is for functions of arrays"
+        )
+
+
+class _KernelOp(CustomOp):
+    """An op whose implementation is the text of kernels."""
+
+    def __init__(self, name: str, version: int, signature: str, dtypes: Any, text: str) -> None:
+        super().__init__(None, name, version, None, "sequential")
+        self._kernel = _girih.KernelOp(name, version, signature, dtypes, text)
+        self.__name__ = name
+
+    def _recorded(self, *args: Any) -> Any:
+        results = self._kernel.call(args)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def def_shape(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        raise InvalidArgumentError(
+            f"custom op {self.name} is made of kernels: its signature is the shape rule"
+        )
+
+    def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        raise InvalidArgumentError(
+            f"custom op {self.name} is made of kernels: its batch is one more dimension of "
+            "them, and def_vmap is for functions of arrays"
+        )
+
+
+def _spec(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return callbacks.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return leaf
+
+
+def _text(x: Tensor) -> str:
+    return f"{x.dtype.name}{list(x.shape)}"
+
+
+def _kernel_op(
+    name: str | None, version: int, signature: str | None, dtypes: Any, kernel: str
+) -> CustomOp:
+    if name is None or signature is None:
+        raise InvalidArgumentError(
+            "custom_op: an op made of kernels has a name and a signature, such as "
+            "signature='T[m, k], T[k] -> T[m]'"
+        )
+    listed = [(key, list(value)) for key, value in (dtypes or {}).items()]
+    return _KernelOp(name, version, signature, listed, kernel)
+
+
+def custom_op(
+    fun: Any = None,
+    *,
+    name: str | None = None,
+    shape: Callable[..., Any] | None = None,
+    version: int = 1,
+    vmap_method: str | None = "sequential",
+    takes: str = "arrays",
+    kernel: str | None = None,
+    signature: str | None = None,
+    dtypes: dict[str, Sequence[Any]] | None = None,
+) -> Any:
+    """A decorator: an op of a user, made of a Python function or of the text of kernels.
+
+    Graphs record the op like any other: it is compiled, batched by ``vmap``, and differentiated by
+    the rule that ``def_vjp`` or ``def_jvp`` sets. Without such a rule a derivative of the op is an
+    error, where one is taken, unless the function takes tensors: then derivatives and batches
+    follow from it, and compiled it is fused with what is around it.
+
+    Args:
+        fun: Takes arrays, or tensors; returns such, of the shapes and dtypes that ``shape`` gives.
+            It must have no effect.
+        name: The op's name; by default the function's. Files hold it with the version: a process
+            that loads them has to have defined the op.
+        shape: The shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor, and
+            returns a pytree of such for the results. A function of tensors needs none.
+        version: Another one for another meaning of the same name.
+        vmap_method: As for :func:`pure_callback`; for functions of arrays.
+        takes: ``"arrays"`` for a function of NumPy arrays, called when the program runs;
+            ``"tensors"`` for one of tensors, called when the op is recorded.
+        kernel: In place of a function, kernels as text, see the guide. Between braces stand dtypes
+            and sizes of the signature.
+        signature: What kernels take and give, such as ``"T[m, k], T[k] -> T[m]"``.
+        dtypes: For each variable of the signature, the dtypes that it stands for.
+
+    Returns:
+        The op, or a decorator.
+
+    Raises:
+        InvalidArgumentError: A name or version that no op can have; kernels without a signature, or
+            with operands that it does not take.
+        GraphParseError: Text that is no kernel, with line and column.
+
+    Example:
+        >>> import girih as gr, numpy as np
+        >>> @gr.custom_op(shape=lambda x: x)
+        ... def cube(x):
+        ...     return x**3
+        >>> cube.def_vjp(lambda x: (cube(x), x), lambda x, ct: (3 * x * x * ct,))
+        >>> gr.grad(lambda x: cube(x).sum())(gr.asarray([1.0, 2.0])).tolist()
+        [3.0, 12.0]
+    """
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**32:
+        raise InvalidArgumentError(f"custom_op: version must be an int from 0, got {version!r}")
+    method = callbacks._checked_method("custom_op", vmap_method)
+    if takes not in ("arrays", "tensors"):
+        raise InvalidArgumentError(f"custom_op: takes must be 'arrays' or 'tensors', got {takes!r}")
+    if kernel is not None:
+        if fun is not None or shape is not None:
+            raise InvalidArgumentError(
+                "custom_op: kernel stands in place of a function, and signature in place of shape"
+            )
+        return _kernel_op(name, version, signature, dtypes, kernel)
+    if signature is not None or dtypes is not None:
+        raise InvalidArgumentError("custom_op: signature and dtypes are for ops made of a kernel")
+
+    def made(fun: Callable[..., Any]) -> CustomOp:
+        own = fun.__name__ if name is None else name
+        if not own or callbacks._safe(own) != own:
+            raise InvalidArgumentError(
+                f"custom_op: {own!r} is no name of an op; use letters, digits and _ . : - /"
+            )
+        made_of = _BodyOp if takes == "tensors" else CustomOp
+        return made_of(fun, own, version, shape, method)
+
+    return made if fun is None else made(fun)
