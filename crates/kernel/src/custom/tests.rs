@@ -210,3 +210,59 @@ fn the_source_is_part_of_the_key() {
     assert_eq!(key(ROW_SUMS), key(ROW_SUMS));
     assert_ne!(key(ROW_SUMS), key(&ROW_SUMS.replace("mul(v0, v1)", "add(v0, v1)")));
 }
+
+/// What the verifier lets through runs: no mutation of a text makes the executor panic.
+#[test]
+fn mutated_kernels_are_refused_or_run() {
+    const TOKENS: [&[u8]; 16] = [
+        b"i0",
+        b"i1",
+        b"v0",
+        b"v1",
+        b"b2",
+        b"prod",
+        b"argmax",
+        b"f32",
+        b"i64",
+        b"bool",
+        b"+ 1",
+        b"2*",
+        b"exp(v0)",
+        b"cast(v0): i64",
+        b" | ",
+        b"iota i0: f64",
+    ];
+    let texts = [
+        ROW_SUMS.replace("{T}", "f64").replace("{m*k}", "6").replace("{m}", "2").replace("{k}", "3"),
+        "b0 = argument 0: f64[6]\nb1 = argument 1: f64[2]\nb2 = i64[2]\nb3 = f64[2]\nnumbers over [2]\n  \
+         v0 = load b1[i0]\n  v1 = cast(v0): i64\n  b2[i0] = v1\nput over [2, 3]\n  \
+         scatter_max + 1*b2[i0] of 2, independent []\n  v0 = load b0[3*i0 + i1]\n  b3[0] = v0\noutputs: [b3]"
+            .to_string(),
+    ];
+    let (mut rng, mut ran) = (girih_ir::testing::Rng(11), 0);
+    let rounds = girih_ir::testing::mutations(40_000);
+    for round in 0..rounds {
+        let mut bytes = texts[round % texts.len()].clone().into_bytes();
+        girih_ir::testing::mutate(&mut bytes, &TOKENS, &mut rng);
+        let text = String::from_utf8_lossy(&bytes);
+        let op = KernelOp::new("k", 1, "f64[2, 3], f64[2] -> f64[2]", Vec::new(), &text);
+        let (x, y) = (spec([2, 3]), spec([2]));
+        if op.as_ref().is_ok_and(|op| op.program(&[&x, &y]).is_ok()) {
+            let op = op.expect("it has a program");
+            let (x, y) = (bytes_of(6), bytes_of(2));
+            let views = [
+                HostView { spec: spec([2, 3]), bytes: &x },
+                HostView { spec: spec([2]), bytes: &y },
+            ];
+            let mut out = vec![0; 16];
+            // An index outside is an error, and no panic.
+            let _ = op.run(&views, &mut [HostViewMut { spec: spec([2]), bytes: &mut out }]);
+            ran += 1;
+        }
+    }
+    assert!(ran > rounds / 1000, "{ran} of {rounds} mutated kernels ran");
+}
+
+fn bytes_of(count: usize) -> Vec<u8> {
+    bytes(&(0..count).map(|i| i as f64).collect::<Vec<_>>())
+}
