@@ -1832,6 +1832,14 @@ class Trace:
         tangents: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The traced function at `args`, and its derivative along `tangents` of `wrt`."""
+    def linear_transpose(
+        self,
+        /,
+        outputs: Sequence[Tensor],
+        wrt: Sequence[Tensor],
+        args: Sequence[Tensor],
+    ) -> LinearMap:
+        """The transpose of the traced function, which is linear in `wrt`."""
     def linearize(
         self,
         /,

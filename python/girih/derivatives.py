@@ -243,19 +243,32 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     values, pull = recorded.trace.vjp(outputs, recorded.stand_ins, recorded.variables)
     output, aux = recorded.values(values)
     rest = [_girih.zeros_like(value) for value in values[len(recorded.outputs) :]]
+    pullback = _pullback("vjp", fun, arguments, recorded, pull, rest)
+    return (output, pullback, aux) if has_aux else (output, pullback)
+
+
+def _pullback(
+    name: str,
+    fun: Callable[..., Any],
+    arguments: _Arguments,
+    recorded: _Recorded,
+    pull: Callable[[list[Tensor]], list[Tensor]],
+    rest: list[Tensor],
+) -> Callable[[Any], tuple[Any, ...]]:
+    """What maps a pytree of cotangents to those of the arguments, for users of `name`."""
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         leaves, structure = tree.flatten(cotangents)
         if structure != recorded.structure:
             raise InvalidArgumentError(
-                f"vjp: cotangents must have the structure of the output of {name_of(fun)}, "
+                f"{name}: cotangents must have the structure of the output of {name_of(fun)}, "
                 f"{recorded.structure}, got {structure}"
             )
         pairs = zip(leaves, recorded.outputs, strict=True)
-        fitting = [_fitting(leaf, like, "vjp: cotangents") for leaf, like in pairs]
+        fitting = [_fitting(leaf, like, f"{name}: cotangents") for leaf, like in pairs]
         return arguments.derivatives(pull(fitting + rest))
 
-    return (output, pullback, aux) if has_aux else (output, pullback)
+    return pullback
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -296,7 +309,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     """The transpose of a function that is linear in its arguments.
 
     Args:
-        fun: A linear function of pytrees of tensors.
+        fun: A linear function of pytrees of tensors. Constants that it adds do not count.
         primals: Tensors of the arguments' shapes and dtypes; their values do not count.
 
     Returns:
@@ -304,6 +317,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
 
     Raises:
         DTypeError: No primal is floating point or complex.
+        InvalidArgumentError: The function is not linear; the message names the first op that is
+            not, and its line.
 
     Example:
         >>> import girih as gr
@@ -312,8 +327,12 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
         [3.0, 2.0, 1.0]
     """
     zeros = tree.map(_girih.zeros_like, primals)
-    pullback: Callable[[Any], tuple[Any, ...]] = vjp(fun, *zeros)[1]
-    return pullback
+    arguments = _Arguments(fun, zeros)
+    recorded = _record(fun, arguments.variables(), lambda xs: fun(*arguments.rebuilt(xs)), False)
+    outputs = recorded.all_outputs()
+    pull = recorded.trace.linear_transpose(outputs, recorded.stand_ins, recorded.variables)
+    rest = [_girih.zeros_like(output) for output in outputs[len(recorded.outputs) :]]
+    return _pullback("linear_transpose", fun, arguments, recorded, pull, rest)
 
 
 def _basis(leaves: Sequence[Tensor]) -> list[Tensor]:

@@ -67,6 +67,32 @@ class TestLaws:
         close(transpose(ct)[0], a.numpy().T @ ct.numpy(), 1e-12)
         close(gr.jvp(lambda x: a @ x, (x,), (x,))[1], a @ x, 1e-12)
 
+    def test_a_transpose_is_of_linear_functions_only(self) -> None:
+        x = draws(4)
+        linear = {
+            "loop": lambda x: gr.scan(lambda c, _: (c * 2 + x, c[0]), gr.zeros_like(x), length=3),
+            "branch": lambda x: gr.cond(gr.asarray(True), lambda v: v * 3, lambda v: -v, x),
+            "selected": lambda x: gr.where(gr.asarray([True, False] * 2), x[::-1], 0) + 5,
+            "pair": lambda x: {"a": gr.fft.rfft(x).real, "b": gr.take(x, gr.asarray([0, 0]))},
+        }
+        for name, f in linear.items():
+            pullback, ct = gr.linear_transpose(f, x), gr.tree.map(gr.ones_like, f(x))
+            expected = gr.vjp(f, x)[1](ct)[0]
+            close(pullback(ct)[0], expected, 1e-12)
+            assert expected.shape == x.shape, name
+        for f, op in [
+            (gr.sin, "sin is not linear in operand 1"),
+            (lambda x: x * x, "mul is not linear in operands 1 and 2 together"),
+            (lambda x: gr.where(x > 0, x, -x), "gt is not linear"),
+            (lambda x: gr.cond(x.sum() > 0, lambda v: v, lambda v: -v, x), "gt is not linear"),
+            (lambda x: gr.scan(lambda c, _: (c * x, c[0]), x, length=3), "mul is not linear"),
+            (gr.checkpoint(lambda x: gr.exp(x)), "exp is not linear"),
+        ]:
+            with pytest.raises(gr.InvalidArgumentError, match=op):
+                gr.linear_transpose(f, x)
+        with pytest.raises(gr.InvalidArgumentError, match=r"tanh .* at .*test_derivatives.py:\d+"):
+            gr.linear_transpose(lambda x: gr.tanh(x).sum(), x)
+
 
 class TestArguments:
     def test_pytrees_of_all_kinds(self) -> None:

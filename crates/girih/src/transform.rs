@@ -234,6 +234,30 @@ impl Trace {
         Ok(splice.linear("vjp", graph, cotangents, outputs.len()))
     }
 
+    /// The transpose of the traced function, which is linear in `wrt`, placeholders of this trace, but for
+    /// constants that are added: the linear map of cotangents of `outputs` to those of `wrt`.
+    ///
+    /// Errors: [`Error::InvalidArgument`] with the first op that is not linear, and its line; as
+    /// [`Trace::gradients`].
+    pub fn linear_transpose(
+        &self,
+        outputs: &[&Tensor],
+        wrt: &[&Tensor],
+        arguments: &[&Tensor],
+    ) -> Result<Linear> {
+        outputs.iter().try_for_each(|t| t.node().check())?;
+        let traced = self.traced(outputs, wrt, false);
+        girih_transform::check_linear(&traced.graph, &traced.of(wrt)).map_err(|error| {
+            let line = traced.lines[error.node.index()];
+            let at = if line.is_known() { format!(" at {line}") } else { String::new() };
+            Error::InvalidArgument(format!(
+                "linear_transpose: the function is not linear in its arguments: {error}{at}; vjp gives \
+                 the transpose of its derivative at a point"
+            ))
+        })?;
+        Ok(self.vjp(outputs, wrt, arguments)?.1)
+    }
+
     /// The traced function on a batch. The arguments marked have one more axis in front, of that
     /// size, and so have the results with a mark.
     ///

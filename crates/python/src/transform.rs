@@ -104,6 +104,21 @@ impl PyTrace {
         self.linear(py, girih::Trace::vjp, [outputs, wrt, args])
     }
 
+    /// The transpose of the traced function, which is linear in `wrt`. Returns: LinearMap.
+    fn linear_transpose(
+        &self,
+        py: Python<'_>,
+        outputs: Listed<Py<PyTensor>>,
+        wrt: Listed<Py<PyTensor>>,
+        args: Listed<Py<PyTensor>>,
+    ) -> PyResult<PyLinearMap> {
+        let transpose =
+            |trace: &girih::Trace, outputs: &[&Tensor], wrt: &[&Tensor], args: &[&Tensor]| {
+                trace.linear_transpose(outputs, wrt, args).map(|map| (Vec::new(), map))
+            };
+        Ok(self.linear(py, transpose, [outputs, wrt, args])?.1)
+    }
+
     /// The traced function on a batch: `batched` marks the arguments whose leading axis is the batch,
     /// of the size of that axis of `like`. Returns: list[tuple[Tensor, bool]].
     fn vmap(

@@ -10,10 +10,12 @@ mod call;
 mod control;
 mod error;
 mod forward;
+mod linear;
 mod pieces;
 mod reverse;
 
 pub use batch::vmap;
 pub use error::{Error, Result};
 pub use forward::{DEAD, Transformed, jvp, linearize};
+pub use linear::{NotLinear, check_linear};
 pub use reverse::{gradients, vjp};

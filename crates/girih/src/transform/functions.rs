@@ -296,12 +296,27 @@ where
 /// The transpose of `f`, which is linear in its arguments: the map of cotangents of its results to those
 /// of arguments like `like`, of which only shapes and dtypes count.
 ///
-/// Errors: [`Error::Transform`] for an op without a derivative.
+/// Constants that are added to the results do not count.
+///
+/// Errors: [`Error::InvalidArgument`] with the first op that is not linear; [`Error::Transform`] for an op
+/// without a derivative.
+///
+/// ```
+/// use girih::{Tensor, linear_transpose};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
+/// let transpose = linear_transpose(|x| Ok(vec![x[0].cumsum(0)?]), &[x.clone()])?;
+/// assert_eq!(transpose.call(&[&x])?[0].to_vec::<f32>()?, [6.0, 5.0, 3.0]);
+/// assert!(linear_transpose(|x| Ok(vec![x[0].sin()?]), &[x]).is_err());
+/// # Ok::<(), girih::Error>(())
+/// ```
 pub fn linear_transpose<F>(f: F, like: &[Tensor]) -> Result<Linear>
 where
     F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
 {
     let zeros: Result<Vec<Tensor>> =
         like.iter().map(|t| Tensor::zeros(t.shape(), t.dtype())).collect();
-    Ok(vjp(f, &zeros?)?.1)
+    let zeros = zeros?;
+    let (trace, wrt, outputs) = traced(f, &zeros)?;
+    trace.linear_transpose(&refs(&outputs), &refs(&wrt), &refs(&zeros))
 }

@@ -285,6 +285,7 @@ fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
 /// `[…, queries, features]`, `[…, keys, features]`, `[…, keys, values]`, and a mask of bool (true:
 /// seen) or of numbers added to the scores.
 pub static ATTENTION: OpDef = OpDef {
+    linear: Linearity::In(&[&[2]]),
     factors: Factoring::Rule(factoring::attention),
     name: "attention",
     doc: "Values averaged with weights from the softmax of queries times keys.",

@@ -113,6 +113,7 @@ fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 pub static CONCAT: OpDef = OpDef {
     factors: Factoring::Rule(factoring::concat),
     samples: samples::concat,
+    linear: Linearity::All,
     name: "concat",
     doc: "Tensors side by side along an axis.",
     class: Class::Combine,
@@ -126,6 +127,7 @@ pub static CONCAT: OpDef = OpDef {
 pub static PAD: OpDef = OpDef {
     factors: Factoring::Rule(factoring::pad),
     samples: samples::pad,
+    linear: Linearity::All,
     name: "pad",
     doc: "A tensor with a border of one value around and between its elements.",
     class: Class::Combine,
@@ -137,6 +139,7 @@ pub static PAD: OpDef = OpDef {
 
 /// A tensor with a regular sub-grid replaced by another tensor (attribute `Slice`).
 pub static UPDATE_SLICE: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::update_slice),
     name: "update_slice",
     doc: "A tensor with a part of each axis, with steps, replaced by another tensor.",

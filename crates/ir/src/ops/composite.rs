@@ -153,6 +153,7 @@ pub static STOP_GRADIENT: OpDef = OpDef {
 /// The same value on another device (attribute `Devices`). Evaluation cuts a recording here into a
 /// closed graph for each device, so that the op is the identity in the graphs that are compiled.
 pub static TO_DEVICE: OpDef = OpDef {
+    linear: Linearity::All,
     category: Some(Category::Elementwise),
     samples: samples::to_device,
     python: Python::Named("Tensor.to_device"),
@@ -230,6 +231,7 @@ pub static LOGADDEXP: OpDef = OpDef {
 };
 /// Arithmetic mean over axes; NaN over nothing.
 pub static MEAN: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::at_once),
     category: Some(Category::Reduction),
     samples: samples::reductions,
@@ -296,6 +298,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
 /// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
 /// and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
+    linear: Linearity::In(&[&[1, 2]]),
     factors: Factoring::Rule(factoring::norm),
     batching: Some(Batching::First),
     samples: samples::layer_norm,
@@ -328,6 +331,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 };
 /// `-(y log x + (1 - y) log(1 - x))` of probabilities `x` and targets `y`, logarithms at least -100.
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::elementwise),
     batching: Some(Batching::Broadcast),
     arity: (2, 2),

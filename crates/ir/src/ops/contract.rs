@@ -61,6 +61,7 @@ fn as_matrix(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
 
 /// Matrix product of operands of rank two or more; front ends reshape vectors.
 pub static MATMUL: OpDef = OpDef {
+    linear: Linearity::In(&[&[0], &[1]]),
     samples: samples::matmul,
     name: "matmul",
     doc: "The matrix product of two tensors, batch axes broadcast.",

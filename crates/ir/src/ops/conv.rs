@@ -410,6 +410,7 @@ fn conv_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// Cross-correlation of `[n, c, …]` with kernels `[out, c / groups, …]` (attribute `Conv`), and a
 /// bias per output channel.
 pub static CONV: OpDef = OpDef {
+    linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv),
     name: "conv",
     doc: "The products of kernels with all windows of a tensor, summed over channels.",
@@ -426,6 +427,7 @@ pub static CONV: OpDef = OpDef {
 /// The transpose of [`CONV`] as a map of its operand: `[n, in, …]` and kernels
 /// `[in, out / groups, …]`.
 pub static CONV_TRANSPOSE: OpDef = OpDef {
+    linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv_transpose),
     name: "conv_transpose",
     doc: "Kernels scaled by each element and added up where their windows lie.",

@@ -165,6 +165,7 @@ const RUNNING: OpDef = OpDef {
 
 /// Running sums.
 pub static CUMSUM: OpDef = OpDef {
+    linear: Linearity::All,
     name: "cumsum",
     doc: "The sum of each row up to each element.",
     derivative: Derivative::Rule(cumsum_vjp),
@@ -204,6 +205,7 @@ pub static LOGCUMSUMEXP: OpDef = OpDef {
 /// `y_i = b_i + a_i y_(i-1)` along rows, the first `b_0` (result 0), and `y_(i-1)`, the first 0
 /// (result 1).
 pub static RECURRENCE: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     name: "recurrence",
     doc: "Each element of a row is the one before times a factor, plus a summand.",
     arity: (2, 2),

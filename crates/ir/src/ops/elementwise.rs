@@ -41,6 +41,11 @@ const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> 
     OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
+/// The same op, which is linear in the operands that `linear` says.
+const fn linear(linear: Linearity, def: OpDef) -> OpDef {
+    OpDef { linear, ..def }
+}
+
 /// The same op, whose sample operands are from `low..high`.
 const fn within(low: f64, high: f64, def: OpDef) -> OpDef {
     OpDef { domain: (low, high), ..def }
@@ -216,8 +221,10 @@ fn select(call: OpCall<'_>) -> Result<TensorSpec> {
 }
 
 /// `-x`; wraps for unsigned integers.
-pub static NEG: OpDef =
-    exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric)));
+pub static NEG: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric))),
+);
 /// `|x|`; of complex numbers real.
 pub static ABS: OpDef =
     exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", magnitude)));
@@ -225,14 +232,20 @@ pub static ABS: OpDef =
 pub static SIGN: OpDef =
     exact(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
 /// Real part of complex numbers.
-pub static REAL: OpDef =
-    exact(with_rule(vjp::real, unary("real", "The real part of each element.", part)));
+pub static REAL: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(vjp::real, unary("real", "The real part of each element.", part))),
+);
 /// Imaginary part of complex numbers.
-pub static IMAG: OpDef =
-    exact(with_rule(vjp::imag, unary("imag", "The imaginary part of each element.", part)));
+pub static IMAG: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(vjp::imag, unary("imag", "The imaginary part of each element.", part))),
+);
 /// Complex conjugate.
-pub static CONJ: OpDef =
-    exact(with_rule(vjp::conj, unary("conj", "The complex conjugate of each element.", complex)));
+pub static CONJ: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(vjp::conj, unary("conj", "The complex conjugate of each element.", complex))),
+);
 /// Largest integer not above.
 pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", real));
 /// Smallest integer not below.
@@ -408,6 +421,7 @@ pub static IS_FINITE: OpDef = exact(discrete(unary(
 /// integer wraps, anything to bool is `x != 0`. A complex number becomes no real one.
 pub static CAST: OpDef = OpDef {
     samples: samples::cast,
+    linear: Linearity::All,
     python: Python::Named("Tensor.astype"),
     ..exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)))
 };
@@ -428,20 +442,26 @@ pub static BITCAST: OpDef = OpDef {
 pub static ADD: OpDef = OpDef {
     commutative: true,
     exact: true,
+    linear: Linearity::All,
     ..with_rule(vjp::add, binary("add", "The sum of two tensors.", broadcast_numeric))
 };
 /// Difference.
-pub static SUB: OpDef =
-    exact(with_rule(vjp::sub, binary("sub", "The difference of two tensors.", broadcast_numeric)));
+pub static SUB: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(vjp::sub, binary("sub", "The difference of two tensors.", broadcast_numeric))),
+);
 /// Product.
 pub static MUL: OpDef = OpDef {
     commutative: true,
     exact: true,
+    linear: Linearity::In(&[&[0], &[1]]),
     ..with_rule(vjp::mul, binary("mul", "The product of two tensors.", broadcast_numeric))
 };
 /// Quotient of floats.
-pub static DIV: OpDef =
-    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_inexact)));
+pub static DIV: OpDef = linear(
+    Linearity::In(&[&[0]]),
+    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_inexact))),
+);
 /// Quotient rounded down; 0 for integer division by zero.
 pub static FLOOR_DIVIDE: OpDef =
     binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_real);
@@ -531,10 +551,13 @@ pub static PHILOX: OpDef = OpDef {
     )))
 };
 /// The complex number of a real and an imaginary part.
-pub static COMPLEX: OpDef = exact(with_rule(
-    vjp::complex,
-    binary("complex", "Complex numbers of real and imaginary parts.", of_parts),
-));
+pub static COMPLEX: OpDef = linear(
+    Linearity::All,
+    exact(with_rule(
+        vjp::complex,
+        binary("complex", "Complex numbers of real and imaginary parts.", of_parts),
+    )),
+);
 /// `a * 2^b`, wrapping; 0 for `b` negative or not less than the bits of the dtype.
 pub static SHIFT_LEFT: OpDef = exact(discrete(binary(
     "shift_left",
@@ -600,6 +623,7 @@ pub static GE: OpDef =
 /// Choice by a condition.
 pub static WHERE: OpDef = OpDef {
     samples: samples::select,
+    linear: Linearity::In(&[&[1, 2]]),
     arity: (3, 3),
     exact: true,
     ..with_rule(

@@ -127,6 +127,7 @@ const TRANSFORM: OpDef = OpDef {
 /// The transform of complex rows: forward, or with the flag inverse; of size 1 divided by the
 /// rows' length.
 pub static FFT: OpDef = OpDef {
+    linear: Linearity::All,
     name: "fft",
     doc: "The discrete Fourier transform of complex rows, forward or inverse.",
     python: Python::Named("fft.fft"),
@@ -134,6 +135,7 @@ pub static FFT: OpDef = OpDef {
 };
 /// The first half of the forward transform of real rows; with the flag divided by their length.
 pub static RFFT: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::resized_rows),
     name: "rfft",
     doc: "The first half of the discrete Fourier transform of real rows.",
@@ -145,6 +147,7 @@ pub static RFFT: OpDef = OpDef {
 /// The real rows, of length `size`, whose spectrum has this first half: the inverse transform; with
 /// the flag divided by `size`. Imaginary parts that such a spectrum cannot have count as zero.
 pub static IRFFT: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::resized_rows),
     name: "irfft",
     doc: "The real rows that half of a spectrum belongs to, by the inverse transform.",

@@ -350,6 +350,7 @@ const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK 
 /// `take(x, indices)`: whole slices of `x` along an axis; the axis is replaced by the indices'
 /// shape.
 pub static TAKE: OpDef = OpDef {
+    linear: Linearity::In(&[&[0]]),
     factors: Factoring::Rule(factoring::take),
     samples: samples::indexing,
     name: "take",
@@ -361,6 +362,7 @@ pub static TAKE: OpDef = OpDef {
 };
 /// `take_along_axis(x, indices)`: one element per index, the other coordinates unchanged.
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
+    linear: Linearity::In(&[&[0]]),
     factors: Factoring::Rule(factoring::take_along_axis),
     samples: samples::indexing,
     name: "take_along_axis",
@@ -371,6 +373,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
 };
 /// `scatter_add(indices, updates)`: zeros, plus each update at its index: the transpose of take.
 pub static SCATTER_ADD: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::scatter_add),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
@@ -383,6 +386,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
 };
 /// `scatter_add_along_axis(indices, updates)`: the transpose of take_along_axis.
 pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::scatter_add_along_axis),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
@@ -393,10 +397,19 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
     ..INDEX
 };
 
+/// Elements that are set or added to are linear in the tensor and the updates.
+fn scatter_linear(attrs: &Attrs) -> &'static [usize] {
+    match attrs {
+        Attrs::ScatterInto { mode: ScatterMode::Set | ScatterMode::Add, .. } => &[0, 2],
+        _ => &[],
+    }
+}
+
 /// `scatter(x, indices, updates)`: `x` with slices along an axis replaced by, or combined with,
 /// the updates, by index (attribute `ScatterInto`). Several on one element take effect in
 /// row-major order.
 pub static SCATTER: OpDef = OpDef {
+    linear: Linearity::ByAttrs(scatter_linear),
     factors: Factoring::Rule(factoring::scatter),
     name: "scatter",
     batching: Some(Batching::Rule),
@@ -410,6 +423,7 @@ pub static SCATTER: OpDef = OpDef {
 };
 /// `scatter_along_axis(x, indices, updates)`: one element per index, other coordinates unchanged.
 pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
+    linear: Linearity::ByAttrs(scatter_linear),
     factors: Factoring::Rule(factoring::scatter_along_axis),
     name: "scatter_along_axis",
     doc: "A tensor with elements set, or combined with updates, by index along an axis.",

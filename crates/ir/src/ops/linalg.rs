@@ -146,6 +146,7 @@ pub static CHOLESKY: OpDef = OpDef {
 };
 /// `x` with `a x = b`.
 pub static SOLVE: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
     name: "solve",
     doc: "What a square matrix must be multiplied with to give another.",
@@ -158,6 +159,7 @@ pub static SOLVE: OpDef = OpDef {
 /// `x` with `a x = b` for the lower triangle of `a`, the upper with the flag; size 1 says that the
 /// diagonal counts as ones.
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
     name: "solve_triangular",
     doc: "What a triangular matrix must be multiplied with to give another.",
@@ -196,6 +198,7 @@ pub static COFACTORS: OpDef = OpDef {
 /// `cofactor_slopes(a, w)`: the gradient of the sum of the cofactors of `a` times the elements of
 /// `w`, which is the determinant's second derivative, of singular matrices too.
 pub static COFACTOR_SLOPES: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     name: "cofactor_slopes",
     doc: "The gradient of the sum of square matrices' cofactors times weights.",
     arity: (2, 2),

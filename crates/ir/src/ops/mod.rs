@@ -22,6 +22,7 @@ pub mod host;
 pub mod index;
 pub mod leaf;
 pub mod linalg;
+pub mod linearity;
 pub mod norm;
 pub mod pool;
 pub mod reduce;
@@ -34,6 +35,7 @@ pub mod window;
 
 pub use attrs::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
 pub use factoring::{FactorRule, Factoring};
+pub use linearity::Linearity;
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 
@@ -156,6 +158,8 @@ pub struct OpDef {
     pub item_rank: ItemRank,
     /// How its axes correspond, by factors; by class where the definition says nothing.
     pub factors: Factoring,
+    /// In which operands it is linear; by class where the definition says nothing.
+    pub linear: Linearity,
     /// Reverse-mode rule; the forward-mode rule is its transpose.
     pub derivative: Derivative,
     /// How the op is batched; by class where the definition says nothing.
@@ -256,6 +260,7 @@ impl OpDef {
         iteration: None,
         item_rank: ItemRank::Row,
         factors: Factoring::ByClass,
+        linear: Linearity::ByClass,
         derivative: Derivative::Zero("it is a leaf"),
         batching: None,
         decompose: None,

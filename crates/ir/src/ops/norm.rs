@@ -114,6 +114,7 @@ pub static STANDARDIZE: OpDef = OpDef {
 /// Division by the root mean square over the last axes (attribute `Norm`), optionally scaled:
 /// Zhang and Sennrich 2019, eq. 4.
 pub static RMS_NORM: OpDef = OpDef {
+    linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::norm),
     name: "rms_norm",
     doc: "Elements divided by their root mean square over the last axes, then scaled.",

@@ -252,6 +252,7 @@ pub static MAX_POOL: OpDef = OpDef {
 };
 /// The mean of each window (attribute `Pool`).
 pub static AVG_POOL: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::windows),
     name: "avg_pool",
     doc: "The mean of each window of the last axes.",

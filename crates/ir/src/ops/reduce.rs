@@ -185,6 +185,7 @@ fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeI
 
 /// Sum; 0 over nothing.
 pub static SUM: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::sums),
     python: Python::Named("sum"),
     derivative: Derivative::Rule(sum_vjp),

@@ -240,6 +240,7 @@ pub static WINDOWS: OpDef = OpDef {
 };
 /// The transpose of [`WINDOWS`]: windows added up where they lie.
 pub static FOLD_WINDOWS: OpDef = OpDef {
+    linear: Linearity::All,
     factors: Factoring::Rule(factoring::windows),
     name: "fold_windows",
     doc: "Windows added up where they overlap: the transpose of windows.",
