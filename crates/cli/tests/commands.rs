@@ -252,8 +252,9 @@ fn trace_writes_a_span_for_each_kernel() {
     let events = trace["traceEvents"].as_array().unwrap();
     let spans: Vec<_> = events.iter().filter(|event| event["cat"] == "launch").collect();
     assert_eq!(spans.len() as u64, total);
-    for span in spans {
-        assert!(span["ph"] == "X" && span["tid"] == 1, "the default stream: {span}");
+    for span in &spans {
+        // The default stream of the thread that runs this test, whichever number it has.
+        assert!(span["ph"] == "X" && span["tid"] == spans[0]["tid"], "one stream: {span}");
         assert!(span["ts"].as_f64().unwrap() >= 0.0 && span["dur"].as_f64().unwrap() > 0.0);
     }
     assert!(ok(&["trace", &model]).contains("mean us"));
