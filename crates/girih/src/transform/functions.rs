@@ -305,7 +305,7 @@ where
 /// use girih::{Tensor, linear_transpose};
 ///
 /// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
-/// let transpose = linear_transpose(|x| Ok(vec![x[0].cumsum(0)?]), &[x.clone()])?;
+/// let transpose = linear_transpose(|x| Ok(vec![x[0].cumsum(0, None, false)?]), &[x.clone()])?;
 /// assert_eq!(transpose.call(&[&x])?[0].to_vec::<f32>()?, [6.0, 5.0, 3.0]);
 /// assert!(linear_transpose(|x| Ok(vec![x[0].sin()?]), &[x]).is_err());
 /// # Ok::<(), girih::Error>(())
