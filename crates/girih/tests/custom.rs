@@ -110,6 +110,47 @@ fn a_missing_rule_is_an_error_where_a_derivative_is_taken() -> Result<()> {
 }
 
 #[test]
+fn the_rule_of_a_member_serves_a_batch() -> Result<()> {
+    const PRODUCT: &str = "\
+b0 = argument 0: {T}[{m}]
+b1 = argument 1: {T}[{m}]
+b2 = {T}[{m}]
+product over [{m}]
+  v0 = load b0[i0]
+  v1 = load b1[i0]
+  v2 = mul(v0, v1): {T}
+  b2[i0] = v2
+outputs: [b2]";
+    let dtypes = vec![("T".to_string(), FLOATS.to_vec())];
+    let product = KernelOp::new("test.product", 1, "T[m], T[m] -> T[m]", dtypes, PRODUCT)?;
+    let product = product.with_vjp(Arc::new(|v| {
+        let first = v.operand(0, |v| v.b.mul(v.ct, v.inputs[1]))?;
+        let second = v.operand(1, |v| v.b.mul(v.ct, v.inputs[0]))?;
+        Ok([first, second].into_iter().collect())
+    }));
+    let op: Arc<dyn CustomOp> = Arc::new(product);
+    let (x, w) = (tensor(2 * 4 * 3, &[2, 4, 3], DType::F64), tensor(3, &[3], DType::F64));
+    let plain = |x: &[Tensor]| Ok(vec![x[0].mul(&x[1])?.sin()?]);
+    let own = |x: &[Tensor]| Ok(vec![custom(&op, &[&x[0], &x[1]])?.remove(0).sin()?]);
+    // Two levels of batches, of which the second operand has none, or the inner one only.
+    for w in [w.clone(), tensor(4 * 3, &[4, 3], DType::F64)] {
+        let inner = [Some(0), (w.rank() > 1).then_some(0)];
+        let gradients = |f: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>| {
+            let batched = vmap(vmap(f, &inner), &[Some(0), None]);
+            let loss = |x: &[Tensor]| batched(x)?.remove(0).mul(&x[0])?.sum(None, false);
+            grad(loss)(&[x.clone(), w.clone()])
+        };
+        for (found, expected) in gradients(&own)?.iter().zip(gradients(&plain)?) {
+            assert_eq!(found.shape(), expected.shape());
+            for (a, b) in found.to_vec::<f64>()?.iter().zip(expected.to_vec::<f64>()?) {
+                assert!((a - b).abs() <= 1e-12, "{a} {b}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn operands_that_do_not_fit_are_refused_where_the_op_is_recorded() {
     let op: Arc<dyn CustomOp> = Arc::new(softsign("test.refused"));
     let error = |x: Tensor| custom(&op, &[&x]).unwrap_err().to_string();

@@ -66,7 +66,7 @@ struct Value {
 }
 
 /// A shape with the batch axis in front.
-fn with_batch(size: Dim, shape: &Shape) -> Shape {
+pub(crate) fn with_batch(size: Dim, shape: &Shape) -> Shape {
     std::iter::once(size).chain(shape.dims()).collect()
 }
 

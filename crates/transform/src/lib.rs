@@ -10,6 +10,7 @@ mod call;
 mod control;
 mod error;
 mod forward;
+mod hosted;
 mod linear;
 mod pieces;
 mod reverse;

@@ -12,7 +12,7 @@
 
 use crate::control::{self, Call, Calls};
 use crate::pieces::{self, Piece};
-use crate::{Error, Result};
+use crate::{Error, Result, hosted};
 use girih_ir::ops::{Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
 use smallvec::SmallVec;
@@ -242,14 +242,18 @@ impl Reverse {
         let node = self.b.graph().node(id).clone();
         let wanted: SmallVec<[bool; 3]> =
             node.inputs.iter().map(|i| self.active[i.index()]).collect();
-        let cotangents = rule(&mut Vjp {
-            b: &mut self.b,
-            op: node.op.clone(),
-            inputs: &node.inputs,
-            wanted: &wanted,
-            output: id,
-            ct,
-        })?;
+        let of_batch = hosted::cotangents(&mut self.b, &node, ct, &wanted, rule)?;
+        let cotangents = match of_batch {
+            Some(cotangents) => cotangents,
+            None => rule(&mut Vjp {
+                b: &mut self.b,
+                op: node.op.clone(),
+                inputs: &node.inputs,
+                wanted: &wanted,
+                output: id,
+                ct,
+            })?,
+        };
         for (&input, ct) in node.inputs.iter().zip(cotangents) {
             let Some(ct) = ct else { continue };
             debug_assert!(

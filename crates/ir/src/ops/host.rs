@@ -235,6 +235,16 @@ impl HostCall {
         self.levels.iter().map(|level| (level.size, &level.batched[..]))
     }
 
+    /// The call for one member of its batch.
+    pub fn member(&self) -> HostCall {
+        let mut call = self.clone();
+        for spec in &mut call.results {
+            spec.shape = spec.shape.dims().skip(self.levels.len()).collect();
+        }
+        call.levels.clear();
+        call.keyed()
+    }
+
     /// The call on operands of which the marked ones have a leading axis of that size.
     pub fn batched(&self, size: Dim, batched: Vec<bool>) -> HostCall {
         let mut call = self.clone();
@@ -506,8 +516,8 @@ fn vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
         return Err(Error::InvalidArgument { op: v.op.name(), reason: "has no call".into() });
     };
     let call = call.clone();
-    let own = if call.levels.is_empty() { call.op.vjp(v) } else { None };
-    own.unwrap_or_else(|| {
+    debug_assert!(call.levels.is_empty(), "reverse mode asks for the rule of one member");
+    call.op.vjp(v).unwrap_or_else(|| {
         let reason = format!(
             "'{}' has no derivative; give it one (def_vjp of a custom op, vjp of the trait, \
              custom_vjp around a callback), or stop the gradient before it",
