@@ -377,10 +377,15 @@ impl Graph {
     /// Appends the canonical encoding: everything that decides what is computed, nothing else.
     /// Equal encodings mean equal programs.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with(&self.outputs, out);
+    }
+
+    /// As [`Graph::encode`] of the graph with other outputs.
+    pub fn encode_with(&self, outputs: &[NodeId], out: &mut Vec<u8>) {
         let mut controls = Vec::new();
         self.nodes.iter().for_each(|n| encode_node(n, &mut controls, out));
         out.push(u8::MAX);
-        self.outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
+        outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
     }
 
     /// Checks every invariant: operands precede users, arities, specs as inferred, attributes of

@@ -57,9 +57,18 @@ impl Executor {
             return Ok(Arc::new(self.compile(graph, compile)?).into());
         }
         let key = self.key(graph, options);
-        if let Some(program) = self.lock_cache().get(&key) {
-            return Ok(program);
-        }
+        let found = self.lock_cache().get(&key);
+        found.map_or_else(|| self.plan_missing(key, graph, options, compile), Ok)
+    }
+
+    /// The plan of a graph whose key is not in memory.
+    pub(crate) fn plan_missing(
+        &self,
+        key: Vec<u8>,
+        graph: &Graph,
+        options: CompileOptions,
+        compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
+    ) -> Result<CachedPlan> {
         if graph.outputs().len() < 2 {
             return Ok(self.load_or_compile(key, graph, options, compile)?.into());
         }

@@ -95,25 +95,32 @@ impl Executor {
         if !self.use_cache {
             return self.plan(graph, options);
         }
-        if let Some(program) = self.cached_plan(graph, options) {
+        let key = self.key(graph, options);
+        if let Some(program) = self.lock_cache().get(&key) {
             return Ok(program);
         }
         let wanted = graph.outputs();
-        let mut other = graph.clone();
-        other.set_outputs(wanted[..asked].iter().copied());
-        let mut hasher = FxHasher::default();
-        hasher.write(&self.key(&other, options));
-        let family = hasher.finish();
+        let family = {
+            let mut encoded = Vec::with_capacity(key.len());
+            graph.encode_with(&wanted[..asked], &mut encoded);
+            let mut hasher = FxHasher::default();
+            hasher.write(&self.key_of(encoded, options));
+            hasher.finish()
+        };
         let outputs = self.lock_families().entry(family).or_default().choose(wanted, asked);
-        other.set_outputs(outputs.iter().copied());
-        let program = self.plan(&other, options)?;
-        let masked = (outputs != wanted).then(|| program.giving(&outputs, wanted));
+        let program = if outputs == wanted {
+            self.plan_missing(key, graph, options, |graph| self.backend.compile(graph, options))?
+        } else {
+            let mut larger = graph.clone();
+            larger.set_outputs(outputs.iter().copied());
+            self.plan(&larger, options)?.giving(&outputs, wanted)
+        };
         let mut families = self.lock_families();
         if families.len() >= MOST_FAMILIES {
             families.clear();
         }
         families.entry(family).or_default().add(outputs);
-        Ok(masked.unwrap_or(program))
+        Ok(program)
     }
 
     pub(crate) fn lock_families(&self) -> MutexGuard<'_, Families> {
