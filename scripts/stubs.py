@@ -185,6 +185,16 @@ for name in ("shape", "high"):
     PARAMETERS[f"random.{name}"] = f"{PARAMETERS[name]} | None"
 for name in ("alpha", "data", "high", "low", "lower", "n", "p", "scale", "seed", "upper"):
     PARAMETERS.setdefault(f"random.{name}", OPERAND)
+PARAMETERS |= {
+    **dict.fromkeys(["split", "concat", "collective.axis"], "int"),
+    "enter_scope.axis": "BoundAxis",
+    "Trace.vmap.name": "str | None",
+    "axis_name": "str | Sequence[str]",
+    "pairs": "Sequence[tuple[int, int]]",
+    "order": "Sequence[int]",
+    "kind": "str",
+    "tiled": "bool",
+}
 
 # What Python's data model says of special methods. The rest are operators, which give tensors.
 SPECIAL = {

@@ -14,6 +14,19 @@ from . import _girih, errors, tree
 from ._girih import *
 from ._girih import bool_
 from .batching import vmap
+from .collectives import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+)
 from .compiled import CompiledFunction, Dim, compile
 from .control import cond, fori_loop, scan, switch, while_loop
 from .derivatives import (
@@ -181,6 +194,17 @@ __all__ = [
     "optimization_barrier",
     "vjp",
     "vmap",
+    "all_gather",
+    "all_to_all",
+    "axis_index",
+    "axis_size",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "pshuffle",
+    "psum",
+    "psum_scatter",
     "associative_scan",
     "map",
     "while_loop",

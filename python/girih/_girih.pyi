@@ -438,6 +438,11 @@ class Body:
         """What the function returned."""
 
 @final
+class BoundAxis:
+    """A batch axis with a name, for [`crate::contexts`] to enter."""
+
+
+@final
 class Compilation:
     """A program being compiled in the background."""
 
@@ -1823,6 +1828,10 @@ class Trace:
     """A function being traced on placeholders."""
 
     def __new__(cls) -> Trace: ...
+    def bind_axis(self, /, name: str, like: Tensor) -> tuple[BoundAxis, Tensor]:
+        """Names the batch axis, which is the leading one of `like`: what the function has to be
+        called within, and the argument for one more placeholder, with a batch.
+        """
     def jvp(
         self,
         /,
@@ -1882,9 +1891,10 @@ class Trace:
         batched: Sequence[bool],
         like: Tensor,
         randomness: str,
+        name: str | None,
     ) -> list[tuple[Tensor, bool]]:
         """The traced function on a batch: `batched` marks the arguments whose leading axis is the
-        batch, of the size of that axis of `like`.
+        batch, of the size of that axis of `like`, `name` is the axis' name.
         """
 
 @final
@@ -2285,6 +2295,46 @@ def clear_cache() -> None:
     """Forgets all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
     """Elements limited to ``min..max``; either or both may be missing."""
+def collective_exchange(
+    x: _TensorLike,
+    axis_name: str | Sequence[str],
+    split: int,
+    concat: int,
+    tiled: bool,
+) -> Tensor:
+    """Parts of the values of all members, one of each."""
+def collective_gather(
+    x: _TensorLike,
+    axis_name: str | Sequence[str],
+    axis: int,
+    tiled: bool,
+) -> Tensor:
+    """The values of all members."""
+def collective_index(axis_name: str | Sequence[str]) -> Tensor:
+    """The member's own index."""
+def collective_permute(
+    x: _TensorLike,
+    axis_name: str | Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+) -> Tensor:
+    """The value of another member, by pairs of a source and a destination."""
+def collective_reduce(kind: str, x: _TensorLike, axis_name: str | Sequence[str]) -> Tensor:
+    """A reduction over the members, by its name: `sum`, `mean`, `max` or `min`."""
+def collective_scatter(
+    x: _TensorLike,
+    axis_name: str | Sequence[str],
+    axis: int,
+    tiled: bool,
+) -> Tensor:
+    """The member's part of the sum over the members."""
+def collective_shuffle(
+    x: _TensorLike,
+    axis_name: str | Sequence[str],
+    order: Sequence[int],
+) -> Tensor:
+    """The value of another member, by the order of all."""
+def collective_size(axis_name: str | Sequence[str]) -> int:
+    """The number of members."""
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors of one axis as columns of a matrix, beside those of two."""
 def command(argv: Sequence[str]) -> tuple[int, str, str]:
@@ -2686,6 +2736,7 @@ def enter_scope(
     grad: bool | None = None,
     options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
+    axis: BoundAxis | None = None,
 ) -> None:
     """Enters the scope of a number, which differs from the present one in what is given (`fresh`:
     in its graph).
@@ -2991,6 +3042,8 @@ def hardswish(x: _TensorLike) -> Tensor:
     """``x * hardsigmoid(x)``."""
 def hardtanh(x: _TensorLike, min_val: float = ..., max_val: float = ...) -> Tensor:
     """``x`` limited to min_val..max_val."""
+def has_named_axes() -> bool:
+    """Whether the calling task is in a function that is batched over a named axis."""
 def has_source_lines() -> bool:
     """Whether ops keep the line that recorded them, for errors."""
 def hinge_embedding_loss(

@@ -6,11 +6,13 @@ rewritten for the whole batch and recorded, still lazy, in the caller's graph.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _girih, effects, tree
 from ._girih import SymbolicFloat, Tensor
 from .errors import DTypeError, InvalidArgumentError
+from .scopes import Scope
 from .transforms import Transformed, name_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def vmap(
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
+    axis_name: str | None = None,
     axis_size: int | None = None,
     randomness: Literal["error", "same", "different"] = "error",
 ) -> Callable[..., Any]:
@@ -41,6 +44,8 @@ def vmap(
             have the batch in their leading axis.
         out_axes: Where the batch axis of the results goes; as ``in_axes``. None asks for a result
             that is the same for all members.
+        axis_name: A name for the batch axis, by which the function refers to the other members:
+            ``psum`` and the other collectives. It hides an axis of the same name further out.
         axis_size: The size of the batch; needed if no argument has it.
         randomness: What random draws without a key are: ``"error"`` raises, ``"same"`` draws once
             for all members, ``"different"`` draws for each. Draws by keys follow the keys.
@@ -59,6 +64,8 @@ def vmap(
         >>> gr.vmap(dot, in_axes=(0, None))(x, gr.ones([2])).tolist()
         [3.0, 7.0]
     """
+    if axis_name is not None and not isinstance(axis_name, str):
+        raise InvalidArgumentError(f"vmap: axis_name must be a str, got {axis_name!r}")
     if randomness not in _RANDOMNESS:
         raise InvalidArgumentError(
             f"vmap: randomness must be one of {', '.join(map(repr, _RANDOMNESS))}, got "
@@ -66,7 +73,7 @@ def vmap(
         )
 
     def batched(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _Call(fun, args, kwargs, in_axes, axis_size).run(out_axes, randomness)
+        return _Call(fun, args, kwargs, in_axes, axis_size).run(out_axes, randomness, axis_name)
 
     return Transformed(fun, batched, "vmap")
 
@@ -159,7 +166,7 @@ class _Call:
             )
         return self._batch[0]
 
-    def run(self, out_axes: Any, randomness: str) -> Any:
+    def run(self, out_axes: Any, randomness: str, axis_name: str | None) -> Any:
         trace = _girih.Trace()
         members = [trace.member(leaf) for leaf in self._batch]
         leaves = list(self._leaves)
@@ -167,13 +174,23 @@ class _Call:
             # The function may assign to its arguments: it gets handles of its own.
             leaves[i] = +member if member.dtype.name != "bool" else member
         args, kwargs = tree.unflatten(self._structure, leaves)
-        with effects.collected() as frame:
+        batch = list(self._batch)
+        with effects.collected() as frame, ExitStack() as scope:
+            if axis_name is not None:
+                axis, indices = trace.bind_axis(axis_name, self._like)
+                batch.append(indices)
+                scope.enter_context(Scope(lambda n: _girih.enter_scope(n, axis=axis), lambda: None))
             result = self._fun(*args, **kwargs)
         outputs, structure = tree.flatten(result)
         axes = _axes_of(out_axes, result, "out_axes")
         tensors = [self._output(leaf) for leaf in outputs]
         batched = trace.vmap(
-            tensors + frame.tokens, self._batch, [True] * len(members), self._like, randomness
+            tensors + frame.tokens,
+            batch,
+            [True] * len(batch),
+            self._like,
+            randomness,
+            axis_name,
         )
         count = len(tensors)
         batched, calls = batched[:count], [token for token, _ in batched[count:]]

@@ -116,6 +116,9 @@ class CompiledFunction(_girih.CompiledCall):
         tensors, dynamic, donated, key, rebuild = self._taken_apart(args, kwargs)
         if any(isinstance(size, SymbolicDim) for t in tensors for size in t.shape):
             return self._fun(*args, **kwargs)  # Part of another function being compiled.
+        if _girih.has_named_axes():
+            # Collectives may refer to the member of a batch, which no program takes.
+            return self._fun(*args, **kwargs)
         program = self._program(tensors, dynamic, key, rebuild)
         way = self._way(args, kwargs, program)
         if way is not None:

@@ -213,3 +213,46 @@ def test_batches(name: str) -> None:
         jtotal = jax.grad(lambda *x: jax.vmap(g, in_axes=axes)(*x).sum(), numbers)(*theirs)  # noqa: B023
         for a, b in zip(total, jtotal, strict=True):
             close(a, b, f"grad of vmap {axes}", 1e-8)
+
+
+#: Collectives over an axis of three members, of values of shape (3, 3), by the names that both have.
+COLLECTIVES = {
+    "psum": lambda lax, x: lax.psum(x * x, "i"),
+    "pmean": lambda lax, x: x - lax.pmean(x, "i"),
+    "all_gather": lambda lax, x: lax.all_gather(x, "i", axis=1) * x[:, None],
+    "all_gather_tiled": lambda lax, x: lax.all_gather(x, "i", axis=1, tiled=True),
+    "psum_scatter": lambda lax, x: lax.psum_scatter(x, "i", scatter_dimension=1),
+    "psum_scatter_tiled": lambda lax, x: lax.psum_scatter(x, "i", scatter_dimension=0, tiled=True),
+    "all_to_all": lambda lax, x: lax.all_to_all(x, "i", 1, 1),
+    "all_to_all_tiled": lambda lax, x: lax.all_to_all(x, "i", 0, 1, tiled=True),
+    "ppermute": lambda lax, x: lax.ppermute(x, "i", [(0, 2), (2, 1), (1, 0)]),
+    "pshuffle": lambda lax, x: lax.pshuffle(x, "i", [1, 2, 0]),
+    "axis_index": lambda lax, x: x * lax.axis_index("i"),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives(name: str) -> None:
+    f = COLLECTIVES[name]
+    x = np.random.default_rng(7).normal(size=(3, 3, 3))
+
+    def check(of: Any) -> None:
+        """What a transform makes of the function, in both libraries."""
+        found = of(gr, lambda x: f(gr, x))(gr.asarray(x))
+        expected = of(jax, lambda x: f(jax.lax, x))(jnp.asarray(x))
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-12)
+
+    check(lambda lib, f: lib.vmap(f, axis_name="i"))
+    # The gradient of all members' values by one member's operand, and that of all operands.
+    check(lambda lib, f: lib.vmap(lib.grad(lambda x: (f(x) ** 3).sum()), axis_name="i"))
+    check(lambda lib, f: lib.grad(lambda x: (lib.vmap(f, axis_name="i")(x) ** 3).sum()))
+    check(lambda lib, f: lib.vmap(lambda x: lib.jvp(f, (x,), (x * x,))[1], axis_name="i"))
+    check(lambda lib, f: lib.vmap(f, 1, 1, axis_name="i"))
+
+
+@pytest.mark.parametrize("reduce", ["pmax", "pmin"])
+def test_extrema(reduce: str) -> None:
+    x = np.random.default_rng(8).normal(size=(4, 3))
+    found = gr.vmap(lambda x: getattr(gr, reduce)(x, "i"), axis_name="i")(gr.asarray(x))
+    expected = jax.vmap(lambda x: getattr(jax.lax, reduce)(x, "i"), axis_name="i")(x)
+    np.testing.assert_array_equal(found.numpy(), expected)

@@ -4,6 +4,9 @@
 //! A recording graph is the scope in which nodes were made. It numbers them, counts them, and
 //! knows the live ones through weak references; it keeps nothing alive.
 
+mod frame;
+
+use crate::collective::BoundAxis;
 use crate::devices::Device;
 use crate::executor::Executor;
 use crate::location::Scope as NamedScope;
@@ -11,7 +14,7 @@ use crate::node::{CompactSpec, Node, State};
 use crate::place::Place;
 use crate::{Result, Stream, Tensor, TensorState, tape};
 use girih_ir::{Attrs, Class, Op, TensorSpec};
-use girih_runtime::{CompileOptions, env};
+use girih_runtime::CompileOptions;
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -19,6 +22,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
+
+pub use frame::Frame;
 
 /// A recording graph, shared by its handles.
 #[derive(Clone)]
@@ -166,104 +171,6 @@ impl PartialEq for Graph {
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Graph(id={}, nodes={})", self.id(), self.num_nodes())
-    }
-}
-
-/// What a context is at a time: where ops are recorded, what runs them, and when.
-#[derive(Clone)]
-pub struct Frame {
-    graph: Graph,
-    device: Option<Device>,
-    executor: Option<Executor>,
-    stream: Option<Stream>,
-    eager: Option<bool>,
-    verify_shapes: Option<bool>,
-    debug_nans: Option<bool>,
-    /// Whether the tape notes what is recorded.
-    grad: bool,
-    options: Option<CompileOptions>,
-    /// The named scope that ops are recorded in.
-    scope: NamedScope,
-}
-
-impl Frame {
-    fn new() -> Frame {
-        Frame {
-            graph: Graph::new(),
-            device: None,
-            executor: None,
-            stream: None,
-            eager: None,
-            verify_shapes: None,
-            debug_nans: None,
-            grad: true,
-            options: None,
-            scope: NamedScope::default(),
-        }
-    }
-
-    /// The same with another graph.
-    pub fn with_graph(self, graph: Graph) -> Frame {
-        Frame { graph, ..self }
-    }
-
-    /// The same with another current device; none for the executor's, or the process'.
-    pub fn with_device(self, device: Option<Device>) -> Frame {
-        Frame { device, ..self }
-    }
-
-    /// The same with another executor, whose device is the current one.
-    pub fn with_executor(self, executor: Executor) -> Frame {
-        Frame { executor: Some(executor), device: None, ..self }
-    }
-
-    /// The same with another current stream.
-    pub fn with_stream(self, stream: Stream) -> Frame {
-        Frame { stream: Some(stream), ..self }
-    }
-
-    /// The same with eager mode on or off.
-    pub fn with_eager(self, on: bool) -> Frame {
-        Frame { eager: Some(on), ..self }
-    }
-
-    /// The same with shape verification on or off.
-    pub fn with_verify_shapes(self, on: bool) -> Frame {
-        Frame { verify_shapes: Some(on), ..self }
-    }
-
-    /// The same in which results with a NaN are errors, or not.
-    pub fn with_debug_nans(self, on: bool) -> Frame {
-        Frame { debug_nans: Some(on), ..self }
-    }
-
-    /// The same, in which what is recorded of tensors that require gradients requires them too, or not:
-    /// see [`Tensor::backward`].
-    pub fn with_grad(self, on: bool) -> Frame {
-        Frame { grad: on, ..self }
-    }
-
-    /// The same with these passes and fusions, whatever the executor's are.
-    pub fn with_options(self, options: CompileOptions) -> Frame {
-        Frame { options: Some(options), ..self }
-    }
-
-    /// The same within the named scope of that name in its own.
-    pub fn with_named_scope(self, name: &str) -> Frame {
-        Frame { scope: self.scope.child(name), ..self }
-    }
-
-    /// The modes, from the environment where the frame does not say.
-    fn modes(&self) -> Result<u8> {
-        let or_env = |chosen: Option<bool>, names: &[&'static str]| match chosen {
-            Some(on) => Ok(on),
-            None => Ok::<bool, crate::Error>(env::flag(names)?.unwrap_or(false)),
-        };
-        let eager = or_env(self.eager, &EAGER_VARIABLES)?;
-        let verify = or_env(self.verify_shapes, &VERIFY_VARIABLES)?;
-        let nans = or_env(self.debug_nans, &["GIRIH_DEBUG_NANS"])?;
-        let bit = |on: bool, mode: u8| if on { mode } else { 0 };
-        Ok(KNOWN | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
     }
 }
 
@@ -418,6 +325,16 @@ impl Context {
     /// What may be done to what is compiled: as the context says, else as its executor does.
     pub(crate) fn options(&self, executor: &girih_runtime::Executor) -> CompileOptions {
         CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
+    }
+
+    /// The batch axes that have names where the calling thread is, the outermost first.
+    pub(crate) fn axes(&self) -> Vec<BoundAxis> {
+        CURRENT.with_borrow(|frame| frame.axes.clone())
+    }
+
+    /// Whether the calling thread is in a function that is batched over a named axis.
+    pub fn has_named_axes(&self) -> bool {
+        CURRENT.with_borrow(|frame| !frame.axes.is_empty())
     }
 
     /// All of it, as it is now.

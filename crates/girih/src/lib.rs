@@ -20,6 +20,7 @@
 mod apply;
 mod background;
 mod bound;
+mod collective;
 mod compiled;
 mod context;
 mod control;
@@ -58,6 +59,10 @@ mod transform;
 pub use apply::{Attribute, apply};
 pub use background::Compilation;
 pub use bound::BoundProgram;
+pub use collective::{
+    AxisNames, BoundAxis, all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin,
+    ppermute, pshuffle, psum, psum_scatter,
+};
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
@@ -85,7 +90,7 @@ pub use girih_cpu::CacheState;
 pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_runtime::trace::{Span, SpanKind};
-pub use girih_transform::Error as TransformError;
+pub use girih_transform::{BatchAxis, Error as TransformError};
 pub use ops::custom;
 pub use ops::fft;
 pub use ops::linalg;
@@ -110,5 +115,5 @@ pub use timeline::{SpanTotal, Timeline, span_device};
 pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{
     Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
-    linearize, value_and_grad, vjp, vmap,
+    linearize, value_and_grad, vjp, vmap, vmap_named,
 };

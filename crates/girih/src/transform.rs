@@ -13,6 +13,7 @@ use crate::location::{self, Location};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_transform::BatchAxis;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -258,10 +259,11 @@ impl Trace {
         Ok(self.vjp(outputs, wrt, arguments)?.1)
     }
 
-    /// The traced function on a batch. The arguments marked have one more axis in front, of that
-    /// size, and so have the results with a mark.
+    /// The traced function on a batch. The arguments marked have one more axis in front, and so
+    /// have the results with a mark.
     ///
-    /// `randomness` says what random draws of the function are to the batch.
+    /// `axis` is the size of the batch, and the name by which collectives of the function refer to it
+    /// ([`Trace::bind_axis`]); `randomness` says what random draws of the function are to the batch.
     ///
     /// Errors: [`Error::InvalidArgument`] for arguments that do not fit the placeholders, and for
     /// random draws where [`Randomness::Error`] says so; [`Error::Transform`].
@@ -270,9 +272,10 @@ impl Trace {
         outputs: &[&Tensor],
         arguments: &[&Tensor],
         marks: &[bool],
-        size: Dim,
+        axis: BatchAxis<'_>,
         randomness: Randomness,
     ) -> Result<Vec<(Tensor, bool)>> {
+        let size = axis.size;
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let mut substitution = self.on_batch(arguments, marks, size)?;
         let traced = self.traced(outputs, &[], randomness != Randomness::Same);
@@ -299,7 +302,7 @@ impl Trace {
             .arguments()
             .map(|id| batched.contains(&Arc::as_ptr(&traced.outside[&id])))
             .collect();
-        let (new, marks) = girih_transform::vmap(&traced.graph, &marks, size)?;
+        let (new, marks) = girih_transform::vmap(&traced.graph, &marks, axis)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
         Ok(splice.outputs(&new.graph).into_iter().zip(marks).collect())
     }

@@ -2,6 +2,7 @@
 //! process has a `[[test]]` of its own in `Cargo.toml`.
 
 mod apply;
+mod collectives;
 mod custom;
 mod errors;
 mod indexing;

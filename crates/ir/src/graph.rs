@@ -562,6 +562,11 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(14 | (*result as u64) << 8 | (*flag as u64) << 16 | (*size as u64) << 32);
         }
         Attrs::Devices { from, to } => word(21 | (*from as u64) << 8 | (*to as u64) << 16),
+        Attrs::NamedAxis(axis) => {
+            word(22 | (axis.name.as_str().len() as u64) << 8);
+            out.extend_from_slice(axis.name.as_str().as_bytes());
+            encode_dim(axis.size, out);
+        }
         Attrs::Approximate(tanh) => word(11 | (*tanh as u64) << 8),
         Attrs::Norm { ndims, eps } => {
             word(12 | (*ndims as u64) << 8);

@@ -9,6 +9,7 @@
 //! takes it out from under those that were entered since.
 
 use crate::args::Listed;
+use crate::collective::PyBoundAxis;
 use crate::devices::DeviceArg;
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
@@ -39,6 +40,7 @@ struct Delta {
     grad: Option<bool>,
     options: Option<CompileOptions>,
     name: Option<String>,
+    axis: Option<girih::BoundAxis>,
 }
 
 impl Delta {
@@ -72,6 +74,9 @@ impl Delta {
         }
         if let Some(name) = &self.name {
             frame = frame.with_named_scope(name);
+        }
+        if let Some(axis) = &self.axis {
+            frame = frame.with_axis(axis.clone());
         }
         frame
     }
@@ -213,7 +218,7 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
 /// graph). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -229,6 +234,7 @@ fn enter_scope(
     grad: Option<bool>,
     options: Option<(u32, u32, u32)>,
     name: Option<String>,
+    axis: Option<&PyBoundAxis>,
 ) -> PyResult<()> {
     let graph = match graph {
         Some(graph) => Some(graph.0.clone()),
@@ -239,8 +245,10 @@ fn enter_scope(
     let stream = stream.map(|stream| stream.0.clone());
     let options = options.map(|(passes, fusion, user)| CompileOptions { passes, fusion, user });
     let name = name.filter(|_| girih::location::enabled());
+    let axis = axis.map(|axis| axis.0.clone());
     sync(py);
-    let delta = Delta { graph, executor, device, stream, eager, verify, nans, grad, options, name };
+    let delta =
+        Delta { graph, executor, device, stream, eager, verify, nans, grad, options, name, axis };
     let frame = delta.apply(Context::current().frame());
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))

@@ -7,6 +7,7 @@ mod arrange;
 mod arrays;
 mod assign;
 mod call;
+mod collective;
 mod compiled;
 mod contexts;
 mod contract;
@@ -50,6 +51,7 @@ use pyo3::types::PyList;
 const INTERNAL: &[&str] = &[
     "At",
     "Body",
+    "BoundAxis",
     "CompiledCall",
     "TimelineHandle",
     "Indexed",
@@ -71,9 +73,18 @@ const INTERNAL: &[&str] = &[
     "cache_stats",
     "capture",
     "clear_cache",
+    "collective_exchange",
+    "collective_gather",
+    "collective_index",
+    "collective_permute",
+    "collective_reduce",
+    "collective_scatter",
+    "collective_shuffle",
+    "collective_size",
     "command",
     "compile_only_many",
     "enter_scope",
+    "has_named_axes",
     "has_source_lines",
     "is_eager",
     "is_grad_enabled",
@@ -157,6 +168,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dlpack::register(m)?;
     lazy::register(m)?;
     transform::register(m)?;
+    collective::register(m)?;
     imperative::register(m)?;
     compiled::register(m)?;
     symbolic_float::register(m)?;

@@ -1,9 +1,10 @@
 //! Traces, for the transforms of functions that `girih.transforms` builds.
 
 use crate::args::Listed;
+use crate::collective::PyBoundAxis;
 use crate::errors::IntoPy;
 use crate::tensor::PyTensor;
-use girih::{Randomness, Tensor};
+use girih::{BatchAxis, Randomness, Tensor};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -119,8 +120,18 @@ impl PyTrace {
         Ok(self.linear(py, transpose, [outputs, wrt, args])?.1)
     }
 
+    /// Names the batch axis, which is the leading one of `like`: what the function has to be called
+    /// within, and the argument for one more placeholder, with a batch. Returns: tuple[BoundAxis, Tensor].
+    fn bind_axis(&self, name: &str, like: &PyTensor) -> PyResult<(PyBoundAxis, PyTensor)> {
+        let (size, device) = (like.0.shape().dim(0), like.0.device());
+        let (axis, indices) = self.lock().bind_axis(name, size, device).py()?;
+        Ok((PyBoundAxis(axis), PyTensor(indices)))
+    }
+
     /// The traced function on a batch: `batched` marks the arguments whose leading axis is the batch,
-    /// of the size of that axis of `like`. Returns: list[tuple[Tensor, bool]].
+    /// of the size of that axis of `like`, `name` is the axis' name.
+    /// Returns: list[tuple[Tensor, bool]].
+    #[allow(clippy::too_many_arguments, reason = "the method of one caller")]
     fn vmap(
         &self,
         py: Python<'_>,
@@ -129,6 +140,7 @@ impl PyTrace {
         batched: Vec<bool>,
         like: &PyTensor,
         randomness: &str,
+        name: Option<&str>,
     ) -> PyResult<Vec<(PyTensor, bool)>> {
         crate::location::enter(py);
         let randomness = match randomness {
@@ -137,9 +149,9 @@ impl PyTrace {
             _ => Randomness::Error,
         };
         let (outputs, args) = (tensors(py, &outputs), tensors(py, &args));
-        let size = like.0.shape().dim(0);
+        let axis = BatchAxis { size: like.0.shape().dim(0), name };
         let (outputs, args) = (refs(&outputs), refs(&args));
-        let results = self.lock().vmap(&outputs, &args, &batched, size, randomness).py()?;
+        let results = self.lock().vmap(&outputs, &args, &batched, axis, randomness).py()?;
         Ok(results.into_iter().map(|(tensor, batched)| (PyTensor(tensor), batched)).collect())
     }
 }

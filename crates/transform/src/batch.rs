@@ -5,6 +5,7 @@
 //! ([`Attrs::with_leading_axis`](girih_ir::Attrs)); ops that index by values, convolutions and
 //! control flow have rules here. The batch size may be symbolic, so that one program serves all.
 
+mod collective;
 mod convolution;
 mod host;
 mod index;
@@ -19,16 +20,38 @@ use girih_ir::{Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Shape};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The axis that a batch adds.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchAxis<'a> {
+    /// The number of members, which may be symbolic.
+    pub size: Dim,
+    /// The name by which collectives refer to the axis, if it has one.
+    pub name: Option<&'a str>,
+}
+
+impl From<Dim> for BatchAxis<'_> {
+    fn from(size: Dim) -> Self {
+        BatchAxis { size, name: None }
+    }
+}
+
 /// The graph on a batch: the arguments marked get one more axis in front, of that size, and so do
 /// the outputs that depend on them, which the marks beside the graph name.
 ///
 /// The new graph's outputs are those of `graph` in order. Nothing is added to its arguments.
+/// Collectives over the axis' name are replaced by ops along the axis; their operand for the index
+/// must be an argument that is marked, or follow from one.
 ///
 /// Errors: [`Error::ArgumentCount`] for fewer or more marks than arguments; [`Error::Graph`] where a
 /// batched op would be too large or of too high a rank.
 ///
 /// Cost: linear in the nodes.
-pub fn vmap(graph: &Graph, marks: &[bool], size: Dim) -> Result<(Transformed, Vec<bool>)> {
+pub fn vmap<'a>(
+    graph: &Graph,
+    marks: &[bool],
+    axis: impl Into<BatchAxis<'a>>,
+) -> Result<(Transformed, Vec<bool>)> {
+    let axis = axis.into();
     let arguments: Vec<NodeId> = graph.arguments().collect();
     if arguments.len() != marks.len() {
         let (expected, found) = (arguments.len(), marks.len());
@@ -41,14 +64,14 @@ pub fn vmap(graph: &Graph, marks: &[bool], size: Dim) -> Result<(Transformed, Ve
         let id = match batched {
             true => {
                 let mut spec = node.spec.clone();
-                spec.shape = with_batch(size, &spec.shape);
+                spec.shape = with_batch(axis.size, &spec.shape);
                 b.leaf(node.op.clone(), spec)
             }
             false => copy_leaf(&mut b, graph, id),
         };
         values.push(Value { id, batched });
     }
-    let mut batch = Batch::new(&mut b, graph, size);
+    let mut batch = Batch::new(&mut b, graph, axis);
     batch.run(&values)?;
     let values = batch.values;
     let outputs: Vec<Value> = graph.outputs().iter().map(|o| values[o.index()]).collect();
@@ -74,7 +97,7 @@ pub(crate) fn with_batch(size: Dim, shape: &Shape) -> Shape {
 struct Batch<'a> {
     b: &'a mut GraphBuilder,
     graph: &'a Graph,
-    size: Dim,
+    axis: BatchAxis<'a>,
     calls: Calls,
     /// By node.
     values: Vec<Value>,
@@ -85,12 +108,12 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(b: &'a mut GraphBuilder, graph: &'a Graph, size: Dim) -> Batch<'a> {
+    fn new(b: &'a mut GraphBuilder, graph: &'a Graph, axis: BatchAxis<'a>) -> Batch<'a> {
         let values = vec![Value { id: DEAD, batched: false }; graph.len()];
         Batch {
             b,
             graph,
-            size,
+            axis,
             calls: Calls::of(graph),
             values,
             done: HashMap::new(),
@@ -120,6 +143,9 @@ impl<'a> Batch<'a> {
 
     fn op(&mut self, node: &Node) -> Result<Value> {
         let operands = self.operands(node);
+        if let Some(value) = self.collective(node, &operands)? {
+            return Ok(value);
+        }
         if operands.iter().all(|v| !v.batched) {
             let inputs = operands.iter().map(|v| v.id).collect();
             let node = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
@@ -135,7 +161,7 @@ impl<'a> Batch<'a> {
             Batching::Broadcast => self.broadcast(node, &operands)?,
             Batching::Leading => self.leading(node, &operands)?,
             Batching::First if operands[1..].iter().all(|v| !v.batched) => {
-                let mut inputs = vec![stretched(self.b, operands[0], self.size)?];
+                let mut inputs = vec![stretched(self.b, operands[0], self.axis.size)?];
                 inputs.extend(operands[1..].iter().map(|v| v.id));
                 self.emit(node, &inputs)?
             }
@@ -152,7 +178,7 @@ impl<'a> Batch<'a> {
                 // A mask broadcasts to the scores, which follow from the others alone.
                 let mut operands = operands.to_vec();
                 operands[0] =
-                    Value { id: stretched(self.b, operands[0], self.size)?, batched: true };
+                    Value { id: stretched(self.b, operands[0], self.axis.size)?, batched: true };
                 self.broadcast(node, &operands)
             }
             OpCode::Custom => self.hosted(node, operands),
@@ -183,22 +209,22 @@ impl<'a> Batch<'a> {
             HostBatching::ExpandDims => {
                 let one = Dim::from(1);
                 let with_one =
-                    |v: &Value| stretched(self.b, *v, if v.batched { self.size } else { one });
+                    |v: &Value| stretched(self.b, *v, if v.batched { self.axis.size } else { one });
                 operands.iter().map(with_one).collect::<Result<_>>()?
             }
             HostBatching::BroadcastAll => {
-                let whole = |v: &Value| stretched(self.b, *v, self.size);
+                let whole = |v: &Value| stretched(self.b, *v, self.axis.size);
                 operands.iter().map(whole).collect::<Result<_>>()?
             }
         };
         // The results of one call are told by it, and one kernel computes them.
-        let batched = Arc::new(call.batched(self.size, marks));
+        let batched = Arc::new(call.batched(self.axis.size, marks));
         Ok(self.b.emit(Op::host(batched, result), &inputs)?)
     }
 
     /// The op on operands that have the batch axis.
     fn emit(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
-        let attrs = node.op.attrs.with_leading_axis(self.size);
+        let attrs = node.op.attrs.with_leading_axis(self.axis.size);
         Ok(self.b.emit(Op::new(node.op.code, attrs), inputs)?)
     }
 
@@ -211,7 +237,7 @@ impl<'a> Batch<'a> {
 
     fn leading(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
         let inputs: Result<Vec<NodeId>> =
-            operands.iter().map(|&v| stretched(self.b, v, self.size)).collect();
+            operands.iter().map(|&v| stretched(self.b, v, self.axis.size)).collect();
         self.emit(node, &inputs?)
     }
 
@@ -226,15 +252,15 @@ impl<'a> Batch<'a> {
         let b = &mut *self.b;
         if a.batched {
             let shared = b.shape(a.id).dim(2);
-            let all = b.reshape(a.id, Shape::of_dims([self.size * rows, shared]))?;
+            let all = b.reshape(a.id, Shape::of_dims([self.axis.size * rows, shared]))?;
             let product = b.matmul(all, m.id)?;
-            return Ok(b.reshape(product, Shape::of_dims([self.size, rows, columns]))?);
+            return Ok(b.reshape(product, Shape::of_dims([self.axis.size, rows, columns]))?);
         }
         let shared = b.shape(m.id).dim(1);
         let front = b.permute(m.id, &[1, 0, 2])?;
-        let all = b.reshape(front, Shape::of_dims([shared, self.size * columns]))?;
+        let all = b.reshape(front, Shape::of_dims([shared, self.axis.size * columns]))?;
         let product = b.matmul(a.id, all)?;
-        let apart = b.reshape(product, Shape::of_dims([rows, self.size, columns]))?;
+        let apart = b.reshape(product, Shape::of_dims([rows, self.axis.size, columns]))?;
         Ok(b.permute(apart, &[1, 0, 2])?)
     }
 
@@ -245,8 +271,8 @@ impl<'a> Batch<'a> {
             node.inputs.iter().map(|&i| r.input(self.graph.spec(i).clone())).collect();
         let result = r.decompose(&node.op, &inputs)?;
         let definition = r.finish([result]);
-        let given = on_batch(self.b, &definition, operands, self.size)?;
-        stretched(self.b, given[0], self.size)
+        let given = on_batch(self.b, &definition, operands, self.axis)?;
+        stretched(self.b, given[0], self.axis.size)
     }
 }
 
@@ -255,9 +281,9 @@ fn on_batch(
     b: &mut GraphBuilder,
     graph: &Graph,
     arguments: &[Value],
-    size: Dim,
+    axis: BatchAxis<'_>,
 ) -> Result<Vec<Value>> {
-    let mut batch = Batch::new(b, graph, size);
+    let mut batch = Batch::new(b, graph, axis);
     batch.run(arguments)?;
     Ok(graph.outputs().iter().map(|o| batch.values[o.index()]).collect())
 }

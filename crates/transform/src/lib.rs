@@ -15,7 +15,7 @@ mod linear;
 mod pieces;
 mod reverse;
 
-pub use batch::vmap;
+pub use batch::{BatchAxis, vmap};
 pub use error::{Error, Result};
 pub use forward::{DEAD, Transformed, jvp, linearize};
 pub use linear::{NotLinear, check_linear};

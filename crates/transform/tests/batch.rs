@@ -3,13 +3,14 @@
 mod support;
 
 use girih_ir::dim::Guards;
+use girih_ir::ops::collective::{AxisName, NamedAxis};
 use girih_ir::ops::host::{
     CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
 };
 use girih_ir::ops::{Class, Sample};
 use girih_ir::reference::{Array, Element, evaluate};
 use girih_ir::{DType, Dim, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
-use girih_transform::{gradients, jvp, vmap};
+use girih_transform::{BatchAxis, gradients, jvp, vmap};
 use std::sync::Arc;
 use support::{has_forward, program};
 
@@ -66,7 +67,8 @@ fn graph_of(sample: &Sample) -> Graph {
 /// The graph on a batch of the marked arguments, against each member alone.
 #[track_caller]
 fn compare(what: &str, graph: &Graph, inputs: &[Array], marks: &[bool], tolerance: f64) {
-    let (new, batched) = vmap(graph, marks, SIZE.into()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (new, batched) =
+        vmap(graph, marks, Dim::from(SIZE)).unwrap_or_else(|e| panic!("{what}: {e}"));
     new.graph.verify().unwrap_or_else(|e| panic!("{what}: {e}\n{}", new.graph));
     let varied: Vec<Vec<Array>> = inputs.iter().map(members).collect();
     let given: Vec<Array> = varied
@@ -153,7 +155,7 @@ fn a_batch_of_batches_is_each_member_of_both() {
     for sample in samples().filter(is_varied) {
         let graph = graph_of(&sample);
         let all = vec![true; sample.inputs.len()];
-        let (inner, _) = vmap(&graph, &all, SIZE.into()).unwrap();
+        let (inner, _) = vmap(&graph, &all, Dim::from(SIZE)).unwrap();
         let inputs: Vec<Array> = sample.inputs.iter().map(|x| stack(&members(x))).collect();
         compare(&format!("{:?}", sample.op), &inner.graph, &inputs, &all, 1e-12);
     }
@@ -181,6 +183,32 @@ fn one_program_serves_every_size_of_the_batch() {
     assert!(guards.collected().is_empty(), "{:?}", guards.collected());
     let text = new.0.graph.to_string();
     assert!(text.contains("batch"), "{text}");
+}
+
+/// Two collectives over `i` under a batch of that axis, and of another.
+#[test]
+fn collectives_become_ops_along_their_own_axis_only() {
+    let axis = NamedAxis { name: AxisName::new("i").unwrap(), size: 3.into() };
+    let mut b = GraphBuilder::default();
+    let (x, index) =
+        (b.input(TensorSpec::new([2], DType::F64)), b.input(TensorSpec::new([], DType::I64)));
+    let sum = b.emit(Op::collective(OpCode::AllReduce, axis.clone()), &[x, index]).unwrap();
+    let all = b.emit(Op::collective(OpCode::AllGather, axis), &[x, index]).unwrap();
+    let graph = b.finish([sum, all]);
+    let batch = |name| {
+        let axis = BatchAxis { size: 3.into(), name: Some(name) };
+        let (new, batched) = vmap(&graph, &[true, true], axis).unwrap();
+        new.graph.verify().unwrap();
+        (new.graph.to_string(), batched)
+    };
+    let (own, batched) = batch("i");
+    assert_eq!(batched, [false, false]);
+    assert!(own.contains("reduce_sum(%0, dim=[0])") && !own.contains("all_"), "{own}");
+    let (other, batched) = batch("j");
+    assert_eq!(batched, [true, true]);
+    let kept =
+        ["all_reduce(%0, %", "axis=i, size=3) -> [3, 2]", "all_gather(%0, %", "-> [3, 3, 2]"];
+    assert!(kept.iter().all(|part| other.contains(part)), "{other}");
 }
 
 /// Doubles its operand; a batch is a product with two, without the batch if `WRONG`.

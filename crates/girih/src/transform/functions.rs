@@ -4,6 +4,7 @@
 use super::{Linear, Randomness, Trace};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Dim, Shape};
+use girih_transform::BatchAxis;
 
 /// A function that gives the value and the gradients of `f`, a function of some tensors that
 /// returns a scalar: one gradient per argument. Nothing is computed until asked for.
@@ -133,6 +134,32 @@ pub fn vmap<F>(f: F, in_axes: &[Option<usize>]) -> impl Fn(&[Tensor]) -> Result<
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
+    batched(None, f, in_axes)
+}
+
+/// As [`vmap`], of a function that refers to the batch axis by a name: [`crate::psum`] and the other
+/// collectives. An axis of the same name further out is hidden.
+///
+/// Errors: as [`vmap`]; as [`Trace::bind_axis`].
+pub fn vmap_named<F>(
+    name: &str,
+    f: F,
+    in_axes: &[Option<usize>],
+) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + use<F>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    batched(Some(name.to_string()), f, in_axes)
+}
+
+fn batched<F>(
+    name: Option<String>,
+    f: F,
+    in_axes: &[Option<usize>],
+) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + use<F>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
     let in_axes = in_axes.to_vec();
     move |arguments| {
         if in_axes.len() != arguments.len() {
@@ -167,11 +194,17 @@ where
             return Err(Error::InvalidArgument(reason));
         };
         let marks: Vec<bool> = in_axes.iter().map(Option::is_some).collect();
-        on_batch(&f, &moved, &marks, size)
+        let axis = BatchAxis { size, name: name.as_deref() };
+        on_batch(&f, &moved, &marks, axis)
     }
 }
 
-fn on_batch<F>(f: &F, arguments: &[Tensor], marks: &[bool], size: Dim) -> Result<Vec<Tensor>>
+fn on_batch<F>(
+    f: &F,
+    arguments: &[Tensor],
+    marks: &[bool],
+    axis: BatchAxis<'_>,
+) -> Result<Vec<Tensor>>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
@@ -181,13 +214,23 @@ where
         false => trace.placeholder(argument),
     };
     let placeholders: Vec<Tensor> = arguments.iter().zip(marks).map(one).collect();
-    let outputs = f(&placeholders)?;
-    let (outputs, arguments) = (refs(&outputs), refs(arguments));
-    let results = trace.vmap(&outputs, &arguments, marks, size, Randomness::Error)?;
+    let (mut arguments, mut marks) = (arguments.to_vec(), marks.to_vec());
+    let outputs = match axis.name {
+        Some(name) => {
+            let device = arguments[0].device();
+            let (bound, indices) = trace.bind_axis(name, axis.size, device)?;
+            arguments.push(indices);
+            marks.push(true);
+            bound.within(|| f(&placeholders))?
+        }
+        None => f(&placeholders)?,
+    };
+    let (outputs, arguments) = (refs(&outputs), refs(&arguments));
+    let results = trace.vmap(&outputs, &arguments, &marks, axis, Randomness::Error)?;
     let settle = |(y, batched): (Tensor, bool)| match batched {
         true => Ok(y),
         false => {
-            let shape: Shape = std::iter::once(size).chain(y.shape().dims()).collect();
+            let shape: Shape = std::iter::once(axis.size).chain(y.shape().dims()).collect();
             y.broadcast_to(shape)
         }
     };

@@ -1,5 +1,6 @@
 //! Attributes of ops: small ones inline in 16 bytes, large ones shared.
 
+use super::collective::NamedAxis;
 use super::control::Control;
 use super::conv::Conv;
 use super::host::HostCall;
@@ -260,6 +261,8 @@ pub enum Attrs {
         /// Where the result is.
         to: u8,
     },
+    /// The batch axis of a collective.
+    NamedAxis(Arc<NamedAxis>),
     /// Use of the tanh approximation in gelu.
     Approximate(bool),
     /// A normalisation over the last `ndims` axes.
@@ -361,6 +364,10 @@ impl Attrs {
                 let control = Control { length, ..control };
                 Attrs::Control { result: *result, control: Arc::new(control) }
             }
+            Attrs::NamedAxis(axis) => {
+                let size = Shape::of_dims([axis.size]).bind(op, spec.dtype, sizes)?.dim(0);
+                Attrs::NamedAxis(Arc::new(NamedAxis { size, name: axis.name.clone() }))
+            }
             Attrs::Host { result, call } => {
                 Attrs::Host { result: *result, call: Arc::new(call.bind(sizes)?) }
             }
@@ -374,6 +381,7 @@ impl Attrs {
             Attrs::Shape(shape) => shape.dims().for_each(|dim| dim.symbols(found)),
             Attrs::SliceOf(of) => of.1.dims().for_each(|dim| dim.symbols(found)),
             Attrs::OfSize(of) => of.size.symbols(found),
+            Attrs::NamedAxis(axis) => axis.size.symbols(found),
             Attrs::Host { call, .. } => {
                 let dims = call.results().iter().flat_map(|spec| spec.shape.dims());
                 dims.for_each(|dim| dim.symbols(found));
@@ -435,6 +443,7 @@ impl Attrs {
             | Attrs::Size(_)
             | Attrs::Library { .. }
             | Attrs::Devices { .. }
+            | Attrs::NamedAxis(_)
             | Attrs::Approximate(_)
             | Attrs::Norm { .. }
             | Attrs::Windows(_)

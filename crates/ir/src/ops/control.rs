@@ -127,7 +127,7 @@ pub struct Control {
 }
 
 /// A length as the number it has: graphs with symbolic sizes are not written this way.
-mod number {
+pub(super) mod number {
     use super::Dim;
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -12,6 +12,7 @@ use self::control::Count;
 pub use self::named::{Given, Mismatch, takes};
 use self::scalars::{Bits, Choice};
 use self::symbolic::Bounds;
+use super::collective::NamedAxis;
 use super::control::Control;
 use super::conv::Conv;
 use super::host::HostCall;
@@ -148,6 +149,11 @@ impl Attrs {
             Attrs::Devices { from, to } => {
                 each("from", from)?;
                 each("to", to)
+            }
+            Attrs::NamedAxis(axis) => {
+                let NamedAxis { name, size } = Arc::make_mut(axis);
+                each("axis", name)?;
+                each("size", size)
             }
             Attrs::Approximate(tanh) => {
                 each("approximate", &mut Choice { value: tanh, names: ["none", "tanh"] })

@@ -8,6 +8,7 @@
 
 pub mod attention;
 mod attrs;
+pub mod collective;
 pub mod combine;
 pub mod composite;
 pub mod contract;
@@ -429,6 +430,9 @@ registry! {
     WhileLoop = control::WHILE_LOOP,
     Scan = control::SCAN,
     Call = control::CALL,
+    // Collectives.
+    AllReduce = collective::ALL_REDUCE,
+    AllGather = collective::ALL_GATHER,
     // Composites.
     ToDevice = composite::TO_DEVICE,
     Gelu = composite::GELU,

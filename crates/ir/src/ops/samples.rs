@@ -372,6 +372,17 @@ pub(super) fn to_device(code: OpCode) -> Vec<Sample> {
     [(0, 0), (1, 0)].map(row).into()
 }
 
+/// Over an axis that nothing binds, which has one member.
+pub(super) fn collectives(code: OpCode) -> Vec<Sample> {
+    let name = super::collective::AxisName::new("i").expect("it is a name");
+    let axis = super::collective::NamedAxis { name, size: 1.into() };
+    let row = |shape: &[usize]| {
+        let x = spread(shape, code.def().domain);
+        Sample::new(Op::collective(code, axis.clone()), [x, integers(&[], &[0.0])])
+    };
+    vec![row(&[2, 3]), row(&[])]
+}
+
 pub(super) fn gelu(code: OpCode) -> Vec<Sample> {
     let row = |tanh| {
         Sample::new(Op::new(code, Attrs::Approximate(tanh)), [spread(&[5], code.def().domain)])

@@ -32,11 +32,11 @@ impl Batch<'_> {
             return self.of_images(node, &[x, w]);
         }
         let y = self.b.emit(node.op.clone(), &[x.id, w.id])?;
-        stretched(self.b, Value { id: y, batched: false }, self.size)
+        stretched(self.b, Value { id: y, batched: false }, self.axis.size)
     }
 
     fn of_images(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
-        let (x, size) = (operands[0].id, self.size);
+        let (x, size) = (operands[0].id, self.axis.size);
         let shape = self.b.shape(x).clone();
         let joined = std::iter::once(shape.dim(0) * shape.dim(1)).chain(shape.dims().skip(2));
         let x = self.b.reshape(x, joined.collect::<Shape>())?;
@@ -49,7 +49,7 @@ impl Batch<'_> {
 
     /// Output channels of the kernels side by side within each group.
     fn of_kernels(&mut self, node: &Node, conv: &Conv, x: Value, w: Value) -> Result<NodeId> {
-        let (size, groups) = (self.size, conv.groups);
+        let (size, groups) = (self.axis.size, conv.groups);
         let ws = self.b.shape(w.id).clone();
         let out = ws.dim(1).floor_div(groups);
         let axes = [size, groups.into(), out].into_iter().chain(ws.dims().skip(2));
@@ -70,7 +70,7 @@ impl Batch<'_> {
 
     /// Images and kernels of each of the batch as groups of their own.
     fn in_groups(&mut self, node: &Node, conv: &Conv, x: Value, w: Value) -> Result<NodeId> {
-        let size = self.size;
+        let size = self.axis.size;
         let x = stretched(self.b, x, size)?;
         let xs = self.b.shape(x).clone();
         let order: Vec<usize> = [1, 0].into_iter().chain(2..xs.rank()).collect();

@@ -18,7 +18,9 @@ impl Batch<'_> {
         if !self.ruled.contains_key(&key) {
             let specs: Vec<TensorSpec> = key.1.iter().map(|&id| self.b.spec(id).clone()).collect();
             let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
-            let Some(batch) = call.op().batch(self.size, &specs, &marks) else { return Ok(None) };
+            let Some(batch) = call.op().batch(self.axis.size, &specs, &marks) else {
+                return Ok(None);
+            };
             let batch = batch.map_err(Error::Host)?;
             self.check_batch(call, &specs, &batch)?;
             let (graph, batched) = batch;
@@ -51,7 +53,7 @@ impl Batch<'_> {
         for (number, (spec, &mark)) in call.results().iter().zip(batched).enumerate() {
             let mut expected = spec.clone();
             if mark {
-                expected.shape = with_batch(self.size, &spec.shape);
+                expected.shape = with_batch(self.axis.size, &spec.shape);
             }
             let found = graph.spec(graph.outputs()[number]);
             if !found.equals(&expected) {

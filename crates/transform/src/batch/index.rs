@@ -38,7 +38,7 @@ impl Batch<'_> {
     }
 
     /// The axis `at` moved to the front.
-    fn batch_to_front(&mut self, y: NodeId, at: usize) -> Result<NodeId> {
+    pub(super) fn batch_to_front(&mut self, y: NodeId, at: usize) -> Result<NodeId> {
         let rank = self.b.shape(y).rank();
         let order: Vec<usize> =
             std::iter::once(at).chain((0..rank).filter(|&axis| axis != at)).collect();
@@ -77,7 +77,7 @@ impl Batch<'_> {
         let wrap = Op::new(OpCode::WrapIndex, Attrs::Size(size.get()));
         let indices = self.b.emit(wrap, &[indices])?;
         let ones = std::iter::repeat_n(Dim::from(1), rank - 1);
-        let shape: Shape = std::iter::once(self.size).chain(ones).collect();
+        let shape: Shape = std::iter::once(self.axis.size).chain(ones).collect();
         let member = self.b.iota(shape, DType::I64, 0);
         let size = self.b.scalar(DType::I64, size.get() as f64);
         let start = self.b.mul(member, size)?;
@@ -88,12 +88,12 @@ impl Batch<'_> {
         let Attrs::Scatter { axis, .. } = node.op.attrs else {
             unreachable!("scatter_add carries an axis")
         };
-        let updates = stretched(self.b, updates, self.size)?;
+        let updates = stretched(self.b, updates, self.axis.size)?;
         if !indices.batched {
             return self.emit(node, &[indices.id, updates]);
         }
         let spec = TensorSpec {
-            shape: super::with_batch(self.size, &node.spec.shape),
+            shape: super::with_batch(self.axis.size, &node.spec.shape),
             dtype: node.spec.dtype,
         };
         let zeros = self.b.constant(Literal::from_i64(spec.dtype, 0), spec.shape);
@@ -104,8 +104,8 @@ impl Batch<'_> {
         let Attrs::ScatterInto { axis, mode } = node.op.attrs else {
             unreachable!("scatter carries an axis")
         };
-        let x = stretched(self.b, operands[0], self.size)?;
-        let updates = stretched(self.b, operands[2], self.size)?;
+        let x = stretched(self.b, operands[0], self.axis.size)?;
+        let updates = stretched(self.b, operands[2], self.axis.size)?;
         match operands[1].batched {
             false => self.emit(node, &[x, operands[1].id, updates]),
             true => self.into(axis as usize, mode, x, operands[1].id, updates),

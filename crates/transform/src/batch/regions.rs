@@ -87,7 +87,7 @@ impl Batch<'_> {
         operands: &[Value],
         first: usize,
     ) -> Result<Batched> {
-        let (size, taken) = (self.size, &operands[first..]);
+        let (axis, taken) = (self.axis, &operands[first..]);
         let marks: Vec<bool> = taken.iter().map(|v| v.batched).collect();
         let specs: Vec<TensorSpec> = taken.iter().map(|v| self.b.spec(v.id).clone()).collect();
         let mut batched = vec![false; control.regions[0].outputs().len()];
@@ -96,8 +96,8 @@ impl Batch<'_> {
         }
         let regions = control.regions.iter().map(|region| {
             let (mut r, arguments) = inputs(&specs, &marks);
-            let given = on_batch(&mut r, region, &arguments, size)?;
-            let outputs = settled(&mut r, &given, &batched, size)?;
+            let given = on_batch(&mut r, region, &arguments, axis)?;
+            let outputs = settled(&mut r, &given, &batched, axis.size)?;
             Ok(r.finish(outputs))
         });
         let control = Arc::new(control.with_regions(regions.collect::<Result<_>>()?));
@@ -109,7 +109,7 @@ impl Batch<'_> {
     /// A call with derivative rules of its own: all results and residuals get the batch axis, and a
     /// reverse rule sums the cotangents of operands that are one for the batch.
     fn with_rules(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
-        let size = self.size;
+        let axis = self.axis;
         let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
         let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
         let inexact = |i: &usize| specs[*i].dtype.is_inexact();
@@ -121,9 +121,9 @@ impl Batch<'_> {
             let marks: Vec<bool> =
                 marks.iter().copied().chain(further.iter().map(|f| f.1)).collect();
             let (mut r, arguments) = inputs(&all, &marks);
-            let given = on_batch(&mut r, region, &arguments, size)?;
+            let given = on_batch(&mut r, region, &arguments, axis)?;
             let all = vec![true; given.len()];
-            let outputs = settled(&mut r, &given, &all, size)?;
+            let outputs = settled(&mut r, &given, &all, axis.size)?;
             Ok::<_, crate::Error>((r, outputs))
         };
         let (r, outputs) = batch(control.body(), &[])?;
@@ -162,12 +162,14 @@ impl Batch<'_> {
 
     /// A choice by a predicate for each of the batch: every branch is computed.
     fn all_branches(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
-        let (size, index) = (self.size, operands[0].id);
+        let (axis, index) = (self.axis, operands[0].id);
         let mut chosen: Vec<NodeId> = Vec::new();
         for (number, region) in control.regions.iter().enumerate() {
-            let given = on_batch(self.b, region, &operands[1..], size)?;
-            let given: Vec<NodeId> =
-                given.into_iter().map(|v| stretched(self.b, v, size)).collect::<Result<_>>()?;
+            let given = on_batch(self.b, region, &operands[1..], axis)?;
+            let given: Vec<NodeId> = given
+                .into_iter()
+                .map(|v| stretched(self.b, v, axis.size))
+                .collect::<Result<_>>()?;
             if number == 0 {
                 chosen = given;
                 continue;
@@ -188,7 +190,7 @@ impl Batch<'_> {
     }
 
     fn while_loop(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
-        let (size, c) = (self.size, control.carries as usize);
+        let (axis, c) = (self.axis, control.carries as usize);
         let [condition, body] = &control.regions[..] else { unreachable!("there are two") };
         let mut marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
         spread_carries(body, c, &mut marks);
@@ -198,22 +200,22 @@ impl Batch<'_> {
         }
         for (value, &mark) in operands.iter_mut().zip(&marks) {
             if mark {
-                *value = Value { id: stretched(self.b, *value, size)?, batched: true };
+                *value = Value { id: stretched(self.b, *value, axis.size)?, batched: true };
             }
         }
         let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
         let (mut r, arguments) = inputs(&specs, &marks);
-        let goes_on = on_batch(&mut r, condition, &arguments, size)?[0];
+        let goes_on = on_batch(&mut r, condition, &arguments, axis)?[0];
         let goes_on = match goes_on.batched {
             true => r.reduce(OpCode::ReduceAny, goes_on.id, AxisSet::one(0), false)?,
             false => goes_on.id,
         };
         let condition_now = r.finish([goes_on]);
         let (mut r, arguments) = inputs(&specs, &marks);
-        let given = on_batch(&mut r, body, &arguments, size)?;
-        let mut outputs = settled(&mut r, &given, &marks[..c], size)?;
+        let given = on_batch(&mut r, body, &arguments, axis)?;
+        let mut outputs = settled(&mut r, &given, &marks[..c], axis.size)?;
         if masked {
-            let goes_on = on_batch(&mut r, condition, &arguments, size)?[0].id;
+            let goes_on = on_batch(&mut r, condition, &arguments, axis)?[0].id;
             for (new, before) in outputs.iter_mut().zip(&arguments) {
                 *new = select(&mut r, goes_on, *new, before.id)?;
             }
@@ -227,12 +229,12 @@ impl Batch<'_> {
 
     /// The iterations stay the leading axis of slices and stacks, the batch comes second.
     fn scan(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
-        let (size, c, x) = (self.size, control.carries as usize, control.slices as usize);
+        let (axis, c, x) = (self.axis, control.carries as usize, control.slices as usize);
         let body = &control.regions[0];
         let mut marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
         spread_carries(body, c, &mut marks);
         for (value, _) in operands[..c].iter_mut().zip(&marks).filter(|(_, mark)| **mark) {
-            *value = Value { id: stretched(self.b, *value, size)?, batched: true };
+            *value = Value { id: stretched(self.b, *value, axis.size)?, batched: true };
         }
         for value in operands[c..c + x].iter_mut().filter(|v| v.batched) {
             value.id = exchanged(self.b, value.id)?;
@@ -247,8 +249,8 @@ impl Batch<'_> {
         let mut batched = reached(body, &marks);
         batched[..c].copy_from_slice(&marks[..c]);
         let (mut r, arguments) = inputs(&specs, &marks);
-        let given = on_batch(&mut r, body, &arguments, size)?;
-        let outputs = settled(&mut r, &given, &batched, size)?;
+        let given = on_batch(&mut r, body, &arguments, axis)?;
+        let outputs = settled(&mut r, &given, &batched, axis.size)?;
         let control = Arc::new(control.with_regions(vec![r.finish(outputs)]));
         let last = batched[..c].iter().map(|&mark| Place::first(mark));
         let stacked = batched[c..].iter().chain(&marks[..c]).map(|&mark| Place::second(mark));

@@ -77,7 +77,11 @@ impl OpCode {
         })?;
         match used.iter().position(|used| !used) {
             Some(at) => Err(Mismatch::Unknown { at, takes: known }),
-            None => Ok(attrs),
+            None => Ok(match &attrs {
+                // Bounds whose symbols cancel are numbers.
+                Attrs::SliceOf(of) => Attrs::slice(of.0.clone(), &of.1),
+                _ => attrs,
+            }),
         }
     }
 

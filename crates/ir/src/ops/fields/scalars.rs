@@ -1,6 +1,7 @@
 //! Fields of one value: numbers, truths, names, literals.
 
 use super::{Bytes, Context, Expected, Field};
+use crate::ops::collective::AxisName;
 use crate::ops::{Real, ScatterMode};
 use crate::{DType, Literal};
 use std::fmt::Write;
@@ -132,6 +133,33 @@ impl Field for ScatterMode {
 
     fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
         *self = ScatterMode::ALL[below(ScatterMode::ALL.len())];
+    }
+}
+
+impl Field for AxisName {
+    fn print(&self, _: Context<'_>, out: &mut String) {
+        out.push_str(self.as_str());
+    }
+
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        *self = AxisName::new(text)?;
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.as_str().len() as u32).encode(out);
+        out.extend_from_slice(self.as_str().as_bytes());
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        let len = bytes.count(1)?;
+        *self = AxisName::new(&crate::pfgb::utf8(bytes.take(len)?)?)?;
+        Ok(())
+    }
+
+    fn arbitrary(&mut self, _: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        let names = ["i", "batch", "x.y", "a-1"];
+        *self = AxisName::new(names[below(names.len())]).expect("these are names");
     }
 }
 
