@@ -72,7 +72,7 @@ struct InOrder {
 }
 
 impl InOrder {
-    fn new(rows: &Rows) -> InOrder {
+    fn new(rows: &Rows, often: bool) -> InOrder {
         let mut bytes = 0;
         let place = |local: &Local| {
             let at = bytes;
@@ -80,7 +80,8 @@ impl InOrder {
             (local.buffer.0 as usize, at)
         };
         let locals = rows.locals.iter().map(place).collect();
-        InOrder { kernels: rows.parts.iter().map(LoadedKernel::new).collect(), locals, bytes }
+        let kernels = rows.parts.iter().map(|part| LoadedKernel::load(part, often)).collect();
+        InOrder { kernels, locals, bytes }
     }
 
     /// # Safety
@@ -107,8 +108,15 @@ impl LoadedKernel {
     ///
     /// Panics: if the kernel is not well formed.
     pub fn new(kernel: &Kernel) -> LoadedKernel {
+        LoadedKernel::load(kernel, false)
+    }
+
+    /// `often` says that the kernel is in the body of a loop.
+    fn load(kernel: &Kernel, often: bool) -> LoadedKernel {
         if let Core::Control(control) = &kernel.core {
-            let load = |p: &Program| p.kernels.iter().map(LoadedKernel::new).collect();
+            let often = often || control.trips() != Some(1);
+            let load = |k: &Kernel| LoadedKernel::load(k, often);
+            let load = |p: &Program| p.kernels.iter().map(load).collect();
             let kernels = control.programs.iter().map(load).collect();
             return LoadedKernel(Form::Control(Box::new((Driver::new(control), kernels))));
         }
@@ -116,13 +124,14 @@ impl LoadedKernel {
             && kernel.points() == 1
             && let Some((maps, product)) = rows.product()
         {
-            return generated_product(product, maps)
-                .unwrap_or_else(|| LoadedKernel(Form::InOrder(Box::new(InOrder::new(rows)))));
+            return generated_product(product, maps).unwrap_or_else(|| {
+                LoadedKernel(Form::InOrder(Box::new(InOrder::new(rows, often))))
+            });
         }
         if let Some(product) = generated_product(kernel, &[]) {
             return product;
         }
-        let prepared = Prepared::compiled(kernel, &jit::Generator);
+        let prepared = Prepared::compiled(kernel, &jit::Generator, often);
         LoadedKernel(match library_product(kernel) {
             Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
             None => Form::Portable(Box::new(prepared)),
@@ -208,7 +217,7 @@ impl LoadedKernel {
 #[cfg(target_arch = "x86_64")]
 fn generated_product(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     let product = Product::new(kernel, maps)?;
-    let prepared = Prepared::compiled(kernel, &jit::Generator);
+    let prepared = Prepared::compiled(kernel, &jit::Generator, false);
     Some(LoadedKernel(Form::Product(Box::new((product, prepared)))))
 }
 
@@ -245,6 +254,10 @@ unsafe fn run_portable(
     pool: &Pool,
 ) -> Result<(), ExecError> {
     if prepared.is_done(bindings) {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    if unsafe { prepared.run_single_call(bindings) } {
         return Ok(());
     }
     let cost = prepared.cost_ns();

@@ -230,7 +230,7 @@ fn outputs(
 }
 
 fn generated(kernel: &Kernel) -> Prepared {
-    Prepared::compiled(kernel, &Generator)
+    Prepared::compiled(kernel, &Generator, false)
 }
 
 /// The code of a kernel that is one function.
@@ -267,12 +267,54 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
             }
         }
     });
-    for (store, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-            assert_eq!(f, e, "store {store}, element {i} of\n{}", maker.kernel);
+    // As in the body of a loop, and by a single call where one is enough.
+    let often = Prepared::compiled(&maker.kernel, &Generator, true);
+    let bytes = often.workspace_bytes();
+    let in_a_loop = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
+        // SAFETY: as above.
+        unsafe { often.run(bindings, &mut Scratch::new()).unwrap() };
+    });
+    for found in [found, in_a_loop] {
+        for (store, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+                assert_eq!(f, e, "store {store}, element {i} of\n{}", maker.kernel);
+            }
         }
     }
     map.functions().len()
+}
+
+/// The kernel of `row` points that adds a scalar of the program's arguments, or a constant.
+fn adding(row: usize, argument: bool) -> Maker {
+    let dtype = DType::F32;
+    let mut maker = Maker::new(1, row);
+    let x = maker.load(dtype, Walk::Dense, 0);
+    let y = match argument {
+        true => maker.push(Inst::Scalar { argument: 0, dtype }, dtype),
+        false => maker.push(Inst::Literal(Literal::from_f64(dtype, 0.5)), dtype),
+    };
+    let sum = maker.op(OpCode::Add, &[x, y], dtype);
+    maker.store(sum);
+    maker
+}
+
+#[test]
+fn one_point_is_a_call_of_a_function_where_it_runs_often() {
+    if !super::function::enabled() {
+        return;
+    }
+    for (row, argument) in [(1, false), (1, true), (40, false), (40, true)] {
+        let maker = adding(row, argument);
+        check_bits(&maker, 3);
+        assert_eq!(generated(&maker.kernel).functions().is_empty(), row == 1, "{}", maker.kernel);
+        let often = Prepared::compiled(&maker.kernel, &Generator, true);
+        let single = Cell::new(false);
+        outputs(&maker.kernel, &maker.buffers, 3, 0, |bindings| {
+            // SAFETY: the buffers have the sizes the kernel was made with.
+            single.set(unsafe { often.run_single_call(bindings) });
+        });
+        assert!(single.get(), "{}", maker.kernel);
+    }
 }
 
 /// Ops by operands: codes, dtypes of the operands, dtype of the result if it is another.

@@ -215,4 +215,6 @@ pub(crate) struct Target<'a> {
     pub compiler: Option<&'a dyn Compiler>,
     /// What the kernel stores is read by nobody soon, if it is large.
     pub streams: bool,
+    /// It runs often, as in the body of a loop: functions pay for a single point too.
+    pub often: bool,
 }

@@ -14,6 +14,8 @@ pub struct Driver {
     taken: Vec<usize>,
     /// Whether each carry stays in one place, parts of which are replaced.
     updated: Vec<bool>,
+    /// Whether each carry is given back as it is taken.
+    fixed: Vec<bool>,
 }
 
 /// What a driver has others do.
@@ -43,7 +45,8 @@ impl Driver {
     pub fn new(control: &Control) -> Driver {
         let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
         let updated = (0..control.carries).map(|c| control.is_updated(c)).collect();
-        Driver { layout: control.layout(), control: control.clone(), taken, updated }
+        let fixed = (0..control.carries).map(|c| control.is_fixed(c)).collect();
+        Driver { layout: control.layout(), control: control.clone(), taken, updated, fixed }
     }
 
     /// Number of iterations, where it is known.
@@ -193,7 +196,7 @@ impl Run<'_, '_> {
                 }
                 continue;
             };
-            let fixed = self.driver.control.is_fixed(carry);
+            let fixed = self.driver.fixed[carry];
             let at = self.slot(carry, fixed || !first_is_second);
             let bits = match value {
                 Splat::Literal(literal) => literal.bits,
@@ -214,7 +217,7 @@ impl Run<'_, '_> {
     /// The carries of the next iteration are what this one gave.
     fn advance(&mut self) {
         for carry in 0..self.driver.control.carries {
-            if !self.driver.control.is_fixed(carry) {
+            if !self.driver.fixed[carry] {
                 self.operands[carry] = self.results[carry];
             }
         }

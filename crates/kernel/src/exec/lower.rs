@@ -344,7 +344,12 @@ impl<'a> Lower<'a> {
             writes.push(Write { reg, buffer: access.buffer.0, walk, size, forward: false });
         }
         self.drop_unread(&writes, keep);
-        let of = |step: &Step| self.regs[step.out() as usize].invariant;
+        // Of a single point all is the same at all points; only loads are left to the setup.
+        let one = self.target.often && self.target.compiler.is_some() && self.kernel.points() == 1;
+        let of = |step: &Step| {
+            let invariant = self.regs[step.out() as usize].invariant;
+            invariant && (!one || matches!(step, Step::Splat { .. }))
+        };
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);
         let (steps, total) = match self.target.compiler {

@@ -3,6 +3,7 @@
 use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
+use super::single_call::SingleCall;
 use super::{BLOCK, Bindings, ExecError, Scratch, chunk_points};
 use crate::ir::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
@@ -132,6 +133,8 @@ struct Part {
     code: Code,
     points: usize,
     chunk: usize,
+    /// If the function of the whole part can be called without a frame.
+    single: Option<SingleCall>,
 }
 
 impl Part {
@@ -139,7 +142,8 @@ impl Part {
         let points = kernel.points();
         let grain = if code.block == usize::MAX { BLOCK } else { code.block };
         let chunk = chunk_points(points, code.cost_ps, grain);
-        Part { code, points, chunk }
+        let single = if points <= chunk { SingleCall::new(&code, points) } else { None };
+        Part { code, points, chunk, single }
     }
 
     /// In the order of its dimensions.
@@ -200,6 +204,18 @@ impl Map {
     pub fn cost_ps(&self) -> usize {
         let costs = self.parts.iter().map(|p| p.points.saturating_mul(p.code.cost_ps));
         costs.fold(0, usize::saturating_add)
+    }
+
+    /// Runs all of it if one call of a function does it; says whether it does.
+    ///
+    /// # Safety
+    /// As [`super::Prepared::run`].
+    #[inline]
+    pub unsafe fn run_single_call(&self, bindings: &Bindings<'_>) -> bool {
+        let [Part { code, single: Some(single), .. }] = &self.parts[..] else { return false };
+        // SAFETY: the caller's promise; the part's own code.
+        unsafe { single.run(code, bindings) };
+        true
     }
 
     /// # Safety

@@ -31,6 +31,7 @@ mod points;
 mod reduce;
 mod rows;
 mod scatter;
+mod single_call;
 mod stream;
 mod walk;
 
@@ -189,15 +190,14 @@ impl Prepared {
 
     /// Prepares for a given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
-        Prepared::target(kernel, Target { isa, compiler: None, streams: true })
+        Prepared::target(kernel, Target { isa, compiler: None, streams: true, often: false })
     }
 
     /// Prepares for the best level, with functions for as many of its loops as that compiler knows.
-    pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Prepared {
-        Prepared::target(
-            kernel,
-            Target { isa: Isa::best(), compiler: Some(compiler), streams: true },
-        )
+    /// `often` says that the kernel runs many times in a run of the program, as in the body of a loop.
+    pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler, often: bool) -> Prepared {
+        let compiler = Some(compiler);
+        Prepared::target(kernel, Target { isa: Isa::best(), compiler, streams: true, often })
     }
 
     fn target(kernel: &Kernel, target: Target<'_>) -> Prepared {
@@ -338,6 +338,20 @@ impl Prepared {
         }
     }
 
+    /// Runs all of it if that is one call of one function, with neither scratch memory nor threads; says
+    /// whether it does.
+    ///
+    /// # Safety
+    /// As [`Prepared::run`].
+    #[inline]
+    pub unsafe fn run_single_call(&self, bindings: &Bindings<'_>) -> bool {
+        match &self.form {
+            // SAFETY: the caller's promise.
+            Form::Map(m) => unsafe { m.run_single_call(bindings) },
+            _ => false,
+        }
+    }
+
     /// True if there is nothing to do: what it would copy has the copy's place.
     pub fn is_done(&self, bindings: &Bindings<'_>) -> bool {
         let place = |id: BufferId| bindings.buffers[id.0 as usize];
@@ -353,7 +367,8 @@ impl Prepared {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        if self.is_done(bindings) {
+        // SAFETY: the caller's promise.
+        if self.is_done(bindings) || unsafe { self.run_single_call(bindings) } {
             return Ok(());
         }
         for phase in 0..self.phases() {

@@ -35,7 +35,10 @@ impl Points {
     ///
     /// Panics: if the kernel is not well formed, or no map.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Points {
-        Points::new(kernel, Target { isa: Isa::best(), compiler: Some(compiler), streams: false })
+        Points::new(
+            kernel,
+            Target { isa: Isa::best(), compiler: Some(compiler), streams: false, often: false },
+        )
     }
 
     pub(super) fn new(kernel: &Kernel, target: Target<'_>) -> Points {
