@@ -194,7 +194,7 @@ class _Call:
         )
         count = len(tensors)
         batched, calls = batched[:count], [token for token, _ in batched[count:]]
-        effects.emit(calls, [y for y, _ in batched])
+        effects.emit(calls, [y for y, _ in batched], frame.is_ordered)
         pairs = zip(batched, axes, strict=True)
         return tree.unflatten(structure, [self._placed(y, b, axis) for (y, b), axis in pairs])
 

@@ -32,8 +32,13 @@ class _Traced(NamedTuple):
     leaves: list[Any]
     structure: tree.TreeDef
     names: list[str]
-    #: Tokens of calls with an effect.
-    tokens: list[Tensor]
+    #: Calls with an effect.
+    frame: effects.Frame
+
+    @property
+    def tokens(self) -> list[Tensor]:
+        """Of the calls with an effect."""
+        return self.frame.tokens
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
@@ -65,7 +70,7 @@ def _trace(
             raise InvalidArgumentError(
                 f"{name} of {_of(fun)} is a {type(leaf).__name__}; expected a tensor or a number"
             )
-    return _Traced(body, leaves, structure, names, frame.tokens)
+    return _Traced(body, leaves, structure, names, frame)
 
 
 def _of(fun: Any) -> str:
@@ -152,19 +157,20 @@ def _choose(
     most = max(len(branch.tokens) for branch in traced)
     for branch in traced:
         outputs = [_like(leaf, like) for leaf, like in zip(branch.leaves, known, strict=True)]
-        branch.body.set_outputs(outputs + _tokens(branch, most))
+        tokens = _tokens(branch)
+        missing = [_girih.zeros([], dtype=_girih.uint8)] * (most - len(tokens))
+        branch.body.set_outputs(outputs + tokens + missing)
     bodies = [t.body for t in traced]
     names = first.names + ["token"] * most
     results = _girih.record_cond(index, bodies, like, names, op == "switch")
     count = len(first.leaves)
-    effects.emit(results[count:], results)
+    effects.emit(results[count:], results, any(t.frame.is_ordered for t in traced))
     return tree.unflatten(first.structure, results[:count])
 
 
-def _tokens(branch: _Traced, count: int) -> list[Tensor]:
-    """So many tokens of a branch: those of its calls, made scalars, and constants."""
-    own = [token if token.ndim == 0 else _girih.max(token) for token in branch.tokens]
-    return own + [_girih.zeros([], dtype=_girih.uint8)] * (count - len(own))
+def _tokens(traced: _Traced) -> list[Tensor]:
+    """The tokens of a function's calls as scalars."""
+    return [token if token.ndim == 0 else _girih.max(token) for token in traced.tokens]
 
 
 class _Carry:
@@ -213,7 +219,7 @@ def while_loop(
     Forward-mode derivatives (:func:`jvp`) go through it in one pass. Reverse mode needs
     ``max_iterations``: the loop is then a :func:`scan` of that many steps, of which those after the
     end compute nothing. Reverse mode keeps the carries of every step (a stack), and computes each
-    step again from them.
+    step again from them. Callbacks with an effect are called in each iteration.
 
     Args:
         cond_fun: Returns a bool scalar tensor.
@@ -242,15 +248,33 @@ def while_loop(
     if carry.adapt(body.leaves):
         body = _trace(body_fun, carry.tensors, [], arguments, "")
     condition = _trace(cond_fun, carry.tensors, [], arguments, "the condition")
-    condition.body.set_outputs([_like(leaf, None) for leaf in condition.leaves])
-    body.body.set_outputs(carry.outputs(body.leaves))
-    if condition.tokens or body.tokens:
-        raise InvalidArgumentError(
-            "while_loop: a callback with an effect (io_callback, debug.print, debug.check) has no "
-            "place in a loop whose number of iterations is unknown; pass max_iterations or use scan"
-        )
-    bodies = [condition.body, body.body]
-    return carry.rebuild(_girih.record_while_loop(bodies, carry.tensors, carry.names))
+    goes_on = [_like(leaf, None) for leaf in condition.leaves]
+    given = carry.outputs(body.leaves)
+    init, names = list(carry.tensors), list(carry.names)
+    traced = (condition, body)
+    called = any(t.tokens for t in traced)
+    if called:
+        # Nothing stacks the tokens of an unknown number of iterations: a carry waits for them.
+        init.append(_girih.zeros([], dtype=_girih.uint8))
+        names.append("token")
+        waits, before = (t.body.placeholder(init[-1]) for t in traced)
+        # All tokens are zero, so that neither the condition nor the carry changes by them.
+        goes_on = [_after(flag, [waits, *_tokens(condition)]) for flag in goes_on]
+        given.append(_after(before, _tokens(body)))
+    condition.body.set_outputs(goes_on)
+    body.body.set_outputs(given)
+    results = _girih.record_while_loop([condition.body, body.body], init, names)
+    if called:
+        effects.emit(results[-1:], results, any(t.frame.is_ordered for t in traced))
+        del results[-1]
+    return carry.rebuild(results)
+
+
+def _after(value: Tensor, tokens: Sequence[Tensor]) -> Tensor:
+    """The value, bool or uint8, once the calls of these tokens have been made."""
+    for token in tokens:
+        value = value | (token if value.dtype == token.dtype else token != 0)
+    return value
 
 
 def _bounded(
@@ -345,7 +369,7 @@ def scan(
     outputs += [_like(leaf, None) for leaf in traced.leaves[carried:]]
     traced.body.set_outputs(outputs + traced.tokens)
     results = _girih.record_scan(traced.body, carry.tensors, parts, count, reverse, names, False)
-    effects.emit(results[len(outputs) :], results)
+    effects.emit(results[len(outputs) :], results, traced.frame.is_ordered)
     last, stacks = tree.unflatten(traced.structure, results[: len(outputs)])
     return last, stacks
 

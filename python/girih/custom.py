@@ -161,7 +161,7 @@ class _BodyOp(CustomOp):
         self._check(args, leaves, structure)
         body.body.set_outputs(leaves + frame.tokens)
         results = _girih.record_custom([body.body], arguments.tensors)
-        effects.emit(results[len(leaves) :], results)
+        effects.emit(results[len(leaves) :], results, frame.is_ordered)
         return tree.unflatten(structure, results[: len(leaves)])
 
     def _check(self, args: Any, leaves: list[Tensor], structure: tree.TreeDef) -> None:

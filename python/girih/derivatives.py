@@ -43,6 +43,8 @@ class _Recorded(NamedTuple):
     structure: tree.TreeDef
     #: Leaves of the auxiliary output, with its structure.
     aux: tuple[list[Any], tree.TreeDef]
+    #: Whether a call with an effect is ordered.
+    is_ordered: bool
 
     def values(self, results: Sequence[Tensor]) -> tuple[Any, Any]:
         """The output and the auxiliary output, of the tensors recorded for both."""
@@ -53,7 +55,7 @@ class _Recorded(NamedTuple):
             if isinstance(leaf, Tensor):
                 leaves[i] = next(rest)
         aux, tokens = tree.unflatten(self.aux[1], leaves)
-        effects.emit(tokens, results)
+        effects.emit(tokens, results, self.is_ordered)
         return tree.unflatten(self.structure, results[:count]), aux
 
     def all_outputs(self) -> list[Tensor]:
@@ -81,9 +83,8 @@ def _record(
         result, aux = result
     leaves, structure = tree.flatten(result)
     outputs = [_output(leaf, fun) for leaf in leaves]
-    return _Recorded(
-        trace, variables, stand_ins, outputs, structure, tree.flatten((aux, frame.tokens))
-    )
+    both = tree.flatten((aux, frame.tokens))
+    return _Recorded(trace, variables, stand_ins, outputs, structure, both, frame.is_ordered)
 
 
 def _output(leaf: Any, fun: Any) -> Tensor:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ._girih import Tensor
 
-__all__ = ["collected", "emit", "last_ordered"]
+__all__ = ["Frame", "collected", "emit", "last_ordered"]
 
 
-class _Frame:
+class Frame:
     """The calls that one function being traced has recorded.
 
     Attributes:
@@ -35,15 +35,20 @@ class _Frame:
         self.tokens: list[Tensor] = []
         self.ordered: Tensor | None = None
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether one of the calls is ordered."""
+        return self.ordered is not None
+
 
 #: Functions being traced, the innermost last.
-_FRAMES: ContextVar[tuple[_Frame, ...]] = ContextVar("frames", default=())
+_FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("frames", default=())
 
 
 @contextmanager
-def collected() -> Iterator[_Frame]:
+def collected() -> Iterator[Frame]:
     """A function is traced within: the tokens of its calls are collected."""
-    frame = _Frame()
+    frame = Frame()
     before = _FRAMES.set((*_FRAMES.get(), frame))
     try:
         yield frame

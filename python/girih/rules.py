@@ -177,7 +177,7 @@ def checkpoint(
         body.body.set_outputs(leaves + frame.tokens)
         saved = [tensor for name, tensor in named if name in names]
         results = _girih.record_checkpoint(body.body, arguments.tensors, saved, policy == "dots")
-        effects.emit(results[len(leaves) :], results)
+        effects.emit(results[len(leaves) :], results, frame.is_ordered)
         return tree.unflatten(structure, results[: len(leaves)])
 
     return Transformed(fun, checkpointed, "checkpoint")

@@ -48,11 +48,12 @@ class Program:
         guards: What has to be found where.
         names: Of the arguments, for those who save it.
         tokens: The outputs that are tokens of calls with an effect.
+        is_ordered: Whether one of these calls is ordered.
     """
 
     __slots__ = (
         "_numbers", "_outputs", "_references", "_static", "_treedef", "_watched", "changed",
-        "effects", "guards", "names", "outside", "places", "tokens", "traced",
+        "effects", "guards", "is_ordered", "names", "outside", "places", "tokens", "traced",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, found: _Run, used: list[int]) -> None:
@@ -66,6 +67,7 @@ class Program:
         self._outputs = found.where
         self._numbers = found.numbers
         self.tokens = found.tokens
+        self.is_ordered = found.is_ordered
         self._watched = found.watched
         self._rebind(found.refs)
 
@@ -171,7 +173,7 @@ class Program:
     def __call__(self, tensors: list[Tensor]) -> Any:
         """The function's value at these tensors."""
         outputs = self.traced.call(tensors, [self.places[at].read() for at in self.outside])
-        effects.emit(outputs[self.tokens], outputs)
+        effects.emit(outputs[self.tokens], outputs, self.is_ordered)
         leaves = [
             leaf
             if at is None
@@ -225,6 +227,7 @@ class _Run:
         self.effects: list[tuple[int, Any]] = []
         #: The outputs that are tokens of calls with an effect.
         self.tokens = slice(0, 0)
+        self.is_ordered = False
         #: Positions of the guards that calls look at, and of places that hold one tensor.
         self.watched: list[tuple[int, int | None]] = []
         # Made before the function runs: it may append to what they watch.
@@ -255,10 +258,11 @@ class _Run:
             elif not (is_plain(new) and type(new) is type(before) and new == before):
                 self.effects.append((at, new))
 
-    def called(self, tokens: list[Tensor]) -> None:
+    def called(self, frame: effects.Frame) -> None:
         """Makes the calls with an effect part of the program."""
-        self.tokens = slice(len(self.outputs), len(self.outputs) + len(tokens))
-        self.outputs = self.outputs + tokens
+        self.tokens = slice(len(self.outputs), len(self.outputs) + len(frame.tokens))
+        self.outputs = self.outputs + frame.tokens
+        self.is_ordered = frame.is_ordered
 
     def _leak(self, place: Place, before: str) -> InvalidArgumentError:
         return InvalidArgumentError(
@@ -342,7 +346,7 @@ def _traced(
         try:
             with effects.collected() as frame:
                 run.returned(fun(placeholders))
-            run.called(frame.tokens)
+            run.called(frame)
         finally:
             run.restore()
         return run.outputs

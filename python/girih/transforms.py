@@ -160,7 +160,7 @@ def differentiate(
     for i, tensor in zip(where, resolved, strict=True):
         leaves[i] = tensor
     aux, tokens = tree.unflatten(treedef, leaves)
-    effects.emit(tokens, [value, *grads, *resolved])
+    effects.emit(tokens, [value, *grads, *resolved], frame.is_ordered)
     return value, grads, aux
 
 

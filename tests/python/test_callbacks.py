@@ -293,13 +293,94 @@ def test_effects_under_transforms(capsys):
     assert capsys.readouterr().out == "x=8\n"
 
 
-def test_a_while_loop_refuses_effects_and_says_what_to_use():
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_while_loop_calls_in_each_iteration(compiled, count):
+    seen = []
+
+    def condition(x):
+        gr.io_callback(lambda v: seen.append(("asked", v.item())), None, x, ordered=True)
+        return x < count
+
     def body(x):
-        gr.debug.print("{}", x)
+        gr.io_callback(lambda v: seen.append(("made", v.item())), None, x, ordered=True)
         return x + 1
 
-    with pytest.raises(gr.InvalidArgumentError, match="max_iterations"):
-        gr.while_loop(lambda x: x < 3, body, gr.asarray(0))
+    loop = lambda x: gr.while_loop(condition, body, x)
+    f = gr.compile(loop) if compiled else loop
+    assert f(gr.asarray(0)).item() == count
+    expected = [(what, i) for i in range(count) for what in ("asked", "made")]
+    assert seen == [*expected, ("asked", count)]
+
+
+def test_calls_of_loops_whose_results_nobody_reads():
+    seen = []
+
+    @gr.compile
+    def f(x):
+        def body(i):
+            gr.debug.callback(lambda v: seen.append(v.item()), i * x)
+            return i + 1
+
+        gr.while_loop(lambda i: i < 3, body, gr.asarray(0))
+        return x
+
+    assert f(gr.asarray(5)).item() == 5
+    assert sorted(seen) == [0, 5, 10]
+
+
+@pytest.mark.parametrize("kind", ["while", "scan", "cond"])
+def test_ordered_calls_wait_for_those_in_loops_before(kind):
+    seen = []
+    note = lambda v: seen.append(v.item())
+
+    def step(i):
+        gr.io_callback(note, None, i, ordered=True)
+        return i + 1
+
+    @gr.compile
+    def f(x):
+        gr.io_callback(note, None, x - 1, ordered=True)
+        if kind == "while":
+            x = gr.while_loop(lambda i: i < 3, step, x)
+        elif kind == "scan":
+            x, _ = gr.scan(lambda c, _: (step(c), None), x, length=3)
+        else:
+            gr.cond(x == 0, step, lambda i: i, x)
+        gr.io_callback(note, None, gr.asarray(9), ordered=True)
+        return x
+
+    f(gr.asarray(0)).eval()
+    assert seen == ([-1, 0, 9] if kind == "cond" else [-1, 0, 1, 2, 9])
+
+
+def test_calls_of_a_loop_under_transforms():
+    seen = []
+
+    def f(x):
+        def body(v):
+            gr.debug.callback(lambda v: seen.append(float(v)), v)
+            return v * 2
+
+        return gr.while_loop(lambda v: v < 4, body, x)
+
+    value, tangent = gr.jvp(f, (gr.asarray(1.0),), (gr.asarray(1.0),))
+    gr.eval(value, tangent)
+    assert (value.item(), tangent.item(), set(seen)) == (4.0, 4.0, {1.0, 2.0})
+    seen.clear()
+    assert gr.vmap(f)(gr.asarray([1.0, 2.0])).tolist() == [4.0, 4.0]
+    assert {1.0, 2.0} <= set(seen)
+
+
+def test_a_failing_call_in_a_loop_ends_it():
+    def body(x):
+        gr.debug.check(x < 2, "too large: {}", x)
+        return x + 1
+
+    f = gr.compile(lambda x: gr.while_loop(lambda v: v < 10**6, body, x))
+    with pytest.raises(gr.CheckError, match="too large: 2"):
+        f(gr.asarray(0)).item()
+    assert f(gr.asarray(10**6)).item() == 10**6
 
 
 def test_a_failed_check_raises_with_its_line():
