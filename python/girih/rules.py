@@ -6,8 +6,9 @@ recording, and the rule. Compiled, a call costs nothing: its body takes its plac
 
 from __future__ import annotations
 
+import operator
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
@@ -236,6 +237,20 @@ def checkpoint_name(x: Tensor, name: str) -> Tensor:
     return x
 
 
+def _calls(frame: effects.Frame) -> Tensor:
+    """A token of all calls with an effect of a function, which is zero."""
+    scalars = [token if token.ndim == 0 else _girih.max(token) for token in frame.tokens]
+    return reduce(operator.or_, scalars, _girih.zeros([], dtype=_girih.uint8))
+
+
+def _after(frame: effects.Frame, values: Sequence[Tensor]) -> list[Tensor]:
+    """Values that the calls of a function are made for: whoever computes one makes the calls."""
+    if not frame.tokens:
+        return list(values)
+    never = _calls(frame) != 0
+    return [_girih.where(never, _girih.zeros_like(value), value) for value in values]
+
+
 class _Custom:
     """What both kinds of functions with rules have in common."""
 
@@ -276,20 +291,30 @@ class _Custom:
         first, second = iter(static), iter(rest)
         return [next(first if i in where else second) for i in range(count)]
 
-    def _body(self, arguments: _Arguments, static: list[Any]) -> tuple[_Body, Any, list[Tensor]]:
-        """The function on placeholders: body, structure of the result, its leaves."""
+    def _body(
+        self, arguments: _Arguments, static: list[Any]
+    ) -> tuple[_Body, Any, list[Tensor], effects.Frame]:
+        """The function on placeholders: body, structure of the result, its leaves, its calls."""
         body = _Body.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))
         with effects.collected() as frame:
             leaves, structure = _leaves(self._fun(*call), self.__name__)
-        if frame.tokens:
-            raise InvalidArgumentError(
-                f"{self.__name__} has a derivative rule and calls back with an effect "
-                "(io_callback, debug.print, debug.check); call back outside of it"
-            )
-        body.body.set_outputs(leaves)
-        return body, structure, leaves
+        return body, structure, leaves, frame
+
+    def _recorded(
+        self,
+        bodies: list[_girih.Body],
+        arguments: _Arguments,
+        structure: tree.TreeDef,
+        frames: Sequence[effects.Frame],
+    ) -> Any:
+        """The results of a call, of which one is a token if the function calls back."""
+        results = _girih.record_custom(bodies, arguments.tensors)
+        count = structure.num_leaves
+        ordered = any(frame.is_ordered for frame in frames)
+        effects.emit(results[count:], results, ordered)
+        return tree.unflatten(structure, results[:count])
 
     def _check(self, structure: tree.TreeDef, expected: tree.TreeDef, what: str) -> None:
         if structure != expected:
@@ -374,7 +399,7 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         arguments = _Arguments((rest,))
         if not any(arguments.inexact):
             return self._fun(*args)
-        body, structure, results = self._body(arguments, static)
+        body, structure, results, calls = self._body(arguments, static)
         inexact = [
             t for t, varies in zip(arguments.tensors, arguments.inexact, strict=True) if varies
         ]
@@ -382,7 +407,8 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         own = rule.own()
         primals = arguments.rebuilt(own[: len(arguments.tensors)])[0]
         tangents = arguments.tangents(own[len(arguments.tensors) :])[0]
-        given = fun_rule(*static, tuple(primals), tuple(tangents))
+        with effects.collected() as frame:
+            given = fun_rule(*static, tuple(primals), tuple(tangents))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
                 f"the rule of {self.__name__} must return (output, tangent), got {_describe(given)}"
@@ -392,9 +418,13 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         along, found = tree.flatten(given[1])
         self._check(found, structure, "a tangent")
         pairs = zip(results, along, strict=True)
-        rule.body.set_outputs(values + [_like(t, y) for y, t in pairs if y.dtype.name in INEXACT])
-        recorded = _girih.record_custom([body.body, rule.body], arguments.tensors)
-        return tree.unflatten(structure, recorded)
+        tangents_out = [_like(t, y) for y, t in pairs if y.dtype.name in INEXACT]
+        frames = [calls, frame]
+        if calls.tokens:
+            results, values = [*results, _calls(calls)], [*values, _calls(frame)]
+        body.body.set_outputs(results)
+        rule.body.set_outputs(values + _after(frame, tangents_out))
+        return self._recorded([body.body, rule.body], arguments, structure, frames)
 
 
 class custom_vjp(_Custom):  # noqa: N801  (a decorator)
@@ -458,10 +488,11 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
         arguments = _Arguments((rest,))
         if not any(arguments.inexact):
             return self._fun(*args)
-        body, structure, results = self._body(arguments, static)
+        body, structure, results, calls = self._body(arguments, static)
         forward = _Body.of(arguments.tensors)
         own = arguments.rebuilt(forward.own())[0]
-        given = fwd(*self._joined(static, own, len(args)))
+        with effects.collected() as frame:
+            given = fwd(*self._joined(static, own, len(args)))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
                 f"the forward rule of {self.__name__} must return (output, residuals), got "
@@ -470,14 +501,21 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
         values, found = _leaves(given[0], self.__name__)
         self._check(found, structure, "an output")
         residuals = _Arguments((given[1],))
-        forward.body.set_outputs(values + residuals.tensors)
+        frames = [calls, frame]
+        outputs = results
+        if calls.tokens:
+            outputs, values = [*results, _calls(calls)], [*values, _calls(frame)]
+        body.body.set_outputs(outputs)
+        forward.body.set_outputs(values + _after(frame, residuals.tensors))
         cotangents = [y for y in results if y.dtype.name in INEXACT]
         backward = _Body.of(residuals.tensors + cotangents)
         handles = backward.own()
         kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
         rest_of = iter(handles[len(residuals.tensors) :])
         cts = [next(rest_of) if y.dtype.name in INEXACT else _girih.zeros_like(y) for y in results]
-        returned = bwd(*static, kept, tree.unflatten(structure, cts))
-        backward.body.set_outputs(arguments.cotangents(returned, self.__name__))
+        with effects.collected() as of_backward:
+            returned = bwd(*static, kept, tree.unflatten(structure, cts))
+        given_back = arguments.cotangents(returned, self.__name__)
+        backward.body.set_outputs(_after(of_backward, given_back))
         bodies = [body.body, forward.body, backward.body]
-        return tree.unflatten(structure, _girih.record_custom(bodies, arguments.tensors))
+        return self._recorded(bodies, arguments, structure, frames)

@@ -429,3 +429,54 @@ def test_a_custom_op_says_which_rule_is_missing_when_it_is_needed():
         gr.custom_op(name="a b")(lambda x: x)
     with pytest.raises(gr.InvalidArgumentError, match="version"):
         gr.custom_op(version=-1)
+
+
+def test_calls_of_functions_with_a_rule_and_of_the_rule():
+    seen = []
+
+    def note(name):
+        return lambda v: seen.append((name, v.item()))
+
+    @gr.custom_vjp
+    def f(x):
+        gr.debug.callback(note("f"), x)
+        return x * 2
+
+    def forward(x):
+        gr.debug.callback(note("forward"), x)
+        return x * 2, x
+
+    def backward(x, ct):
+        gr.debug.callback(note("backward"), ct)
+        return (ct * x * 2,)
+
+    f.defvjp(forward, backward)
+    x = gr.asarray(1.5)
+    assert gr.compile(f)(x).item() == 3.0
+    assert seen == [("f", 1.5)]
+    seen.clear()
+    assert gr.compile(gr.grad(lambda x: f(x) * 5))(x).item() == 15.0
+    # The value is the function's, the residuals are the forward rule's.
+    assert sorted(seen) == [("backward", 5.0), ("f", 1.5), ("forward", 1.5)]
+    seen.clear()
+    # The call is made though nobody reads the result.
+    gr.compile(lambda x: (f(x), x)[1])(x).eval()
+    assert seen == [("f", 1.5)]
+    seen.clear()
+    assert gr.vmap(gr.grad(lambda x: f(x) * x))(gr.asarray([1.0, 2.0])).tolist() == [4.0, 12.0]
+    given = {"backward": [1.0, 2.0], "f": [1.0, 2.0], "forward": [1.0, 2.0]}
+    assert sorted(seen) == [(name, v) for name, values in given.items() for v in values]
+
+    @gr.custom_jvp
+    def g(x):
+        return x * x
+
+    @g.defjvp
+    def rule(primals, tangents):
+        gr.debug.callback(note("rule"), primals[0])
+        return primals[0] ** 2, 7 * tangents[0]
+
+    seen.clear()
+    assert (g(x).item(), seen) == (2.25, [])
+    assert gr.grad(g)(x).item() == 7.0
+    assert seen == [("rule", 1.5)]
