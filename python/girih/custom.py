@@ -125,16 +125,45 @@ class CustomOp:
         self.rule = rule
         return rule
 
-    def def_vjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Sets the reverse-mode rule.
+    def def_vjp(
+        self, fwd: Callable[..., Any], bwd: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """Sets the reverse-mode rule: one function, or two of which the first says what the second
+        needs. One function is also set by a decorator.
 
         Args:
-            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op.
+            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op. Alone it
+                is the rule: it takes the tuple of arguments, the cotangent and the result, and
+                returns a tuple with a cotangent for each argument, or None for zeros.
             bwd: Takes ``(residuals, cotangent)``; returns a cotangent for each argument.
+
+        Returns:
+            ``fwd``.
+
+        Example:
+            >>> import girih as gr, numpy as np
+            >>> @gr.custom_op(shape=lambda x: x)
+            ... def exponential(x):
+            ...     return np.exp(x)
+            >>> @exponential.def_vjp
+            ... def rule(primals, cotangent, output):
+            ...     return (cotangent * output,)
+            >>> gr.grad(exponential)(gr.asarray(0.0)).item()
+            1.0
         """
+        first, second = fwd, bwd
+        if second is None:
+            first, second = self._keeping, lambda kept, ct: fwd(kept[0], ct, kept[1])
         ruled = custom_vjp(self._recorded)
-        ruled.defvjp(fwd, bwd)
+        ruled.__name__ = self.name
+        ruled.defvjp(first, second)
         self._ruled = ruled
+        return fwd
+
+    def _keeping(self, *args: Any) -> tuple[Any, Any]:
+        """The result, and all that a rule of one function takes beside the cotangent."""
+        result = self._recorded(*args)
+        return result, (args, result)
 
     def def_jvp(self, rule: Callable[..., Any]) -> None:
         """Sets the forward-mode rule, from which reverse mode follows.
@@ -143,6 +172,7 @@ class CustomOp:
             rule: Takes ``(primals, tangents)``; returns ``(result, tangent)``. It may call the op.
         """
         ruled = custom_jvp(self._recorded)
+        ruled.__name__ = self.name
         ruled.defjvp(rule)
         self._ruled = ruled
 
@@ -281,7 +311,7 @@ def custom_op(
         >>> @gr.custom_op(shape=lambda x: x)
         ... def cube(x):
         ...     return x**3
-        >>> cube.def_vjp(lambda x: (cube(x), x), lambda x, ct: (3 * x * x * ct,))
+        >>> _ = cube.def_vjp(lambda x: (cube(x), x), lambda x, ct: (3 * x * x * ct,))
         >>> gr.grad(lambda x: cube(x).sum())(gr.asarray([1.0, 2.0])).tolist()
         [3.0, 12.0]
     """

@@ -50,6 +50,33 @@ def test_a_kernel_computes_what_numpy_does(dtype, shape):
     np.testing.assert_allclose(compiled.numpy(), expected * 2 + 1, rtol=1e-4, atol=1e-4)
 
 
+def test_a_rule_takes_operands_cotangent_and_result():
+    seen = {}
+
+    @gr.custom_op(shape=lambda x, pair: x)
+    def scaled(x, pair):
+        return x * pair["by"] + pair["plus"]
+
+    @scaled.def_vjp
+    def rule(primals, cotangent, output):
+        x, pair = primals
+        values = {"x": x, "by": pair["by"], "ct": cotangent, "y": output}
+        for name, value in values.items():
+            gr.debug.callback(lambda v, name=name: seen.setdefault(name, v.tolist()), value)
+        return cotangent * pair["by"], {"by": (cotangent * x).sum(), "plus": 0.0}
+
+    x, by, plus = gr.asarray([1.0, 2.0]), gr.asarray(3.0), gr.asarray([10.0, 20.0])
+    loss = lambda x, pair: (scaled(x, pair) * gr.asarray([1.0, 5.0])).sum()
+    by_x, by_pair = gr.grad(loss, argnums=(0, 1))(x, {"by": by, "plus": plus})
+    assert by_x.tolist() == [3.0, 15.0]
+    assert (by_pair["by"].item(), by_pair["plus"].tolist()) == (11.0, [0.0, 0.0])
+    assert seen == {"x": [1.0, 2.0], "by": 3.0, "ct": [1.0, 5.0], "y": [13.0, 26.0]}
+    # Derivatives of higher orders are those of the rule.
+    cube = gr.custom_op(shape=lambda x: x, name="rules.cube")(lambda x: x**3)
+    cube.def_vjp(lambda primals, ct, y: (3 * ct * primals[0] ** 2,))
+    assert gr.grad(gr.grad(cube))(gr.asarray(2.0)).item() == 12.0
+
+
 def test_a_kernel_takes_views_and_symbolic_sizes():
     op = row_sums()
     x = gr.reshape(gr.arange(12, dtype=gr.float32), (3, 4))
