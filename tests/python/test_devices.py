@@ -237,6 +237,20 @@ def test_gradients_and_compiled_functions_across_devices():
         gr.scan(lambda c, v: (c.to("mock").cpu(), v), x, x)
 
 
+def test_a_compiled_function_that_asks_for_the_device_has_a_program_for_each():
+    x = gr.asarray([1.0, 2.0])
+    there = x.to("mock")
+    asks = gr.compile(lambda x: x + 1 if x.device == "cpu" else x + 2)
+    for _ in range(3):
+        assert asks(x).tolist() == [2.0, 3.0]
+        assert asks(there).cpu().tolist() == [3.0, 4.0]
+    assert asks.num_programs == 2
+    assert "cpu and is mock" in asks.retraced[0]
+    # Another that does not ask serves both, compiled for each.
+    plain = gr.compile(lambda x: x + gr.ones(2))
+    assert (plain(x).device, plain(there).device, plain.num_programs) == ("cpu", "mock", 1)
+
+
 def test_a_model_trains_where_it_was_moved():
     from girih import nn, optim
 

@@ -7,7 +7,7 @@ use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
 use crate::location::Location;
 use crate::trace::{Draw, Tracing};
-use crate::{Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random};
+use crate::{Context, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
@@ -47,6 +47,8 @@ pub struct TracedProgram {
     /// What was decided about sizes, and the lines that did.
     guards: Vec<(Guard, Location)>,
     symbolic: SymbolicGraph,
+    /// The only device whose tensors the program serves, if the function has asked for it.
+    device: Option<Device>,
     /// What the function draws at random, in order, and which of it the program's leaves are.
     draws: Vec<Draw>,
     drawn: BTreeMap<NodeId, usize>,
@@ -135,6 +137,7 @@ impl TracedProgram {
         let tracing = Tracing::begin(outside);
         let outputs = f(&placeholders)?;
         let draws = tracing.draws();
+        let device = tracing.asked_device().then(|| Context::current().device());
         let (mut program, lines, used) = close(&outputs, &placeholders, outside)?;
         let drawn = program.take_draws(|place| tracing.draw_at(place));
         drop((tracing, entered));
@@ -155,6 +158,7 @@ impl TracedProgram {
                 symbols,
                 guards,
                 symbolic,
+                device,
                 draws,
                 drawn,
                 lines,
@@ -190,6 +194,18 @@ impl TracedProgram {
                 format!("{guard}{line} does not hold for {}", sizes.collect::<Vec<_>>().join(", "))
             }),
         }
+    }
+
+    /// Why the program does not serve tensors of the devices of these; None if it does. It serves those of
+    /// any device, unless the function has asked on which they are.
+    pub fn refuses_device(&self, arguments: &[Tensor]) -> Option<String> {
+        let own = self.device?;
+        let other = |t: &&Tensor| {
+            let place = t.node().place();
+            !place.is_floating() && place.device() != own
+        };
+        let found = arguments.iter().find(other)?.node().place().device();
+        Some(format!("the function asked for the device, which was {own} and is {found}"))
     }
 
     /// The sizes of the symbols; else what of the specs does not fit.
@@ -445,8 +461,9 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// Errors: the function's; as [`TracedProgram::trace`] and [`TracedProgram::call`].
     #[track_caller]
     pub fn call(&self, arguments: &[&Tensor]) -> Result<Vec<Tensor>> {
-        if arguments.iter().any(|t| t.shape().is_symbolic()) {
-            // Part of another function being compiled.
+        let within = Context::current().has_named_axes();
+        if within || arguments.iter().any(|t| t.shape().is_symbolic()) {
+            // Part of another function being compiled, or of one member of a batch.
             let arguments: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
             return (self.f)(&arguments);
         }
@@ -464,7 +481,11 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// The program for these arguments, found among those made before or traced.
     fn bind(&self, arguments: &[&Tensor]) -> Result<Arc<BoundProgram>> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
-        let found = self.lock().traced.iter().find(|p| p.refuses(&specs).is_none()).cloned();
+        let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
+        let serves = |p: &&Arc<TracedProgram>| {
+            p.refuses_device(&given).is_none() && p.refuses(&specs).is_none()
+        };
+        let found = self.lock().traced.iter().find(serves).cloned();
         let program = match found {
             Some(program) => program,
             None => {

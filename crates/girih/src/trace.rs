@@ -31,6 +31,8 @@ struct Active {
     seeded: bool,
     /// Tensors that calls of the program give anew.
     outside: FxHashSet<*const Node>,
+    /// The function has asked on which device a tensor is.
+    asked_device: bool,
     /// Arguments, by node, with their names.
     names: Vec<(*const Node, String)>,
 }
@@ -60,10 +62,22 @@ impl Tracing {
         let key =
             NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63;
         let outside = outside.iter().map(|t| Arc::as_ptr(t.node())).collect();
-        let active = Active { key, draws: Vec::new(), seeded: false, outside, names: Vec::new() };
+        let active = Active {
+            key,
+            draws: Vec::new(),
+            seeded: false,
+            outside,
+            asked_device: false,
+            names: Vec::new(),
+        };
         ACTIVE.with_borrow_mut(|all| all.push(active));
         DEPTH.set(DEPTH.get() + 1);
         Tracing { key }
+    }
+
+    /// Whether what the function records may depend on the device of its arguments.
+    pub fn asked_device(&self) -> bool {
+        ACTIVE.with_borrow(|all| all.iter().any(|own| own.key == self.key && own.asked_device))
     }
 
     /// What the function has drawn so far, in order.
@@ -127,6 +141,13 @@ pub(crate) fn position() -> Option<(u64, u64)> {
         let active = all.last().filter(|active| !active.seeded)?;
         Some((active.key, active.draws.len() as u64))
     })
+}
+
+/// The function being traced asks on which device a tensor is.
+pub(crate) fn device_asked() {
+    if is_active() {
+        ACTIVE.with_borrow_mut(|all| all.iter_mut().for_each(|active| active.asked_device = true));
+    }
 }
 
 /// The generator is started anew.

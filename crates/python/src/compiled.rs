@@ -390,7 +390,8 @@ fn is_tracing() -> bool {
 impl PyTraced {
     /// Why the program does not serve these arguments; None if it does. Returns: str | None.
     fn refuses(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> Option<String> {
-        self.0.refuses(&specs(py, &args))
+        let reason = self.0.refuses_device(&tensors(py, &args));
+        reason.or_else(|| self.0.refuses(&specs(py, &args)))
     }
 
     /// The first of the tensors outside that is not as it was traced; None if all are. Returns:

@@ -17,6 +17,7 @@ impl Tensor {
     /// The device that the tensor is computed on. A constant or a random draw that nobody has put
     /// anywhere is computed wherever it is used with data; this is where it is computed alone.
     pub fn device(&self) -> Device {
+        trace::device_asked();
         self.node().place().device()
     }
 

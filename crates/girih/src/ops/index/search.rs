@@ -24,7 +24,7 @@ pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
 
 /// Integers as a tensor of one axis, on the device of the tensor they were found in.
 fn of_integers(values: &[usize], found_in: &Tensor) -> Result<Tensor> {
-    let _scope = DeviceScope::new(found_in.device());
+    let _scope = DeviceScope::new(found_in.node().place().device());
     let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
     Tensor::from_slice(&values, [values.len()])
 }
