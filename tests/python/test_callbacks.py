@@ -372,6 +372,18 @@ def test_calls_of_a_loop_under_transforms():
     assert {1.0, 2.0} <= set(seen)
 
 
+def test_the_condition_of_a_batch_of_loops_is_asked_once_in_an_iteration():
+    seen = []
+
+    def condition(x):
+        gr.debug.callback(lambda v: seen.append(v.item()), x)
+        return x < 4
+
+    loop = gr.vmap(lambda x: gr.while_loop(condition, lambda v: v * 2, x))
+    assert gr.compile(loop)(gr.asarray([1, 3, 9])).tolist() == [4, 6, 9]
+    assert sorted(seen) == sorted([1, 3, 9, 2, 6, 9, 4, 6, 9])
+
+
 def test_a_failing_call_in_a_loop_ends_it():
     def body(x):
         gr.debug.check(x < 2, "too large: {}", x)

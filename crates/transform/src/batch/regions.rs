@@ -203,28 +203,59 @@ impl Batch<'_> {
                 *value = Value { id: stretched(self.b, *value, axis.size)?, batched: true };
             }
         }
+        if masked {
+            return self.masked_loop(control, operands, &marks);
+        }
         let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
         let (mut r, arguments) = inputs(&specs, &marks);
-        let goes_on = on_batch(&mut r, condition, &arguments, axis)?[0];
-        let goes_on = match goes_on.batched {
-            true => r.reduce(OpCode::ReduceAny, goes_on.id, AxisSet::one(0), false)?,
-            false => goes_on.id,
-        };
-        let condition_now = r.finish([goes_on]);
+        let goes_on = on_batch(&mut r, condition, &arguments, axis)?[0].id;
+        let condition = r.finish([goes_on]);
         let (mut r, arguments) = inputs(&specs, &marks);
         let given = on_batch(&mut r, body, &arguments, axis)?;
-        let mut outputs = settled(&mut r, &given, &marks[..c], axis.size)?;
-        if masked {
-            let goes_on = on_batch(&mut r, condition, &arguments, axis)?[0].id;
-            for (new, before) in outputs.iter_mut().zip(&arguments) {
-                *new = select(&mut r, goes_on, *new, before.id)?;
-            }
-        }
-        let control = control.with_regions(vec![condition_now, r.finish(outputs)]);
+        let outputs = settled(&mut r, &given, &marks[..c], axis.size)?;
+        let control = Arc::new(control.with_regions(vec![condition, r.finish(outputs)]));
         let results = marks[..c].iter().map(|&mark| Place::first(mark)).collect();
         let operands = operands.iter().map(|v| v.id).collect();
-        let code = OpCode::WhileLoop;
-        Ok(Batched::Call { code, control: Arc::new(control), operands, results })
+        Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
+    }
+
+    /// A loop whose condition differs between the members. One more carry says which of them go on, so
+    /// that the condition is computed once in an iteration; the carries of the others stay.
+    fn masked_loop(
+        &mut self,
+        control: &Control,
+        mut operands: Vec<Value>,
+        marks: &[bool],
+    ) -> Result<Batched> {
+        let (axis, c) = (self.axis, control.carries as usize);
+        let [condition, body] = &control.regions[..] else { unreachable!("there are two") };
+        let first = on_batch(self.b, condition, &operands, axis)?[0];
+        let first = Value { id: stretched(self.b, first, axis.size)?, batched: true };
+        operands.insert(c, first);
+        let mut marks = marks.to_vec();
+        marks.insert(c, true);
+        let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
+        let (mut r, arguments) = inputs(&specs, &marks);
+        let any = r.reduce(OpCode::ReduceAny, arguments[c].id, AxisSet::one(0), false)?;
+        let any_goes_on = r.finish([any]);
+        let (mut r, mut arguments) = inputs(&specs, &marks);
+        let goes_on = arguments.remove(c).id;
+        let given = on_batch(&mut r, body, &arguments, axis)?;
+        let mut outputs = settled(&mut r, &given, &marks[..c], axis.size)?;
+        for (new, before) in outputs.iter_mut().zip(&arguments) {
+            *new = select(&mut r, goes_on, *new, before.id)?;
+        }
+        for (argument, &id) in arguments.iter_mut().zip(&outputs) {
+            argument.id = id;
+        }
+        let next = on_batch(&mut r, condition, &arguments, axis)?[0];
+        let next = stretched(&mut r, next, axis.size)?;
+        outputs.push(r.op(OpCode::And, &[goes_on, next])?);
+        let control = control.with_regions(vec![any_goes_on, r.finish(outputs)]);
+        let control = Arc::new(Control { carries: control.carries + 1, ..control });
+        let results = vec![Place::First; c + 1];
+        let operands = operands.iter().map(|v| v.id).collect();
+        Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
     }
 
     /// The iterations stay the leading axis of slices and stacks, the batch comes second.
