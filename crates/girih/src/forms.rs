@@ -3,6 +3,7 @@
 
 mod nodes;
 mod rewrite;
+mod transform;
 
 use crate::cut::{ancestors, in_recording_order, note_scope};
 use crate::location::Location;

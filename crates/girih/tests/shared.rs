@@ -11,5 +11,6 @@ mod lifetime;
 mod networks;
 mod nodes;
 mod operators;
+mod programs;
 mod properties;
 mod transforms;

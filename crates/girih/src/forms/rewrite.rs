@@ -4,8 +4,7 @@ use super::{Held, NodeInfo, Program};
 use crate::context::{Context, Frame};
 use crate::cut::{ancestors, in_recording_order};
 use crate::node::{Node, State};
-use crate::{Error, Graph as Recording, Result, Tensor, pass};
-use girih_ir::dim::Guards;
+use crate::{Error, Graph as Recording, Result, Tensor};
 use girih_ir::{Graph, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -56,18 +55,7 @@ impl Program {
         &self,
         rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
     ) -> Result<Program, E> {
-        // A pass is asked where guards are collected already.
-        if pass::is_running() {
-            return self.rewritten(rule);
-        }
-        let decided = Guards::new();
-        let entered = decided.enter();
-        let mut program = self.rewritten(rule)?;
-        drop(entered);
-        let mut guards = self.graph.guards().to_vec();
-        guards.extend(decided.collected());
-        program.graph.set_guards(guards);
-        Ok(program)
+        self.guarded(|| self.rewritten(rule))
     }
 
     fn rewritten<E: From<Error>>(

@@ -1,0 +1,220 @@
+//! Transforms of programs: by themselves, and beside the same transforms of closures.
+
+use girih::{DType, Dim, Error, Program, Result, Tensor, grad, jvp, vjp, vmap};
+use proptest::prelude::*;
+use std::rc::Rc;
+
+type Function = Rc<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
+
+fn vector(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, [values.len()]).unwrap()
+}
+
+fn ids(program: &Program) -> Vec<girih::ir::NodeId> {
+    program.inputs().iter().map(|input| input.id).collect()
+}
+
+/// A scalar and a vector of two vectors.
+fn recorded(steps: &[u8], x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut y = x[0].clone();
+    for step in steps {
+        y = match step % 7 {
+            0 => y.mul(&x[1])?,
+            1 => y.sin()?,
+            2 => y.add(&x[0])?,
+            3 => y.tanh()?.mul(&y)?,
+            4 => y.cumsum(0, None, false)?,
+            5 => girih::where_(&y.gt(0.25)?, &y.square()?, &x[1])?,
+            _ => girih::scan(
+                |c, _| Ok((vec![c[0].cos()?], vec![])),
+                std::slice::from_ref(&y),
+                &[Tensor::zeros([3], DType::F64)?],
+                None,
+                false,
+            )?
+            .0
+            .remove(0),
+        };
+    }
+    Ok(vec![y.mul(&y)?.sum(None, false)?, y])
+}
+
+/// A transform of a program and of the closure that is the same function.
+fn transformed(kind: u8, program: &Program, f: &Function) -> Result<(Program, Function)> {
+    let (f, wrt) = (f.clone(), ids(program));
+    let count = wrt.len();
+    let scalar = program.outputs()[0].1.shape.rank() == 0;
+    Ok(match kind % 4 {
+        0 if scalar => {
+            let closure = move |x: &[Tensor]| grad(|x| Ok(f(x)?.remove(0)))(x);
+            (program.grad(&wrt)?, Rc::new(closure))
+        }
+        0 | 1 => {
+            let closure = move |x: &[Tensor]| {
+                let (x, cts) = x.split_at(count);
+                let (mut outputs, pullback) = vjp(|x| f(x), x)?;
+                outputs.extend(pullback.call(&cts.iter().collect::<Vec<_>>())?);
+                Ok(outputs)
+            };
+            (program.vjp(&wrt)?, Rc::new(closure))
+        }
+        2 => {
+            let closure = move |x: &[Tensor]| {
+                let (x, tangents) = x.split_at(count);
+                let (mut outputs, derivatives) = jvp(|x| f(x), x, tangents)?;
+                outputs.extend(derivatives);
+                Ok(outputs)
+            };
+            (program.jvp(&wrt)?, Rc::new(closure))
+        }
+        _ => {
+            // The batch is the last axis of the first input and the first of the third, if any.
+            let inputs = program.inputs();
+            let mut axes = vec![None; count];
+            axes[0] = Some(inputs[0].spec.shape.rank());
+            axes.iter_mut().skip(2).for_each(|axis| *axis = Some(0));
+            let outs = vec![0; program.outputs().len()];
+            let batched = program.vmap(2, &axes, &outs)?;
+            (batched, Rc::new(move |x: &[Tensor]| vmap(|x: &[Tensor]| f(x), &axes)(x)))
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn transforms_of_programs_and_of_closures_agree_to_depth_three(
+        steps in prop::collection::vec(any::<u8>(), 1..6),
+        kinds in prop::collection::vec(any::<u8>(), 1..4),
+    ) {
+        let like = [vector(&[0.5, -1.0, 0.75]), vector(&[1.5, 0.25, -0.5])];
+        let outputs = recorded(&steps, &like).unwrap();
+        let program = Program::capture(
+            &outputs.iter().collect::<Vec<_>>(),
+            &like.iter().collect::<Vec<_>>(),
+        ).unwrap();
+        let mut both: (Program, Function) = (program, Rc::new(move |x| recorded(&steps, x)));
+        for &kind in &kinds {
+            both = transformed(kind, &both.0, &both.1).unwrap();
+        }
+        let (program, closure) = both;
+        let make = |(i, input): (usize, girih::Input)| {
+            let count = input.spec.shape.iter().product::<usize>();
+            let value = |j: usize| ((3 * i + j) as f64 * 0.7 + 0.3).sin();
+            let values: Vec<f64> = (0..count).map(value).collect();
+            Tensor::from_slice(&values, input.spec.shape.clone()).unwrap()
+        };
+        let inputs: Vec<Tensor> = program.inputs().into_iter().enumerate().map(make).collect();
+        let found = program.call(&inputs.iter().collect::<Vec<_>>()).unwrap();
+        let expected = closure(&inputs).unwrap();
+        prop_assert_eq!(found.len(), expected.len());
+        for ((found, expected), (_, spec)) in found.iter().zip(&expected).zip(program.outputs()) {
+            prop_assert_eq!(found.spec(), expected.spec());
+            prop_assert_eq!(found.spec(), spec);
+            let pairs = found.to_vec::<f64>().unwrap().into_iter();
+            for (a, b) in pairs.zip(expected.to_vec::<f64>().unwrap()) {
+                prop_assert!((a - b).abs() <= 1e-9 * b.abs().max(1.0), "{} is not {}", a, b);
+            }
+        }
+    }
+}
+
+#[test]
+fn parameters_are_held_and_differentiated_and_nothing_is_run() -> Result<()> {
+    let w = vector(&[2.0, -1.0]);
+    let x = vector(&[3.0, 5.0]);
+    let y = x.mul(&w)?.square()?.sum(None, false)?;
+    let mut program = Program::capture_with(&[&y], &[&x], &[("w".into(), w)])?;
+    let input = program.inputs()[0].id;
+    program.graph_mut().set_name(input, "x");
+    let parameter = program.nodes().iter().find(|node| node.name == "w").unwrap().id;
+    let parameter = girih::ir::NodeId(parameter as u32);
+    let gradient = program.value_and_grad(&[parameter, input])?;
+    let twice = gradient.jvp(&[input])?.vmap(2, &[Some(0), None], &[0, 0, 1, 0, 0, 1])?;
+    assert!(y.is_lazy());
+    for program in [&gradient, &twice] {
+        assert_eq!(program.parameters()[0].0, "w");
+        assert_eq!(program.inputs()[0].name, "x");
+    }
+    // d/dw (w x)^2 = 2 w x^2, d/dx = 2 w^2 x.
+    let found = gradient.call(&[&x])?;
+    assert_eq!(found[0].to_vec::<f64>()?, [61.0]);
+    assert_eq!(found[1].to_vec::<f64>()?, [36.0, -50.0]);
+    assert_eq!(found[2].to_vec::<f64>()?, [24.0, 10.0]);
+    // Tangents of the gradients: 4 w x dx and 2 w^2 dx; the batch is axis 1 of the last.
+    let batch = Tensor::from_slice(&[3.0, 5.0, 1.0, 2.0], [2, 2])?;
+    let found = twice.call(&[&batch, &vector(&[1.0, 10.0])])?;
+    assert_eq!(found[0].to_vec::<f64>()?, [61.0, 8.0]);
+    assert_eq!(found[4].to_vec::<f64>()?, [24.0, -200.0, 8.0, -80.0]);
+    assert_eq!(found[5].to_vec::<f64>()?, [8.0, 8.0, 20.0, 20.0]);
+    let again = Program::from_bytes(&twice.to_bytes()?)?;
+    assert_eq!(again.call(&[&batch, &vector(&[1.0, 10.0])])?[0].to_vec::<f64>()?, [61.0, 8.0]);
+    Ok(())
+}
+
+#[test]
+fn symbolic_programs_stay_symbolic() -> Result<()> {
+    let x = vector(&[1.0, 2.0, 3.0]);
+    let text = Program::capture(&[&x.square()?.sum(None, false)?], &[&x])?.to_text();
+    let program = Program::from_text(&text.replace("[3]", "[n]"))?;
+    assert!(program.graph().is_symbolic());
+    let program = program.grad(&ids(&program))?;
+    let program = program.vmap(Dim::symbol("batch", 2, 1, None), &[Some(0)], &[0])?;
+    for shape in [[1, 3], [4, 2]] {
+        let x = Tensor::ones(shape, DType::F64)?;
+        assert_eq!(program.call(&[&x])?[0].to_vec::<f64>()?, vec![2.0; shape[0] * shape[1]]);
+    }
+    Ok(())
+}
+
+#[test]
+fn programs_that_a_transform_does_not_take_are_errors() -> Result<()> {
+    let (x, n) = (vector(&[1.0, 2.0]), Tensor::from_slice(&[1i64, 2], [2])?);
+    let y = x.mul(&n.astype(DType::F64)?)?;
+    let program = Program::capture(&[&y], &[&x, &n])?;
+    let (x_id, n_id) = (ids(&program)[0], ids(&program)[1]);
+    let refused = |result: Result<Program>| match result {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error,
+    };
+    assert!(matches!(refused(program.grad(&[x_id])), Error::Transform(_)), "no scalar");
+    for wrt in [n_id, girih::ir::NodeId(99)] {
+        for result in [program.jvp(&[wrt]), program.vjp(&[wrt])] {
+            assert!(matches!(refused(result), Error::Transform(_)));
+        }
+    }
+    let error = refused(Program::capture(&[], &[&x])?.grad(&[]));
+    assert!(error.to_string().contains("no output"), "{error}");
+    for (ins, outs, expected) in [
+        (&[Some(0)][..], &[0][..], "1 in_axes for 2 inputs"),
+        (&[Some(0), None], &[], "0 out_axes for 1 outputs"),
+        (&[None, None], &[0], "no input has a batch axis"),
+        (&[Some(2), None], &[0], "its batch axis is one of 0 to 1, not 2"),
+        (&[Some(0), None], &[2], "its batch axis is one of 0 to 1, not 2"),
+    ] {
+        let error = refused(program.vmap(3, ins, outs));
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_without_members_and_outputs_without_a_batch() -> Result<()> {
+    let (x, w) = (vector(&[1.0, 2.0]), vector(&[3.0]));
+    let program = Program::capture(&[&x.add(&w)?, &w.neg()?], &[&x, &w])?;
+    for size in [0, 1, 3] {
+        let batched = program.vmap(size, &[Some(0), None], &[1, 1])?;
+        let out = batched.call(&[&Tensor::zeros([size, 2], DType::F64)?, &w])?;
+        assert_eq!(out[0].to_vec::<f64>()?, vec![3.0; 2 * size]);
+        assert_eq!(out[1].to_vec::<f64>()?, vec![-3.0; size]);
+        assert_eq!(
+            out[1].shape().to_string(),
+            Tensor::zeros([1, size], DType::F64)?.shape().to_string()
+        );
+    }
+    let drawn = Program::from_bytes(&Program::capture(&[&x.neg()?], &[&x])?.to_bytes()?)?;
+    assert_eq!(drawn.vjp(&[])?.inputs().len(), 2);
+    Ok(())
+}
