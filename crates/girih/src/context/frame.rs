@@ -80,7 +80,7 @@ impl Frame {
     }
 
     /// The same, in which what is recorded of tensors that require gradients requires them too, or not:
-    /// see [`Tensor::backward`].
+    /// see [`crate::Tensor::backward`].
     pub fn with_grad(self, on: bool) -> Frame {
         Frame { grad: on, ..self }
     }
