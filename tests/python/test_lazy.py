@@ -447,3 +447,13 @@ def test_a_program_that_does_not_fit_is_refused_when_it_is_compiled():
             gr.compile_graph(x)
         assert executor.cache_stats()["kernels_launched"] == 0
     assert x.is_lazy
+
+
+def test_results_of_one_op_that_nobody_asks_for_stay_lazy():
+    x = gr.eval(gr.arange(6.0))
+    a, b, c = gr.split(x * 2, 3)
+    gr.eval(b)
+    assert [t.state() for t in (a, b, c)] == ["lazy", "available", "lazy"]
+    assert b.tolist() == [4.0, 6.0]
+    found = gr.grad(lambda x: (gr.split(x * x, 3)[1] * 5).sum())(x)
+    assert found.tolist() == [0.0, 0.0, 20.0, 30.0, 0.0, 0.0]

@@ -568,6 +568,13 @@ mod tests {
         let spec = TensorSpec::new([3, 1, 5], DType::U32);
         assert_eq!((spec.dtype, spec.byte_strides().as_slice()), (DType::U32, &[20, 20, 4][..]));
         assert!(TensorSpec::scalar(DType::F64).byte_strides().is_empty());
+        let count = |shape: &[usize], dtype| {
+            let spec = TensorSpec::new(shape, dtype);
+            (spec.numel(), spec.size_bytes())
+        };
+        assert_eq!(count(&[], DType::BF16), (1, 2));
+        assert_eq!(count(&[3, 5], DType::BF16), (15, 30));
+        assert_eq!(count(&[0, 5], DType::F32), (0, 0));
     }
 
     #[test]
