@@ -546,6 +546,19 @@ Graph:
   outputs: [%6]"""
         )
 
+    def test_a_node_becomes_an_output_once(self) -> None:
+        graph = gr.make_graph(lambda x: gr.sin(x) * 2)(gr.ones([2]))
+        (sine,) = [node.id for node in graph.nodes if node.op == "sin"]
+        last = len(graph.nodes) - 1
+        assert [graph.mark_output(node) for node in (last, sine, sine, last)] == [0, 1, 1, 0]
+        assert len(graph.outputs) == 2
+        x = gr.asarray([0.5, 1.0])
+        doubled, sines = graph(x)
+        np.testing.assert_array_equal(doubled.numpy(), (gr.sin(x) * 2).numpy())
+        np.testing.assert_array_equal(sines.numpy(), gr.sin(x).numpy())
+        with pytest.raises(gr.IndexOutOfBoundsError, match="no node"):
+            graph.mark_output(9)
+
     def test_nodes_that_do_not_exist(self) -> None:
         graph = gr.make_graph(gr.sin)(gr.ones([2]))
         for call in (lambda: graph.node(9), lambda: graph.node(-1), lambda: graph.subgraph([7])):

@@ -176,6 +176,30 @@ impl Graph {
         }
     }
 
+    /// Makes a node an output, after the others, unless it is one; gives its place among them. Where
+    /// the outputs have names, this one is called as its node is, or `%` and the node's number.
+    ///
+    /// Errors: [`Error::Invalid`] for a node that is not there, or a name that an output has.
+    pub fn mark_output(&mut self, id: NodeId) -> Result<usize> {
+        if id.index() >= self.nodes.len() {
+            let reason = format!("there is no node {id} among {}", self.nodes.len());
+            return Err(Error::Invalid { at: "outputs".into(), reason });
+        }
+        if let Some(place) = self.outputs.iter().position(|&output| output == id) {
+            return Ok(place);
+        }
+        let mut names = self.output_names().to_vec();
+        self.outputs.push(id);
+        if !names.is_empty() {
+            names.push(self.hints(id).get("name").cloned().unwrap_or_else(|| id.to_string()));
+            if let Err(error) = self.set_output_names(names) {
+                self.outputs.pop();
+                return Err(error);
+            }
+        }
+        Ok(self.outputs.len() - 1)
+    }
+
     /// The names of the outputs, in their order; none, if they have not been given any.
     pub fn output_names(&self) -> &[String] {
         self.interface.as_ref().map_or(&[], |interface| &interface.output_names)

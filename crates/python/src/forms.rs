@@ -238,6 +238,14 @@ impl PyProgram {
         }
     }
 
+    /// Makes a node, given by its number, an output after the others, unless it is one, and gives
+    /// its place among them. Calls give its value too. Returns: int.
+    fn mark_output(&self, node: i64) -> PyResult<usize> {
+        let mut program = self.program();
+        let id = node_id(&program, node)?;
+        program.graph_mut().mark_output(id).map_err(girih::Error::from).py()
+    }
+
     /// Names a node, given by its number. Returns: None.
     fn set_name(&self, node: i64, name: &str) -> PyResult<()> {
         self.set_hint(node, "name", name)
