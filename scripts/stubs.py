@@ -188,6 +188,7 @@ for name in ("alpha", "data", "high", "low", "lower", "n", "p", "scale", "seed",
 PARAMETERS |= {
     **dict.fromkeys(["split", "concat", "collective.axis"], "int"),
     "enter_scope.axis": "BoundAxis",
+    "autocast": "str",
     "Trace.vmap.name": "str | None",
     "axis_name": "str | Sequence[str]",
     "pairs": "Sequence[tuple[int, int]]",

@@ -748,6 +748,10 @@ class Program:
     def inputs(self) -> list[tuple[str, list[int | str], str]]:
         """Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
         """
+    def mark_output(self, /, node: int) -> int:
+        """Makes a node, given by its number, an output after the others, unless it is one, and
+        gives its place among them. Calls give its value too.
+        """
     def node(self, /, node: int) -> Node:
         """The node of a number."""
     @property
@@ -2149,6 +2153,8 @@ def attention_with_weights(
     """As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [...,
     heads, n, m].
     """
+def autocast_dtype() -> str | None:
+    """The half dtype in which products are computed here, by autocast."""
 def avg_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -2737,9 +2743,10 @@ def enter_scope(
     options: tuple[int, int, int] | None | None = None,
     name: str | None = None,
     axis: BoundAxis | None = None,
+    autocast: str | None = None,
 ) -> None:
     """Enters the scope of a number, which differs from the present one in what is given (`fresh`:
-    in its graph).
+    in its graph; `autocast`: "off", or the name of a half dtype).
     """
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""

@@ -1,4 +1,4 @@
-"""Mixed precision: products in half precision, all else in float32, and scaled losses for float16.
+"""Mixed precision: products in half precision, steep functions and sums in float32, scaled losses.
 
 scaler = gr.amp.LossScaler()                        # float16 only; bfloat16 needs none
 optimizer = gr.optim.SkipNonFinite(gr.optim.AdamW(1e-3))
@@ -21,33 +21,37 @@ def step(x, y):
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
 from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
 from .errors import DTypeError, InvalidArgumentError
-from .nn.precision import current
 from .optim.combined import all_finite
 from .optim.state import Stateful
+from .scopes import Scope
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ._girih import DType, Tensor
     from .tree import PyTree
 
 __all__ = ["LossScaler", "autocast"]
 
 
-class autocast(ContextDecorator):  # noqa: N801 - reads as a function where it is used
-    """A context manager, and a decorator, in which modules compute products in half precision.
+class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is used
+    """A context manager, and a decorator, in which products are computed in half precision.
 
-    Linear layers, convolutions, bilinear and recurrent layers cast their float32 parameters and
-    arguments; norms and losses compute in float32; others take what they get. Results of the
-    outermost module are float32. Parameters, their gradients and float64 tensors stay as they are.
+    Matrix products, contractions, convolutions and attention compute in ``dtype`` on operands in
+    float32 and half precision. What is steep or adds many numbers up (``exp``, ``log``, ``pow``,
+    ``sum``, ``prod``, ``cumsum``, ``softmax``, norms, losses and the like) computes in float32 on
+    operands in half precision. Other functions compute in the dtypes of their operands, and
+    tensors in float64, complex dtypes and integers stay as they are. The lists are those of
+    ``torch.autocast``; :func:`girih.linalg` functions but ``multi_dot`` compute as without.
 
-    It belongs to the thread that entered it. Functions under :func:`girih.compile` look whether it
-    is as it was when they were traced.
+    Modules with parameters do the same with these: linear layers, convolutions, bilinear and
+    recurrent layers cast float32 parameters and arguments, norms and losses compute in float32, and
+    results of the outermost module are float32. Parameters and their gradients stay as they are.
+
+    It belongs to the asyncio task, or else the thread, that entered it. Functions under
+    :func:`girih.compile` have a program for calls within and one for calls without.
 
     Args:
         dtype: ``girih.bfloat16`` or ``girih.float16``.
@@ -58,32 +62,20 @@ class autocast(ContextDecorator):  # noqa: N801 - reads as a function where it i
 
     Example:
         >>> import girih as gr
-        >>> layer = gr.nn.Linear(2, 2)
-        >>> @gr.amp.autocast()
-        ... def text(x):
-        ...     return gr.graph_to_text(layer(x))
-        >>> "bf16" in text(gr.ones([3, 2]))
-        True
+        >>> a, layer = gr.ones([2, 2]), gr.nn.Linear(2, 2)
+        >>> with gr.amp.autocast():
+        ...     product, total = a @ a, (a @ a).sum()
+        ...     result = layer(a)
+        >>> product.dtype, total.dtype, result.dtype
+        (girih.bfloat16, girih.float32, girih.float32)
     """
 
     def __init__(self, dtype: DType | None = None, enabled: bool = True) -> None:
         name = "bfloat16" if dtype is None else getattr(dtype, "name", str(dtype))
         if name not in ("bfloat16", "float16"):
             raise DTypeError(f"amp.autocast: dtype is bfloat16 or float16, got {name}")
-        self._dtype = name if enabled else None
-        self._before: list[str | None] = []
-
-    def __enter__(self) -> None:
-        self._before.append(current.dtype)
-        current.dtype = self._dtype
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        current.dtype = self._before.pop()
+        half = name if enabled else "off"
+        super().__init__(lambda n: _girih.enter_scope(n, autocast=half), lambda: None)
 
 
 class LossScaler(Stateful):

@@ -294,12 +294,10 @@ class _Walk:
         """What an instance has by one of its classes: slots, methods, and defaults."""
         from .nn import module
         from .nn.module import Module
-        from .nn.precision import current
 
         if base is Module and id(Module) not in self.seen:
             self.seen[id(Module)] = Module
             self.add(vars(module), "_freezes", "the count of Module.freeze")
-            self.add(current, "dtype", "the dtype of amp.autocast", attribute=True)
         if base is Module and "training" not in attributes:
             cls: Any = type(value)
             reads = _class_names(cls) if _is_foreign(cls.__module__) else {"training"}

@@ -174,3 +174,125 @@ def move(scaler, g):
     grads, finite = scaler.unscale([g])
     scaler.update(finite)
     return grads[0]
+
+
+X = gr.asarray(sample((4, 4), "float32"))
+BATCH = gr.asarray(sample((2, 3, 8), "float32"))
+PRODUCTS = {
+    "matmul": lambda x: x @ x,
+    "vector": lambda x: x @ x[0],
+    "dot": lambda x: gr.dot(x[0], x[1]),
+    "einsum": lambda x: gr.einsum("ij,kj->ik", x, x),
+    "tensordot": lambda x: gr.tensordot(x, x, 1),
+    "multi_dot": lambda x: gr.linalg.multi_dot([x, x, x]),
+    "conv": lambda x: gr.nn.functional.conv1d(x[None], x[:, :, None]),
+    "attention": lambda x: gr.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None]),
+}
+STEEP = {
+    "exp": gr.exp,
+    "log1p": lambda x: gr.log1p(gr.abs(x)),
+    "power": lambda x: gr.abs(x) ** 1.5,
+    "sum": lambda x: x.sum(0),
+    "prod": lambda x: x.prod(),
+    "cumsum": lambda x: gr.cumsum(x, 0),
+    "softmax": lambda x: gr.softmax(x, -1),
+    "logsumexp": lambda x: gr.logsumexp(x, -1),
+    "layer_norm": lambda x: gr.nn.functional.layer_norm(x, [4]),
+    "mse_loss": lambda x: gr.nn.functional.mse_loss(x, x * 2),
+    "cross_entropy": lambda x: gr.nn.functional.cross_entropy(x, gr.arange(4)),
+}
+OTHERS = {"add": lambda x: x + x, "tanh": gr.tanh, "relu": gr.relu, "max": lambda x: x.max()}
+
+
+@pytest.mark.parametrize("half", HALF)
+@pytest.mark.parametrize("name", [*PRODUCTS, *STEEP, *OTHERS])
+def test_ops_outside_of_modules(name, half):
+    f = {**PRODUCTS, **STEEP, **OTHERS}[name]
+    half = getattr(gr, half)
+    low = X.astype(half)
+    with gr.amp.autocast(half):
+        from_full, from_half, from_double = f(X), f(low), f(X.astype(gr.float64))
+        with gr.amp.autocast(enabled=False):
+            plain = f(low)
+    assert plain.dtype == half
+    assert from_double.dtype == gr.float64
+    close(from_double, f(X.astype(gr.float64)).numpy())
+    wanted = {**dict.fromkeys(PRODUCTS, (half, half)), **dict.fromkeys(STEEP, (gr.float32,) * 2)}
+    assert (from_full.dtype, from_half.dtype) == wanted.get(name, (gr.float32, half))
+    exact = f(X).numpy()
+    assert np.abs(from_full.astype(gr.float32).numpy() - exact).max() < 0.05 * (
+        1 + np.abs(exact).max()
+    )
+
+
+def test_solvers_and_integers_are_as_without():
+    matrix = gr.asarray(sample((4, 4), "float32")) + 4 * gr.eye(4)
+    with gr.amp.autocast():
+        for f in (gr.linalg.inv, gr.linalg.pinv, gr.linalg.expm, gr.cov):
+            assert f(matrix).dtype == gr.float32
+        assert (gr.arange(4) @ gr.arange(4)).item() == 14
+        assert (gr.asarray([True, True]) @ gr.asarray([True, True])).item() == 2
+
+
+def test_gradients_of_products_are_in_the_dtype_of_the_arguments():
+    def loss(w, x):
+        with gr.amp.autocast():
+            return gr.tanh(x @ w).sum()
+
+    w = gr.asarray(sample((4, 4), "float32"))
+    for f in (gr.grad(loss), gr.compile(gr.grad(loss))):
+        found = f(w, X)
+        assert found.dtype == gr.float32
+        want = gr.grad(lambda w: gr.tanh(X @ w).sum())(w).numpy()
+        assert np.abs(found.numpy() - want).max() < 0.05 * np.abs(want).max()
+    tangent = gr.jvp(lambda w: loss(w, X), (w,), (w,))[1]
+    assert tangent.dtype == gr.float32
+    many = gr.vmap(loss, in_axes=(None, 0))(w, gr.stack([X, X]))
+    assert many.dtype == gr.float32
+
+
+def test_a_compiled_function_has_a_program_for_each_precision():
+    product = gr.compile(lambda x: x @ x)
+    for _ in range(2):
+        assert product(X).dtype == gr.float32
+        with gr.amp.autocast():
+            assert product(X).dtype == gr.bfloat16
+        with gr.amp.autocast(gr.float16):
+            assert product(X).dtype == gr.float16
+            with gr.amp.autocast(enabled=False):
+                assert product(X).dtype == gr.float32
+    assert product.num_programs == 3
+    assert any("autocast" in reason or "bfloat16" in reason for reason in product.retraced)
+
+
+def test_a_program_is_of_the_dtypes_that_it_was_traced_with():
+    graph = gr.make_graph(lambda x: x @ x)(X)
+    with gr.amp.autocast():
+        assert graph(X).dtype == gr.float32
+        assert graph.rewrite(lambda node, *operands: None)(X).dtype == gr.float32
+    exported = gr.export(lambda x: x @ x, X)
+    with gr.amp.autocast():
+        assert exported(X).dtype == gr.float32
+
+
+def test_tasks_and_threads_have_their_own():
+    import asyncio
+
+    async def task(half, turns):
+        with gr.amp.autocast(half):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+                assert (X @ X).dtype == half
+        await asyncio.sleep(0)
+        assert (X @ X).dtype == gr.float32
+
+    async def both():
+        await asyncio.gather(task(gr.bfloat16, 3), task(gr.float16, 5))
+
+    asyncio.run(both())
+    found = []
+    with gr.amp.autocast():
+        thread = threading.Thread(target=lambda: found.append((X @ X).dtype))
+        thread.start()
+        thread.join()
+    assert found == [gr.float32]

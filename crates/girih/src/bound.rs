@@ -115,7 +115,7 @@ impl BoundProgram {
     pub fn serves(&self, given: &[Tensor]) -> bool {
         given.len() == self.given.len()
             && given.iter().zip(&self.given).all(|(tensor, spec)| spec.is_of(tensor))
-            && self.program.refuses_device(given).is_none()
+            && self.program.refuses_context(given).is_none()
     }
 
     /// About how long the last call's plan takes on one thread, in nanoseconds; nothing before the

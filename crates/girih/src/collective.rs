@@ -43,17 +43,8 @@ impl Trace {
 impl BoundAxis {
     /// Calls a function where collectives may refer to the axis.
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
-        struct Restore(Option<crate::Frame>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                if let Some(frame) = self.0.take() {
-                    Context::current().swap(frame);
-                }
-            }
-        }
         let context = Context::current();
-        let _restore = Restore(Some(context.swap(context.frame().with_axis(self))));
-        f()
+        context.within(context.frame().with_axis(self), f)
     }
 }
 

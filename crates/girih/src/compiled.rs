@@ -7,7 +7,9 @@ use crate::cut::{ancestors, suspects};
 use crate::eval::placeholder;
 use crate::location::Location;
 use crate::trace::{Draw, Tracing};
-use crate::{Context, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random};
+use crate::{
+    Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random,
+};
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, NodeId, Shape, TensorSpec};
@@ -49,6 +51,8 @@ pub struct TracedProgram {
     symbolic: SymbolicGraph,
     /// The only device whose tensors the program serves, if the function has asked for it.
     device: Option<Device>,
+    /// The half dtype of autocast where it was traced.
+    autocast: Option<DType>,
     /// What the function draws at random, in order, and which of it the program's leaves are.
     draws: Vec<Draw>,
     drawn: BTreeMap<NodeId, usize>,
@@ -159,6 +163,7 @@ impl TracedProgram {
                 guards,
                 symbolic,
                 device,
+                autocast: Context::current().autocast(),
                 draws,
                 drawn,
                 lines,
@@ -196,9 +201,16 @@ impl TracedProgram {
         }
     }
 
-    /// Why the program does not serve tensors of the devices of these; None if it does. It serves those of
-    /// any device, unless the function has asked on which they are.
-    pub fn refuses_device(&self, arguments: &[Tensor]) -> Option<String> {
+    /// Why the program does not serve tensors of the devices of these, or the calling thread's context;
+    /// None if it does. It serves tensors of any device, unless the function has asked on which they are,
+    /// and calls under the autocast that it was traced under.
+    pub fn refuses_context(&self, arguments: &[Tensor]) -> Option<String> {
+        let autocast = Context::current().autocast();
+        if autocast != self.autocast {
+            let named = |half: Option<DType>| half.map_or("no autocast", DType::name);
+            let (was, is) = (named(self.autocast), named(autocast));
+            return Some(format!("the function was traced under {was}, and is called under {is}"));
+        }
         let own = self.device?;
         let other = |t: &&Tensor| {
             let place = t.node().place();
@@ -483,7 +495,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
         let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
         let serves = |p: &&Arc<TracedProgram>| {
-            p.refuses_device(&given).is_none() && p.refuses(&specs).is_none()
+            p.refuses_context(&given).is_none() && p.refuses(&specs).is_none()
         };
         let found = self.lock().traced.iter().find(serves).cloned();
         let program = match found {

@@ -13,7 +13,7 @@ use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
 use crate::place::Place;
 use crate::{Result, Stream, Tensor, TensorState, tape};
-use girih_ir::{Attrs, Class, Op, TensorSpec};
+use girih_ir::{Attrs, Class, DType, Op, TensorSpec};
 use girih_runtime::CompileOptions;
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -55,6 +55,8 @@ const KNOWN: u8 = 1;
 const EAGER: u8 = 2;
 const VERIFY: u8 = 4;
 const NANS: u8 = 8;
+const AUTOCAST_F16: u8 = 16;
+const AUTOCAST_BF16: u8 = 32;
 
 const SWEEP_MIN: usize = 1024;
 
@@ -322,6 +324,17 @@ impl Context {
         Ok(modes()? & NANS != 0)
     }
 
+    /// The half dtype in which products are computed here, if any: see [`crate::autocast`].
+    pub fn autocast(&self) -> Option<DType> {
+        // A variable of the environment that makes no sense is told where modes are asked for.
+        let modes = modes().unwrap_or(0);
+        match (modes & AUTOCAST_F16 != 0, modes & AUTOCAST_BF16 != 0) {
+            (true, _) => Some(DType::F16),
+            (_, true) => Some(DType::BF16),
+            _ => None,
+        }
+    }
+
     /// What may be done to what is compiled: as the context says, else as its executor does.
     pub(crate) fn options(&self, executor: &girih_runtime::Executor) -> CompileOptions {
         CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
@@ -351,6 +364,20 @@ impl Context {
         frame.scope.set();
         let left = CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame));
         Frame { scope, ..left }
+    }
+
+    /// Runs `f` with another frame, and gives its result.
+    pub fn within<R>(&self, frame: Frame, f: impl FnOnce() -> R) -> R {
+        struct Restore(Option<Frame>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                if let Some(frame) = self.0.take() {
+                    Context::current().swap(frame);
+                }
+            }
+        }
+        let _restore = Restore(Some(self.swap(frame)));
+        f()
     }
 }
 

@@ -47,6 +47,7 @@ pub mod optim;
 pub mod pass;
 mod place;
 pub mod plot;
+mod precision;
 mod program;
 pub mod random;
 mod stream;
@@ -103,6 +104,7 @@ pub use ops::{
     isclose, kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, split, stack,
     trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
+pub use precision::autocast;
 pub use program::{
     CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph,
     instruction_set, num_threads, options, options_with, options_without, pass_names,

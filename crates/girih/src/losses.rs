@@ -3,7 +3,7 @@
 //! Regression losses and the triplet loss broadcast their operands; elsewhere shapes of predictions and
 //! targets must be equal. Half floats are computed in f32 and rounded once.
 
-use crate::{Error, Result, Tensor, where_};
+use crate::{Error, Result, Tensor, precision, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, OpCode};
 use std::f64::consts::{PI, TAU};
@@ -85,8 +85,13 @@ fn stretched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     wide(a, b)
 }
 
+/// The dtype of the loss of operands that meet in `dtype`.
+fn full(dtype: DType) -> DType {
+    precision::computed_in(OpCode::CrossEntropy, dtype.to_float())
+}
+
 fn wide(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
-    let dtype = a.dtype().promote(b.dtype())?.to_float();
+    let dtype = full(a.dtype().promote(b.dtype())?);
     Ok((a.astype(dtype.widened())?, b.astype(dtype.widened())?, dtype))
 }
 
@@ -318,7 +323,7 @@ pub fn nll_loss(
     let log_p = classes_last(op, log_p, options.axis)?;
     check_labels(op, &log_p, labels)?;
     check_weight(op, &log_p, options.weight)?;
-    let dtype = log_p.dtype().to_float();
+    let dtype = full(log_p.dtype());
     let rows = label_rows(&log_p.astype(dtype.widened())?, labels, &options)?;
     rows.reduced(reduction)?.astype(dtype)
 }
@@ -343,7 +348,7 @@ pub fn cross_entropy(
         )));
     }
     let logits = classes_last(op, logits, options.axis)?;
-    let logits = logits.astype(logits.dtype().to_float())?;
+    let logits = logits.astype(full(logits.dtype()))?;
     let dtype = logits.dtype();
     check_weight(op, &logits, options.weight)?;
     if labels.dtype().is_float() {
@@ -496,7 +501,7 @@ pub fn triplet_margin_loss(
 ) -> Result<Tensor> {
     let op = "triplet_margin_loss";
     anchor.shape().broadcast(&positive.shape(), op)?.broadcast(&negative.shape(), op)?;
-    let dtype = anchor.dtype().promote(positive.dtype())?.promote(negative.dtype())?.to_float();
+    let dtype = full(anchor.dtype().promote(positive.dtype())?.promote(negative.dtype())?);
     let [a, p, n] = [anchor, positive, negative].map(|t| t.astype(dtype.widened()));
     let (a, p, n) = (a?, p?, n?);
     let near = a.pairwise_distance(&p, options.p, options.eps)?;

@@ -236,15 +236,6 @@ impl Tensor {
 /// # Ok::<(), girih::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<crate::Frame>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            if let Some(frame) = self.0.take() {
-                Context::current().swap(frame);
-            }
-        }
-    }
     let context = Context::current();
-    let _restore = Restore(Some(context.swap(context.frame().with_grad(false))));
-    f()
+    context.within(context.frame().with_grad(false), f)
 }

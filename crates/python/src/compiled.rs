@@ -390,7 +390,7 @@ fn is_tracing() -> bool {
 impl PyTraced {
     /// Why the program does not serve these arguments; None if it does. Returns: str | None.
     fn refuses(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> Option<String> {
-        let reason = self.0.refuses_device(&tensors(py, &args));
+        let reason = self.0.refuses_context(&tensors(py, &args));
         reason.or_else(|| self.0.refuses(&specs(py, &args)))
     }
 

@@ -41,10 +41,12 @@ struct Delta {
     options: Option<CompileOptions>,
     name: Option<String>,
     axis: Option<girih::BoundAxis>,
+    /// Off, or a half dtype.
+    autocast: Option<Option<girih::DType>>,
 }
 
 impl Delta {
-    fn apply(&self, mut frame: Frame) -> Frame {
+    fn apply(&self, mut frame: Frame) -> girih::Result<Frame> {
         if let Some(graph) = &self.graph {
             frame = frame.with_graph(graph.clone());
         }
@@ -78,7 +80,10 @@ impl Delta {
         if let Some(axis) = &self.axis {
             frame = frame.with_axis(axis.clone());
         }
-        frame
+        match self.autocast {
+            Some(half) => frame.with_autocast(half),
+            None => Ok(frame),
+        }
     }
 }
 
@@ -216,9 +221,9 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 }
 
 /// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
-/// graph). Returns: None.
+/// graph; `autocast`: "off", or the name of a half dtype). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None, autocast=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
@@ -235,6 +240,7 @@ fn enter_scope(
     options: Option<(u32, u32, u32)>,
     name: Option<String>,
     axis: Option<&PyBoundAxis>,
+    autocast: Option<&str>,
 ) -> PyResult<()> {
     let graph = match graph {
         Some(graph) => Some(graph.0.clone()),
@@ -247,9 +253,23 @@ fn enter_scope(
     let name = name.filter(|_| girih::location::enabled());
     let axis = axis.map(|axis| axis.0.clone());
     sync(py);
-    let delta =
-        Delta { graph, executor, device, stream, eager, verify, nans, grad, options, name, axis };
-    let frame = delta.apply(Context::current().frame());
+    let half = |name: &str| (name != "off").then(|| girih::DType::parse(name)).transpose();
+    let autocast = autocast.map(half).transpose().py()?;
+    let delta = Delta {
+        graph,
+        executor,
+        device,
+        stream,
+        eager,
+        verify,
+        nans,
+        grad,
+        options,
+        name,
+        axis,
+        autocast,
+    };
+    let frame = delta.apply(Context::current().frame()).py()?;
     let outer = wanted(py)?.map(Bound::unbind);
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))
 }
@@ -287,7 +307,7 @@ fn without(
     for frame in inner.into_iter().rev() {
         let base = outer.as_ref().map_or_else(own, |outer| outer.get().get());
         let frame = frame.get();
-        outer = Some(Py::new(py, frame.with(frame.delta.apply(base), outer))?);
+        outer = Some(Py::new(py, frame.with(frame.delta.apply(base).py()?, outer))?);
     }
     Ok(outer)
 }
@@ -329,6 +349,13 @@ fn set_graph(py: Python<'_>, graph: &PyGraph) -> PyResult<()> {
 fn is_grad_enabled(py: Python<'_>) -> bool {
     sync(py);
     Context::current().grad()
+}
+
+/// The half dtype in which products are computed here, by autocast. Returns: str | None.
+#[pyfunction]
+fn autocast_dtype(py: Python<'_>) -> Option<&'static str> {
+    sync(py);
+    Context::current().autocast().map(girih::DType::name)
 }
 
 /// Whether ops are computed as they are recorded. Returns: bool.
@@ -579,6 +606,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_graph, m)?)?;
     m.add_function(wrap_pyfunction!(is_eager, m)?)?;
     m.add_function(wrap_pyfunction!(is_grad_enabled, m)?)?;
+    m.add_function(wrap_pyfunction!(autocast_dtype, m)?)?;
     m.add_function(wrap_pyfunction!(set_eager, m)?)?;
     m.add_function(wrap_pyfunction!(is_verifying_shapes, m)?)?;
     m.add_function(wrap_pyfunction!(set_verify_shapes, m)?)?;

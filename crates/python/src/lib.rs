@@ -69,6 +69,7 @@ const INTERNAL: &[&str] = &[
     "_registry",
     "_restore",
     "async_eval_many",
+    "autocast_dtype",
     "bool",
     "cache_stats",
     "capture",

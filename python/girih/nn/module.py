@@ -17,7 +17,7 @@ from .._girih import Tensor, asarray
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
 from ..rollback import remember
 from .compiled_in_place import CompiledInPlace
-from .precision import casting, current
+from .precision import casting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +146,7 @@ class Module(CompiledInPlace):
         outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
         try:
             forward = self.compiled_forward or self.forward
-            if current.dtype is not None:
+            if _girih.autocast_dtype() is not None:
                 return casting(self, self.__dict__.get(_NAMES, ()), forward, args, kwargs)
             return forward(*args, **kwargs)
         finally:

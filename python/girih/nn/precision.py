@@ -13,21 +13,19 @@ if TYPE_CHECKING:
 
     from .module import Module
 
-__all__ = ["casting", "current", "leave_half"]
+__all__ = ["casting", "leave_half"]
 
 _HALVES = ("float16", "bfloat16")
 
 
-class _Current(threading.local):
-    """What holds in this thread: compiled functions look whether it is as it was."""
+class _Calls(threading.local):
+    """Calls of modules in this thread."""
 
-    #: The name of the dtype in which products are computed; ``None`` outside of a scope.
-    dtype: str | None = None
     #: How many modules are being called.
     depth: int = 0
 
 
-current = _Current()
+calls = _Calls()
 
 
 def _cast(value: Any, dtype: str) -> Any:
@@ -45,7 +43,7 @@ def _cast(value: Any, dtype: str) -> Any:
 
 def leave_half(value: Any) -> Any:
     """The results of the outermost module: half precision becomes float32."""
-    return value if current.depth else _cast(value, "float32")
+    return value if calls.depth else _cast(value, "float32")
 
 
 def casting(module: Module, names: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -58,10 +56,10 @@ def casting(module: Module, names: Any, call: Callable[..., Any], args: Any, kwa
         args: By position.
         kwargs: By name.
     """
-    half = current.dtype
+    half = _girih.autocast_dtype()
     assert half is not None
     precision = module.precision
-    current.depth += 1
+    calls.depth += 1
     held: dict[str, Any] = {}
     try:
         if precision is not None:
@@ -74,5 +72,5 @@ def casting(module: Module, names: Any, call: Callable[..., Any], args: Any, kwa
         result = call(*args, **kwargs)
     finally:
         module.__dict__.update(held)
-        current.depth -= 1
+        calls.depth -= 1
     return leave_half(result)

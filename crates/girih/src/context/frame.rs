@@ -1,11 +1,14 @@
 //! Frames: all that a context is, as a value.
 
-use super::{EAGER, EAGER_VARIABLES, Graph, KNOWN, NANS, VERIFY, VERIFY_VARIABLES};
+use super::{
+    AUTOCAST_BF16, AUTOCAST_F16, EAGER, EAGER_VARIABLES, Graph, KNOWN, NANS, VERIFY,
+    VERIFY_VARIABLES,
+};
 use crate::collective::BoundAxis;
 use crate::devices::Device;
 use crate::executor::Executor;
 use crate::location::Scope as NamedScope;
-use crate::{Result, Stream};
+use crate::{DType, Result, Stream};
 use girih_runtime::{CompileOptions, env};
 
 /// What a context is at a time: where ops are recorded, what runs them, and when.
@@ -23,6 +26,8 @@ pub struct Frame {
     pub(super) options: Option<CompileOptions>,
     /// The named scope that ops are recorded in.
     pub(super) scope: NamedScope,
+    /// The half dtype that autocast computes products in.
+    pub(super) autocast: Option<DType>,
     /// The batch axes that have names, the innermost last.
     pub(super) axes: Vec<BoundAxis>,
 }
@@ -40,6 +45,7 @@ impl Frame {
             grad: true,
             options: None,
             scope: NamedScope::default(),
+            autocast: None,
             axes: Vec::new(),
         }
     }
@@ -85,6 +91,20 @@ impl Frame {
         Frame { grad: on, ..self }
     }
 
+    /// The same in which products are computed in a half dtype and steep functions in float32, or all
+    /// in the dtypes of their operands: see [`crate::autocast`].
+    ///
+    /// Errors: [`crate::Error::InvalidArgument`] for another dtype than f16 and bf16.
+    pub fn with_autocast(self, half: Option<DType>) -> Result<Frame> {
+        match half {
+            None | Some(DType::F16 | DType::BF16) => Ok(Frame { autocast: half, ..self }),
+            Some(other) => Err(crate::Error::InvalidArgument(format!(
+                "autocast: the dtype is float16 or bfloat16, got {}",
+                other.name()
+            ))),
+        }
+    }
+
     /// The same with these passes and fusions, whatever the executor's are.
     pub fn with_options(self, options: CompileOptions) -> Frame {
         Frame { options: Some(options), ..self }
@@ -111,6 +131,11 @@ impl Frame {
         let verify = or_env(self.verify_shapes, &VERIFY_VARIABLES)?;
         let nans = or_env(self.debug_nans, &["GIRIH_DEBUG_NANS"])?;
         let bit = |on: bool, mode: u8| if on { mode } else { 0 };
-        Ok(KNOWN | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
+        let half = match self.autocast {
+            Some(DType::F16) => AUTOCAST_F16,
+            Some(_) => AUTOCAST_BF16,
+            None => 0,
+        };
+        Ok(KNOWN | half | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
     }
 }

@@ -98,7 +98,7 @@ pub fn ctc_loss(
     let [labels, steps, lengths] = [labels, steps, lengths].map(|t| t.astype(DType::I64));
     let (labels, steps, lengths) = (labels?, steps?, lengths?);
     let labels = if labels.rank() == 1 { rows(&labels, &lengths)? } else { labels };
-    let dtype = log_p.dtype().to_float();
+    let dtype = super::full(log_p.dtype());
     let log_p = log_p.astype(dtype.widened())?;
     // Beyond an entry's labels anything may stand.
     let told = Tensor::iota(labels.shape(), 1, DType::I64)?.lt(&lengths.unsqueeze(1)?)?;

@@ -24,7 +24,7 @@ pub fn multi_margin_loss(
     }
     check_labels(op, x, labels)?;
     check_weight(op, x, weight)?;
-    let dtype = x.dtype().to_float();
+    let dtype = super::full(x.dtype());
     let x = x.astype(dtype.widened())?;
     let classes = last(&x).get();
     let labels = &labels.check_labels(classes)?;
@@ -56,7 +56,7 @@ pub fn multilabel_margin_loss(x: &Tensor, labels: &Tensor, reduction: Reduction)
         let (shape, reason) = (x.shape(), "expected an axis of classes".into());
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
     }
-    let dtype = x.dtype().to_float();
+    let dtype = super::full(x.dtype());
     let x = x.astype(dtype.widened())?;
     let classes = last(&x).get();
     let there = labels.ge(0)?.astype(DType::I64)?.cumprod(-1, None, false)?.ne(0)?;

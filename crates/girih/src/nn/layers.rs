@@ -69,7 +69,8 @@ impl Module for Linear {
         let out = x.matmul(&self.weight.get().t()?)?;
         match &self.bias {
             None => Ok(out),
-            Some(bias) => out.add(&bias.get()),
+            // Under autocast the product is in a half dtype, and so is the result.
+            Some(bias) => out.add(&bias.get().astype(out.dtype())?),
         }
     }
 

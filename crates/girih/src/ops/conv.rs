@@ -2,7 +2,7 @@
 //! all spatial axes.
 
 use super::PadMode;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, precision};
 use girih_ir::ops::conv::{Conv, ConvDim};
 use girih_ir::ops::window::WindowDim;
 use girih_ir::{Attrs, Op, OpCode, Shape};
@@ -153,7 +153,7 @@ impl Tensor {
             let reason = "a kernel has at least three axes: channels, channels, spatial".into();
             return Err(girih_ir::Error::InvalidShape { op, shape: weight.shape(), reason }.into());
         }
-        let dtype = self.dtype().promote(weight.dtype())?;
+        let dtype = precision::computed_in(code, self.dtype().promote(weight.dtype())?);
         let (x, added) = self.astype(dtype)?.batched(op, n)?;
         let kernel = &weight.shape()[2..];
         let windows = windows(op, kernel, &options.stride, &options.dilation)?;

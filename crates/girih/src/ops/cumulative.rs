@@ -1,7 +1,7 @@
 //! Running sums, products, extrema along an axis.
 
 use super::shape::concat;
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, precision};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, DType, Op, OpCode};
 
@@ -15,14 +15,14 @@ impl Tensor {
     /// Sums or products in `dtype`, or in the dtype that sums are taken in; half floats are
     /// accumulated in f32 and rounded at the end.
     #[track_caller]
-    fn accumulated(
+    fn running_total(
         &self,
         code: OpCode,
         axis: i64,
         dtype: Option<DType>,
         initial: Option<f64>,
     ) -> Result<Tensor> {
-        let dtype = dtype.unwrap_or(self.dtype().accumulator());
+        let dtype = dtype.unwrap_or(precision::computed_in(code, self.dtype().accumulator()));
         let wide = self.astype(dtype.accumulator().widened())?.running(code, axis, 0)?;
         let out = wide.astype(dtype)?;
         let Some(initial) = initial else { return Ok(out) };
@@ -37,7 +37,7 @@ impl Tensor {
     /// Errors: an axis error for scalars.
     #[track_caller]
     pub fn cumsum(&self, axis: i64, dtype: Option<DType>, include_initial: bool) -> Result<Tensor> {
-        self.accumulated(OpCode::CumSum, axis, dtype, include_initial.then_some(0.0))
+        self.running_total(OpCode::CumSum, axis, dtype, include_initial.then_some(0.0))
     }
 
     /// Products of the elements up to each along an axis. Integers and bool are multiplied as i64,
@@ -52,7 +52,7 @@ impl Tensor {
         dtype: Option<DType>,
         include_initial: bool,
     ) -> Result<Tensor> {
-        self.accumulated(OpCode::CumProd, axis, dtype, include_initial.then_some(1.0))
+        self.running_total(OpCode::CumProd, axis, dtype, include_initial.then_some(1.0))
     }
 
     /// The largest of the elements up to each along an axis; NaN from the first NaN on.

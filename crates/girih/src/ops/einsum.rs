@@ -7,7 +7,7 @@ mod subscripts;
 
 pub use path::{ContractionPath, PathStep};
 
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, precision};
 use girih_ir::ops::AxisSet;
 use girih_ir::{Attrs, DType, Dim, Op, OpCode, Shape};
 use path::Strategy;
@@ -135,6 +135,8 @@ fn pair(a: Labelled, b: Labelled, needed: &impl Fn(Label) -> bool) -> Result<Lab
     let k = product(&inner_sizes);
     let x = x.reshape_to(shape(&[&batch_sizes, &[product(&left_sizes), k]]))?;
     let y = y.reshape_to(shape(&[&batch_sizes, &[k, product(&right_sizes)]]))?;
+    let dtype = precision::computed_in(OpCode::Matmul, x.dtype());
+    let (x, y) = (x.astype(dtype)?, y.astype(dtype)?);
     let out = Tensor::record(OpCode::Matmul.into(), &[&x, &y])?;
     Ok(Labelled { tensor: out.reshape_to(result)?, labels })
 }

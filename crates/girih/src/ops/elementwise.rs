@@ -7,7 +7,7 @@
 //! sizes, are weak like numbers.
 
 use super::default_int;
-use crate::{Result, Tensor};
+use crate::{Result, Tensor, precision};
 use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape};
 use num_complex::Complex64;
 use std::borrow::Cow;
@@ -255,7 +255,7 @@ macro_rules! unary_method {
         /// Integers and bool become f32 first.
         #[track_caller]
         pub fn $name(&self) -> Result<Tensor> {
-            let x = self.astype(self.dtype().to_float())?;
+            let x = self.float_for(OpCode::$code)?;
             Tensor::record(OpCode::$code.into(), &[&x])
         }
     };
@@ -309,10 +309,11 @@ macro_rules! methods {
 
         /// The dtype that a binary op computes in, of operands that meet in `dtype`.
         fn computed_in(code: OpCode, dtype: DType) -> DType {
-            match code {
+            let dtype = match code {
                 $(OpCode::$bcode => computed_in!($how2 dtype),)*
                 _ => dtype,
-            }
+            };
+            precision::computed_in(code, dtype)
         }
     };
 }

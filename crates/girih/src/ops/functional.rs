@@ -1,6 +1,6 @@
 //! Matrix products and the functions of neural networks.
 
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, precision};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, DType, Op, OpCode, Real};
 
@@ -10,6 +10,14 @@ impl Tensor {
     /// Errors: a shape error for scalars and for inner sizes that differ.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        let dtype = self.dtype().promote(other.dtype())?;
+        let dtype = precision::computed_in(OpCode::Matmul, dtype);
+        self.astype(dtype)?.product(&other.astype(dtype)?)
+    }
+
+    /// As [`Tensor::matmul`], in the dtype of the operands under autocast too.
+    #[track_caller]
+    pub(crate) fn product(&self, other: &Tensor) -> Result<Tensor> {
         // Sums of products of truth values count, as their sums and products do.
         let dtype = match self.dtype().promote(other.dtype())? {
             DType::Bool => crate::default_int(),
@@ -47,7 +55,7 @@ impl Tensor {
 
     #[track_caller]
     fn along(&self, code: OpCode, axis: i64) -> Result<Tensor> {
-        let x = self.astype(self.dtype().to_float())?;
+        let x = self.float_for(code)?;
         let axis = normalize_axis(code.def().name, axis, self.rank())?;
         Tensor::record(Op::new(code, Attrs::Axis(axis as u8)), &[&x])
     }
@@ -76,7 +84,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        let x = self.astype(self.dtype().to_float())?;
+        let x = self.float_for(OpCode::LayerNorm)?;
         let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
         let op = Op::new(OpCode::LayerNorm, Attrs::Norm { ndims, eps: Real::from(eps) });
         match (weight, bias) {
@@ -95,7 +103,7 @@ impl Tensor {
     /// classes on the last axis, labels of the other axes' shape.
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
-        let logits = self.astype(self.dtype().to_float())?;
+        let logits = self.float_for(OpCode::CrossEntropy)?;
         Tensor::record(OpCode::CrossEntropy.into(), &[&logits, labels])
     }
 }

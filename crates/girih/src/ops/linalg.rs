@@ -228,7 +228,7 @@ pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     // The replaced zeros keep gradients finite.
     let inverse = where_(&counts, &where_(&counts, &s, 1.0)?.reciprocal()?, 0.0)?;
     let scaled = adjoint(&vh)?.mul(&inverse.unsqueeze(-2)?)?;
-    scaled.matmul(&adjoint(&u)?)
+    scaled.product(&adjoint(&u)?)
 }
 
 /// The number (i64) of singular values above `rtol` times the largest; see [`pinv`].
@@ -269,8 +269,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastS
         let (op, lhs, rhs) = ("lstsq", a.shape(), b.shape());
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
     }
-    let solution = pinv(&wide_a, rtol)?.matmul(&wide_b)?;
-    let apart = wide_a.matmul(&solution)?.sub(&wide_b)?;
+    let solution = pinv(&wide_a, rtol)?.product(&wide_b)?;
+    let apart = wide_a.product(&solution)?.sub(&wide_b)?;
     let (mut solution, mut residuals) = (solution, abs_square(&apart)?.sum(Some(&[-2]), false)?);
     if b.rank() == 1 {
         (solution, residuals) = (solution.squeeze(Some(&[-1]))?, residuals.squeeze(Some(&[-1]))?);
@@ -312,7 +312,7 @@ pub fn matrix_power(x: &Tensor, n: i64) -> Result<Tensor> {
         if left & 1 == 1 {
             product = Some(match product {
                 None => square.clone(),
-                Some(product) => product.matmul(&square)?,
+                Some(product) => product.product(&square)?,
             });
         }
         left >>= 1;
@@ -320,7 +320,7 @@ pub fn matrix_power(x: &Tensor, n: i64) -> Result<Tensor> {
             (0, Some(product)) => return Ok(product),
             (_, rest) => product = rest,
         }
-        square = square.matmul(&square)?;
+        square = square.product(&square)?;
     }
 }
 

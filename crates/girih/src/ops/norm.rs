@@ -1,12 +1,12 @@
 //! Normalisations of `[batch, channels, …]` and of the last axes, and attention. Half floats are
 //! computed in f32 and rounded once.
 
-use crate::{Error, Result, Tensor, where_};
+use crate::{Error, Result, Tensor, precision, where_};
 use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
 
 /// An operand in the dtype to compute in, and the dtype of the result.
 fn wide(x: &Tensor) -> Result<(Tensor, DType)> {
-    let dtype = x.dtype().to_float();
+    let dtype = precision::computed_in(OpCode::Standardize, x.dtype().to_float());
     Ok((x.astype(dtype.widened())?, dtype))
 }
 
@@ -48,7 +48,7 @@ impl Tensor {
     /// f32.
     #[track_caller]
     pub fn standardize(&self, axes: &[i64], eps: f64) -> Result<Tensor> {
-        let x = self.astype(self.dtype().to_float())?;
+        let x = self.float_for(OpCode::Standardize)?;
         let axes: AxisSet =
             girih_ir::ops::reduce::axis_set("standardize", Some(axes), self.rank())?;
         let op = Op::new(OpCode::Standardize, Attrs::Standardize { axes, eps: Real::from(eps) });
@@ -154,7 +154,7 @@ impl Tensor {
     /// those axes' shape.
     #[track_caller]
     pub fn rms_norm(&self, ndims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        let x = self.astype(self.dtype().to_float())?;
+        let x = self.float_for(OpCode::RmsNorm)?;
         let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
         let op = Op::new(OpCode::RmsNorm, Attrs::Norm { ndims, eps: Real::from(eps) });
         match weight {
@@ -178,10 +178,11 @@ impl Tensor {
         // The rules of shapes and dtypes are those of the op.
         self.attention(keys, keys, mask, causal, scale)?;
         let dtype = self.dtype().promote(keys.dtype())?.to_float();
+        let dtype = precision::computed_in(OpCode::Attention, dtype);
         let features = self.shape()[self.rank() - 1].max(1) as f64;
         let q = self.astype(dtype.widened())?.mul(scale.unwrap_or(1.0 / features.sqrt()))?;
         let keys = keys.heads_of(&q)?.astype(dtype.widened())?;
-        let mut scores = q.matmul(&keys.swapaxes(-1, -2)?)?;
+        let mut scores = q.product(&keys.swapaxes(-1, -2)?)?;
         let shape = scores.shape();
         let plane = girih_ir::Shape::from(&shape[shape.rank() - 2..]);
         if causal {
@@ -246,6 +247,7 @@ impl Tensor {
         scale: Option<f64>,
     ) -> Result<Tensor> {
         let dtype = self.dtype().promote(keys.dtype())?.promote(values.dtype())?.to_float();
+        let dtype = precision::computed_in(OpCode::Attention, dtype);
         let (q, k, v) = (self.astype(dtype)?, keys.astype(dtype)?, values.astype(dtype)?);
         let shape = self.shape();
         let last = shape.rank().checked_sub(1).map(|axis| shape[axis]);

@@ -1,7 +1,7 @@
 //! Reductions. `axes` of `None` means all; negative axes count from the end.
 
 use super::default_int;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, precision};
 use girih_ir::ops::reduce::axis_set;
 use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
 
@@ -12,16 +12,22 @@ impl Tensor {
         Tensor::record(Op::new(code, Attrs::axes(axes, keepdims)), &[self])
     }
 
+    /// The elements in the dtype in which they are added up or multiplied.
+    #[track_caller]
+    fn accumulated(&self, code: OpCode) -> Result<Tensor> {
+        self.astype(precision::computed_in(code, self.dtype().accumulator()))
+    }
+
     /// Sum. Signed integers and bool are summed as i64, unsigned integers as u64.
     #[track_caller]
     pub fn sum(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
-        self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceSum, axes, keepdims)
+        self.accumulated(OpCode::ReduceSum)?.reduce(OpCode::ReduceSum, axes, keepdims)
     }
 
     /// Product. Signed integers and bool are multiplied as i64, unsigned integers as u64.
     #[track_caller]
     pub fn prod(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
-        self.astype(self.dtype().accumulator())?.reduce(OpCode::ReduceProd, axes, keepdims)
+        self.accumulated(OpCode::ReduceProd)?.reduce(OpCode::ReduceProd, axes, keepdims)
     }
 
     /// Largest element, NaN if any is.
@@ -101,7 +107,7 @@ impl Tensor {
     /// `log(sum(exp(x)))` without overflow; -inf over nothing.
     #[track_caller]
     pub fn logsumexp(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
-        self.astype(self.dtype().to_float())?.reduce(OpCode::LogSumExp, axes, keepdims)
+        self.float_for(OpCode::LogSumExp)?.reduce(OpCode::LogSumExp, axes, keepdims)
     }
 
     /// Number of nonzero elements, as i64.

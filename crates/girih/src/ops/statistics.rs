@@ -81,7 +81,7 @@ fn covariances(
     let Some(weight) = weight else {
         let centred = x.sub(&x.mean_of_rows()?)?;
         let degrees = (observations as f64 - correction).max(0.0);
-        let products = centred.matmul(&centred.t()?.conj()?)?;
+        let products = centred.product(&centred.t()?.conj()?)?;
         return products.mul(1.0 / degrees)?.astype(dtype);
     };
     let total = weight.sum(None, false)?;
@@ -95,7 +95,7 @@ fn covariances(
         }
     };
     let degrees = total.sub(&lost)?.maximum(0.0)?;
-    centred.mul(&weight)?.matmul(&centred.t()?.conj()?)?.div(&degrees)?.astype(dtype)
+    centred.mul(&weight)?.product(&centred.t()?.conj()?)?.div(&degrees)?.astype(dtype)
 }
 
 impl Tensor {

@@ -236,7 +236,7 @@ impl Tensor {
         let base = super::stack(&columns.iter().collect::<Vec<_>>(), -1)?;
         let count = sizes.iter().product::<usize>();
         let base = base.reshape_to(Shape::from([count, n + 1]))?;
-        let grid = base.matmul(&theta.swapaxes(1, 2)?)?;
+        let grid = base.product(&theta.swapaxes(1, 2)?)?;
         let all = [shape.dim(0)].into_iter().chain(sizes.iter().map(|&s| s.into()));
         grid.reshape_to(all.chain([n.into()]).collect())?.astype(dtype)
     }

@@ -297,5 +297,6 @@ pub static ATTENTION: OpDef = OpDef {
     decompose: Some(decompose_attention),
     samples: samples::networks::attention,
     python: Python::Named("scaled_dot_product_attention"),
+    precision: Precision::Half,
     ..OpDef::BLANK
 };

@@ -179,7 +179,7 @@ pub static SIGMOID: OpDef = as_category(
     ),
 );
 /// `log(sigmoid(x))`, without overflow.
-pub static LOG_SIGMOID: OpDef = as_category(
+pub static LOG_SIGMOID: OpDef = full(as_category(
     Category::Elementwise,
     with_rule(
         vjp::log_sigmoid,
@@ -190,20 +190,20 @@ pub static LOG_SIGMOID: OpDef = as_category(
             decompose::log_sigmoid,
         ),
     ),
-);
+));
 /// `x * sigmoid(x)`.
 pub static SILU: OpDef = as_category(
     Category::Elementwise,
     composite("silu", "Each element times its logistic function.", floating, decompose::silu),
 );
 /// `log(1 + exp(x))`, without overflow.
-pub static SOFTPLUS: OpDef = as_category(
+pub static SOFTPLUS: OpDef = full(as_category(
     Category::Elementwise,
     with_rule(
         vjp::softplus,
         composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
     ),
-);
+));
 /// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
 pub static GELU: OpDef = OpDef {
     category: Some(Category::Elementwise),
@@ -219,6 +219,7 @@ pub static GELU: OpDef = OpDef {
 pub static LOGADDEXP: OpDef = OpDef {
     category: Some(Category::Elementwise),
     arity: (2, 2),
+    precision: Precision::Full,
     ..with_rule(
         vjp::logaddexp,
         composite(
@@ -257,6 +258,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
     factors: Factoring::Rule(factoring::log_sums),
     category: Some(Category::Reduction),
     samples: samples::reductions,
+    precision: Precision::Full,
     ..with_rule(
         vjp::logsumexp,
         composite(
@@ -271,6 +273,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
 pub static SOFTMAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::along),
     samples: samples::along_axis,
+    precision: Precision::Full,
     ..with_rule(
         vjp::softmax,
         composite(
@@ -285,6 +288,7 @@ pub static SOFTMAX: OpDef = OpDef {
 pub static LOG_SOFTMAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::along),
     samples: samples::along_axis,
+    precision: Precision::Full,
     ..with_rule(
         vjp::log_softmax,
         composite(
@@ -303,6 +307,7 @@ pub static LAYER_NORM: OpDef = OpDef {
     batching: Some(Batching::First),
     samples: samples::layer_norm,
     arity: (1, 3),
+    precision: Precision::Full,
     ..with_rule(
         vjp::layer_norm,
         composite(
@@ -319,6 +324,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     factors: Factoring::Rule(factoring::cross_entropy),
     samples: samples::cross_entropy,
     arity: (2, 2),
+    precision: Precision::Full,
     ..with_rule(
         vjp::cross_entropy,
         composite(
@@ -336,6 +342,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
     batching: Some(Batching::Broadcast),
     arity: (2, 2),
     domain: (0.1, 0.9),
+    precision: Precision::Full,
     ..with_rule(
         vjp::binary_cross_entropy,
         composite(

@@ -70,5 +70,6 @@ pub static MATMUL: OpDef = OpDef {
     infer: matmul,
     iteration: Some(matmul_iteration),
     derivative: Derivative::Rule(matmul_vjp),
+    precision: Precision::Half,
     ..OpDef::BLANK
 };

@@ -422,6 +422,7 @@ pub static CONV: OpDef = OpDef {
     decompose: Some(decompose_conv),
     samples: samples::networks::convolutions,
     python: Python::Named("conv2d"),
+    precision: Precision::Half,
     ..OpDef::BLANK
 };
 /// The transpose of [`CONV`] as a map of its operand: `[n, in, …]` and kernels
@@ -439,5 +440,6 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
     decompose: Some(decompose_transpose),
     samples: samples::networks::transposed,
     python: Python::Named("conv_transpose2d"),
+    precision: Precision::Half,
     ..OpDef::BLANK
 };

@@ -169,6 +169,7 @@ pub static CUMSUM: OpDef = OpDef {
     name: "cumsum",
     doc: "The sum of each row up to each element.",
     derivative: Derivative::Rule(cumsum_vjp),
+    precision: Precision::Full,
     ..RUNNING
 };
 /// Running products.
@@ -176,6 +177,7 @@ pub static CUMPROD: OpDef = OpDef {
     name: "cumprod",
     doc: "The product of each row up to each element.",
     derivative: Derivative::Rule(cumprod_vjp),
+    precision: Precision::Full,
     ..RUNNING
 };
 /// Running maxima (result 0) and where they are (result 1): the last of equal ones; a NaN stays.
@@ -200,6 +202,7 @@ pub static LOGCUMSUMEXP: OpDef = OpDef {
     doc: "The logarithm of the sum of exponentials of each row up to each element.",
     infer: running_real,
     derivative: Derivative::Rule(logcumsumexp_vjp),
+    precision: Precision::Full,
     ..RUNNING
 };
 /// `y_i = b_i + a_i y_(i-1)` along rows, the first `b_0` (result 0), and `y_(i-1)`, the first 0

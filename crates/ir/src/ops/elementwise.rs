@@ -257,37 +257,37 @@ pub static ROUND: OpDef =
 pub static TRUNC: OpDef = exact(unary("trunc", "Each element rounded toward zero.", real));
 /// `e^x`.
 pub static EXP: OpDef =
-    with_rule(vjp::exp, unary("exp", "The exponential of each element.", inexact));
+    full(with_rule(vjp::exp, unary("exp", "The exponential of each element.", inexact)));
 /// `e^x - 1`.
 pub static EXPM1: OpDef =
-    with_rule(vjp::expm1, unary("expm1", "exp(x) - 1, accurate near zero.", inexact));
+    full(with_rule(vjp::expm1, unary("expm1", "exp(x) - 1, accurate near zero.", inexact)));
 /// `2^x`.
 pub static EXP2: OpDef =
-    with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", inexact));
+    full(with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", inexact)));
 /// Natural logarithm.
-pub static LOG: OpDef = within(
+pub static LOG: OpDef = full(within(
     0.3,
     1.4,
     with_rule(vjp::log, unary("log", "The natural logarithm of each element.", inexact)),
-);
+));
 /// `log(1 + x)`.
-pub static LOG1P: OpDef = within(
+pub static LOG1P: OpDef = full(within(
     0.3,
     1.4,
     with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", inexact)),
-);
+));
 /// Binary logarithm.
-pub static LOG2: OpDef = within(
+pub static LOG2: OpDef = full(within(
     0.3,
     1.4,
     with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", inexact)),
-);
+));
 /// Decimal logarithm.
-pub static LOG10: OpDef = within(
+pub static LOG10: OpDef = full(within(
     0.3,
     1.4,
     with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", inexact)),
-);
+));
 /// Square root.
 pub static SQRT: OpDef = within(
     0.3,
@@ -295,39 +295,42 @@ pub static SQRT: OpDef = within(
     exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", inexact))),
 );
 /// `1 / sqrt(x)`.
-pub static RSQRT: OpDef = within(
+pub static RSQRT: OpDef = full(within(
     0.3,
     1.4,
     with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", inexact)),
-);
+));
 /// Sine of radians.
 pub static SIN: OpDef = with_rule(vjp::sin, unary("sin", "The sine of each element.", inexact));
 /// Cosine of radians.
 pub static COS: OpDef = with_rule(vjp::cos, unary("cos", "The cosine of each element.", inexact));
 /// Tangent of radians.
-pub static TAN: OpDef =
-    within(0.3, 1.4, with_rule(vjp::tan, unary("tan", "The tangent of each element.", inexact)));
+pub static TAN: OpDef = full(within(
+    0.3,
+    1.4,
+    with_rule(vjp::tan, unary("tan", "The tangent of each element.", inexact)),
+));
 /// Inverse sine.
-pub static ASIN: OpDef = within(
+pub static ASIN: OpDef = full(within(
     -0.8,
     0.85,
     with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", inexact)),
-);
+));
 /// Inverse cosine.
-pub static ACOS: OpDef = within(
+pub static ACOS: OpDef = full(within(
     -0.8,
     0.85,
     with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", inexact)),
-);
+));
 /// Inverse tangent.
 pub static ATAN: OpDef =
     with_rule(vjp::atan, unary("atan", "The inverse tangent of each element.", inexact));
 /// Hyperbolic sine.
 pub static SINH: OpDef =
-    with_rule(vjp::sinh, unary("sinh", "The hyperbolic sine of each element.", inexact));
+    full(with_rule(vjp::sinh, unary("sinh", "The hyperbolic sine of each element.", inexact)));
 /// Hyperbolic cosine.
 pub static COSH: OpDef =
-    with_rule(vjp::cosh, unary("cosh", "The hyperbolic cosine of each element.", inexact));
+    full(with_rule(vjp::cosh, unary("cosh", "The hyperbolic cosine of each element.", inexact)));
 /// Hyperbolic tangent.
 pub static TANH: OpDef =
     with_rule(vjp::tanh, unary("tanh", "The hyperbolic tangent of each element.", inexact));
@@ -359,32 +362,32 @@ pub static ERF: OpDef =
 pub static ERFC: OpDef =
     with_rule(vjp::erfc, unary("erfc", "One minus the error function of each element.", floating));
 /// The number whose error function is `x`.
-pub static ERFINV: OpDef = within(
+pub static ERFINV: OpDef = full(within(
     -0.8,
     0.85,
     with_rule(
         vjp::erfinv,
         unary("erfinv", "The inverse error function of each element.", floating),
     ),
-);
+));
 /// `log |gamma(x)|`.
-pub static LGAMMA: OpDef = within(
+pub static LGAMMA: OpDef = full(within(
     0.3,
     4.0,
     with_rule(
         vjp::lgamma,
         unary("lgamma", "The logarithm of the gamma function's absolute value.", floating),
     ),
-);
+));
 /// `d/dx log gamma(x)`.
-pub static DIGAMMA: OpDef = within(
+pub static DIGAMMA: OpDef = full(within(
     0.3,
     4.0,
     with_rule(
         vjp::digamma,
         unary("digamma", "The logarithmic derivative of the gamma function.", floating),
     ),
-);
+));
 /// Modified Bessel function of the first kind, of order 0.
 pub static I0: OpDef = with_rule(
     vjp::i0,
@@ -476,8 +479,10 @@ pub static FMOD: OpDef = with_rule(
     binary("fmod", "The remainder of truncated division, signed as the first.", broadcast_real),
 );
 /// Power. Integers wrap; negative integer exponents give 0 except for bases 1 and -1.
-pub static POW: OpDef =
-    with_rule(vjp::pow, binary("pow", "One tensor to the power of another.", broadcast_numeric));
+pub static POW: OpDef = full(with_rule(
+    vjp::pow,
+    binary("pow", "One tensor to the power of another.", broadcast_numeric),
+));
 /// Larger of two, NaN if either is.
 pub static MAXIMUM: OpDef = exact(with_rule(
     vjp::maximum,

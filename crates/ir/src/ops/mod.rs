@@ -135,6 +135,17 @@ pub enum Batching {
     Rule,
 }
 
+/// In which dtype users' functions compute an op on half floats and float32 under autocast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// In that of the operands.
+    Operands,
+    /// In the half dtype that autocast names: products, whose factors need few digits.
+    Half,
+    /// In float32: what has a steep slope, a large range, or adds many numbers.
+    Full,
+}
+
 /// Definition of one op: the single place that says what it is.
 pub struct OpDef {
     /// Name in text forms and messages.
@@ -175,6 +186,13 @@ pub struct OpDef {
     pub python: Python,
     /// The kind of op that users are told; by class where the definition says nothing.
     pub category: Option<Category>,
+    /// In which dtype it is computed under autocast.
+    pub precision: Precision,
+}
+
+/// The same op, computed in float32 under autocast.
+const fn full(def: OpDef) -> OpDef {
+    OpDef { precision: Precision::Full, ..def }
 }
 
 /// What Python users call to get an op.
@@ -269,6 +287,7 @@ impl OpDef {
         samples: samples::elementwise,
         python: Python::Same,
         category: None,
+        precision: Precision::Operands,
     };
 
     /// How the op takes a batch of its operands.

@@ -109,6 +109,7 @@ pub static STANDARDIZE: OpDef = OpDef {
     decompose: Some(decompose_standardize),
     samples: samples::networks::standardize,
     python: Python::Named("batch_norm"),
+    precision: Precision::Full,
     ..OpDef::BLANK
 };
 /// Division by the root mean square over the last axes (attribute `Norm`), optionally scaled:
@@ -125,5 +126,6 @@ pub static RMS_NORM: OpDef = OpDef {
     batching: Some(Batching::First),
     decompose: Some(decompose_rms_norm),
     samples: samples::networks::rms_norm,
+    precision: Precision::Full,
     ..OpDef::BLANK
 };

@@ -189,6 +189,7 @@ pub static SUM: OpDef = OpDef {
     factors: Factoring::Rule(factoring::sums),
     python: Python::Named("sum"),
     derivative: Derivative::Rule(sum_vjp),
+    precision: Precision::Full,
     ..reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic)
 };
 /// Product; 1 over nothing.
@@ -197,6 +198,7 @@ pub static PROD: OpDef = OpDef {
     python: Python::Named("prod"),
     samples: samples::products,
     derivative: Derivative::Rule(prod_vjp),
+    precision: Precision::Full,
     ..reduction("reduce_prod", "The product of the elements along some axes.", arithmetic)
 };
 /// Largest, NaN if any is. Ties share the cotangent evenly.

@@ -80,19 +80,19 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
     let times = where_(&norm.isfinite()?, &times, 0.0)?.stop_gradient()?;
     let x = x.mul(&times.neg()?.exp2()?)?;
     let one = Tensor::eye(n, n, 0, x.dtype())?;
-    let x2 = x.matmul(&x)?;
-    let x4 = x2.matmul(&x2)?;
-    let x6 = x4.matmul(&x2)?;
+    let x2 = x.product(&x)?;
+    let x4 = x2.product(&x2)?;
+    let x6 = x4.product(&x2)?;
     let sum = |c: [f64; 3]| x6.mul(c[2])?.add(&x4.mul(c[1])?)?.add(&x2.mul(c[0])?);
-    let odd = x6.matmul(&sum([C[9], C[11], C[13]])?)?.add(&sum([C[3], C[5], C[7]])?)?;
-    let odd = x.matmul(&odd.add(&one.mul(C[1])?)?)?;
-    let even = x6.matmul(&sum([C[8], C[10], C[12]])?)?.add(&sum([C[2], C[4], C[6]])?)?;
+    let odd = x6.product(&sum([C[9], C[11], C[13]])?)?.add(&sum([C[3], C[5], C[7]])?)?;
+    let odd = x.product(&odd.add(&one.mul(C[1])?)?)?;
+    let even = x6.product(&sum([C[8], C[10], C[12]])?)?.add(&sum([C[2], C[4], C[6]])?)?;
     let even = even.add(&one)?;
     let start = solve(&even.sub(&odd)?, &even.add(&odd)?)?;
     let most = times.max(None, false)?;
     let step = |carries: &[Tensor], parts: &[Tensor]| {
         let squared =
-            |x: &[Tensor]| Ok(vec![where_(&parts[0].lt(&times)?, &x[0].matmul(&x[0])?, &x[0])?]);
+            |x: &[Tensor]| Ok(vec![where_(&parts[0].lt(&times)?, &x[0].product(&x[0])?, &x[0])?]);
         let kept = |x: &[Tensor]| Ok(vec![x[0].clone()]);
         Ok((branch(&parts[0].lt(&most)?, squared, kept, carries)?, Vec::new()))
     };
