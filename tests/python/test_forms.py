@@ -546,6 +546,37 @@ Graph:
   outputs: [%6]"""
         )
 
+    def test_a_trace_prints_as_a_function(self) -> None:
+        layer = gr.nn.Linear(8, 3, bias=False)
+
+        def f(x: gr.Tensor, scale: gr.Tensor) -> tuple[gr.Tensor, gr.Tensor]:
+            y = layer(x) * scale + 1
+            return gr.fori_loop(0, 3, lambda i, y: gr.tanh(y), y), y.sum()
+
+        assert (
+            str(gr.make_graph(f)(gr.ones([4, 8]), gr.ones([3])))
+            == """\
+fn(%a1: f32[4,8], %a2: f32[3]) -> (f32[4,3], f32[]) {
+  %p1: f32[3,8] = parameter("weight")
+  %c1: i64[] = data()
+  %v1: f32[8,3] = permute(%p1, perm=[1, 0])
+  %v2: f32[4,3] = matmul(%a1, %v1)
+  %v3: f32[4,3] = mul(%v2, %a2)
+  %v4: f32[4,3] = add(%v3, 1.0)
+  %v5: f32[4,3] = scan(%c1, %v4, result=1, carries=2, length=3) fn(%a1: i64[], %a2: f32[4,3]) -> (i64[], f32[4,3]) {
+    %v1: i64[] = add(%a1, 1)
+    %v2: f32[4,3] = tanh(%a2)
+    return %v1, %v2
+  }
+  %v6: f32[] = reduce_sum(%v4)
+  return %v5, %v6
+}"""
+        )
+        dynamic = gr.compile(lambda x: x * x, dynamic_dims={0: {0: "batch"}})
+        dynamic(gr.ones([3, 2]))
+        text = str(dynamic.to_program(gr.ones([3, 2])))
+        assert text.startswith("fn(%a1: f32[batch,2]) -> f32[batch,2] {")
+
     def test_a_node_becomes_an_output_once(self) -> None:
         graph = gr.make_graph(lambda x: gr.sin(x) * 2)(gr.ones([2]))
         (sine,) = [node.id for node in graph.nodes if node.op == "sin"]

@@ -591,6 +591,12 @@ impl Program {
         found
     }
 
+    /// The program as the text of a function: `fn(%a1: f32[4,8]) -> f32[4] { … }`; see
+    /// [`girih_ir::text::function`].
+    pub fn to_function_text(&self) -> String {
+        self.graph.as_function(&|id| self.values.contains_key(&id)).to_string()
+    }
+
     /// The program's graph as text; values are not part of it.
     pub fn to_text(&self) -> String {
         self.graph.to_string()

@@ -329,6 +329,11 @@ impl PyProgram {
         }
     }
 
+    /// The program as a function: ``fn(%a1: f32[4,8]) -> f32[4] { ... }``. Returns: str.
+    fn __str__(&self) -> String {
+        self.program().to_function_text()
+    }
+
     fn __repr__(&self) -> String {
         let program = self.program();
         let list = |specs: Vec<(String, girih::TensorSpec)>| -> String {

@@ -42,6 +42,7 @@
 //! ```
 
 pub mod cursor;
+pub mod function;
 mod parse;
 #[cfg(test)]
 mod tests;

@@ -276,3 +276,34 @@ fn reductions_over_all_axes_of_a_scalar_and_of_none_differ_where_ranks_do() {
     assert!(text.contains("reduce_sum(%1, keepdim=true) -> []"), "{text}");
     round_trip(&graph);
 }
+
+#[test]
+fn a_graph_reads_as_a_function() {
+    let mut b = GraphBuilder::default();
+    let x = b.input(TensorSpec::new([4, 8], DType::F32));
+    let w = b.input(TensorSpec::new([8, 3], DType::F32));
+    let held = b.input(TensorSpec::new([3], DType::F32));
+    let product = b.matmul(x, w).unwrap();
+    let shifted = b.add(product, held).unwrap();
+    let zero = b.scalar(DType::F32, 0.0);
+    let out = b.maximum(shifted, zero).unwrap();
+    let graph = b.finish([out, x]);
+    let text = graph.as_function(&|id| id == held).to_string();
+    let golden = "\
+fn(%a1: f32[4,8], %a2: f32[8,3]) -> (f32[4,3], f32[4,8]) {
+  %c1: f32[3] = data()
+  %v1: f32[4,3] = matmul(%a1, %a2)
+  %v2: f32[4,3] = add(%v1, %c1)
+  %v3: f32[4,3] = maximum(%v2, 0.0)
+  return %v3, %a1
+}";
+    assert_eq!(text, golden);
+    let nothing = GraphBuilder::default().finish([]);
+    assert_eq!(nothing.as_function(&|_| false).to_string(), "fn() -> () {\n  return\n}");
+    // Every graph has one, whatever is in it.
+    for seed in 0..200 {
+        let graph = random_graph(seed, 12);
+        let text = graph.as_function(&|_| false).to_string();
+        assert_eq!(text.matches("fn(").count(), text.matches("return").count());
+    }
+}
