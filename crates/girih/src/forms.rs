@@ -1,6 +1,7 @@
 //! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
 //! in a file, and run again on other inputs.
 
+mod linear;
 mod nodes;
 mod rewrite;
 mod transform;

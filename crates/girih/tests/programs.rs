@@ -218,3 +218,107 @@ fn batches_without_members_and_outputs_without_a_batch() -> Result<()> {
     assert_eq!(drawn.vjp(&[])?.inputs().len(), 2);
     Ok(())
 }
+
+/// What linearize's two programs give for a tangent of each input.
+fn pushed(program: &Program, x: &[&Tensor], v: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
+    let (values, map) = program.linearize(&ids(program))?;
+    let found = values.call(x)?;
+    let (outputs, residuals) = found.split_at(program.outputs().len());
+    let given: Vec<&Tensor> = residuals.iter().chain(v.iter().copied()).collect();
+    outputs.iter().cloned().chain(map.call(&given)?).map(|t| t.to_vec()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn linearize_is_jvp_and_a_checkpoint_is_the_program(
+        steps in prop::collection::vec(any::<u8>(), 0..6),
+        products in any::<bool>(),
+    ) {
+        let (x, y) = (vector(&[0.3, -0.7]), vector(&[1.1, 0.4]));
+        let (u, v) = (vector(&[1.0, 0.5]), vector(&[-2.0, 1.0]));
+        let program = Program::capture(
+            &recorded(&steps, &[x.clone(), y.clone()]).unwrap().iter().collect::<Vec<_>>(),
+            &[&x, &y],
+        ).unwrap();
+        let wrt = ids(&program);
+        let all = |program: &Program, given: &[&Tensor]| -> Vec<Vec<f64>> {
+            program.call(given).unwrap().iter().map(|t| t.to_vec().unwrap()).collect()
+        };
+        let close = |a: &[Vec<f64>], b: &[Vec<f64>]| {
+            a.len() == b.len() && a.concat().iter().zip(b.concat()).all(|(a, b)| (a - b).abs() < 1e-12)
+        };
+        let want = all(&program.jvp(&wrt).unwrap(), &[&x, &y, &u, &v]);
+        prop_assert!(close(&pushed(&program, &[&x, &y], &[&u, &v]).unwrap(), &want));
+
+        let policy = if products { girih::Saved::Products } else { girih::Saved::Nothing };
+        let again = program.checkpoint(policy).unwrap();
+        prop_assert!(close(&all(&again, &[&x, &y]), &all(&program, &[&x, &y])));
+        let want = all(&program.value_and_grad(&wrt).unwrap(), &[&x, &y]);
+        prop_assert!(close(&all(&again.value_and_grad(&wrt).unwrap(), &[&x, &y]), &want));
+        let twice = again.checkpoint(policy).unwrap().vmap(2, &[Some(0), None], &[0, 0]).unwrap();
+        let batch = girih::stack(&[&x, &y], 0).unwrap();
+        let want = program.vmap(2, &[Some(0), None], &[0, 0]).unwrap();
+        prop_assert!(close(&all(&twice, &[&batch, &y]), &all(&want, &[&batch, &y])));
+    }
+}
+
+#[test]
+fn a_checkpoint_keeps_no_values_between() -> Result<()> {
+    let x = Tensor::ones([4, 4], DType::F64)?;
+    let y = x.matmul(&x)?.sin()?.matmul(&x)?.tanh()?;
+    let program = Program::capture(&[&y.sum(None, false)?], &[&x])?;
+    let count = |program: &Program, op: &str| {
+        let text = program.to_text();
+        text.matches(&format!("= {op}(")).count()
+    };
+    let plain = program.grad(&ids(&program))?;
+    for (policy, more) in [(girih::Saved::Nothing, true), (girih::Saved::Products, false)] {
+        let again = program.checkpoint(policy)?.grad(&ids(&program))?;
+        assert_eq!(count(&again, "matmul") > count(&plain, "matmul"), more, "{}", again.to_text());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_linear_program_is_transposed_and_another_is_refused() -> Result<()> {
+    let (x, w) = (vector(&[1.0, 2.0]), vector(&[3.0, 5.0]));
+    let held = vector(&[10.0, 20.0]);
+    held.eval()?;
+    let y = x.mul(&w)?.cumsum(0, None, false)?.mul(&held)?;
+    let program = Program::capture(&[&y, &x.neg()?], &[&x, &w])?;
+    let (x_id, w_id) = (ids(&program)[0], ids(&program)[1]);
+    let transpose = program.linear_transpose(&[x_id])?;
+    let specs: Vec<String> = transpose.inputs().iter().map(|i| i.spec.to_string()).collect();
+    assert_eq!(specs.len(), 3, "{specs:?}");
+    let (a, b) = (vector(&[1.0, 1.0]), vector(&[0.5, 0.25]));
+    let found = transpose.call(&[&w, &a, &b])?[0].to_vec::<f64>()?;
+    assert_eq!(found, [30.0 * 3.0 - 0.5, 20.0 * 5.0 - 0.25]);
+
+    let error = program.linear_transpose(&[x_id, w_id]).err().expect("a product of both");
+    assert!(error.to_string().contains("mul is not linear"), "{error}");
+    let error = program.linear_transpose(&[program.graph().outputs()[0]]).err().expect("no input");
+    assert!(error.to_string().contains("is no input"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn linear_programs_of_nothing_and_of_integers() -> Result<()> {
+    let (x, n) = (vector(&[1.0, 2.0]), Tensor::from_slice(&[1i64, 2], [2])?);
+    let program = Program::capture(&[&n.mul(&n)?, &x, &vector(&[7.0])], &[&x, &n])?;
+    let (values, map) = program.linearize(&[ids(&program)[0]])?;
+    let found = values.call(&[&x, &n])?;
+    assert_eq!(found[0].to_vec::<i64>()?, [1, 4]);
+    let given: Vec<&Tensor> = found[3..].iter().chain([&x]).collect();
+    let tangents = map.call(&given)?;
+    assert_eq!(tangents[1].to_vec::<f64>()?, [1.0, 2.0]);
+    assert_eq!(tangents[2].to_vec::<f64>()?, [0.0]);
+    // Nothing to take, nothing to compute again.
+    let constant = Program::capture(&[&Tensor::ones([2], DType::F64)?.add(1.0)?], &[])?;
+    assert_eq!(
+        constant.checkpoint(girih::Saved::Nothing)?.call(&[])?[0].to_vec::<f64>()?,
+        [2.0; 2]
+    );
+    Ok(())
+}

@@ -64,7 +64,7 @@ impl Program {
     pub fn jvp(&self, wrt: &[NodeId]) -> Result<Program> {
         self.guarded(|| {
             let new = girih_transform::jvp(&self.graph, wrt)?;
-            Ok(self.moved(new.graph, |id| new.map[id.index()]))
+            Ok(self.moved(new.graph, |id| Some(new.map[id.index()])))
         })
     }
 
@@ -154,7 +154,7 @@ impl Program {
                 outputs.push(along(&mut b, all, 0, axis)?);
             }
             let old: Vec<NodeId> = self.graph.arguments().collect();
-            let new = |id: NodeId| leaves[old.binary_search(&id).expect("it is an argument")];
+            let new = |id: NodeId| Some(leaves[old.binary_search(&id).expect("it is an argument")]);
             Ok(self.moved(b.finish(outputs), new))
         })
     }
@@ -214,16 +214,17 @@ impl Program {
         Ok(self.graph.arguments().map(axis).collect())
     }
 
-    /// The program of a graph written anew, in which `map` finds this one's arguments. They keep names,
-    /// other hints and values.
-    fn moved(&self, graph: Graph, map: impl Fn(NodeId) -> NodeId) -> Program {
+    /// The program of a graph written anew, in which `map` finds those of this one's arguments that it
+    /// has. They keep names, other hints and values.
+    pub(super) fn moved(&self, graph: Graph, map: impl Fn(NodeId) -> Option<NodeId>) -> Program {
         let mut program = Program::of_graph(graph);
         for id in self.graph.arguments() {
+            let Some(new) = map(id) else { continue };
             for (key, value) in self.graph.hints(id) {
-                program.graph.set_hint(map(id), key, value);
+                program.graph.set_hint(new, key, value);
             }
         }
-        let held = self.values.iter().map(|(&id, held)| (map(id), held.clone()));
+        let held = self.values.iter().filter_map(|(&id, held)| Some((map(id)?, held.clone())));
         program.values = held.collect();
         program
     }
