@@ -3,10 +3,14 @@
 
 mod support;
 
+use girih_ir::ops::host::{CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut};
+use girih_ir::ops::{Cotangents, Op, Vjp};
 use girih_ir::reference::{Array, Element, evaluate};
 use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
 use girih_transform::{gradients, jvp};
 use num_complex::Complex64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use support::{has_forward, numeric, program, samples};
 
 /// Tangents of a spec's elements, no two alike.
@@ -127,4 +131,46 @@ fn an_output_that_does_not_vary_has_a_tangent_of_zeros() {
     let values = evaluate(&along.graph, &arguments).unwrap();
     let tangents: Vec<Vec<f64>> = values[4..].iter().map(Array::to_f64).collect();
     assert_eq!(tangents, [vec![0.0], vec![0.0, 0.0], vec![10.0, 12.0], vec![5.0, 6.0]]);
+}
+
+/// A sine that counts how often its derivative is asked for.
+#[derive(Default)]
+struct Counted(AtomicUsize);
+
+impl CustomOp for Counted {
+    fn name(&self) -> &str {
+        "counted_sine"
+    }
+
+    fn infer(&self, operands: &[&TensorSpec]) -> girih_ir::Result<Vec<TensorSpec>> {
+        Ok(vec![operands[0].clone()])
+    }
+
+    fn run(&self, _: &[HostView<'_>], _: &mut [HostViewMut<'_>]) -> Result<(), HostFailure> {
+        Err(HostFailure::new("it is not run"))
+    }
+
+    fn vjp(&self, call: &mut Vjp<'_>) -> Option<girih_ir::Result<Cotangents>> {
+        self.0.fetch_add(1, Relaxed);
+        let slope = call.b.cos(call.inputs[0]);
+        let found = slope.and_then(|slope| call.b.mul(call.ct, slope));
+        Some(found.map(|ct| Cotangents::from_elem(Some(ct), 1)))
+    }
+}
+
+#[test]
+fn rules_are_asked_where_an_operand_has_a_tangent_and_nowhere_else() {
+    let op = Arc::new(Counted::default());
+    let mut b = GraphBuilder::default();
+    let spec = TensorSpec::new([3], DType::F64);
+    let (x, y) = (b.input(spec.clone()), b.input(spec.clone()));
+    let call = HostCall::new(op.clone(), vec![spec], HostBatching::Sequential, false);
+    let counted = b.emit(Op::host(Arc::new(call), 0), &[y]).unwrap();
+    let product = b.mul(x, counted).unwrap();
+    let graph = b.finish([product]);
+    for (wrt, asked) in [(vec![x], 0), (vec![], 0), (vec![y], 1), (vec![x, y], 1)] {
+        op.0.store(0, Relaxed);
+        jvp(&graph, &wrt).unwrap();
+        assert_eq!(op.0.load(Relaxed), asked, "along {wrt:?}");
+    }
 }
