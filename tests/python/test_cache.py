@@ -78,6 +78,17 @@ def test_which_values_are_wanted_is_part_of_the_program():
         close(t, x.numpy() * y.numpy())
 
 
+def test_each_result_of_one_op_has_a_key_of_its_own():
+    rng = np.random.default_rng(3)
+    for want, compilations in ((0, 1), (0, 0), (1, 1), (1, 0), (0, 0)):
+        a = rng.standard_normal((3, 3)).astype("float32")
+        x = gr.eval(gr.asarray(a))
+        before = gr.cache_stats()["compiles"]
+        found = gr.linalg.qr(x)[want].numpy()
+        assert gr.cache_stats()["compiles"] - before == compilations
+        assert np.allclose(np.abs(found), np.abs(np.linalg.qr(a)[want]), atol=1e-5)
+
+
 def program_of(x, y, held):
     """A program of five steps, with those numbered in `held` still in somebody's hands."""
     steps = [x * y, x + y]
