@@ -44,7 +44,7 @@ class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is use
     ``sum``, ``prod``, ``cumsum``, ``softmax``, norms, losses and the like) computes in float32 on
     operands in half precision. Other functions compute in the dtypes of their operands, and
     tensors in float64, complex dtypes and integers stay as they are. The lists are those of
-    ``torch.autocast``; :func:`girih.linalg` functions but ``multi_dot`` compute as without.
+    ``torch.autocast``; the functions of ``girih.linalg`` but ``multi_dot`` compute as without.
 
     Modules with parameters do the same with these: linear layers, convolutions, bilinear and
     recurrent layers cast float32 parameters and arguments, norms and losses compute in float32, and
