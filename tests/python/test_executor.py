@@ -258,6 +258,47 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert "GIRIH_CACHE=junk" in run(PROGRAM, **{**env, "GIRIH_CACHE": "junk"}).stderr
 
 
+DYNAMIC = """
+import sys
+import girih as gr
+import numpy as np
+
+def steps(x):
+    # An even batch and an odd one are programs of their own.
+    y = x * 2 if x.shape[0] % 2 == 0 else x - 1
+    y = gr.fori_loop(0, 3, lambda i, c: gr.tanh(c @ gr.ones([3, 3])), y)
+    return gr.softmax(y @ x.T, axis=-1).sum(0), y[::-1].mean(), gr.random.uniform(x.shape)
+
+f = gr.compile(steps, dynamic_dims={0: {0: "batch"}})
+gr.random.seed(7)
+results = {}
+for size in map(int, sys.argv[1].split(",")):
+    x = gr.asarray(np.arange(size * 3, dtype="float32").reshape(size, 3) / 10)
+    results[size] = [r.tolist() for r in f(x)][:2]
+s = gr.cache_stats()
+print(s["disk_hits"], s["compiles"], s["bindings"], sorted(results.items()))
+"""
+
+
+def test_programs_bound_to_sizes_are_found_by_a_second_process(tmp_path):
+    env = {"GIRIH_CACHE": "1", "GIRIH_CACHE_DIR": str(tmp_path)}
+
+    def counted(sizes, **env):
+        found = run(DYNAMIC.replace("sys.argv[1]", repr(sizes)), **env)
+        assert found.stdout, found.stderr
+        hits, compiles, bindings, values = found.stdout.split(maxsplit=3)
+        return (int(hits), int(compiles), int(bindings)), values
+
+    counts, values = counted("4,6,5,7", **env)
+    assert counts == (0, 2, 4)
+    # Whichever size comes first: the symbols remember it.
+    for sizes in ("4,6,5,7", "7,6,5,4"):
+        assert counted(sizes, **env) == ((4, 0, 0), values)
+    # A new size is bound, and only that.
+    assert counted("6,8", **env)[0] == (1, 1, 1)
+    assert counted("4,6,5,7", GIRIH_CACHE="0") == ((0, 2, 4), values)
+
+
 def test_in_eager_mode_the_graph_shows_what_was_recorded():
     with gr.graph_scope() as graph, gr.eager_mode():
         x = gr.asarray([1.0, 4.0])

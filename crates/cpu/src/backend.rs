@@ -4,7 +4,7 @@
 use crate::LoadedKernel;
 use crate::artifact::Stored;
 use crate::device::HostProgram;
-use girih_ir::{Graph, OpCode, TensorSpec};
+use girih_ir::{Graph, Op, OpCode, TensorSpec};
 use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
@@ -61,13 +61,6 @@ fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Gra
     let optimize = start.elapsed();
     let (mut plan, stored) = lowered(graph, &optimized, &kept_arguments, options)?;
     plan.times.optimize = optimize;
-    let stored = Arc::new(stored);
-    let artifact = stored.clone();
-    // Callbacks without a name are this process's own.
-    let local = |graph: &Graph| graph.any_op(&|op| op.as_host().is_some_and(|(_, c)| c.is_local()));
-    if !local(&optimized) {
-        plan.artifact = Some(Box::new(move || artifact.to_bytes()));
-    }
     Ok((plan, optimized, stored))
 }
 
@@ -77,17 +70,23 @@ fn lowered(
     optimized: &Graph,
     kept_arguments: &[usize],
     options: CompileOptions,
-) -> Result<(ExecutionPlan, Stored)> {
+) -> Result<(ExecutionPlan, Arc<Stored>)> {
     let start = Instant::now();
     let fusion = FusionOptions::from_bits(options.fusion);
     let mut program = lower(optimized, fusion).map_err(compile_error)?;
     renumber_arguments(&mut program, kept_arguments);
     let codegen = start.elapsed();
     let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
-    let stored = Stored { program, arguments: arguments(graph), outputs };
+    let stored = Arc::new(Stored { program, arguments: arguments(graph), outputs });
     let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
     let compile = start.elapsed() - codegen;
     plan.times = CompileTimes { codegen, compile, ..CompileTimes::default() };
+    // Callbacks without a name are this process's own.
+    let is_local = |op: &Op| op.as_host().is_some_and(|(_, call)| call.is_local());
+    if !optimized.any_op(&is_local) {
+        let artifact = stored.clone();
+        plan.artifact = Some(Box::new(move || artifact.to_bytes()));
+    }
     Ok((plan, stored))
 }
 

@@ -128,7 +128,7 @@ impl Executor {
         Ok(plan)
     }
 
-    fn restore_from_disk(&self, disk: &DiskCache, key: &[u8]) -> Option<ExecutionPlan> {
+    pub(crate) fn restore_from_disk(&self, disk: &DiskCache, key: &[u8]) -> Option<ExecutionPlan> {
         let bytes = disk.load(key)?;
         let start = Instant::now();
         let restored = self.guarded(|| self.backend.restore(&bytes));

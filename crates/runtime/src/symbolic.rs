@@ -60,8 +60,8 @@ pub(crate) type Executables = FxHashMap<Box<[u8]>, Arc<Executable>>;
 const MOST_EXECUTABLES: usize = 256;
 
 impl Executor {
-    /// The plan of a symbolic graph at some sizes: one in memory, or the graph as the passes left it
-    /// bound to them, or compiled. Every guard under which the graph was made must hold at the sizes.
+    /// The plan of a symbolic graph at some sizes: one in memory or on disk, or the graph as the passes
+    /// left it bound to them, or compiled. Every guard under which the graph was made must hold at the sizes.
     ///
     /// Counts a compilation when the passes run, a binding when their result is bound. Where the
     /// passes relied on a size that is another now, the graph is bound before them: a compilation
@@ -82,16 +82,29 @@ impl Executor {
         {
             return Ok(plan);
         }
+        let arguments = at(&program.graph, sizes)?;
+        // On disk it is the program of the graph at these sizes, whichever sizes it was traced at.
+        let disk = self.disk.as_ref().filter(|_| options.user == 0);
+        let disk = disk.map(|disk| (disk, self.key(&arguments, options)));
+        let stored = disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key));
+        if let Some(plan) = stored {
+            let plan = CachedPlan::from(Arc::new(plan));
+            let mut cache = self.lock_cache();
+            cache.count_disk_hit();
+            cache.insert(exact.into_boxed_slice(), plan.clone());
+            return Ok(plan);
+        }
         let executable = self.executable(key, program, options)?;
         if !executable.guards.iter().all(|guard| guard.holds(sizes)) {
-            let bound = program.graph.bind(sizes)?;
-            return self.plan(&bound, options);
+            return self.plan(&arguments, options);
         }
         let bound = at(&executable.prepared.graph, sizes)?;
-        let arguments = at(&program.graph, sizes)?;
         let kept = &executable.prepared.kept_arguments;
-        let plan = self.guarded(|| self.backend.lower(&arguments, &bound, kept, options))?;
+        let mut plan = self.guarded(|| self.backend.lower(&arguments, &bound, kept, options))?;
         self.bindings.fetch_add(1, Ordering::Relaxed);
+        if let (Some((disk, key)), Some(artifact)) = (disk, plan.artifact.take()) {
+            disk.store_later(&key, artifact);
+        }
         let plan = CachedPlan::from(Arc::new(plan));
         if self.use_cache {
             self.lock_cache().insert(exact.into_boxed_slice(), plan.clone());
