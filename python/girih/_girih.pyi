@@ -1193,6 +1193,11 @@ class Tensor:
         """Running sums along an axis, or of all elements in a row. Integers and bool are summed in
         int64.
         """
+    @property
+    def data(self) -> memoryview:
+        """The elements as a read-only memoryview over the same memory, of their type and shape.
+        Evaluates. bfloat16 has none: convert it first.
+        """
     def detach(self) -> Tensor:
         """The same value, held constant by gradients."""
     @property

@@ -314,3 +314,30 @@ def test_strides_are_numpys(shape, dtype):
     assert [x.stride(d) for d in range(-x.ndim, 0)] == list(x.stride())
     with pytest.raises(IndexError):
         x.stride(x.ndim)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float32", "complex64"])
+def test_the_data_is_a_typed_view_that_cannot_be_written(dtype):
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    for x, want in (
+        (gr.asarray(array), array),
+        (gr.asarray(array).T, array.T),
+        (gr.asarray(array)[1, 2], array[1, 2]),
+        (gr.zeros([0, 3], dtype=dtype), np.zeros((0, 3), dtype)),
+    ):
+        view = x.data
+        assert (view.format, view.readonly) == (np.asarray(want).data.format, True)
+        assert view.shape == want.shape
+        assert view.tobytes() == np.ascontiguousarray(want).tobytes()
+        with pytest.raises((TypeError, NotImplementedError)):
+            view[(0,) * want.ndim] = 1
+    del x
+    assert view.nbytes == 0
+    lazy = gr.ones([2]) + 1
+    assert lazy.is_lazy
+    assert lazy.data.tolist() == [2.0, 2.0]
+    assert lazy.state() == "available"
+    with pytest.raises(gr.DTypeError, match=r"astype\(girih.float32\)"):
+        gr.ones([2], dtype="bfloat16").data  # noqa: B018
+    with pytest.raises(gr.GirihError):
+        gr.compile(lambda x: x.data)(gr.ones([2]))

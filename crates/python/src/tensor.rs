@@ -577,6 +577,17 @@ impl PyTensor {
         to_numpy(py, &self.0)
     }
 
+    /// The elements as a read-only memoryview over the same memory, of their type and shape. Evaluates.
+    /// bfloat16 has none: convert it first. Returns: memoryview.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
+        if self.0.dtype() == girih::DType::BF16 {
+            let message = "data: buffers have no bfloat16; use .astype(girih.float32).data";
+            return Err(crate::errors::exception("DTypeError", message.into()));
+        }
+        to_numpy(py, &self.0)?.getattr("data")
+    }
+
     /// Above NumPy's arrays, whose operators then ask this class first.
     #[classattr]
     fn __array_priority__() -> f64 {
