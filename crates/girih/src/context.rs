@@ -325,13 +325,17 @@ impl Context {
     }
 
     /// The half dtype in which products are computed here, if any: see [`crate::autocast`].
+    #[inline]
     pub fn autocast(&self) -> Option<DType> {
-        // A variable of the environment that makes no sense is told where modes are asked for.
-        let modes = modes().unwrap_or(0);
-        match (modes & AUTOCAST_F16 != 0, modes & AUTOCAST_BF16 != 0) {
-            (true, _) => Some(DType::F16),
-            (_, true) => Some(DType::BF16),
-            _ => None,
+        let modes = match MODES.get() {
+            // A variable of the environment that makes no sense is told where ops are recorded.
+            0 => modes().unwrap_or(0),
+            known => known,
+        };
+        match modes & (AUTOCAST_F16 | AUTOCAST_BF16) {
+            0 => None,
+            AUTOCAST_F16 => Some(DType::F16),
+            _ => Some(DType::BF16),
         }
     }
 

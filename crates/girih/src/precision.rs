@@ -29,8 +29,16 @@ pub fn autocast<R>(half: Option<DType>, f: impl FnOnce() -> R) -> Result<R> {
 }
 
 /// The dtype in which users' functions compute an op on operands that meet in `dtype`.
+#[inline]
 pub(crate) fn computed_in(code: OpCode, dtype: DType) -> DType {
-    let Some(half) = Context::current().autocast() else { return dtype };
+    match Context::current().autocast() {
+        None => dtype,
+        Some(half) => cast_to(code, dtype, half),
+    }
+}
+
+#[cold]
+fn cast_to(code: OpCode, dtype: DType, half: DType) -> DType {
     match (code.def().precision, dtype) {
         (Precision::Half, DType::F32 | DType::F16 | DType::BF16) => half,
         (Precision::Full, DType::F16 | DType::BF16) => DType::F32,
