@@ -40,6 +40,8 @@ pub struct DiskCache {
     directory: PathBuf,
     fingerprint: [u8; 32],
     limit_bytes: u64,
+    /// Forks of the process before the cache was opened.
+    opened: u64,
     writer: Arc<Writer>,
 }
 
@@ -54,8 +56,8 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Forks of the process before the thread was started; None if there is none.
     thread: Option<u64>,
-    /// A thread writes what it has taken from the queue.
-    writing: bool,
+    /// Jobs taken from the queue that are not written yet: by the thread and by who flushes.
+    writing: usize,
     /// Bytes in the directory, once they have been counted.
     stored_bytes: Option<u64>,
 }
@@ -108,6 +110,7 @@ impl DiskCache {
             directory: directory.to_path_buf(),
             fingerprint: *blake3::hash(fingerprint.as_bytes()).as_bytes(),
             limit_bytes,
+            opened: fork::count(),
             writer: Arc::default(),
         })
     }
@@ -170,10 +173,12 @@ impl DiskCache {
 
     /// Has an artefact made and written in the background.
     pub fn store_later(&self, key: &[u8], artifact: Artifact) {
-        // Who holds the lock may have been left behind by a fork: better no entry than a wait.
         let mut queue = match self.writer.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.opened == fork::count() => lock(&self.writer),
+            // A fork may have left the thread that holds the lock behind: better no entry than a
+            // wait without end.
             Err(TryLockError::WouldBlock) => return,
         };
         if queue.jobs.len() >= QUEUE {
@@ -184,7 +189,7 @@ impl DiskCache {
             let writer = self.background();
             let thread = std::thread::Builder::new().name("girih-cache".into());
             queue.thread = thread.spawn(move || writer.work()).is_ok().then(fork::count);
-            queue.writing = false;
+            queue.writing = 0;
         } else {
             self.writer.changed.notify_all();
         }
@@ -194,7 +199,7 @@ impl DiskCache {
     pub fn flush(&self) {
         self.background().drain();
         let mut queue = lock(&self.writer);
-        while queue.writing && queue.thread == Some(fork::count()) {
+        while queue.writing > 0 && queue.thread == Some(fork::count()) {
             queue = self.writer.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -280,16 +285,19 @@ impl Background {
         loop {
             let mut queue = lock(&self.writer);
             let Some(job) = queue.jobs.pop_front() else { return };
-            queue.writing = true;
+            queue.writing += 1;
+            let known = queue.stored_bytes;
             drop(queue);
+            // The directory is read without the lock: compilations wait for the lock.
             let written = self.write(job);
-            let mut queue = lock(&self.writer);
-            queue.writing = false;
-            let stored = queue.stored_bytes.map(|bytes| bytes + written);
-            queue.stored_bytes = Some(stored.unwrap_or_else(|| self.sweep()));
-            if queue.stored_bytes > Some(self.limit_bytes) {
-                queue.stored_bytes = Some(self.evict());
+            let mut stored = known.map_or_else(|| self.sweep(), |bytes| bytes + written);
+            if stored > self.limit_bytes {
+                stored = self.evict();
             }
+            let mut queue = lock(&self.writer);
+            // None are counted where a fork left the thread that counted them behind.
+            queue.writing = queue.writing.saturating_sub(1);
+            queue.stored_bytes = Some(stored);
             drop(queue);
             self.writer.changed.notify_all();
         }

@@ -58,6 +58,32 @@ fn writes_happen_by_themselves_when_nothing_is_compiled() {
 }
 
 #[test]
+fn nothing_queued_while_others_are_written_is_lost() {
+    let directory = Temporary::new("queued");
+    let cache = directory.open("v1");
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for job in 0..50u8 {
+                    let artifact = move || {
+                        std::thread::sleep(Duration::from_micros(500 * u64::from(job % 4)));
+                        vec![thread, job]
+                    };
+                    cache.store_later(&[thread, job], Box::new(artifact));
+                    if job % 10 == thread {
+                        cache.flush();
+                        assert!(cache.load(&[thread, job]).is_some(), "flushed, yet not written");
+                    }
+                }
+            });
+        }
+    });
+    cache.flush();
+    assert_eq!(cache.stats().programs, 200);
+}
+
+#[test]
 fn a_file_damaged_anywhere_is_ignored_and_removed() {
     let directory = Temporary::new("damage");
     let cache = directory.open("v1");
