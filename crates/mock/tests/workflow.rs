@@ -8,7 +8,10 @@ use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
 use girih_mock::{MockAccelerator, MockBackend, MockConfig};
 use girih_runtime::trace::{Recording, SpanKind};
 use girih_runtime::{CompileOptions, TileArgument, TileOptions, TileResult};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Held by each test: a recording has the spans of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const K: usize = 16;
 
@@ -25,6 +28,7 @@ fn matmul(rows: usize) -> Graph {
 
 #[test]
 fn four_tiles_from_the_arguments_to_the_result() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let config = MockConfig { corrections: true, ..MockConfig::default() };
     let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
         MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
@@ -59,6 +63,7 @@ fn four_tiles_from_the_arguments_to_the_result() {
 
 #[test]
 fn a_compiled_plan_prints_its_operations_and_the_bytes_of_corrections() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let config = MockConfig { corrections: true, ..MockConfig::default() };
     let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
         MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
