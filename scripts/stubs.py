@@ -107,6 +107,15 @@ PARAMETERS = {
     "norm": "str",
     "s": "Sequence[int]",
     "operands": "Any",
+    **dict.fromkeys(
+        [
+            "Tensor.set_hint.key",
+            "Tensor.set_hint.value",
+            "Program.set_hint.key",
+            "Program.set_hint.value",
+        ],
+        "str",
+    ),
     "bodies": "Sequence[Body]",
     "body": "Body",
     "init": "Sequence[Tensor]",

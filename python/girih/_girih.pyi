@@ -780,9 +780,11 @@ class Program:
         """
     def serialize(self) -> bytes:
         """The program as a PFGB file."""
-    def set_hint(self, /, node: int, key: Any, value: _TensorLike) -> None:
-        """Puts a hint on a node, given by its number. Hints decide nothing and are kept in files.
-        The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
+    def set_hint(self, /, node: int, key: str, value: str) -> None:
+        """Puts a hint on a node, given by its number. Hints never change a value; files and text
+        keep them, and calls of the program record them. The compiler reads ``fuse``, which takes
+        ``no``: the op is computed in kernels of its own, apart from its operands and its users. The
+        hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
         """
     def set_name(self, /, node: int, name: str) -> None:
         """Names a node, given by its number."""
@@ -1256,6 +1258,9 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that ``backward`` has summed up; None if there is none."""
+    @property
+    def hints(self) -> dict[str, str]:
+        """The hints that set_hint put on the tensor."""
     def i0(self) -> Tensor:
         """The modified Bessel function of the first kind, order 0."""
     def i1(self) -> Tensor:
@@ -1649,6 +1654,12 @@ class Tensor:
         """
     def rsqrt(self) -> Tensor:
         """One over the square root."""
+    def set_hint(self, /, key: str, value: str) -> None:
+        """Puts a hint on the tensor. Hints never change a value; programs captured or traced from
+        the tensor keep them, in files too, and passes of users see them. The compiler reads one:
+        ``fuse`` with the value ``no`` has the op computed in kernels of its own, apart from its
+        operands and its users.
+        """
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""

@@ -217,10 +217,11 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
     asyncio task; programs compiled before stay in the cache and are found again outside. Nests.
 
     Args:
-        names: Of passes (``dead_code``, ``fold``, ``simplify``, ``log_softmax``, ``cse``,
-            ``matmul_chain``) and kinds of fusion (``elementwise``, ``views``,
-            ``reduction_prologue``, ``reduction_epilogue``, ``matmul_epilogue``, ``rows``,
-            ``matmul_prologue``), and passes that :func:`graph_pass` gave.
+        names: Of passes (``isolate``, ``dead_code``, ``fold``, ``simplify``, ``log_softmax``,
+            ``decompose``, ``cse``, ``branch``, ``prune``, ``matmul_chain``) and kinds of fusion
+            (``elementwise``, ``views``, ``reduction_prologue``, ``reduction_epilogue``,
+            ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and passes
+            that :func:`graph_pass` gave.
 
     Raises:
         InvalidArgumentError: a name of neither.

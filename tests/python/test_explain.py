@@ -16,7 +16,7 @@ import girih as gr
 import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PASSES = ["dead_code", "fold", "simplify", "log_softmax", "decompose", "cse"]
+PASSES = ["isolate", "dead_code", "fold", "simplify", "log_softmax", "decompose", "cse"]
 PASSES += ["branch", "prune", "matmul_chain"]
 FUSIONS = [
     "elementwise",

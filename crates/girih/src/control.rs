@@ -7,6 +7,7 @@ mod functions;
 
 use crate::cut::ancestors;
 use crate::eval::placeholder;
+use crate::hints;
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, context, random};
 use girih_ir::ops::control::{Control, stacked};
@@ -245,7 +246,9 @@ impl Walk {
                 Place::Inside => {
                     let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                     node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
-                    graph.push_unchecked(node.op(), &inputs, node.spec())
+                    let id = graph.push_unchecked(node.op(), &inputs, node.spec());
+                    hints::note(&mut graph, id, node);
+                    id
                 }
                 Place::Copied => graph.leaf(node.op(), node.spec()),
                 Place::Draw | Place::Outside => continue,

@@ -1,6 +1,7 @@
 //! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
 
 use crate::devices::Brought;
+use crate::hints;
 use crate::location::Location;
 use crate::node::{Node, State, drop_state};
 use crate::{Context, Error, Result, Tensor};
@@ -150,6 +151,10 @@ pub(crate) fn cut(
         walk.add_siblings();
     }
     walk.choose_outputs(targets, keep);
+    if hints::any() {
+        let CutGraph { graph, nodes, .. } = &mut walk.cut;
+        hints::note_all(graph, (0..).map(NodeId).zip(nodes.iter()));
+    }
     Ok(Cut::Ready(walk.cut))
 }
 
@@ -456,14 +461,15 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
         };
         drop(state);
         let id = graph.push_unchecked(op, &inputs, spec);
-        note_scope(&mut graph, id, node);
+        note(&mut graph, id, node);
         ids.insert(Arc::as_ptr(node), id);
     }
     (graph, ids)
 }
 
-/// Notes the scope a node was recorded in, for pictures and files.
-pub(crate) fn note_scope(graph: &mut Graph, id: NodeId, node: &Node) {
+/// Notes the scope a node was recorded in, for pictures and files, and its hints.
+pub(crate) fn note(graph: &mut Graph, id: NodeId, node: &Arc<Node>) {
+    hints::note(graph, id, node);
     if let Some(path) = node.location().scope().path() {
         graph.set_hint(id, "scope", path);
     }

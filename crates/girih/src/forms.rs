@@ -6,7 +6,8 @@ mod nodes;
 mod rewrite;
 mod transform;
 
-use crate::cut::{ancestors, in_recording_order, note_scope};
+use crate::cut::{ancestors, in_recording_order, note};
+use crate::hints;
 use crate::location::Location;
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
@@ -178,7 +179,7 @@ impl Program {
         if let Some(held) = held {
             self.values.insert(id, held);
         }
-        note_scope(&mut self.graph, id, node);
+        note(&mut self.graph, id, node);
         if let Some(name) = parameter {
             self.graph.set_name(id, name);
         }
@@ -257,9 +258,19 @@ impl Program {
         &self.graph
     }
 
-    /// The graph, to give nodes names and hints.
+    /// The graph, to give nodes names and to mark outputs.
     pub fn graph_mut(&mut self) -> &mut Graph {
         &mut self.graph
+    }
+
+    /// Puts a hint on a node, in place of what the key held before; see [`Tensor::set_hint`]. Files
+    /// and text keep hints, and calls of the program record them.
+    ///
+    /// Errors: those of [`Tensor::set_hint`].
+    pub fn set_hint(&mut self, node: NodeId, key: &str, value: &str) -> Result<()> {
+        hints::check(key, value, &self.graph.spec(node).shape)?;
+        self.graph.set_hint(node, key, value);
+        Ok(())
     }
 
     /// What the program is called with, in order.
@@ -419,7 +430,9 @@ impl Program {
                         node.inputs.iter().map(operand).collect();
                     let operands =
                         operands.expect("operands of live nodes are live and come first");
-                    Tensor::record(node.op.clone(), &operands)?
+                    let result = Tensor::record(node.op.clone(), &operands)?;
+                    result.put_hints(graph.hints(id));
+                    result
                 }
             };
             tensors[id.index()] = Some(tensor);

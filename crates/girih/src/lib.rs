@@ -34,6 +34,7 @@ mod executor;
 pub mod explain;
 mod forms;
 pub mod guide;
+mod hints;
 pub mod host;
 pub mod io;
 pub mod location;

@@ -1,9 +1,11 @@
 //! The canonical order of a closed graph's outputs: programs that compute the same values, asked
 //! for in another order, are one program.
 
+use crate::hints::Hints;
 use crate::{Graph, NodeId};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// A graph with its outputs in canonical order, and how the two correspond.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +43,11 @@ impl Graph {
                 graph.push_unchecked(node.op.clone(), &inputs, node.spec.clone());
         }
         graph.set_outputs(roots.iter().map(|r| renumbered[r.index()]));
+        graph.hints = self.hints.as_ref().map(|hints| {
+            let moved = |(id, hints): (&NodeId, &Hints)| (renumbered[id.index()], hints.clone());
+            let kept = hints.iter().map(moved).filter(|(id, _)| id.0 != u32::MAX);
+            Arc::new(kept.collect())
+        });
         let mut argument = vec![u32::MAX; self.len()];
         for (position, id) in self.arguments().enumerate() {
             argument[id.index()] = position as u32;

@@ -2,6 +2,7 @@
 //! canonical encoding and verifier.
 
 use crate::dim::{Guard, Sizes, Symbol};
+use crate::hints::Hints;
 use crate::ops::control::Control;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
@@ -69,10 +70,6 @@ impl Node {
     }
 }
 
-/// What people and tools note on a node, by key; the note called `name` is its name. Notes decide
-/// nothing: passes and the canonical encoding do not see them, and what a pass writes has none.
-pub type Hints = BTreeMap<String, String>;
-
 /// A closed graph. Nodes are in topological order: operands precede their users. Outputs may
 /// repeat. The nodes whose op takes an argument are the graph's arguments, in node order.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -82,7 +79,7 @@ pub struct Graph {
     #[serde(skip)]
     pub(crate) origins: Origins,
     /// Of the nodes that have any.
-    hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
+    pub(crate) hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
     #[serde(skip)]
     interface: Option<Arc<Interface>>,
 }
@@ -259,29 +256,6 @@ impl Graph {
         *op = OpCode::Parameter.into();
     }
 
-    /// The hints on a node.
-    pub fn hints(&self, id: NodeId) -> &Hints {
-        static NONE: Hints = Hints::new();
-        self.hints.as_ref().and_then(|hints| hints.get(&id)).unwrap_or(&NONE)
-    }
-
-    /// Puts a hint on a node, in place of what the key held before.
-    pub fn set_hint(&mut self, id: NodeId, key: impl Into<String>, value: impl Into<String>) {
-        debug_assert!(id.index() < self.len());
-        let hints = Arc::make_mut(self.hints.get_or_insert_default());
-        hints.entry(id).or_default().insert(key.into(), value.into());
-    }
-
-    /// The node's name, if it has been given one.
-    pub fn name(&self, id: NodeId) -> Option<&str> {
-        self.hints(id).get("name").map(String::as_str)
-    }
-
-    /// Names a node.
-    pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
-        self.set_hint(id, "name", name);
-    }
-
     /// What is known of a node where its attributes are written or read.
     pub fn context(&self, id: NodeId) -> Context<'_> {
         let node = self.node(id);
@@ -410,6 +384,7 @@ impl Graph {
         self.nodes.iter().for_each(|n| encode_node(n, &mut controls, out));
         out.push(u8::MAX);
         outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
+        self.encode_isolated(out);
     }
 
     /// Checks every invariant: operands precede users, arities, specs as inferred, attributes of

@@ -17,6 +17,7 @@ pub mod dtype;
 pub mod error;
 pub mod factors;
 pub mod graph;
+pub mod hints;
 pub mod html;
 pub mod index_map;
 pub mod linalg;

@@ -52,6 +52,8 @@ macro_rules! pipeline {
 }
 
 pipeline! {
+    /// Before all others, which do not keep hints.
+    Isolate = 9, "isolate", true, Law::Exact;
     /// First, so that no other pass works on what nothing needs.
     DeadCode = 0, "dead_code", true, Law::Exact;
     /// Before simplification, which recognises literals.

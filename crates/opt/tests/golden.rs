@@ -6,7 +6,9 @@ use common::{check, f32s, input, splat};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
-use girih_opt::passes::{Cse, DeadCode, Decompose, Fold, LogSoftmax, MatmulChain, Simplify};
+use girih_opt::passes::{
+    Cse, DeadCode, Decompose, Fold, Isolate, LogSoftmax, MatmulChain, Simplify,
+};
 use girih_opt::{OptOptions, Pass, PassFlag, PassManager, optimize};
 
 #[test]
@@ -483,6 +485,31 @@ fn a_pass_that_breaks_the_interface_is_found_out() {
 fn every_rewrite_has_a_name_of_its_own() {
     let mut names = std::collections::HashSet::new();
     assert!(Simplify::rules().all(|rule| names.insert(rule.name)));
+}
+
+#[test]
+fn an_op_that_is_not_to_be_fused_becomes_a_call() {
+    let text = "Graph:
+  %0 = input([2], f32)
+  %1 = sin(%0) -> [2] {fuse=\"no\"}
+  %2 = exp(%1) -> [2]
+  outputs: [%2]";
+    let graph = Graph::parse(text).unwrap();
+    let apart = Isolate.run(&graph).unwrap().unwrap();
+    let expected = "\
+Graph:
+  %0 = input([2], f32)
+  %1 = call(%0, result=0, mode=isolated) {
+    %0 = input([2], f32)
+    %1 = sin(%0) -> [2]
+    outputs: [%1]
+  } -> [2]
+  %2 = exp(%1) -> [2]
+  outputs: [%2]";
+    assert_eq!(apart.to_string(), expected);
+    assert_eq!(Isolate.run(&apart), Ok(None));
+    let plain = Graph::parse(&text.replace(" {fuse=\"no\"}", "")).unwrap();
+    assert_eq!(Isolate.run(&plain), Ok(None));
 }
 
 #[test]

@@ -251,20 +251,14 @@ impl PyProgram {
         self.set_hint(node, "name", name)
     }
 
-    /// Puts a hint on a node, given by its number. Hints decide nothing and are kept in files. The
-    /// hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
-    /// Returns: None.
+    /// Puts a hint on a node, given by its number. Hints never change a value; files and text keep
+    /// them, and calls of the program record them. The compiler reads ``fuse``, which takes ``no``:
+    /// the op is computed in kernels of its own, apart from its operands and its users. The hint
+    /// ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``. Returns: None.
     fn set_hint(&self, node: i64, key: &str, value: &str) -> PyResult<()> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
-        if key == girih::ir::pfgb::LAYOUT {
-            let layout = girih::ir::pfgb::Layout::parse(value, &program.graph().spec(id).shape);
-            layout.map_err(|expected| {
-                crate::errors::invalid(format!("set_hint: {id} takes {expected}"))
-            })?;
-        }
-        program.graph_mut().set_hint(id, key, value);
-        Ok(())
+        program.set_hint(id, key, value).py()
     }
 
     /// The hints on a node, given by its number. Returns: dict[str, str].

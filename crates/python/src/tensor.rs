@@ -540,6 +540,20 @@ impl PyTensor {
         self.0.id()
     }
 
+    /// Puts a hint on the tensor. Hints never change a value; programs captured or traced from the
+    /// tensor keep them, in files too, and passes of users see them. The compiler reads one: ``fuse``
+    /// with the value ``no`` has the op computed in kernels of its own, apart from its operands and
+    /// its users. Returns: None.
+    fn set_hint(&self, key: &str, value: &str) -> PyResult<()> {
+        self.0.set_hint(key, value).py()
+    }
+
+    /// The hints that set_hint put on the tensor. Returns: dict[str, str].
+    #[getter]
+    fn hints(&self) -> std::collections::BTreeMap<String, String> {
+        self.0.hints()
+    }
+
     /// Computes the value, now; returns the tensor itself.
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let tensor = slf.borrow().0.clone();

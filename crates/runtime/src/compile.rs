@@ -20,12 +20,21 @@ impl Executor {
     pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(graph.len() * 40 + 64);
         graph.encode(&mut encoded);
-        self.key_of(encoded, options)
+        self.key_of(graph, encoded, options)
     }
 
-    /// The key of an encoded graph under options.
-    pub(crate) fn key_of(&self, encoded: Vec<u8>, options: CompileOptions) -> Vec<u8> {
+    /// The key of a graph that has been encoded, under options.
+    pub(crate) fn key_of(
+        &self,
+        graph: &Graph,
+        encoded: Vec<u8>,
+        options: CompileOptions,
+    ) -> Vec<u8> {
         let mut key = encoded;
+        if options.user != 0 {
+            // Passes of users may read any hint.
+            graph.encode_hints(&mut key);
+        }
         key.extend_from_slice(&options.passes.to_le_bytes());
         key.extend_from_slice(&options.fusion.to_le_bytes());
         key.extend_from_slice(&options.user.to_le_bytes());

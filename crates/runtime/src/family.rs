@@ -104,7 +104,7 @@ impl Executor {
             let mut encoded = Vec::with_capacity(key.len());
             graph.encode_with(&wanted[..asked], &mut encoded);
             let mut hasher = FxHasher::default();
-            hasher.write(&self.key_of(encoded, options));
+            hasher.write(&self.key_of(graph, encoded, options));
             hasher.finish()
         };
         let outputs = self.lock_families().entry(family).or_default().choose(wanted, asked);

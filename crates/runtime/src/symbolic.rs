@@ -74,7 +74,7 @@ impl Executor {
         sizes: &Sizes,
         options: CompileOptions,
     ) -> Result<CachedPlan> {
-        let key = self.key_of(program.encoded.clone(), options);
+        let key = self.key_of(&program.graph, program.encoded.clone(), options);
         let mut exact = key.clone();
         sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
         if self.use_cache

@@ -2,7 +2,7 @@
 
 use super::Program;
 use crate::{Attribute, Error, Result, Tensor};
-use girih_ir::graph::Hints;
+use girih_ir::hints::Hints;
 use girih_ir::ops::Category;
 use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, TensorSpec};
 

@@ -91,15 +91,15 @@ fn names_and_hints_survive_and_count_for_nothing() {
     let plain = graph.clone();
     let ids: Vec<_> = graph.ids().collect();
     graph.set_name(ids[1], "layer \"1\"\n");
-    graph.set_hint(ids[3], "fuse", "no");
+    graph.set_hint(ids[3], "note", "no");
     graph.set_hint(ids[3], "a key = {}", "");
     let text = graph.to_string();
     assert!(text.contains("%1 = input([512, 256], f32) {name=\"layer \\\"1\\\"\\n\"}"), "{text}");
-    assert!(text.contains("-> [1024, 256] {\"a key = {}\"=\"\", fuse=\"no\"}"), "{text}");
+    assert!(text.contains("-> [1024, 256] {\"a key = {}\"=\"\", note=\"no\"}"), "{text}");
     round_trip(&graph);
     let parsed = Graph::parse(&text).unwrap();
     assert_eq!(parsed.name(ids[1]), Some("layer \"1\"\n"));
-    assert_eq!(parsed.hints(ids[3])["fuse"], "no");
+    assert_eq!(parsed.hints(ids[3])["note"], "no");
     assert_ne!(parsed, plain);
     let key = |g: &Graph| {
         let mut key = Vec::new();

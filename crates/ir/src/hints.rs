@@ -1,0 +1,105 @@
+//! Hints on the nodes of a graph: notes of people and tools by key, such as a name. They never
+//! change what a program computes. The compiler reads one of them, [`FUSE`], which is therefore part
+//! of the canonical encoding; all others count for nothing.
+
+use crate::{Graph, NodeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The hints on a node by key; the one called `name` is the node's name.
+pub type Hints = BTreeMap<String, String>;
+
+/// The hint that says how a node is fused. With the value [`NO`] the op is computed in kernels of its
+/// own, apart from its operands and its users. Other values count for nothing.
+pub const FUSE: &str = "fuse";
+
+/// The value of [`FUSE`] that the compiler knows.
+pub const NO: &str = "no";
+
+/// Stands between outputs and isolated nodes in the canonical encoding; no node has this number.
+const ISOLATED: u32 = u32::MAX;
+
+impl Graph {
+    /// The hints on a node.
+    pub fn hints(&self, id: NodeId) -> &Hints {
+        static NONE: Hints = Hints::new();
+        self.hints.as_ref().and_then(|hints| hints.get(&id)).unwrap_or(&NONE)
+    }
+
+    /// Puts a hint on a node, in place of what the key held before.
+    pub fn set_hint(&mut self, id: NodeId, key: impl Into<String>, value: impl Into<String>) {
+        debug_assert!(id.index() < self.len());
+        let hints = Arc::make_mut(self.hints.get_or_insert_default());
+        hints.entry(id).or_default().insert(key.into(), value.into());
+    }
+
+    /// The node's name, if it has been given one.
+    pub fn name(&self, id: NodeId) -> Option<&str> {
+        self.hints(id).get("name").map(String::as_str)
+    }
+
+    /// Names a node.
+    pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
+        self.set_hint(id, "name", name);
+    }
+
+    /// The nodes whose hint [`FUSE`] is [`NO`], ascending.
+    pub fn isolated(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let hinted = self.hints.iter().flat_map(|hints| hints.iter());
+        hinted.filter(|(_, hints)| hints.get(FUSE).is_some_and(|v| v == NO)).map(|(id, _)| *id)
+    }
+
+    /// Appends which nodes are isolated, if any are.
+    pub(crate) fn encode_isolated(&self, out: &mut Vec<u8>) {
+        let mut isolated = self.isolated().peekable();
+        if isolated.peek().is_some() {
+            out.extend_from_slice(&ISOLATED.to_le_bytes());
+            isolated.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+        }
+    }
+
+    /// Appends all hints, for keys of what a reader of hints makes of the graph.
+    pub fn encode_hints(&self, out: &mut Vec<u8>) {
+        for (id, hints) in self.hints.iter().flat_map(|hints| hints.iter()) {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&(hints.len() as u32).to_le_bytes());
+            for text in hints.iter().flat_map(|(key, value)| [key, value]) {
+                out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, GraphBuilder, TensorSpec};
+
+    #[test]
+    fn only_the_hint_that_the_compiler_reads_is_encoded() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([2], DType::F32));
+        let y = b.exp(x).unwrap();
+        let graph = b.finish([y]);
+        let encoded = |hint: Option<(NodeId, &str, &str)>| {
+            let mut graph = graph.clone();
+            hint.into_iter().for_each(|(id, key, value)| graph.set_hint(id, key, value));
+            let (mut own, mut all) = (Vec::new(), Vec::new());
+            graph.encode(&mut own);
+            graph.canonical().graph.encode(&mut all);
+            assert_eq!(own, all, "the canonical form keeps hints");
+            graph.encode_hints(&mut all);
+            (own, all)
+        };
+        let plain = encoded(None);
+        for (key, value) in [("name", "y"), (FUSE, "yes"), ("color", NO)] {
+            let hinted = encoded(Some((y, key, value)));
+            assert_eq!(hinted.0, plain.0);
+            assert_ne!(hinted.1, plain.1);
+        }
+        let isolated = encoded(Some((y, FUSE, NO)));
+        assert_ne!(isolated.0, plain.0);
+        assert_ne!(isolated.0, encoded(Some((x, FUSE, NO))).0);
+    }
+}
