@@ -151,7 +151,7 @@ def test_swapped_repeated_and_unchanged_carries():
         assert tensor.tolist() == [float(first), -1.0], "arguments are never written"
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 6, 7, 8])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scan_is_a_python_loop(length, reverse):
     xs = np.arange(length * 3, dtype=float).reshape(length, 3) / 7
@@ -460,7 +460,7 @@ def test_gradients_of_gradients_of_scans():
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("length", [0, 1, 4])
+@pytest.mark.parametrize("length", [0, 1, 4, 5, 6])
 def test_gradients_of_nested_loops_and_branches(length, reverse):
     def f(x):
         def body(c, k):
@@ -522,7 +522,7 @@ def test_a_recurrent_network_learns_by_scan():
 @given(
     ops=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.integers(0, 9)), max_size=5),
     outs=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
-    length=st.integers(0, 4),
+    length=st.integers(0, 8),
     reverse=st.booleans(),
 )
 def test_random_bodies_and_their_gradients(ops, outs, length, reverse):

@@ -57,7 +57,7 @@ impl Driver {
     /// Runs all of it.
     ///
     /// Errors: those of the hooks.
-    /// Cost: three small allocations, however many iterations.
+    /// Cost: some small allocations, however many iterations.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract, and `hooks.run` does nothing but run the kernel
@@ -132,12 +132,10 @@ impl Run<'_, '_> {
         id.map_or(std::ptr::null_mut(), |id| self.bindings.buffers[id.0 as usize])
     }
 
-    /// Runs a program on the present operands into the present results.
-    unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
-        let driver = self.driver;
-        let Table { bound, copies, result_bytes, .. } = &driver.layout.programs[number];
+    /// Sets the addresses of a program's buffers to those of the present operands and results.
+    fn fill_table(&mut self, number: usize) {
         self.table.clear();
-        for bound in bound {
+        for bound in &self.driver.layout.programs[number].bound {
             self.table.push(match *bound {
                 Bound::Operand(i) => self.operands[i],
                 Bound::Result(i) => self.results[i],
@@ -145,10 +143,26 @@ impl Run<'_, '_> {
                 Bound::Nothing => std::ptr::null_mut(),
             });
         }
-        let bindings = Bindings { buffers: &self.table, ..*self.bindings };
-        for kernel in 0..driver.control.programs[number].kernels.len() {
+    }
+
+    /// Runs a program's kernels on buffers at these addresses.
+    unsafe fn kernels(&mut self, number: usize, table: &[*mut u8]) -> Result<(), ExecError> {
+        let bindings = Bindings { buffers: table, ..*self.bindings };
+        for kernel in 0..self.driver.control.programs[number].kernels.len() {
             (self.hooks.run)(number, kernel, &bindings)?;
         }
+        Ok(())
+    }
+
+    /// Runs a program on the present operands into the present results.
+    unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
+        self.fill_table(number);
+        let table = std::mem::take(&mut self.table);
+        // SAFETY: see above.
+        let ran = unsafe { self.kernels(number, &table) };
+        self.table = table;
+        ran?;
+        let Table { copies, result_bytes, .. } = &self.driver.layout.programs[number];
         for &(result, from) in copies {
             // SAFETY: results have places apart from temporaries, and from operands or theirs, as large
             // as they.
@@ -261,54 +275,138 @@ impl Run<'_, '_> {
     }
 
     unsafe fn scan(&mut self, length: usize, reverse: bool) -> Result<(), ExecError> {
-        let (driver, bindings) = (self.driver, self.bindings);
-        let control = &driver.control;
-        let (carries, slices) = (control.carries, control.slices);
-        let position = |t: usize| if reverse { length - 1 - t } else { t };
-        let origins = self.operands[carries..carries + slices].to_vec();
-        let stacks: Vec<*mut u8> = (0..self.results.len()).map(|r| self.result(r)).collect();
-        let history = |c: usize| control.history(c).map(|b| bindings.buffers[b.0 as usize]);
-        let histories: Vec<Option<*mut u8>> = (0..carries).map(history).collect();
-        // The last iteration writes the result's own place.
-        let second = |t: usize| (length - 1 - t) % 2 == 1;
-        let sizes = &driver.layout.programs[0].result_bytes;
+        let scan = Scan::new(self, length, reverse);
         // SAFETY: see above; parts lie within operands and stacks, as the verifier has checked.
         unsafe {
-            self.start(length > 0 && second(0));
-            for t in 0..length {
+            self.start(length > 0 && scan.second(0));
+            self.start_histories(&scan);
+            let mut t = 0;
+            while t < length {
+                if t == 1 && length > 4 && self.driver.layout.programs[0].copies.is_empty() {
+                    self.steady(&scan)?;
+                    t = length - 1;
+                }
                 (self.hooks.proceed)()?;
-                let at = position(t);
-                for (i, origin) in origins.iter().enumerate() {
-                    let bytes = self.driver.taken[carries + i];
-                    self.operands[carries + i] = origin.wrapping_add(at * bytes);
-                }
-                for (carry, history) in histories.iter().enumerate() {
-                    let bytes = self.driver.taken[carry];
-                    if let (Some(history), 0) = (history, t) {
-                        let first = history.wrapping_add(at * bytes);
-                        copy(self.operands[carry], first, bytes);
-                        self.operands[carry] = first;
-                    }
-                    self.results[carry] = match history {
-                        Some(history) if t + 1 < length => {
-                            history.wrapping_add(position(t + 1) * bytes)
-                        }
-                        _ => self.slot(carry, second(t)),
-                    };
-                }
-                for result in carries..self.results.len() {
-                    let stack = stacks[result];
-                    self.results[result] = match stack.is_null() {
-                        true => stack,
-                        false => stack.wrapping_add(at * sizes[result]),
-                    };
-                }
+                self.bind(&scan, t);
                 self.program(0)?;
+                t += 1;
+            }
+            if length > 0 {
                 self.advance();
             }
             self.finish();
         }
         Ok(())
+    }
+
+    /// Copies the carries whose values are all kept to the first places of their histories.
+    unsafe fn start_histories(&mut self, scan: &Scan) {
+        for (carry, history) in scan.histories.iter().enumerate() {
+            if let (Some(history), 1..) = (history, scan.length) {
+                let bytes = self.driver.taken[carry];
+                let first = history.wrapping_add(scan.position(0) * bytes);
+                // SAFETY: histories have a place for each iteration's carry.
+                unsafe { copy(self.operands[carry], first, bytes) };
+                self.operands[carry] = first;
+            }
+        }
+    }
+
+    /// Where iteration `t` writes a carry.
+    fn carried(&self, scan: &Scan, carry: usize, t: usize) -> *mut u8 {
+        match scan.histories[carry] {
+            Some(history) if t + 1 < scan.length => {
+                history.wrapping_add(scan.position(t + 1) * self.driver.taken[carry])
+            }
+            _ => self.slot(carry, scan.second(t)),
+        }
+    }
+
+    /// Sets the addresses of the operands and results of iteration `t`.
+    fn bind(&mut self, scan: &Scan, t: usize) {
+        let driver = self.driver;
+        let (carries, at) = (driver.control.carries, scan.position(t));
+        for (i, origin) in scan.origins.iter().enumerate() {
+            self.operands[carries + i] = origin.wrapping_add(at * driver.taken[carries + i]);
+        }
+        for carry in 0..carries {
+            if t > 0 && !driver.fixed[carry] {
+                self.operands[carry] = self.carried(scan, carry, t - 1);
+            }
+            self.results[carry] = self.carried(scan, carry, t);
+        }
+        let sizes = &driver.layout.programs[0].result_bytes;
+        for (result, stack) in scan.stacks.iter().enumerate().skip(carries) {
+            self.results[result] = match stack.is_null() {
+                true => *stack,
+                false => stack.wrapping_add(at * sizes[result]),
+            };
+        }
+    }
+
+    /// Runs all iterations but the first and the last, of five at least. Their addresses need not be
+    /// computed one by one: carries alternate between two places, and slices, stacks and histories
+    /// move by the same distance each time, so that each address is that of two iterations before,
+    /// plus a distance that stays.
+    unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
+        let mut table_of = |t| {
+            self.bind(scan, t);
+            self.fill_table(0);
+            self.table.clone()
+        };
+        let (mut now, mut next, third) = (table_of(1), table_of(2), table_of(3));
+        let distance = |(first, third): (&*mut u8, &*mut u8)| {
+            (*third as usize).wrapping_sub(*first as usize) as isize
+        };
+        let distances: Vec<isize> = now.iter().zip(&third).map(distance).collect();
+        for _ in 1..scan.length - 1 {
+            (self.hooks.proceed)()?;
+            // SAFETY: see above.
+            unsafe { self.kernels(0, &now)? };
+            for (address, distance) in now.iter_mut().zip(&distances) {
+                *address = address.wrapping_offset(*distance);
+            }
+            std::mem::swap(&mut now, &mut next);
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a scan that do not change from iteration to iteration.
+struct Scan {
+    length: usize,
+    reverse: bool,
+    /// Of the slices' operands.
+    origins: Vec<*mut u8>,
+    /// Of the results; those of carries are not used.
+    stacks: Vec<*mut u8>,
+    /// By carry, where all its values are kept.
+    histories: Vec<Option<*mut u8>>,
+}
+
+impl Scan {
+    fn new(run: &Run<'_, '_>, length: usize, reverse: bool) -> Scan {
+        let control = &run.driver.control;
+        let (carries, slices) = (control.carries, control.slices);
+        let history = |c: usize| control.history(c).map(|b| run.bindings.buffers[b.0 as usize]);
+        Scan {
+            length,
+            reverse,
+            origins: run.operands[carries..carries + slices].to_vec(),
+            stacks: (0..run.results.len()).map(|r| run.result(r)).collect(),
+            histories: (0..carries).map(history).collect(),
+        }
+    }
+
+    /// The place of iteration `t` in slices and stacks.
+    fn position(&self, t: usize) -> usize {
+        if self.reverse { self.length - 1 - t } else { t }
+    }
+
+    /// Whether iteration `t` writes the second places of the carries: the last one writes the first,
+    /// which is the result's own.
+    fn second(&self, t: usize) -> bool {
+        (self.length - 1 - t) % 2 == 1
     }
 }
 

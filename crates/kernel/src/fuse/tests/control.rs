@@ -272,7 +272,7 @@ proptest! {
     fn loops_compute_what_the_reference_says(
         choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..6),
         outputs in prop::collection::vec(any::<u8>(), 5),
-        length in 0usize..5,
+        length in 0usize..9,
         reverse: bool,
         asked in prop::collection::vec(0usize..8, 1..6),
         constants in 0u8..8,
