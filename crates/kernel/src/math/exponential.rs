@@ -1,7 +1,7 @@
 //! `exp`, `exp2`, `expm1` and the hyperbolic functions.
 
 use super::double;
-use super::lanes::{Double, Float, ROUND, Single, horner};
+use super::lanes::{Bits, Double, Float, ROUND, Single, horner};
 
 /// `e^x`, within 1 ulp. Coefficients: Cephes `expf` (Moshier).
 #[inline(always)]
@@ -9,7 +9,13 @@ pub fn exp<F: Single>(x: F) -> F {
     let c = F::of;
     // Beyond these the result is 0 or infinite; comparisons written so that NaN stays.
     let x = F::select(c(89.0).less(x), c(89.0), x);
-    let x = F::select(x.less(c(-105.0)), c(-105.0), x);
+    exp_within(F::select(x.less(c(-105.0)), c(-105.0), x))
+}
+
+/// `e^x` for `x` from -105 to 89.
+#[inline(always)]
+fn exp_within<F: Single>(x: F) -> F {
+    let c = F::of;
     let t = x.fma(c(std::f32::consts::LOG2_E), c(ROUND));
     let k = t - c(ROUND);
     let r = k.fma(c(2.121_944_4e-4), k.fma(c(-0.693_359_375), x));
@@ -74,6 +80,10 @@ pub fn tanh<F: Single>(x: F) -> F {
         [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1],
     );
     let near = (p * z).fma(a, a);
-    let far = c(1.0) - c(2.0) / (exp(a + a) + c(1.0));
-    F::select(a.less(c(0.625)), near, far).copysign(x)
+    let twice = a + a;
+    let far =
+        c(1.0) - c(2.0) / (exp_within(F::select(c(89.0).less(twice), c(89.0), twice)) + c(1.0));
+    // Neither is negative, so that the sign is all there is to add.
+    let y = F::select(a.less(c(0.625)), near, far).to_bits();
+    y.or(x.to_bits().and(F::Bits::of(i32::MIN))).as_float()
 }

@@ -28,12 +28,18 @@ fn one_plus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     v.b.add(one, square)
 }
 
-/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` keeps its digits near one.
+/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` keeps its digits near one, with finite derivatives at
+/// one.
 fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+    let product = below_times_above(v, x)?;
+    square_at_one(v, x, product, |b, one, square| b.sub(one, square))
+}
+
+/// `(1 - x) * (1 + x)` where the cotangents are finite.
+fn below_times_above(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(one, x)?, v.b.add(one, x)?);
-    let product = v.b.mul(below, above)?;
-    square_at_one(v, x, product, |b, one, square| b.sub(one, square))
+    v.b.mul(below, above)
 }
 
 /// A product of `x - 1` and `x + 1` or their like, and where one of them is 0 the difference of
@@ -246,7 +252,7 @@ pub(super) fn cosh(v: &mut Vjp<'_>) -> Rule {
 }
 
 pub(super) fn tanh(v: &mut Vjp<'_>) -> Rule {
-    let factor = one_minus_square(v, v.output)?;
+    let factor = below_times_above(v, v.output)?;
     scaled(v, factor)
 }
 
