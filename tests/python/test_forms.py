@@ -524,6 +524,35 @@ class TestGraphObjects:
         twice = graph.subgraph([relu.id, relu.inputs[0]])
         assert len(twice.outputs) == 2
 
+    def test_results_of_one_call_are_told_by_their_index(self) -> None:
+        def f(x: gr.Tensor) -> tuple[gr.Tensor, ...]:
+            values, indices = gr.topk(x, 2)
+            end, sums = gr.scan(lambda c, row: (c + row, c.sum()), gr.zeros([3]), x)
+            return (*gr.linalg.svd(x), *gr.linalg.svd(x + 1), values, indices, end, sums)
+
+        graph = gr.make_graph(f)(gr.ones([3, 3]))
+        found = [
+            (node.op, node.call, node.output_index)
+            for node in graph.nodes
+            if node.op in ("svd", "topk", "scan")
+        ]
+        calls: dict[tuple[str, int], list[int]] = {}
+        for op, call, index in found:
+            calls.setdefault((op, call), []).append(index)
+        assert sorted((op, indices) for (op, _), indices in calls.items()) == [
+            ("scan", [0, 1]),
+            ("svd", [0, 1, 2]),
+            ("svd", [0, 1, 2]),
+            ("topk", [0, 1]),
+        ]
+        for node in graph.nodes:
+            first = graph.node(node.call)
+            assert (first.op, first.inputs, first.call) == (node.op, node.inputs, node.call)
+            again = graph.node(node.id)
+            assert (again.call, again.output_index) == (node.call, node.output_index)
+            if node.op == "add":
+                assert (node.call, node.output_index) == (node.id, 0)
+
     def test_a_trace_lists_its_nodes_in_the_order_of_recording(self) -> None:
         def f(x: gr.Tensor, w: gr.Tensor) -> gr.Tensor:
             return gr.relu(x @ w + 1).sum()

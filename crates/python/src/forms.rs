@@ -103,6 +103,19 @@ impl PyNode {
         self.0.spec.dtype.name()
     }
 
+    /// Which result of its call the node is; 0 for ops of one result. Returns: int.
+    #[getter]
+    fn output_index(&self) -> usize {
+        self.0.output_index
+    }
+
+    /// The number of the first node that is a result of the same call: of the same op with the same
+    /// attributes and operands. Its own for ops of one result. Returns: int.
+    #[getter]
+    fn call(&self) -> usize {
+        self.0.call
+    }
+
     /// Numbers of the operands. Returns: list[int].
     #[getter]
     fn inputs(&self) -> Vec<usize> {

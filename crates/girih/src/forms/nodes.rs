@@ -4,7 +4,8 @@ use super::Program;
 use crate::{Attribute, Error, Result, Tensor};
 use girih_ir::hints::Hints;
 use girih_ir::ops::Category;
-use girih_ir::{Class, Graph, Node, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode, TensorSpec};
+use rustc_hash::FxHashMap;
 
 /// A node as people look at it.
 #[derive(Clone, Debug)]
@@ -21,6 +22,11 @@ pub struct NodeInfo {
     pub category: Category,
     /// `CONSTANT`, `PARAMETER`, `INPUT` or `INTERMEDIATE`.
     pub kind: &'static str,
+    /// Which result of its call the node is; 0 for ops of one result.
+    pub output_index: usize,
+    /// The number of the first node that is a result of the same call: of the same op with the same
+    /// attributes and operands. Its own for ops of one result.
+    pub call: usize,
     /// Shape and dtype.
     pub spec: TensorSpec,
     /// Numbers of the operands.
@@ -46,6 +52,20 @@ impl NodeInfo {
     }
 }
 
+/// The first result of the call that a node is a result of; None for ops of one result.
+fn first_result(node: &Node) -> Option<Op> {
+    let several =
+        matches!(node.op.attrs, Attrs::Library { .. } | Attrs::Host { .. } | Attrs::Control { .. });
+    several.then(|| node.op.with_result(0))
+}
+
+/// True for two results of one call.
+fn is_same_call(graph: &Graph, a: NodeId, b: NodeId) -> bool {
+    let (a, b) = (graph.node(a), graph.node(b));
+    let same = a.op.code == b.op.code && a.inputs == b.inputs;
+    same && first_result(a).is_some_and(|op| first_result(b) == Some(op))
+}
+
 impl Program {
     /// The node of that number; None if there is none.
     pub fn node(&self, id: usize) -> Option<NodeInfo> {
@@ -53,7 +73,8 @@ impl Program {
         let at = NodeId(u32::try_from(id).ok().filter(|_| id < graph.len())?);
         let uses = |(_, user): &(NodeId, &Node)| user.inputs.contains(&at);
         let users = graph.nodes().filter(uses).map(|(user, _)| user.index()).collect();
-        Some(self.described(at, users))
+        let call = graph.ids().take(id).find(|&other| is_same_call(graph, at, other));
+        Some(self.described(at, call.unwrap_or(at), users))
     }
 
     /// All nodes, operands before their users.
@@ -68,10 +89,18 @@ impl Program {
                 }
             }
         }
-        graph.ids().zip(users).map(|(id, users)| self.described(id, users)).collect()
+        let mut calls: FxHashMap<(Op, &[NodeId]), NodeId> = FxHashMap::default();
+        let described = |(id, users)| {
+            let call = match first_result(graph.node(id)) {
+                Some(op) => *calls.entry((op, &graph.node(id).inputs)).or_insert(id),
+                None => id,
+            };
+            self.described(id, call, users)
+        };
+        graph.ids().zip(users).map(described).collect()
     }
 
-    fn described(&self, at: NodeId, users: Vec<usize>) -> NodeInfo {
+    fn described(&self, at: NodeId, call: NodeId, users: Vec<usize>) -> NodeInfo {
         let graph = self.graph();
         let (id, node) = (at.index(), graph.node(at));
         NodeInfo {
@@ -86,6 +115,8 @@ impl Program {
                 OpCode::Input => "INPUT",
                 _ => "INTERMEDIATE",
             },
+            output_index: node.op.output_index(),
+            call: call.index(),
             spec: node.spec.clone(),
             inputs: node.inputs.iter().map(|i| i.index()).collect(),
             users,

@@ -517,6 +517,15 @@ impl Op {
         }
     }
 
+    /// Which of its results the op gives; 0 for ops of one result.
+    pub fn output_index(&self) -> usize {
+        match self.attrs {
+            Attrs::Library { result, .. } | Attrs::Host { result, .. } => result as usize,
+            Attrs::Control { result, .. } => result as usize,
+            _ => 0,
+        }
+    }
+
     /// The same op giving another of its results.
     pub fn with_result(&self, result: u8) -> Op {
         if let Some((_, control)) = self.as_control() {
