@@ -204,6 +204,15 @@ PARAMETERS |= {
     "order": "Sequence[int]",
     "kind": "str",
     "tiled": "bool",
+    **dict.fromkeys(["tree", "prefix"], "Any"),
+    "treedef": "TreeDef",
+    "is_leaf": "Callable[[Any], bool]",
+    "tree_unflatten.leaves": "Iterable[Any]",
+    "tree_register.node_type": "builtins.type",
+    "tree_register.flatten": "Callable[[Any], tuple[Sequence[Any], Any]]",
+    "tree_register.unflatten": "Callable[[Any, Sequence[Any]], Any]",
+    "tree_register.names": "Callable[[Any, int], Iterable[str]] | None",
+    "tree_register.subclasses": "bool",
 }
 
 # What Python's data model says of special methods. The rest are operators, which give tensors.
@@ -240,7 +249,7 @@ HEAD = '''\
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
@@ -271,13 +280,13 @@ def default(value: object) -> str:
 
 def parameter(owner: str, p: inspect.Parameter) -> str:
     """One parameter with its type."""
-    if p.name not in PARAMETERS:
+    module = owner.split("_")[0]
+    rows = (f"{owner}.{p.name}", f"{module}.{p.name}", p.name)
+    kind = next((PARAMETERS[row] for row in rows if row in PARAMETERS), None)
+    if kind is None:
         raise SystemExit(
             f"{owner}: parameter {p.name!r} has no type; add it to PARAMETERS in {__file__}"
         )
-    module = owner.split("_")[0]
-    kind = PARAMETERS.get(f"{module}.{p.name}", PARAMETERS[p.name])
-    kind = PARAMETERS.get(f"{owner}.{p.name}", kind)
     stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
     if p.default is p.empty:
         return f"{stars}{p.name}: {kind}"

@@ -2,7 +2,7 @@
 """Girih's extension module: tensors, operations and the runtime behind them."""
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
@@ -502,9 +502,9 @@ class CompiledCall:
         guards: Guards,
         effects: Sequence[tuple[tuple[Any, Any, bool], Any]],
     ) -> None:
-        """Has later calls of this way served by a program: the structure of the arguments, their
-        tensors and which of them are donated, the places of tensors outside, the structure of the
-        result, the outputs that go elsewhere too and where, what has to be found where, and the
+        """Has later calls of this way served by a program: the arguments by position and by name,
+        their tensors and which of them are donated, the places of tensors outside, the structure of
+        the result, the outputs that go elsewhere too and where, what has to be found where, and the
         objects that are left somewhere.
         """
 
@@ -701,6 +701,11 @@ class Node:
         default may be missing.
         """
     @property
+    def call(self) -> int:
+        """The number of the first node that is a result of the same call: of the same op with the
+        same attributes and operands. Its own for ops of one result.
+        """
+    @property
     def category(self) -> str:
         """The kind of op, such as ``OP_ELEMENTWISE``."""
     @property
@@ -724,6 +729,9 @@ class Node:
     @property
     def op(self) -> str:
         """The name of the op."""
+    @property
+    def output_index(self) -> int:
+        """Which result of its call the node is; 0 for ops of one result."""
     @property
     def shape(self) -> list[int | str]:
         """The sizes; those that may differ from call to call are text."""
@@ -1945,6 +1953,18 @@ class TracedFunction:
     @property
     def text(self) -> str:
         """The graph as traced."""
+
+@final
+class TreeDef:
+    """The structure of a pytree without its leaves. Compares by structure; hashable."""
+
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    @property
+    def num_leaves(self) -> int:
+        """How many leaves a tree of this structure has."""
 
 @final
 class WeakTensor:
@@ -4528,6 +4548,34 @@ def trapezoid(
     """The integral along an axis of the piecewise linear function through samples y at x, or dx
     apart.
     """
+def tree_flatten(
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> tuple[list[Any], TreeDef]:
+    """The leaves in order, and the structure."""
+def tree_flatten_with_path(
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> list[tuple[str, Any]]:
+    """The leaves, each with the expression that leads to it."""
+def tree_leaves(tree: Any) -> list[Any]:
+    """The leaves in order."""
+def tree_leaves_like(treedef: TreeDef, tree: Any) -> list[Any] | None:
+    """The leaves of a tree of that structure; None where it has another."""
+def tree_register(
+    node_type: builtins.type,
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]],
+    unflatten: Callable[[Any, Sequence[Any]], Any],
+    names: Callable[[Any, int], Iterable[str]] | None,
+    subclasses: bool,
+) -> None:
+    """Makes a type a container of pytrees."""
+def tree_spread(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
+    """For each leaf of a tree the leaf of the prefix that it lies under; None where the containers
+    differ.
+    """
+def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of a structure with these leaves."""
 def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
     """Ones on and below the k-th diagonal, zeros above; float32 by default."""
 def tril(x: _TensorLike, /, *, k: int = ...) -> Tensor:

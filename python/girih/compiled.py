@@ -8,7 +8,6 @@ meanwhile, so that one program serves many.
 from __future__ import annotations
 
 import functools
-import itertools
 import types
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import argument_names
 from .references import references
-from .tracing import NoPatternError, Program, trace
+from .tracing import Program, trace
 
 if TYPE_CHECKING:
     import inspect
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from .exporting import Lowered
     from .references import References
+    from .tracing import Pattern
 
     #: Axis and name of each dynamic axis of an argument.
     _Axes: TypeAlias = Mapping[int, "str | Dim"]
@@ -61,27 +61,6 @@ class Dim:
         return f"Dim({self.name!r}, min={self.min}, max={self.max})"
 
 
-def _pattern(value: Any, module: type, count: Iterator[int]) -> Any:
-    """A pytree as `CompiledCall` compares it: tensors and floats by number, all else as it is."""
-    cls = type(value)
-    if cls is Tensor:
-        return next(count)
-    if cls is float or cls is SymbolicFloat:
-        return ("n", next(count))
-    if value is None or isinstance(value, module):
-        return ("s", value)
-    if cls is list or cls is tuple:
-        return ("t" if cls is tuple else "l", [_pattern(v, module, count) for v in value])
-    if cls is dict:
-        keys = tree._sorted_keys(value)
-        return ("d", keys, [_pattern(value[key], module, count) for key in keys])
-    if tree._kind_of[cls] is not None or hasattr(value, "__dlpack__"):
-        raise NoPatternError
-    if hasattr(value, "__array_interface__"):
-        raise NoPatternError
-    return ("s", value)
-
-
 class CompiledFunction(_girih.CompiledCall):
     """What :func:`compile` gives: called like the function.
 
@@ -113,21 +92,20 @@ class CompiledFunction(_girih.CompiledCall):
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function's value, by a program made before if one serves the arguments."""
-        tensors, dynamic, donated, key, rebuild = self._taken_apart(args, kwargs)
-        if any(isinstance(size, SymbolicDim) for t in tensors for size in t.shape):
+        call = _Call(self, args, kwargs)
+        if any(isinstance(size, SymbolicDim) for t in call.tensors for size in t.shape):
             return self._fun(*args, **kwargs)  # Part of another function being compiled.
         if _girih.has_named_axes():
             # Collectives may refer to the member of a batch, which no program takes.
             return self._fun(*args, **kwargs)
-        program = self._program(tensors, dynamic, key, rebuild)
-        way = self._way(args, kwargs, program)
-        if way is not None:
-            positional, named, result = way
+        program = self._program(call)
+        result = program.pattern()
+        if result is not None:
             refs = program.places
             self.remember(
-                (positional, named),
-                tensors,
-                donated,
+                (call.patterns[: len(args)], call.named()),
+                call.tensors,
+                call.donated,
                 [refs[at].written() for at in program.outside],
                 program.traced,
                 result,
@@ -141,33 +119,28 @@ class CompiledFunction(_girih.CompiledCall):
             value = self.direct(args, kwargs)
             if value is not NotImplemented:
                 return value
-        return program(tensors)
+        return program(call.tensors)
 
-    def _program(
-        self,
-        tensors: list[Tensor],
-        dynamic: list[_Dynamic],
-        key: Any,
-        rebuild: Callable[..., Any],
-    ) -> Program:
-        """The program that serves the tensors: one made before, or a new one."""
-        programs = self._programs.setdefault(key, [])
+    def _program(self, call: _Call) -> Program:
+        """The program that serves the tensors of a call: one made before, or a new one."""
+        programs = self._programs.setdefault(call.key(), [])
+        tensors = call.tensors
         refusals = []
         for program in programs:
             refused = program.refuses(tensors)
             if refused is None:
                 return program
             refusals.append(refused)
-        statics = rebuild.statics  # type: ignore[attr-defined]
 
         def look() -> References:
-            return references((self._fun, self._name), (statics, "argument "), name=self._name)
+            objects = (call.objects(), "argument ")
+            return references((self._fun, self._name), objects, name=self._name)
 
         refs = look() if programs else None
         for program in programs:
             if refs is not None and program.serves_at(refs, tensors):
                 return program
-        program = trace(rebuild, tensors, dynamic, look, self._name, rebuild.names)  # type: ignore[attr-defined]
+        program = trace(call.run, tensors, call.dynamic, look, self._name, call.names())
         if refusals:
             self._retraced(*refusals[-1])
         programs.append(program)
@@ -190,26 +163,6 @@ class CompiledFunction(_girih.CompiledCall):
                 stacklevel=4,
             )
 
-    def _way(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Program
-    ) -> tuple[Any, Any, Any] | None:
-        """The structures of arguments and result; ``None`` for what the base class cannot serve."""
-        from .nn.module import Module
-
-        count = itertools.count()
-        try:
-            positional = tuple(
-                self._argument_pattern(i, value, Module, count) for i, value in enumerate(args)
-            )
-            # Tensors are numbered in the order of the call.
-            values = [
-                self._argument_pattern(name, value, Module, count) for name, value in kwargs.items()
-            ]
-            named = ("d", list(kwargs), values) if kwargs else None
-            return ("t", list(positional)), named, program.pattern()
-        except NoPatternError:
-            return None
-
     def _shown(self, name: int | str, value: Any) -> list[str]:
         """The leaves of an argument, for messages."""
         if isinstance(name, int):
@@ -217,11 +170,6 @@ class CompiledFunction(_girih.CompiledCall):
         if isinstance(value, (Tensor, *_FLOATS)):
             return [f"'{name}'"]
         return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, _is_module)]
-
-    def _argument_pattern(
-        self, name: int | str, value: Any, module: type, count: Iterator[int]
-    ) -> Any:
-        return ("s", value) if name in self._static else _pattern(value, module, count)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the object is the first argument."""
@@ -291,8 +239,7 @@ class CompiledFunction(_girih.CompiledCall):
 
     def _traced_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """The program that serves these arguments, with their names."""
-        tensors, dynamic, _, key, rebuild = self._taken_apart(args, kwargs)
-        program = self._program(tensors, dynamic, key, rebuild)
+        program = self._program(_Call(self, args, kwargs))
         program.names = argument_names(self._fun, args, kwargs, self._static)
         return program
 
@@ -329,77 +276,120 @@ class CompiledFunction(_girih.CompiledCall):
     def __repr__(self) -> str:
         return f"<compiled {self._name}, {self.num_programs} programs>"
 
-    def _taken_apart(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Tensor], list[_Dynamic], list[int], Any, Callable[[list[Tensor]], Any]]:
-        """Tensors, their dynamic axes, which are donated, what else makes a program another; and
-        the way back.
-        """
 
-        names: list[int | str] = [*range(len(args)), *kwargs]
-        tensors: list[Tensor] = []
-        dynamic: list[_Dynamic] = []
-        donated: list[int] = []
-        named: list[str] = []
-        parts: list[tuple[list[Any], list[int], set[int], tree.TreeDef]] = []
-        statics: list[Any] = []
-        for name, value in zip(names, [*args, *kwargs.values()], strict=True):
-            whole = name in self._static
-            leaves, treedef = tree.flatten(value, _always if whole else _is_module)
-            if whole and isinstance(value, Tensor):
-                raise InvalidArgumentError(
-                    f"compile: argument {name!r} of {self._name} is static, and is a tensor; a "
-                    "program is made per value of a static argument, so pass a number "
-                    "(for instance by .item()), or do not name it"
-                )
-            axes = self._dims.get(name, [])
-            where: list[int] = []
-            floats: set[int] = set()
-            shown = [f"'{name}'"] if whole else self._shown(name, value)
-            for i, leaf in enumerate(leaves):
-                is_float = not whole and type(leaf) in _FLOATS
-                if is_float:
-                    floats.add(i)
-                    leaf = _scalar(leaf)
-                elif not isinstance(leaf, Tensor):
-                    if not (hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")):
-                        statics.append((type(leaf), leaf))
-                        continue
-                    leaf = _girih.asarray(leaf)
-                where.append(i)
-                leaves[i] = None
-                if name in self._donate and not is_float:
-                    donated.append(len(tensors))
-                tensors.append(leaf)
-                named.append(shown[i])
-                dynamic.append([] if is_float else axes)
-            parts.append((leaves, where, floats, treedef))
-            statics.append((name, treedef, tuple(where), tuple(floats)))
-        key = tuple(statics)
+class _Call:
+    """The arguments of a call, taken apart.
+
+    Attributes:
+        tensors: What the program takes of them: tensors, arrays, and floats as scalars.
+        dynamic: The dynamic axes of each tensor.
+        donated: Positions of the tensors that the caller does not need any more.
+        patterns: Each argument as later calls are compared with it.
+    """
+
+    __slots__ = ("_args", "_fun", "_kwargs", "donated", "dynamic", "patterns", "tensors")
+
+    def __init__(
+        self, fun: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._fun, self._args, self._kwargs = fun, args, kwargs
+        self.tensors: list[Tensor] = []
+        self.dynamic: list[_Dynamic] = []
+        self.donated: list[int] = []
+        self.patterns: list[Pattern] = [
+            self._static(name, value) if name in fun._static else self._taken(name, value)
+            for name, value in self._arguments()
+        ]
+
+    def _arguments(self) -> Iterator[tuple[int | str, Any]]:
+        """The arguments with their positions or names."""
+        yield from enumerate(self._args)
+        yield from self._kwargs.items()
+
+    def _static(self, name: int | str, value: Any) -> Pattern:
+        if isinstance(value, Tensor):
+            raise InvalidArgumentError(
+                f"compile: argument {name!r} of {self._fun._name} is static, and is a tensor; a "
+                "program is made per value of a static argument, so pass a number "
+                "(for instance by .item()), or do not name it"
+            )
+        return _A_LEAF, [(None, value, False)]
+
+    def _taken(self, name: int | str, value: Any) -> Pattern:
+        leaves, treedef = tree.flatten(value, _is_module)
+        return treedef, [self._leaf(name, leaf) for leaf in leaves]
+
+    def _leaf(self, name: int | str, leaf: Any) -> tuple[int | None, Any, bool]:
+        is_float = type(leaf) in _FLOATS
+        if is_float:
+            leaf = _scalar(leaf)
+        elif not isinstance(leaf, Tensor):
+            if not (hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")):
+                return None, leaf, False
+            leaf = _girih.asarray(leaf)
+        at = len(self.tensors)
+        if name in self._fun._donate and not is_float:
+            self.donated.append(at)
+        self.tensors.append(leaf)
+        self.dynamic.append([] if is_float else self._fun._dims.get(name, []))
+        return at, None, is_float
+
+    def named(self) -> list[tuple[str, Pattern]]:
+        """The patterns of the arguments by name."""
+        return list(zip(self._kwargs, self.patterns[len(self._args) :], strict=True))
+
+    def objects(self) -> list[Any]:
+        """What is no tensor among the leaves."""
+        return [leaf for _, leaves in self.patterns for at, leaf, _ in leaves if at is None]
+
+    def key(self) -> Any:
+        """What makes a program another beside the tensors."""
+        key = tuple(
+            (
+                name,
+                treedef,
+                tuple(
+                    (type(leaf), leaf) if at is None else is_float for at, leaf, is_float in leaves
+                ),
+            )
+            for (name, _), (treedef, leaves) in zip(self._arguments(), self.patterns, strict=True)
+        )
         try:
             hash(key)
         except TypeError as error:
             raise InvalidArgumentError(
-                f"compile: what is not a tensor among the arguments of {self._name} must be "
+                f"compile: what is not a tensor among the arguments of {self._fun._name} must be "
                 f"hashable, for a program is made per value: {error}"
             ) from None
+        return key
 
-        def rebuild(placeholders: list[Tensor]) -> Any:
-            rest = iter(placeholders)
-            values = []
-            for leaves, where, floats, treedef in parts:
-                filled = list(leaves)
-                for i in where:
-                    # A handle of its own: the function may assign to its arguments.
-                    filled[i] = SymbolicFloat(next(rest)) if i in floats else +next(rest)
-                values.append(tree.unflatten(treedef, filled))
-            call = dict(zip(kwargs, values[len(args) :], strict=True))
-            return self._fun(*values[: len(args)], **call)
+    def names(self) -> list[str]:
+        """Of each tensor the expression that leads to it, for messages."""
+        named = []
+        for (name, value), (_, leaves) in zip(self._arguments(), self.patterns, strict=True):
+            if any(at is not None for at, *_ in leaves):
+                shown = self._fun._shown(name, value)
+                named += [shown[i] for i, (at, *_) in enumerate(leaves) if at is not None]
+        return named
 
-        rebuild.names = named  # type: ignore[attr-defined]
-        rebuild.statics = [leaf for leaves, *_ in parts for leaf in leaves]  # type: ignore[attr-defined]
-        return tensors, dynamic, donated, key, rebuild
+    def run(self, placeholders: list[Tensor]) -> Any:
+        """The function at the arguments, with these in place of the tensors."""
+        rest = iter(placeholders)
+        values = []
+        for treedef, leaves in self.patterns:
+            filled = [
+                # A handle of its own: the function may assign to its arguments.
+                leaf if at is None else SymbolicFloat(next(rest)) if is_float else +next(rest)
+                for at, leaf, is_float in leaves
+            ]
+            values.append(tree.unflatten(treedef, filled))
+        count = len(self._args)
+        named = dict(zip(self._kwargs, values[count:], strict=True))
+        return self._fun._fun(*values[:count], **named)
 
+
+#: The structure of a leaf alone.
+_A_LEAF = tree.structure(0)
 
 #: What becomes a scalar of the program.
 _FLOATS = (float, SymbolicFloat)
@@ -410,10 +400,6 @@ def _scalar(value: Any) -> Tensor:
     if isinstance(value, SymbolicFloat):
         return value.tensor
     return _girih.asarray(value, dtype=_girih.float64)
-
-
-def _always(_: Any) -> bool:
-    return True
 
 
 def _is_module(fun: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
@@ -11,22 +11,22 @@ from .names import output_names
 from .references import Guard, is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ._girih import TracedFunction
     from .references import Place, References
 
-__all__ = ["NoPatternError", "Program", "StateMadeError", "trace"]
+__all__ = ["Pattern", "Program", "StateMadeError", "trace"]
+
+#: A pytree as the extension compares and builds it: its structure, and for each leaf the position
+#: of its tensor or None, the leaf if it is no tensor, and whether it is a number.
+Pattern: TypeAlias = tuple[tree.TreeDef, list[tuple[int | None, Any, bool]]]
 
 #: Numbers that are known when a program runs.
 _NUMBERS = (SymbolicDim, SymbolicFloat)
 
 #: Stands for what is not there.
 _GONE = object()
-
-
-class NoPatternError(Exception):
-    """A structure that the compiled call does not know."""
 
 
 class StateMadeError(BaseException):
@@ -158,17 +158,15 @@ class Program:
         leaves = [None if at is None else output(at) for at in self._outputs]
         return tree.unflatten(self._treedef, leaves)
 
-    def pattern(self) -> Any:
+    def pattern(self) -> Pattern | None:
         """What the result is built from, as the extension reads it.
 
-        Raises:
-            NoPatternError: There are containers in it that the extension does not know, or calls
-                with an effect.
+        ``None`` if there are calls with an effect, which the extension does not make.
         """
         if self.tokens.start < self.tokens.stop:
-            raise NoPatternError
+            return None
         leaves = zip(self._outputs, self._static, self._numbers, strict=True)
-        return _result_pattern(self._treedef, leaves)
+        return self._treedef, list(leaves)
 
     def __call__(self, tensors: list[Tensor]) -> Any:
         """The function's value at these tensors."""
@@ -188,25 +186,6 @@ class Program:
         for at, value in self.effects:
             self.places[at].write(value)
         return tree.unflatten(self._treedef, leaves)
-
-
-def _result_pattern(treedef: tree.TreeDef, leaves: Iterator[tuple[int | None, Any, bool]]) -> Any:
-    cls = treedef._type
-    if cls is None:
-        output, leaf, is_number = next(leaves)
-        if output is None:
-            return ("s", leaf)
-        return ("n", output) if is_number else output
-    children = [_result_pattern(child, leaves) for child in treedef._children]
-    if cls is type(None):
-        return ("s", None)
-    if cls is list or cls is tuple:
-        return ("t" if cls is tuple else "l", children)
-    if cls is dict:
-        keys = treedef._data
-        by_key = dict(zip(keys.ordered, children, strict=True))
-        return ("d", keys.inserted, [by_key[key] for key in keys.inserted])
-    raise NoPatternError
 
 
 class _Run:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
+import weakref
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 
@@ -93,3 +97,86 @@ def test_errors_show_the_structures():
     with pytest.raises(gr.InvalidArgumentError, match="2 leaves, got 1"):
         tree.unflatten(tree.structure([1, 2]), [1])
     assert repr(tree.structure({"a": (1, None)})) == "TreeDef({'a': (*, None)})"
+
+
+def test_structures_are_copied_and_pickled():
+    t = {"b": [1, (2, None)], "a": OrderedDict(z=3), "p": Point(4, 5), "d": defaultdict(int, q=6)}
+    treedef = tree.structure(t)
+    for copied in (pickle.loads(pickle.dumps(treedef)), copy.deepcopy(treedef)):
+        assert copied == treedef
+        assert hash(copied) == hash(treedef)
+        assert list(tree.unflatten(copied, range(6))) == ["b", "a", "p", "d"]
+
+
+def test_containers_that_hold_themselves():
+    ring = [1]
+    ring.append({"again": ring})
+    for f in (tree.flatten, tree.leaves, tree.flatten_with_path):
+        with pytest.raises(RecursionError, match="hold itself"):
+            f(ring)
+    deep = 1
+    for _ in range(900):
+        deep = [deep]
+    leaves, treedef = tree.flatten(deep)
+    assert leaves == [1]
+    assert tree.unflatten(treedef, [2]) != deep
+    assert tree.unflatten(treedef, [1]) == deep
+    assert treedef == tree.structure(deep)
+    assert repr(treedef).count("[") == 900
+
+
+def test_trees_that_change_while_they_are_taken_apart():
+    changing = [1, [2], 3, 4]
+    assert tree.flatten(changing, is_leaf=lambda node: node == 3 and changing.clear())[0]
+    held = {"a": [1], "b": 2}
+    assert tree.flatten(held, is_leaf=lambda node: node == 1 and held.clear())[0] == [1, 2]
+
+
+def test_what_functions_raise_is_raised():
+    class Sealed:
+        pass
+
+    def closed(_):
+        raise ValueError("sealed")
+
+    tree.register(Sealed, closed, closed)
+    for f in (tree.flatten, tree.leaves, tree.structure, tree.flatten_with_path):
+        with pytest.raises(ValueError, match="sealed"):
+            f([1, Sealed()])
+    with pytest.raises(ZeroDivisionError):
+        tree.flatten([1], is_leaf=lambda _: 1 / 0)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(tree.structure(Config(1, [])))
+
+    class Nameless(Sealed):
+        pass
+
+    tree.register(Nameless, lambda _: ((1, 2), None), closed, names=lambda _n, _c: [".a"])
+    with pytest.raises(gr.InvalidArgumentError, match="2 children and 1 names"):
+        tree.flatten_with_path(Nameless())
+
+
+def test_types_met_before_they_are_registered():
+    class Late:
+        def __init__(self, *content):
+            self.content = content
+
+    class Later(Late):
+        pass
+
+    assert len(tree.leaves([Late(1, 2), Later(3)])) == 2
+    tree.register(Late, lambda n: (n.content, None), lambda _, c: Late(*c), subclasses=True)
+    assert tree.leaves([Late(1, 2), Later(3)]) == [1, 2, 3]
+    assert tree.structure(Late(1)) != tree.structure(Later(1))
+
+
+def test_a_structure_is_collected_with_what_it_holds():
+    class Key:
+        pass
+
+    key = Key()
+    key.treedef = tree.structure({key: 1})
+    alive = weakref.ref(key)
+    del key
+    gc.collect()
+    assert alive() is None

@@ -5,15 +5,17 @@
 use crate::args::Listed;
 use crate::compiled::PyTraced;
 use crate::contexts::{self, sync};
+use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::guards::{Place, PyGuards, WrittenPlace, is_equal};
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
+use crate::tree::PyTreeDef;
 use girih::{BoundProgram, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,19 +25,31 @@ const DETACH_NS: u64 = 20_000;
 /// Ways a function was called that are kept; the one not used for longest makes room.
 const MOST_WAYS: usize = 16;
 
-/// A structure of tensors and constants: of arguments to compare with, or of results to build.
-enum Pattern {
-    /// The tensor of that position.
+/// What is in the place of a leaf: of arguments to compare with, or of results to build.
+enum Leaf {
+    /// The tensor of that position; among arguments also an array.
     Tensor(usize),
     /// The number of that position: a Python float among arguments, any number in results.
     Number(usize),
     /// The same object, or an equal one of the same builtin type.
     Same(Py<PyAny>),
-    Tuple(Vec<Pattern>),
-    List(Vec<Pattern>),
-    /// Keys and what they lead to, in the order in which a dict is built.
-    Dict(Vec<(Py<PyAny>, Pattern)>),
 }
+
+/// A pytree as calls compare and build it.
+struct Pattern {
+    structure: Py<PyTreeDef>,
+    leaves: Vec<Leaf>,
+}
+
+/// A leaf as Python writes it: the position of a tensor, or of a number if the flag is set; or the
+/// object, if there is no position.
+type WrittenLeaf = (Option<usize>, Py<PyAny>, bool);
+
+/// A pytree as Python writes it.
+type WrittenPattern = (Py<PyTreeDef>, Vec<WrittenLeaf>);
+
+/// The arrays of a call as tensors, each once however often it is compared.
+type Converted = SmallVec<[(Py<PyAny>, Tensor); 4]>;
 
 type Tensors = SmallVec<[Tensor; 8]>;
 
@@ -62,114 +76,82 @@ fn number(object: &Bound<'_, PyAny>) -> Option<Tensor> {
     Tensor::from_slice(&[value], []).ok()
 }
 
+/// A tensor, or an array as one; `None` for other objects.
+fn tensor(object: &Bound<'_, PyAny>, converted: &mut Converted) -> PyResult<Option<Tensor>> {
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return Ok(Some(tensor.borrow().0.clone()));
+    }
+    if let Some((_, tensor)) = converted.iter().find(|(array, _)| array.is(object)) {
+        return Ok(Some(tensor.clone()));
+    }
+    let py = object.py();
+    let is_array = object.hasattr(intern!(py, "__dlpack__"))?
+        || object.hasattr(intern!(py, "__array_interface__"))?;
+    if !is_array {
+        return Ok(None);
+    }
+    let tensor = as_tensor(object, None)?;
+    converted.push((object.clone().unbind(), tensor.clone()));
+    Ok(Some(tensor))
+}
+
 impl Pattern {
-    /// From what Python writes: a position, `("n", position)` of a number, `("s", object)`, `("t", patterns)`, `("l", patterns)` or
-    /// `("d", keys, patterns)`.
-    fn read(written: &Bound<'_, PyAny>) -> PyResult<Pattern> {
-        if let Ok(at) = written.extract::<usize>() {
-            return Ok(Pattern::Tensor(at));
-        }
-        let kind: String = written.get_item(0)?.extract()?;
-        let object = written.get_item(1)?;
-        let all = |list: &Bound<'_, PyAny>| -> PyResult<Vec<Pattern>> {
-            list.try_iter()?.map(|p| Pattern::read(&p?)).collect()
+    fn new((structure, leaves): WrittenPattern) -> Pattern {
+        let leaf = |(at, object, is_number)| match (at, is_number) {
+            (Some(at), true) => Leaf::Number(at),
+            (Some(at), false) => Leaf::Tensor(at),
+            (None, _) => Leaf::Same(object),
         };
-        Ok(match kind.as_str() {
-            "s" => Pattern::Same(object.unbind()),
-            "n" => Pattern::Number(object.extract()?),
-            "t" => Pattern::Tuple(all(&object)?),
-            "l" => Pattern::List(all(&object)?),
-            _ => {
-                let keys = object.try_iter()?.map(|key| Ok(key?.unbind()));
-                let keys = keys.collect::<PyResult<Vec<_>>>()?;
-                Pattern::Dict(keys.into_iter().zip(all(&written.get_item(2)?)?).collect())
-            }
-        })
+        Pattern { structure, leaves: leaves.into_iter().map(leaf).collect() }
     }
 
     /// Whether an object has this structure; its tensors are put where they belong.
-    fn matches(&self, object: &Bound<'_, PyAny>, tensors: &mut [Option<Tensor>]) -> bool {
-        let py = object.py();
-        match self {
-            Pattern::Tensor(at) => match object.cast::<PyTensor>() {
-                Ok(tensor) => {
-                    tensors[*at] = Some(tensor.borrow().0.clone());
-                    true
-                }
-                Err(_) => false,
-            },
-            Pattern::Number(at) => {
-                tensors[*at] = number(object);
-                tensors[*at].is_some()
-            }
-            Pattern::Same(known) => is_same(known.bind(py), object),
-            Pattern::Tuple(children) => match object.cast_exact::<PyTuple>() {
-                Ok(tuple) => {
-                    tuple.len() == children.len()
-                        && children.iter().zip(tuple).all(|(c, o)| c.matches(&o, tensors))
-                }
-                Err(_) => false,
-            },
-            Pattern::List(children) => match object.cast_exact::<PyList>() {
-                Ok(list) => {
-                    list.len() == children.len()
-                        && children.iter().zip(list).all(|(c, o)| c.matches(&o, tensors))
-                }
-                Err(_) => false,
-            },
-            Pattern::Dict(children) => match object.cast_exact::<PyDict>() {
-                Ok(dict) => {
-                    dict.len() == children.len()
-                        && children.iter().all(|(key, child)| {
-                            let found = dict.get_item(key.bind(py)).ok().flatten();
-                            found.is_some_and(|object| child.matches(&object, tensors))
-                        })
-                }
-                Err(_) => false,
-            },
-        }
+    fn matches(
+        &self,
+        object: &Bound<'_, PyAny>,
+        tensors: &mut [Option<Tensor>],
+        converted: &mut Converted,
+    ) -> bool {
+        let mut leaves = self.leaves.iter();
+        let mut take = |object: &Bound<'_, PyAny>| {
+            let (at, found) = match leaves.next() {
+                Some(Leaf::Tensor(at)) => (at, tensor(object, converted)?),
+                Some(Leaf::Number(at)) => (at, number(object)),
+                Some(Leaf::Same(known)) => return Ok(is_same(known.bind(object.py()), object)),
+                None => return Ok(false),
+            };
+            tensors[*at] = found;
+            Ok(tensors[*at].is_some())
+        };
+        // Where comparing fails, the call that finds no way takes its arguments apart and says why.
+        self.structure.get().0.matches(object, &mut take).unwrap_or(false)
     }
 
     /// The object of this structure.
     fn build<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
-        let all = |children: &[Pattern]| -> PyResult<SmallVec<[Bound<'py, PyAny>; 8]>> {
-            children.iter().map(|child| child.build(py, tensors)).collect()
+        let mut leaves = self.leaves.iter();
+        let mut next = || match leaves.next().expect("a pattern has a leaf for each of its tree") {
+            Leaf::Tensor(at) => Ok(Bound::new(py, PyTensor(tensors[*at].clone()))?.into_any()),
+            Leaf::Number(at) => returned_number(py, &PyTensor(tensors[*at].clone())),
+            Leaf::Same(object) => Ok(object.bind(py).clone()),
         };
-        Ok(match self {
-            Pattern::Tensor(at) => Bound::new(py, PyTensor(tensors[*at].clone()))?.into_any(),
-            Pattern::Number(at) => returned_number(py, &PyTensor(tensors[*at].clone()))?,
-            Pattern::Same(object) => object.bind(py).clone(),
-            Pattern::Tuple(children) => PyTuple::new(py, all(children)?)?.into_any(),
-            Pattern::List(children) => PyList::new(py, all(children)?)?.into_any(),
-            Pattern::Dict(children) => {
-                let dict = PyDict::new(py);
-                for (key, child) in children {
-                    dict.set_item(key.bind(py), child.build(py, tensors)?)?;
-                }
-                dict.into_any()
-            }
-        })
+        self.structure.get().0.build(py, &mut next)
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Pattern::Tensor(_) | Pattern::Number(_) => Ok(()),
-            Pattern::Same(object) => visit.call(object),
-            Pattern::Tuple(children) | Pattern::List(children) => {
-                children.iter().try_for_each(|child| child.traverse(visit))
-            }
-            Pattern::Dict(children) => children.iter().try_for_each(|(key, child)| {
-                visit.call(key)?;
-                child.traverse(visit)
-            }),
-        }
+        visit.call(&self.structure)?;
+        self.leaves.iter().try_for_each(|leaf| match leaf {
+            Leaf::Tensor(_) | Leaf::Number(_) => Ok(()),
+            Leaf::Same(object) => visit.call(object),
+        })
     }
 }
 
 /// A way in which the function was called, and what serves such calls.
 struct Way {
-    positional: Pattern,
-    named: Option<Pattern>,
+    positional: Vec<Pattern>,
+    /// Those by name, in the order of that call.
+    named: Vec<(Py<PyString>, Pattern)>,
     /// Tensors among the arguments.
     count: usize,
     outside: Vec<Place>,
@@ -191,17 +173,24 @@ impl Way {
         &self,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
+        converted: &mut Converted,
     ) -> Option<Tensors> {
         let py = args.py();
         let mut found: SmallVec<[Option<Tensor>; 8]> = SmallVec::from_elem(None, self.count);
-        let same = match (&self.named, kwargs) {
-            (None, None) => true,
-            (None, Some(kwargs)) => kwargs.is_empty(),
-            (Some(_), None) => false,
-            (Some(named), Some(kwargs)) => named.matches(kwargs.as_any(), &mut found),
-        };
-        if !same || !self.positional.matches(args.as_any(), &mut found) {
+        let named = kwargs.map_or(0, |kwargs| kwargs.len());
+        if args.len() != self.positional.len() || named != self.named.len() {
             return None;
+        }
+        for (pattern, object) in self.positional.iter().zip(args) {
+            if !pattern.matches(&object, &mut found, converted) {
+                return None;
+            }
+        }
+        for (name, pattern) in &self.named {
+            let object = kwargs?.get_item(name).ok().flatten()?;
+            if !pattern.matches(&object, &mut found, converted) {
+                return None;
+            }
         }
         let mut tensors: Tensors = found.into_iter().collect::<Option<_>>()?;
         for place in &self.outside {
@@ -234,8 +223,8 @@ impl Way {
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.positional.traverse(visit)?;
-        self.named.iter().try_for_each(|named| named.traverse(visit))?;
+        let named = self.named.iter().map(|(_, pattern)| pattern);
+        self.positional.iter().chain(named).try_for_each(|pattern| pattern.traverse(visit))?;
         self.result.traverse(visit)?;
         let changed = self.changed.iter().flat_map(|(_, places)| places);
         self.outside.iter().chain(changed).try_for_each(|place| place.traverse(visit))?;
@@ -266,10 +255,10 @@ impl PyCompiledCall {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<(Arc<Way>, Tensors)> {
         // Comparing may run Python, which may call the function again: not while holding the lock.
-        let mut at = 0;
+        let (mut at, mut converted) = (0, Converted::new());
         loop {
             let way = self.lock().get(at)?.clone();
-            if let Some(tensors) = way.tensors(args, kwargs) {
+            if let Some(tensors) = way.tensors(args, kwargs, &mut converted) {
                 if at > 0 {
                     let mut ways = self.lock();
                     if let Some(now) = ways.iter().position(|w| Arc::ptr_eq(w, &way)) {
@@ -326,7 +315,7 @@ impl PyCompiledCall {
         }
     }
 
-    /// Has later calls of this way served by a program: the structure of the arguments, their tensors
+    /// Has later calls of this way served by a program: the arguments by position and by name, their tensors
     /// and which of them are donated, the places of tensors outside, the structure of the result, the
     /// outputs that go elsewhere too and where, what has to be found where, and the objects that are
     /// left somewhere. Returns: None.
@@ -334,12 +323,12 @@ impl PyCompiledCall {
     fn remember(
         &self,
         py: Python<'_>,
-        way: (Bound<'_, PyAny>, Option<Bound<'_, PyAny>>),
+        way: (Vec<WrittenPattern>, Vec<(Py<PyString>, WrittenPattern)>),
         args: Listed<Py<PyTensor>>,
         donated: Vec<usize>,
         places: Vec<WrittenPlace>,
         program: &PyTraced,
-        result: Bound<'_, PyAny>,
+        result: WrittenPattern,
         changed: Vec<(usize, Vec<WrittenPlace>)>,
         guards: Py<PyGuards>,
         effects: Vec<(WrittenPlace, Py<PyAny>)>,
@@ -347,13 +336,13 @@ impl PyCompiledCall {
         let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
         let (positional, named) = way;
         let way = Way {
-            positional: Pattern::read(&positional)?,
-            named: named.as_ref().map(Pattern::read).transpose()?,
+            positional: positional.into_iter().map(Pattern::new).collect(),
+            named: named.into_iter().map(|(name, w)| (name, Pattern::new(w))).collect(),
             count: args.len(),
             donated,
             outside: places_of(places),
             program: BoundProgram::new(program.0.clone(), &specs).py()?,
-            result: Pattern::read(&result)?,
+            result: Pattern::new(result),
             changed: changed.into_iter().map(|(output, at)| (output, places_of(at))).collect(),
             guards,
             effects: effects.into_iter().map(|(at, object)| (Place::new(at), object)).collect(),

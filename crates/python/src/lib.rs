@@ -41,6 +41,7 @@ mod symbolic_float;
 mod tensor;
 mod timeline;
 mod transform;
+mod tree;
 mod vision;
 mod windows;
 
@@ -132,6 +133,7 @@ const INTERNAL: &[&str] = &[
     "set_source_lines",
     "set_verify_shapes",
     "returned_number",
+    "TreeDef",
     "trace_function",
     "WeakTensor",
     "weak",
@@ -169,6 +171,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dlpack::register(m)?;
     lazy::register(m)?;
     transform::register(m)?;
+    tree::register(m)?;
     collective::register(m)?;
     imperative::register(m)?;
     compiled::register(m)?;
@@ -182,11 +185,11 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     timeline::register(m)?;
     location::register();
     let names = m.index()?;
-    // What `girih.linalg`, `girih.fft` and `girih.random` are made of is public there, under its own
-    // names.
+    // What `girih.linalg`, `girih.fft`, `girih.random` and `girih.tree` are made of is public there,
+    // under its own names.
     let elsewhere = |name: &Bound<'_, PyAny>| {
         let name = name.to_string();
-        ["linalg_", "fft_", "random_"].iter().any(|module| name.starts_with(module))
+        ["linalg_", "fft_", "random_", "tree_"].iter().any(|module| name.starts_with(module))
     };
     let internal = |name: &Bound<'_, PyAny>| INTERNAL.iter().any(|n| name.eq(n).unwrap_or(false));
     let public = names.iter().filter(|name| !internal(name) && !elsewhere(name));

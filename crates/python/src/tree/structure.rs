@@ -1,0 +1,363 @@
+//! The structure of a pytree: its containers without the leaves.
+
+use super::kinds::{self, Children, Dataclass, Registered};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyAnyMethods, PyDict, PyList, PyTuple, PyType};
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// One container without its children.
+pub enum Container {
+    /// `None`, which has no children.
+    Empty,
+    List,
+    Tuple,
+    Dict {
+        kind: DictKind,
+        /// In the order of the children.
+        keys: Vec<Py<PyAny>>,
+        /// In the order in which they were inserted, where that is another one.
+        inserted: Option<Vec<Py<PyAny>>>,
+    },
+    NamedTuple(Py<PyType>),
+    Dataclass {
+        dataclass: Arc<Dataclass>,
+        /// Of the static fields.
+        values: Vec<Py<PyAny>>,
+    },
+    Registered {
+        class: Py<PyType>,
+        registered: Arc<Registered>,
+        data: Py<PyAny>,
+    },
+}
+
+/// Which type of dict.
+pub enum DictKind {
+    Plain,
+    /// An `OrderedDict`, whose order of keys is part of its structure.
+    Ordered,
+    /// A `defaultdict` with its factory.
+    Default(Py<PyAny>),
+}
+
+/// The structure of a pytree. It is as deep as a tree that was taken apart, so recursion is bounded.
+pub enum Structure {
+    Leaf,
+    Node { container: Container, children: Vec<Structure>, num_leaves: usize },
+}
+
+/// Gives the leaves of a tree that is built, one after the other.
+pub type NextLeaf<'a, 'py> = dyn FnMut() -> PyResult<Bound<'py, PyAny>> + 'a;
+
+/// Takes a leaf of a tree that is compared; false if the leaf does not belong there.
+pub type TakeLeaf<'a, 'py> = dyn FnMut(&Bound<'py, PyAny>) -> PyResult<bool> + 'a;
+
+/// True for one object, or two that are equal to Python.
+fn same(py: Python<'_>, a: &Py<PyAny>, b: &Py<PyAny>) -> PyResult<bool> {
+    if a.is(b) { Ok(true) } else { a.bind(py).eq(b.bind(py)) }
+}
+
+fn all_same(py: Python<'_>, a: &[Py<PyAny>], b: &[Py<PyAny>]) -> PyResult<bool> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for (a, b) in a.iter().zip(b) {
+        if !same(py, a, b)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Container {
+    /// True for containers of one type and, but for their children, of one content.
+    pub fn is_same(&self, py: Python<'_>, other: &Container) -> PyResult<bool> {
+        use Container::*;
+        match (self, other) {
+            (Empty, Empty) | (List, List) | (Tuple, Tuple) => Ok(true),
+            (Dict { kind: a, keys, .. }, Dict { kind: b, keys: others, .. }) => {
+                let kinds = match (a, b) {
+                    (DictKind::Plain, DictKind::Plain) => true,
+                    (DictKind::Ordered, DictKind::Ordered) => true,
+                    (DictKind::Default(a), DictKind::Default(b)) => same(py, a, b)?,
+                    _ => false,
+                };
+                Ok(kinds && all_same(py, keys, others)?)
+            }
+            (NamedTuple(a), NamedTuple(b)) => Ok(a.is(b)),
+            (Dataclass { dataclass: a, values }, Dataclass { dataclass: b, values: others }) => {
+                Ok(a.class.is(&b.class) && all_same(py, values, others)?)
+            }
+            (Registered { class: a, data, .. }, Registered { class: b, data: other, .. }) => {
+                Ok(a.is(b) && same(py, data, other)?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn hash(&self, py: Python<'_>, state: &mut impl Hasher) -> PyResult<()> {
+        std::mem::discriminant(self).hash(state);
+        let hash_all = |objects: &[Py<PyAny>], state: &mut _| -> PyResult<()> {
+            objects.iter().try_for_each(|o| {
+                Hash::hash(&o.bind(py).hash()?, state);
+                Ok(())
+            })
+        };
+        match self {
+            Container::Empty | Container::List | Container::Tuple => {}
+            Container::Dict { kind, keys, .. } => {
+                std::mem::discriminant(kind).hash(state);
+                hash_all(keys, state)?;
+            }
+            Container::NamedTuple(class) => class.as_ptr().hash(state),
+            Container::Dataclass { dataclass, values } => {
+                dataclass.class.as_ptr().hash(state);
+                hash_all(values, state)?;
+            }
+            Container::Registered { class, data, .. } => {
+                class.as_ptr().hash(state);
+                data.bind(py).hash()?.hash(state);
+            }
+        }
+        Ok(())
+    }
+
+    /// The container with these children.
+    pub fn build<'py>(
+        &self,
+        py: Python<'py>,
+        children: Children<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Container::Empty => Ok(py.None().into_bound(py)),
+            Container::List => Ok(PyList::new(py, children)?.into_any()),
+            Container::Tuple => Ok(PyTuple::new(py, children)?.into_any()),
+            Container::Dict { kind, keys, inserted } => {
+                let dict = PyDict::new(py);
+                // The keys come first as they were inserted, which is the order that a dict keeps.
+                for key in inserted.iter().flatten() {
+                    dict.set_item(key, py.None())?;
+                }
+                for (key, child) in keys.iter().zip(children) {
+                    dict.set_item(key, child)?;
+                }
+                match kind {
+                    DictKind::Plain => Ok(dict.into_any()),
+                    DictKind::Ordered => kinds::ordered_dict(py)?.call1((dict,)),
+                    DictKind::Default(factory) => kinds::default_dict(py)?.call1((factory, dict)),
+                }
+            }
+            Container::NamedTuple(class) => class.bind(py).call1(PyTuple::new(py, children)?),
+            Container::Dataclass { dataclass, values } => {
+                build_dataclass(py, dataclass, values, children)
+            }
+            Container::Registered { registered, data, .. } => {
+                registered.unflatten.bind(py).call1((data, PyList::new(py, children)?))
+            }
+        }
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let all = |objects: &[Py<PyAny>]| objects.iter().try_for_each(|o| visit.call(o));
+        match self {
+            Container::Empty | Container::List | Container::Tuple => Ok(()),
+            Container::Dict { kind, keys, inserted } => {
+                if let DictKind::Default(factory) = kind {
+                    visit.call(factory)?;
+                }
+                all(keys)?;
+                all(inserted.as_deref().unwrap_or_default())
+            }
+            Container::NamedTuple(class) => visit.call(class),
+            Container::Dataclass { values, .. } => all(values),
+            Container::Registered { class, data, .. } => {
+                visit.call(class)?;
+                visit.call(data)
+            }
+        }
+    }
+}
+
+/// An instance of a dataclass. Its `__init__` is not called: it might check what stand-ins cannot
+/// answer; and frozen dataclasses refuse `setattr`.
+fn build_dataclass<'py>(
+    py: Python<'py>,
+    dataclass: &Dataclass,
+    values: &[Py<PyAny>],
+    children: Children<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let object = py.get_type::<PyAny>();
+    let set =
+        SET.get_or_try_init(py, || object.getattr(intern!(py, "__setattr__")).map(Bound::unbind))?;
+    let node = object.call_method1(intern!(py, "__new__"), (&dataclass.class,))?;
+    for (name, child) in dataclass.fields.iter().zip(children) {
+        set.call1(py, (&node, name, child))?;
+    }
+    for (name, value) in dataclass.static_fields.iter().zip(values) {
+        set.call1(py, (&node, name, value))?;
+    }
+    Ok(node)
+}
+
+impl Structure {
+    pub fn num_leaves(&self) -> usize {
+        match self {
+            Structure::Leaf => 1,
+            Structure::Node { num_leaves, .. } => *num_leaves,
+        }
+    }
+
+    pub fn is_same(&self, py: Python<'_>, other: &Structure) -> PyResult<bool> {
+        match (self, other) {
+            (Structure::Leaf, Structure::Leaf) => Ok(true),
+            (
+                Structure::Node { container: a, children, .. },
+                Structure::Node { container: b, children: others, .. },
+            ) => {
+                if children.len() != others.len() || !a.is_same(py, b)? {
+                    return Ok(false);
+                }
+                for (child, other) in children.iter().zip(others) {
+                    if !child.is_same(py, other)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Equal for equal structures.
+    ///
+    /// Errors: those of objects without a hash.
+    pub fn hash(&self, py: Python<'_>, state: &mut impl Hasher) -> PyResult<()> {
+        match self {
+            Structure::Leaf => 0u8.hash(state),
+            Structure::Node { container, children, .. } => {
+                1u8.hash(state);
+                container.hash(py, state)?;
+                children.iter().try_for_each(|child| child.hash(py, state))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tree of this structure with these leaves.
+    pub fn build<'py>(
+        &self,
+        py: Python<'py>,
+        next: &mut NextLeaf<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Structure::Leaf => next(),
+            Structure::Node { container, children, .. } => {
+                let built = children.iter().map(|child| child.build(py, next));
+                container.build(py, built.collect::<PyResult<_>>()?)
+            }
+        }
+    }
+
+    /// Whether an object has this structure; `take` is given what is in the place of each leaf, in
+    /// order, and says whether it belongs there.
+    ///
+    /// Errors: those of functions of registered types, and of `take`.
+    pub fn matches<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        take: &mut TakeLeaf<'_, 'py>,
+    ) -> PyResult<bool> {
+        let Structure::Node { container, children, .. } = self else { return take(object) };
+        match container {
+            Container::Empty => Ok(object.is_none()),
+            Container::Tuple => match object.cast_exact::<PyTuple>() {
+                Ok(tuple) => Structure::all_match(children, tuple.len(), tuple.iter(), take),
+                Err(_) => Ok(false),
+            },
+            Container::List => match object.cast_exact::<PyList>() {
+                Ok(list) => Structure::all_match(children, list.len(), list.iter(), take),
+                Err(_) => Ok(false),
+            },
+            Container::Dict { kind: DictKind::Plain, keys, .. } => {
+                let Ok(dict) = object.cast_exact::<PyDict>() else { return Ok(false) };
+                if dict.len() != keys.len() {
+                    return Ok(false);
+                }
+                let mut found: SmallVec<[Bound<'py, PyAny>; 8]> = SmallVec::new();
+                for key in keys {
+                    match dict.get_item(key)? {
+                        Some(child) => found.push(child),
+                        None => return Ok(false),
+                    }
+                }
+                Structure::all_match(children, found.len(), found.into_iter(), take)
+            }
+            _ => match kinds::open(object)? {
+                Some((other, found)) if container.is_same(object.py(), &other)? => {
+                    Structure::all_match(children, found.len(), found.into_iter(), take)
+                }
+                _ => Ok(false),
+            },
+        }
+    }
+
+    fn all_match<'py>(
+        children: &[Structure],
+        count: usize,
+        found: impl Iterator<Item = Bound<'py, PyAny>>,
+        take: &mut TakeLeaf<'_, 'py>,
+    ) -> PyResult<bool> {
+        if count != children.len() {
+            return Ok(false);
+        }
+        for (child, object) in children.iter().zip(found) {
+            if !child.matches(&object, take)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The structure with `*` for leaves, such as `{'a': (*, None)}`.
+    pub fn text(&self, py: Python<'_>) -> PyResult<String> {
+        let Structure::Node { container, children, .. } = self else { return Ok("*".into()) };
+        let inner = children.iter().map(|child| child.text(py)).collect::<PyResult<Vec<_>>>()?;
+        let joined = inner.join(", ");
+        let of_class = |class: &Py<PyType>| -> PyResult<String> {
+            Ok(format!("{}({joined})", class.bind(py).qualname()?))
+        };
+        Ok(match container {
+            Container::Empty => "None".into(),
+            Container::List => format!("[{joined}]"),
+            Container::Tuple if inner.len() == 1 => format!("({joined},)"),
+            Container::Tuple => format!("({joined})"),
+            Container::Dict { kind: DictKind::Plain, keys, .. } => {
+                let pair = |(key, child): (&Py<PyAny>, &String)| -> PyResult<String> {
+                    Ok(format!("{}: {child}", key.bind(py).repr()?))
+                };
+                let pairs = keys.iter().zip(&inner).map(pair).collect::<PyResult<Vec<_>>>()?;
+                format!("{{{}}}", pairs.join(", "))
+            }
+            Container::Dict { kind: DictKind::Ordered, .. } => format!("OrderedDict({joined})"),
+            Container::Dict { .. } => format!("defaultdict({joined})"),
+            Container::NamedTuple(class) | Container::Registered { class, .. } => of_class(class)?,
+            Container::Dataclass { dataclass, .. } => of_class(&dataclass.class)?,
+        })
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Structure::Leaf => Ok(()),
+            Structure::Node { container, children, .. } => {
+                container.traverse(visit)?;
+                children.iter().try_for_each(|child| child.traverse(visit))
+            }
+        }
+    }
+}
