@@ -2,8 +2,8 @@
 
 use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Team, adjoint, dot, eye, from, is_large, product, restore,
-    scaled, subtract,
+    Failure, Real, Reflector, Scalar, Team, adjoint, eye, from, is_large, product, restore, scaled,
+    subtract,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -14,27 +14,26 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
     if is_large(a, n, from::CHOLESKY) {
         return T::cholesky(a, n, upper).map_err(Failure::NotPositiveDefinite);
     }
-    let mut l = if upper { adjoint(a, n, n) } else { a.to_vec() };
-    let mut conjugate = vec![T::default(); n];
-    for i in 0..n {
-        let (above, row) = l.split_at_mut(i * n);
-        let row = &mut row[..n];
-        for j in 0..i {
-            // The sum of products with conjugates is the conjugate of that of the conjugates.
-            let sum = row[j] - dot(&above[j * n..j * n + j], &conjugate[..j]).conj();
-            conjugate[j] = sum.conj().scale(T::Real::ONE / above[j * n + j].re());
-            row[j] = sum.scale(T::Real::ONE / above[j * n + j].re());
-        }
-        let square = |x: &T| x.modulus() * x.modulus();
-        let rest = row[..i].iter().fold(row[i].re(), |sum, x| sum - square(x));
+    // The upper triangle by rows: each step subtracts multiples of one row from those below it, whose
+    // elements are side by side.
+    let mut u = if upper { a.to_vec() } else { adjoint(a, n, n) };
+    for k in 0..n {
+        let (above, below) = u.split_at_mut((k + 1) * n);
+        let row = &mut above[k * n..];
+        let square = row[k].re();
         // NaN is not positive either.
-        if rest.partial_cmp(&T::Real::default()) != Some(std::cmp::Ordering::Greater) {
-            return Err(Failure::NotPositiveDefinite(i + 1));
+        if square.partial_cmp(&T::Real::default()) != Some(std::cmp::Ordering::Greater) {
+            return Err(Failure::NotPositiveDefinite(k + 1));
         }
-        row[i] = T::real(rest.sqrt());
-        row[i + 1..].fill(T::default());
+        let pivot = square.sqrt();
+        row[..k].fill(T::default());
+        row[k] = T::real(pivot);
+        row[k + 1..].iter_mut().for_each(|x| *x = x.scale(T::Real::ONE / pivot));
+        for (i, other) in (k + 1..n).zip(below.chunks_exact_mut(n)) {
+            subtract(&mut other[i..], row[i].conj(), &row[i..]);
+        }
     }
-    Ok(if upper { adjoint(&l, n, n) } else { l })
+    Ok(if upper { u } else { adjoint(&u, n, n) })
 }
 
 /// Triangular factors in one matrix, and whether the number of exchanges is odd.
