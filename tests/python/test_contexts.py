@@ -9,7 +9,9 @@ import itertools
 import threading
 
 import girih as gr
+import numpy as np
 import pytest
+from girih import nn
 
 #: Ways to change a context, and what tells whether one has: nothing but the change itself.
 SCOPES = {
@@ -19,6 +21,8 @@ SCOPES = {
     "graph_scope": (lambda: gr.graph_scope(), lambda: gr.current_graph().id),
     "reuse_graph": (lambda: gr.reuse_graph(gr.create_graph()), lambda: gr.current_graph().id),
     "named_scope": (lambda: gr.named_scope("scope"), lambda: "scope" in gr.graph_to_dot(gr.ones([2]).exp())),
+    "no_grad": (lambda: gr.no_grad(), lambda: gr.is_grad_enabled()),
+    "autocast": (lambda: gr.amp.autocast("bfloat16"), lambda: (gr.ones([2, 2]) @ gr.ones([2, 2])).dtype),
     "without_passes": (lambda: gr.without_passes("cse"), lambda: gr._girih.compile_options()),
     "with_passes": (lambda: gr.with_passes("matmul_chain"), lambda: gr._girih.compile_options()),
     "use_executor": (lambda: gr.use_executor(gr.Executor(gr.ExecutorConfig(profile=True))), lambda: gr.Context.current().executor().config.profile),
@@ -212,3 +216,93 @@ def test_scopes_are_decorators():
 
     assert f(3)
     assert not gr.is_eager()
+
+
+def test_each_thread_and_each_scope_has_a_graph_of_its_own():
+    def ask():
+        first = gr.current_graph().id
+        with gr.graph_scope() as inner:
+            x = gr.ones([3]) * 2
+            recorded = inner.num_nodes
+        return first, inner.id, gr.current_graph().id, recorded, x.tolist()
+
+    found = [ask()]
+    threads = [threading.Thread(target=lambda: found.append(ask())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    outer, inner, after, recorded, values = zip(*found, strict=True)
+    assert outer == after
+    assert len({*outer, *inner}) == 8
+    assert set(recorded) == {3}
+    assert values == ([2.0, 2.0, 2.0],) * 4
+
+
+class Outer(nn.Module):
+    """Notes the scopes in which it records: its own, that of its parts, and again its own."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.part = Outer(depth - 1) if depth else None
+        self.seen = []
+
+    def forward(self, x):
+        for _ in range(2):
+            x = x.exp()
+            self.seen.append(gr.graph_to_text(x).rsplit("scope=", 1)[1].split('"')[1])
+            x = x if self.part is None else self.part(x)
+        return x
+
+
+def test_modules_that_tasks_call_record_in_their_own_scopes():
+    async def call(name):
+        model = Outer(depth=2)
+        with gr.named_scope(name):
+            for _ in range(3):
+                await asyncio.sleep(0)
+                model(gr.ones([2]))
+        return [set(m.seen) for m in (model, model.part, model.part.part)]
+
+    async def main():
+        return await asyncio.gather(*(call(name) for name in "abc"))
+
+    for name, seen in zip("abc", asyncio.run(main()), strict=True):
+        assert seen == [{f"{name}.Outer"}, {f"{name}.Outer.part"}, {f"{name}.Outer.part.part"}]
+    assert "scope" not in gr.graph_to_text(gr.ones([2]).exp())
+
+
+@pytest.mark.parametrize("way", ["tasks", "threads"])
+def test_gradients_of_many_at_once(way):
+    def slope(x):
+        return gr.grad(lambda x: (x**2 + 2 * x).sum())(x)
+
+    def by_tape(x):
+        x.requires_grad_()
+        (x**2 + 2 * x).sum().backward()
+        return x.grad
+
+    values = [[1.0, 2.0, 3.0], [10.0, 20.0], [0.5, -1.0, 2.5, 4.0]]
+    works = [(f, v) for v in values for f in (slope, by_tape)]
+    found = {}
+
+    async def task(at, f, v):
+        x = gr.asarray(v)
+        await asyncio.sleep(0)
+        result = f(x)
+        await asyncio.sleep(0)
+        found[at] = result.numpy()
+
+    async def main():
+        await asyncio.gather(*(task(at, f, v) for at, (f, v) in enumerate(works)))
+
+    if way == "tasks":
+        asyncio.run(main())
+    else:
+        started = [
+            threading.Thread(target=lambda at=at, f=f, v=v: asyncio.run(task(at, f, v)))
+            for at, (f, v) in enumerate(works)
+        ]
+        [t.start() for t in started]
+        [t.join() for t in started]
+    for at, (_, v) in enumerate(works):
+        np.testing.assert_allclose(found[at], 2 * np.asarray(v) + 2, rtol=1e-6)
