@@ -2,8 +2,7 @@
 
 use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Team, adjoint, eye, from, is_large, product, restore, scaled,
-    subtract,
+    Failure, Real, Reflector, Scalar, Team, eye, from, is_large, product, restore, scaled, subtract,
 };
 
 /// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
@@ -16,7 +15,10 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
     }
     // The upper triangle by rows: each step subtracts multiples of one row from those below it, whose
     // elements are side by side.
-    let mut u = if upper { a.to_vec() } else { adjoint(a, n, n) };
+    let mut u = a.to_vec();
+    if !upper {
+        reflect(&mut u, n, |above, below| *above = below.conj());
+    }
     for k in 0..n {
         let (above, below) = u.split_at_mut((k + 1) * n);
         let row = &mut above[k * n..];
@@ -33,7 +35,20 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
             subtract(&mut other[i..], row[i].conj(), &row[i..]);
         }
     }
-    Ok(if upper { u } else { adjoint(&u, n, n) })
+    if !upper {
+        reflect(&mut u, n, |above, below| *below = std::mem::take(above).conj());
+    }
+    Ok(u)
+}
+
+/// Calls `f` with each element above the diagonal and the one across the diagonal.
+fn reflect<T>(a: &mut [T], n: usize, f: impl Fn(&mut T, &mut T)) {
+    for i in 0..n {
+        let (row, below) = a[i * n..].split_at_mut(n);
+        for (above, other) in row[i + 1..].iter_mut().zip(below.chunks_exact_mut(n)) {
+            f(above, &mut other[i]);
+        }
+    }
 }
 
 /// Triangular factors in one matrix, and whether the number of exchanges is odd.
