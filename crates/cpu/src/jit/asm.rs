@@ -13,8 +13,8 @@ pub(super) struct Gpr(pub u8);
 /// An operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mem {
-    /// `[base + index * scale]` of a scale 1, 2, 4 or 8.
-    Indexed { base: Gpr, index: Gpr, scale: u8 },
+    /// `[base + index * scale + displacement]` of a scale 1, 2, 4 or 8.
+    Indexed { base: Gpr, index: Gpr, scale: u8, displacement: i32 },
     /// `[base + displacement]`.
     Offset { base: Gpr, displacement: i32 },
     /// The word at `[base + displacement]`, in all lanes.
@@ -283,34 +283,34 @@ impl Assembler {
         self.op_rr(0x89, to, from);
     }
 
-    /// `to = -to`.
-    pub fn negate(&mut self, to: Gpr) {
-        self.bytes(&[Self::rex(0, to.0), 0xf7, 0xd8 | to.0 & 7]);
-    }
-
     /// Equal if the register is 0.
     pub fn test(&mut self, reg: Gpr) {
         self.op_rr(0x85, reg, reg);
     }
 
     /// `to = [base + index * bytes]` of that many bytes, 1, 2, 4 or 8; others of `to` stay or go.
-    pub fn load_element(&mut self, to: Gpr, base: Gpr, index: Gpr, bytes: u8) {
-        self.element(if bytes == 1 { 0x8a } else { 0x8b }, to, base, index, bytes);
+    pub fn load_element(&mut self, to: Gpr, from: Mem, bytes: u8) {
+        self.element(if bytes == 1 { 0x8a } else { 0x8b }, to, from, bytes);
     }
 
     /// `[base + index * bytes] = from`, of that many bytes.
-    pub fn store_element(&mut self, from: Gpr, base: Gpr, index: Gpr, bytes: u8) {
-        self.element(if bytes == 1 { 0x88 } else { 0x89 }, from, base, index, bytes);
+    pub fn store_element(&mut self, from: Gpr, to: Mem, bytes: u8) {
+        self.element(if bytes == 1 { 0x88 } else { 0x89 }, from, to, bytes);
     }
 
-    fn element(&mut self, opcode: u8, reg: Gpr, base: Gpr, index: Gpr, bytes: u8) {
+    fn element(&mut self, opcode: u8, reg: Gpr, mem: Mem, bytes: u8) {
         if bytes == 2 {
             self.bytes(&[0x66]);
         }
+        let (base, index) = match mem {
+            Mem::Indexed { base, index, .. } => (base.0 >> 3, index.0 >> 3),
+            Mem::Offset { base, .. } => (base.0 >> 3, 0),
+            _ => unreachable!("elements are addressed by registers"),
+        };
         let wide = (bytes == 8) as u8;
-        let rex = 0x40 | wide << 3 | (reg.0 >> 3) << 2 | (index.0 >> 3) << 1 | base.0 >> 3;
+        let rex = 0x40 | wide << 3 | (reg.0 >> 3) << 2 | index << 1 | base;
         self.bytes(&[rex, opcode]);
-        self.address(reg.0, Mem::Indexed { base, index, scale: bytes }, 0);
+        self.address(reg.0, mem, 0);
     }
 
     /// `to = base + index * scale + displacement`.
@@ -446,12 +446,13 @@ impl Assembler {
     fn address(&mut self, reg: u8, mem: Mem, after: usize) {
         let reg = (reg & 7) << 3;
         match mem {
-            Mem::Indexed { base, index, scale } => {
+            Mem::Indexed { base, index, scale, displacement } => {
                 let scale = scale.trailing_zeros() as u8;
                 let sib = scale << 6 | (index.0 & 7) << 3 | base.0 & 7;
                 // A base of the number 5 has no form without displacement.
-                if base.0 & 7 == 5 {
-                    self.bytes(&[0x80 | reg | 4, sib, 0, 0, 0, 0]);
+                if displacement != 0 || base.0 & 7 == 5 {
+                    self.bytes(&[0x80 | reg | 4, sib]);
+                    self.bytes(&displacement.to_le_bytes());
                 } else {
                     self.bytes(&[reg | 4, sib]);
                 }
@@ -470,6 +471,11 @@ impl Assembler {
                 self.bytes(&[0; 4]);
             }
         }
+    }
+
+    /// `to = a`'s 16 bits shifted left.
+    pub fn mask_left(&mut self, to: u8, a: u8, by: u8) {
+        self.bytes(&[0xc4, 0xe3, 0xf9, 0x32, 0xc0 | to << 3 | a, by]);
     }
 
     /// `to = a`'s 32 bits shifted right.

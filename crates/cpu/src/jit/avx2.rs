@@ -10,15 +10,16 @@ use super::arithmetic::Shift;
 use super::asm::{Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, STORE_32, STORE_64,
-    TABLE, TO_HALF, op, short, widen,
+    TO_HALF, op, short, widen,
 };
-use super::ir::{Binary, Compare, Element, Inst, Lane, Logic, Program};
+use super::ir::{At, Binary, Compare, Element, Inst, Lane, Logic, Program};
 use girih_kernel::exec::ChainFold;
 
 /// For a moment each.
 const COUNTER: Gpr = Gpr(1);
 const DATA: Gpr = Gpr(10);
-/// In the last iteration, where masks of the elements that there are begin.
+/// The number of an element of the last iteration; then, where masks of the elements that there are
+/// begin.
 const BUFFER: Gpr = Gpr(11);
 
 const UPPER_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x39);
@@ -37,7 +38,7 @@ const ABS_8: VectorOp = short(Map::M0F38, Prefix::P66, 0x1c);
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
 /// pointers than registers.
 pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> {
-    let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: false };
+    let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: None };
     let mut emitter = Emitter::new(program, allocated, machine)?;
     emitter.find_streams();
     emitter.machine.frame = emitter.layout(allocated);
@@ -52,11 +53,10 @@ pub(super) fn registers(program: &Program) -> Registers {
 /// Elements that are loaded or stored.
 #[derive(Clone, Copy)]
 struct Stream {
-    pointer: u16,
-    reg: Gpr,
+    at: At,
     element: Element,
-    /// Every second one.
-    even: bool,
+    /// Elements from one to the next.
+    step: u8,
     stored: bool,
 }
 
@@ -74,8 +74,8 @@ struct Frame {
 pub(super) struct Avx2 {
     streams: Vec<Stream>,
     frame: Frame,
-    /// The last iteration is being written.
-    tail: bool,
+    /// The last iteration is being written: the number of its part.
+    tail: Option<i32>,
 }
 
 impl Encoder for Emitter<'_, Avx2> {
@@ -101,29 +101,17 @@ impl Encoder for Emitter<'_, Avx2> {
         self.asm.compare(INDEX, COUNT);
         self.asm.jump_if(Condition::Equal, done);
         self.plain(XOR, Self::SCRATCH, Self::SCRATCH, Source::Reg(Self::SCRATCH));
-        for i in 0..self.machine.streams.len() {
-            self.take_copy(i);
-        }
+        let Frame { buffers, buffer, .. } = self.machine.frame;
+        let streams = self.machine.streams.len() as i32;
+        self.fill(Self::SCRATCH, buffers, buffer * streams);
+        self.copy(false);
         self.set_masks();
-        self.machine.tail = true;
-        let parts = self.parts();
-        for part in 0..parts {
+        for part in 0..self.parts() {
+            self.machine.tail = Some(part);
             self.part(part, body);
-            if part + 1 < parts {
-                self.asm.add(INDEX, self.lanes);
-            }
         }
-        if parts > 1 {
-            self.asm.sub(INDEX, (parts - 1) * self.lanes);
-        }
-        for i in 0..self.machine.streams.len() {
-            let Stream { pointer, reg, element, stored, .. } = self.machine.streams[i];
-            if stored {
-                self.asm.load(BUFFER, TABLE, 8 * pointer as i32);
-                self.copy(reg, false, BUFFER, element.size() as u8);
-            }
-        }
-        self.machine.tail = false;
+        self.machine.tail = None;
+        self.copy(true);
     }
 
     fn own(&mut self, inst: Inst, out: u8, [a, b, c]: [Place; 3]) {
@@ -163,18 +151,15 @@ impl Encoder for Emitter<'_, Avx2> {
 
     fn accumulate(&mut self, lane: Lane, from: u8) {
         let (to, from) = (self.accumulator, Source::Reg(from));
-        if !self.machine.tail {
-            return self.plain(LOAD, to, 0, from);
-        }
-        let part = (to + self.parts() as u8 - Self::SCRATCH) as i32;
+        let Some(part) = self.machine.tail else { return self.plain(LOAD, to, 0, from) };
         let displacement = part * self.lanes * bytes(lane);
         let mask = Source::Mem(Mem::Offset { base: BUFFER, displacement });
         self.plain(self.on_floats(lane, LOAD), Self::SCRATCH, 0, mask);
         self.blend(lane, to, Self::SCRATCH, from, to);
     }
 
-    fn load(&mut self, pointer: u16, element: Element, out: u8) {
-        let from = self.element(pointer, element);
+    fn load(&mut self, at: At, element: Element, out: u8) {
+        let from = self.elements(at, element, false);
         let op = match element {
             Element::Wide => LOAD,
             Element::Word => self.on_words(LOAD),
@@ -200,20 +185,32 @@ impl Encoder for Emitter<'_, Avx2> {
         }
     }
 
-    /// Of two vectors, the first of which ends where the second begins: of that, elements at odd
-    /// places are taken. Each half of a register has those of the first, then those of the second.
-    fn load_even(&mut self, pointer: u16, element: Element, out: u8) {
-        if self.machine.tail {
+    /// Every second element is of two vectors, the first of which ends where the second begins: of that,
+    /// elements at odd places are taken. Each half of a register has those of the first, then those of
+    /// the second. Other elements are each of a vector of its own, which begins so far before that the
+    /// element is in its lane: none of these reaches beyond the first and the last element.
+    fn load_every(&mut self, at: At, element: Element, step: u8, out: u8) {
+        if self.machine.tail.is_some() {
             // The copies are consecutive.
-            return self.load(pointer, element, out);
+            return self.load(at, element, out);
         }
-        self.even_elements(DATA, pointer, element);
-        let (size, lane) = (element.size() as i32, element.lane());
-        let at = |displacement| Source::Mem(Mem::Offset { base: DATA, displacement });
+        let (size, lane, base) = (element.size() as i32, element.lane(), self.base(at.pointer));
+        let bytes =
+            |displacement| Source::Mem(Mem::Offset { base, displacement: at.bytes + displacement });
         let (load, shuffle) = (self.on_floats(lane, LOAD), self.on_floats(lane, SHUFFLE));
-        self.plain(load, out, 0, at(0));
+        self.plain(load, out, 0, bytes(0));
+        if step > 2 {
+            let opcode = if lane == Lane::Wide { 0x0d } else { 0x0c };
+            let blend =
+                VectorOp { wide: false, ..self.on(lane, op(Map::M0F3A, Prefix::P66, opcode)) };
+            for i in 1..self.lanes {
+                let from = bytes(i * (step as i32 - 1) * size);
+                self.vector(blend, out, out, from, Some(1 << i));
+            }
+            return;
+        }
         let taken = if lane == Lane::Wide { 0b1010 } else { 0b11_01_10_00 };
-        let second = at((self.lanes - 1) * size);
+        let second = bytes((self.lanes - 1) * size);
         self.vector(shuffle, out, out, second, Some(taken));
         if shuffle.bits == Bits::B256 {
             self.vector(PERMUTE_64, out, 0, Source::Reg(out), Some(0b11_01_10_00));
@@ -221,7 +218,7 @@ impl Encoder for Emitter<'_, Avx2> {
     }
 
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
-        let to = self.element(pointer, element);
+        let to = self.elements(At { pointer, bytes: 0 }, element, true);
         match element {
             Element::Wide => self.plain(STORE, value, 0, to),
             Element::Word => self.plain(self.on_words(STORE), value, 0, to),
@@ -289,16 +286,14 @@ impl Emitter<'_, Avx2> {
 
     fn find_streams(&mut self) {
         for inst in &self.program.insts {
-            let (pointer, element) = match *inst {
-                Inst::Load(pointer, element)
-                | Inst::LoadEven(pointer, element)
-                | Inst::Store(pointer, element, _) => (pointer, element),
+            let (at, element, step) = match *inst {
+                Inst::Load(at, element) => (at, element, 1),
+                Inst::LoadEvery(at, element, step) => (at, element, step),
+                Inst::Store(pointer, element, _) => (At { pointer, bytes: 0 }, element, 1),
                 _ => continue,
             };
-            let (even, stored) =
-                (matches!(inst, Inst::LoadEven(..)), matches!(inst, Inst::Store(..)));
-            let reg = self.bases[pointer as usize].expect("loads and stores have their base");
-            self.machine.streams.push(Stream { pointer, reg, element, even, stored });
+            let stored = matches!(inst, Inst::Store(..));
+            self.machine.streams.push(Stream { at, element, step, stored });
         }
     }
 
@@ -310,20 +305,19 @@ impl Emitter<'_, Avx2> {
         Frame { buffers, buffer, masks, bytes: masks + 2 * fold }
     }
 
-    /// Copies what is left of a stream, or if it is stored makes room for it, and has its register
-    /// say where the element of the index 0 would be.
-    fn take_copy(&mut self, i: usize) {
-        let Stream { reg, element, even, stored, .. } = self.machine.streams[i];
+    /// The elements of this iteration, or of the last one the copy.
+    fn elements(&self, at: At, element: Element, stored: bool) -> Source {
+        let Some(part) = self.machine.tail else { return self.element(at, element) };
+        let of = |s: &Stream| (s.at, s.element, s.stored) == (at, element, stored);
+        let number = self.machine.streams.iter().position(of).expect("each has its stream");
+        let displacement = self.copied(number) + part * self.lanes * element.size() as i32;
+        Source::Mem(Mem::Offset { base: RSP, displacement })
+    }
+
+    /// Where the copy of a stream is in the frame.
+    fn copied(&self, stream: usize) -> i32 {
         let Frame { buffers, buffer, .. } = self.machine.frame;
-        let (at, bytes) = (buffers + buffer * i as i32, element.size() as u8);
-        self.fill(Self::SCRATCH, at, buffer);
-        self.asm.copy(BUFFER, INDEX);
-        self.asm.negate(BUFFER);
-        self.asm.lea_indexed(BUFFER, RSP, BUFFER, bytes, at);
-        if !stored {
-            self.copy(reg, even, BUFFER, bytes);
-        }
-        self.asm.copy(reg, BUFFER);
+        buffers + buffer * stream as i32
     }
 
     /// Fills so many bytes of the frame with vectors.
@@ -356,21 +350,37 @@ impl Emitter<'_, Avx2> {
         self.vector(blend, out, other, then, Some(mask << 4));
     }
 
-    /// Copies the elements from the index to the count, or every second one.
-    fn copy(&mut self, from: Gpr, even: bool, to: Gpr, bytes: u8) {
+    /// Copies the elements from the index to the count: what is loaded to the frame, or what is stored
+    /// from there.
+    fn copy(&mut self, stored: bool) {
         let next = self.asm.label();
         self.asm.copy(COUNTER, INDEX);
+        self.asm.zero(BUFFER);
         self.asm.bind(next);
-        let from = match even {
-            true => {
-                self.asm.lea_indexed(DATA, from, COUNTER, bytes, 0);
-                DATA
+        for i in 0..self.machine.streams.len() {
+            let Stream { at, element, step, stored: out } = self.machine.streams[i];
+            if out != stored {
+                continue;
             }
-            false => from,
-        };
-        self.asm.load_element(DATA, from, COUNTER, bytes);
-        self.asm.store_element(DATA, to, COUNTER, bytes);
+            let (base, scale) = (self.base(at.pointer), element.size() as u8);
+            let copy =
+                Mem::Indexed { base: RSP, index: BUFFER, scale, displacement: self.copied(i) };
+            let place = match step {
+                1 => Mem::Indexed { base, index: COUNTER, scale, displacement: at.bytes },
+                _ => Mem::Offset { base, displacement: at.bytes },
+            };
+            let (from, to) = if stored { (copy, place) } else { (place, copy) };
+            self.asm.load_element(DATA, from, scale);
+            self.asm.store_element(DATA, to, scale);
+        }
+        if !stored {
+            for i in 0..self.going.len() {
+                let (reg, bytes) = self.going[i];
+                self.asm.add(reg, bytes);
+            }
+        }
         self.asm.add(COUNTER, 1);
+        self.asm.add(BUFFER, 1);
         self.asm.compare(COUNTER, COUNT);
         self.asm.jump_if(Condition::Below, next);
     }

@@ -12,7 +12,7 @@ use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, TABLE, TO_HALF, op,
     widen,
 };
-use super::ir::{Compare, Element, Inst, Lane, Logic, Program};
+use super::ir::{At, Compare, Element, Inst, Lane, Logic, Program};
 use smallvec::SmallVec;
 
 /// The mask of the last, partial iteration.
@@ -21,6 +21,9 @@ const TAIL: u8 = 1;
 /// taken. Programs that do so have no values there.
 const NEAR: u8 = 2;
 const FAR: u8 = 3;
+/// In the last iteration, the lanes of an element and of those after it, where they are read one by
+/// one. Programs that do so have no values there.
+const ONWARD: u8 = 4;
 
 const STREAM: VectorOp = op(Map::M0F, Prefix::None, 0x2b);
 const NARROW_16: VectorOp = op(Map::M0F38, Prefix::PF3, 0x33);
@@ -30,13 +33,16 @@ const TEST: VectorOp = op(Map::M0F38, Prefix::P66, 0x27);
 const MASK_TO_WORDS: VectorOp = op(Map::M0F38, Prefix::PF3, 0x38);
 const PERMUTE_TWO: VectorOp = op(Map::M0F38, Prefix::P66, 0x7f);
 const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
+const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
+/// Conjunction of masks.
+const MASK_AND: u8 = 0x41;
 
 /// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
 /// pointers than registers.
 ///
 /// `streams` writes whole vectors past the caches: outputs have to start with a line.
 pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> Option<Vec<u8>> {
-    let machine = Avx512 { streams, mask: 0, orders: orders(program) };
+    let machine = Avx512 { streams, mask: 0, orders: orders(program), steps: vec![] };
     let emitter = Emitter::new(program, allocated, machine)?;
     Some(emitter.function(allocated))
 }
@@ -45,15 +51,44 @@ pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> O
 pub(super) fn registers(program: &Program) -> Registers {
     let registers = Emitter::<Avx512>::registers(program);
     let orders = orders(program);
-    let masks = if orders.is_empty() { registers.masks.clone() } else { FAR + 1..8 };
+    let far = |i: &Inst| matches!(i, Inst::LoadEvery(_, _, step) if *step > 2);
+    let masks = match orders.is_empty() {
+        _ if program.insts.iter().any(far) => ONWARD + 1..8,
+        true => registers.masks.clone(),
+        false => FAR + 1..8,
+    };
     Registers { masks, ..registers.without(orders.len() as u8) }
+}
+
+/// A vector of the elements of which every so many-th one is read: how many elements behind the first
+/// it begins, and which elements of the vectors before it and of itself, which count from the number of
+/// lanes on, the lanes then are.
+#[derive(Debug, PartialEq)]
+struct Taken {
+    begin: usize,
+    lanes: Vec<u64>,
+}
+
+/// The vectors that have so many elements, `step` apart. None reaches beyond the last of them.
+fn taken(step: usize, lanes: usize) -> Vec<Taken> {
+    let mut vectors: Vec<Taken> = vec![];
+    let mut done = 0;
+    while done < lanes {
+        let begin = (done * step).min((lanes - 1) * step + 1 - lanes);
+        let here = |i: &usize| (done..lanes).contains(i) && i * step < begin + lanes;
+        let count = (0..lanes).filter(here).count();
+        let lane = |i: usize| if here(&i) { lanes + i * step - begin } else { i } as u64;
+        vectors.push(Taken { begin, lanes: (0..lanes).map(lane).collect() });
+        done += count;
+    }
+    vectors
 }
 
 /// The orders in which a program permutes two vectors to have every second element: of words, of
 /// wide ones, of both, or none.
 fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
     let read = |lane: Lane| {
-        let reads = |i: &Inst| matches!(i, Inst::LoadEven(_, e) if e.lane() == lane);
+        let reads = |i: &Inst| matches!(i, Inst::LoadEvery(_, e, 2) if e.lane() == lane);
         program.insts.iter().any(reads)
     };
     [Lane::Word, Lane::Wide].into_iter().filter(|&lane| read(lane)).collect()
@@ -66,6 +101,8 @@ pub(super) struct Avx512 {
     mask: u8,
     /// Of permutations; each has a register after those for values.
     orders: SmallVec<[Lane; 2]>,
+    /// Constants of what is read in other steps than two, found by these.
+    steps: Vec<(Lane, u8, usize, Vec<u8>)>,
 }
 
 impl Encoder for Emitter<'_, Avx512> {
@@ -107,7 +144,7 @@ impl Encoder for Emitter<'_, Avx512> {
             self.mask_even();
             self.part(part, body);
             if part + 1 < parts {
-                self.asm.add(INDEX, self.lanes);
+                self.go_on();
                 self.asm.sub(COUNT, self.lanes);
                 self.asm.jump_if(Condition::BelowOrEqual, done);
             }
@@ -123,7 +160,8 @@ impl Encoder for Emitter<'_, Avx512> {
             let size = if *lane == Lane::Wide { 8 } else { 4 };
             (0..lanes).flat_map(|i| place(i).to_le_bytes()[..size].to_vec()).collect()
         };
-        self.machine.orders.iter().map(of).collect()
+        let orders = self.machine.orders.iter().map(of);
+        orders.chain(self.machine.steps.iter().map(|s| s.3.clone())).collect()
     }
 
     fn start(&mut self) {
@@ -148,7 +186,7 @@ impl Encoder for Emitter<'_, Avx512> {
             }
             Inst::Logic(op, ..) => {
                 let opcode = match op {
-                    Logic::And => 0x41,
+                    Logic::And => MASK_AND,
                     Logic::Or => 0x45,
                     Logic::Xor => 0x47,
                 };
@@ -170,7 +208,7 @@ impl Encoder for Emitter<'_, Avx512> {
         self.asm.evex(copy, self.accumulator, 0, Source::Reg(from), masking, None);
     }
 
-    fn load(&mut self, pointer: u16, element: Element, out: u8) {
+    fn load(&mut self, at: At, element: Element, out: u8) {
         let masking = Masking { mask: self.machine.mask, zero: self.machine.mask != 0 };
         let (op, to) = match element {
             Element::Wide => (self.on_floats(Lane::Wide, LOAD), out),
@@ -181,7 +219,7 @@ impl Encoder for Emitter<'_, Avx512> {
             Element::Byte { signed } => (self.on_words(widen(1, signed)), out),
             Element::Bool => (self.on_words(widen(1, false)), Self::SCRATCH),
         };
-        let from = self.element(pointer, element);
+        let from = self.element(at, element);
         self.asm.evex(op, to, 0, from, masking, None);
         match element {
             Element::Brain => self.shift(Shift::Left, Lane::Word, out, out, 16),
@@ -190,11 +228,18 @@ impl Encoder for Emitter<'_, Avx512> {
         }
     }
 
-    fn load_even(&mut self, pointer: u16, element: Element, out: u8) {
+    fn load_every(&mut self, at: At, element: Element, step: u8, out: u8) {
+        if step > 2 {
+            return match self.machine.mask {
+                0 => self.load_by_vectors(at, element, step, out),
+                _ => self.load_one_by_one(at, element, step, out),
+            };
+        }
         let (order, _) = self.order(element.lane());
-        self.even_elements(TABLE, pointer, element);
         let far = (self.lanes - 1) * element.size() as i32;
-        let at = |displacement| Source::Mem(Mem::Offset { base: TABLE, displacement });
+        let base = self.base(at.pointer);
+        let at =
+            |displacement| Source::Mem(Mem::Offset { base, displacement: at.bytes + displacement });
         let load = self.on_floats(element.lane(), LOAD);
         let permute = self.on_floats(element.lane(), PERMUTE_TWO);
         if self.machine.mask == 0 {
@@ -209,7 +254,7 @@ impl Encoder for Emitter<'_, Avx512> {
 
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let masking = Masking { mask: self.machine.mask, zero: false };
-        let to = self.element(pointer, element);
+        let to = self.element(At { pointer, bytes: 0 }, element);
         let past = self.machine.streams && self.machine.mask == 0;
         let (op, from, imm) = match element {
             Element::Wide if past => (self.on_floats(Lane::Wide, STREAM), value, None),
@@ -264,6 +309,58 @@ impl Emitter<'_, Avx512> {
         (self.accumulators().start - 1 - number as u8, number as u16)
     }
 
+    /// Reads whole vectors, of each of which the elements that are wanted go to their lanes.
+    fn load_by_vectors(&mut self, at: At, element: Element, step: u8, out: u8) {
+        let (lane, base, size) = (element.lane(), self.base(at.pointer), element.size());
+        let (load, permute) = (self.on_floats(lane, LOAD), self.on_floats(lane, PERMUTE_TWO));
+        for (i, vector) in taken(step as usize, self.lanes as usize).into_iter().enumerate() {
+            let displacement = at.bytes + (vector.begin * size) as i32;
+            let from = Source::Mem(Mem::Offset { base, displacement });
+            if i == 0 {
+                // Its first element is in its lane; the others, by the permutation with itself.
+                self.plain(load, out, 0, from);
+            }
+            let order = self.order_of_step(lane, step, i, &vector);
+            self.plain(load, Self::SCRATCH, 0, Source::Mem(Mem::Single(order)));
+            self.plain(permute, out, Self::SCRATCH, from);
+        }
+    }
+
+    /// The constant of the order of a vector's elements.
+    fn order_of_step(&mut self, lane: Lane, step: u8, i: usize, vector: &Taken) -> u16 {
+        let steps = &mut self.machine.steps;
+        let at = steps.iter().position(|s| (s.0, s.1, s.2) == (lane, step, i));
+        let at = at.unwrap_or_else(|| {
+            let size = if lane == Lane::Wide { 8 } else { 4 };
+            let bytes = vector.lanes.iter().flat_map(|l| l.to_le_bytes()[..size].to_vec());
+            steps.push((lane, step, i, bytes.collect()));
+            steps.len() - 1
+        });
+        (self.constants.len() + self.machine.orders.len() + at) as u16
+    }
+
+    /// Reads the elements that there are into their lanes: each goes to all lanes from its own on, and
+    /// those after it then to theirs.
+    fn load_one_by_one(&mut self, at: At, element: Element, step: u8, out: u8) {
+        let (lane, base) = (element.lane(), self.base(at.pointer));
+        let wide = lane == Lane::Wide;
+        let splat = self.on(lane, if wide { SPLAT_64 } else { SPLAT });
+        for i in 0..self.lanes {
+            let displacement = at.bytes + i * step as i32 * element.size() as i32;
+            let from = Source::Mem(Mem::Offset { base, displacement });
+            let masking = match i {
+                0 => Masking { mask: TAIL, zero: true },
+                _ => Masking { mask: ONWARD, zero: false },
+            };
+            if i > 0 {
+                let before = if i == 1 { TAIL } else { ONWARD };
+                self.asm.mask_left(ONWARD, before, 1);
+                self.asm.mask_op(MASK_AND, ONWARD, ONWARD, TAIL);
+            }
+            self.asm.evex(splat, out, 0, from, masking, None);
+        }
+    }
+
     /// Makes the masks of what is read to have every second element for as many lanes as there are
     /// elements left: of `n`, the first `2 n - 1`.
     fn mask_even(&mut self) {
@@ -293,6 +390,39 @@ impl Emitter<'_, Avx512> {
             Compare::GtI => (signed, 6),
             Compare::LtU => (unsigned, 1),
             Compare::LeU => (unsigned, 2),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the permutations of two vectors, one after the other, make of elements numbered from 0.
+    fn read(step: usize, lanes: usize) -> Vec<usize> {
+        let mut out: Vec<usize> = vec![];
+        for vector in taken(step, lanes) {
+            let second: Vec<usize> = (vector.begin..vector.begin + lanes).collect();
+            let first = if out.is_empty() { second.clone() } else { out };
+            let of = |&lane: &u64| {
+                let lane = lane as usize;
+                if lane < lanes { first[lane] } else { second[lane - lanes] }
+            };
+            out = vector.lanes.iter().map(of).collect();
+        }
+        out
+    }
+
+    #[test]
+    fn vectors_have_all_elements_and_reach_no_further() {
+        for lanes in [8, 16] {
+            for step in 2..=64 {
+                let wanted: Vec<usize> = (0..lanes).map(|i| i * step).collect();
+                assert_eq!(read(step, lanes), wanted, "{lanes} {step}");
+                let vectors = taken(step, lanes);
+                assert!(vectors.iter().all(|v| v.begin + lanes <= (lanes - 1) * step + 1));
+                assert!(vectors.len() <= lanes.min(step), "{lanes} {step} {vectors:?}");
+            }
         }
     }
 }

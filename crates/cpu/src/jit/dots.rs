@@ -89,7 +89,7 @@ impl Dots {
         let first = self.rows * self.columns;
         for (j, &base) in Self::COLUMNS[..self.columns].iter().enumerate() {
             let scale = self.stored.size() as u8;
-            let from = Source::Mem(Mem::Indexed { base, index, scale });
+            let from = Source::Mem(Mem::Indexed { base, index, scale, displacement: 0 });
             e.widen(self.stored, (first + j) as u8, from, masking);
         }
         for r in 0..self.rows {

@@ -4,9 +4,10 @@
 use super::allocate::{Allocated, Place, Reg, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
-use super::ir::{Element, Fold, Inst, Lane, Program};
+use super::ir::{At, Element, Fold, Inst, Lane, Program};
 use super::scalar::Scalar;
 use girih_kernel::exec::ChainFold;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The first element of the iteration, and before the loop for a moment each pointer of a splat.
@@ -65,6 +66,9 @@ pub(super) struct Emitter<'a, M> {
     pub program: &'a Program,
     /// By pointer: the register that holds it.
     pub bases: Vec<Option<Gpr>>,
+    /// Of pointers to elements that do not follow each other: the register, and the bytes from one to
+    /// the next. They go on by themselves.
+    pub going: SmallVec<[(Gpr, i32); 2]>,
     pub constants: &'a [(Lane, u64)],
     /// How much of a register words take.
     pub words: Bits,
@@ -114,9 +118,9 @@ pub(super) trait Encoder: Sized {
     /// Makes a register the accumulator's value, where there are elements.
     fn accumulate(&mut self, lane: Lane, from: u8);
     /// Reads elements at the loop's index.
-    fn load(&mut self, pointer: u16, element: Element, out: u8);
-    /// Reads every second element, from twice the loop's index on.
-    fn load_even(&mut self, pointer: u16, element: Element, out: u8);
+    fn load(&mut self, at: At, element: Element, out: u8);
+    /// Reads every `step`-th element, from where the pointer has gone to.
+    fn load_every(&mut self, at: At, element: Element, step: u8, out: u8);
     /// Writes elements at the loop's index.
     fn store(&mut self, pointer: u16, element: Element, value: u8);
     /// The mask of the lanes that are not 0 in the scratch register, where one byte is in all
@@ -166,14 +170,20 @@ where
     pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
         let mut bases = vec![None; program.pointers as usize];
         let mut free = Self::POINTERS.iter();
+        let mut going = SmallVec::new();
         for inst in &program.insts {
-            if let Inst::Load(pointer, _) | Inst::LoadEven(pointer, _) | Inst::Store(pointer, ..) =
-                *inst
-            {
-                let base = &mut bases[pointer as usize];
-                if base.is_none() {
-                    *base = Some(*free.next()?);
+            let (pointer, bytes) = match *inst {
+                Inst::Load(At { pointer, .. }, _) | Inst::Store(pointer, ..) => (pointer, None),
+                Inst::LoadEvery(At { pointer, .. }, element, step) => {
+                    (pointer, Some(element.size() as i32 * step as i32))
                 }
+                _ => continue,
+            };
+            let base = &mut bases[pointer as usize];
+            if base.is_none() {
+                let reg = *free.next()?;
+                *base = Some(reg);
+                going.extend(bytes.map(|bytes| (reg, bytes)));
             }
         }
         if let Some(fold) = program.fold {
@@ -188,6 +198,7 @@ where
             asm: Assembler::default(),
             program,
             bases,
+            going,
             constants: &allocated.constants,
             words,
             lanes: lanes(program, Self::VECTOR),
@@ -259,7 +270,7 @@ where
         for part in 0..parts {
             self.ask_ahead(part);
             self.part(part, body);
-            self.asm.add(INDEX, self.lanes);
+            self.go_on();
         }
         self.asm.compare(INDEX, COUNT);
         self.asm.jump_if(Condition::BelowOrEqual, main);
@@ -267,6 +278,14 @@ where
         self.asm.add(COUNT, parts * self.lanes);
         self.rest(body, done);
         self.asm.bind(done);
+    }
+
+    /// Goes on to the elements of the next part.
+    pub fn go_on(&mut self) {
+        self.asm.add(INDEX, self.lanes);
+        for &(reg, bytes) in &self.going {
+            self.asm.add(reg, bytes * self.lanes);
+        }
     }
 
     /// Parts of an iteration: each combines into an accumulator of its own.
@@ -303,11 +322,11 @@ where
             return;
         }
         for inst in &self.program.insts {
-            let Inst::Load(pointer, element) = *inst else { continue };
+            let Inst::Load(at, element) = *inst else { continue };
             let scale = element.size() as u8;
             if part * self.lanes * scale as i32 % 64 == 0 {
-                let base = self.bases[pointer as usize].expect("loads have their base");
-                self.asm.prefetch_at(base, INDEX, scale, AHEAD);
+                let base = self.base(at.pointer);
+                self.asm.prefetch_at(base, INDEX, scale, at.bytes + AHEAD);
             }
         }
     }
@@ -451,9 +470,9 @@ where
                 let fold = self.program.fold.expect("what is accumulated is folded");
                 self.accumulate(fold.lane, self.reg(a));
             }
-            Inst::Load(pointer, element) => self.load(pointer, element, out),
-            Inst::LoadEven(pointer, element) => self.load_even(pointer, element, out),
-            Inst::Splat(pointer, element) => self.splat(pointer, element, out),
+            Inst::Load(at, element) => self.load(at, element, out),
+            Inst::LoadEvery(at, element, step) => self.load_every(at, element, step, out),
+            Inst::Splat(at, element) => self.splat(at, element, out),
             Inst::Store(pointer, element, _) => self.store(pointer, element, self.reg(a)),
             Inst::Binary(op, lane, ..) => {
                 let (op, imm) = self.binary(op, lane);
@@ -511,24 +530,25 @@ where
         self.asm.jump(call.back);
     }
 
+    /// The register of a pointer.
+    pub fn base(&self, pointer: u16) -> Gpr {
+        self.bases[pointer as usize].expect("loads and stores have their base")
+    }
+
     /// The elements at the loop's index.
-    pub fn element(&self, pointer: u16, element: Element) -> Source {
-        let base = self.bases[pointer as usize].expect("loads and stores have their base");
-        Source::Mem(Mem::Indexed { base, index: INDEX, scale: element.size() as u8 })
+    pub fn element(&self, at: At, element: Element) -> Source {
+        Source::Mem(Mem::Indexed {
+            base: self.base(at.pointer),
+            index: INDEX,
+            scale: element.size() as u8,
+            displacement: at.bytes,
+        })
     }
 
-    /// Has a register say where the elements at twice the loop's index are.
-    pub fn even_elements(&mut self, at: Gpr, pointer: u16, element: Element) {
-        let base = self.bases[pointer as usize].expect("loads and stores have their base");
-        let size = element.size() as u8;
-        self.asm.lea_indexed(at, base, INDEX, size, 0);
-        self.asm.lea_indexed(at, at, INDEX, size, 0);
-    }
-
-    fn splat(&mut self, pointer: u16, element: Element, out: u8) {
+    fn splat(&mut self, at: At, element: Element, out: u8) {
         // Before the loop, which clears the index.
-        self.asm.load(INDEX, TABLE, 8 * pointer as i32);
-        let from = Source::Mem(Mem::Offset { base: INDEX, displacement: 0 });
+        self.asm.load(INDEX, TABLE, 8 * at.pointer as i32);
+        let from = Source::Mem(Mem::Offset { base: INDEX, displacement: at.bytes });
         let bytes = self.whole(if element.size() == 1 { SPLAT_8 } else { SPLAT_16 });
         match element {
             Element::Wide | Element::Word => {

@@ -46,8 +46,9 @@ impl Function {
             Isa::Baseline => return None,
         };
         let code = arena::install(&code)?;
-        let cost_ps = INST_PS * program.looped();
-        let inputs = chain.defs.iter().filter(|d| matches!(d, Def::Input { .. })).count();
+        let cost_ps = INST_PS * program.work();
+        let inputs = chain.defs.iter().filter(|d| matches!(d, Def::Input { beside: None, .. }));
+        let inputs = inputs.count();
         let _symbol = symbols::announce(&code, name);
         Some(Function { _symbol, code, streaming, inputs, cost_ps })
     }

@@ -214,17 +214,24 @@ pub(super) enum Logic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Value(pub u32);
 
+/// Where elements begin: so many bytes behind the pointer of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct At {
+    pub pointer: u16,
+    pub bytes: i32,
+}
+
 /// One instruction. Lanes are those of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Inst {
     /// The same bits in all lanes.
     Const(Lane, u64),
-    /// Consecutive elements from the pointer of that number on.
-    Load(u16, Element),
-    /// Every second element from the pointer of that number on: words or wide ones.
-    LoadEven(u16, Element),
-    /// The one element at the pointer of that number, in all lanes.
-    Splat(u16, Element),
+    /// Consecutive elements.
+    Load(At, Element),
+    /// Every so many-th element, at least every second one: words or wide ones.
+    LoadEvery(At, Element, u8),
+    /// One element in all lanes.
+    Splat(At, Element),
     Binary(Binary, Lane, Value, Value),
     Unary(Unary, Lane, Value),
     /// The product of two floats plus a third, rounded once.
@@ -267,7 +274,7 @@ impl Inst {
         let (a, b, c) = match *self {
             Inst::Const(..)
             | Inst::Load(..)
-            | Inst::LoadEven(..)
+            | Inst::LoadEvery(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
             | Inst::Other(_) => (None, None, None),
@@ -303,7 +310,7 @@ impl Inst {
             Inst::Accumulate(a) => Inst::Accumulate(at(a)),
             leaf @ (Inst::Const(..)
             | Inst::Load(..)
-            | Inst::LoadEven(..)
+            | Inst::LoadEvery(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
             | Inst::Other(_)) => leaf,
@@ -314,7 +321,7 @@ impl Inst {
     pub fn lane(&self) -> Option<Lane> {
         match *self {
             Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) => Some(Lane::Mask),
-            Inst::Load(_, element) | Inst::LoadEven(_, element) | Inst::Splat(_, element) => {
+            Inst::Load(_, element) | Inst::LoadEvery(_, element, _) | Inst::Splat(_, element) => {
                 Some(element.lane())
             }
             Inst::Const(lane, _)
@@ -356,6 +363,15 @@ impl Program {
     pub fn looped(&self) -> usize {
         let last = self.insts.iter().position(|inst| matches!(inst, Inst::Accumulate(_)));
         last.map_or(self.insts.len(), |last| last + 1)
+    }
+
+    /// About how many instructions an iteration takes.
+    pub fn work(&self) -> usize {
+        let of = |inst: &Inst| match inst {
+            Inst::LoadEvery(_, _, step) if *step > 2 => 8,
+            _ => 1,
+        };
+        self.insts[..self.looped()].iter().map(of).sum()
     }
 
     /// True if any value is wide.
@@ -421,7 +437,8 @@ impl Builder {
         self.inst(value).lane().expect("stores define nothing")
     }
 
-    fn inst(&self, value: Value) -> Inst {
+    /// The instruction that defines a value.
+    pub fn inst(&self, value: Value) -> Inst {
         self.state.borrow().program.insts[value.0 as usize]
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Chains have only ops that [`knows`] says are known; the others stay the executor's.
 
-use super::ir::{Builder, Inst, Program, Value};
+use super::ir::{At, Builder, Inst, Program, Value};
 use super::ops::{Ops, element};
 use girih_ir::{DType, OpCode};
 use girih_kernel::exec::{Chain, ChainFold, ChainOp, Def};
@@ -21,7 +21,10 @@ pub(super) fn knows(op: ChainOp) -> bool {
 /// An op on operands from memory.
 fn alone(op: ChainOp) -> Option<Value> {
     let lower = Lower::default();
-    let load = |dtype| Some(lower.b.push(Inst::Load(lower.b.pointer(), element(dtype)?)));
+    let load = |dtype| {
+        let at = At { pointer: lower.b.pointer(), bytes: 0 };
+        Some(lower.b.push(Inst::Load(at, element(dtype)?)))
+    };
     let args: SmallVec<[Value; 3]> = match op {
         ChainOp::Op(OpCode::Where, dtype) => {
             [load(DType::Bool)?, load(dtype)?, load(dtype)?].into_iter().collect()
@@ -66,12 +69,16 @@ struct Lower {
 impl Lower {
     fn def(&self, def: &Def) -> Option<Value> {
         match def {
-            Def::Input { dtype, step } => {
-                let (pointer, element) = (self.b.pointer(), element(*dtype)?);
-                Some(self.b.push(match step {
-                    0 => Inst::Splat(pointer, element),
-                    1 => Inst::Load(pointer, element),
-                    _ => Inst::LoadEven(pointer, element),
+            Def::Input { dtype, step, beside } => {
+                let element = element(*dtype)?;
+                let at = match *beside {
+                    Some((other, bytes)) => At { pointer: self.pointer(other), bytes },
+                    None => At { pointer: self.b.pointer(), bytes: 0 },
+                };
+                Some(self.b.push(match *step {
+                    0 => Inst::Splat(at, element),
+                    1 => Inst::Load(at, element),
+                    step => Inst::LoadEvery(at, element, step),
                 }))
             }
             Def::Constant { dtype, bits } => self.ops().literal(*dtype, *bits),
@@ -80,6 +87,14 @@ impl Lower {
                     args.iter().map(|&a| self.values[a as usize]).collect();
                 self.apply(*op, &args)
             }
+        }
+    }
+
+    /// The pointer of an input that has one.
+    fn pointer(&self, input: u16) -> u16 {
+        match self.b.inst(self.values[input as usize]) {
+            Inst::Splat(at, _) | Inst::Load(at, _) | Inst::LoadEvery(at, ..) => at.pointer,
+            inst => unreachable!("{inst:?} is no input"),
         }
     }
 

@@ -122,7 +122,12 @@ impl Quads {
             let base = walks[row / 3];
             let element = match row % 3 {
                 0 => at(base, 0),
-                scale => Source::Mem(Mem::Indexed { base, index: step, scale: scale as u8 }),
+                scale => Source::Mem(Mem::Indexed {
+                    base,
+                    index: step,
+                    scale: scale as u8,
+                    displacement: 0,
+                }),
             };
             plain(asm, SPLAT, LEFT, 0, element);
             for (half, right) in RIGHT.into_iter().enumerate() {

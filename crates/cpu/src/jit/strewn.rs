@@ -59,7 +59,7 @@ impl Tile {
     /// Loads the vectors of the row that comes after `step` others of the iteration.
     pub(super) fn load_vectors(&self, e: &mut Emitter, step: usize) {
         e.asm.load(ROW, ROWS, 8 * step as i32);
-        let at = |base| Source::Mem(Mem::Indexed { base, index: ROW, scale: 1 });
+        let at = |base| Source::Mem(Mem::Indexed { base, index: ROW, scale: 1, displacement: 0 });
         for v in 0..self.vectors {
             let to = self.vector(v);
             e.asm.evex(LOAD, to, 0, at(OTHERS[v]), self.masking(v, true), None);

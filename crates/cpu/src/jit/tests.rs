@@ -3,6 +3,7 @@
 mod even;
 mod fold;
 mod form;
+mod short;
 mod stream;
 
 use super::Generator;

@@ -233,7 +233,7 @@ impl Tile {
         let base = LEFT[row / 3];
         match row % 3 {
             0 => Mem::Offset { base, displacement: 0 },
-            after => Mem::Indexed { base, index: LEFT_STEP, scale: after as u8 },
+            after => Mem::Indexed { base, index: LEFT_STEP, scale: after as u8, displacement: 0 },
         }
     }
 

@@ -240,7 +240,7 @@ impl Unit {
 
 /// Rows of a tile in memory.
 fn strided(base: Gpr, index: Gpr) -> Source {
-    Source::Mem(Mem::Indexed { base, index, scale: 1 })
+    Source::Mem(Mem::Indexed { base, index, scale: 1, displacement: 0 })
 }
 
 #[cfg(test)]

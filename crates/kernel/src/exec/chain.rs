@@ -63,9 +63,12 @@ pub enum Def {
     Input {
         /// How an element lies there.
         dtype: DType,
-        /// Elements from one point's to the next one's: 1; 0, if all have the first; or 2, of elements
-        /// of four or eight bytes.
+        /// Elements from one point's to the next one's: 1; 0, if all have the first; or more, of
+        /// elements of four or eight bytes.
         step: u8,
+        /// It has no address of its own: it begins so many bytes behind another input, an earlier value
+        /// of the same dtype and step that has one.
+        beside: Option<(u16, i32)>,
     },
     /// The same number at every point: the bits of its compute type.
     Constant {
@@ -193,7 +196,7 @@ pub trait Compiled: Send + Sync {
     /// Runs the chain at `n` points.
     ///
     /// # Safety
-    /// `pointers` holds the address of each input in order, then of each output, then of the fold's
+    /// `pointers` holds the address of each input that has one in order, then of each output, then of the fold's
     /// result. An input is valid for reads of the points' `n` elements, an output for writes of `n`, the
     /// fold's result for one, all aligned to their dtypes. An output may start where an input of its
     /// size and of step 1 starts; otherwise outputs overlap nothing.

@@ -18,6 +18,9 @@ use smallvec::SmallVec;
 /// fewer are copied together.
 const WORTH: usize = 64;
 
+/// Most elements from one that a function reads to the next one.
+const FURTHEST: isize = 64;
+
 /// Most ops of one chain.
 const LONGEST: usize = 400;
 
@@ -169,8 +172,8 @@ impl<'a> Fuse<'a> {
         let dense = |walk: &Walk| walk.inner().0 > 1 && walk.inner().1 == 1;
         let follows = |walk: &Walk, size: u8| match walk.inner() {
             (1, _) => false,
-            (_, 2) => matches!(size, 4 | 8),
-            (_, stride) => matches!(stride, 0 | 1),
+            (_, 0 | 1) => true,
+            (_, stride) => matches!(size, 4 | 8) && (2..=FURTHEST).contains(&stride),
         };
         let mut found: Vec<(Reg, u32, Walk)> = Vec::new();
         for step in steps {
@@ -353,8 +356,11 @@ impl<'a> Fuse<'a> {
             _ if invariant => (Stream::Register { reg, size: 0 }, 0),
             _ => (Stream::Register { reg, size }, 1),
         };
-        streams.push(stream);
-        chain.defs.push(Def::Input { dtype, step });
+        let beside = beside(&stream, chain, streams);
+        if beside.is_none() {
+            streams.push(stream);
+        }
+        chain.defs.push(Def::Input { dtype, step, beside });
         number
     }
 
@@ -404,4 +410,18 @@ impl<'a> Fuse<'a> {
         let mut at = kept.iter();
         self.directs.retain(|_| at.next().copied().unwrap_or(true));
     }
+}
+
+/// The input of a chain whose elements lie as those of another stream do, and how many bytes before: the
+/// windows of a pooling and the elements of a short row need one address together.
+fn beside(stream: &Stream, chain: &Chain, streams: &[Stream]) -> Option<(u16, i32)> {
+    let Stream::Memory { buffer, walk, size } = stream else { return None };
+    let owns = |def: &Def| matches!(def, Def::Input { beside: None, .. });
+    let inputs = (0..).zip(&chain.defs).filter(|(_, def)| owns(def)).map(|(number, _)| number);
+    inputs.zip(streams).find_map(|(number, other)| {
+        let Stream::Memory { buffer: from, walk: first, size: bytes } = other else { return None };
+        let alike = from == buffer && bytes == size && first.is_parallel(walk);
+        let distance = (walk.offset - first.offset).checked_mul(*size as isize)?;
+        alike.then_some((number, i32::try_from(distance).ok()?))
+    })
 }

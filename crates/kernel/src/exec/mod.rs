@@ -31,6 +31,7 @@ mod points;
 mod reduce;
 mod rows;
 mod scatter;
+mod short;
 mod single_call;
 mod stream;
 mod walk;
@@ -46,6 +47,7 @@ use crate::ir::{BufferId, Core, Kernel};
 use crate::place::copied;
 use chain::Target;
 use girih_ir::linalg::{Alone, Team};
+use short::Short;
 use thiserror::Error;
 
 /// Points per block.
@@ -209,11 +211,18 @@ impl Prepared {
                 let chunks = [map.chunks(), 0];
                 (Form::Map(Box::new(map)), chunks)
             }
-            Core::Reduce { .. } => {
-                let reduce = reduce::Reduce::new(kernel, target);
-                let chunks = reduce.chunks();
-                (Form::Reduce(Box::new(reduce)), chunks)
-            }
+            Core::Reduce { .. } => match Short::of(kernel) {
+                Some(Short { kept: None, results }) => {
+                    let map = map::Map::new(&results, target);
+                    let chunks = [map.chunks(), 0];
+                    (Form::Map(Box::new(map)), chunks)
+                }
+                _ => {
+                    let reduce = reduce::Reduce::new(kernel, target);
+                    let chunks = reduce.chunks();
+                    (Form::Reduce(Box::new(reduce)), chunks)
+                }
+            },
             Core::Matmul { lhs, rhs, dtype, .. } => {
                 let matmul = matmul::Matmul::new(kernel, (lhs, rhs), *dtype, target);
                 let chunks = [matmul.chunks(), 0];

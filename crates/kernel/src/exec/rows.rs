@@ -6,12 +6,13 @@ use super::code::Code;
 use super::matmul::Matmul;
 use super::points::Points;
 use super::reduce::Reduce;
+use super::short::Short;
 use super::stream::gcd;
 use super::{Bindings, ExecError, Form, Prepared, Scratch, chunk_points};
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, Rows as Definition};
 use crate::place;
 use girih_ir::DType;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Elements that are worked on at a time: a few rows, or one if it is longer.
@@ -156,18 +157,20 @@ impl Rows {
         let rows = kernel.points();
         let groups = Groups::new(&definition.parts, rows);
         let (locals, mut local_bytes) = place_locals(definition, groups.rows);
-        let parts = definition.parts.iter().map(|part| {
+        let parts = definition.parts.iter().flat_map(|part| {
             // What other parts read or write is better kept in cache.
             let others = || definition.parts.iter().filter(|p| !std::ptr::eq(*p, part));
             let named = |b| others().flat_map(|p| p.reads().chain(p.writes())).any(|id| id == b);
             let streams = !part.stores.iter().any(|s| named(s.access.buffer));
             let target = Target { streams, ..target };
             let mut made = Part::new(part, rows, &groups.lengths(), target);
-            if let Part::Product(_, Some(product)) = &mut made {
-                product.offset = local_bytes;
-                local_bytes += product.run.kept_bytes().next_multiple_of(64);
+            for (part, _) in &mut made {
+                if let Part::Product(_, Some(product)) = part {
+                    product.offset = local_bytes;
+                    local_bytes += product.run.kept_bytes().next_multiple_of(64);
+                }
             }
-            (made, part.points() / rows)
+            made
         });
         let parts: Vec<_> = parts.collect();
         let costs = parts.iter().map(|(part, per_row)| part.cost_ps(per_row * rows));
@@ -287,9 +290,21 @@ impl Rows {
 }
 
 impl Part {
-    /// A part of a kernel over so many rows made ready, to be run on groups of these numbers.
-    fn new(part: &Kernel, rows: usize, groups: &[usize], target: Target<'_>) -> Part {
-        match &part.core {
+    /// A part of a kernel over so many rows made ready, to be run on groups of these numbers, with the
+    /// points it has per row; two, if it keeps what it reduces.
+    fn new(
+        part: &Kernel,
+        rows: usize,
+        groups: &[usize],
+        target: Target<'_>,
+    ) -> SmallVec<[(Part, usize); 2]> {
+        if let Some(Short { kept, results }) = Short::of(part) {
+            let maps = kept.iter().chain([&results]);
+            return maps
+                .map(|map| (Part::Map(Points::new(map, target)), map.points() / rows))
+                .collect();
+        }
+        let made = match &part.core {
             Core::Reduce { .. } => Part::Reduce(Box::new(Reduce::new(part, target))),
             Core::Matmul { .. } => {
                 let product = Lines::of(part, rows).and_then(|lines| {
@@ -299,7 +314,8 @@ impl Part {
                 Part::Product(Box::new(Prepared::target(part, target)), product)
             }
             _ => Part::Map(Points::new(part, target)),
-        }
+        };
+        smallvec![(made, part.points() / rows)]
     }
 
     fn cost_ps(&self, points: usize) -> usize {

@@ -4,6 +4,7 @@ mod complex;
 mod interpreter;
 mod ops;
 mod shapes;
+mod short;
 
 use super::*;
 use crate::ir::*;
@@ -85,8 +86,12 @@ impl Memory {
 
     /// Runs the kernel on a copy of the memory at one level; chunks backwards if asked.
     pub fn run(&self, kernel: &Kernel, isa: Isa, backwards: bool) -> Result<Memory, ExecError> {
+        self.run_prepared(&Prepared::with_isa(kernel, isa), backwards)
+    }
+
+    /// As [`Memory::run`] of a kernel that is made ready.
+    pub fn run_prepared(&self, prepared: &Prepared, backwards: bool) -> Result<Memory, ExecError> {
         let mut copy = Memory { words: self.words.clone(), ..self.shallow() };
-        let prepared = Prepared::with_isa(kernel, isa);
         let pointers: Vec<*mut u8> =
             copy.words.iter_mut().map(|w| w.as_mut_ptr() as *mut u8).collect();
         let mut workspace = vec![Line([0; 64]); prepared.workspace_bytes().div_ceil(64)];

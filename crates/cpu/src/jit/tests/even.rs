@@ -52,7 +52,7 @@ fn folds_of_every_second_element_have_the_bits_of_the_executor() {
 fn doubled(dtype: DType) -> Chain {
     let op = ChainOp::Op(OpCode::Add, dtype);
     let defs = vec![
-        Def::Input { dtype, step: 2 },
+        Def::Input { dtype, step: 2, beside: None },
         Def::Op { op, args: SmallVec::from_slice(&[0, 0]), dtype },
     ];
     Chain { defs, outputs: vec![1], fold: None, streamed: false }
@@ -101,8 +101,8 @@ fn two_vectors_become_one_in_two_instructions_or_three() {
             form::iteration(&code_of(&maker.kernel))
         };
         for (dtype, avx512, avx2) in [
-            (DType::F32, "vpermt2ps zmm0,zmm30,[rdi+3Ch]", "vshufps ymm0,ymm0,[r10+1Ch],0D8h"),
-            (DType::F64, "vpermt2pd zmm0,zmm30,[rdi+38h]", "vshufpd ymm0,ymm0,[r10+18h],0Ah"),
+            (DType::F32, "vpermt2ps zmm0,zmm30,[rdx+3Ch]", "+1Ch],0D8h"),
+            (DType::F64, "vpermt2pd zmm0,zmm30,[rdx+38h]", "+18h],0Ah"),
         ] {
             let text = maker(dtype);
             let best = LEVEL.get() == Some(Isa::Avx512);

@@ -6,7 +6,7 @@ use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
 
 /// `x + y`, and `(x + y) * y` of f64.
 fn sums(dtype: DType, streamed: bool) -> Chain {
-    let input = Def::Input { dtype, step: 1 };
+    let input = Def::Input { dtype, step: 1, beside: None };
     let op = |code, args: [u16; 2]| {
         let op = ChainOp::Op(code, dtype);
         Def::Op { op, args: SmallVec::from_slice(&args), dtype }

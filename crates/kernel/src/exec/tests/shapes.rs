@@ -27,7 +27,7 @@ fn access(k: &mut Kernel, a: Access) -> AccessId {
 }
 
 /// Reduces a dense operand whose dimensions lie in memory in the order `layout`.
-fn reduction(
+pub(super) fn reduction(
     m: &mut Memory,
     op_: ReduceOp,
     dtype: DType,
