@@ -151,17 +151,20 @@ impl GraphBuilder {
     }
 }
 
-/// One axis after the other, so that only one has both its positions and its windows at a time.
+/// One axis after the other, so that only one has both its positions and its windows at a time. Windows
+/// come before positions: what is added up are rows of these.
 fn decompose_fold(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let Attrs::Windows(dims) = &d.op.attrs else { unreachable!("the shape rule checks it") };
     let (x, n) = (d.inputs[0], dims.len());
     let lead = d.b.shape(x).rank() - 2 * n;
-    dims.iter().enumerate().try_fold(x, |x, (i, dim)| {
-        // The size axes of what is folded already are gone.
-        let (count, size) = (lead + i, lead + n);
+    let order = (0..lead).chain(lead + n..lead + 2 * n).chain(lead..lead + n);
+    let x = d.b.permute(x, &order.collect::<Vec<_>>())?;
+    // The size axes of what is folded already are gone, and its axis is among the positions.
+    let (size, count) = (lead, lead + n);
+    dims.iter().try_fold(x, |x, dim| {
         match dim.size == 1 || (dim.dilation == 1 && dim.size <= dim.step) {
-            true => fold_apart(d.b, x, dim, count, size),
-            false => fold_overlapping(d.b, x, dim, count, size),
+            true => fold_apart(d.b, x, dim, size, count),
+            false => fold_overlapping(d.b, x, dim, size, count),
         }
     })
 }
@@ -171,17 +174,18 @@ fn fold_apart(
     b: &mut GraphBuilder,
     x: NodeId,
     dim: &WindowDim,
-    count: usize,
     size: usize,
+    count: usize,
 ) -> Result<NodeId> {
     let rank = b.shape(x).rank();
-    let x = b.permute(x, &moved(rank, size, count + 1))?;
+    let x = b.permute(x, &moved(rank, size, count))?;
+    let (size, count) = (count, count - 1);
     let gap = PadDim { high: dim.step - dim.size, ..PadDim::default() };
-    let x = b.pad_axis(x, count + 1, gap)?;
+    let x = b.pad_axis(x, size, gap)?;
     let shape = b.shape(x);
-    let joined = shape.dim(count) * shape.dim(count + 1);
+    let joined = shape.dim(count) * shape.dim(size);
     let joined: Shape =
-        shape.dims().take(count).chain([joined]).chain(shape.dims().skip(count + 2)).collect();
+        shape.dims().take(count).chain([joined]).chain(shape.dims().skip(size + 1)).collect();
     let x = b.reshape(x, joined)?;
     b.fit_axis(x, count, 0, dim.extent)
 }
@@ -194,23 +198,23 @@ fn fold_overlapping(
     b: &mut GraphBuilder,
     x: NodeId,
     dim: &WindowDim,
-    count: usize,
     size: usize,
+    count: usize,
 ) -> Result<NodeId> {
     let rank = b.shape(x).rank();
-    let x = b.permute(x, &moved(rank, size, count))?;
+    let x = b.permute(x, &moved(rank, size, count - 1))?;
     let used = (dim.count() - 1) * dim.step + 1;
     let spread = PadDim { low: 0, high: dim.extent + dim.dilation - used, interior: dim.step - 1 };
-    let x = b.pad_axis(x, count + 1, spread)?;
-    let shape = b.shape(x).clone();
+    let x = b.pad_axis(x, count, spread)?;
+    let (size, shape) = (count - 1, b.shape(x).clone());
     let with = |axes: &[usize]| -> Shape {
         let axes = axes.iter().map(Dim::from);
-        shape.dims().take(count).chain(axes).chain(shape.dims().skip(count + 2)).collect()
+        shape.dims().take(size).chain(axes).chain(shape.dims().skip(count + 1)).collect()
     };
     let flat = b.reshape(x, with(&[dim.size * (dim.extent + dim.dilation)]))?;
-    let cut = b.slice_axis(flat, count, 0, dim.size * dim.extent)?;
+    let cut = b.slice_axis(flat, size, 0, dim.size * dim.extent)?;
     let rows = b.reshape(cut, with(&[dim.size, dim.extent]))?;
-    b.sum(rows, AxisSet::one(count), false)
+    b.sum(rows, AxisSet::one(size), false)
 }
 
 fn windows_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
