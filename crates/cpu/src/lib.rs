@@ -24,6 +24,7 @@ pub mod pool;
 mod product;
 mod seats;
 mod threads;
+mod wait;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
 pub use cache_directory::CacheState;

@@ -5,13 +5,15 @@
 //! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
 //! names the job, so the caller works through all chunks no worker has taken and waits only for
 //! those in progress: at worst it is as slow as alone. Workers are bound to CPUs of their own
-//! (`seats`), spin for a short while after a job and then park. A caller that finds the pool busy
+//! (`seats`), spin for a short while after a job and then park; where there are fewer CPUs than threads
+//! nobody spins. A caller that finds the pool busy
 //! (nested, or another thread's) runs its chunks alone. Which chunks exist is the caller's matter and
 //! never depends on the number of threads.
 //!
 //! A run that is stopped from outside (`watched`) ends between two chunks.
 
 use crate::seats::{Seats, available};
+use crate::wait::{Sleepers, spin};
 use girih_kernel::{ExecError, Scratch};
 use girih_runtime::RunControl;
 use girih_sync::{Mutex, MutexGuard, fork};
@@ -21,14 +23,14 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Jobs shorter than this run on the caller alone, in nanoseconds.
 const SPLIT_NS: u64 = 3_000;
 /// Jobs shorter than this do not wake parked workers.
 const WAKE_NS: u64 = 100_000;
-/// How long a worker without work spins before it parks.
+/// How long a worker without work spins before it parks, and a caller before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Jobs shorter than this are not stopped from outside, in nanoseconds.
@@ -103,8 +105,14 @@ struct Team {
     shares: Vec<Share>,
     /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
     job: AtomicPtr<()>,
+    /// The last job of which every thread has its share.
+    offered: AtomicU64,
     /// Chunks finished.
     done: AtomicUsize,
+    /// The caller, if it sleeps until all are.
+    caller: Sleepers,
+    /// How long threads spin before they sleep.
+    spin: Duration,
     /// A caller has the team.
     busy: AtomicBool,
     /// The first error by chunk number.
@@ -299,7 +307,10 @@ impl Team {
         Team {
             shares: (0..threads).map(|_| Share::default()).collect(),
             job: AtomicPtr::new(std::ptr::null_mut()),
+            offered: AtomicU64::new(0),
             done: AtomicUsize::new(0),
+            caller: Sleepers::default(),
+            spin: if threads <= available() { SPIN } else { Duration::ZERO },
             busy: AtomicBool::new(false),
             error: Mutex::new(None),
             workers: Mutex::new(vec![]),
@@ -350,6 +361,7 @@ impl Team {
         for i in (0..all).rev() {
             self.shares[i].offer(epoch, bound(i)..bound(i + 1));
         }
+        self.offered.store(epoch, Release);
         // A worker that parks now sees the job, or is seen here.
         fence(SeqCst);
         if wakes && self.parked.load(Relaxed) > 0 {
@@ -357,10 +369,7 @@ impl Team {
         }
         self.seats.make_room();
         with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
-        let mut spins = 0u32;
-        while self.done.load(Acquire) < chunks {
-            relax(&mut spins);
-        }
+        self.caller.wait(self.spin, || self.done.load(Acquire) >= chunks);
         match lock(&self.error).take() {
             Some((_, error)) => Err(error),
             None => Ok(()),
@@ -386,43 +395,38 @@ impl Team {
                 *first = Some((chunk, error));
             }
         }
-        self.done.fetch_add(1, Release);
+        self.done.fetch_add(1, SeqCst);
+        // Here, the caller may have begun another job already: it then finds nothing done, and sleeps
+        // again.
+        self.caller.wake();
         true
     }
 
     /// The life of the worker with that number.
     fn work(&self, thread: usize) {
         let mut scratch = Scratch::new();
-        let mut idle_since = Instant::now();
-        let mut spins = 0u32;
         let mut bound = Seats::ANY;
         while !self.stop.load(Acquire) {
             self.seats.sit(thread, &mut bound);
+            let seen = self.offered.load(Acquire);
             if self.claim_and_run(thread, &mut scratch) {
-                idle_since = Instant::now();
-            } else if spins % 64 == 63 && idle_since.elapsed() > SPIN {
-                self.parked.fetch_add(1, SeqCst);
-                fence(SeqCst);
-                // Who offers a job from here on wakes this thread: an unpark before the call is kept
-                // as a token.
-                if !self.claim_and_run(thread, &mut scratch) && !self.stop.load(Acquire) {
-                    std::thread::park();
-                }
-                self.parked.fetch_sub(1, SeqCst);
-                idle_since = Instant::now();
+                continue;
             }
-            relax(&mut spins);
+            // Nothing is left of this job. One word is looked at until the next one is there; those of
+            // the shares are others' to write.
+            let offered = || self.offered.load(Acquire) != seen || self.stop.load(Acquire);
+            if spin(self.spin, offered) {
+                continue;
+            }
+            self.parked.fetch_add(1, SeqCst);
+            fence(SeqCst);
+            // Who offers a job from here on wakes this thread: an unpark before the call is kept as a
+            // token.
+            if !offered() {
+                std::thread::park();
+            }
+            self.parked.fetch_sub(1, SeqCst);
         }
-    }
-}
-
-/// Waits a moment; every so often lets another thread of this CPU run.
-fn relax(spins: &mut u32) {
-    *spins = spins.wrapping_add(1);
-    if spins.is_multiple_of(64) {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
     }
 }
 

@@ -1,0 +1,125 @@
+//! Waiting for another thread without a lock: spins for a short while, then sleeps until it is woken.
+//!
+//! No wait gives the processor away by `sched_yield`: where another thread of any process is ready to
+//! run, it would come back a whole time slice later.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use std::time::{Duration, Instant};
+
+/// Spins between two looks at the clock.
+const SPINS: u32 = 64;
+/// The longest sleep at a time: what is waited for is looked at then, woken or not.
+const SLEEP: Duration = Duration::from_millis(10);
+
+/// Spins until the condition holds, at most about that long; says whether it does.
+pub(crate) fn spin(longest: Duration, done: impl Fn() -> bool) -> bool {
+    let mut since = None;
+    loop {
+        for _ in 0..SPINS {
+            if done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        // The clock is not looked at before the first spins are over: most waits are shorter.
+        if since.get_or_insert_with(Instant::now).elapsed() >= longest {
+            return done();
+        }
+    }
+}
+
+/// What threads that wait for the end of something sleep on.
+#[derive(Default)]
+pub(crate) struct Sleepers {
+    /// Grows with each waking.
+    woken: AtomicU32,
+    asleep: AtomicUsize,
+}
+
+impl Sleepers {
+    /// Waits until the condition holds, spinning for about that long first. Who makes it hold calls
+    /// [`Sleepers::wake`] after that.
+    pub fn wait(&self, spinning: Duration, done: impl Fn() -> bool) {
+        if spin(spinning, &done) {
+            return;
+        }
+        self.asleep.fetch_add(1, SeqCst);
+        loop {
+            let woken = self.woken.load(SeqCst);
+            // Who makes it hold from here on sees that somebody sleeps, and changes the word.
+            if done() {
+                break;
+            }
+            sleep(&self.woken, woken, SLEEP);
+        }
+        self.asleep.fetch_sub(1, SeqCst);
+    }
+
+    /// Wakes those that sleep, if any: what they wait for may have come.
+    pub fn wake(&self) {
+        // After what was done before, on which the sleepers decide.
+        std::sync::atomic::fence(SeqCst);
+        if self.asleep.load(SeqCst) > 0 {
+            self.woken.fetch_add(1, SeqCst);
+            wake_all(&self.woken);
+        }
+    }
+}
+
+/// Sleeps until the word is woken, if it has that value, or for that long.
+#[cfg(target_os = "linux")]
+fn sleep(word: &AtomicU32, value: u32, longest: Duration) {
+    let time = libc::timespec {
+        tv_sec: longest.as_secs() as libc::time_t,
+        tv_nsec: longest.subsec_nanos() as libc::c_long,
+    };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word and the time are valid for the call, which reads them.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, &raw const time) };
+}
+
+#[cfg(target_os = "linux")]
+fn wake_all(word: &AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word's address names those that sleep on it; nothing is read or written there.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
+}
+
+/// Elsewhere sleepers look after a short while.
+#[cfg(not(target_os = "linux"))]
+fn sleep(_: &AtomicU32, _: u32, longest: Duration) {
+    std::thread::sleep(longest.min(Duration::from_micros(50)));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wake_all(_: &AtomicU32) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_sleeper_is_woken_by_who_makes_it_hold() {
+        let (sleepers, ready) = (Sleepers::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| sleepers.wait(Duration::ZERO, || ready.load(Acquire))))
+                .collect();
+            while sleepers.asleep.load(SeqCst) < 3 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert!(waiting.iter().all(|w| !w.is_finished()), "nothing holds yet");
+            ready.store(true, Release);
+            sleepers.wake();
+        });
+        assert_eq!(sleepers.asleep.load(SeqCst), 0);
+        assert!(sleepers.woken.load(SeqCst) > 0);
+    }
+
+    #[test]
+    fn spinning_ends_by_itself_and_at_once_where_the_condition_holds() {
+        assert!(spin(Duration::MAX, || true));
+        assert!(!spin(Duration::from_micros(20), || false));
+    }
+}
