@@ -3,20 +3,31 @@
 //!
 //! The space is walked with its dependent dimensions outside and the independent ones inside, and
 //! cut into chunks along the latter only: every element meets its updates in row-major order of the
-//! space, whoever computes it. Halves are rounded after every step.
+//! space, whoever computes it. Halves are rounded after every step. Where consecutive points fall on
+//! consecutive elements for one index, as the rows of an embedding's gradient do, they are written by
+//! rows: the index is looked at once for each.
 
-use super::cast::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::chain::Target;
 use super::code::{Code, Frame, Reg};
 use super::copy::wrap_index;
-use super::lower::{Dim, Lower, Order};
-use super::ops::slice;
+use super::isa::{BlockFn, Isa, Loop, select};
+use super::lower::{Dim, Lower, Order, walk};
+use super::ops::{slice, slice_mut};
+use super::stream::gcd;
+use super::walk::Walk;
 use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
-use crate::ir::{Core, Kernel};
+use crate::ir::{Access, Core, Kernel};
 use girih_ir::DType;
 use girih_ir::complex::Part;
 use girih_ir::ops::ScatterMode;
 use num_complex::Complex;
+use std::marker::PhantomData;
+
+/// The shortest row that is written as one.
+const SHORTEST: usize = 8;
+/// Fewest elements of a row that a chunk has.
+const PART: usize = 64;
 
 /// Bytes zeroed per chunk of the first phase.
 const ZERO_BYTES: usize = 1 << 18;
@@ -32,13 +43,74 @@ type PutFn = unsafe fn(
     usize,
 ) -> Result<(), ExecError>;
 
+/// How results are written.
+enum Put {
+    /// One by one, with the registers of positions and indices.
+    Elements {
+        put: PutFn,
+        positions: Reg,
+        index: Reg,
+    },
+    Rows(Rows),
+}
+
+/// Rows: consecutive points whose results fall on consecutive elements, by one index.
+struct Rows {
+    /// Points of a row.
+    row: usize,
+    /// Where rows would be for the index 0.
+    store: Walk,
+    index: Walk,
+    index_buffer: usize,
+    index_dtype: DType,
+    put: BlockFn,
+    /// Bytes of an element in storage and of a value.
+    sizes: (usize, usize),
+}
+
+impl Rows {
+    /// None if rows are too short to be worth it.
+    fn of(store: &Access, index: &Access, order: &Order, put: BlockFn) -> Option<Rows> {
+        let walks = [store, index].map(|a| walk(order, a.offset, &a.strides));
+        let [(along, 1), (same, 0)] = walks.each_ref().map(Walk::inner) else { return None };
+        let row = if same == usize::MAX { along } else { gcd(along, same) };
+        let [store_walk, index_walk] = walks;
+        (row >= SHORTEST).then(|| Rows {
+            row,
+            store: store_walk,
+            index: index_walk,
+            index_buffer: index.buffer.0 as usize,
+            index_dtype: index.dtype,
+            put,
+            sizes: (store.dtype.size(), compute(store.dtype).size()),
+        })
+    }
+
+    /// The index of the row that a point is in.
+    ///
+    /// # Safety
+    /// The point lies in the space; the bindings fulfil their contract.
+    unsafe fn index(&self, point: usize, bindings: &Bindings<'_>) -> i64 {
+        let base = bindings.buffers[self.index_buffer];
+        let element = self.index.at(point);
+        macro_rules! read {
+            ($($dtype:ident $t:ident)*) => {
+                match self.index_dtype {
+                    // SAFETY: accesses stay inside their buffers.
+                    $(DType::$dtype => unsafe { *(base as *const $t).offset(element) as i64 },)*
+                    other => unreachable!("{other} is no integer"),
+                }
+            };
+        }
+        read!(I8 i8 I16 i16 I32 i32 I64 i64 U8 u8 U16 u16 U32 u32 U64 u64)
+    }
+}
+
 /// A scatter made ready.
 pub(super) struct Scatter {
     code: Code,
-    positions: Reg,
-    index: Reg,
     value: Reg,
-    put: PutFn,
+    put: Put,
     zeroed: bool,
     buffer: usize,
     /// Bytes of the buffer.
@@ -50,6 +122,8 @@ pub(super) struct Scatter {
     independent: usize,
     /// Independent points per chunk.
     chunk: usize,
+    /// Rough time of a point.
+    each_ps: usize,
 }
 
 impl Scatter {
@@ -64,25 +138,33 @@ impl Scatter {
         let order: Order = outside.into_iter().chain(inside).collect();
         let store = &kernel.stores[0];
         let mut lower = Lower::new(kernel, &kernel.body, &order, target);
-        let raw = lower.load(index);
-        let index = lower.as_i64(raw, index.dtype);
-        let positions = lower.access_positions(&store.access);
         let value = lower.val(store.value);
-        let code = lower.finish(&[], &[positions, index, value]);
+        let (put, put_row) = put_fns(*mode, store.access.dtype, target.isa);
+        let rows = Rows::of(&store.access, index, &order, put_row);
+        let (code, put, each_ps, grain) = match rows {
+            Some(rows) => (lower.finish(&[], &[value]), Put::Rows(rows), 150, PART),
+            None => {
+                let raw = lower.load(index);
+                let index = lower.as_i64(raw, index.dtype);
+                let positions = lower.access_positions(&store.access);
+                let code = lower.finish(&[], &[positions, index, value]);
+                (code, Put::Elements { put, positions, index }, 1000, 16)
+            }
+        };
+        let each_ps = code.cost_ps + each_ps;
         // The buffer is dense and its last element is reachable, so the reach gives its size.
         let reach = |(stride, extent): (isize, usize)| stride.max(0) * (extent as isize - 1);
         let last =
             kernel.extents.iter().enumerate().fold(store.access.offset, |sum, (d, &e)| {
                 sum + reach((store.access.strides[d], e))
             }) + reach((*stride, *size));
-        let pieces = (dependent * independent).saturating_mul(code.cost_ps + 1000) / CHUNK_PS;
-        let chunks = pieces.clamp(1, (independent / 16).max(1));
+        let pieces = (dependent * independent).saturating_mul(each_ps) / CHUNK_PS;
+        let chunks = pieces.clamp(1, (independent / grain).max(1));
         Scatter {
             code,
-            positions,
-            index,
             value,
-            put: put_fn(*mode, store.access.dtype),
+            put,
+            each_ps,
             zeroed: *zeroed,
             buffer: store.access.buffer.0 as usize,
             bytes: (last + 1) as usize * store.access.dtype.size(),
@@ -105,7 +187,7 @@ impl Scatter {
     }
 
     pub fn cost_ps(&self) -> usize {
-        (self.dependent * self.independent).saturating_mul(self.code.cost_ps + 1000)
+        (self.dependent * self.independent).saturating_mul(self.each_ps)
     }
 
     /// # Safety
@@ -130,11 +212,12 @@ impl Scatter {
         unsafe {
             let frame = Frame::new(&self.code, mem, regs, bindings, BLOCK);
             if self.independent == end - start {
-                return self.put_range(&frame, base, 0, self.dependent * self.independent);
+                let all = self.dependent * self.independent;
+                return self.put_range(&frame, bindings, 0, all);
             }
             for row in 0..self.dependent {
                 let row = row * self.independent;
-                self.put_range(&frame, base, row + start, row + end)?;
+                self.put_range(&frame, bindings, row + start, row + end)?;
             }
         }
         Ok(())
@@ -145,19 +228,53 @@ impl Scatter {
     unsafe fn put_range(
         &self,
         frame: &Frame<'_>,
-        base: *mut u8,
+        bindings: &Bindings<'_>,
         start: usize,
         end: usize,
     ) -> Result<(), ExecError> {
+        let base = bindings.buffers[self.buffer];
         for p in (start..end).step_by(BLOCK) {
             let n = BLOCK.min(end - p);
             // SAFETY: registers hold `n` elements after `compute`.
             unsafe {
                 frame.compute(p, n)?;
-                let (at, index) = (frame.reg(self.positions), frame.reg(self.index));
                 let value = frame.reg(self.value);
-                (self.put)(base, at, index, value, self.stride, self.size, n)?;
+                match &self.put {
+                    Put::Elements { put, positions, index } => {
+                        let (at, index) = (frame.reg(*positions), frame.reg(*index));
+                        put(base, at, index, value, self.stride, self.size, n)?;
+                    }
+                    Put::Rows(rows) => self.put_rows(rows, value, bindings, (p, n))?,
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Scatter::put_range`]; the values are those of these points.
+    unsafe fn put_rows(
+        &self,
+        rows: &Rows,
+        values: *const u8,
+        bindings: &Bindings<'_>,
+        (p, n): (usize, usize),
+    ) -> Result<(), ExecError> {
+        let (base, null) = (bindings.buffers[self.buffer], std::ptr::null());
+        let (stored, computed) = rows.sizes;
+        let mut done = 0;
+        while done < n {
+            let point = p + done;
+            let len = (rows.row - point % rows.row).min(n - done);
+            // SAFETY: the caller's promise; an index inside its axis gives a row inside the buffer,
+            // which is none of those that values are read from.
+            unsafe {
+                let index = wrap_index(rows.index(point, bindings), self.size)?;
+                let element = rows.store.at(point) + index * self.stride;
+                let to = base.offset(element * stored as isize);
+                (rows.put)(to, values.add(done * computed), null, null, len);
+            }
+            done += len;
         }
         Ok(())
     }
@@ -255,31 +372,50 @@ unsafe fn put<S: Meet<V>, V: Copy, const MODE: u8>(
     Ok(())
 }
 
-fn put_fn(mode: ScatterMode, dtype: DType) -> PutFn {
-    match mode {
-        ScatterMode::Set => put_as::<{ ScatterMode::Set as u8 }>(dtype),
-        ScatterMode::Add => put_as::<{ ScatterMode::Add as u8 }>(dtype),
-        ScatterMode::Mul => put_as::<{ ScatterMode::Mul as u8 }>(dtype),
-        ScatterMode::Min => put_as::<{ ScatterMode::Min as u8 }>(dtype),
-        ScatterMode::Max => put_as::<{ ScatterMode::Max as u8 }>(dtype),
+/// Writes a row of values to consecutive elements: `(elements, values, _, _, n)`.
+struct Row<S, V, const MODE: u8>(PhantomData<(S, V)>);
+impl<S: Meet<V>, V: Copy, const MODE: u8> Loop for Row<S, V, MODE> {
+    #[inline(always)]
+    unsafe fn run(out: *mut u8, values: *const u8, _: *const u8, _: *const u8, n: usize) {
+        // SAFETY: valid for `n` elements and apart, by the contract of `run`.
+        let (out, values) = unsafe { (slice_mut::<S>(out, n), slice::<V>(values, n)) };
+        for (o, &v) in out.iter_mut().zip(values) {
+            *o = o.meet::<MODE>(v);
+        }
     }
 }
 
-fn put_as<const MODE: u8>(dtype: DType) -> PutFn {
+/// The loops for elements and for rows.
+fn put_fns(mode: ScatterMode, dtype: DType, isa: Isa) -> (PutFn, BlockFn) {
+    match mode {
+        ScatterMode::Set => put_as::<{ ScatterMode::Set as u8 }>(dtype, isa),
+        ScatterMode::Add => put_as::<{ ScatterMode::Add as u8 }>(dtype, isa),
+        ScatterMode::Mul => put_as::<{ ScatterMode::Mul as u8 }>(dtype, isa),
+        ScatterMode::Min => put_as::<{ ScatterMode::Min as u8 }>(dtype, isa),
+        ScatterMode::Max => put_as::<{ ScatterMode::Max as u8 }>(dtype, isa),
+    }
+}
+
+fn put_as<const MODE: u8>(dtype: DType, isa: Isa) -> (PutFn, BlockFn) {
+    macro_rules! of {
+        ($s:ty, $v:ty) => {
+            (put::<$s, $v, MODE>, select::<Row<$s, $v, MODE>>(isa))
+        };
+    }
     match dtype {
-        DType::Bool | DType::U8 => put::<u8, u8, MODE>,
-        DType::U16 => put::<u16, u16, MODE>,
-        DType::U32 => put::<u32, u32, MODE>,
-        DType::U64 => put::<u64, u64, MODE>,
-        DType::I8 => put::<i8, i8, MODE>,
-        DType::I16 => put::<i16, i16, MODE>,
-        DType::I32 => put::<i32, i32, MODE>,
-        DType::I64 => put::<i64, i64, MODE>,
-        DType::F16 => put::<F16, f32, MODE>,
-        DType::BF16 => put::<Bf16, f32, MODE>,
-        DType::F32 => put::<f32, f32, MODE>,
-        DType::F64 => put::<f64, f64, MODE>,
-        DType::C64 => put::<Complex<f32>, Complex<f32>, MODE>,
-        DType::C128 => put::<Complex<f64>, Complex<f64>, MODE>,
+        DType::Bool | DType::U8 => of!(u8, u8),
+        DType::U16 => of!(u16, u16),
+        DType::U32 => of!(u32, u32),
+        DType::U64 => of!(u64, u64),
+        DType::I8 => of!(i8, i8),
+        DType::I16 => of!(i16, i16),
+        DType::I32 => of!(i32, i32),
+        DType::I64 => of!(i64, i64),
+        DType::F16 => of!(F16, f32),
+        DType::BF16 => of!(Bf16, f32),
+        DType::F32 => of!(f32, f32),
+        DType::F64 => of!(f64, f64),
+        DType::C64 => of!(Complex<f32>, Complex<f32>),
+        DType::C128 => of!(Complex<f64>, Complex<f64>),
     }
 }
