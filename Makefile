@@ -2,7 +2,7 @@
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
-#              (ARGS="--quick", ARGS="--only softmax")
+#              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
 # make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
 # make bench-peers         installs those libraries in .venv-bench, which make bench then uses
 # make bench-instructions  counts instructions and compares them with the table

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rows of each group")
+    parser.add_argument("--models", action="store_true", help="whole models, instead of the rows")
     parser.add_argument("--headline", action="store_true", help="the rows that the README shows")
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="rows whose name or group has this in it"
@@ -58,11 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.peak_of:
         print(json.dumps(command.peak_of(*options.peak_of)))
         return 0
-    chosen = command.choose(options.quick, options.only or [], options.headline)
+    chosen = command.choose(options.quick, options.only or [], options.headline, options.models)
     if options.list or not chosen:
         print("\n".join(f"{group}: {w.name}" for group, w in chosen) or "no row has such a name")
         return 0 if chosen else 1
-    whole = not (options.quick or options.only or options.libraries or options.headline)
+    part = options.quick or options.only or options.libraries or options.headline
+    whole = not (part or options.models)
     out = options.out or machine.ROOT / ("docs/benchmarks" if whole else "bench-out")
     write = figures.write if options.headline else report.write
     return command.run(chosen, options, out, description(), write)

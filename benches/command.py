@@ -15,6 +15,7 @@ from . import (
     elementwise,
     machine,
     measure,
+    models,
     overhead,
     peers,
     products,
@@ -37,14 +38,20 @@ GROUPS = {
     "Linear algebra and transforms": dense.WORKLOADS,
 }
 
+#: Whole models, measured where they are asked for: they take minutes.
+MODELS = {"Models": models.WORKLOADS}
+
 Chosen = list[tuple[str, measure.Workload]]
 #: Writes what was measured to a folder.
 Write = Callable[["Path", dict[str, Any], "Sequence[measure.Result]"], None]
 
 
-def choose(quick: bool, only: Sequence[str], headline: bool = False) -> Chosen:
+def choose(
+    quick: bool, only: Sequence[str], headline: bool = False, models: bool = False
+) -> Chosen:
     """The rows to measure, with their groups."""
-    rows = [(group, w) for group, members in GROUPS.items() for w in members]
+    groups = MODELS if models else GROUPS
+    rows = [(group, w) for group, members in groups.items() for w in members]
     if headline:
         rows = [(g, w) for g, w in rows if w.headline]
     if quick:
@@ -59,7 +66,8 @@ def peak_of(row: str, name: str) -> int | None:
     """Bytes held at most in calls of a row, less those held before the first; None where the system
     does not say.
     """
-    workload = next(w for _, w in choose(False, []) if w.name == row)
+    every = [*choose(False, []), *choose(False, [], models=True)]
+    workload = next(w for _, w in every if w.name == row)
     libraries, _ = peers.installed([name])
     arrays = workload.inputs(np.random.default_rng(0))
     call = workload.build(libraries[0], arrays)
@@ -88,7 +96,10 @@ def measure_peaks(result: measure.Result, threads: int) -> None:
 
 def line(result: measure.Result) -> str:
     """A row as it is shown while the others are measured."""
-    times = "  ".join(f"{n} {report.seconds(f.median)}" for n, f in result.figures.items())
+    # What models take when they are called first is of interest too.
+    first = lambda f: f" (first {report.seconds(f.first)})" if result.group in MODELS else ""
+    figures = result.figures.items()
+    times = "  ".join(f"{n} {report.seconds(f.median)}{first(f)}" for n, f in figures)
     ratio = result.ratio()
     return f"{result.workload.name:<48}{'' if ratio is None else f'{ratio:6.2f}':>8}  {times}"
 

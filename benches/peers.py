@@ -141,6 +141,43 @@ class Library:
         scores = q @ self.permute(k, (0, 1, 3, 2)) * (1 / math.sqrt(q.shape[-1]))
         return self.softmax(scores) @ v
 
+    def causal_attention(self, q: Any, k: Any, v: Any) -> Any:
+        """As `attention`, of each token to those up to itself."""
+        raise UnsupportedError("no attention of that kind")
+
+    def take(self, table: Any, indices: Any) -> Any:
+        """Rows of a table."""
+        return table[indices]
+
+    def concat(self, parts: Sequence[Any], axis: int) -> Any:
+        return self.xp.concatenate(parts, axis=axis)
+
+    def max_pool(self, x: Any, size: int, stride: int, padding: int) -> Any:
+        """Two-dimensional, NCHW."""
+        raise UnsupportedError("no pooling")
+
+    def bordered(self, x: Any) -> Any:
+        """A matrix with a border of zeros."""
+        return self.xp.pad(x, 1)
+
+    def doubled(self, x: Any) -> Any:
+        """Images of twice the height and width, each pixel four times."""
+        n, c, h, w = x.shape
+        wide = self.xp.broadcast_to(x[:, :, :, None, :, None], (n, c, h, 2, w, 2))
+        return wide.reshape((n, c, 2 * h, 2 * w))
+
+    def loop(self, count: int, body: Function, value: Any) -> Any:
+        """The body so many times, each on what it gave before."""
+        for _ in range(count):
+            value = body(value)
+        return value
+
+    def lstm(self, x: Any, weights: Sequence[Any], layers: int) -> Any:
+        """The outputs of the last layer, `[steps, batch, width]`, from zeros on. Each layer has the
+        weights of inputs and of outputs before, and the biases of both; gates are `i, f, g, o`.
+        """
+        raise UnsupportedError("no scan")
+
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         """The mean over rows; labels are one-hot."""
         peak = logits.max(axis=-1, keepdims=True)
@@ -236,6 +273,26 @@ class Torch(Library):
     def attention(self, q: Any, k: Any, v: Any) -> Any:
         return self.functional.scaled_dot_product_attention(q, k, v)
 
+    def causal_attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def take(self, table: Any, indices: Any) -> Any:
+        return self.functional.embedding(indices, table)
+
+    def concat(self, parts: Sequence[Any], axis: int) -> Any:
+        return self.xp.cat(parts, axis)
+
+    def bordered(self, x: Any) -> Any:
+        return self.functional.pad(x, (1, 1, 1, 1))
+
+    def max_pool(self, x: Any, size: int, stride: int, padding: int) -> Any:
+        return self.functional.max_pool2d(x, size, stride, padding)
+
+    def lstm(self, x: Any, weights: Sequence[Any], layers: int) -> Any:
+        zeros = x.new_zeros((layers, x.shape[1], weights[1].shape[1]))
+        flags = (True, layers, 0.0, True, False, False)
+        return self.xp.lstm(x, (zeros, zeros), list(weights), *flags)[0]
+
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         return self.functional.cross_entropy(logits, labels)
 
@@ -318,6 +375,33 @@ class _Functional(Library):
     def stepping(self, function: Function) -> Function:
         """The function compiled; its first argument may be overwritten."""
         return self.compiled(function)
+
+    def scan(self, body: Function, carry: Any, parts: Any) -> Any:
+        """The last carry and what the body gave for each part."""
+        raise UnsupportedError("no scan")
+
+    def sigmoid(self, x: Any) -> Any:
+        return 1 / (1 + self.exp(-x))
+
+    def lstm(self, x: Any, weights: Sequence[Any], layers: int) -> Any:
+        for at in range(0, 4 * layers, 4):
+            of_inputs, of_outputs, first, second = weights[at : at + 4]
+            width = of_outputs.shape[1]
+            # All steps' inputs in one product.
+            x = x @ self.permute(of_inputs, (1, 0)) + (first + second)
+            back = self.permute(of_outputs, (1, 0))
+
+            def step(carry: Any, part: Any, width: int = width, back: Any = back) -> Any:
+                h, c = carry
+                gates = part + h @ back
+                i, f, g, o = (gates[:, k * width : (k + 1) * width] for k in range(4))
+                c = self.sigmoid(f) * c + self.sigmoid(i) * self.xp.tanh(g)
+                h = self.sigmoid(o) * self.xp.tanh(c)
+                return (h, c), h
+
+            zeros = self.xp.zeros((x.shape[1], width), dtype=self.xp.float32)
+            _, x = self.scan(step, (zeros, zeros), x)
+        return x
 
     def gradient(self, function: Function) -> Function:
         with_value = self.value_and_grad(function)
@@ -410,6 +494,24 @@ class Girih(_Functional):
     def attention(self, q: Any, k: Any, v: Any) -> Any:
         return self.xp.nn.functional.scaled_dot_product_attention(q, k, v)
 
+    def causal_attention(self, q: Any, k: Any, v: Any) -> Any:
+        return self.xp.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def take(self, table: Any, indices: Any) -> Any:
+        return self.xp.nn.functional.embedding(indices, table)
+
+    def max_pool(self, x: Any, size: int, stride: int, padding: int) -> Any:
+        return self.xp.nn.functional.max_pool2d(x, size, stride, padding)
+
+    def loop(self, count: int, body: Function, value: Any) -> Any:
+        return self.xp.fori_loop(0, count, lambda _, value: body(value), value)
+
+    def scan(self, body: Function, carry: Any, parts: Any) -> Any:
+        return self.xp.scan(body, carry, parts)
+
+    def sigmoid(self, x: Any) -> Any:
+        return self.xp.sigmoid(x)
+
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         return -(self.xp.nn.functional.log_softmax(logits, axis=-1) * labels).sum() / len(logits)
 
@@ -499,6 +601,25 @@ class Jax(_Functional):
 
     def byte_product(self, x: Any, w: Any) -> Any:
         return self.jax.lax.dot(x, w, preferred_element_type=self.xp.int32)
+
+    def causal_attention(self, q: Any, k: Any, v: Any) -> Any:
+        of = lambda x: self.permute(x, (0, 2, 1, 3))
+        return of(self.jax.nn.dot_product_attention(of(q), of(k), of(v), is_causal=True))
+
+    def max_pool(self, x: Any, size: int, stride: int, padding: int) -> Any:
+        pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+        return self.jax.lax.reduce_window(
+            x, -self.xp.inf, self.jax.lax.max, (1, 1, size, size), (1, 1, stride, stride), pads
+        )
+
+    def loop(self, count: int, body: Function, value: Any) -> Any:
+        return self.jax.lax.fori_loop(0, count, lambda _, value: body(value), value)
+
+    def scan(self, body: Function, carry: Any, parts: Any) -> Any:
+        return self.jax.lax.scan(body, carry, parts)
+
+    def sigmoid(self, x: Any) -> Any:
+        return self.jax.nn.sigmoid(x)
 
     def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
         pads = [(padding, padding)] * 2

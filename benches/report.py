@@ -122,6 +122,18 @@ def memory(results: Sequence[Result]) -> str:
     )
 
 
+def first_calls(results: Sequence[Result]) -> str:
+    """What models took when they were called first, tracing and compilation included."""
+    models = [r for r in results if r.group == "Models"]
+    if not models:
+        return ""
+    present = {name for r in models for name in r.figures}
+    columns = [name for name in peers.EVERY if name in present]
+    firsts = lambda r: {n: seconds(f.first) for n, f in r.figures.items()}
+    rows = [[r.workload.name, *(firsts(r).get(n, "") for n in columns)] for r in models]
+    return f"## First calls\n\n{table(['', *columns], rows)}"
+
+
 def behind(results: Sequence[Result]) -> str:
     """The rows in which a peer is faster, worst first."""
     rows = [(r.ratio() or 0.0, r) for r in results]
@@ -166,6 +178,7 @@ def markdown(run: Run, results: Sequence[Result]) -> str:
         "\n".join(facts) + "\n",
         "![Girih's time over the best peer's](cpu.svg)\n",
         groups(results, run["limits"]),
+        first_calls(results),
         memory(results),
         behind(results),
         limits_text(run["limits"]),
