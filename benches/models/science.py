@@ -9,6 +9,8 @@ import numpy as np
 from ..measure import Workload, compute
 from ..training import NO_MLX
 
+LIBRARIES = (*NO_MLX, "numpy")
+
 if TYPE_CHECKING:
     from ..peers import Library
 
@@ -51,11 +53,11 @@ def attract(lib: Library, places: Any, speeds: Any) -> Any:
 
 WORKLOADS = [
     Workload(
-        "heat, 512x512, 1,000 steps", plate, compute(heat), NO_MLX,
+        "heat, 512x512, 1,000 steps", plate, compute(heat), LIBRARIES,
         flops=7.0 * SIDE**2 * HEAT_STEPS, tolerance=1e-3, memory=True, lazy=False,
     ),
     Workload(
-        "1,024 bodies, 100 steps", bodies, compute(attract), NO_MLX,
+        "1,024 bodies, 100 steps", bodies, compute(attract), LIBRARIES,
         flops=20.0 * BODIES**2 * BODY_STEPS, tolerance=1e-3, memory=True, lazy=False,
     ),
 ]  # fmt: skip

@@ -46,6 +46,18 @@ def test_two_rows_of_the_command_give_a_table_a_picture_and_figures(tmp_path):
     assert all(f["median"] > 0 and f["first"] > 0 for f in figures[rows[0]].values())
 
 
+def test_models_are_rows_of_their_own_whose_values_are_compared():
+    everything = command.choose(False, [])
+    models = command.choose(False, [], models=True)
+    assert len(models) == 11
+    assert not {w.name for _, w in models} & {w.name for _, w in everything}
+    [(group, heat)] = command.choose(False, ["heat"], models=True)
+    result = measure.run(heat, group, girih_and_numpy(), 0.01)
+    assert set(result.figures) == {"girih", "numpy"}
+    assert "| heat, 512x512, 1,000 steps |" in report.first_calls([result])
+    assert report.first_calls([]) == ""
+
+
 def test_a_wrong_value_is_no_figure():
     body = lambda lib, x: x + (1.0 if lib.name == "girih" else 1.5)
     with pytest.raises(
