@@ -470,9 +470,12 @@ impl<'a> Frame<'a> {
                 }
                 Step::Positions { walk, out } => {
                     let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
-                    walk.runs(p, n, |done, element, stride, len| {
-                        for (i, o) in out[done..done + len].iter_mut().enumerate() {
-                            *o = (element + stride * i as isize) as i64;
+                    walk.grids(p, n, |done, element, (apart, runs), (stride, len)| {
+                        for (run, out) in out[done..][..runs * len].chunks_mut(len).enumerate() {
+                            let first = element + apart * run as isize;
+                            for (i, o) in out.iter_mut().enumerate() {
+                                *o = (first + stride * i as isize) as i64;
+                            }
                         }
                     });
                 }

@@ -92,6 +92,48 @@ unsafe fn transpose<T: Copy>(
     }
 }
 
+/// Copies runs of a few elements to consecutive ones.
+///
+/// # Safety
+/// `to` is valid for the elements of all runs, and the runs lie in memory valid for reads.
+#[inline(always)]
+unsafe fn runs_of<T: Copy>(
+    to: *mut T,
+    from: *const T,
+    (apart, runs): (isize, usize),
+    (stride, len): (isize, usize),
+) {
+    for run in 0..runs {
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let element = from.offset(apart * run as isize + stride * i as isize);
+                *to.add(run * len + i) = *element;
+            }
+        }
+    }
+}
+
+/// [`runs_of`] a length that is known, the more usual strides by loops of their own.
+///
+/// # Safety
+/// As there.
+unsafe fn short_runs<T: Copy, const LEN: usize>(
+    to: *mut T,
+    from: *const T,
+    grid: (isize, usize),
+    stride: isize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (stride, grid.0) {
+            (0, 1) => runs_of(to, from, (1, grid.1), (0, LEN)),
+            (0, _) => runs_of(to, from, grid, (0, LEN)),
+            _ => runs_of(to, from, grid, (stride, LEN)),
+        }
+    }
+}
+
 /// # Safety
 /// `out` is valid for `n` elements; the walk stays inside the buffer at `base`.
 pub(super) unsafe fn read(
@@ -112,6 +154,21 @@ pub(super) unsafe fn read(
                     transpose(to, across as isize, from, stride, down, across);
                 }
             }
+            return;
+        }
+        if let Some(extent) = walk.short_runs() {
+            walk.grids(p, n, |done, element, grid, run| {
+                // SAFETY: the runs end at `n` at most, and their elements lie inside the buffer.
+                unsafe {
+                    let (to, from) = (out.add(done), base.offset(element));
+                    match (extent, run) {
+                        (2, (stride, 2)) => short_runs::<T, 2>(to, from, grid, stride),
+                        (3, (stride, 3)) => short_runs::<T, 3>(to, from, grid, stride),
+                        (4, (stride, 4)) => short_runs::<T, 4>(to, from, grid, stride),
+                        (_, (stride, len)) => runs_of(to, from, grid, (stride, len)),
+                    }
+                }
+            });
             return;
         }
         walk.runs(p, n, |done, element, stride, len| {

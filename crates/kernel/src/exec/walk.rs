@@ -7,6 +7,9 @@
 
 use smallvec::SmallVec;
 
+/// The longest runs that are walked several at a time.
+const SHORT: usize = 16;
+
 /// Where an operand's elements lie, by linear position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Walk {
@@ -93,6 +96,39 @@ impl Walk {
         self.dims == other.dims
     }
 
+    /// The length of the runs of equally spaced elements, if they are too short to be walked one by
+    /// one.
+    pub fn short_runs(&self) -> Option<usize> {
+        let [.., (_, _), (extent, _)] = self.dims[..] else { return None };
+        (extent <= SHORT).then_some(extent)
+    }
+
+    /// As [`Walk::runs`], of several runs of one length at a time: calls
+    /// `f(done, element, (apart, runs), (stride, len))` where the starts of runs are equally spaced too.
+    pub fn grids(
+        &self,
+        position: usize,
+        n: usize,
+        mut f: impl FnMut(usize, isize, (isize, usize), (isize, usize)),
+    ) {
+        let [.., (outer, apart), (extent, stride)] = self.dims[..] else {
+            return self.runs(position, n, |done, element, stride, len| {
+                f(done, element, (0, 1), (stride, len));
+            });
+        };
+        let mut done = 0;
+        while done < n {
+            let at = position + done;
+            let (inside, left) = (at % extent, n - done);
+            let (runs, len) = match inside == 0 && left >= extent {
+                true => ((left / extent).min(outer - at / extent % outer), extent),
+                false => (1, (extent - inside).min(left)),
+            };
+            f(done, self.at(at), (apart, runs), (stride, len));
+            done += runs * len;
+        }
+    }
+
     /// Calls `f(done, element, stride, len)` for each run of equally spaced elements in the range
     /// `[position, position + n)`; `done` counts the positions before the run.
     #[inline(always)]
@@ -158,6 +194,27 @@ mod tests {
         assert_eq!(w.tiles(4, 28), Some((7, 4, 100)), "lines of one tile");
         assert_eq!(w.tiles(2, 16), None, "half a line");
         assert_eq!(Walk::new(0, [(3, 640), (8, 4), (4, 1)].into_iter()).tiles(0, 32), None);
+    }
+
+    #[test]
+    fn grids_are_several_runs_at_a_time() {
+        let w = Walk::new(7, [(3, 90), (4, -5), (5, 0)].into_iter());
+        assert_eq!(
+            (w.short_runs(), Walk::new(0, [(9, 1)].into_iter()).short_runs()),
+            (Some(5), None)
+        );
+        for (p, n) in [(0, 60), (13, 40), (5, 15), (59, 1), (22, 2)] {
+            let mut next = 0;
+            w.grids(p, n, |done, element, (apart, runs), (stride, len)| {
+                assert_eq!(done, next);
+                for i in 0..runs * len {
+                    let (run, at) = ((i / len) as isize, (i % len) as isize);
+                    assert_eq!(element + apart * run + stride * at, w.at(p + done + i));
+                }
+                next += runs * len;
+            });
+            assert_eq!(next, n);
+        }
     }
 
     #[test]
