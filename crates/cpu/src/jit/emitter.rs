@@ -29,10 +29,6 @@ pub(super) const fn short(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { bits: Bits::B128, ..op(map, prefix, opcode) }
 }
 
-/// Bytes ahead of what a fold reads that it asks for. Nothing is stored while memory is awaited, and
-/// one core alone has too few lines under way by itself.
-const AHEAD: i32 = 4096;
-
 pub(super) const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 pub(super) const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 pub(super) const STORE_64: VectorOp = VectorOp { wide: true, ..short(Map::M0F, Prefix::P66, 0xd6) };
@@ -268,7 +264,6 @@ where
         self.asm.align(32);
         self.asm.bind(main);
         for part in 0..parts {
-            self.ask_ahead(part);
             self.part(part, body);
             self.go_on();
         }
@@ -313,21 +308,6 @@ where
         for reg in self.accumulators() {
             self.plain(VectorOp { wide, ..WORD }, reg, 0, Source::Reg(INDEX.0));
             self.splat_from(wide, reg, Source::Reg(reg));
-        }
-    }
-
-    /// Asks for what a fold reads a while later, a line at a time.
-    fn ask_ahead(&mut self, part: i32) {
-        if self.program.fold.is_none() {
-            return;
-        }
-        for inst in &self.program.insts {
-            let Inst::Load(at, element) = *inst else { continue };
-            let scale = element.size() as u8;
-            if part * self.lanes * scale as i32 % 64 == 0 {
-                let base = self.base(at.pointer);
-                self.asm.prefetch_at(base, INDEX, scale, at.bytes + AHEAD);
-            }
         }
     }
 

@@ -132,3 +132,20 @@ fn no_step_reads_beyond_the_last_element() {
         }
     });
 }
+
+#[test]
+fn steps_on_avx512_are_permutations_and_of_the_rest_broadcasts() {
+    if !super::super::function::enabled() {
+        return;
+    }
+    // The code is looked at, not run: machines with AVX2 have it too.
+    LEVEL.set(Some(Isa::Avx512));
+    let function = Generator.compile(&doubled(DType::F32, 3), "doubled").unwrap();
+    let text = form::disassembly(function.code());
+    LEVEL.set(None);
+    // Of two inputs, three vectors each: no more than there are elements between the lanes.
+    assert_eq!(text.matches("vpermt2ps").count(), 6, "{text}");
+    assert_eq!(text.matches("kshiftlw k4,").count(), 30, "{text}");
+    assert_eq!(text.matches("vbroadcastss").count(), 32, "{text}");
+    assert_eq!(text.matches("add rdx,").count(), 1, "{text}");
+}
