@@ -51,7 +51,7 @@ enum Put {
         positions: Reg,
         index: Reg,
     },
-    Rows(Rows),
+    Rows(Box<Rows>),
 }
 
 /// Rows: consecutive points whose results fall on consecutive elements, by one index.
@@ -142,7 +142,7 @@ impl Scatter {
         let (put, put_row) = put_fns(*mode, store.access.dtype, target.isa);
         let rows = Rows::of(&store.access, index, &order, put_row);
         let (code, put, each_ps, grain) = match rows {
-            Some(rows) => (lower.finish(&[], &[value]), Put::Rows(rows), 150, PART),
+            Some(rows) => (lower.finish(&[], &[value]), Put::Rows(Box::new(rows)), 150, PART),
             None => {
                 let raw = lower.load(index);
                 let index = lower.as_i64(raw, index.dtype);
