@@ -2,19 +2,19 @@
 //! device reserved once. Freed blocks are reused while warm: small ones are kept by size for the
 //! next request of that size, larger ones, and small ones when there are many, coalesce with their
 //! neighbours. Nothing goes back to the operating system. Each thread takes small blocks from a stripe
-//! of its own and gives them back there (`stripe`), so that threads share no lock. In physical mode the
-//! device's driver maps each block on its own.
+//! of its own and gives them back there (`stripe`), so that threads share no lock; `blocks` has the rule by
+//! which they do. In physical mode the device's driver maps each block on its own.
 
 use crate::handle::{AddressMap, PoolId};
 use crate::{Buffer, DeviceHandle, DeviceId, Error, Result};
 use girih_sync::{Mutex, MutexGuard, Striped};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
+mod blocks;
 mod regions;
 mod stripe;
+use blocks::Blocks;
 use regions::{Region, State};
-use stripe::Stripe;
 
 /// Alignment and granularity of blocks, in bytes.
 pub const ALIGNMENT: usize = 128;
@@ -56,10 +56,7 @@ struct Pool {
     device: String,
     /// None in region mode.
     physical: Option<(Box<dyn PhysicalMemory>, usize)>,
-    state: Mutex<State>,
-    stripes: Striped<Mutex<Stripe>>,
-    /// Whether stripes may be used: in region mode, without a limit, which has to know what is in use.
-    striped: AtomicBool,
+    blocks: Blocks,
     collectors: Mutex<Vec<Arc<Collector>>>,
 }
 
@@ -140,15 +137,13 @@ impl Allocator {
         physical: Option<(Box<dyn PhysicalMemory>, usize)>,
         state: State,
     ) -> Arc<Allocator> {
-        let striped = AtomicBool::new(physical.is_none());
+        let blocks = Blocks::new(state, physical.is_none());
         let pool = Arc::new(Pool {
             id: PoolId::unique(),
             device_id: id,
             device,
             physical,
-            state: Mutex::new(state),
-            stripes: Striped::default(),
-            striped,
+            blocks,
             collectors: Mutex::default(),
         });
         let leases = Striped::new(|| Arc::new(Lease(pool.clone())));
@@ -166,7 +161,7 @@ impl Allocator {
     /// If there are not as many bases as regions: devices know what they reserved.
     pub fn map_at(&self, bases: &[u64]) -> AddressMap {
         let pool = &*self.pool;
-        let state = pool.lock();
+        let state = pool.blocks.lock();
         assert_eq!(bases.len(), state.regions.len(), "{}: a base for each region", pool.device);
         let sizes = state.regions.iter().map(|region| region.size);
         AddressMap::new(pool.device_id, pool.id, bases.iter().copied().zip(sizes).collect())
@@ -199,7 +194,7 @@ impl Allocator {
 
     #[cold]
     fn collect_and_allocate(&self, size: usize) -> Result<Buffer> {
-        drop(self.pool.gather());
+        drop(self.pool.blocks.gather());
         if let Some(block) = self.try_allocate(size) {
             return Ok(block);
         }
@@ -207,7 +202,7 @@ impl Allocator {
         let collectors = self.pool.lock_collectors().clone();
         for collect in collectors {
             if collect(size) {
-                drop(self.pool.gather());
+                drop(self.pool.blocks.gather());
                 if let Some(block) = self.try_allocate(size) {
                     return Ok(block);
                 }
@@ -240,7 +235,7 @@ impl Allocator {
     /// The bytes in use and free, and how fragmented they are. The peak may miss a megabyte for each thread
     /// but one that allocates.
     pub fn stats(&self) -> MemoryStats {
-        let state = self.pool.gather();
+        let state = self.pool.blocks.gather();
         let mut stats = state.stats();
         if let Some((_, capacity)) = &self.pool.physical {
             (stats.capacity, stats.largest_free) = (*capacity, capacity - state.in_use());
@@ -255,19 +250,17 @@ impl Allocator {
     /// Grants no block from here on that would put more than so many bytes in use, whatever the device
     /// has; blocks in use stay. None takes the limit away.
     pub fn set_limit(&self, limit: Option<usize>) {
-        // Before stripes are asked: from there on they hold nothing back.
-        self.pool.striped.store(limit.is_none() && self.pool.physical.is_none(), Relaxed);
-        self.pool.gather().limit = limit;
+        self.pool.blocks.set_limit(limit, limit.is_none() && self.pool.physical.is_none());
     }
 
     /// Each region; none in physical mode.
     pub fn region_stats(&self) -> Vec<RegionStats> {
-        self.pool.gather().regions.iter().map(Region::stats).collect()
+        self.pool.blocks.gather().regions.iter().map(Region::stats).collect()
     }
 
     /// Starts a new measurement of the peak at what is in use now.
     pub fn reset_peak(&self) {
-        self.pool.gather().reset_peak();
+        self.pool.blocks.gather().reset_peak();
     }
 }
 
@@ -276,54 +269,11 @@ impl Pool {
         self.collectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Each critical section leaves the state whole, also when it unwinds.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The stripe of this thread. To be locked before the state.
-    fn lock_stripe(&self) -> MutexGuard<'_, Stripe> {
-        self.stripes.mine().lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts what all stripes have done, and makes free intervals of all blocks that are kept.
-    fn gather(&self) -> MutexGuard<'_, State> {
-        for stripe in self.stripes.iter() {
-            let mut stripe = stripe.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.empty(&mut stripe));
-        }
-        let mut state = self.lock();
-        state.give_back();
-        state
-    }
-
-    /// Gives the pool all that a stripe has.
-    fn empty(&self, stripe: &mut Stripe) -> MutexGuard<'_, State> {
-        let mut state = self.lock();
-        state.merge(&mut stripe.change);
-        stripe.kept.drain(|id, offset, reserved| state.take_back(id, offset, reserved));
-        state
-    }
-
     /// Takes memory of `reserved` bytes, of which `size` were asked for.
     fn reserve(&self, reserved: usize, size: usize) -> Option<DeviceHandle> {
-        let mut stripe = self.lock_stripe();
-        // Read under the stripe's lock: who forbids stripes asks each of them afterwards.
-        if self.striped.load(Relaxed)
-            && let Some((id, offset)) = stripe.kept.pop(reserved)
-        {
-            stripe.change.allocated(reserved, size);
-            if stripe.change.is_large() {
-                self.lock().merge(&mut stripe.change);
-            }
-            return Some(DeviceHandle::region(self.device_id, self.id, id, offset));
-        }
-        let mut state = self.lock();
-        state.merge(&mut stripe.change);
-        let handle = self.find(&mut state, reserved)?;
-        stripe.change.allocated(reserved, size);
-        state.merge(&mut stripe.change);
-        Some(handle)
+        let kept = |id, offset| DeviceHandle::region(self.device_id, self.id, id, offset);
+        let find = |state: &mut State| self.find(state, reserved);
+        self.blocks.reserve(self.blocks.stripes.mine(), (reserved, size), kept, find)
     }
 
     /// Memory that no stripe has.
@@ -348,25 +298,12 @@ impl Pool {
     }
 
     fn free(&self, handle: DeviceHandle, reserved: usize, size: usize) {
-        let mut stripe = self.lock_stripe();
-        stripe.change.freed(reserved, size);
-        if self.striped.load(Relaxed)
-            && Stripe::is_small(reserved)
-            && let Some((id, offset)) = handle.region_offset()
-        {
-            if stripe.change.is_large() || !stripe.has_room(reserved) {
-                drop(self.empty(&mut stripe));
-            }
-            return stripe.kept.push(id, offset, reserved);
-        }
-        let mut state = self.lock();
-        state.merge(&mut stripe.change);
-        match (&self.physical, handle.region_offset()) {
-            _ if reserved == 0 => (),
-            (None, Some((id, offset))) => state.take_back(id, offset, reserved),
-            (Some((memory, _)), _) => memory.unmap(handle.address(), reserved),
-            (None, None) => unreachable!("blocks of regions have handles of regions"),
-        }
+        let place = handle.region_offset().filter(|_| self.physical.is_none());
+        let unmap = || match &self.physical {
+            Some((memory, _)) => memory.unmap(handle.address(), reserved),
+            None => unreachable!("blocks of regions have handles of regions"),
+        };
+        self.blocks.free(self.blocks.stripes.mine(), place, (reserved, size), unmap);
     }
 }
 
