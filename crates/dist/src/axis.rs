@@ -1,0 +1,142 @@
+//! One axis of a tensor over one axis of a mesh.
+
+/// Elements of an axis that a processor has, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first one, in the tensor.
+    pub start: usize,
+    /// The first one, among the processor's.
+    pub local: usize,
+    /// How many.
+    pub len: usize,
+}
+
+/// How an axis is distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Every processor has all of it.
+    Whole,
+    /// In as many pieces as there are processors, each but the last as long as the longest.
+    Block { parts: usize },
+    /// In blocks of `block` elements, dealt to the processors in turn (ScaLAPACK's distribution).
+    Cyclic { parts: usize, block: usize },
+}
+
+/// The spans that processor `part` of `parts` has of an axis of `size` elements in blocks of `block`, dealt
+/// in turn; `block` None for one piece each.
+pub fn spans(size: usize, parts: usize, block: Option<usize>, part: usize) -> Vec<Span> {
+    match block {
+        None => Split::Block { parts }.spans(size, part),
+        Some(block) => Split::Cyclic { parts, block }.spans(size, part),
+    }
+}
+
+impl Split {
+    /// The length of the blocks, of which processor `p` has number `p`, `p + parts`, ...
+    fn block(self, size: usize) -> usize {
+        match self {
+            Split::Whole => size.max(1),
+            Split::Block { parts } => size.div_ceil(parts.max(1)).max(1),
+            Split::Cyclic { block, .. } => block.max(1),
+        }
+    }
+
+    fn parts(self) -> usize {
+        match self {
+            Split::Whole => 1,
+            Split::Block { parts } | Split::Cyclic { parts, .. } => parts.max(1),
+        }
+    }
+
+    /// The processor that has an element; None if all have it.
+    pub fn owner(self, size: usize, index: usize) -> Option<usize> {
+        match self {
+            Split::Whole => None,
+            _ => Some(index / self.block(size) % self.parts()),
+        }
+    }
+
+    /// Where the owner of an element has it.
+    pub fn local(self, size: usize, index: usize) -> usize {
+        let block = self.block(size);
+        index / (block * self.parts()) * block + index % block
+    }
+
+    /// How many elements a processor has: ScaLAPACK's `numroc`.
+    pub fn len(self, size: usize, part: usize) -> usize {
+        let (block, parts) = (self.block(size), self.parts());
+        let part = if let Split::Whole = self { 0 } else { part };
+        let (whole, rest) = (size / block, size % block);
+        let own = whole / parts + usize::from(part < whole % parts);
+        own * block + if part == whole % parts { rest } else { 0 }
+    }
+
+    pub fn spans(self, size: usize, part: usize) -> Vec<Span> {
+        let (block, parts) = (self.block(size), self.parts());
+        let part = if let Split::Whole = self { 0 } else { part };
+        let starts = (part..).step_by(parts).map(|number| number.saturating_mul(block));
+        let spans = starts.take_while(|&start| start < size).enumerate();
+        let spans = spans.map(|(round, start)| Span {
+            start,
+            local: round * block,
+            len: block.min(size - start),
+        });
+        spans.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_equal_but_for_the_last_ones() {
+        let pieces = |size, parts| -> Vec<(usize, usize)> {
+            let spans = (0..parts).flat_map(|part| spans(size, parts, None, part));
+            spans.map(|span| (span.start, span.len)).collect()
+        };
+        assert_eq!(pieces(10, 4), [(0, 3), (3, 3), (6, 3), (9, 1)]);
+        assert_eq!(pieces(1024, 4), [(0, 256), (256, 256), (512, 256), (768, 256)]);
+        assert_eq!(pieces(2, 4), [(0, 1), (1, 1)], "processors beyond the data have none");
+        assert_eq!(pieces(0, 3), []);
+    }
+
+    #[test]
+    fn blocks_are_dealt_as_scalapack_deals_them() {
+        let split = Split::Cyclic { parts: 3, block: 2 };
+        assert_eq!([0, 1, 2].map(|part| split.len(10, part)), [4, 4, 2]);
+        let own: Vec<usize> =
+            split.spans(10, 0).iter().flat_map(|s| s.start..s.start + s.len).collect();
+        assert_eq!(own, [0, 1, 6, 7]);
+        for (index, (owner, local)) in
+            [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (0, 3)].into_iter().enumerate()
+        {
+            assert_eq!((split.owner(10, index), split.local(10, index)), (Some(owner), local));
+        }
+    }
+
+    #[test]
+    fn spans_owners_and_lengths_agree() {
+        for size in 0..20 {
+            for parts in 1..5 {
+                let cyclic = (1..6).map(|block| Split::Cyclic { parts, block });
+                for split in cyclic.chain([Split::Block { parts }]) {
+                    let mut owners = vec![None; size];
+                    for part in 0..parts {
+                        let spans = split.spans(size, part);
+                        let total: usize = spans.iter().map(|span| span.len).sum();
+                        assert_eq!(total, split.len(size, part));
+                        for at in spans.iter().flat_map(|s| (0..s.len).map(move |i| (*s, i))) {
+                            let (span, i) = at;
+                            assert_eq!(owners[span.start + i].replace(part), None);
+                            assert_eq!(split.local(size, span.start + i), span.local + i);
+                        }
+                    }
+                    for (index, owner) in owners.into_iter().enumerate() {
+                        assert_eq!(split.owner(size, index), Some(owner.expect("somebody has it")));
+                    }
+                }
+            }
+        }
+    }
+}

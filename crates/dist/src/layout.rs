@@ -1,0 +1,491 @@
+//! Layouts: a tensor over a mesh of processors with axes `(row, col)`.
+
+use crate::axis::{Span, Split};
+use crate::{LayoutError, Result};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A processor of a mesh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pe {
+    /// Its row.
+    pub row: usize,
+    /// Its column.
+    pub col: usize,
+}
+
+/// An axis of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MeshAxis {
+    /// From row to row.
+    Row,
+    /// From column to column.
+    Col,
+}
+
+/// A rectangle of a tensor that a processor has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileRect {
+    /// The first element, in the tensor.
+    pub start: Vec<usize>,
+    /// The first element, in the processor's tile.
+    pub local: Vec<usize>,
+    /// Elements along each axis.
+    pub extent: Vec<usize>,
+}
+
+/// Kinds of layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayoutKind {
+    /// One processor has all.
+    SinglePe,
+    /// The first axis over the rows of a mesh of one column.
+    RowPartition,
+    /// The second axis over the columns of a mesh of one row.
+    ColPartition,
+    /// The first two axes over rows and columns.
+    Grid,
+    /// The same, in small blocks dealt in turn.
+    BlockCyclic,
+    /// A rectangle for each processor, by a table.
+    Custom,
+    /// Each processor has all.
+    Replicated,
+}
+
+/// Which part of a tensor belongs to which processor of a mesh. A size that does not divide leaves the last
+/// processors with less, or with nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshLayout {
+    kind: LayoutKind,
+    rows: usize,
+    cols: usize,
+    /// Sizes of the blocks along rows and columns, of [`LayoutKind::BlockCyclic`].
+    block: (usize, usize),
+    /// The axis of the mesh that each axis of the tensor is split over, where that was said.
+    axes: Option<Vec<Option<MeshAxis>>>,
+    custom: Option<Arc<Custom>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Custom {
+    shape: Vec<usize>,
+    /// A rectangle, start and extent, of each processor in row-major order.
+    tiles: Vec<(Vec<usize>, Vec<usize>)>,
+}
+
+impl MeshLayout {
+    fn of(kind: LayoutKind, rows: usize, cols: usize) -> Result<MeshLayout> {
+        for (what, found) in [("the number of rows", rows), ("the number of columns", cols)] {
+            if found == 0 || rows.checked_mul(cols).is_none() {
+                return Err(LayoutError::Size { what, found });
+            }
+        }
+        Ok(MeshLayout { kind, rows, cols, block: (0, 0), axes: None, custom: None })
+    }
+
+    /// All on processor (0, 0).
+    pub fn single_pe() -> MeshLayout {
+        let (kind, block) = (LayoutKind::SinglePe, (0, 0));
+        MeshLayout { kind, rows: 1, cols: 1, block, axes: None, custom: None }
+    }
+
+    /// The first axis over `rows` processors.
+    ///
+    /// Errors: [`LayoutError::Size`] for none, as of the others.
+    pub fn row_partition(rows: usize) -> Result<MeshLayout> {
+        MeshLayout::of(LayoutKind::RowPartition, rows, 1)
+    }
+
+    /// The second axis over `cols` processors.
+    pub fn col_partition(cols: usize) -> Result<MeshLayout> {
+        MeshLayout::of(LayoutKind::ColPartition, 1, cols)
+    }
+
+    /// The first axis over rows, the second over columns.
+    pub fn grid(rows: usize, cols: usize) -> Result<MeshLayout> {
+        MeshLayout::of(LayoutKind::Grid, rows, cols)
+    }
+
+    /// As [`MeshLayout::grid`], in blocks of `block_rows` by `block_cols` elements dealt in turn.
+    pub fn block_cyclic(
+        rows: usize,
+        cols: usize,
+        block_rows: usize,
+        block_cols: usize,
+    ) -> Result<MeshLayout> {
+        for (what, found) in
+            [("the rows of a block", block_rows), ("the columns of a block", block_cols)]
+        {
+            if found == 0 {
+                return Err(LayoutError::Size { what, found });
+            }
+        }
+        let layout = MeshLayout::of(LayoutKind::BlockCyclic, rows, cols)?;
+        Ok(MeshLayout { block: (block_rows, block_cols), ..layout })
+    }
+
+    /// All on every processor.
+    pub fn replicated(rows: usize, cols: usize) -> Result<MeshLayout> {
+        MeshLayout::of(LayoutKind::Replicated, rows, cols)
+    }
+
+    /// A rectangle, start and extent, for each processor in row-major order, of tensors of one shape.
+    ///
+    /// Errors: [`LayoutError::Size`]; [`LayoutError::Cover`] unless each element is in exactly one.
+    pub fn custom(
+        rows: usize,
+        cols: usize,
+        shape: &[usize],
+        tiles: Vec<(Vec<usize>, Vec<usize>)>,
+    ) -> Result<MeshLayout> {
+        let layout = MeshLayout::of(LayoutKind::Custom, rows, cols)?;
+        if tiles.len() != rows * cols {
+            let found = tiles.len();
+            let reason = format!("{found} rectangles for {} processors", rows * cols);
+            return Err(LayoutError::Cover(reason));
+        }
+        let volume =
+            |extent: &[usize]| extent.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        let mut covered = 0usize;
+        for (at, (start, extent)) in tiles.iter().enumerate() {
+            let inside = start.len() == shape.len()
+                && extent.len() == shape.len()
+                && (0..shape.len())
+                    .all(|a| start[a].checked_add(extent[a]).is_some_and(|e| e <= shape[a]));
+            if !inside {
+                let reason = format!(
+                    "rectangle {at} from {start:?} of {extent:?} is not inside of {shape:?}"
+                );
+                return Err(LayoutError::Cover(reason));
+            }
+            let meets = |(other, size): &(Vec<usize>, Vec<usize>)| {
+                (0..shape.len())
+                    .all(|a| start[a] < other[a] + size[a] && other[a] < start[a] + extent[a])
+            };
+            if let Some(other) = tiles[..at].iter().position(meets) {
+                return Err(LayoutError::Cover(format!(
+                    "rectangles {other} and {at} have elements in common"
+                )));
+            }
+            covered = covered.saturating_add(volume(extent).unwrap_or(usize::MAX));
+        }
+        if volume(shape) != Some(covered) {
+            let reason =
+                format!("the rectangles have {covered} elements, a tensor of {shape:?} has others");
+            return Err(LayoutError::Cover(reason));
+        }
+        let custom = Custom { shape: shape.to_vec(), tiles };
+        Ok(MeshLayout { custom: Some(Arc::new(custom)), ..layout })
+    }
+
+    /// The same layout for tensors whose axes are split over these axes of the mesh; None for an axis that
+    /// is not split. An axis of the mesh that no axis of the tensor is split over holds copies.
+    ///
+    /// Errors: [`LayoutError::Axes`] for an axis named twice, and for layouts that split nothing or say
+    /// by themselves what they split.
+    pub fn with_axes(self, axes: &[Option<MeshAxis>]) -> Result<MeshLayout> {
+        let named = |axis| axes.iter().filter(|&&a| a == Some(axis)).count();
+        if named(MeshAxis::Row) > 1 || named(MeshAxis::Col) > 1 {
+            return Err(LayoutError::Axes(format!(
+                "an axis of the mesh splits one axis at most: {axes:?}"
+            )));
+        }
+        match self.kind {
+            LayoutKind::SinglePe | LayoutKind::Custom | LayoutKind::Replicated => {
+                Err(LayoutError::Axes(format!("{self} has no axes to be chosen")))
+            }
+            _ => Ok(MeshLayout { axes: Some(axes.to_vec()), ..self }),
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> LayoutKind {
+        self.kind
+    }
+
+    /// Rows of the mesh.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns of the mesh.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Processors of the mesh.
+    pub fn total_pes(&self) -> usize {
+        self.rows * self.cols
+    }
+
+    /// The processors, row by row.
+    pub fn pes(&self) -> impl Iterator<Item = Pe> + use<> {
+        let cols = self.cols;
+        (0..self.total_pes()).map(move |at| Pe { row: at / cols, col: at % cols })
+    }
+
+    /// How each axis of a tensor is split, and over which axis of the mesh.
+    ///
+    /// Errors: [`LayoutError::Rank`].
+    fn splits(&self, rank: usize) -> Result<Vec<(Split, MeshAxis)>> {
+        use LayoutKind::*;
+        let wrong =
+            |expected| Err(LayoutError::Rank { layout: self.to_string(), expected, found: rank });
+        let default = |axis: usize| match (self.kind, axis) {
+            (RowPartition | Grid | BlockCyclic, 0) => Some(MeshAxis::Row),
+            (ColPartition | Grid | BlockCyclic, 1) => Some(MeshAxis::Col),
+            _ => None,
+        };
+        let axes: Vec<Option<MeshAxis>> = match &self.axes {
+            Some(axes) if axes.len() != rank => return wrong("of as many axes as it names"),
+            Some(axes) => axes.clone(),
+            None if self.kind == RowPartition && rank < 1 => return wrong("of rank 1 or more"),
+            None if matches!(self.kind, ColPartition | Grid | BlockCyclic) && rank < 2 => {
+                return wrong("of rank 2 or more");
+            }
+            None => (0..rank).map(default).collect(),
+        };
+        let split = |axis: Option<MeshAxis>| {
+            let Some(axis) = axis else { return (Split::Whole, MeshAxis::Row) };
+            let (parts, block) = match axis {
+                MeshAxis::Row => (self.rows, self.block.0),
+                MeshAxis::Col => (self.cols, self.block.1),
+            };
+            match self.kind {
+                BlockCyclic => (Split::Cyclic { parts, block }, axis),
+                _ => (Split::Block { parts }, axis),
+            }
+        };
+        Ok(axes.into_iter().map(split).collect())
+    }
+
+    /// The table of a custom layout, for tensors of this shape.
+    fn table(&self, shape: &[usize]) -> Result<Option<&Custom>> {
+        match &self.custom {
+            Some(custom) if custom.shape != shape => Err(LayoutError::Cover(format!(
+                "the layout is for tensors of {:?}, found {shape:?}",
+                custom.shape
+            ))),
+            custom => Ok(custom.as_deref()),
+        }
+    }
+
+    fn number(&self, pe: Pe) -> Result<usize> {
+        match pe.row < self.rows && pe.col < self.cols {
+            true => Ok(pe.row * self.cols + pe.col),
+            false => Err(LayoutError::Outside {
+                what: "processor",
+                at: vec![pe.row, pe.col],
+                size: vec![self.rows, self.cols],
+            }),
+        }
+    }
+
+    /// The rectangles of a tensor that a processor has; none if it has nothing. Their elements, at their
+    /// places in the tile, fill the tile.
+    ///
+    /// Errors: [`LayoutError::Rank`], [`LayoutError::Outside`], [`LayoutError::Cover`].
+    pub fn rectangles(&self, pe: Pe, shape: &[usize]) -> Result<Vec<TileRect>> {
+        let number = self.number(pe)?;
+        let mut spans: Vec<Vec<Span>> = Vec::new();
+        match self.table(shape)? {
+            Some(custom) => {
+                let (start, extent) = &custom.tiles[number];
+                let span = |(&start, &len)| vec![Span { start, local: 0, len }];
+                spans.extend(start.iter().zip(extent).map(span));
+            }
+            None => {
+                for (&size, (split, axis)) in shape.iter().zip(self.splits(shape.len())?) {
+                    spans.push(split.spans(size, part(pe, axis)));
+                }
+            }
+        }
+        let mut rects = vec![TileRect { start: vec![], local: vec![], extent: vec![] }];
+        for spans in spans {
+            let longer = |rect: &TileRect, span: &Span| {
+                let mut rect = rect.clone();
+                rect.start.push(span.start);
+                rect.local.push(span.local);
+                rect.extent.push(span.len);
+                rect
+            };
+            let all =
+                rects.iter().flat_map(|rect| spans.iter().map(move |span| longer(rect, span)));
+            rects = all.collect();
+        }
+        rects.retain(|rect| rect.extent.iter().all(|&n| n > 0));
+        Ok(rects)
+    }
+
+    /// The shape of a processor's tile.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn tile_shape(&self, pe: Pe, shape: &[usize]) -> Result<Vec<usize>> {
+        let number = self.number(pe)?;
+        if let Some(custom) = self.table(shape)? {
+            return Ok(custom.tiles[number].1.clone());
+        }
+        let splits = self.splits(shape.len())?;
+        let len =
+            |(&size, (split, axis)): (&usize, (Split, MeshAxis))| split.len(size, part(pe, axis));
+        Ok(shape.iter().zip(splits).map(len).collect())
+    }
+
+    /// True for one processor among those that have the same elements: the one of the lowest row and column.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn is_first_copy(&self, pe: Pe, shape: &[usize]) -> Result<bool> {
+        self.number(pe)?;
+        if self.table(shape)?.is_some() {
+            return Ok(true);
+        }
+        let splits = self.splits(shape.len())?;
+        let split_over = |axis| splits.iter().any(|&(split, a)| a == axis && split != Split::Whole);
+        let first = |axis, at| at == 0 || split_over(axis);
+        Ok(first(MeshAxis::Row, pe.row) && first(MeshAxis::Col, pe.col))
+    }
+
+    /// The processors that have an element.
+    ///
+    /// Errors: [`LayoutError::Outside`] for an element that there is not; as [`MeshLayout::rectangles`].
+    pub fn owners(&self, index: &[usize], shape: &[usize]) -> Result<Vec<Pe>> {
+        let inside = index.len() == shape.len() && index.iter().zip(shape).all(|(i, n)| i < n);
+        if !inside {
+            let (at, size) = (index.to_vec(), shape.to_vec());
+            return Err(LayoutError::Outside { what: "element", at, size });
+        }
+        let has = |&pe: &Pe| match self.table(shape) {
+            Ok(Some(custom)) => {
+                let (start, extent) = &custom.tiles[pe.row * self.cols + pe.col];
+                (0..index.len()).all(|a| (start[a]..start[a] + extent[a]).contains(&index[a]))
+            }
+            _ => self.splits(shape.len()).is_ok_and(|splits| {
+                let owns =
+                    |((&index, &size), (split, axis)): ((&usize, &usize), (Split, MeshAxis))| {
+                        split.owner(size, index).is_none_or(|owner| owner == part(pe, axis))
+                    };
+                index.iter().zip(shape).zip(splits).all(owns)
+            }),
+        };
+        self.table(shape)?;
+        self.splits(shape.len())?;
+        Ok(self.pes().filter(has).collect())
+    }
+
+    /// The processor that has an element; the first of them if several have it.
+    ///
+    /// Errors: as [`MeshLayout::owners`].
+    pub fn pe_for_element(&self, index: &[usize], shape: &[usize]) -> Result<Pe> {
+        let owners = self.owners(index, shape)?;
+        Ok(owners.first().copied().expect("each element has an owner"))
+    }
+
+    /// Where an element is in the tile of those that have it.
+    ///
+    /// Errors: as [`MeshLayout::owners`].
+    pub fn local_index(&self, index: &[usize], shape: &[usize]) -> Result<Vec<usize>> {
+        let owner = self.pe_for_element(index, shape)?;
+        if let Some(custom) = self.table(shape)? {
+            let (start, _) = &custom.tiles[self.number(owner)?];
+            return Ok(index.iter().zip(start).map(|(i, s)| i - s).collect());
+        }
+        let splits = self.splits(shape.len())?;
+        let local = |((&index, &size), (split, _)): ((&usize, &usize), (Split, _))| {
+            split.local(size, index)
+        };
+        Ok(index.iter().zip(shape).zip(splits).map(local).collect())
+    }
+
+    /// Bytes from the start of a row-major tensor to the first element of a processor's tile; None if it
+    /// has none.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn tile_offset(&self, pe: Pe, shape: &[usize], item: usize) -> Result<Option<usize>> {
+        let rects = self.rectangles(pe, shape)?;
+        let offset = |rect: &TileRect| {
+            let at = rect.start.iter().zip(shape);
+            at.fold(0usize, |all, (start, size)| all * size + start) * item
+        };
+        Ok(rects.first().map(offset))
+    }
+
+    /// Bytes of the largest tile.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn memory_per_pe(&self, shape: &[usize], item: usize) -> Result<usize> {
+        let bytes = |pe| {
+            let tile = self.tile_shape(pe, shape)?;
+            Ok(tile.into_iter().fold(item, usize::saturating_mul))
+        };
+        self.pes().map(bytes).try_fold(0, |most, bytes| Ok(most.max(bytes?)))
+    }
+
+    /// True if each processor has the same elements of a tensor of that shape under both, so that going
+    /// from one to the other moves nothing.
+    ///
+    /// Errors: as [`MeshLayout::rectangles`].
+    pub fn compatible_with(&self, other: &MeshLayout, shape: &[usize]) -> Result<bool> {
+        if (self.rows, self.cols) != (other.rows, other.cols) {
+            return Ok(false);
+        }
+        for pe in self.pes() {
+            if self.rectangles(pe, shape)? != other.rectangles(pe, shape)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Which part of an axis that is split over an axis of the mesh a processor has.
+fn part(pe: Pe, axis: MeshAxis) -> usize {
+    match axis {
+        MeshAxis::Row => pe.row,
+        MeshAxis::Col => pe.col,
+    }
+}
+
+impl fmt::Display for MeshLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MeshLayout { rows, cols, block: (br, bc), .. } = self;
+        match self.kind {
+            LayoutKind::SinglePe => write!(f, "SinglePE"),
+            LayoutKind::RowPartition => write!(f, "RowPartition({rows})"),
+            LayoutKind::ColPartition => write!(f, "ColPartition({cols})"),
+            LayoutKind::Grid => write!(f, "Grid({rows}, {cols})"),
+            LayoutKind::BlockCyclic => write!(f, "BlockCyclic({rows}, {cols}, {br}, {bc})"),
+            LayoutKind::Custom => write!(f, "Custom({rows}, {cols})"),
+            LayoutKind::Replicated => write!(f, "Replicated({rows}, {cols})"),
+        }
+    }
+}
+
+impl FromStr for MeshLayout {
+    type Err = LayoutError;
+
+    /// Reads what [`MeshLayout`] prints, but for custom layouts, whose table the text has not.
+    fn from_str(text: &str) -> Result<MeshLayout> {
+        let wrong = || LayoutError::Text(text.to_string());
+        let (name, rest) = match text.trim().split_once('(') {
+            Some((name, rest)) => (name, rest.strip_suffix(')').ok_or_else(wrong)?),
+            None => (text.trim(), ""),
+        };
+        let numbers = rest.split(',').filter(|n| !n.trim().is_empty()).map(|n| n.trim().parse());
+        let numbers: Vec<usize> =
+            numbers.collect::<std::result::Result<_, _>>().map_err(|_| wrong())?;
+        match (name, &numbers[..]) {
+            ("SinglePE", []) => Ok(MeshLayout::single_pe()),
+            ("RowPartition", &[rows]) => MeshLayout::row_partition(rows),
+            ("ColPartition", &[cols]) => MeshLayout::col_partition(cols),
+            ("Grid", &[rows, cols]) => MeshLayout::grid(rows, cols),
+            ("BlockCyclic", &[rows, cols, br, bc]) => MeshLayout::block_cyclic(rows, cols, br, bc),
+            ("Replicated", &[rows, cols]) => MeshLayout::replicated(rows, cols),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

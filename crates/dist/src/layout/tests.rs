@@ -1,0 +1,203 @@
+//! Tests of layouts: the examples of the documents, and each element of many small tensors.
+
+use super::*;
+
+fn pe(row: usize, col: usize) -> Pe {
+    Pe { row, col }
+}
+
+/// Every layout of a mesh for matrices of a shape.
+fn layouts(rows: usize, cols: usize, shape: &[usize; 2]) -> Vec<MeshLayout> {
+    let mut all = vec![
+        MeshLayout::single_pe(),
+        MeshLayout::row_partition(rows).unwrap(),
+        MeshLayout::col_partition(cols).unwrap(),
+        MeshLayout::grid(rows, cols).unwrap(),
+        MeshLayout::replicated(rows, cols).unwrap(),
+    ];
+    let swapped = [Some(MeshAxis::Col), Some(MeshAxis::Row)];
+    all.push(MeshLayout::grid(rows, cols).unwrap().with_axes(&swapped).unwrap());
+    all.push(
+        MeshLayout::grid(rows, cols).unwrap().with_axes(&[None, Some(MeshAxis::Row)]).unwrap(),
+    );
+    for (br, bc) in [(1, 1), (2, 1), (2, 3)] {
+        all.push(MeshLayout::block_cyclic(rows, cols, br, bc).unwrap());
+    }
+    // The tiles of a grid, each a row of the mesh further on.
+    let grid = MeshLayout::grid(rows, cols).unwrap();
+    let tile = |at: Pe| {
+        let moved = pe((at.row + at.col) % rows, at.col);
+        let rects = grid.rectangles(moved, shape).unwrap();
+        let nothing = (vec![0, 0], vec![0, 0]);
+        rects.into_iter().next().map_or(nothing, |rect| (rect.start, rect.extent))
+    };
+    all.push(MeshLayout::custom(rows, cols, shape, grid.pes().map(tile).collect()).unwrap());
+    all
+}
+
+#[test]
+fn each_element_has_one_place_in_the_tile_of_each_owner() {
+    for shape in (0..8).flat_map(|m| (0..8).map(move |n| [m, n])) {
+        for (rows, cols) in (1..5).flat_map(|r| (1..5).map(move |c| (r, c))) {
+            for layout in layouts(rows, cols, &shape) {
+                check(&layout, &shape);
+            }
+        }
+    }
+}
+
+/// Rectangles, owners, local indices and tiles say the same, and each tile is filled exactly.
+fn check(layout: &MeshLayout, shape: &[usize; 2]) {
+    let mut owners = vec![Vec::new(); shape[0] * shape[1]];
+    let mut first = vec![0; shape[0] * shape[1]];
+    for at in layout.pes() {
+        let tile = layout.tile_shape(at, shape).unwrap();
+        let mut filled = vec![false; tile.iter().product()];
+        for rect in layout.rectangles(at, shape).unwrap() {
+            for (i, j) in (0..rect.extent[0]).flat_map(|i| (0..rect.extent[1]).map(move |j| (i, j)))
+            {
+                let index = [rect.start[0] + i, rect.start[1] + j];
+                let local = [rect.local[0] + i, rect.local[1] + j];
+                assert_eq!(layout.local_index(&index, shape).unwrap(), local, "{layout} {shape:?}");
+                let place = &mut filled[local[0] * tile[1] + local[1]];
+                assert!(
+                    !std::mem::replace(place, true),
+                    "{layout} {shape:?}: {at:?} has two at {local:?}"
+                );
+                owners[index[0] * shape[1] + index[1]].push(at);
+                first[index[0] * shape[1] + index[1]] +=
+                    usize::from(layout.is_first_copy(at, shape).unwrap());
+            }
+        }
+        assert!(filled.iter().all(|&filled| filled), "{layout} {shape:?}: {at:?} has gaps");
+    }
+    for (number, found) in owners.into_iter().enumerate() {
+        let index = [number / shape[1], number % shape[1]];
+        assert_eq!(layout.owners(&index, shape).unwrap(), found, "{layout} {shape:?} {index:?}");
+        assert_eq!(layout.pe_for_element(&index, shape).unwrap(), found[0]);
+        assert_eq!(first[number], 1, "{layout} {shape:?}: one copy is the first");
+    }
+}
+
+#[test]
+fn the_examples_of_the_documents() {
+    let (grid, shape) = (MeshLayout::grid(4, 4).unwrap(), [100, 200]);
+    assert_eq!(grid.pe_for_element(&[25, 50], &shape), Ok(pe(1, 1)));
+    assert_eq!(grid.pe_for_element(&[99, 199], &shape), Ok(pe(3, 3)));
+    assert_eq!(grid.local_index(&[27, 53], &shape), Ok(vec![2, 3]));
+    assert_eq!(grid.memory_per_pe(&shape, 4), Ok(5000));
+    assert!(matches!(grid.pe_for_element(&[100, 0], &shape), Err(LayoutError::Outside { .. })));
+    assert!(matches!(grid.pe_for_element(&[1], &shape), Err(LayoutError::Outside { .. })));
+    let rows = MeshLayout::row_partition(4).unwrap();
+    let tiles = |layout: &MeshLayout, shape: &[usize]| -> Vec<usize> {
+        layout.pes().map(|pe| layout.tile_shape(pe, shape).unwrap()[0]).collect()
+    };
+    assert_eq!(tiles(&rows, &[10, 3]), [3, 3, 3, 1]);
+    assert_eq!(tiles(&rows, &[10]), [3, 3, 3, 1], "vectors too");
+    let uneven = MeshLayout::grid(11, 12).unwrap();
+    assert_eq!(uneven.tile_shape(pe(0, 0), &[1024, 512]), Ok(vec![94, 43]));
+    assert_eq!(uneven.tile_shape(pe(10, 11), &[1024, 512]), Ok(vec![84, 39]));
+    assert_eq!(MeshLayout::grid(32, 32).unwrap().memory_per_pe(&[1024, 1024], 4), Ok(4096));
+    let cyclic = MeshLayout::block_cyclic(3, 1, 2, 1).unwrap();
+    assert_eq!(tiles(&cyclic, &[10, 1]), [4, 4, 2]);
+    let size = |layout: MeshLayout| (layout.rows(), layout.cols());
+    assert_eq!((size(rows.clone()), size(MeshLayout::single_pe())), ((4, 1), (1, 1)));
+    assert_eq!(size(MeshLayout::col_partition(8).unwrap()), (1, 8));
+    assert_eq!(MeshLayout::grid(750, 994).unwrap().total_pes(), 745_500);
+    let offsets: Vec<_> = MeshLayout::grid(2, 2)
+        .and_then(|layout| layout.pes().map(|pe| layout.tile_offset(pe, &[4, 4], 4)).collect())
+        .unwrap();
+    assert_eq!(offsets, [Some(0), Some(8), Some(32), Some(40)]);
+}
+
+#[test]
+fn ranks_that_a_layout_says_nothing_about_are_refused() {
+    let grid = MeshLayout::grid(2, 2).unwrap();
+    assert!(matches!(grid.tile_shape(pe(0, 0), &[8]), Err(LayoutError::Rank { found: 1, .. })));
+    let rows = [Some(MeshAxis::Row)];
+    let vector = grid.clone().with_axes(&rows).unwrap();
+    assert_eq!(vector.tile_shape(pe(1, 1), &[7]), Ok(vec![3]));
+    assert_eq!(vector.owners(&[0], &[7]), Ok(vec![pe(0, 0), pe(0, 1)]), "a copy in each column");
+    assert_eq!(MeshLayout::single_pe().tile_shape(pe(0, 0), &[]), Ok(vec![]));
+    assert_eq!(
+        MeshLayout::replicated(2, 1).unwrap().owners(&[], &[]),
+        Ok(vec![pe(0, 0), pe(1, 0)])
+    );
+    assert!(matches!(
+        MeshLayout::row_partition(2).unwrap().tile_shape(pe(0, 0), &[]),
+        Err(LayoutError::Rank { .. })
+    ));
+    let axes = [None, Some(MeshAxis::Row), Some(MeshAxis::Col)];
+    let deep = MeshLayout::grid(2, 3).unwrap().with_axes(&axes).unwrap();
+    assert_eq!(deep.tile_shape(pe(1, 2), &[5, 4, 7]), Ok(vec![5, 2, 1]));
+    assert!(matches!(deep.tile_shape(pe(0, 0), &[4, 4]), Err(LayoutError::Rank { .. })));
+    assert!(matches!(grid.clone().with_axes(&[Some(MeshAxis::Row); 2]), Err(LayoutError::Axes(_))));
+    assert!(MeshLayout::single_pe().with_axes(&[None]).is_err());
+    assert!(matches!(grid.tile_shape(pe(2, 0), &[4, 4]), Err(LayoutError::Outside { .. })));
+}
+
+#[test]
+fn layouts_are_compared_by_who_has_what() {
+    let same =
+        |a: &MeshLayout, b: &MeshLayout, shape: &[usize]| a.compatible_with(b, shape).unwrap();
+    let grid = |r, c| MeshLayout::grid(r, c).unwrap();
+    let shape = [12, 10];
+    assert!(same(&grid(4, 1), &MeshLayout::row_partition(4).unwrap(), &shape));
+    assert!(same(&grid(1, 8), &MeshLayout::col_partition(8).unwrap(), &shape));
+    assert!(same(&grid(1, 1), &MeshLayout::single_pe(), &shape));
+    assert!(!same(&grid(4, 4), &grid(4, 8), &shape));
+    assert!(same(&MeshLayout::block_cyclic(3, 4, 4, 3).unwrap(), &grid(3, 4), &shape));
+    assert!(!same(&MeshLayout::block_cyclic(3, 4, 2, 3).unwrap(), &grid(3, 4), &shape));
+    assert!(!same(&MeshLayout::replicated(2, 2).unwrap(), &grid(2, 2), &shape));
+}
+
+#[test]
+fn layouts_are_printed_and_read() {
+    for text in [
+        "SinglePE",
+        "RowPartition(4)",
+        "ColPartition(8)",
+        "Grid(4, 8)",
+        "BlockCyclic(2, 3, 4, 5)",
+        "Replicated(2, 2)",
+    ] {
+        assert_eq!(text.parse::<MeshLayout>().unwrap().to_string(), text);
+    }
+    for text in ["", "Grid", "Grid(4)", "Grid(4, 8", "Grid(a, 8)", "Custom(1, 1)", "Grid(-1, 2)"] {
+        assert!(matches!(text.parse::<MeshLayout>(), Err(LayoutError::Text(_))), "{text}");
+    }
+    for text in
+        ["Grid(0, 2)", "RowPartition(0)", "BlockCyclic(2, 2, 0, 1)", "BlockCyclic(2, 2, 1, 0)"]
+    {
+        assert!(
+            matches!(text.parse::<MeshLayout>(), Err(LayoutError::Size { found: 0, .. })),
+            "{text}"
+        );
+    }
+    assert!(MeshLayout::grid(usize::MAX, 2).is_err());
+    let layout = MeshLayout::custom(1, 1, &[2], vec![(vec![0], vec![2])]).unwrap();
+    assert_eq!((layout.to_string(), layout.kind()), ("Custom(1, 1)".into(), LayoutKind::Custom));
+}
+
+#[test]
+fn tables_that_do_not_cover_a_tensor_once_are_refused() {
+    let of = |tiles: &[([usize; 1], [usize; 1])]| {
+        let tiles: Vec<_> = tiles.iter().map(|(s, e)| (s.to_vec(), e.to_vec())).collect();
+        MeshLayout::custom(tiles.len(), 1, &[6], tiles)
+    };
+    assert!(of(&[([4], [2]), ([0], [4])]).is_ok());
+    for tiles in [
+        &[([0], [4]), ([3], [3])][..],
+        &[([0], [4]), ([4], [1])],
+        &[([0], [4]), ([4], [3])],
+        &[([0], [6]), ([2], [0]), ([7], [0])],
+    ] {
+        assert!(matches!(of(tiles), Err(LayoutError::Cover(_))), "{tiles:?}");
+    }
+    let layout = of(&[([0], [6])]).unwrap();
+    assert!(matches!(layout.tile_shape(pe(0, 0), &[5]), Err(LayoutError::Cover(_))));
+    assert!(matches!(
+        MeshLayout::custom(2, 1, &[6], vec![(vec![0], vec![6])]),
+        Err(LayoutError::Cover(_))
+    ));
+}
