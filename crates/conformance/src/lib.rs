@@ -69,6 +69,7 @@ macro_rules! suite {
                 every_op_with_factors_is_tiled,
                 tensors_that_tiles_do_not_cover_are_refused,
                 a_tiles_program_is_compiled_once,
+                each_program_of_a_plan_is_launched_whole_or_tiled,
             ],
             captures: [
                 replays_take_new_arguments,

@@ -8,8 +8,8 @@ use girih_ir::{
     AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole, TensorSpec,
 };
 use girih_runtime::{
-    CompileOptions, Error, Remainder, Result, TileArgument, TileOptions, TileResult, TiledProgram,
-    TiledRun,
+    CompileOptions, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Result, TileArgument,
+    TileOptions, TileResult, TileSource, TiledProgram, TiledRun,
 };
 use std::sync::Arc;
 
@@ -37,6 +37,10 @@ fn launch(
     let TiledRun { results, completion, tiles } =
         rig.executor.launch_tiled(stream, program, arguments, options)?;
     completion.wait()?;
+    Ok((read_all(rig, &results)?, tiles))
+}
+
+fn read_all(rig: &Rig, results: &[TileResult]) -> Result<Vec<Array>> {
     let read = |result: &TileResult| match result {
         TileResult::Device(value, spec) => rig.download(value, spec),
         TileResult::Host(bytes, spec) => {
@@ -44,7 +48,7 @@ fn launch(
             Ok(Array::from_bytes(spec.clone(), &bytes))
         }
     };
-    Ok((results.iter().map(read).collect::<Result<_>>()?, tiles))
+    results.iter().map(read).collect()
 }
 
 /// A graph of the whole from that of the tile, and arguments for it.
@@ -306,4 +310,71 @@ pub fn a_tiles_program_is_compiled_once(subject: &Subject) {
 
 fn program_launches(rig: &Rig, graph: &Graph) -> u64 {
     rig.executor.plan(graph, CompileOptions::default()).unwrap().plan.launches() as u64
+}
+
+/// Of a sequence of programs each is launched once or tile by tile, as its tensors ask for; what does not
+/// fit one of them launches none.
+pub fn each_program_of_a_plan_is_launched_whole_or_tiled(subject: &Subject) {
+    let rig = subject.rig();
+    let mut random = Random::new(12);
+    // Weights are normalised as a whole, rows go through the product tile by tile, and are summed up.
+    let normalise = {
+        let (mut b, x) = matrices(&[[6, 5]]);
+        let y = b.softmax(x[0], 1).unwrap();
+        b.finish([y])
+    };
+    let multiply = product(4, 6, 5);
+    let sum = {
+        let (mut b, x) = matrices(&[[4, 5]]);
+        let y = b.reduce(OpCode::ReduceSum, x[0], AxisSet::one(0), false).unwrap();
+        b.finish([y])
+    };
+    let result = |program| TileSource::Result { program, output: 0 };
+    let plan = KernelPlan::new(vec![
+        (program(&rig, &normalise), vec![TileSource::Input(1)]),
+        (program(&rig, &multiply), vec![TileSource::Input(0), result(0)]),
+        (program(&rig, &sum), vec![result(1)]),
+    ])
+    .unwrap();
+    let weights = random.array(&TensorSpec::new([6, 5], DType::F32));
+    let (whole, tiled) = (LaunchPath::Whole, LaunchPath::Tiled);
+    for (rows, paths) in [
+        (4, [whole, whole, whole]),
+        (16, [whole, tiled(4), tiled(4)]),
+        (10, [whole, tiled(3), tiled(3)]),
+    ] {
+        let x = random.array(&TensorSpec::new([rows, 6], DType::F32));
+        let given = on_device(&rig, &[x.clone(), weights.clone()]);
+        let normalised = evaluate(&normalise, std::slice::from_ref(&weights)).unwrap();
+        let operands = [x, normalised[0].clone()];
+        let resized = |graph: &Graph, sizes: &[usize]| {
+            ProgramFactors::of(graph).resized(graph, sizes).unwrap()
+        };
+        let products = evaluate(&resized(&multiply, &[rows, 6, 5]), &operands).unwrap();
+        let last = ProgramFactors::of(&sum);
+        let factor = |f: &girih_ir::factors::ProgramFactor| f.size.known().unwrap();
+        let sizes: Vec<usize> = last.factors().iter().map(factor).collect();
+        let sizes: Vec<usize> = sizes.iter().map(|&s| if s == 4 { rows } else { s }).collect();
+        for to_host in [false, true] {
+            let options = TileOptions { to_host, ..TileOptions::default() };
+            let stream = rig.executor.stream();
+            let KernelRun { results, completion, paths: taken } =
+                rig.executor.launch_kernels(stream, &plan, &given, options).unwrap();
+            completion.wait().unwrap();
+            assert_eq!(taken, paths, "{rows} rows");
+            let found = read_all(&rig, &results).unwrap();
+            rig.compare(&format!("{rows} rows"), &resized(&sum, &sizes), &products, &found);
+        }
+    }
+    let launches = rig.executor.counters().launches;
+    let wide = random.array(&TensorSpec::new([6, 10], DType::F32));
+    let x = random.array(&TensorSpec::new([4, 6], DType::F32));
+    let (given, stream) = (on_device(&rig, &[x, wide]), rig.executor.stream());
+    let error = rig.executor.launch_kernels(stream, &plan, &given, TileOptions::default());
+    assert!(matches!(error.err(), Some(Error::Tiling(_))), "softmax takes the row at once");
+    let error = rig.executor.launch_kernels(stream, &plan, &given[..1], TileOptions::default());
+    assert!(matches!(error.err(), Some(Error::ArgumentCount { expected: 2, found: 1 })));
+    assert_eq!(rig.executor.counters().launches, launches);
+    let early = KernelPlan::new(vec![(program(&rig, &sum), vec![result(0)])]);
+    assert!(matches!(early.err(), Some(Error::ArgumentMismatch { index: 0, .. })));
 }

@@ -65,5 +65,6 @@ pub use step::{HANDLE_BYTES, HostStep, Operation, Step};
 pub use stream::Stream;
 pub use symbolic::{Prepared, SymbolicGraph};
 pub use tile::{
-    HostArray, Remainder, TileArgument, TileOptions, TileResult, TiledProgram, TiledRun, Tiling,
+    HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
+    TileSource, TiledProgram, TiledRun, Tiling,
 };

@@ -7,9 +7,11 @@
 //! tensor is copied to a dense block and back; tensors may also be in host memory, so that one larger
 //! than the device's streams through it. Copies of the next tiles overlap the launches of this one.
 
+mod kernels;
 mod launch;
 mod region;
 
+pub use kernels::{KernelPlan, KernelRun, LaunchPath, TileSource};
 pub use launch::TiledRun;
 
 use crate::{CachedPlan, CompileOptions, Error, Executor, HostBytes, Result, Value};
@@ -132,6 +134,21 @@ impl TiledProgram {
     /// Size of each factor in a tile.
     pub fn tile(&self) -> &[usize] {
         &self.tile
+    }
+
+    /// The specs of a tile's arguments.
+    pub fn argument_specs(&self) -> impl Iterator<Item = &TensorSpec> {
+        self.graph.arguments().map(|id| self.graph.spec(id))
+    }
+
+    /// The specs of a tile's results.
+    pub fn result_specs(&self) -> impl Iterator<Item = &TensorSpec> {
+        self.graph.outputs().iter().map(|&id| self.graph.spec(id))
+    }
+
+    /// The program for one tile.
+    fn plan(&self) -> &CachedPlan {
+        &self.plan
     }
 
     /// How tensors of these specs are tiled.
