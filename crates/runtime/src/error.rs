@@ -161,6 +161,23 @@ pub enum Error {
     /// The submission came after one of the same queue that failed, so it was not run.
     #[error("not run, since an earlier operation of the same stream has failed: {0}")]
     Skipped(Box<Error>),
+    /// An alignment that is no power of two.
+    #[error("memory cannot be aligned to {0} bytes; give a power of two")]
+    Alignment(usize),
+    /// A block of host memory that is another pool's.
+    #[error("the block is of the host memory pool {owner}, not of pool {pool}; release it there")]
+    ForeignBlock {
+        /// The pool that was given the block.
+        pool: u64,
+        /// The pool that it is of.
+        owner: u64,
+    },
+    /// An array whose elements are not where it says, or do not fit where they are to go.
+    #[error("{0}")]
+    Region(String),
+    /// A layout that is not for the tensor.
+    #[error(transparent)]
+    Layout(#[from] girih_dist::LayoutError),
     /// The time between two events was asked for before both were reached.
     #[error(
         "the {which} event has not been {}: record both events and synchronize the later one before \

@@ -27,6 +27,7 @@ pub mod file;
 mod forms;
 mod gate;
 pub mod handle;
+pub mod host;
 pub mod plan;
 pub mod policy;
 pub mod primitive;
@@ -34,11 +35,14 @@ pub mod queue;
 pub mod scheduler;
 pub mod step;
 pub mod stream;
+pub mod strided;
 pub mod symbolic;
 #[cfg(test)]
 mod testing;
 pub mod tile;
 pub mod trace;
+pub mod transfer;
+mod upload;
 
 pub use allocator::{
     Allocator, Collector, DEFAULT_REGIONS, MemoryStats, PhysicalMemory, RegionStats,
@@ -56,6 +60,7 @@ pub use error::{Error, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
 pub use forms::{Form, FormKey};
 pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};
+pub use host::{HostAllocator, HostBlock, HostMemoryPool, HostUnique, PooledBlock};
 pub use plan::{ArgumentSpec, CompileTimes, ExecutionPlan, OutputSpec, Placement, Source};
 pub use policy::Policy;
 pub use primitive::{ControlBlock, Repeat, StridedCopy};
@@ -63,8 +68,10 @@ pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
 pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, Operation, Step};
 pub use stream::Stream;
+pub use strided::Strided;
 pub use symbolic::{Prepared, SymbolicGraph};
 pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
     TileSource, TiledProgram, TiledRun, Tiling,
 };
+pub use transfer::{TiledTensor, TransferHandle, TransferManager};

@@ -1,13 +1,22 @@
 //! A device for this crate's tests: logs its launches, takes its time, fails on request.
 
 use crate::{
-    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
-    LoadedProgram, Properties, Result,
+    AddressMap, Allocator, Backend, Binary, Buffer, CompileOptions, Device, DeviceHandle, DeviceId,
+    Error, ExecutionPlan, LaunchArguments, LoadedProgram, Properties, Result,
 };
 use girih_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
+
+/// Compiles nothing.
+pub struct NoBackend;
+
+impl Backend for NoBackend {
+    fn compile(&self, _: &girih_ir::Graph, _: CompileOptions) -> Result<ExecutionPlan> {
+        Err(Error::Compile("there is nothing to compile here".into()))
+    }
+}
 
 /// Programs are numbers; a launch sleeps and appends its number to the log.
 pub struct MockDevice {
@@ -33,19 +42,24 @@ impl MockDevice {
 
     /// One that runs so many submissions at once.
     pub fn concurrent(latency: Duration, concurrency: usize) -> Arc<MockDevice> {
-        let allocator = Allocator::new(DeviceId::unique(), "mock", &[1 << 16]);
+        MockDevice::with_memory(latency, concurrency, 1 << 16)
+    }
+
+    /// One with so many bytes of memory.
+    pub fn with_memory(latency: Duration, concurrency: usize, bytes: usize) -> Arc<MockDevice> {
+        let allocator = Allocator::new(DeviceId::unique(), "mock", &[bytes]);
         Arc::new(MockDevice {
             properties: Properties {
                 name: "mock".into(),
                 target: "mock".into(),
-                memory_bytes: 1 << 16,
+                memory_bytes: bytes,
                 concurrency,
                 host_memory: false,
             },
             addresses: allocator.map_at(&[0]),
             allocator,
             latency,
-            memory: Mutex::new(vec![0; 1 << 16]),
+            memory: Mutex::new(vec![0; bytes]),
             log: Mutex::default(),
             running: Default::default(),
         })

@@ -1,0 +1,472 @@
+//! Transfers: arrays of the host, strided or not, to the tiles that a layout cuts a tensor into, and back.
+//!
+//! What is brought to a device is gathered when the transfer is asked for, so that the source may change or
+//! go at once; what comes back is scattered by the queue when it has arrived.
+
+use crate::queue::{Submission, host_bytes};
+use crate::{
+    Completion, ControlBlock, DeviceQueue, Error, Executor, HostBytes, HostStep, Result, Strided,
+    Value,
+};
+use girih_dist::{MeshLayout, Pe};
+use girih_ir::TensorSpec;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A tensor in device memory, cut into a tile for each processor of a mesh. A tile is row-major.
+pub struct TiledTensor {
+    spec: TensorSpec,
+    layout: MeshLayout,
+    tiles: Vec<(Value, TensorSpec)>,
+}
+
+/// A transfer under way.
+#[derive(Clone, Debug)]
+pub struct TransferHandle {
+    id: u64,
+    completion: Arc<Completion>,
+}
+
+/// Moves tensors between the host and a device, through a queue of its own, and counts what it moved.
+pub struct TransferManager {
+    executor: Arc<Executor>,
+    queue: DeviceQueue,
+    totals: Arc<Totals>,
+}
+
+#[derive(Default)]
+struct Totals {
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// Numbers of transfers, unique in the process.
+static TRANSFERS: AtomicU64 = AtomicU64::new(1);
+
+impl TiledTensor {
+    /// Shape and dtype of the whole.
+    pub fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Which processor has which part.
+    pub fn layout(&self) -> &MeshLayout {
+        &self.layout
+    }
+
+    /// The tile of a processor, and its spec; None for a processor outside of the mesh.
+    pub fn tile(&self, pe: Pe) -> Option<(&Value, &TensorSpec)> {
+        let inside = pe.row < self.layout.rows() && pe.col < self.layout.cols();
+        let number = inside.then(|| pe.row * self.layout.cols() + pe.col)?;
+        self.tiles.get(number).map(|(value, spec)| (value, spec))
+    }
+
+    /// Where the elements of each rectangle of a tile are in an array of the whole and in the tile.
+    fn parts(&self, number: usize, pe: Pe, whole: &Strided) -> Result<Vec<(Strided, Strided)>> {
+        let tile = Strided::dense(&self.tiles[number].1);
+        let rects = self.layout.rectangles(pe, &self.spec.shape)?;
+        let part = |rect: &girih_dist::TileRect| {
+            let outside = whole.region(&rect.start, &rect.extent)?;
+            Ok((outside, tile.region(&rect.local, &rect.extent)?))
+        };
+        rects.iter().map(part).collect()
+    }
+}
+
+impl TransferHandle {
+    /// The transfer's number, unique in the process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether it has ended, well or not.
+    pub fn is_complete(&self) -> bool {
+        self.completion.poll().is_some()
+    }
+
+    /// Waits for its end, as often as one likes.
+    ///
+    /// Errors: what it failed with.
+    pub fn wait(&self) -> Result<()> {
+        self.completion.wait_or_interrupt()
+    }
+}
+
+impl TransferManager {
+    /// One for the device of an executor.
+    pub fn new(executor: &Arc<Executor>) -> TransferManager {
+        let queue = executor.stream().queue().helper();
+        TransferManager { executor: executor.clone(), queue, totals: Arc::default() }
+    }
+
+    /// Memory for a tensor in that layout; its contents are arbitrary.
+    ///
+    /// Errors: [`Error::Layout`] for a tensor that the layout is not for; [`Error::OutOfMemory`].
+    pub fn allocate(&self, spec: &TensorSpec, layout: &MeshLayout) -> Result<TiledTensor> {
+        let tile = |pe| {
+            let tile = TensorSpec::new(layout.tile_shape(pe, &spec.shape)?, spec.dtype);
+            let buffer = self.executor.device().allocator().allocate(tile.size_bytes())?;
+            Ok((Value::new(buffer), tile))
+        };
+        let tiles = layout.pes().map(tile).collect::<Result<_>>()?;
+        Ok(TiledTensor { spec: spec.clone(), layout: layout.clone(), tiles })
+    }
+
+    /// Scatters a row-major array to the tiles of a tensor, and waits.
+    ///
+    /// Errors: as [`TransferManager::host_to_device_async`]; what the copies fail with.
+    pub fn host_to_device(&self, source: &[u8], target: &TiledTensor) -> Result<()> {
+        self.check_size(source.len(), &target.spec)?;
+        self.host_to_device_async(source, &Strided::dense(&target.spec), target)?.wait()
+    }
+
+    /// Begins to scatter an array, of which `view` says where its elements are in `source`, to the tiles of
+    /// a tensor. The source may be changed or dropped when this returns.
+    ///
+    /// Errors: [`Error::Region`] for an array of another shape or element, or beyond the source;
+    /// [`Error::HostMemory`].
+    pub fn host_to_device_async(
+        &self,
+        source: &[u8],
+        view: &Strided,
+        target: &TiledTensor,
+    ) -> Result<TransferHandle> {
+        self.check_view(view, &target.spec)?;
+        view.check(source.len())?;
+        let (mut blocks, mut bytes) = (SmallVec::new(), 0);
+        for (number, pe) in target.layout.pes().enumerate() {
+            let (value, tile) = &target.tiles[number];
+            let size = tile.size_bytes();
+            let gathered = host_bytes(size)?;
+            {
+                let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+                for (from, to) in target.parts(number, pe, view)? {
+                    from.copy_on_host(source, &to, &mut gathered)?;
+                }
+            }
+            let gathered =
+                std::mem::take(&mut *gathered.lock().unwrap_or_else(PoisonError::into_inner));
+            let (target, buffer) = (value.handle(), Some(value.buffer.clone()));
+            blocks.push(ControlBlock::CopyToDevice { source: gathered, target, buffer });
+            bytes += size;
+        }
+        Ok(self.submit(blocks, bytes))
+    }
+
+    /// Gathers the tiles of a tensor to a row-major array.
+    ///
+    /// Errors: [`Error::HostMemory`]; what the copies fail with.
+    pub fn device_to_host(&self, source: &TiledTensor) -> Result<Box<[u8]>> {
+        let (bytes, handle) = self.device_to_host_async(source)?;
+        handle.wait()?;
+        let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *bytes))
+    }
+
+    /// Begins to gather the tiles of a tensor to a row-major array, which is whole when the transfer has
+    /// ended. Of tiles with the same elements one is read. The tensor may be dropped when this returns.
+    ///
+    /// Errors: [`Error::HostMemory`].
+    pub fn device_to_host_async(
+        &self,
+        source: &TiledTensor,
+    ) -> Result<(HostBytes, TransferHandle)> {
+        let whole = host_bytes(source.spec.size_bytes())?;
+        let (mut blocks, mut bytes) = (SmallVec::new(), 0);
+        let view = Strided::dense(&source.spec);
+        for (number, pe) in source.layout.pes().enumerate() {
+            if !source.layout.is_first_copy(pe, &source.spec.shape)? {
+                continue;
+            }
+            let (value, tile) = &source.tiles[number];
+            let slot = host_bytes(tile.size_bytes())?;
+            let parts = source.parts(number, pe, &view)?;
+            let (from, buffer) = (value.handle(), Some(value.buffer.clone()));
+            let (read, array) = (slot.clone(), whole.clone());
+            let scatter = HostStep::new("scatter a tile", move |_| {
+                let tile = read.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
+                parts.iter().try_for_each(|(to, from)| from.copy_on_host(&tile, to, &mut array))
+            });
+            blocks.push(ControlBlock::CopyFromDevice { source: from, target: slot, buffer });
+            blocks.push(ControlBlock::Host { step: scatter, slots: Arc::new([]) });
+            bytes += tile.size_bytes();
+        }
+        Ok((whole, self.submit(blocks, bytes)))
+    }
+
+    /// Begins to copy the elements of one array in device memory to those of another of the same shape.
+    ///
+    /// Errors: [`Error::Region`] for arrays of other shapes or elements; [`Error::InvalidHandle`] for one
+    /// beyond its buffer.
+    pub fn device_to_device_async(
+        &self,
+        source: (&Value, &Strided),
+        target: (&Value, &Strided),
+    ) -> Result<TransferHandle> {
+        let device = self.executor.device().as_ref();
+        for (value, array) in [source, target] {
+            array.check(value.size_bytes())?;
+            device.resolve(value.handle(), value.size_bytes())?;
+        }
+        let copies = source.1.copies(source.0.handle(), target.1, target.0.handle())?;
+        let bytes = source.1.numel() * source.1.item();
+        let buffers = [&source.0.buffer, &target.0.buffer].map(Clone::clone);
+        let block = |copy| ControlBlock::CopyOnDevice { copy, buffers: buffers.clone().into() };
+        Ok(self.submit(copies.into_iter().map(block).collect(), bytes))
+    }
+
+    /// Bytes of all transfers that succeeded so far.
+    pub fn total_bytes_transferred(&self) -> u64 {
+        self.totals.bytes.load(Relaxed)
+    }
+
+    /// Bytes per second of those transfers, from when each was asked for until it had ended; 0 before the
+    /// first.
+    pub fn average_transfer_bandwidth(&self) -> f64 {
+        match self.totals.nanoseconds.load(Relaxed) {
+            0 => 0.0,
+            time => {
+                self.total_bytes_transferred() as f64 / Duration::from_nanos(time).as_secs_f64()
+            }
+        }
+    }
+
+    fn check_size(&self, found: usize, spec: &TensorSpec) -> Result<()> {
+        match found == spec.size_bytes() {
+            true => Ok(()),
+            false => Err(Error::Region(format!(
+                "the source has {found} bytes, a tensor of {spec} has {}",
+                spec.size_bytes()
+            ))),
+        }
+    }
+
+    fn check_view(&self, view: &Strided, spec: &TensorSpec) -> Result<()> {
+        match view.shape().eq(spec.shape.iter().copied()) && view.item() == spec.dtype.size() {
+            true => Ok(()),
+            false => Err(Error::Region(format!(
+                "an array of shape {:?} with elements of {} bytes is no tensor of {spec}",
+                view.shape().collect::<Vec<_>>(),
+                view.item()
+            ))),
+        }
+    }
+
+    fn submit(&self, blocks: SmallVec<[ControlBlock; 4]>, bytes: usize) -> TransferHandle {
+        let (completion, totals) = (Completion::pending(), self.totals.clone());
+        let start = Instant::now();
+        completion.then(move |outcome| {
+            if outcome.is_ok() {
+                totals.bytes.fetch_add(bytes as u64, Relaxed);
+                let time = (start.elapsed().as_nanos() as u64).max(1);
+                totals.nanoseconds.fetch_add(time, Relaxed);
+            }
+        });
+        let done = completion.clone();
+        // Awaited: whoever has the handle is told of a failure, and later transfers run all the same.
+        let work = Submission { blocks, after: SmallVec::new(), completion, awaited: true };
+        self.queue.submit(work);
+        TransferHandle { id: TRANSFERS.fetch_add(1, Relaxed), completion: done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{MockDevice, NoBackend};
+    use girih_dist::MeshAxis;
+    use girih_ir::DType;
+    use std::collections::HashSet;
+
+    fn manager() -> TransferManager {
+        let device = MockDevice::concurrent(Duration::ZERO, 1);
+        let executor = Executor::new(device, Arc::new(NoBackend), None);
+        TransferManager::new(&Arc::new(executor))
+    }
+
+    fn range(count: usize) -> Vec<u8> {
+        (0..count as i32).flat_map(i32::to_le_bytes).collect()
+    }
+
+    fn numbers(bytes: &[u8]) -> Vec<i32> {
+        bytes.chunks(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn tile(manager: &TransferManager, tensor: &TiledTensor, row: usize, col: usize) -> Vec<i32> {
+        let (value, spec) = tensor.tile(Pe { row, col }).unwrap();
+        numbers(&manager.executor.download(value, spec.size_bytes()).unwrap())
+    }
+
+    #[test]
+    fn tiles_of_a_grid_are_rectangles_of_the_array() {
+        let manager = manager();
+        let spec = TensorSpec::new([4, 4], DType::I32);
+        let tensor = manager.allocate(&spec, &MeshLayout::grid(2, 2).unwrap()).unwrap();
+        manager.host_to_device(&range(16), &tensor).unwrap();
+        assert_eq!(tile(&manager, &tensor, 0, 0), [0, 1, 4, 5]);
+        assert_eq!(tile(&manager, &tensor, 0, 1), [2, 3, 6, 7]);
+        assert_eq!(tile(&manager, &tensor, 1, 0), [8, 9, 12, 13]);
+        assert_eq!(tile(&manager, &tensor, 1, 1), [10, 11, 14, 15]);
+        assert_eq!(numbers(&manager.device_to_host(&tensor).unwrap()), numbers(&range(16)));
+        assert!(tensor.tile(Pe { row: 0, col: 2 }).is_none());
+    }
+
+    #[test]
+    fn every_layout_gives_back_what_it_was_given() {
+        let manager = manager();
+        let custom = |m: usize, n: usize| {
+            let top = (vec![0, 0], vec![m / 2, n]);
+            let bottom = (vec![m / 2, 0], vec![m - m / 2, n]);
+            MeshLayout::custom(2, 1, &[m, n], vec![bottom, top]).unwrap()
+        };
+        for [m, n] in [[4, 4], [7, 5], [1, 9], [3, 0], [2, 2]] {
+            let swapped = [Some(MeshAxis::Col), Some(MeshAxis::Row)];
+            let spec = TensorSpec::new([m, n], DType::I32);
+            for layout in [
+                MeshLayout::single_pe(),
+                MeshLayout::row_partition(3).unwrap(),
+                MeshLayout::col_partition(4).unwrap(),
+                MeshLayout::grid(3, 2).unwrap(),
+                MeshLayout::grid(3, 2).unwrap().with_axes(&swapped).unwrap(),
+                MeshLayout::block_cyclic(2, 2, 1, 2).unwrap(),
+                MeshLayout::replicated(2, 2).unwrap(),
+                custom(m, n),
+            ] {
+                let tensor = manager.allocate(&spec, &layout).unwrap();
+                manager.host_to_device(&range(m * n), &tensor).unwrap();
+                let back = manager.device_to_host(&tensor).unwrap();
+                assert_eq!(numbers(&back), numbers(&range(m * n)), "{layout} {m} x {n}");
+                for pe in layout.pes() {
+                    let rects = layout.rectangles(pe, &[m, n]).unwrap();
+                    let elements: usize = rects.iter().map(|r| r.extent[0] * r.extent[1]).sum();
+                    assert_eq!(tile(&manager, &tensor, pe.row, pe.col).len(), elements);
+                }
+            }
+        }
+        let scalar = TensorSpec::new([], DType::I32);
+        let tensor = manager.allocate(&scalar, &MeshLayout::single_pe()).unwrap();
+        manager.host_to_device(&range(1), &tensor).unwrap();
+        assert_eq!(tile(&manager, &tensor, 0, 0), [0]);
+    }
+
+    #[test]
+    fn arrays_of_any_strides_are_gathered() {
+        let manager = manager();
+        let spec = TensorSpec::new([4, 6], DType::I32);
+        let layout = MeshLayout::grid(2, 3).unwrap();
+        let dense = Strided::dense(&TensorSpec::new([6, 4], DType::I32));
+        let memory = range(24);
+        let transposed = dense.transpose(&[1, 0]).unwrap();
+        let backwards = transposed.slice(0, 3, 4, -1).unwrap().slice(1, 5, 6, -1).unwrap();
+        for (view, at) in [
+            (transposed, &(|i, j| j * 4 + i) as &dyn Fn(i32, i32) -> i32),
+            (backwards, &|i, j| (5 - j) * 4 + 3 - i),
+        ] {
+            let tensor = manager.allocate(&spec, &layout).unwrap();
+            manager.host_to_device_async(&memory, &view, &tensor).unwrap().wait().unwrap();
+            let found = numbers(&manager.device_to_host(&tensor).unwrap());
+            let expected: Vec<i32> = (0..4).flat_map(|i| (0..6).map(move |j| at(i, j))).collect();
+            assert_eq!(found, expected);
+        }
+        // Every other column of a wider array.
+        let wide = Strided::dense(&TensorSpec::new([4, 12], DType::I32));
+        let view = wide.slice(1, 1, 6, 2).unwrap();
+        let tensor = manager.allocate(&spec, &layout).unwrap();
+        manager.host_to_device_async(&range(48), &view, &tensor).unwrap().wait().unwrap();
+        let found = numbers(&manager.device_to_host(&tensor).unwrap());
+        let expected: Vec<i32> = (0..24).map(|k| k / 6 * 12 + k % 6 * 2 + 1).collect();
+        assert_eq!(found, expected);
+        let error = manager.host_to_device_async(&memory, &wide, &tensor).unwrap_err();
+        assert!(matches!(error, Error::Region(_)), "{error}");
+        let error = manager.host_to_device_async(&memory, &view, &tensor).unwrap_err();
+        assert!(matches!(error, Error::Region(_)), "beyond the source: {error}");
+    }
+
+    #[test]
+    fn regions_are_copied_within_the_device() {
+        let manager = manager();
+        let spec = TensorSpec::new([4, 6], DType::I32);
+        let source = manager.executor.upload(&range(24)).unwrap();
+        let target = manager.executor.upload(&[0; 96]).unwrap();
+        let dense = Strided::dense(&spec);
+        // The middle, upside down, to the last columns.
+        let from = dense.region(&[1, 1], &[2, 3]).unwrap().slice(0, 1, 2, -1).unwrap();
+        let to = dense.region(&[0, 3], &[2, 3]).unwrap();
+        let handle = manager.device_to_device_async((&source, &from), (&target, &to)).unwrap();
+        handle.wait().unwrap();
+        let found = numbers(&manager.executor.download(&target, 96).unwrap());
+        let mut expected = [0; 24];
+        expected[3..6].copy_from_slice(&[13, 14, 15]);
+        expected[9..12].copy_from_slice(&[7, 8, 9]);
+        assert_eq!(found, expected);
+        // A view shares the handle and is further on.
+        let view = Value { buffer: source.buffer.clone(), offset: 48 };
+        let half = Strided::dense(&TensorSpec::new([2, 6], DType::I32));
+        let handle = manager.device_to_device_async((&view, &half), (&target, &half)).unwrap();
+        handle.wait().unwrap();
+        let found = numbers(&manager.executor.download(&target, 48).unwrap());
+        assert_eq!(found, numbers(&range(24))[12..]);
+        let error = manager.device_to_device_async((&view, &dense), (&target, &dense));
+        assert!(matches!(error, Err(Error::Region(_))));
+    }
+
+    #[test]
+    fn transfers_have_numbers_are_counted_and_outlive_their_source() {
+        let manager = manager();
+        assert_eq!(manager.total_bytes_transferred(), 0);
+        assert_eq!(manager.average_transfer_bandwidth(), 0.0);
+        let spec = TensorSpec::new([8], DType::I32);
+        let tensor = manager.allocate(&spec, &MeshLayout::row_partition(3).unwrap()).unwrap();
+        let mut source = range(8);
+        let view = Strided::dense(&spec);
+        let handles: Vec<TransferHandle> = (0..10)
+            .map(|_| manager.host_to_device_async(&source, &view, &tensor).unwrap())
+            .collect();
+        source.fill(0);
+        drop(source);
+        let (bytes, reading) = manager.device_to_host_async(&tensor).unwrap();
+        drop(tensor);
+        for handle in handles.iter().chain([&reading, &reading]) {
+            handle.wait().unwrap();
+            handle.wait().unwrap();
+            assert!(handle.is_complete());
+        }
+        assert_eq!(numbers(&bytes.lock().unwrap()), numbers(&range(8)));
+        let ids: HashSet<u64> =
+            handles.iter().chain([&reading]).map(|handle| handle.id()).collect();
+        assert_eq!(ids.len(), 11);
+        assert_eq!(manager.total_bytes_transferred(), 11 * 32);
+        assert!(manager.average_transfer_bandwidth() > 0.0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let tensor = manager.allocate(&spec, &MeshLayout::single_pe()).unwrap();
+                    (0..50).for_each(|_| manager.host_to_device(&range(8), &tensor).unwrap());
+                });
+            }
+        });
+        assert_eq!(manager.total_bytes_transferred(), (11 + 200) * 32);
+    }
+
+    #[test]
+    fn sizes_and_layouts_that_do_not_fit_are_refused() {
+        let manager = manager();
+        let spec = TensorSpec::new([4, 4], DType::I32);
+        let tensor = manager.allocate(&spec, &MeshLayout::grid(2, 2).unwrap()).unwrap();
+        for bytes in [0, 63, 65] {
+            let error = manager.host_to_device(&vec![0; bytes], &tensor).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&bytes.to_string()) && text.contains("64"), "{text}");
+        }
+        let vector = TensorSpec::new([4], DType::I32);
+        let error = manager.allocate(&vector, &MeshLayout::grid(2, 2).unwrap()).err();
+        assert!(matches!(error, Some(Error::Layout(_))));
+        let large = TensorSpec::new([1 << 20], DType::I32);
+        let error = manager.allocate(&large, &MeshLayout::single_pe()).err();
+        assert!(matches!(error, Some(Error::OutOfMemory { .. })));
+        assert_eq!(manager.total_bytes_transferred(), 0);
+    }
+}
