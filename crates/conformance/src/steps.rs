@@ -45,7 +45,7 @@ impl Steps {
     fn new(subject: &Subject, slots: &[usize]) -> Steps {
         let rig = subject.rig();
         let graph = double();
-        let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan;
+        let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan.clone();
         let array = Random::new(6).array(&spec());
         let arguments = rig.arguments(&[array]).unwrap();
         let (block, _) =

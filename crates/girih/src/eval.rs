@@ -485,7 +485,8 @@ fn evaluate_in_background(targets: &[&Tensor]) {
 
 /// A tensor over bytes in the layout of `spec`, copied to the device.
 pub(crate) fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
-    let value = executor()?.upload(bytes)?;
+    let executor = executor()?;
+    let value = executor.upload_on(&Context::current().runtime_stream(&executor), bytes)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
 }
 
@@ -502,7 +503,9 @@ pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
 
 /// A tensor of bytes that `read` gives piece by piece.
 pub(crate) fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
-    let value = executor()?.upload_pieces(spec.size_bytes(), read)?;
+    let executor = executor()?;
+    let stream = Context::current().runtime_stream(&executor);
+    let value = executor.upload_pieces(&stream, spec.size_bytes(), read)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
 }
 

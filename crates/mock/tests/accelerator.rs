@@ -176,7 +176,7 @@ fn a_program_that_embeds_addresses_does_not_run_uncorrected() {
     let (_, rig) = mock(MockConfig { corrections: true, ..config() });
     let (graph, arguments) = random_program(2);
     rig.check("corrected", &graph, &arguments);
-    let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan;
+    let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan.clone();
     assert!(loaded.operations.iter().all(|o| o.steps.len() == 2 && o.compute.is_some()));
     // The same launches without what goes before them.
     let bare = |o: &Operation| Operation { steps: Default::default(), ..o.clone() };
@@ -250,7 +250,7 @@ fn four_tiles_with_corrections_are_twelve_primitives_in_order() {
     // The rows of the first argument and of the result are 1024 * 8 * 4 bytes further in each tile; the
     // second argument stays where it is.
     let of = |tile: usize| &slots[3 * tile + 2].addresses;
-    let plan = rig.executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan;
+    let plan = rig.executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan.clone();
     for (buffer, planned) in plan.buffers.iter().enumerate() {
         let step = match planned.placement {
             Placement::Argument(0) | Placement::Output => 32_768,

@@ -68,7 +68,8 @@ fn a_compiled_plan_prints_its_operations_and_the_bytes_of_corrections() {
     let subject = Subject::new(MockBackend::new(Arc::new(HostBackend), true), move || {
         MockAccelerator::new(Arc::new(HostDevice::of_process().unwrap()), config.clone()).unwrap()
     });
-    let plan = subject.rig().executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan;
+    let plan =
+        subject.rig().executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan.clone();
     let expected = "\
 plan(f32[1024, 16], f32[16, 16]) -> (%2: f32[1024, 16]) {
   init: 21 bytes

@@ -1,38 +1,92 @@
 //! The program cache: compiled plans by the canonical encoding of the graph they were compiled
 //! from. Encodings are compared in full; their hash only finds them. A program whose outputs are
 //! asked for in several orders has one plan, and an entry per order that says how they map.
+//!
+//! What a thread has found it finds again in a table of its own (`Recent`), so that threads which run
+//! programs that are there share no lock. These tables hold nothing that the cache does not: what it gives
+//! up goes from all of them.
 
 use crate::ExecutionPlan;
 use girih_ir::Canonical;
+use girih_sync::{Counter, Mutex, MutexGuard, Striped};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 
 /// Plans by key, with statistics. When full, the plan not used for longest makes room.
 pub struct ProgramCache {
-    entries: FxHashMap<Box<[u8]>, Entry>,
+    all: Mutex<All>,
+    recent: Striped<Mutex<Recent>>,
     capacity: usize,
-    /// Bytes of all entries, and how many there may be.
-    bytes: usize,
     capacity_bytes: usize,
-    clock: u64,
-    hits: u64,
-    misses: u64,
-    disk_hits: u64,
+    /// Goes on when a plan is looked for among all.
+    clock: AtomicU64,
+    hits: Counter,
+    misses: AtomicU64,
+    disk_hits: AtomicU64,
+}
+
+#[derive(Default)]
+struct All {
+    entries: FxHashMap<Arc<[u8]>, Arc<Entry>>,
+    /// Bytes of all entries.
+    bytes: usize,
+    /// Entries ever made.
+    made: u64,
+    /// Counts how often entries were given up.
+    version: u64,
+}
+
+/// What threads of one stripe have found.
+#[derive(Default)]
+struct Recent {
+    entries: FxHashMap<Arc<[u8]>, (CachedPlan, Arc<Entry>)>,
+    /// The version of [`All`] that it holds a part of.
+    version: u64,
 }
 
 struct Entry {
     program: CachedPlan,
-    used: u64,
+    /// The clock when it was used last. Recent uses between two searches among all are equally long ago.
+    used: AtomicU64,
+    /// Entries made before it.
+    number: u64,
     bytes: usize,
 }
 
-/// A plan, and how what a graph takes and gives corresponds to what the plan does.
+impl Entry {
+    /// Notes a use; writes nothing if that is noted, as several threads may use it all the time.
+    fn touch(&self, clock: u64) {
+        if self.used.load(Relaxed) != clock {
+            self.used.store(clock, Relaxed);
+        }
+    }
+
+    fn age(&self) -> (u64, u64) {
+        (self.used.load(Relaxed), self.number)
+    }
+}
+
+/// A plan, and how what a graph takes and gives corresponds to what the plan does. A counted handle.
 #[derive(Clone)]
-pub struct CachedPlan {
+pub struct CachedPlan(Arc<Mapped>);
+
+/// What a [`CachedPlan`] refers to.
+pub struct Mapped {
     /// The plan.
     pub plan: Arc<ExecutionPlan>,
     /// None if the graph's arguments and outputs are the plan's, in their order.
     pub order: Option<Arc<Order>>,
+}
+
+impl Deref for CachedPlan {
+    type Target = Mapped;
+
+    #[inline]
+    fn deref(&self) -> &Mapped {
+        &self.0
+    }
 }
 
 /// How a graph's arguments and outputs map to those of its plan.
@@ -77,6 +131,15 @@ fn plan_bytes(plan: &ExecutionPlan) -> usize {
 }
 
 impl CachedPlan {
+    pub(crate) fn new(plan: Arc<ExecutionPlan>, order: Option<Arc<Order>>) -> CachedPlan {
+        CachedPlan(Arc::new(Mapped { plan, order }))
+    }
+
+    /// The same, counted apart.
+    fn apart(&self) -> CachedPlan {
+        CachedPlan::new(self.plan.clone(), self.order.clone())
+    }
+
     /// About what it takes: of an order of another's plan, the order.
     fn bytes(&self) -> usize {
         /// About what a node of the graph takes, and what is compiled of it.
@@ -93,7 +156,7 @@ impl CachedPlan {
 
 impl From<Arc<ExecutionPlan>> for CachedPlan {
     fn from(plan: Arc<ExecutionPlan>) -> CachedPlan {
-        CachedPlan { plan, order: None }
+        CachedPlan::new(plan, None)
     }
 }
 
@@ -125,98 +188,151 @@ impl ProgramCache {
     /// An empty cache for at most `capacity` plans (at least one).
     pub fn new(capacity: usize) -> ProgramCache {
         ProgramCache {
-            entries: FxHashMap::default(),
+            all: Mutex::default(),
+            recent: Striped::default(),
             capacity: capacity.max(1),
-            bytes: 0,
             capacity_bytes: ProgramCache::CAPACITY_BYTES,
-            clock: 0,
-            hits: 0,
-            misses: 0,
-            disk_hits: 0,
+            clock: AtomicU64::new(0),
+            hits: Counter::default(),
+            misses: AtomicU64::new(0),
+            disk_hits: AtomicU64::new(0),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        // Each critical section leaves the state whole, also when it unwinds.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The plan of that key; counts a hit if there is one. Who finds none and gives up looking says
     /// so by [`ProgramCache::count_miss`].
-    pub fn get(&mut self, key: &[u8]) -> Option<CachedPlan> {
-        let entry = self.entries.get_mut(key)?;
-        self.clock += 1;
-        entry.used = self.clock;
-        self.hits += 1;
-        Some(entry.program.clone())
+    pub fn get(&self, key: &[u8]) -> Option<CachedPlan> {
+        let recent = || self.recent.mine().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((program, entry)) = recent().entries.get(key) {
+            entry.touch(self.clock.load(Relaxed));
+            self.hits.add(1);
+            return Some(program.clone());
+        }
+        // One lock at a time: who gives entries up takes all of them.
+        let (key, entry, version) = {
+            let all = self.lock();
+            let (key, entry) = all.entries.get_key_value(key)?;
+            (key.clone(), entry.clone(), all.version)
+        };
+        entry.touch(self.tick());
+        self.hits.add(1);
+        let program = entry.program.apart();
+        let mut recent = recent();
+        // Else entries were given up meanwhile, perhaps this one.
+        if recent.version == version {
+            recent.entries.insert(key, (program.clone(), entry));
+        }
+        Some(program)
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed) + 1
     }
 
     /// Counts a lookup that led to a compilation.
-    pub fn count_miss(&mut self) {
-        self.misses += 1;
+    pub fn count_miss(&self) {
+        self.misses.fetch_add(1, Relaxed);
     }
 
     /// Counts a lookup that found its plan on disk.
-    pub fn count_disk_hit(&mut self) {
-        self.disk_hits += 1;
+    pub fn count_disk_hit(&self) {
+        self.disk_hits.fetch_add(1, Relaxed);
     }
 
-    /// The plan of that key, without counting.
-    pub fn peek(&self, key: &[u8]) -> Option<&Arc<ExecutionPlan>> {
-        self.entries.get(key).map(|entry| &entry.program.plan)
+    /// Whether there is a plan of that key, without counting.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.lock().entries.contains_key(key)
     }
 
     /// All plans, those used last first.
     pub fn plans(&self) -> Vec<Arc<ExecutionPlan>> {
-        let own = |entry: &&Entry| entry.program.order.is_none();
-        let mut entries: Vec<&Entry> = self.entries.values().filter(own).collect();
-        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.used));
+        let all = self.lock();
+        let own = |entry: &&Arc<Entry>| entry.program.order.is_none();
+        let mut entries: Vec<&Arc<Entry>> = all.entries.values().filter(own).collect();
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.age()));
         entries.into_iter().map(|entry| entry.program.plan.clone()).collect()
     }
 
     /// Keeps a plan. Plans in use elsewhere stay usable when they are evicted.
-    pub fn insert(&mut self, key: Box<[u8]>, program: impl Into<CachedPlan>) {
+    pub fn insert(&self, key: Box<[u8]>, program: impl Into<CachedPlan>) {
         let program = program.into();
         let bytes = program.bytes() + key.len();
         if bytes > self.capacity_bytes / 4 {
             return;
         }
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
-            self.evict();
+        let mut all = self.lock();
+        let version = all.version;
+        if all.entries.len() >= self.capacity && !all.entries.contains_key(&*key) {
+            all.evict();
         }
-        while self.bytes + bytes > self.capacity_bytes && !self.entries.is_empty() {
-            self.evict();
+        while all.bytes + bytes > self.capacity_bytes && !all.entries.is_empty() {
+            all.evict();
         }
-        self.clock += 1;
-        let replaced = self.entries.insert(key, Entry { program, used: self.clock, bytes });
-        self.bytes += bytes;
-        self.bytes -= replaced.map_or(0, |entry| entry.bytes);
+        all.made += 1;
+        let (used, number) = (AtomicU64::new(self.tick()), all.made);
+        let entry = Arc::new(Entry { program, used, number, bytes });
+        let replaced = all.entries.insert(key.into(), entry);
+        all.bytes += bytes;
+        if let Some(replaced) = replaced {
+            all.bytes -= replaced.bytes;
+            all.version += 1;
+        }
+        if all.version != version {
+            self.forget_recent(all.version);
+        }
     }
 
-    /// Drops the least recently used eighth, so that evicting costs little per insertion.
-    fn evict(&mut self) {
-        let mut used: Vec<u64> = self.entries.values().map(|e| e.used).collect();
-        let count = (used.len() / 8).max(1);
-        let (_, &mut newest, _) = used.select_nth_unstable(count - 1);
-        self.entries.retain(|_, e| e.used > newest);
-        self.bytes = self.entries.values().map(|e| e.bytes).sum();
+    /// Empties the tables of all threads. To be called under the lock of all entries.
+    fn forget_recent(&self, version: u64) {
+        for recent in self.recent.iter() {
+            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.entries.clear();
+            recent.version = version;
+        }
     }
 
     /// Forgets all plans; counts go on.
-    pub fn clear(&mut self) {
-        self.entries.clear();
-        self.bytes = 0;
+    pub fn clear(&self) {
+        let mut all = self.lock();
+        all.entries.clear();
+        all.bytes = 0;
+        all.version += 1;
+        self.forget_recent(all.version);
     }
 
     /// Counts now.
     pub fn stats(&self) -> CacheStats {
+        let all = self.lock();
         // A plan with several orders counts once.
-        let own = |e: &&Entry| e.program.order.is_none();
-        let plans = || self.entries.values().filter(own).map(|e| &e.program.plan);
+        let own = |e: &&Arc<Entry>| e.program.order.is_none();
+        let plans = || all.entries.values().filter(own).map(|e| &e.program.plan);
         CacheStats {
-            hits: self.hits,
-            misses: self.misses,
-            disk_hits: self.disk_hits,
+            hits: self.hits.get(),
+            misses: self.misses.load(Relaxed),
+            disk_hits: self.disk_hits.load(Relaxed),
             cached_kernels: plans().map(|p| p.launches()).sum(),
             cached_programs: plans().count(),
-            cache_size_bytes: self.entries.keys().map(|k| k.len()).sum::<usize>()
+            cache_size_bytes: all.entries.keys().map(|k| k.len()).sum::<usize>()
                 + plans().map(|p| plan_bytes(p)).sum::<usize>(),
         }
+    }
+}
+
+impl All {
+    /// Drops the least recently used eighth, so that evicting costs little per insertion.
+    fn evict(&mut self) {
+        let mut ages: Vec<(u64, u64)> = self.entries.values().map(|e| e.age()).collect();
+        let count = (ages.len() / 8).max(1);
+        let (_, &mut newest, _) = ages.select_nth_unstable(count - 1);
+        // A use that is noted meanwhile keeps its entry.
+        self.entries.retain(|_, e| e.age() > newest);
+        self.bytes = self.entries.values().map(|e| e.bytes).sum();
+        self.version += 1;
     }
 }
 
@@ -226,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_plans_is_bounded() {
-        let mut cache = ProgramCache { capacity_bytes: 100_000, ..ProgramCache::new(1000) };
+        let cache = ProgramCache { capacity_bytes: 100_000, ..ProgramCache::new(1000) };
         let key = |i: u32, size: usize| {
             let mut key = vec![0; size];
             key[..4].copy_from_slice(&i.to_le_bytes());
@@ -234,18 +350,18 @@ mod tests {
         };
         for i in 0..200 {
             cache.insert(key(i, 10_000), Arc::<ExecutionPlan>::default());
-            assert!(cache.bytes <= 100_000 && cache.peek(&key(i, 10_000)).is_some());
+            assert!(cache.lock().bytes <= 100_000 && cache.contains(&key(i, 10_000)));
         }
         cache.insert(key(0, 50_000), Arc::<ExecutionPlan>::default());
-        assert!(cache.peek(&key(0, 50_000)).is_none(), "too large for this cache");
-        assert!(cache.peek(&key(199, 10_000)).is_some());
+        assert!(!cache.contains(&key(0, 50_000)), "too large for this cache");
+        assert!(cache.contains(&key(199, 10_000)));
         cache.clear();
-        assert_eq!(cache.bytes, 0);
+        assert_eq!(cache.lock().bytes, 0);
     }
 
     #[test]
     fn lookups_are_counted_and_the_size_is_bounded() {
-        let mut cache = ProgramCache::new(16);
+        let cache = ProgramCache::new(16);
         for i in 0..10_000u32 {
             let key = i.to_le_bytes();
             assert!(cache.get(&key).is_none());
@@ -260,5 +376,79 @@ mod tests {
         cache.clear();
         assert_eq!(cache.stats().cached_programs, 0);
         assert_eq!(held.plan.validate(), Ok(()));
+    }
+    /// Plans that differ.
+    fn plan(words: usize) -> Arc<ExecutionPlan> {
+        Arc::new(ExecutionPlan { temporary_bytes: words, ..ExecutionPlan::default() })
+    }
+
+    #[test]
+    fn what_a_thread_has_found_it_finds_while_another_holds_the_lock_of_all() {
+        let cache = ProgramCache::new(16);
+        cache.insert([1].into(), plan(1));
+        std::thread::scope(|scope| {
+            let (asked, question) = std::sync::mpsc::channel::<()>();
+            let (answer, answered) = std::sync::mpsc::channel();
+            let cache = &cache;
+            scope.spawn(move || {
+                cache.get(&[1]).unwrap();
+                answer.send(0).unwrap();
+                question.recv().unwrap();
+                answer.send(cache.get(&[1]).unwrap().plan.temporary_bytes).unwrap();
+            });
+            answered.recv().unwrap();
+            let all = cache.lock();
+            asked.send(()).unwrap();
+            assert_eq!(answered.recv_timeout(std::time::Duration::from_secs(60)), Ok(1));
+            drop(all);
+        });
+        assert_eq!(cache.stats().hits, 2);
+    }
+
+    #[test]
+    fn what_is_given_up_is_found_by_no_thread() {
+        let cache = ProgramCache::new(8);
+        let found = |key: u8| cache.get(&[key]).map(|found| found.plan.temporary_bytes);
+        cache.insert([0].into(), plan(0));
+        assert_eq!((found(0), found(0)), (Some(0), Some(0)));
+        cache.insert([0].into(), plan(7));
+        assert_eq!((found(0), found(0)), (Some(7), Some(7)), "replaced");
+        cache.clear();
+        assert_eq!(found(0), None);
+        // What is used, if only by a thread's own table, is not what makes room.
+        (0..8).for_each(|key| cache.insert([key].into(), plan(key.into())));
+        for key in 8..100 {
+            assert_eq!(found(0), Some(0));
+            cache.insert([key].into(), plan(key.into()));
+            assert_eq!(found(0), Some(0));
+            let there = (0..=key).filter(|&key| cache.contains(&[key]));
+            assert_eq!(there.collect::<Vec<_>>().len(), 8);
+            assert!(!cache.contains(&[key - 7]), "the one not used for longest");
+        }
+    }
+
+    #[test]
+    fn threads_never_find_a_plan_of_before_the_last_clear() {
+        let cache = ProgramCache::new(4);
+        let newest = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let least = newest.load(std::sync::atomic::Ordering::SeqCst);
+                        if let Some(found) = cache.get(&[1]) {
+                            assert!(found.plan.temporary_bytes as u64 >= least);
+                        }
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for number in 1..500 {
+                    cache.clear();
+                    newest.store(number, std::sync::atomic::Ordering::SeqCst);
+                    cache.insert([1].into(), plan(number as usize));
+                }
+            });
+        });
     }
 }

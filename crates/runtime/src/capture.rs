@@ -1,6 +1,13 @@
 //! Capture and replay: a sequence of launches is put together once, with its intermediate results in
 //! memory of its own, and launched again and again with other arguments, as one submission. CUDA's
 //! graphs are of this kind.
+//!
+//! A cached call of a compiled function ([`Executor::call`]) is a replay of a sequence of one launch: a
+//! compiled function is one closed graph of one device, whose plan is bound to other arguments each time.
+//! Both bind by the same code. What a [`Replay`] has besides, a call must not have: intermediate results in
+//! memory of the sequence, for which replays wait for each other, where calls of several threads run at
+//! once; and a submission with its completion and an argument block for each launch, which a call on an
+//! idle queue has on the stack or not at all.
 
 use crate::executor::Reused;
 use crate::plan::ArgumentSpec;

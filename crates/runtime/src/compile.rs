@@ -45,7 +45,7 @@ impl Executor {
     /// The plan of a graph under the given options, if it is in memory: then evaluating the graph
     /// compiles nothing. Counts a hit.
     pub fn cached_plan(&self, graph: &Graph, options: CompileOptions) -> Option<CachedPlan> {
-        self.use_cache.then(|| self.lock_cache().get(&self.key(graph, options)))?
+        self.use_cache.then(|| self.cache.get(&self.key(graph, options)))?
     }
 
     /// The plan of a graph under the given options: from the caches, or compiled and loaded.
@@ -62,11 +62,11 @@ impl Executor {
         compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,
     ) -> Result<CachedPlan> {
         if !self.use_cache {
-            self.lock_cache().count_miss();
+            self.cache.count_miss();
             return Ok(Arc::new(self.compile(graph, compile)?).into());
         }
         let key = self.key(graph, options);
-        let found = self.lock_cache().get(&key);
+        let found = self.cache.get(&key);
         found.map_or_else(|| self.plan_missing(key, graph, options, compile), Ok)
     }
 
@@ -88,21 +88,21 @@ impl Executor {
         if canonical_key == key {
             return Ok(self.load_or_compile(key, graph, options, compile)?.into());
         }
-        let found = self.lock_cache().get(&canonical_key);
+        let found = self.cache.get(&canonical_key);
         if let Some(program) = found {
             let order = match &program.order {
                 None => Order { arguments: canonical.arguments, outputs: canonical.outputs },
                 Some(order) => order.after(&canonical),
             };
-            let program = CachedPlan { plan: program.plan, order: Some(Arc::new(order)) };
-            self.lock_cache().insert(key.into_boxed_slice(), program.clone());
+            let program = CachedPlan::new(program.plan.clone(), Some(Arc::new(order)));
+            self.cache.insert(key.into_boxed_slice(), program.clone());
             return Ok(program);
         }
         // What is compiled is the graph as it is asked for; the canonical one refers to its plan.
         let plan = self.load_or_compile(key, graph, options, compile)?;
         let order = Some(Arc::new(Order::of_canonical(&canonical)));
-        let program = CachedPlan { plan: plan.clone(), order };
-        self.lock_cache().insert(canonical_key.into_boxed_slice(), program);
+        let program = CachedPlan::new(plan.clone(), order);
+        self.cache.insert(canonical_key.into_boxed_slice(), program);
         Ok(plan.into())
     }
 
@@ -119,12 +119,11 @@ impl Executor {
         if let Some(mut plan) = disk.and_then(|disk| self.restore_from_disk(disk, &key)) {
             plan.source = source;
             let plan = Arc::new(plan);
-            let mut cache = self.lock_cache();
-            cache.count_disk_hit();
-            cache.insert(key.into_boxed_slice(), plan.clone());
+            self.cache.count_disk_hit();
+            self.cache.insert(key.into_boxed_slice(), plan.clone());
             return Ok(plan);
         }
-        self.lock_cache().count_miss();
+        self.cache.count_miss();
         // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
         // same graph at once; the second insertion replaces an equal plan.
         let mut plan = self.compile(graph, compile)?;
@@ -133,7 +132,7 @@ impl Executor {
         }
         plan.source = source;
         let plan = Arc::new(plan);
-        self.lock_cache().insert(key.into_boxed_slice(), plan.clone());
+        self.cache.insert(key.into_boxed_slice(), plan.clone());
         Ok(plan)
     }
 

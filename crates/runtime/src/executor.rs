@@ -10,11 +10,11 @@ use crate::queue::host_bytes;
 use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
-    DeviceId, DiskCache, Error, ExecutionPlan, Placement, ProgramCache, Result, RunControl,
-    Scheduler, Stream, Value, primitive,
+    DeviceId, DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool, Placement,
+    ProgramCache, Result, RunControl, Scheduler, Stream, Value,
 };
 use girih_ir::{Graph, TensorSpec};
-use girih_sync::{Counter, Mutex, MutexGuard, Striped};
+use girih_sync::{Counter, Mutex, OnceLock, Striped};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -146,7 +146,11 @@ pub struct Executor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
     streams: Arc<DefaultStreams>,
-    cache: Mutex<ProgramCache>,
+    /// The queue of copies of data that streams have no time for.
+    pub(crate) copies: OnceLock<DeviceQueue>,
+    /// Host memory for pieces of data on their way to the device.
+    pub(crate) staging: OnceLock<HostMemoryPool>,
+    pub(crate) cache: ProgramCache,
     /// None if plans are compiled each time.
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
@@ -167,9 +171,6 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Bytes that [`Executor::upload_pieces`] asks for at once; whole elements of every dtype.
-    pub const PIECE: usize = 256 << 10;
-
     /// An executor for a device and the back end that compiles for it. Plans that `disk` holds are
     /// not compiled again.
     pub fn new(
@@ -200,7 +201,9 @@ impl Executor {
             device,
             backend,
             streams,
-            cache: Mutex::new(ProgramCache::new(ProgramCache::DEFAULT_CAPACITY)),
+            copies: OnceLock::new(),
+            staging: OnceLock::new(),
+            cache: ProgramCache::new(ProgramCache::DEFAULT_CAPACITY),
             use_cache,
             disk,
             families: Mutex::default(),
@@ -249,19 +252,12 @@ impl Executor {
     /// that is. Counts neither as a hit nor as a miss.
     pub fn lookup(&self, graph: &Graph, options: CompileOptions) -> Lookup {
         let key = self.key(graph, options);
-        let plans = {
-            let cache = self.lock_cache();
-            if cache.peek(&key).is_some() {
-                return Lookup::Hit;
-            }
-            cache.plans()
-        };
+        if self.cache.contains(&key) {
+            return Lookup::Hit;
+        }
+        let plans = self.cache.plans();
         let sources: Vec<&Source> = plans.iter().filter_map(|p| p.source.as_deref()).collect();
         nearest(&sources, &Source { graph: graph.clone(), options })
-    }
-
-    pub(crate) fn lock_cache(&self) -> MutexGuard<'_, ProgramCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The control of a run that begins now: it stops after `limit`, and by
@@ -435,47 +431,18 @@ impl Executor {
         wait: bool,
     ) -> Result<()> {
         self.count_run(plan);
-        stream.run(plan, block, after, completion, wait)
-    }
-
-    /// Copies host bytes to a block of their own. No queued work knows that block, so the copy need
-    /// not wait for any.
-    ///
-    /// Errors: [`Error::OutOfMemory`].
-    pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
-        let value = Value::new(self.device.allocator().allocate(bytes.len())?);
-        primitive::copy_to_device(&*self.device, None, bytes, value.handle())?;
-        Ok(value)
-    }
-
-    /// As [`Executor::upload`], of bytes that are nowhere as a whole: `read` is given a piece's
-    /// memory with its place among the `size` bytes, from the first piece to the last. Each piece but
-    /// the last is a multiple of [`Executor::PIECE`] long.
-    ///
-    /// Errors: [`Error::OutOfMemory`], before anything is read.
-    pub fn upload_pieces(
-        &self,
-        size: usize,
-        mut read: impl FnMut(usize, &mut [u8]),
-    ) -> Result<Value> {
-        let value = Value::new(self.device.allocator().allocate(size)?);
-        let mut piece = vec![0; size.min(Executor::PIECE)];
-        for at in (0..size).step_by(Executor::PIECE) {
-            let piece = &mut piece[..Executor::PIECE.min(size - at)];
-            read(at, piece);
-            primitive::copy_to_device(&*self.device, None, piece, value.handle().offset(at))?;
+        // A caller that waits for nothing but its own run needs no control blocks for it.
+        let idle = wait && after.is_empty();
+        if let Some(outcome) = idle.then(|| stream.run_idle(plan, block)).flatten() {
+            completion.finish(outcome.clone());
+            return outcome;
         }
-        Ok(value)
-    }
-
-    /// Copies the first `size` bytes of a value to the host, through the stream of this thread.
-    pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
-        self.thread_stream().download(value, size)
+        stream.run(plan, block, after, completion, wait)
     }
 
     /// Forgets all compiled plans.
     pub fn clear_cache(&self) {
-        self.lock_cache().clear();
+        self.cache.clear();
         self.lock_families().clear();
         self.executables.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.backend.forget();
@@ -484,7 +451,7 @@ impl Executor {
 
     /// Counts of the program cache.
     pub fn cache_stats(&self) -> CacheStats {
-        let stats = self.lock_cache().stats();
+        let stats = self.cache.stats();
         CacheStats { hits: stats.hits + self.recalled.get(), ..stats }
     }
 

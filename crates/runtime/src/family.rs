@@ -96,7 +96,7 @@ impl Executor {
             return self.plan(graph, options);
         }
         let key = self.key(graph, options);
-        if let Some(program) = self.lock_cache().get(&key) {
+        if let Some(program) = self.cache.get(&key) {
             return Ok(program);
         }
         let wanted = graph.outputs();
@@ -140,7 +140,7 @@ impl CachedPlan {
             None => (0..self.plan.arguments.len() as u32).collect(),
         };
         let order = Order { arguments, outputs: wanted.iter().map(place).collect() };
-        CachedPlan { plan: self.plan.clone(), order: Some(Arc::new(order)) }
+        CachedPlan::new(self.plan.clone(), Some(Arc::new(order)))
     }
 }
 

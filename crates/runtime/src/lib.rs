@@ -49,7 +49,7 @@ pub use allocator::{
     reserve_regions,
 };
 pub use buffer::{Buffer, Value};
-pub use cache::{CacheStats, CachedPlan, ProgramCache};
+pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
 pub use call::{FoundPlan, Values};
 pub use capture::{Capture, Captured, Replay};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};

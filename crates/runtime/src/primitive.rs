@@ -27,6 +27,8 @@ pub enum ControlBlock {
         source: HostBytes,
         /// Where they go.
         target: DeviceHandle,
+        /// Keeps the target alive, where nothing else does.
+        buffer: Option<Arc<Buffer>>,
     },
     /// Device memory into a host buffer that the reader shares.
     CopyFromDevice {
@@ -184,11 +186,15 @@ impl ControlBlock {
     fn run(&self, device: &dyn Device, index: usize, at: usize) -> Result<()> {
         match self {
             ControlBlock::CopyToDevice { source, target, .. } => {
-                copy_to_device(device, Some(index), source, *target)
+                copy_to_device(device, index, source, *target)
             }
-            ControlBlock::CopyFromSlot { source, target } => {
-                let bytes = source.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                copy_to_device(device, Some(index), &bytes, *target)
+            ControlBlock::CopyFromSlot { source, target, .. } => {
+                // Not while holding the lock: the device may have its threads copy.
+                let locked = || source.lock().unwrap_or_else(PoisonError::into_inner);
+                let bytes = std::mem::take(&mut *locked());
+                let copied = copy_to_device(device, index, &bytes, *target);
+                *locked() = bytes;
+                copied
             }
             ControlBlock::CopyFromDevice { source, target, .. } => {
                 copy_from_device(device, index, *source, target)
@@ -258,17 +264,17 @@ pub(crate) fn launch(
     })
 }
 
-/// Copies host bytes into device memory, for a queue or for none.
+/// Copies host bytes into device memory for a queue.
 pub(crate) fn copy_to_device(
     device: &dyn Device,
-    index: Option<usize>,
+    index: usize,
     source: &[u8],
     target: DeviceHandle,
 ) -> Result<()> {
     let kind = SpanKind::CopyToDevice;
     let name = || kind.name().to_string();
-    trace::span(kind, device, index, source.len(), name, || {
-        device.copy_to_device(index, source, target)
+    trace::span(kind, device, Some(index), source.len(), name, || {
+        device.copy_to_device(Some(index), source, target)
     })
 }
 

@@ -26,6 +26,11 @@ thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// True on a thread that runs a submission: it must not wait for another one.
+pub(crate) fn runs_submission() -> bool {
+    RUNS.get()
+}
+
 /// Drains the queues of one device.
 pub struct Scheduler {
     shared: Arc<Shared>,

@@ -336,7 +336,8 @@ impl Lowering<'_> {
                 buffer: None,
             },
             Step::CopyFromSlot { slot, buffer } => {
-                ControlBlock::CopyFromSlot { source: self.slot(*slot), target: self.at(*buffer) }
+                let (source, target) = (self.slot(*slot), self.at(*buffer));
+                ControlBlock::CopyFromSlot { source, target, buffer: None }
             }
             Step::CopyFromDevice { buffer, slot } => ControlBlock::CopyFromDevice {
                 source: self.at(*buffer),

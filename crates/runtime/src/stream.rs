@@ -110,7 +110,7 @@ impl Stream {
                         Step::CopyToDevice { source, buffer } => {
                             let target = arguments.addresses[*buffer];
                             let target = DeviceHandle::physical(device.id(), target);
-                            primitive::copy_to_device(device, Some(queue), source, target)?;
+                            primitive::copy_to_device(device, queue, source, target)?;
                         }
                         _ => unreachable!("simple plans have no other steps"),
                     }

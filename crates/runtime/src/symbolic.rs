@@ -78,7 +78,7 @@ impl Executor {
         let mut exact = key.clone();
         sizes.iter().for_each(|(_, size)| exact.extend_from_slice(&(*size as u64).to_le_bytes()));
         if self.use_cache
-            && let Some(plan) = self.lock_cache().get(&exact)
+            && let Some(plan) = self.cache.get(&exact)
         {
             return Ok(plan);
         }
@@ -89,9 +89,8 @@ impl Executor {
         let stored = disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key));
         if let Some(plan) = stored {
             let plan = CachedPlan::from(Arc::new(plan));
-            let mut cache = self.lock_cache();
-            cache.count_disk_hit();
-            cache.insert(exact.into_boxed_slice(), plan.clone());
+            self.cache.count_disk_hit();
+            self.cache.insert(exact.into_boxed_slice(), plan.clone());
             return Ok(plan);
         }
         let executable = self.executable(key, program, options)?;
@@ -107,7 +106,7 @@ impl Executor {
         }
         let plan = CachedPlan::from(Arc::new(plan));
         if self.use_cache {
-            self.lock_cache().insert(exact.into_boxed_slice(), plan.clone());
+            self.cache.insert(exact.into_boxed_slice(), plan.clone());
         }
         Ok(plan)
     }
@@ -123,7 +122,7 @@ impl Executor {
         if let Some(found) = lock().get(&*key) {
             return Ok(found.clone());
         }
-        self.lock_cache().count_miss();
+        self.cache.count_miss();
         let guards = Guards::new();
         let entered = guards.enter();
         let prepared = self.unwinding(|| self.backend.prepare(&program.graph, options))?;

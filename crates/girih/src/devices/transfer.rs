@@ -138,14 +138,12 @@ pub(crate) fn carried(value: &Value, spec: &TensorSpec, to: &Executor) -> Result
         return Ok(value.clone());
     }
     let from = Context::current().executor_for(device)?;
-    let mut failure = None;
-    let copy = |at: usize, piece: &mut [u8]| {
-        let part = Value { buffer: value.buffer.clone(), offset: value.offset + at };
-        match from.runtime().download(&part, piece.len()) {
-            Ok(bytes) => piece.copy_from_slice(&bytes),
-            Err(error) => failure = failure.take().or(Some(error)),
-        }
-    };
-    let copied = to.runtime().upload_pieces(spec.size_bytes(), copy)?;
-    failure.map_or(Ok(copied), |error| Err(error.into()))
+    let stream = Context::current().runtime_stream(from.runtime());
+    let size = spec.size_bytes();
+    let (copied, done) = to.runtime().upload_from(&stream, value, size)?;
+    match done.wait_or_interrupt() {
+        // What failed is the copy before.
+        Err(girih_runtime::Error::Dependency(error)) => Err((*error).into()),
+        outcome => Ok(outcome.map(|()| copied)?),
+    }
 }

@@ -351,7 +351,9 @@ impl<'a> Launch<'a> {
                     })
                 });
                 copies.push(ControlBlock::Host { step: gather, slots: Arc::new([]) });
-                copies.push(ControlBlock::CopyFromSlot { source: slot, target: target.handle() });
+                let (source, buffer) = (slot, Some(target.clone()));
+                let target = target.handle();
+                copies.push(ControlBlock::CopyFromSlot { source, target, buffer });
             }
         }
         Ok(())

@@ -1,0 +1,325 @@
+//! Data of the host on its way to a device and back: copies of a stream.
+//!
+//! The memory that data is brought to is new, so that no queued work knows it: the copy has to be in a
+//! queue, so that the device does it when it can, and is seen in traces; but not behind the stream's work.
+//! Where that stream is idle the copy is its own, done on this thread out of the caller's memory; else it
+//! is one of the executor's queue for copies.
+
+use crate::queue::{Submission, host_bytes};
+use crate::scheduler::runs_submission;
+use crate::{
+    Completion, ControlBlock, Device, DeviceQueue, Error, Executor, HostBytes, HostMemoryPool,
+    Result, Stream, Value, primitive,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+impl Executor {
+    /// Bytes that [`Executor::upload_pieces`] asks for at once; whole elements of every dtype.
+    pub const PIECE: usize = 256 << 10;
+
+    /// Copies host bytes to a block of their own, as a copy of a stream of this device. Waits for the
+    /// copy, but not for what the stream has to do before.
+    ///
+    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; what the copy fails with.
+    pub fn upload_on(&self, stream: &Stream, bytes: &[u8]) -> Result<Value> {
+        let value = Value::new(self.device.allocator().allocate(bytes.len())?);
+        self.copy_in(stream.queue(), bytes, (&value, 0))?;
+        Ok(value)
+    }
+
+    /// [`Executor::upload_on`] the stream of this thread.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
+        self.upload_on(&self.thread_stream(), bytes)
+    }
+
+    /// As [`Executor::upload_on`], of bytes that are nowhere as a whole: `read` is given a piece's
+    /// memory with its place among the `size` bytes, from the first piece to the last. Each piece but
+    /// the last is a multiple of [`Executor::PIECE`] long.
+    ///
+    /// Errors: [`Error::OutOfMemory`], before anything is read.
+    pub fn upload_pieces(
+        &self,
+        stream: &Stream,
+        size: usize,
+        mut read: impl FnMut(usize, &mut [u8]),
+    ) -> Result<Value> {
+        let value = Value::new(self.device.allocator().allocate(size)?);
+        if size == 0 {
+            return Ok(value);
+        }
+        let mut piece = self.staging()?.acquire()?;
+        for at in (0..size).step_by(Executor::PIECE) {
+            let piece = &mut piece[..Executor::PIECE.min(size - at)];
+            read(at, piece);
+            self.copy_in(stream.queue(), piece, (&value, at))?;
+        }
+        Ok(value)
+    }
+
+    /// Begins to copy the first `size` bytes of a value of another device, which that device's stream `from`
+    /// reads when it has done what it was given before, to a block of this executor's device. The copy goes
+    /// through host memory, piece by piece: one is read while the one before is written, and no thread waits.
+    /// The value may be used by what comes after the completion.
+    ///
+    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; [`Error::InvalidHandle`] for a value that holds
+    /// fewer bytes.
+    pub fn upload_from(
+        &self,
+        from: &Stream,
+        value: &Value,
+        size: usize,
+    ) -> Result<(Value, Arc<Completion>)> {
+        /// Pieces that are read or written at once, each through host memory of its own.
+        const DEPTH: usize = 2;
+        let made = Value::new(self.device.allocator().allocate(size)?);
+        value.check_size(size, from.queue().device().as_ref())?;
+        let slots = 0..size.div_ceil(Executor::PIECE).min(DEPTH);
+        let slots = slots.map(|_| host_bytes(size.min(Executor::PIECE)));
+        let slots = slots.collect::<Result<SmallVec<[HostBytes; DEPTH]>>>()?;
+        let mut written: SmallVec<[Arc<Completion>; DEPTH]> = SmallVec::new();
+        for (number, at) in (0..size).step_by(Executor::PIECE).enumerate() {
+            let piece = Executor::PIECE.min(size - at);
+            // The last piece is shorter than what the others are copied through.
+            let slot = match piece == Executor::PIECE.min(size) {
+                true => slots[number % DEPTH].clone(),
+                false => host_bytes(piece)?,
+            };
+            let (source, buffer) = (value.handle().offset(at), Some(value.buffer.clone()));
+            let block = ControlBlock::CopyFromDevice { source, target: slot.clone(), buffer };
+            let before = number.checked_sub(DEPTH).map(|earlier| written[earlier].clone());
+            let read = enqueue(from.queue(), block, before);
+            let (target, buffer) = (made.handle().offset(at), Some(made.buffer.clone()));
+            let block = ControlBlock::CopyFromSlot { source: slot, target, buffer };
+            // What fails on the way fails the last one.
+            let after = written.last().cloned().into_iter().chain([read]);
+            written.push(enqueue(self.copies(), block, after));
+        }
+        let done = written.pop().unwrap_or_else(|| {
+            let nothing = Completion::pending();
+            nothing.finish(Ok(()));
+            nothing
+        });
+        Ok((made, done))
+    }
+
+    /// The queue of copies that streams have no time for.
+    fn copies(&self) -> &DeviceQueue {
+        self.copies.get_or_init(|| self.stream().queue().helper())
+    }
+
+    /// Blocks for pieces.
+    fn staging(&self) -> Result<&HostMemoryPool> {
+        if let Some(pool) = self.staging.get() {
+            return Ok(pool);
+        }
+        let pool = HostMemoryPool::new(Executor::PIECE, 0)?;
+        Ok(self.staging.get_or_init(|| pool))
+    }
+
+    /// Copies the first `size` bytes of a value to the host, through the stream of this thread.
+    pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
+        self.thread_stream().download(value, size)
+    }
+
+    /// Copies bytes to a place of new memory.
+    fn copy_in(
+        &self,
+        queue: &DeviceQueue,
+        bytes: &[u8],
+        (value, at): (&Value, usize),
+    ) -> Result<()> {
+        let target = value.handle().offset(at);
+        let copy =
+            |device: &dyn Device, index| primitive::copy_to_device(device, index, bytes, target);
+        if runs_submission() {
+            // By a function of the host that the device waits for: part of that function's work.
+            return copy(&**self.device(), queue.index());
+        }
+        let idle = |queue: &DeviceQueue| queue.run_idle(|device| copy(device, queue.index()));
+        if let Some(outcome) = idle(queue).or_else(|| idle(self.copies())) {
+            return outcome;
+        }
+        // The device is busy: it has the copy when its turn has come.
+        let mut source = Vec::new();
+        let requested = bytes.len();
+        source.try_reserve_exact(requested).map_err(|_| Error::HostMemory { requested })?;
+        source.extend_from_slice(bytes);
+        let (source, buffer) = (source.into_boxed_slice(), Some(value.buffer.clone()));
+        self.copies().submit_and_wait(Submission {
+            blocks: SmallVec::from_iter([ControlBlock::CopyToDevice { source, target, buffer }]),
+            after: SmallVec::new(),
+            completion: Completion::pending(),
+            awaited: true,
+        })
+    }
+}
+
+/// Enqueues one block behind other work; it is tried whatever has failed on its queue.
+fn enqueue(
+    queue: &DeviceQueue,
+    block: ControlBlock,
+    after: impl IntoIterator<Item = Arc<Completion>>,
+) -> Arc<Completion> {
+    let (blocks, completion) = (SmallVec::from_iter([block]), Completion::pending());
+    let (after, done) = (after.into_iter().collect(), completion.clone());
+    queue.submit(Submission { blocks, after, completion, awaited: true });
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostStep;
+    use crate::testing::{MockDevice, NoBackend};
+    use crate::trace::{Recording, SpanKind};
+    use std::sync::mpsc::{self, RecvTimeoutError::Timeout, Sender};
+    use std::time::Duration;
+
+    fn executor(concurrency: usize) -> Arc<Executor> {
+        let device = MockDevice::concurrent(Duration::ZERO, concurrency);
+        Arc::new(Executor::new(device, Arc::new(NoBackend), None))
+    }
+
+    fn enqueue_work(stream: &Stream, work: impl Fn() + Send + Sync + 'static) -> Arc<Completion> {
+        let step = HostStep::new("work", move |_| {
+            work();
+            Ok(())
+        });
+        let completion = Completion::pending();
+        stream.queue().submit(Submission {
+            blocks: SmallVec::from_iter([ControlBlock::Host { step, slots: Arc::new([]) }]),
+            after: SmallVec::new(),
+            completion: completion.clone(),
+            awaited: false,
+        });
+        completion
+    }
+
+    /// Has a stream busy until the sender is dropped; returns when it is.
+    fn busy(stream: &Stream) -> (Sender<()>, Arc<Completion>) {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel();
+        let receiver = std::sync::Mutex::new(receiver);
+        let done = enqueue_work(stream, move || {
+            begun.send(()).unwrap();
+            let _ = receiver.lock().unwrap().recv();
+        });
+        has_begun.recv().unwrap();
+        (sender, done)
+    }
+
+    /// The streams of the copies to this executor's device.
+    fn copies(executor: &Executor, recording: &Recording) -> Vec<(Option<usize>, usize)> {
+        let own = |s: &crate::trace::Span| {
+            s.device == executor.device().id() && s.kind == SpanKind::CopyToDevice
+        };
+        recording.spans().into_iter().filter(own).map(|s| (s.stream, s.bytes)).collect()
+    }
+
+    #[test]
+    fn data_is_a_copy_of_the_stream_or_of_the_copies_queue() {
+        let executor = executor(2);
+        let recording = Recording::new();
+        let stream = executor.thread_stream();
+        let other = Stream::new(stream.queue().scheduler());
+        let value = executor.upload_on(&other, &[1, 2, 3]).unwrap();
+        assert_eq!(copies(&executor, &recording), [(Some(other.queue().index()), 3)]);
+        assert_eq!(*executor.download(&value, 3).unwrap(), [1, 2, 3]);
+        // While that stream is busy, the copy does not wait for it.
+        let (hold, done) = busy(&other);
+        let value = executor.upload_on(&other, &[4, 5]).unwrap();
+        assert_eq!(done.poll(), None);
+        let &[_, (Some(index), 2)] = &copies(&executor, &recording)[..] else { panic!() };
+        assert!(![stream.queue().index(), other.queue().index()].contains(&index));
+        drop(hold);
+        assert_eq!(*executor.download(&value, 2).unwrap(), [4, 5]);
+        assert_eq!(executor.upload(&[]).unwrap().size_bytes(), 0);
+    }
+
+    #[test]
+    fn a_serial_device_that_is_busy_has_the_copy_in_its_turn() {
+        let executor = executor(1);
+        let (hold, _) = busy(&executor.thread_stream());
+        let (sender, receiver) = mpsc::channel();
+        let uploading = executor.clone();
+        let thread = std::thread::spawn(move || {
+            let value = uploading.upload(&[7; 300]).unwrap();
+            sender.send(value).unwrap();
+        });
+        let early = receiver.recv_timeout(Duration::from_millis(50));
+        assert_eq!(early.map(|value| value.size_bytes()), Err(Timeout));
+        drop(hold);
+        let value = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(*executor.download(&value, 300).unwrap(), [7; 300]);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_function_of_the_host_may_bring_data_to_the_device_that_waits_for_it() {
+        let executor = executor(1);
+        let (sender, receiver) = mpsc::channel();
+        let uploading = executor.clone();
+        let sender = std::sync::Mutex::new(sender);
+        let done = enqueue_work(&executor.thread_stream(), move || {
+            let value = uploading.upload(&[9; 4]).unwrap();
+            sender.lock().unwrap().send(value).unwrap();
+        });
+        let value = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        done.wait().unwrap();
+        assert_eq!(*executor.download(&value, 4).unwrap(), [9; 4]);
+    }
+
+    #[test]
+    fn pieces_arrive_in_their_places() {
+        let executor = executor(1);
+        let (size, stream) = (20_000, executor.thread_stream());
+        let read = |at: usize, piece: &mut [u8]| {
+            piece.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) % 251) as u8);
+        };
+        let value = executor.upload_pieces(&stream, size, read).unwrap();
+        let expected: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+        assert_eq!(*executor.download(&value, size).unwrap(), *expected);
+        let pool = executor.staging().unwrap();
+        assert_eq!((pool.total_blocks(), pool.available_blocks()), (1, 1), "one piece at a time");
+        executor.upload_pieces(&stream, size, read).unwrap();
+        assert_eq!(pool.total_blocks(), 1, "the next upload takes the same block");
+        let error = executor.upload_pieces(&stream, 1 << 20, |_, _| panic!("nothing is read"));
+        assert!(matches!(error, Err(Error::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn values_cross_devices_by_queues_alone() {
+        let (from, to) = (executor(2), executor(1));
+        for size in [0, 1, 5_000] {
+            let bytes: Vec<u8> = (0..size).map(|i| (i % 253) as u8).collect();
+            let value = from.upload(&bytes).unwrap();
+            // Neither device is waited for.
+            let (hold, held) = busy(&to.thread_stream());
+            let (copied, done) = to.upload_from(&from.thread_stream(), &value, size).unwrap();
+            drop(value);
+            assert!(held.poll().is_none() && (size == 0 || done.poll().is_none()));
+            drop(hold);
+            done.wait().unwrap();
+            assert_eq!(*to.download(&copied, size).unwrap(), *bytes);
+        }
+        let value = from.upload(&[1]).unwrap();
+        let error = to.upload_from(&from.thread_stream(), &value, 2).err();
+        assert!(matches!(error, Some(Error::InvalidHandle { .. })));
+    }
+
+    #[test]
+    fn large_values_cross_in_pieces() {
+        let device = |bytes| MockDevice::with_memory(Duration::ZERO, 1, bytes);
+        let executor = |device| Arc::new(Executor::new(device, Arc::new(NoBackend), None));
+        let (from, to) = (executor(device(4 << 20)), executor(device(4 << 20)));
+        let size = 5 * Executor::PIECE + 1000;
+        let bytes: Vec<u8> = (0..size).map(|i| (i % 253) as u8).collect();
+        let value = from.upload(&bytes).unwrap();
+        let recording = Recording::new();
+        let (copied, done) = to.upload_from(&from.thread_stream(), &value, size).unwrap();
+        done.wait().unwrap();
+        assert_eq!(copies(&to, &recording).len(), 6);
+        assert_eq!(*to.download(&copied, size).unwrap(), *bytes);
+    }
+}
