@@ -1,12 +1,12 @@
 //! Evaluation: cuts the needed graph out of the recording, has it planned, and runs it.
 //!
-//! What an evaluation computes is claimed (`claim`) under one lock, so that two threads never compute a
-//! node twice: the second finds it scheduled and waits for the first. Compiling and running happen
-//! outside that lock. An evaluation is of one device; values of others are brought first.
+//! What an evaluation computes is claimed (`claim`) while no other cut has any of it, so that two threads
+//! never compute a node twice: the second finds it scheduled and waits for the first. Evaluations that have
+//! no lazy node in common do not meet. An evaluation is of one device; values of others are brought first.
 
 mod claim;
 
-pub(crate) use claim::{settle, settle_or_interrupt, while_claiming};
+pub(crate) use claim::{settle, settle_or_interrupt};
 
 use self::claim::{Claim, Claimed, claim};
 use crate::cut::{Cut, CutGraph, cut, suspects};
@@ -56,8 +56,8 @@ pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> R
     let mut brought = Brought::default();
     let device = executor.runtime().device().id();
     loop {
-        match while_claiming(|| cut(device, targets, &brought, keep))? {
-            Cut::Ready(cut) => return Ok(cut),
+        match cut(device, targets, &brought, keep, |_| ())? {
+            Cut::Ready(cut, ()) => return Ok(cut),
             Cut::Elsewhere(nodes) => devices::bring(&nodes, executor, &mut brought)?,
             // Its failure is its own caller's matter; it is lazy again then.
             Cut::Blocked(node) => {
@@ -258,7 +258,7 @@ fn attempt(
     }
     let start = times.as_ref().map(|_| Instant::now());
     let device = executor.runtime().device().id();
-    let (cut, claim) = match while_claiming(|| claim(device, targets, brought, keep))? {
+    let (cut, claim) = match claim(device, targets, brought, keep)? {
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {

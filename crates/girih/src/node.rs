@@ -6,14 +6,13 @@
 
 use crate::devices::Device;
 use crate::location::Location;
-use crate::place::Place;
+use crate::place::{Place, PlaceByte};
 use crate::{Error, Result};
 use girih_ir::{Attrs, DType, Op, OpCode, Shape, TensorSpec};
 use girih_runtime::{Completion, Value};
 use girih_sync::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// One value of a recording: immutable but for its state.
@@ -23,8 +22,8 @@ pub(crate) struct Node {
     rank: u8,
     dtype: DType,
     code: OpCode,
-    /// Bits of a [`Place`]: its device, and whether the tape knows the node (see [`crate::tape`]).
-    place: AtomicU8,
+    /// Its device, whether the tape knows the node (see [`crate::tape`]), and whether a cut has it.
+    place: PlaceByte,
     id: u32,
     state: Mutex<State>,
 }
@@ -205,7 +204,7 @@ impl Node {
     pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
         let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
         let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
-        let place = AtomicU8::new(Place::floating(Device::CPU).bits());
+        let place = PlaceByte::new(Place::floating(Device::CPU));
         Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, place, id, state }
     }
 
@@ -231,25 +230,24 @@ impl Node {
     pub fn of_compact(op: Op, spec: CompactSpec, place: Place, state: State, id: u32) -> Node {
         let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
         // The tape is told of the node when it is there.
-        let place = AtomicU8::new(place.with_tracked(false).bits());
+        let place = PlaceByte::new(place.with_tracked(false));
         Node { attrs, shape, rank, dtype, code, place, id, state: Mutex::new(state) }
     }
 
     /// Where the node is computed, and whether the tape knows it.
     #[inline]
     pub fn place(&self) -> Place {
-        Place::from_bits(self.place.load(Ordering::Relaxed))
+        self.place.get()
     }
 
     /// Commits a node that nobody else has yet to a device.
     pub fn set_device(&self, device: Device) {
-        let place = Place::committed(device).with_tracked(self.is_tracked());
-        self.place.store(place.bits(), Ordering::Relaxed);
+        self.place.set(Place::committed(device).with_tracked(self.is_tracked()));
     }
 
     /// Puts a placeholder where the tensor is that it stands for.
     pub fn set_place(&self, place: Place) {
-        self.place.store(place.with_tracked(false).bits(), Ordering::Relaxed);
+        self.place.set(place.with_tracked(false));
     }
 
     /// True if the tape knows the node.
@@ -260,7 +258,19 @@ impl Node {
 
     /// Says whether the tape knows the node.
     pub fn set_tracked(&self, on: bool) {
-        self.place.store(self.place().with_tracked(on).bits(), Ordering::Relaxed);
+        self.place.set_tracked(on);
+    }
+
+    /// Marks the node as that of a cut under way; false if it is another one's.
+    #[inline]
+    pub fn mark_cut(&self) -> bool {
+        self.place.mark_cut()
+    }
+
+    /// The cut is done with the node.
+    #[inline]
+    pub fn unmark_cut(&self) {
+        self.place.unmark_cut();
     }
 
     pub fn op(&self) -> Op {
@@ -407,7 +417,7 @@ impl Drop for Node {
     /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if Place::from_bits(*self.place.get_mut()).is_tracked() {
+        if self.place.get_mut().is_tracked() {
             let (mut stack, address) = (Pending::new(), std::ptr::from_ref(self) as usize);
             stack.extend(crate::tape::forget(address));
             std::mem::replace(

@@ -1,10 +1,12 @@
-//! Where a node is computed, in one byte beside the mark of the tape.
+//! Where a node is computed, in one byte beside the marks of the tape and of cuts.
 //!
 //! Data from outside, and results of what is on a device, are *committed* to it: they mix with no data
 //! of another device. Constants, ranges and random draws *float*: they were recorded for the device that
 //! was current, and are computed wherever they are used with something that is committed.
 
 use crate::devices::Device;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The device of a node, whether it is committed to that device, and whether the tape knows the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +14,9 @@ pub(crate) struct Place(u8);
 
 const TRACKED: u8 = 1 << 7;
 const FLOATING: u8 = 1 << 6;
-const DEVICE: u8 = FLOATING - 1;
+/// A cut has the node (see [`crate::cut`]): no part of a place, but in the same byte of the node.
+const CUT: u8 = 1 << 5;
+const DEVICE: u8 = CUT - 1;
 
 impl Place {
     /// Most devices that a place can name.
@@ -28,12 +32,8 @@ impl Place {
         Place(device.index() | FLOATING)
     }
 
-    pub fn from_bits(bits: u8) -> Place {
-        Place(bits)
-    }
-
-    pub fn bits(self) -> u8 {
-        self.0
+    fn from_bits(bits: u8) -> Place {
+        Place(bits & !CUT)
     }
 
     /// The device that it is computed on if nothing says otherwise.
@@ -67,9 +67,67 @@ impl Place {
     }
 }
 
+/// The byte of a node: its place, and the marks that several threads set and clear.
+#[derive(Debug)]
+pub(crate) struct PlaceByte(AtomicU8);
+
+impl PlaceByte {
+    pub fn new(place: Place) -> PlaceByte {
+        PlaceByte(AtomicU8::new(place.0))
+    }
+
+    #[inline]
+    pub fn get(&self) -> Place {
+        Place::from_bits(self.0.load(Relaxed))
+    }
+
+    /// Of a node that no other thread has.
+    pub fn get_mut(&mut self) -> Place {
+        Place::from_bits(*self.0.get_mut())
+    }
+
+    /// Replaces the place of a node that no other thread has.
+    pub fn set(&self, place: Place) {
+        self.0.store(place.0, Relaxed);
+    }
+
+    pub fn set_tracked(&self, on: bool) {
+        match on {
+            true => self.0.fetch_or(TRACKED, Relaxed),
+            false => self.0.fetch_and(!TRACKED, Relaxed),
+        };
+    }
+
+    /// Marks the node as a cut's; false if another cut has it. What was done to the node before its last
+    /// mark was removed is seen from here on.
+    #[inline]
+    pub fn mark_cut(&self) -> bool {
+        self.0.fetch_or(CUT, Acquire) & CUT == 0
+    }
+
+    #[inline]
+    pub fn unmark_cut(&self) {
+        self.0.fetch_and(!CUT, Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_of_the_tape_and_of_cuts_leave_the_place_alone() {
+        let place = Place::floating(Device::from_index(Place::MOST_DEVICES as u8 - 1));
+        let byte = PlaceByte::new(place);
+        assert!(byte.mark_cut() && !byte.mark_cut());
+        assert_eq!(byte.get(), place);
+        byte.set_tracked(true);
+        byte.unmark_cut();
+        assert_eq!(byte.get(), place.with_tracked(true));
+        assert!(byte.mark_cut());
+        byte.set_tracked(false);
+        assert_eq!((byte.get(), byte.mark_cut()), (place, false));
+    }
 
     #[test]
     fn committed_places_win_over_floating_ones_and_do_not_mix() {

@@ -18,7 +18,7 @@ const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corr
 
 /// The environment variable that says how many devices the host's processor is.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
-const MOST_HOST_DEVICES: usize = 32;
+const MOST_HOST_DEVICES: usize = 16;
 
 /// Devices that Girih knows of, and why they are not here.
 const ABSENT: [(&str, &str); 3] = [
@@ -200,7 +200,7 @@ pub(super) fn host_devices() -> Result<usize, Failure> {
         number.ok_or(Failure::Configuration {
             variable: HOST_DEVICES,
             value: text,
-            expected: "a whole number of devices from 1 to 32",
+            expected: "a whole number of devices from 1 to 16",
         })
     };
     NUMBER.get_or_init(read).clone()

@@ -1,23 +1,13 @@
-//! Claims: what an evaluation computes is taken on under one lock, so that two threads never compute a
-//! node twice.
+//! Claims: what an evaluation computes is taken on while no other cut has any of it, so that two threads
+//! never compute a node twice.
 
 use crate::cut::{Cut, CutGraph, cut};
 use crate::devices::Brought;
 use crate::node::{Node, Scheduled, State, drop_state};
 use crate::{Error, Result, Tensor};
 use girih_runtime::{Completion, DeviceId, Value};
-use girih_sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
-
-/// Held while a graph is cut out and its nodes are claimed.
-static CLAIM: Mutex<()> = Mutex::new(());
-
-/// Runs `f` while no other thread cuts or claims.
-pub(crate) fn while_claiming<T>(f: impl FnOnce() -> T) -> T {
-    let _guard = CLAIM.lock().unwrap_or_else(PoisonError::into_inner);
-    f()
-}
 
 /// The work that an evaluation finds.
 pub(super) enum Claimed {
@@ -30,23 +20,20 @@ pub(super) enum Claimed {
     Elsewhere(Vec<Arc<Node>>),
 }
 
-/// Cuts out what the targets need and takes it on. To be called while claiming.
+/// Cuts out what the targets need and takes it on.
 pub(super) fn claim(
     device: DeviceId,
     targets: &[&Tensor],
     brought: &Brought,
     keep: bool,
 ) -> Result<Claimed> {
-    let cut = match cut(device, targets, brought, keep)? {
-        Cut::Ready(cut) if cut.outputs.is_empty() => return Ok(Claimed::Nothing),
-        Cut::Ready(cut) => cut,
-        Cut::Blocked(node) => return Ok(Claimed::Blocked(node)),
-        Cut::Elsewhere(nodes) => return Ok(Claimed::Elsewhere(nodes)),
-    };
-    let (outputs, completion) = (cut.output_nodes(), Completion::pending());
-    let claim = Claim { outputs, completion, settled: AtomicBool::new(false) };
-    claim.take();
-    Ok(Claimed::Work(cut, Arc::new(claim)))
+    let take = |cut: &CutGraph| (!cut.outputs.is_empty()).then(|| Arc::new(Claim::take(cut)));
+    Ok(match cut(device, targets, brought, keep, take)? {
+        Cut::Ready(cut, Some(claim)) => Claimed::Work(cut, claim),
+        Cut::Ready(_, None) => Claimed::Nothing,
+        Cut::Blocked(node) => Claimed::Blocked(node),
+        Cut::Elsewhere(nodes) => Claimed::Elsewhere(nodes),
+    })
 }
 
 /// Nodes an evaluation has taken on.
@@ -57,14 +44,17 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    fn take(&self) {
-        for node in &self.outputs {
+    /// Takes on what a graph computes. To be called while no other cut has any of it.
+    fn take(cut: &CutGraph) -> Claim {
+        let (outputs, completion) = (cut.output_nodes(), Completion::pending());
+        for node in &outputs {
             let mut state = node.state();
             let lazy = std::mem::replace(&mut *state, State::Leaf);
-            let completion = self.completion.clone();
+            let completion = completion.clone();
             let scheduled = Scheduled { lazy, completion, value: None, queued: false };
             *state = State::Scheduled(Box::new(scheduled));
         }
+        Claim { outputs, completion, settled: AtomicBool::new(false) }
     }
 
     fn for_each_scheduled(&self, mut f: impl FnMut(usize, &mut Scheduled)) {

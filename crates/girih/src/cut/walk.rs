@@ -1,0 +1,557 @@
+//! The walk from the targets of an evaluation to its graph.
+//!
+//! A walk marks each lazy node that it comes to, until the caller has taken on what the graph computes. So
+//! no two graphs being cut out have a lazy node in common, and walks over graphs that have none in common
+//! share nothing. A walk that meets the mark of another one clears its own and begins again, under a lock
+//! for such walks. The others never wait, and of those with the lock there is one: so no walk is waited for
+//! in a circle.
+
+use super::{Cut, CutGraph, Visit};
+use crate::devices::Brought;
+use crate::hints;
+use crate::node::{Node, State, drop_state};
+use crate::{Context, Error, Result, Tensor};
+use girih_ir::ops::ItemRank;
+use girih_ir::{Attrs, Class, Graph, Literal, NodeId, Op, OpCode};
+use girih_runtime::{Argument, DeviceId, Value};
+use girih_sync::{Mutex, Section};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::{Arc, PoisonError};
+
+/// Room made at once: most graphs are small, and cutting one out is what each evaluation pays.
+const TYPICAL_NODES: usize = 24;
+
+/// Held by a walk that has met the mark of another one.
+static CONTENDED: Mutex<()> = Mutex::new(());
+
+/// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
+/// the order they were recorded in. The graph is that of one device, with values `brought` from others.
+/// `keep`: also compute what somebody holds and would compute again otherwise. `take` is called with the
+/// graph while no other cut has a lazy node of it.
+///
+/// Errors: [`Error::TracedValue`].
+pub(crate) fn cut<T>(
+    device: DeviceId,
+    targets: &[&Tensor],
+    brought: &Brought,
+    keep: bool,
+    take: impl FnOnce(&CutGraph) -> T,
+) -> Result<Cut<T>> {
+    // The locks of the nodes are cheaper within one section than each in its own.
+    let _section = Section::enter();
+    let mut take = Some(take);
+    let mut attempt = || Walk::new(device, brought).cut(targets, keep, &mut take);
+    if let Some(outcome) = attempt()? {
+        return Ok(outcome);
+    }
+    let _turn = CONTENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(outcome) = attempt()? {
+            return Ok(outcome);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A graph being cut out. Its marks are cleared when it is dropped.
+struct Walk<'a> {
+    device: DeviceId,
+    brought: &'a Brought,
+    elsewhere: Vec<Arc<Node>>,
+    cut: CutGraph,
+    ids: FxHashMap<*const Node, NodeId>,
+    /// References to each node from within the graph, to tell references from outside.
+    uses: Vec<u32>,
+    /// What is to be visited. Nodes to be left are marked.
+    stack: Vec<Visit>,
+    /// Positions of the other nodes that are marked.
+    marked: Vec<u32>,
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.marked.iter().for_each(|&at| self.cut.nodes[at as usize].unmark_cut());
+        for visit in &self.stack {
+            if let Visit::Exit(node) = visit {
+                node.unmark_cut();
+            }
+        }
+    }
+}
+
+/// Why a walk ends before its end.
+enum Stop {
+    /// Another evaluation has this node.
+    Blocked(Arc<Node>),
+    /// Another cut has a node.
+    Met,
+}
+
+impl<'a> Walk<'a> {
+    fn new(device: DeviceId, brought: &'a Brought) -> Walk<'a> {
+        Walk {
+            device,
+            brought,
+            elsewhere: Vec::new(),
+            cut: CutGraph {
+                graph: Graph::with_capacity(TYPICAL_NODES),
+                nodes: Vec::with_capacity(TYPICAL_NODES),
+                arguments: Vec::with_capacity(TYPICAL_NODES),
+                ..CutGraph::default()
+            },
+            ids: FxHashMap::with_capacity_and_hasher(TYPICAL_NODES, Default::default()),
+            uses: Vec::with_capacity(TYPICAL_NODES),
+            stack: Vec::with_capacity(TYPICAL_NODES),
+            marked: Vec::with_capacity(TYPICAL_NODES),
+        }
+    }
+
+    /// Cuts; None if another cut has a node.
+    fn cut<T, F: FnOnce(&CutGraph) -> T>(
+        mut self,
+        targets: &[&Tensor],
+        keep: bool,
+        take: &mut Option<F>,
+    ) -> Result<Option<Cut<T>>> {
+        for target in targets {
+            match self.reach(target)? {
+                None => {}
+                Some(Stop::Blocked(node)) => return Ok(Some(Cut::Blocked(node))),
+                Some(Stop::Met) => return Ok(None),
+            }
+        }
+        if !self.elsewhere.is_empty() {
+            return Ok(Some(Cut::Elsewhere(std::mem::take(&mut self.elsewhere))));
+        }
+        if keep && !self.add_siblings() {
+            return Ok(None);
+        }
+        self.choose_outputs(targets, keep);
+        if hints::any() {
+            let CutGraph { graph, nodes, .. } = &mut self.cut;
+            hints::note_all(graph, (0..).map(NodeId).zip(nodes.iter()));
+        }
+        let Some(take) = take.take() else { unreachable!("called once, by the last attempt") };
+        let taken = take(&self.cut);
+        self.marked.drain(..).for_each(|at| self.cut.nodes[at as usize].unmark_cut());
+        Ok(Some(Cut::Ready(std::mem::take(&mut self.cut), taken)))
+    }
+
+    /// Adds what leads to a tensor; stops where another evaluation has a node.
+    fn reach(&mut self, target: &Tensor) -> Result<Option<Stop>> {
+        self.stack.push(Visit::Enter(target.node().clone()));
+        while let Some(visit) = self.stack.pop() {
+            match visit {
+                Visit::Enter(node) if self.ids.contains_key(&Arc::as_ptr(&node)) => {}
+                Visit::Enter(node) => match self.enter(&node) {
+                    // Left later.
+                    Found::Lazy => {}
+                    Found::Leaf(op) => {
+                        let id = self.cut.graph.leaf(op, node.spec());
+                        self.add(node, id);
+                    }
+                    Found::Drawn(op) => {
+                        let id = self.cut.graph.leaf(op, node.spec());
+                        self.add_marked(node, id);
+                    }
+                    Found::Elsewhere => {
+                        // Stands for itself: the graph is cut out again when the value is here.
+                        let id = self.cut.graph.leaf(OpCode::Input.into(), node.spec());
+                        self.elsewhere.push(node.clone());
+                        self.add(node, id);
+                    }
+                    Found::Blocked => return Ok(Some(Stop::Blocked(node))),
+                    Found::Met => return Ok(Some(Stop::Met)),
+                    Found::Donated => {
+                        return Err(Error::Donated { shape: node.shape().to_string() });
+                    }
+                    Found::Placeholder => {
+                        node.check()?;
+                        // Read when the error is shown: to find the line may need the interpreter,
+                        // which must not be waited for here.
+                        return Err(Error::TracedValue {
+                            what: "evaluation",
+                            argument: crate::trace::name_of(&node),
+                            shape: node.shape().to_string(),
+                            at: Some(target.node().location()).filter(|l| l.is_known()),
+                        });
+                    }
+                },
+                Visit::Exit(node) => self.exit(node),
+            }
+        }
+        Ok(self.mark_target(target).then_some(Stop::Met))
+    }
+
+    /// Marks a target that nothing has to be computed for, a constant, which others may take on as well;
+    /// true if another cut has it.
+    fn mark_target(&mut self, target: &Tensor) -> bool {
+        let id = self.ids[&Arc::as_ptr(target.node())];
+        let op = &self.cut.graph.node(id).op;
+        let constant = op.class() == Class::Leaf && !op.is_random();
+        if !constant || !is_computed(&self.cut.graph, id) || self.marked.contains(&id.0) {
+            return false;
+        }
+        let met = !target.node().mark_cut();
+        if !met {
+            self.marked.push(id.0);
+        }
+        // Taken on by another evaluation since it was looked at: the graph is cut out again.
+        met || matches!(&*target.node().state(), State::Scheduled(_) | State::Available(_))
+    }
+
+    fn exit(&mut self, node: Arc<Node>) {
+        // Among the marked ones at once, so that its mark is cleared whatever happens.
+        let at = self.cut.nodes.len();
+        self.cut.nodes.push(node);
+        self.marked.push(at as u32);
+        let node = &self.cut.nodes[at];
+        let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+        node.state().for_each_input(|i| inputs.push(self.ids[&Arc::as_ptr(i)]));
+        inputs.iter().for_each(|i| self.uses[i.index()] += 1);
+        let id = self.cut.graph.push_unchecked(node.op(), &inputs, node.spec());
+        self.ids.insert(Arc::as_ptr(node), id);
+        self.uses.push(0);
+    }
+
+    /// Puts a lazy node and its operands on the stack.
+    fn descend(&mut self, node: &Arc<Node>, state: &State) -> Found {
+        if !node.mark_cut() {
+            return Found::Met;
+        }
+        self.stack.push(Visit::Exit(node.clone()));
+        let first = self.stack.len();
+        state.for_each_input(|input| {
+            if !self.ids.contains_key(&Arc::as_ptr(input)) {
+                self.stack.push(Visit::Enter(input.clone()));
+            }
+        });
+        // Popped last in, first out: the first operand comes first.
+        self.stack[first..].reverse();
+        Found::Lazy
+    }
+
+    fn add(&mut self, node: Arc<Node>, id: NodeId) {
+        self.ids.insert(Arc::as_ptr(&node), id);
+        self.cut.nodes.push(node);
+        self.uses.push(0);
+    }
+
+    fn add_marked(&mut self, node: Arc<Node>, id: NodeId) {
+        self.marked.push(id.0);
+        self.add(node, id);
+    }
+
+    /// Adds what somebody holds of the other results of a routine that is called here: they come
+    /// out of the same call, and would need another one later. Found by their numbers, so that
+    /// recording pays nothing for it. False if another cut has one.
+    fn add_siblings(&mut self) -> bool {
+        let several = |id: &NodeId| {
+            let op = &self.cut.graph.node(*id).op;
+            let single = match op.as_host() {
+                Some((_, call)) => call.results().len() == 1,
+                None => matches!(op.def().item_rank, ItemRank::Matrix([_])),
+            };
+            match op.as_control() {
+                Some((_, control)) => control.num_results(op.code) > 1,
+                None => op.class() == Class::Library && !single,
+            }
+        };
+        let calls: Vec<NodeId> = self.cut.graph.ids().filter(several).collect();
+        if calls.is_empty() {
+            return true;
+        }
+        let recording = Context::current().graph();
+        for id in calls {
+            let node = self.cut.nodes[id.index()].clone();
+            for other in recording.around(node.id()) {
+                if self.ids.contains_key(&Arc::as_ptr(&other)) || !is_sibling(&node, &other) {
+                    continue;
+                }
+                if !other.mark_cut() {
+                    return false;
+                }
+                let lazy = is_sibling(&node, &other);
+                let inputs = self.cut.graph.node(id).inputs.clone();
+                inputs.iter().for_each(|i| self.uses[i.index()] += 1);
+                let sibling = self.cut.graph.push_unchecked(other.op(), &inputs, other.spec());
+                self.add_marked(other, sibling);
+                if !lazy {
+                    // Taken on since it was looked at.
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn choose_outputs(&mut self, targets: &[&Tensor], keep: bool) {
+        let cut = &mut self.cut;
+        let mut is_output = vec![false; cut.nodes.len()];
+        let held = |id: NodeId| {
+            // Our own list holds one reference.
+            keep && Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
+        };
+        let targets = targets.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]);
+        let targets = targets.filter(|&id| is_computed(&cut.graph, id));
+        let mut is_new = |id: &NodeId| !std::mem::replace(&mut is_output[id.index()], true);
+        let mut outputs: Vec<NodeId> = targets.filter(&mut is_new).collect();
+        let num_targets = outputs.len();
+        let kept = cut.graph.ids().filter(|&id| held(id)).filter_map(|id| kept(&cut.graph, id));
+        outputs.extend(kept.filter(is_new));
+        (cut.outputs, cut.num_targets) = (outputs, num_targets);
+        cut.graph.set_outputs(cut.outputs.iter().copied());
+    }
+}
+
+/// True for another result of the same call, not computed yet.
+fn is_sibling(node: &Node, other: &Node) -> bool {
+    let same = match (node.attrs(), other.attrs()) {
+        (Attrs::Control { control: a, .. }, Attrs::Control { control: b, .. }) => Arc::ptr_eq(a, b),
+        (Attrs::Host { call: a, .. }, Attrs::Host { call: b, .. }) => Arc::ptr_eq(a, b),
+        (_, &Attrs::Library { result, .. }) => node.op().with_result(result) == other.op(),
+        _ => false,
+    };
+    if node.code() != other.code() || !same {
+        return false;
+    }
+    let operands = |node: &Node| {
+        let mut operands: SmallVec<[*const Node; 2]> = SmallVec::new();
+        if let state @ (State::Unary(..) | State::Binary(..) | State::Nary(..)) = &*node.state() {
+            state.for_each_input(|input| operands.push(Arc::as_ptr(input)));
+        }
+        operands
+    };
+    let found = operands(other);
+    !found.is_empty() && found == operands(node)
+}
+
+/// False for values that are there or scheduled already.
+fn is_computed(graph: &Graph, id: NodeId) -> bool {
+    !matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
+}
+
+/// What to compute for a node that somebody holds: nothing if it costs nothing to make again
+/// (constants, views of values that are there), what it is a view of if that is smaller (a
+/// broadcast), else the node itself.
+fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    let mut base = id;
+    while let Class::View | Class::Reshape = graph.node(base).op.class() {
+        base = graph.node(base).inputs[0];
+    }
+    let op = &graph.node(base).op;
+    if op.class() == Class::Leaf && !op.is_random() {
+        return None;
+    }
+    let larger = graph.spec(id).size_bytes() > graph.spec(base).size_bytes();
+    Some(if larger { base } else { id })
+}
+
+/// How a walk finds a node.
+enum Found {
+    /// On the stack, to be left when its operands are.
+    Lazy,
+    Leaf(Op),
+    /// A draw, which is marked.
+    Drawn(Op),
+    /// An argument of a function being traced.
+    Placeholder,
+    /// A tensor that a compiled function was given to overwrite.
+    Donated,
+    /// Its value comes from another device.
+    Elsewhere,
+    Blocked,
+    Met,
+}
+
+impl Walk<'_> {
+    /// How a node enters the graph: as a leaf, with its argument, or after its operands.
+    fn enter(&mut self, node: &Arc<Node>) -> Found {
+        let (mut state, device) = (node.state(), self.device);
+        let is_here = |value: &Value| value.buffer.handle().device() == device;
+        let value = match &*state {
+            State::Available(value) if is_here(value) => value.clone(),
+            State::Available(_) => match self.brought.get(&Arc::as_ptr(node)) {
+                Some(value) => value.clone(),
+                None => return Found::Elsewhere,
+            },
+            &State::Random { key, offset } => {
+                if !node.mark_cut() {
+                    return Found::Met;
+                }
+                self.cut.arguments.push(Argument::RandomKey { key, offset });
+                return Found::Drawn(node.op());
+            }
+            State::Scheduled(scheduled)
+                if scheduled.value.as_ref().is_some_and(|v| !is_here(v)) =>
+            {
+                return Found::Elsewhere;
+            }
+            State::Scheduled(scheduled) => match (&scheduled.value, scheduled.completion.poll()) {
+                (Some(value), Some(Ok(()))) => value.clone(),
+                (Some(value), None) if scheduled.queued => {
+                    self.cut.after.push(scheduled.completion.clone());
+                    value.clone()
+                }
+                _ => return Found::Blocked,
+            },
+            State::Leaf if node.code() == OpCode::Constant => {
+                return Found::Leaf(constant(node, &mut self.cut.arguments));
+            }
+            State::Leaf if node.code() == OpCode::Input => return Found::Placeholder,
+            State::Leaf | State::Literal => return Found::Leaf(node.op()),
+            State::Donated => return Found::Donated,
+            lazy @ State::Unary(_, input) if node.code() == OpCode::ToDevice => {
+                let (from, to) = (input.place(), node.place());
+                // To the operand's own device it only says where that is computed.
+                return match from.device() == to.device() || from.is_floating() {
+                    true => self.descend(node, lazy),
+                    false => Found::Elsewhere,
+                };
+            }
+            lazy @ State::Unary(_, input) => match view_of_data(node, input) {
+                None => return self.descend(node, lazy),
+                Some(value) => {
+                    if !node.mark_cut() {
+                        return Found::Met;
+                    }
+                    let lazy = std::mem::replace(&mut *state, State::Available(value.clone()));
+                    node.unmark_cut();
+                    drop(state);
+                    drop_state(lazy);
+                    value
+                }
+            },
+            lazy @ (State::Binary(..) | State::Nary(..)) => return self.descend(node, lazy),
+        };
+        let code = match node.code() {
+            OpCode::Parameter => OpCode::Parameter,
+            _ => OpCode::Input,
+        };
+        self.cut.arguments.push(Argument::Tensor(value, node.spec()));
+        Found::Leaf(code.into())
+    }
+}
+
+/// A slice of whole leading rows of data that is there is that data, further on, and so is there
+/// too: a loop over batches runs one program, whatever the batch's position.
+fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
+    let Attrs::Slice(dims) = node.attrs() else { return None };
+    let shape = input.shape();
+    let (rows, inner) = dims.split_first()?;
+    let whole = |(d, &size): (&girih_ir::ops::SliceDim, &usize)| d.start == 0 && d.size == size;
+    if rows.step != 1 || !inner.iter().zip(&shape[1..]).all(whole) {
+        return None;
+    }
+    let State::Available(value) = &*input.state() else { return None };
+    let row_bytes = shape[1..].iter().product::<usize>() * node.dtype().size();
+    Some(Value { buffer: value.buffer.clone(), offset: value.offset + rows.start * row_bytes })
+}
+
+/// Values that let the compiler simplify are part of the program; all others are run-time scalars,
+/// so that a learning rate never causes a recompile.
+fn constant(node: &Node, arguments: &mut Vec<Argument>) -> Op {
+    let &Attrs::Value(bits) = node.attrs() else { return node.op() };
+    let value = Literal { dtype: node.dtype(), bits }.as_f64();
+    if value == 0.0 || value == 1.0 || !value.is_finite() {
+        return node.op();
+    }
+    arguments.push(Argument::Scalar(bits));
+    OpCode::Constant.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, eval};
+    use std::sync::mpsc::{self, RecvTimeoutError::Timeout};
+    use std::time::Duration;
+
+    /// Does `f` while another thread has the graph of a tensor cut out and its marks not cleared.
+    fn while_cut(tensor: &Tensor, f: impl FnOnce()) {
+        let device = eval::executor().unwrap().device().id();
+        std::thread::scope(|scope| {
+            let (ready, is_ready) = mpsc::channel();
+            let (end, ends) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                let hold = |_: &CutGraph| {
+                    ready.send(()).unwrap();
+                    // An error if `f` panics: then it ends, too.
+                    let _ = ends.recv();
+                };
+                cut(device, &[tensor], &Brought::default(), true, hold).unwrap();
+            });
+            is_ready.recv().unwrap();
+            f();
+            drop(end);
+        });
+    }
+
+    fn data() -> Tensor {
+        Tensor::from_slice(&[1.0f32, 2.0], [2]).unwrap()
+    }
+
+    #[test]
+    fn graphs_without_a_common_lazy_node_are_cut_out_at_once() {
+        let (x, two) = (data(), Tensor::full(2.0, [2], DType::F32).unwrap());
+        let one = x.mul(&two).unwrap().neg().unwrap();
+        let other = x.mul(&two).unwrap().add(1.0).unwrap();
+        while_cut(&one, || {
+            // Nobody gets through who has met a mark.
+            let _turn = CONTENDED.lock().unwrap();
+            let (sender, receiver) = mpsc::channel();
+            std::thread::spawn(move || sender.send(other.to_vec::<f32>().unwrap()));
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(vec![3.0, 5.0]));
+        });
+        assert_eq!(one.to_vec::<f32>().unwrap(), [-2.0, -4.0]);
+    }
+
+    #[test]
+    fn a_lazy_node_is_in_one_graph_at_a_time() {
+        let shared = data().neg().unwrap();
+        let (one, other) = (shared.add(1.0).unwrap(), shared.mul(2.0).unwrap());
+        let (sender, receiver) = mpsc::channel();
+        let mut waiting = None;
+        while_cut(&one, || {
+            let evaluate = move || sender.send(other.to_vec::<f32>().unwrap()).unwrap();
+            waiting = Some(std::thread::spawn(evaluate));
+            assert_eq!(receiver.recv_timeout(Duration::from_millis(50)), Err(Timeout));
+        });
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(vec![-2.0, -4.0]));
+        waiting.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_walk_that_stops_clears_its_marks() {
+        let x = data();
+        let index = Tensor::from_slice(&[0i64], [1]).unwrap();
+        let deep = x.exp().unwrap().mul(3.0).unwrap();
+        // A placeholder in the middle of a graph that is being walked.
+        let placeholder = eval::placeholder(&deep.spec());
+        let mixed = deep.add(&placeholder).unwrap().take(&index, 0).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(mixed.eval(), Err(Error::TracedValue { .. })));
+        }
+        assert!([&deep, &mixed].into_iter().all(|tensor| tensor.node().mark_cut()));
+        [&deep, &mixed].into_iter().for_each(|tensor| tensor.node().unmark_cut());
+        assert_eq!(deep.numel(), 2);
+        assert!(deep.eval().is_ok());
+    }
+
+    #[test]
+    fn a_constant_asked_for_by_many_is_computed_once_for_each_that_finds_it_lazy() {
+        for _ in 0..200 {
+            let one = Tensor::full(1.5, [3], DType::F32).unwrap();
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let twice = [&one, &one];
+                        eval::eval(twice).unwrap();
+                        assert_eq!(one.to_vec::<f32>().unwrap(), [1.5; 3]);
+                    });
+                }
+            });
+        }
+    }
+}
