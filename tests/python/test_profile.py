@@ -47,7 +47,7 @@ def test_copies_and_compilations() -> None:
     kinds = [s.kind for s in prof.spans]
     assert "compile" in kinds
     uploads = [s for s in prof.spans if s.kind == "copy_to_device"]
-    assert any(s.bytes == 4000 for s in uploads)
+    assert any(s.bytes == 4000 and s.stream == 0 for s in uploads), "a copy of the stream"
 
 
 def test_streams_are_told_apart() -> None:

@@ -49,7 +49,11 @@ pub(crate) fn wait() -> Result<()> {
     }
     let done = Completion::pending();
     let finished = done.clone();
-    spawn(move || finished.finish(Ok(())));
+    // Counted no more when the wait ends: who has waited finds nothing busy.
+    enqueue(move |counted| {
+        drop(counted);
+        finished.finish(Ok(()));
+    });
     done.wait_or_interrupt().map_err(Error::from)
 }
 
@@ -65,15 +69,17 @@ pub(crate) fn wait_for_room(most: usize) -> Result<()> {
 
 /// Has a job done after those before it; on this thread if there is no other to be had.
 pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
+    enqueue(move |_counted| job());
+}
+
+/// As [`spawn`], of a job that says when it counts no more.
+fn enqueue(job: impl FnOnce(Counted) + Send + 'static) {
     if JOBS.forks.swap(fork::count(), SeqCst) != fork::count() {
         JOBS.pending.store(0, SeqCst);
     }
     JOBS.pending.fetch_add(1, SeqCst);
     let counted = Counted;
-    let job = move || {
-        let _counted = counted;
-        job();
-    };
+    let job = move || job(counted);
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     // A thread does not survive a fork. Its inbox is left alone: the thread may have held the lock
     // that the channel has inside.
