@@ -57,6 +57,7 @@ PARAMETERS = {
     **dict.fromkeys(["kaiser.beta", "kaiser_window.beta"], "float"),
     "method": "str",
     "call": "Callable[..., list[bytes]]",
+    "rules": "Any",
     **dict.fromkeys(["version", "identity"], "int"),
     **dict.fromkeys(["signature", "settings"], "str"),
     "dtypes": "Sequence[tuple[str, Sequence[Any]]]",

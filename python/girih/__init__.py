@@ -122,6 +122,7 @@ from .rules import (
     custom_jvp,
     custom_vjp,
     optimization_barrier,
+    stop_gradient,
 )
 from .scopes import (
     debug_nans,
@@ -192,6 +193,7 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "optimization_barrier",
+    "stop_gradient",
     "vjp",
     "vmap",
     "all_gather",

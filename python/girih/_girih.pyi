@@ -434,6 +434,10 @@ class Body:
         """An argument like a part of `like` along its leading axis, without a value."""
     def placeholder(self, /, like: Tensor) -> Tensor:
         """An argument of `like`'s shape and dtype, without a value."""
+    def recording(self) -> Recording | None:
+        """The function, to be called again; None if it draws random numbers or refers to tensors
+        outside.
+        """
     def set_outputs(self, /, tensors: Sequence[_TensorLike]) -> None:
         """What the function returned."""
 
@@ -809,6 +813,13 @@ class Program:
         """The graph as a page of HTML to be moved, zoomed and searched."""
     def to_svg(self) -> str:
         """The graph as a drawing."""
+
+@final
+class Recording:
+    """A function as it was recorded, to be called again."""
+
+    def call(self, /, tensors: Sequence[_TensorLike]) -> list[Tensor]:
+        """The results at these tensors."""
 
 @final
 class RemovableHandle:
@@ -4181,6 +4192,9 @@ def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
 def record_barrier(tensors: Sequence[_TensorLike]) -> list[Tensor]:
     """The tensors, which nothing is merged with across."""
+def record_call(body: Body, tensors: Sequence[_TensorLike]) -> list[Tensor]:
+    """The results of a function as one op, whose derivatives and batches follow from the function.
+    """
 def record_checkpoint(
     body: Body,
     tensors: Sequence[_TensorLike],
@@ -4198,9 +4212,17 @@ def record_cond(
     on: bool,
 ) -> list[Tensor]:
     """The results of the branch that a scalar chooses."""
-def record_custom(bodies: Sequence[Body], tensors: Sequence[_TensorLike]) -> list[Tensor]:
-    """The results of a function as one op: its body, and for a derivative of its own the bodies of
-    one forward rule, or of the two parts of a reverse rule.
+def record_ruled(
+    body: Body,
+    tensors: Sequence[_TensorLike],
+    rules: Any,
+    name: str,
+    on: bool,
+    saved: Sequence[Tensor],
+) -> list[Tensor]:
+    """The results of a function with derivative rules of its own, as one op. `rules` records them
+    when a derivative is taken: of forward mode with `on`. `saved` are tensors that they may refer
+    to.
     """
 def record_scan(
     body: Body,

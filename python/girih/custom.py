@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from . import _girih, callbacks, effects, tree
 from ._girih import Tensor
 from .errors import InvalidArgumentError, ShapeError
-from .rules import _DEPTH, _ORDERS, _Arguments, _Body, _leaves, custom_jvp, custom_vjp
+from .rules import _Arguments, _Body, _leaves, custom_jvp, custom_vjp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["CustomOp", "custom_op"]
+
+#: How many recordings of a function of tensors are kept, for as many shapes, dtypes and settings.
+_KEPT = 64
 
 
 class CustomOp:
@@ -61,15 +64,7 @@ class CustomOp:
 
     def __call__(self, *args: Any) -> Any:
         """The results at pytrees of tensors."""
-        depth = _DEPTH.get()
-        within = depth.get(id(self), 0)
-        if self._ruled is None or within >= _ORDERS:
-            return self._recorded(*args)
-        token = _DEPTH.set({**depth, id(self): within + 1})
-        try:
-            return self._ruled(*args)
-        finally:
-            _DEPTH.reset(token)
+        return self._recorded(*args) if self._ruled is None else self._ruled(*args)
 
     def _recorded(self, *args: Any) -> Any:
         if self._shape is None:
@@ -180,19 +175,56 @@ class CustomOp:
 class _BodyOp(CustomOp):
     """An op whose function takes tensors, and is recorded as one call of a region."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        #: Recordings of the function, and the structures of the results, by what they are for.
+        self._known: dict[Any, tuple[_girih.Recording, tree.TreeDef]] = {}
+
     def _recorded(self, *args: Any) -> Any:
         arguments = _Arguments((args,))
         if not arguments.tensors:
             return self._fun(*args)
+        key = self._key(arguments)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            recording, structure = known
+            return tree.unflatten(structure, recording.call(arguments.tensors))
         body = _Body.of(arguments.tensors)
         with effects.collected() as frame:
             result = self._fun(*arguments.rebuilt(body.own())[0])
             leaves, structure = _leaves(result, self.name)
         self._check(args, leaves, structure)
         body.body.set_outputs(leaves + frame.tokens)
-        results = _girih.record_custom([body.body], arguments.tensors)
+        if key is not None and not frame.tokens:
+            made = body.body.recording()
+            if made is not None:
+                if len(self._known) >= _KEPT:
+                    self._known.pop(next(iter(self._known)))
+                self._known[key] = made, structure
+        results = _girih.record_call(body.body, arguments.tensors)
         effects.emit(results[len(leaves) :], results, frame.is_ordered)
         return tree.unflatten(structure, results[: len(leaves)])
+
+    def _key(self, arguments: _Arguments) -> Any:
+        """What a recording is for; None where there can be no other call for it, or where arguments
+        that are no tensors have no hash.
+        """
+        specs = tuple((tuple(t.shape), t.dtype.name) for t in arguments.tensors)
+        # A symbolic size that is looked at is fixed.
+        symbolic = any(not isinstance(size, int) for shape, _ in specs for size in shape)
+        others = arguments.others()
+        if (
+            symbolic
+            or _girih.has_named_axes()
+            or any(t is _girih.SymbolicDim for _, t, _ in others)
+        ):
+            return None
+        key = (specs, others, arguments.structure, _girih.autocast_dtype())
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
 
     def _check(self, args: Any, leaves: list[Tensor], structure: tree.TreeDef) -> None:
         """Fails if there is a shape rule and it says something else than the function gives."""
@@ -292,7 +324,11 @@ def custom_op(
         version: Another one for another meaning of the same name.
         vmap_method: As for :func:`pure_callback`; for functions of arrays.
         takes: ``"arrays"`` for a function of NumPy arrays, called when the program runs;
-            ``"tensors"`` for one of tensors, called when the op is recorded.
+            ``"tensors"`` for one of tensors, called when the op is recorded: once for the shapes
+            and dtypes of the tensors, the other arguments and the autocast dtype, whatever is
+            recorded afterwards. It is called again at each call if it refers to tensors that it did
+            not make, draws random numbers, or calls back with an effect, and where arguments have
+            no hash or sizes are symbolic.
         kernel: In place of a function, kernels as text, see the guide. Between braces stand dtypes
             and sizes of the signature.
         signature: What kernels take and give, such as ``"T[m, k], T[k] -> T[m]"``.

@@ -1,12 +1,14 @@
 """Functions with derivatives of their own choice: ``checkpoint``, ``custom_jvp``, ``custom_vjp``.
 
 Each calls the user's function once, with placeholders, and records one ``call`` op that holds the
-recording, and the rule. Compiled, a call costs nothing: its body takes its place.
+recording. Compiled, a call costs nothing: its body takes its place. Rules are called when a
+derivative is taken.
 """
 
 from __future__ import annotations
 
 import operator
+import types
 from contextvars import ContextVar
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,16 +21,17 @@ from .transforms import INEXACT, Transformed, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["checkpoint", "checkpoint_name", "custom_jvp", "custom_vjp", "optimization_barrier"]
+__all__ = [
+    "checkpoint",
+    "checkpoint_name",
+    "custom_jvp",
+    "custom_vjp",
+    "optimization_barrier",
+    "stop_gradient",
+]
 
 #: Tensors named in the checkpointed functions that are being called, by name.
 _NAMED: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("named", default=None)
-
-
-#: How deep the rule of a function, which may call the function itself, is recorded within itself.
-#: Derivatives of higher orders that go through such a call are those of the function's body.
-_ORDERS = 3
-_DEPTH: ContextVar[dict[int, int]] = ContextVar("depth", default={})  # noqa: B039  (never changed)
 
 
 class _Arguments:
@@ -40,6 +43,33 @@ class _Arguments:
         self.tensors: list[Tensor] = [self._leaves[i] for i in self.where]
         #: Which of the tensors have derivatives.
         self.inexact = [t.dtype.name in INEXACT for t in self.tensors]
+
+    @property
+    def structure(self) -> tree.TreeDef:
+        return self._structure
+
+    def others(self) -> tuple[Any, ...]:
+        """The leaves that are no tensors, with their types and places."""
+        places = set(self.where)
+        leaves = enumerate(self._leaves)
+        return tuple((i, type(leaf), leaf) for i, leaf in leaves if i not in places)
+
+    def template(self) -> _Arguments:
+        """The same without the tensors, which it does not keep alive."""
+        new = _Arguments.__new__(_Arguments)
+        new._structure, new.where, new.inexact = self._structure, self.where, self.inexact
+        new._leaves, new.tensors = list(self._leaves), []
+        for i in self.where:
+            new._leaves[i] = None
+        return new
+
+    def at(self, tensors: Sequence[Tensor]) -> _Arguments:
+        """The same with other tensors of the same specs."""
+        new = self.template()
+        new.tensors = list(tensors)
+        for i, tensor in zip(self.where, tensors, strict=True):
+            new._leaves[i] = tensor
+        return new
 
     def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
         leaves = list(self._leaves)
@@ -110,7 +140,53 @@ class _Body(NamedTuple):
 
     def own(self) -> list[Tensor]:
         """The function may assign to its arguments: it gets handles of its own."""
-        return [+s if s.dtype.name != "bool" else s for s in self.stand_ins]
+        return _own(self.stand_ins)
+
+
+def _own(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [+t if t.dtype.name != "bool" else t for t in tensors]
+
+
+#: How many objects are looked at for tensors that rules refer to.
+_LOOKED_AT = 1000
+
+
+def _referred(*roots: Any) -> list[Tensor]:
+    """Tensors that functions refer to: in closures, defaults, bound objects and containers."""
+    found: list[Tensor] = []
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack and len(seen) < _LOOKED_AT:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            found.append(value)
+            continue
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, type)):
+            continue
+        if isinstance(value, types.ModuleType) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, types.FunctionType):
+            stack += [cell for cell in map(_contents, value.__closure__ or ()) if cell is not None]
+            stack += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        elif isinstance(value, types.MethodType):
+            stack += [value.__func__, value.__self__]
+        elif isinstance(value, partial):
+            stack += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, dict):
+            stack += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            stack += value
+        elif isinstance(getattr(value, "__dict__", None), dict):
+            stack += vars(value).values()
+    return found
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # It is empty.
+        return None
 
 
 def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
@@ -209,6 +285,29 @@ def optimization_barrier(operand: Any) -> Any:
     return tree.unflatten(structure, _girih.record_barrier(leaves))
 
 
+def stop_gradient(x: Any) -> Any:
+    """The values themselves, which no derivative goes through: they count as constants.
+
+    Args:
+        x: A tensor, what makes one, or a pytree of such.
+
+    Returns:
+        A tensor of the shape and dtype of ``x``, or a tree of the same structure.
+
+    Raises:
+        DTypeError: A leaf is neither a tensor nor a number.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.grad(lambda x: x * gr.stop_gradient(x))(gr.asarray(3.0)).item()
+        3.0
+    """
+    if isinstance(x, Tensor):
+        return _girih.stop_gradient(x)
+    leaves, structure = tree.flatten(x)
+    return tree.unflatten(structure, [_girih.stop_gradient(leaf) for leaf in leaves])
+
+
 def checkpoint_name(x: Tensor, name: str) -> Tensor:
     """The tensor itself, named for the policy of a :func:`checkpoint` that it is recorded in.
 
@@ -256,10 +355,13 @@ class _Custom:
 
     _kind: str
     _define: str
+    #: Whether the rule is one of forward mode.
+    _forward: bool
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         self._fun = fun
         self._static = tuple(nondiff_argnums)
+        self._rules: tuple[Callable[..., Any], ...] = ()
         self.__name__ = name_of(fun)
         self.__doc__ = getattr(fun, "__doc__", None)
         self.__wrapped__ = fun
@@ -302,26 +404,121 @@ class _Custom:
             leaves, structure = _leaves(self._fun(*call), self.__name__)
         return body, structure, leaves, frame
 
-    def _recorded(
+    def _ruled(self, rules: type[_Rules], args: tuple[Any, ...]) -> Any:
+        """The results of the function at these arguments; ``rules`` records its derivative."""
+        static, rest = self._split(args)
+        arguments = _Arguments((rest,))
+        if not any(arguments.inexact):
+            return self._fun(*args)
+        body, structure, results, calls = self._body(arguments, static)
+        tokens = [_calls(calls)] if calls.tokens else []
+        body.body.set_outputs(results + tokens)
+        later = rules(self, static, arguments.template(), structure, bool(tokens), len(args))
+        found = _girih.record_ruled(
+            body.body,
+            arguments.tensors,
+            later,
+            self.__name__,
+            self._forward,
+            _referred(later.functions, static),
+        )
+        effects.emit(found[len(results) :], found, calls.is_ordered)
+        return tree.unflatten(structure, found[: len(results)])
+
+
+class _Rules:
+    """The rules of one call of a function, which are called when a derivative is taken.
+
+    The Rust side calls ``run`` with the body to be recorded, and placeholders for the arguments. It
+    gives the body of a backward rule, if there is one.
+    """
+
+    def __init__(
         self,
-        bodies: list[_girih.Body],
+        of: Any,
+        static: list[Any],
         arguments: _Arguments,
         structure: tree.TreeDef,
-        frames: Sequence[effects.Frame],
-    ) -> Any:
-        """The results of a call, of which one is a token if the function calls back."""
-        results = _girih.record_custom(bodies, arguments.tensors)
-        count = structure.num_leaves
-        ordered = any(frame.is_ordered for frame in frames)
-        effects.emit(results[count:], results, ordered)
-        return tree.unflatten(structure, results[:count])
+        tokens: bool,
+        count: int,
+    ) -> None:
+        self._of = of
+        self._name: str = of.__name__
+        self._static = static
+        self._arguments = arguments
+        #: That of the function's result.
+        self._structure = structure
+        #: Whether the last result is a token of the function's calls.
+        self._tokens = tokens
+        self._count = count
+        #: The rules themselves.
+        self.functions: tuple[Callable[..., Any], ...] = of._rules
 
-    def _check(self, structure: tree.TreeDef, expected: tree.TreeDef, what: str) -> None:
-        if structure != expected:
+    def run(self, body: _girih.Body, stand_ins: list[Tensor]) -> _girih.Body | None:
+        raise NotImplementedError
+
+    def _check(self, structure: tree.TreeDef, what: str) -> None:
+        if structure != self._structure:
             raise InvalidArgumentError(
-                f"the rule of {self.__name__} must give {what} of the structure that it returns, "
-                f"{expected}, got {structure}"
+                f"the rule of {self._name} must give {what} of the structure that it returns, "
+                f"{self._structure}, got {structure}"
             )
+
+    def _values(self, values: list[Tensor], frame: effects.Frame) -> list[Tensor]:
+        return [*values, _calls(frame)] if self._tokens else values
+
+
+class _Jvp(_Rules):
+    def run(self, body: _girih.Body, stand_ins: list[Tensor]) -> _girih.Body | None:
+        arguments = self._arguments.at(stand_ins)
+        pairs = zip(stand_ins, arguments.inexact, strict=True)
+        along_them = [body.placeholder(t) for t, varies in pairs if varies]
+        primals = arguments.rebuilt(_own(stand_ins))[0]
+        tangents = arguments.tangents(_own(along_them))[0]
+        (rule,) = self.functions
+        with effects.collected() as frame:
+            given = rule(*self._static, tuple(primals), tuple(tangents))
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidArgumentError(
+                f"the rule of {self._name} must return (output, tangent), got {_describe(given)}"
+            )
+        values, found = _leaves(given[0], self._name)
+        self._check(found, "an output")
+        along, found = tree.flatten(given[1])
+        self._check(found, "a tangent")
+        outputs = zip(values, along, strict=True)
+        tangents_out = [_like(t, y) for y, t in outputs if y.dtype.name in INEXACT]
+        body.set_outputs(self._values(values, frame) + _after(frame, tangents_out))
+        return None
+
+
+class _Vjp(_Rules):
+    def run(self, body: _girih.Body, stand_ins: list[Tensor]) -> _girih.Body | None:
+        arguments = self._arguments.at(stand_ins)
+        own = arguments.rebuilt(_own(stand_ins))[0]
+        fwd, bwd = self.functions
+        with effects.collected() as frame:
+            given = fwd(*self._of._joined(self._static, own, self._count))
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InvalidArgumentError(
+                f"the forward rule of {self._name} must return (output, residuals), got "
+                f"{_describe(given)}"
+            )
+        values, found = _leaves(given[0], self._name)
+        self._check(found, "an output")
+        residuals = _Arguments((given[1],))
+        body.set_outputs(self._values(values, frame) + _after(frame, residuals.tensors))
+        cotangents = [y for y in values if y.dtype.name in INEXACT]
+        backward = _Body.of(residuals.tensors + cotangents)
+        handles = backward.own()
+        kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
+        rest = iter(handles[len(residuals.tensors) :])
+        cts = [next(rest) if y.dtype.name in INEXACT else _girih.zeros_like(y) for y in values]
+        with effects.collected() as of_backward:
+            returned = bwd(*self._static, kept, tree.unflatten(self._structure, cts))
+        given_back = arguments.cotangents(returned, self._name)
+        backward.body.set_outputs(_after(of_backward, given_back))
+        return backward.body
 
 
 class custom_jvp(_Custom):  # noqa: N801  (a decorator)
@@ -350,20 +547,15 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         1000.0
     """
 
-    _kind, _define = "custom_jvp", "defjvp"
-
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        super().__init__(fun, nondiff_argnums)
-        self._rule: Callable[..., Any] | None = None
+    _kind, _define, _forward = "custom_jvp", "defjvp", True
 
     def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the rule: ``rule(*nondiff, primals, tangents)`` returns ``(output, tangent)``.
 
         Args:
             rule: Takes the arguments and their tangents as tuples; is linear in the tangents. Those
-                of integers are zeros. It may call the function itself: derivatives through that
-                call follow the rule up to the third order, and the function's body beyond. Also a
-                decorator.
+                of integers are zeros. It is called when a derivative is taken, and may call the
+                function itself: derivatives of all orders follow it. Also a decorator.
 
         Returns:
             The rule.
@@ -375,56 +567,16 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
             >>> gr.grad(f)(gr.asarray(0.0)).item()
             2.0
         """
-        self._rule = rule
+        self._rules = (rule,)
         return rule
 
     def __call__(self, *args: Any) -> Any:
         """The function at these arguments; its derivative is the rule's."""
-        if self._rule is None:
+        if not self._rules:
             raise InvalidArgumentError(
                 f"custom_jvp: {self.__name__} has no rule; give it one with @{self.__name__}.defjvp"
             )
-        depth = _DEPTH.get()
-        within = depth.get(id(self), 0)
-        if within >= _ORDERS:
-            return self._fun(*args)
-        token = _DEPTH.set({**depth, id(self): within + 1})
-        try:
-            return self._record(self._rule, args)
-        finally:
-            _DEPTH.reset(token)
-
-    def _record(self, fun_rule: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        static, rest = self._split(args)
-        arguments = _Arguments((rest,))
-        if not any(arguments.inexact):
-            return self._fun(*args)
-        body, structure, results, calls = self._body(arguments, static)
-        inexact = [
-            t for t, varies in zip(arguments.tensors, arguments.inexact, strict=True) if varies
-        ]
-        rule = _Body.of(arguments.tensors + inexact)
-        own = rule.own()
-        primals = arguments.rebuilt(own[: len(arguments.tensors)])[0]
-        tangents = arguments.tangents(own[len(arguments.tensors) :])[0]
-        with effects.collected() as frame:
-            given = fun_rule(*static, tuple(primals), tuple(tangents))
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise InvalidArgumentError(
-                f"the rule of {self.__name__} must return (output, tangent), got {_describe(given)}"
-            )
-        values, found = _leaves(given[0], self.__name__)
-        self._check(found, structure, "an output")
-        along, found = tree.flatten(given[1])
-        self._check(found, structure, "a tangent")
-        pairs = zip(results, along, strict=True)
-        tangents_out = [_like(t, y) for y, t in pairs if y.dtype.name in INEXACT]
-        frames = [calls, frame]
-        if calls.tokens:
-            results, values = [*results, _calls(calls)], [*values, _calls(frame)]
-        body.body.set_outputs(results)
-        rule.body.set_outputs(values + _after(frame, tangents_out))
-        return self._recorded([body.body, rule.body], arguments, structure, frames)
+        return self._ruled(_Jvp, args)
 
 
 class custom_vjp(_Custom):  # noqa: N801  (a decorator)
@@ -452,18 +604,15 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
         [1.0, 1.0]
     """
 
-    _kind, _define = "custom_vjp", "defvjp"
-
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        super().__init__(fun, nondiff_argnums)
-        self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    _kind, _define, _forward = "custom_vjp", "defvjp", False
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Sets the rule.
 
         Args:
             fwd: Takes the arguments of the function; returns ``(output, residuals)``, where
-                residuals are any pytree.
+                residuals are any pytree. Where a derivative is taken it is computed in place of
+                the function. Both rules are called then, and not before.
             bwd: ``bwd(*nondiff, residuals, cotangent)`` returns a tuple with a pytree of cotangents
                 for each differentiated argument, or None for zeros.
 
@@ -478,44 +627,9 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
 
     def __call__(self, *args: Any) -> Any:
         """The function at these arguments; its derivative is the rule's."""
-        if self._rules is None:
+        if not self._rules:
             raise InvalidArgumentError(
                 f"custom_vjp: {self.__name__} has no rule; give it one with "
                 f"{self.__name__}.defvjp(fwd, bwd)"
             )
-        fwd, bwd = self._rules
-        static, rest = self._split(args)
-        arguments = _Arguments((rest,))
-        if not any(arguments.inexact):
-            return self._fun(*args)
-        body, structure, results, calls = self._body(arguments, static)
-        forward = _Body.of(arguments.tensors)
-        own = arguments.rebuilt(forward.own())[0]
-        with effects.collected() as frame:
-            given = fwd(*self._joined(static, own, len(args)))
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise InvalidArgumentError(
-                f"the forward rule of {self.__name__} must return (output, residuals), got "
-                f"{_describe(given)}"
-            )
-        values, found = _leaves(given[0], self.__name__)
-        self._check(found, structure, "an output")
-        residuals = _Arguments((given[1],))
-        frames = [calls, frame]
-        outputs = results
-        if calls.tokens:
-            outputs, values = [*results, _calls(calls)], [*values, _calls(frame)]
-        body.body.set_outputs(outputs)
-        forward.body.set_outputs(values + _after(frame, residuals.tensors))
-        cotangents = [y for y in results if y.dtype.name in INEXACT]
-        backward = _Body.of(residuals.tensors + cotangents)
-        handles = backward.own()
-        kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
-        rest_of = iter(handles[len(residuals.tensors) :])
-        cts = [next(rest_of) if y.dtype.name in INEXACT else _girih.zeros_like(y) for y in results]
-        with effects.collected() as of_backward:
-            returned = bwd(*static, kept, tree.unflatten(structure, cts))
-        given_back = arguments.cotangents(returned, self.__name__)
-        backward.body.set_outputs(_after(of_backward, given_back))
-        bodies = [body.body, forward.body, backward.body]
-        return self._recorded(bodies, arguments, structure, frames)
+        return self._ruled(_Vjp, args)

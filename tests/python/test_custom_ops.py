@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import girih as gr
 import numpy as np
@@ -361,3 +362,56 @@ def test_kernels_between_others_keep_their_operands():
     x = np.random.default_rng(5).random(10_000, np.float32)
     got = gr.compile(lambda x: flip(gr.exp(flip(x * 2) + 1)))(gr.asarray(x))
     np.testing.assert_allclose(got.numpy(), np.exp(2 * x + 1), rtol=1e-5)
+
+
+class TestWhenFunctionsOfTensorsAreCalled:
+    @staticmethod
+    def op() -> tuple[Any, list[tuple[int, ...]]]:
+        calls: list[tuple[int, ...]] = []
+
+        @gr.custom_op(name="test.counted", takes="tensors")
+        def op(x: gr.Tensor, n: float = 2.0) -> gr.Tensor:
+            calls.append(x.shape)
+            return x * n + gr.asarray([1.0], dtype=x.dtype)
+
+        return op, calls
+
+    def test_once_for_shapes_dtypes_and_other_arguments(self) -> None:
+        op, calls = self.op()
+        for scale in (1.0, 2.0):
+            assert op(gr.ones([2]) * scale).tolist() == [2 * scale + 1] * 2
+        assert len(calls) == 1
+        op(gr.ones([3]))
+        op(gr.ones([2], dtype="float64"))
+        op(gr.ones([2]), 3.0)
+        assert len(calls) == 4
+        assert op(gr.ones([2]), 3.0).tolist() == [4.0, 4.0]
+        assert gr.grad(lambda x: op(x, 3.0).sum())(gr.ones([2])).tolist() == [3.0, 3.0]
+        assert gr.vmap(op)(gr.ones([4, 2])).shape == (4, 2)
+        assert len(calls) == 4
+
+    def test_each_time_where_calls_may_differ(self) -> None:
+        calls: list[str] = []
+        table = [gr.asarray([1.0, 2.0])]
+
+        @gr.custom_op(name="test.outside", takes="tensors")
+        def outside(x: gr.Tensor) -> gr.Tensor:
+            calls.append("outside")
+            return x * table[0]
+
+        @gr.custom_op(name="test.drawn", takes="tensors")
+        def drawn(x: gr.Tensor) -> gr.Tensor:
+            calls.append("drawn")
+            return x + gr.rand(2)
+
+        x = gr.ones([2])
+        assert outside(x).tolist() == [1.0, 2.0]
+        table[0] = gr.asarray([3.0, 4.0])
+        assert outside(x).tolist() == [3.0, 4.0]
+        assert drawn(x).tolist() != drawn(x).tolist()
+        assert calls == ["outside", "outside", "drawn", "drawn"]
+        op, counted = self.op()
+        f = gr.compile(lambda x: op(x), dynamic_dims={0: {0: "n"}})
+        for n in (2, 3, 4):
+            assert f(gr.ones([n])).tolist() == [3.0] * n
+        assert len(counted) == 1

@@ -169,15 +169,16 @@ class TestCustomJvp:
         x = gr.ones([2])
         with pytest.raises(gr.InvalidArgumentError, match="has no rule"):
             f(x)
+        grad = gr.grad(lambda x: f(x).sum())
         f.defjvp(lambda p, t: p[0])
         with pytest.raises(gr.InvalidArgumentError, match=r"\(output, tangent\)"):
-            f(x)
+            grad(x)
         f.defjvp(lambda p, t: (p[0], (t[0], t[0])))
         with pytest.raises(gr.InvalidArgumentError, match="a tangent of the structure"):
-            f(x)
+            grad(x)
         f.defjvp(lambda p, t: (p[0], t[0].sum()))
         with pytest.raises(gr.GirihError, match="forward rule gives"):
-            f(x)
+            grad(x)
         f.defjvp(lambda p, t: (p[0], t[0] * t[0]))
         with pytest.raises(gr.GirihError, match="linear"):
             gr.grad(lambda x: f(x).sum())(x)
@@ -240,18 +241,19 @@ class TestCustomVjp:
         x = gr.ones([2])
         with pytest.raises(gr.InvalidArgumentError, match="has no rule"):
             f(x)
+        grad = gr.grad(lambda x: f(x).sum())
         f.defvjp(lambda x: x, lambda r, ct: (ct,))
         with pytest.raises(gr.InvalidArgumentError, match=r"\(output, residuals\)"):
-            f(x)
+            grad(x)
         f.defvjp(lambda x: (x, x), lambda r, ct: ct)
         with pytest.raises(gr.InvalidArgumentError, match="one entry for each of its 1"):
-            f(x)
+            grad(x)
         f.defvjp(lambda x: (x, x), lambda r, ct: ({"a": ct},))
         with pytest.raises(gr.InvalidArgumentError, match="of structure"):
-            f(x)
+            grad(x)
         f.defvjp(lambda x: (x, x), lambda r, ct: (ct.sum(),))
         with pytest.raises(gr.GirihError, match="backward part gives"):
-            f(x)
+            grad(x)
 
 
 class TestFormsOfCalls:
@@ -333,3 +335,14 @@ def test_a_rule_gets_the_values_of_the_forward_pass() -> None:
     )
     np.testing.assert_allclose(operand.numpy(), x + 1, rtol=1e-6)
     np.testing.assert_allclose(output.numpy(), np.exp(x + 1) * y + 3, rtol=1e-6)
+
+
+def test_stop_gradient_of_a_tree() -> None:
+    def f(x: gr.Tensor) -> gr.Tensor:
+        fixed = gr.stop_gradient({"x": x, "n": [2.0, None]})
+        return (x * fixed["x"] * fixed["n"][0]).sum()
+
+    assert gr.grad(f)(gr.asarray([1.0, 3.0])).tolist() == [2.0, 6.0]
+    assert gr.stop_gradient(3).item() == 3
+    with pytest.raises(gr.GirihError):
+        gr.stop_gradient({"a": "text"})

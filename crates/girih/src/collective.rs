@@ -41,6 +41,16 @@ impl Trace {
 }
 
 impl BoundAxis {
+    /// The member's own index along the axis.
+    pub(crate) fn index(&self) -> &Tensor {
+        &self.index
+    }
+
+    /// True if both are the same axis of the same batch.
+    pub(crate) fn is(&self, other: &BoundAxis) -> bool {
+        self.index.is_same(&other.index)
+    }
+
     /// Calls a function where collectives may refer to the axis.
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let context = Context::current();

@@ -4,6 +4,7 @@
 
 mod call;
 mod functions;
+mod rules;
 
 use crate::cut::ancestors;
 use crate::eval::placeholder;
@@ -16,10 +17,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-pub use call::{Saved, call, checkpoint, custom_jvp, custom_vjp, optimization_barrier};
+pub use call::{Recording, Saved, call, checkpoint, optimization_barrier};
 pub use functions::{
     Function, bounded_while_loop, cond, fori_loop, scan, scan_length, switch, while_loop,
 };
+pub use rules::{DerivativeRules, custom_jvp, custom_vjp};
 
 /// A function of a branch or loop, while it is run on placeholders.
 ///
@@ -115,33 +117,6 @@ impl Body {
         self.outputs = outputs;
     }
 
-    /// The graph of the function, which refers to nothing outside but numbers.
-    ///
-    /// Errors: [`Error::InvalidArgument`] for other tensors from outside, and for random draws.
-    pub fn closed(&self, what: &str) -> Result<Graph> {
-        let walk = self.walk(true);
-        let mut captures = Captures::default();
-        walk.capture(self, &mut captures);
-        let graph = walk.region(self, &captures);
-        let known = captures.nodes.iter().map(|node| match (node.code(), node.attrs()) {
-            (OpCode::Constant, &Attrs::Value(_)) => Ok(node.op()),
-            _ => Err(Error::InvalidArgument(format!(
-                "{what} refers to a tensor outside, {}, or draws it; pass it as an argument",
-                node.spec()
-            ))),
-        });
-        let mut known = known.collect::<Result<Vec<Op>>>()?.into_iter();
-        let mut new = Graph::new();
-        for (id, node) in graph.nodes() {
-            match id.index() >= self.placeholders.len() && node.op.code == OpCode::Input {
-                true => new.leaf(known.next().expect("one for each input"), node.spec.clone()),
-                false => new.append(node.clone()),
-            };
-        }
-        new.set_outputs(graph.outputs().iter().copied());
-        Ok(new)
-    }
-
     /// What the function returned.
     pub fn outputs(&self) -> &[Tensor] {
         &self.outputs
@@ -223,23 +198,11 @@ impl Walk {
     /// The region: inputs for the placeholders, the draws, and the captured values.
     fn region(&self, body: &Body, captures: &Captures) -> Graph {
         let placeholders = body.placeholders.iter().map(|p| p.node());
-        let inputs = placeholders.chain(self.draws()).chain(&captures.nodes);
-        self.region_of(body, inputs.map(|node| (node.spec(), Some(node.clone()))))
-    }
-
-    /// The region with these inputs, each with the node it stands for, if it is used.
-    fn region_of(
-        &self,
-        body: &Body,
-        inputs: impl Iterator<Item = (TensorSpec, Option<Arc<Node>>)>,
-    ) -> Graph {
         let mut graph = Graph::new();
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
-        for (spec, node) in inputs {
-            let id = graph.leaf(OpCode::Input.into(), spec);
-            if let Some(node) = node {
-                ids.insert(Arc::as_ptr(&node), id);
-            }
+        for node in placeholders.chain(self.draws()).chain(&captures.nodes) {
+            let id = graph.leaf(OpCode::Input.into(), node.spec());
+            ids.insert(Arc::as_ptr(node), id);
         }
         for (node, place) in &self.nodes {
             let id = match place {
@@ -295,10 +258,6 @@ fn check_carries(op: &str, init: &[Tensor], outputs: &[Tensor], names: &[String]
 /// Records all results of a control op on these operands.
 #[track_caller]
 fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Tensor>> {
-    let given = match code {
-        OpCode::Scan => control.regions[0].outputs().len(),
-        _ => control.num_results(code),
-    };
     let moves = |graph: &Graph| graph.nodes().any(|(_, node)| node.op.code == OpCode::ToDevice);
     if control.regions.iter().any(moves) {
         return Err(Error::InvalidArgument(format!(
@@ -307,7 +266,16 @@ fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Ten
             code.def().name
         )));
     }
-    let control = Arc::new(control);
+    results(code, &Arc::new(control), operands)
+}
+
+/// Records the results, but for histories, of what runs this on these operands.
+#[track_caller]
+fn results(code: OpCode, control: &Arc<Control>, operands: &[Tensor]) -> Result<Vec<Tensor>> {
+    let given = match code {
+        OpCode::Scan => control.regions[0].outputs().len(),
+        _ => control.num_results(code),
+    };
     let ops = (0..given).map(|result| Op::control(code, control.clone(), result));
     Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())
 }

@@ -220,6 +220,12 @@ impl From<girih_ir::Error> for Error {
 
 impl From<girih_transform::Error> for Error {
     fn from(error: girih_transform::Error) -> Error {
+        // A rule's own error is what the caller wants to see.
+        if let girih_transform::Error::Host(failure) = &error
+            && let Some(raised) = failure.payload.as_ref().and_then(|p| p.downcast_ref::<Error>())
+        {
+            return raised.clone();
+        }
         Error::Transform(Box::new(error))
     }
 }

@@ -468,13 +468,14 @@ impl Program {
     /// Errors: [`Error::Evaluation`] if that fails; [`Error::Record`] for what the format has no
     /// room for.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut file = File { graph: self.graph.clone(), data: BTreeMap::new() };
-        for (&id, held) in &self.values {
+        let whole = self.with_rules()?;
+        let mut file = File { graph: whole.graph.clone(), data: BTreeMap::new() };
+        for (&id, held) in &whole.values {
             let data = match held {
                 Held::Tensor(tensor) => tensor.to_bytes()?,
                 Held::Scalar(bits) => {
                     let mut bytes = bits.to_le_bytes().to_vec();
-                    bytes.resize(self.graph.spec(id).dtype.size(), 0);
+                    bytes.resize(whole.graph.spec(id).dtype.size(), 0);
                     bytes
                 }
                 Held::Random { key, offset } => [key.to_le_bytes(), offset.to_le_bytes()].concat(),
@@ -545,7 +546,7 @@ impl Program {
     pub fn save(&self, path: &Path) -> Result<()> {
         let bytes = match path.extension().and_then(|e| e.to_str()) {
             Some("pfgb") => self.to_bytes()?,
-            Some("txt" | "girih") => format!("{}\n", self.graph).into_bytes(),
+            Some("txt" | "girih") => format!("{}\n", self.with_rules()?.graph).into_bytes(),
             Some("dot") => self.to_dot().into_bytes(),
             Some("svg") => self.to_svg().into_bytes(),
             Some("html") => {
@@ -611,9 +612,13 @@ impl Program {
         self.graph.as_function(&|id| self.values.contains_key(&id)).to_string()
     }
 
-    /// The program's graph as text; values are not part of it.
+    /// The program's graph as text; values are not part of it. Rules of functions with derivatives of
+    /// their own are, if they can be recorded.
     pub fn to_text(&self) -> String {
-        self.graph.to_string()
+        match self.with_rules() {
+            Ok(whole) => whole.graph.to_string(),
+            Err(_) => self.graph.to_string(),
+        }
     }
 }
 

@@ -45,6 +45,7 @@ pub mod nn;
 mod node;
 mod ops;
 pub mod optim;
+mod outside;
 pub mod pass;
 mod place;
 pub mod plot;
@@ -68,8 +69,8 @@ pub use collective::{
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
-    Body, Function, Saved, bounded_while_loop, call, checkpoint, cond, custom_jvp, custom_vjp,
-    fori_loop, optimization_barrier, scan, scan_length, switch, while_loop,
+    Body, DerivativeRules, Function, Recording, Saved, bounded_while_loop, call, checkpoint, cond,
+    custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length, switch, while_loop,
 };
 pub use cut::graph_of;
 pub use data::{Data, Element};

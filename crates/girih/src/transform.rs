@@ -11,6 +11,7 @@ use crate::cut::ancestors;
 use crate::eval::placeholder;
 use crate::location::{self, Location};
 use crate::node::{Node, State};
+use crate::outside::{Met, Outside};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_transform::BatchAxis;
@@ -85,20 +86,34 @@ pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
         if now.is_empty() {
             return Some(tensor);
         }
-        for node in &order {
-            let mut inputs: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
-            node.state().for_each_input(|i| inputs.push(i.clone()));
-            if !inputs.iter().any(|i| now.contains_key(&address(i))) {
-                continue;
-            }
-            let new = inputs.iter().map(|i| now.get(&address(i)).unwrap_or(i).clone()).collect();
-            let state = State::with_inputs(node.location(), new);
-            let made = Tensor::with_state(node.op(), &node.spec(), state);
-            now.insert(address(node), made.node().clone());
-        }
-        tensor = Tensor::from_node(now.get(&address(tensor.node()))?.clone());
+        tensor = replaced(&order, now, tensor)?;
     }
 }
+
+/// A tensor, which nodes in this order lead to, with other nodes in place of some of them; None if it
+/// depends on none of these.
+fn replaced(
+    order: &[Arc<Node>],
+    mut now: FxHashMap<usize, Arc<Node>>,
+    tensor: Tensor,
+) -> Option<Tensor> {
+    for node in order {
+        let mut inputs: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
+        node.state().for_each_input(|i| inputs.push(i.clone()));
+        if !inputs.iter().any(|i| now.contains_key(&address(i))) {
+            continue;
+        }
+        let new = inputs.iter().map(|i| now.get(&address(i)).unwrap_or(i).clone()).collect();
+        let state = State::with_inputs(node.location(), new);
+        let made = Tensor::with_state(node.op(), &node.spec(), state);
+        now.insert(address(node), made.node().clone());
+    }
+    Some(Tensor::from_node(now.get(&address(tensor.node()))?.clone()))
+}
+
+/// A rule that refers to what is differentiated by, or to a member of the batch.
+const REFERS: &str = "a rule refers to a tensor outside that is differentiated or batched; pass the \
+                      tensor as an argument of the function";
 
 /// The part of a recording that depends on placeholders, as a closed graph.
 struct Traced {
@@ -155,13 +170,16 @@ impl Trace {
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
+        let met = Met::begin();
         let graph = girih_transform::gradients(
             &traced.graph,
             traced.graph.outputs()[0],
             &traced.of(wrt),
             None,
         )?;
+        let outside = self.outside(&met, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, output.node().location());
+        let splice = Splice { put: outside, ..splice };
         let mut results = splice.outputs(&graph);
         let gradients = results.split_off(outputs.len());
         Ok((results, gradients))
@@ -183,8 +201,11 @@ impl Trace {
         let substitution = self.substitution(arguments)?;
         linear::check("jvp", "tangent", wrt.iter().map(|t| t.spec()), tangents)?;
         let traced = self.traced(outputs, wrt, false);
+        let met = Met::begin();
         let new = girih_transform::jvp(&traced.graph, &traced.of(wrt))?;
+        let outside = self.outside(&met, &substitution, wrt)?;
         let mut splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        splice.put = outside;
         for (&id, tangent) in new.added.iter().zip(tangents) {
             splice.outside.insert(id, tangent.node().clone());
         }
@@ -207,8 +228,11 @@ impl Trace {
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
+        let met = Met::begin();
         let new = girih_transform::linearize(&traced.graph, &traced.of(wrt))?;
+        let outside = self.outside(&met, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        let splice = Splice { put: outside, ..splice };
         Ok(splice.linear("linearize", new.graph, new.added, outputs.len()))
     }
 
@@ -230,8 +254,11 @@ impl Trace {
         let cotangents: Vec<NodeId> =
             outs.iter().map(|&o| b.input(traced.graph.spec(o).clone())).collect();
         let graph = b.finish(outs.iter().copied());
+        let met = Met::begin();
         let graph = girih_transform::vjp(&graph, outs, &cotangents, &traced.of(wrt))?;
+        let outside = self.outside(&met, &substitution, wrt)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs));
+        let splice = Splice { put: outside, ..splice };
         Ok(splice.linear("vjp", graph, cotangents, outputs.len()))
     }
 
@@ -293,6 +320,7 @@ impl Trace {
             substitution.insert(Arc::as_ptr(draw), batch.node().clone());
         }
         let own = self.placeholders.iter().zip(marks).filter(|(_, mark)| **mark);
+        let members: Vec<&Tensor> = own.clone().map(|(p, _)| p).collect();
         let batched: FxHashSet<*const Node> = own
             .map(|(p, _)| Arc::as_ptr(p.node()))
             .chain(traced.draws.iter().map(Arc::as_ptr))
@@ -302,8 +330,11 @@ impl Trace {
             .arguments()
             .map(|id| batched.contains(&Arc::as_ptr(&traced.outside[&id])))
             .collect();
+        let met = Met::begin();
         let (new, marks) = girih_transform::vmap(&traced.graph, &marks, axis)?;
+        let outside = self.outside(&met, &substitution, &members)?;
         let splice = Splice::new(&traced, &substitution, line_of(outputs)).moved(&new.map);
+        let splice = Splice { put: outside, ..splice };
         Ok(splice.outputs(&new.graph).into_iter().zip(marks).collect())
     }
 
@@ -366,6 +397,32 @@ impl Trace {
     fn paired(&self, arguments: &[&Tensor]) -> FxHashMap<*const Node, Arc<Node>> {
         let pairs = self.placeholders.iter().zip(arguments);
         pairs.map(|(p, a)| (Arc::as_ptr(p.node()), a.node().clone())).collect()
+    }
+
+    /// The tensors that rules refer to, with arguments in place of placeholders of this trace.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for one that depends on the placeholders `vary`.
+    fn outside(
+        &self,
+        met: &Met,
+        substitution: &FxHashMap<*const Node, Arc<Node>>,
+        vary: &[&Tensor],
+    ) -> Result<Outside> {
+        let mut tensors = met.tensors();
+        for tensor in tensors.values_mut() {
+            let order = ancestors(&[&*tensor], |_| false);
+            if order.iter().any(|node| vary.iter().any(|t| Arc::ptr_eq(t.node(), node))) {
+                return Err(Error::InvalidArgument(REFERS.into()));
+            }
+            let own = order.iter().filter_map(|node| {
+                Some((address(node), substitution.get(&Arc::as_ptr(node))?.clone()))
+            });
+            let own: FxHashMap<usize, Arc<Node>> = own.collect();
+            if let Some(there) = replaced(&order, own, tensor.clone()) {
+                *tensor = there;
+            }
+        }
+        Ok(Outside::new(tensors))
     }
 
     /// The part of the recording from the placeholders to `outputs`, with these as its outputs.
@@ -444,6 +501,8 @@ fn line_of(outputs: &[&Tensor]) -> Location {
 /// down to one line, unless a front end says better.
 struct Splice {
     outside: FxHashMap<NodeId, Arc<Node>>,
+    /// What rules refer to.
+    put: Outside,
     lines: Vec<Location>,
     line: Location,
 }
@@ -458,7 +517,7 @@ impl Splice {
         let line = Some(location::entered()).filter(|l| l.is_known()).unwrap_or(line);
         let there = |node: &Arc<Node>| substitution.get(&Arc::as_ptr(node)).unwrap_or(node).clone();
         let outside = traced.outside.iter().map(|(&id, node)| (id, there(node))).collect();
-        Splice { outside, lines: traced.lines.clone(), line }
+        Splice { outside, put: Outside::default(), lines: traced.lines.clone(), line }
     }
 
     /// The same for a graph whose nodes have other ids.
@@ -472,7 +531,7 @@ impl Splice {
             }
         }
         let outside = self.outside.into_iter().map(|(id, node)| (map[id.index()], node)).collect();
-        Splice { outside, lines, line: self.line }
+        Splice { outside, put: self.put, lines, line: self.line }
     }
 
     /// Records one node.
@@ -486,14 +545,21 @@ impl Splice {
         if let Some(node) = self.outside.get(&id) {
             return Tensor::from_node(node.clone());
         }
+        if let Some(node) = self.put.leaf(graph, id) {
+            return Tensor::from_node(node);
+        }
         if node.inputs.is_empty() {
             // A constant of a derivative's rule never varies.
             return Tensor::with_state(node.op.clone(), &node.spec, State::Literal);
         }
-        let inputs = node.inputs.iter().map(|&i| operand(i).node().clone()).collect();
+        let inputs = node.inputs.iter().map(|&i| operand(i).node().clone());
         let line = self.lines.get(id.index()).copied().filter(|l| l.is_known());
-        let state = State::with_inputs(line.unwrap_or(self.line), inputs);
-        Tensor::with_state(node.op.clone(), &node.spec, state)
+        let line = line.unwrap_or(self.line);
+        let (op, inputs) = match self.put.op(graph, id) {
+            Some((op, more)) => (op, inputs.chain(more).collect()),
+            None => (node.op.clone(), inputs.collect()),
+        };
+        Tensor::with_state(op, &node.spec, State::with_inputs(line, inputs))
     }
 
     /// Records what the outputs need and gives them.

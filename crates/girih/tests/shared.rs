@@ -13,4 +13,5 @@ mod nodes;
 mod operators;
 mod programs;
 mod properties;
+mod rules;
 mod transforms;

@@ -256,6 +256,11 @@ impl Graph {
         *op = OpCode::Parameter.into();
     }
 
+    /// Replaces a node's op by one that gives a value of the same spec for the same operands.
+    pub fn replace_op(&mut self, id: NodeId, op: Op) {
+        self.nodes[id.index()].op = op;
+    }
+
     /// What is known of a node where its attributes are written or read.
     pub fn context(&self, id: NodeId) -> Context<'_> {
         let node = self.node(id);
@@ -474,7 +479,7 @@ fn encode_control<'a>(
     controls: &mut Vec<&'a Control>,
     out: &mut Vec<u8>,
 ) {
-    let known = controls.iter().position(|c| std::ptr::eq(*c, control) || *c == control);
+    let known = controls.iter().position(|c| std::ptr::eq(*c, control) || c.computes_as(control));
     let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
     word(18 | (known.is_some() as u64) << 8 | (result as u64) << 32);
     if let Some(position) = known {

@@ -5,9 +5,10 @@ use crate::compiled::dim_object;
 use crate::errors::IntoPy;
 use crate::location;
 use crate::tensor::PyTensor;
-use girih::{Body, Saved, Tensor, TensorSpec};
+use girih::custom::HostFailure;
+use girih::{Body, DerivativeRules, Recording, Saved, Tensor, TensorSpec};
 use pyo3::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A function of a branch or loop, while it is run on placeholders.
 #[pyclass(name = "Body", module = "girih._girih", frozen)]
@@ -47,10 +48,29 @@ impl PyBody {
         self.argument(&TensorSpec { shape, ..spec })
     }
 
+    /// The function, to be called again; None if it draws random numbers or refers to tensors outside.
+    /// Returns: Recording | None.
+    fn recording(&self) -> Option<PyRecording> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).recording().map(PyRecording)
+    }
+
     /// What the function returned. Returns: None.
     fn set_outputs(&self, tensors: Listed<TensorArg>) {
         let outputs = tensors.into_iter().map(|t| t.0).collect();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).set_outputs(outputs);
+    }
+}
+
+/// A function as it was recorded, to be called again.
+#[pyclass(name = "Recording", module = "girih._girih", frozen)]
+pub struct PyRecording(Recording);
+
+#[pymethods]
+impl PyRecording {
+    /// The results at these tensors. Returns: list[Tensor].
+    fn call(&self, py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
+        location::enter(py);
+        wrapped(self.0.call(&unwrapped(tensors)))
     }
 }
 
@@ -138,22 +158,71 @@ fn record_barrier(py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
     wrapped(girih::optimization_barrier(&unwrapped(tensors)))
 }
 
-/// The results of a function as one op: its body, and for a derivative of its own the bodies of one
-/// forward rule, or of the two parts of a reverse rule. Returns: list[Tensor].
+/// The results of a function as one op, whose derivatives and batches follow from the function.
+/// Returns: list[Tensor].
 #[pyfunction]
-fn record_custom(
+fn record_call(py: Python<'_>, body: Py<PyBody>, tensors: Listed<TensorArg>) -> Tensors {
+    location::enter(py);
+    let body = body.borrow(py).take();
+    wrapped(body.call(&unwrapped(tensors)))
+}
+
+/// Rules of a function of Python: an object whose method `run` records them.
+struct PyRules {
+    call: Py<PyAny>,
+    name: String,
+    forward: bool,
+}
+
+impl DerivativeRules for PyRules {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_forward(&self) -> bool {
+        self.forward
+    }
+
+    fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure> {
+        let failed = |error: PyErr| HostFailure {
+            op: self.name.clone(),
+            reason: error.to_string(),
+            payload: Some(Arc::new(error)),
+        };
+        Python::attach(|py| self.recorded(py, arguments)).map_err(failed)
+    }
+}
+
+impl PyRules {
+    fn recorded(&self, py: Python<'_>, arguments: &[TensorSpec]) -> PyResult<Vec<Body>> {
+        let body = Bound::new(py, PyBody::default())?;
+        let stand_ins: Vec<PyTensor> =
+            arguments.iter().map(|spec| body.get().argument(spec)).collect();
+        let given = self.call.bind(py).call_method1("run", (body.clone(), stand_ins))?;
+        let second: Option<Py<PyBody>> = given.extract()?;
+        let mut bodies = vec![body.get().take()];
+        bodies.extend(second.map(|second| second.borrow(py).take()));
+        Ok(bodies)
+    }
+}
+
+/// The results of a function with derivative rules of its own, as one op. `rules` records them when a
+/// derivative is taken: of forward mode with `on`. `saved` are tensors that they may refer to.
+/// Returns: list[Tensor].
+#[pyfunction]
+fn record_ruled(
     py: Python<'_>,
-    bodies: Listed<Py<PyBody>>,
+    body: Py<PyBody>,
     tensors: Listed<TensorArg>,
+    rules: Py<PyAny>,
+    name: String,
+    on: bool,
+    saved: Listed<TensorArg>,
 ) -> Tensors {
     location::enter(py);
-    let tensors = unwrapped(tensors);
-    match taken(py, &bodies).as_slice() {
-        [body] => wrapped(body.call(&tensors)),
-        [body, rule] => wrapped(body.custom_jvp(rule, &tensors)),
-        [body, forward, backward] => wrapped(body.custom_vjp(forward, backward, &tensors)),
-        _ => Ok(Vec::new()),
-    }
+    let body = body.borrow(py).take();
+    let rules = Arc::new(PyRules { call: rules, name, forward: on });
+    wrapped(body.with_rules(rules, &unwrapped(tensors), &unwrapped(saved)))
 }
 
 /// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
@@ -171,11 +240,13 @@ fn scan_length<'py>(
 /// Adds this file's functions.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyBody>()?;
+    m.add_class::<PyRecording>()?;
     m.add_function(wrap_pyfunction!(record_barrier, m)?)?;
     m.add_function(wrap_pyfunction!(record_cond, m)?)?;
     m.add_function(wrap_pyfunction!(record_while_loop, m)?)?;
     m.add_function(wrap_pyfunction!(record_scan, m)?)?;
     m.add_function(wrap_pyfunction!(record_checkpoint, m)?)?;
-    m.add_function(wrap_pyfunction!(record_custom, m)?)?;
+    m.add_function(wrap_pyfunction!(record_call, m)?)?;
+    m.add_function(wrap_pyfunction!(record_ruled, m)?)?;
     m.add_function(wrap_pyfunction!(scan_length, m)?)
 }

@@ -111,8 +111,7 @@ impl PyHost {
         let size = dim_object(py, size)?;
         let given = (body.clone(), stand_ins, marks.to_vec(), size);
         let batched: Vec<bool> = self.call.bind(py).call_method1("batch", given)?.extract()?;
-        let what = format!("the batching rule of {}", self.name);
-        Ok((body.get().take().closed(&what).py()?, batched))
+        Ok((body.get().take().to_rule().py()?, batched))
     }
 }
 

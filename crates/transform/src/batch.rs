@@ -10,6 +10,9 @@ mod convolution;
 mod host;
 mod index;
 mod regions;
+mod rules;
+
+pub(crate) use rules::batched_rules;
 
 use crate::control::Calls;
 use crate::forward::{DEAD, Transformed, copy_leaf};

@@ -3,6 +3,7 @@
 
 use crate::control::{self, Call, chosen, inputs, trimmed};
 use crate::reverse::cotangents;
+use crate::rules;
 use crate::{Error, Result};
 use girih_ir::ops::control::{CallMode, CallRules, Control};
 use girih_ir::{Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
@@ -19,8 +20,9 @@ pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, Node
         CallRules::Derived if control.mode == CallMode::Inline => derived(b, call, control),
         CallRules::Derived => recomputed(b, call, control),
         CallRules::Jvp(rule) => by_forward_rule(b, call, control, rule),
-        CallRules::Vjp { forward, backward } => {
-            by_reverse_rule(b, call, control, forward, backward)
+        CallRules::Backward(backward) => by_reverse_rule(b, call, control, backward),
+        CallRules::Vjp { .. } | CallRules::Later(_) => {
+            Err(control::refused("call", "rules are recorded before they are used"))
         }
     }
 }
@@ -100,10 +102,16 @@ fn recomputed(
     wanted.into_iter().enumerate().map(emit).collect()
 }
 
+/// True if a region uses that operand.
+fn refers(control: &Control, operand: usize) -> bool {
+    let uses = |graph: &Graph| graph.arguments().nth(operand).map(|id| graph.live()[id.index()]);
+    control.regions.iter().any(|region| uses(region) == Some(true))
+}
+
 /// Positions of the operands that rules differentiate by.
 fn arguments(b: &GraphBuilder, call: &Call, control: &Control) -> Result<Vec<usize>> {
     let count = control.carries as usize;
-    if call.wanted[count..].contains(&true) {
+    if (count..call.wanted.len()).any(|i| call.wanted[i] && refers(control, i)) {
         return Err(control::refused(call.node.op.name(), CAPTURED));
     }
     Ok((0..count).filter(|&i| b.dtype(call.node.inputs[i]).is_inexact()).collect())
@@ -113,7 +121,11 @@ fn arguments(b: &GraphBuilder, call: &Call, control: &Control) -> Result<Vec<usi
 fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<NodeId> {
     let body = control.body();
     let mut all = Vec::new();
-    for (number, &output) in body.outputs().iter().enumerate() {
+    let count = match control.mode {
+        CallMode::Forward => body.outputs().len() - control.saves as usize,
+        _ => body.outputs().len(),
+    };
+    for (number, &output) in body.outputs().iter().enumerate().take(count) {
         let spec = body.spec(output);
         if !spec.dtype.is_inexact() {
             continue;
@@ -127,17 +139,20 @@ fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<N
     all
 }
 
+/// The second part of a reverse rule. The call runs the first, so the residuals are results of it.
 fn by_reverse_rule(
     b: &mut GraphBuilder,
     call: &Call,
-    control: &Control,
-    forward: &Graph,
+    control: &Arc<Control>,
     backward: &Graph,
 ) -> Result<Vec<(NodeId, NodeId)>> {
     let by = arguments(b, call, control)?;
-    let given = b.inline(forward, &call.node.inputs)?;
     let mut operands = call.node.inputs.to_vec();
-    operands.extend(&given[control.body().outputs().len()..]);
+    let all = control.body().outputs().len();
+    for number in all - control.saves as usize..all {
+        let op = Op::control(OpCode::Call, control.clone(), number);
+        operands.push(b.emit(op, &call.node.inputs)?);
+    }
     operands.extend(all_cotangents(b, call, control));
     let found = b.inline(backward, &operands)?;
     Ok(by.iter().map(|&i| call.node.inputs[i]).zip(found).collect())
@@ -191,12 +206,10 @@ pub(crate) fn forward_rule(
     tangents: &[Option<NodeId>],
 ) -> Result<(Control, Vec<NodeId>)> {
     let CallRules::Jvp(rule) = control.call_rules() else {
-        let reason = "a custom_vjp function has no forward-mode derivative; define it with \
-                      custom_jvp, whose rule serves both modes, or use reverse mode";
-        return Err(control::refused("call", reason));
+        return Err(control::refused("call", rules::NO_FORWARD));
     };
     let count = control.carries as usize;
-    if tangents[count..].iter().any(Option::is_some) {
+    if (count..tangents.len()).any(|i| tangents[i].is_some() && refers(control, i)) {
         return Err(control::refused("call", CAPTURED));
     }
     let mut all = operands.to_vec();

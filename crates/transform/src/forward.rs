@@ -12,6 +12,7 @@ mod regions;
 use crate::Result;
 use crate::control::{self, Calls};
 use crate::reverse::cotangents;
+use crate::rules::{self, Mode};
 use girih_ir::ops::control::{Control, ControlOp};
 use girih_ir::ops::{Class, Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op};
@@ -59,6 +60,7 @@ pub fn linearize(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
 
 fn with_tangents(graph: &Graph, wrt: &[NodeId], apart: bool) -> Result<Transformed> {
     crate::reverse::check_wrt(graph, wrt)?;
+    let graph = &*rules::settle(graph, graph.outputs(), wrt, Mode::Forward)?;
     let mut b = GraphBuilder::default();
     let arguments: Vec<NodeId> = graph.arguments().map(|id| copy_leaf(&mut b, graph, id)).collect();
     let added: Vec<NodeId> = wrt.iter().map(|&id| b.input(graph.spec(id).clone())).collect();

@@ -12,11 +12,15 @@ mod error;
 mod forward;
 mod hosted;
 mod linear;
+mod outside;
 mod pieces;
 mod reverse;
+mod rules;
 
 pub use batch::{BatchAxis, vmap};
 pub use error::{Error, Result};
 pub use forward::{DEAD, Transformed, jvp, linearize};
 pub use linear::{NotLinear, check_linear};
+pub use outside::{Lifted, lift, lift_control};
 pub use reverse::{gradients, vjp};
+pub use rules::record_rules;

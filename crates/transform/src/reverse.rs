@@ -12,6 +12,7 @@
 
 use crate::control::{self, Call, Calls};
 use crate::pieces::{self, Piece};
+use crate::rules::{self, Mode};
 use crate::{Error, Result, hosted};
 use girih_ir::ops::{Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId};
@@ -79,7 +80,10 @@ pub fn vjp(
             return Err(Error::CotangentMismatch { output, expected, found });
         }
     }
-    self::cotangents(graph, outputs, cotangents, wrt)
+    let graph = rules::settle(graph, outputs, wrt, Mode::Reverse)?;
+    let mut graph = self::cotangents(&graph, outputs, cotangents, wrt)?;
+    rules::plain(&mut graph);
+    Ok(graph)
 }
 
 /// As [`vjp`], of nodes that fit.
@@ -107,6 +111,11 @@ pub(crate) fn depends(graph: &Graph, marked: &[bool]) -> Vec<bool> {
     let wrt = graph.arguments().zip(marked).filter(|(_, m)| **m).map(|(id, _)| id);
     let reverse = Reverse::new(graph, &wrt.collect::<Vec<_>>());
     graph.outputs().iter().map(|o| reverse.active[o.index()]).collect()
+}
+
+/// By node: a floating-point or complex value that depends on `wrt`.
+pub(crate) fn active_nodes(graph: &Graph, wrt: &[NodeId]) -> Vec<bool> {
+    Reverse::new(graph, wrt).active
 }
 
 /// Fails unless all of `wrt` are floating-point or complex nodes of the graph.

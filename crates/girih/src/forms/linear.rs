@@ -1,6 +1,7 @@
 //! Linear maps and checkpoints of programs, as those of closures: graph to graph, with nothing run.
 
 use super::Program;
+use crate::outside::Met;
 use crate::{Error, Result, Saved};
 use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::ops::{Attrs, Class};
@@ -71,6 +72,7 @@ impl Program {
     pub fn linearize(&self, wrt: &[NodeId]) -> Result<(Program, Program)> {
         let mut map = Program::of_graph(Graph::new());
         let values = self.guarded(|| {
+            let met = Met::begin();
             let new = girih_transform::linearize(&self.graph, wrt)?;
             let graph = &new.graph;
             let mut varies = vec![false; graph.len()];
@@ -96,13 +98,14 @@ impl Program {
             needed.iter().filter(|id| is_literal(graph.node(**id))).for_each(|&id| linear.copy(id));
             let inner = graph.ids().filter(|id| varies[id.index()] && !new.added.contains(id));
             inner.for_each(|id| linear.copy(id));
-            map = Program::of_graph(linear.finish(tangents.iter().copied()).0);
+            let linear = Program::of_graph(linear.finish(tangents.iter().copied()).0);
+            map = linear.with_outside(met.tensors())?;
 
             let mut values = Part::of(graph);
             graph.ids().filter(fixed).for_each(|id| values.copy(id));
             let (values, at) = values.finish(outputs.iter().chain(&residuals).copied());
             let at = |id: NodeId| at[new.map[id.index()].index()];
-            Ok::<_, Error>(self.moved(values, at))
+            self.moved(values, at).with_outside(met.tensors())
         })?;
         map.graph.set_guards(values.graph.guards().to_vec());
         Ok((values, map))

@@ -2,9 +2,12 @@
 //! with the values that the first holds; nothing is run.
 
 use super::Program;
-use crate::{Error, Result, pass};
+use crate::outside::Met;
+use crate::{Error, Result, Tensor, pass};
 use girih_ir::dim::Guards;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Shape, TensorSpec};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 
 impl Program {
     /// The program that gives the gradients of this one's first output, a scalar, with respect to the
@@ -229,19 +232,49 @@ impl Program {
         program
     }
 
+    /// The program with the tensors that rules refer to as values that it holds.
+    pub(super) fn with_outside(self, tensors: FxHashMap<u64, Tensor>) -> Result<Program> {
+        if tensors.is_empty() {
+            return Ok(self);
+        }
+        let lifted = girih_transform::lift(&self.graph);
+        let mut program = self.moved(lifted.graph, |id| Some(lifted.map[id.index()]));
+        for (id, key) in lifted.outside {
+            program.hold(id, "", &tensors[&key], false)?;
+        }
+        program.graph.set_guards(self.graph.guards().to_vec());
+        if !self.graph.output_names().is_empty() {
+            program.graph.set_output_names(self.graph.output_names().to_vec())?;
+        }
+        Ok(program)
+    }
+
+    /// The program with all rules of functions in it recorded, for a file.
+    pub(super) fn with_rules(&self) -> Result<Cow<'_, Program>> {
+        let met = Met::begin();
+        match girih_transform::record_rules(&self.graph)? {
+            None => Ok(Cow::Borrowed(self)),
+            Some(graph) => {
+                let program = self.with_graph(graph);
+                Ok(Cow::Owned(program.with_outside(met.tensors())?))
+            }
+        }
+    }
+
     /// The program that `write` makes of this one, with this one's guards and what was decided about
     /// sizes meanwhile.
     pub(super) fn guarded<E: From<Error>>(
         &self,
         write: impl FnOnce() -> Result<Program, E>,
     ) -> Result<Program, E> {
+        let met = Met::begin();
         // A pass is asked where guards are collected already.
         if pass::is_running() {
-            return write();
+            return Ok(write()?.with_outside(met.tensors())?);
         }
         let decided = Guards::new();
         let entered = decided.enter();
-        let mut program = write()?;
+        let mut program = write()?.with_outside(met.tensors())?;
         drop(entered);
         let mut guards = self.graph.guards().to_vec();
         guards.extend(decided.collected());

@@ -2,6 +2,7 @@
 
 use super::{Splice, Traced};
 use crate::node::Node;
+use crate::outside::{Met, Outside};
 use crate::tape::{self, Notes, Operands};
 use crate::{Error, Result, Tensor, no_grad};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
@@ -136,6 +137,7 @@ impl Walk {
         outputs.extend(looked.iter().filter_map(|l| l.value));
         let cotangents: Vec<NodeId> = outputs.iter().map(|&o| b.input(b.spec(o).clone())).collect();
         let wrt: Vec<NodeId> = looked.iter().map(|l| l.input).collect();
+        let met = Met::begin();
         let graph = girih_transform::vjp(&b.finish([]), &outputs, &cotangents, &wrt)?;
         let traced = Traced {
             graph: Graph::new(),
@@ -145,6 +147,7 @@ impl Walk {
             draws: Vec::new(),
         };
         let splice = Splice::new(&traced, &FxHashMap::default(), output.node().location());
+        let splice = Splice { put: Outside::new(met.tensors()), ..splice };
         let mut recorder = Recorder { splice, graph, tensors: FxHashMap::default() };
         recorder.tensors.insert(cotangents[0], seed);
         let mut given = Vec::new();

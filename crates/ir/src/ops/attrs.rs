@@ -361,7 +361,8 @@ impl Attrs {
                 let regions = control.regions.iter().map(|region| region.bind(sizes));
                 let length = Shape::of_dims([control.length]).bind(op, DType::Bool, sizes)?.dim(0);
                 let control = control.with_regions(regions.collect::<Result<_>>()?);
-                let control = Control { length, ..control };
+                let later = control.later.as_ref().map(|later| later.bind(sizes)).transpose()?;
+                let control = Control { length, later, ..control };
                 Attrs::Control { result: *result, control: Arc::new(control) }
             }
             Attrs::NamedAxis(axis) => {

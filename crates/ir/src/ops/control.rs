@@ -3,10 +3,14 @@
 //! outside. A node is one of the results; the others are nodes of the same operands and the same
 //! [`Control`].
 
+mod rules;
+
 use super::*;
 use crate::Dim;
 use std::ops::Deref;
 use std::sync::Arc;
+
+pub use rules::{CallRules, Recorded, Rules, RulesLater, RulesLevel};
 
 /// How deep regions may nest.
 pub const MAX_DEPTH: usize = 16;
@@ -86,11 +90,16 @@ pub enum CallMode {
     Checkpoint,
     /// It stays a call: nothing in it is merged with what is outside.
     Isolated,
+    /// As `Inline`; the body is the forward part of a reverse rule, whose backward part stands before
+    /// it. The last results ([`Control::saves`]) are the residuals. Reverse mode writes calls this way
+    /// while it goes through a graph.
+    Forward,
 }
 
 impl CallMode {
     /// Every mode.
-    pub const ALL: [CallMode; 3] = [CallMode::Inline, CallMode::Checkpoint, CallMode::Isolated];
+    pub const ALL: [CallMode; 4] =
+        [CallMode::Inline, CallMode::Checkpoint, CallMode::Isolated, CallMode::Forward];
 
     /// Name in text forms.
     pub fn name(self) -> &'static str {
@@ -98,6 +107,7 @@ impl CallMode {
             CallMode::Inline => "inline",
             CallMode::Checkpoint => "checkpoint",
             CallMode::Isolated => "isolated",
+            CallMode::Forward => "forward",
         }
     }
 }
@@ -124,6 +134,10 @@ pub struct Control {
     /// How many of the last results of a checkpoint are for its derivative: values of the body that
     /// it takes instead of computing them again. As many of the body's last outputs.
     pub saves: u32,
+    /// Rules of a call that are recorded when it is differentiated. They decide nothing about values, so
+    /// keys do not have them; whoever writes a graph to a file records them before.
+    #[serde(skip)]
+    pub later: Option<RulesLater>,
 }
 
 /// A length as the number it has: graphs with symbolic sizes are not written this way.
@@ -266,36 +280,6 @@ fn carried(call: OpCall<'_>, control: &Control, body: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// The derivative rules that a call has of its own, which stand before its body.
-#[derive(Clone, Copy, Debug)]
-pub enum CallRules<'a> {
-    /// None: the body is differentiated.
-    Derived,
-    /// A forward rule. It takes the operands, then a tangent for each inexact one of those that are
-    /// differentiated by; it gives the results, then a tangent for each inexact result.
-    Jvp(&'a Graph),
-    /// A reverse rule. The first takes the operands and gives the results, then any residuals; the
-    /// second takes the operands, the residuals and a cotangent for each inexact result, and gives
-    /// one for each inexact operand of those that are differentiated by.
-    Vjp {
-        /// Computes results and residuals.
-        forward: &'a Graph,
-        /// Computes cotangents.
-        backward: &'a Graph,
-    },
-}
-
-impl Control {
-    /// The rules of a call.
-    pub fn call_rules(&self) -> CallRules<'_> {
-        match &*self.regions {
-            [jvp, _] => CallRules::Jvp(jvp),
-            [forward, backward, _] => CallRules::Vjp { forward, backward },
-            _ => CallRules::Derived,
-        }
-    }
-}
-
 fn call_op(call: OpCall<'_>) -> Result<TensorSpec> {
     let (result, control) = parts(call, None)?;
     if control.slices != 0 || control.length != Dim::from(0) || control.reverse {
@@ -308,41 +292,8 @@ fn call_op(call: OpCall<'_>) -> Result<TensorSpec> {
         let reason = format!("saves {} of {} results", control.saves, given.len());
         return invalid(call, reason);
     }
-    check_rules(call, control, &given)?;
+    rules::check(call, control, &given)?;
     Ok(given[result].clone())
-}
-
-/// Fails unless rules take and give what they should.
-fn check_rules(call: OpCall<'_>, control: &Control, given: &[&TensorSpec]) -> Result<()> {
-    let inexact = |specs: &[&TensorSpec]| -> Vec<TensorSpec> {
-        specs.iter().filter(|s| s.dtype.is_inexact()).map(|s| (*s).clone()).collect()
-    };
-    let by = inexact(&call.inputs[..control.carries as usize]);
-    let of = inexact(given);
-    let refs = |specs: &[TensorSpec], more: &[TensorSpec]| -> Vec<TensorSpec> {
-        specs.iter().chain(more).cloned().collect()
-    };
-    let operands: Vec<TensorSpec> = call.inputs.iter().map(|s| (*s).clone()).collect();
-    let results: Vec<TensorSpec> = given.iter().map(|s| (*s).clone()).collect();
-    match (control.call_rules(), control.regions.len()) {
-        (CallRules::Derived, 1) => Ok(()),
-        (CallRules::Derived, count) => {
-            invalid(call, format!("has {count} regions; expected a body and one or two rules"))
-        }
-        (CallRules::Jvp(rule), _) => {
-            let wanted = refs(&operands, &by);
-            takes(call, "the forward rule", rule, &wanted.iter().collect::<Vec<_>>())?;
-            gives_as(call, "the forward rule", rule, &refs(&results, &of), false)
-        }
-        (CallRules::Vjp { forward, backward }, _) => {
-            takes(call, "the forward part", forward, call.inputs)?;
-            gives_as(call, "the forward part", forward, &results, true)?;
-            let residuals: Vec<TensorSpec> = gives(forward).skip(results.len()).cloned().collect();
-            let wanted = refs(&refs(&operands, &residuals), &of);
-            takes(call, "the backward part", backward, &wanted.iter().collect::<Vec<_>>())?;
-            gives_as(call, "the backward part", backward, &by, false)
-        }
-    }
 }
 
 /// Fails unless a region gives values of these specs, first of all or alone.

@@ -186,7 +186,7 @@ impl Attrs {
                 each("call", Arc::<HostCall>::make_mut(call))
             }
             Attrs::Control { result, control } => {
-                let Control { regions, carries, slices, length, reverse, mode, saves } =
+                let Control { regions, carries, slices, length, reverse, mode, saves, later: _ } =
                     Arc::make_mut(control);
                 each("result", result)?;
                 each("carries", &mut Count(carries))?;

@@ -515,10 +515,26 @@ impl Op {
             OpCode::Constant => self.attrs == Attrs::None,
             code => code.def().class == Class::Leaf && code != OpCode::Iota,
         }
+            OpCode::Input if self.as_outside().is_some() => false,
     }
 
     /// Which of its results the op gives; 0 for ops of one result.
     pub fn output_index(&self) -> usize {
+    /// A leaf that stands for a tensor outside, by a number of the front end's, in a graph that a rule
+    /// recorded: it may stand in regions, and the front end makes it an operand before anything else
+    /// sees the graph.
+    pub fn outside(key: u64) -> Op {
+        Op::new(OpCode::Input, Attrs::Value(key))
+    }
+
+    /// The number of a tensor outside, if the op is a leaf for one.
+    pub fn as_outside(&self) -> Option<u64> {
+        match (self.code, &self.attrs) {
+            (OpCode::Input, &Attrs::Value(key)) => Some(key),
+            _ => None,
+        }
+    }
+
         match self.attrs {
             Attrs::Library { result, .. } | Attrs::Host { result, .. } => result as usize,
             Attrs::Control { result, .. } => result as usize,

@@ -27,7 +27,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    fn first(batched: bool) -> Place {
+    pub(super) fn first(batched: bool) -> Place {
         if batched { Place::First } else { Place::Nowhere }
     }
 
@@ -104,60 +104,6 @@ impl Batch<'_> {
         let results = batched.into_iter().map(Place::first).collect();
         let operands = operands.iter().map(|v| v.id).collect();
         Ok(Batched::Call { code, control, operands, results })
-    }
-
-    /// A call with derivative rules of its own: all results and residuals get the batch axis, and a
-    /// reverse rule sums the cotangents of operands that are one for the batch.
-    fn with_rules(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
-        let axis = self.axis;
-        let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
-        let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
-        let inexact = |i: &usize| specs[*i].dtype.is_inexact();
-        let by: Vec<usize> = (0..control.carries as usize).filter(inexact).collect();
-        // A region whose further inputs are as large as these; its outputs all on the batch.
-        let batch = |region: &Graph, further: &[(TensorSpec, bool)]| {
-            let all: Vec<TensorSpec> =
-                specs.iter().cloned().chain(further.iter().map(|f| f.0.clone())).collect();
-            let marks: Vec<bool> =
-                marks.iter().copied().chain(further.iter().map(|f| f.1)).collect();
-            let (mut r, arguments) = inputs(&all, &marks);
-            let given = on_batch(&mut r, region, &arguments, axis)?;
-            let all = vec![true; given.len()];
-            let outputs = settled(&mut r, &given, &all, axis.size)?;
-            Ok::<_, crate::Error>((r, outputs))
-        };
-        let (r, outputs) = batch(control.body(), &[])?;
-        let body = r.finish(outputs);
-        let results = vec![Place::First; body.outputs().len()];
-        let of_results: Vec<(TensorSpec, bool)> =
-            body.outputs().iter().map(|&o| (body.spec(o).clone(), true)).collect();
-        let mut regions = Vec::new();
-        match control.call_rules() {
-            CallRules::Derived => {}
-            CallRules::Jvp(rule) => {
-                let along: Vec<(TensorSpec, bool)> =
-                    by.iter().map(|&i| (specs[i].clone(), marks[i])).collect();
-                let (r, outputs) = batch(rule, &along)?;
-                regions.push(r.finish(outputs));
-            }
-            CallRules::Vjp { forward, backward } => {
-                let (r, outputs) = batch(forward, &[])?;
-                let forward = r.finish(outputs);
-                let residuals = forward.outputs()[body.outputs().len()..].iter();
-                let mut further: Vec<(TensorSpec, bool)> =
-                    residuals.map(|&o| (forward.spec(o).clone(), true)).collect();
-                further.extend(of_results.into_iter().filter(|(s, _)| s.dtype.is_inexact()));
-                let (mut r, mut outputs) = batch(backward, &further)?;
-                for (output, _) in outputs.iter_mut().zip(&by).filter(|(_, i)| !marks[**i]) {
-                    *output = r.sum(*output, AxisSet::one(0), false)?;
-                }
-                regions.extend([forward, r.finish(outputs)]);
-            }
-        }
-        regions.push(body);
-        let control = Arc::new(control.with_regions(regions));
-        let operands = operands.iter().map(|v| v.id).collect();
-        Ok(Batched::Call { code: OpCode::Call, control, operands, results })
     }
 
     /// A choice by a predicate for each of the batch: every branch is computed.
@@ -292,7 +238,7 @@ impl Batch<'_> {
 }
 
 /// A region's inputs.
-fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec<Value>) {
+pub(super) fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec<Value>) {
     let mut r = GraphBuilder::default();
     let pairs = specs.iter().zip(marks);
     let values =
@@ -301,7 +247,7 @@ fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec<Value>) {
 }
 
 /// Results with the batch axis where the marks say so.
-fn settled(
+pub(super) fn settled(
     r: &mut GraphBuilder,
     given: &[Value],
     marks: &[bool],

@@ -57,7 +57,7 @@ impl Field for CallMode {
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
         let [code] = bytes.array()?;
         let mode = CallMode::ALL.get(code as usize);
-        *self = *mode.ok_or_else(|| format!("a mode from 0 to 2, found {code}"))?;
+        *self = *mode.ok_or_else(|| format!("a mode from 0 to 3, found {code}"))?;
         Ok(())
     }
 

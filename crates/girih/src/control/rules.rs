@@ -1,0 +1,346 @@
+//! Functions with derivative rules of their own. The rules are functions that are run on placeholders
+//! when a derivative of the call is taken, and not before.
+
+use super::functions::traced;
+use super::{Body, Captures, Place, at_least_one, record, with_captures};
+use crate::collective::BoundAxis;
+use crate::cut::ancestors;
+use crate::node::{Node, State};
+use crate::{Context, Error, Result, Tensor, outside};
+use girih_ir::ops::control::{Control, Recorded, Rules, RulesLater};
+use girih_ir::ops::host::HostFailure;
+use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The rules of a function, for front ends whose functions are not closures of Rust: see
+/// [`Body::with_rules`].
+pub trait DerivativeRules: Send + Sync {
+    /// The function's name, for messages.
+    fn name(&self) -> &str;
+
+    /// True for one rule of forward mode, from which reverse mode follows; false for the two parts of
+    /// a rule of reverse mode.
+    fn is_forward(&self) -> bool;
+
+    /// Runs the rules on placeholders, for arguments of these specs. The placeholders of a forward rule
+    /// stand for the arguments, then for a tangent of each floating-point or complex one; it gives the
+    /// results, and a tangent for each floating-point or complex one. The first part of a reverse rule
+    /// takes the arguments and gives the results, then residuals; the second takes the residuals and a
+    /// cotangent for each floating-point or complex result, and gives one for each such argument.
+    ///
+    /// Errors: those of the functions.
+    fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure>;
+}
+
+/// Rules of one call.
+struct OfCall {
+    rules: Arc<dyn DerivativeRules>,
+    /// Arguments of the function: the leading operands of the call.
+    arguments: usize,
+    /// What the other operands are.
+    known: Vec<Arc<Node>>,
+    /// The batch axes that had names where the function was called.
+    axes: Vec<BoundAxis>,
+}
+
+impl Rules for OfCall {
+    fn name(&self) -> &str {
+        self.rules.name()
+    }
+
+    fn is_forward(&self) -> bool {
+        self.rules.is_forward()
+    }
+
+    fn record(&self, operands: &[TensorSpec]) -> Result<Recorded, HostFailure> {
+        let context = Context::current();
+        let mut frame = context.frame();
+        let missing = self.axes.iter().filter(|axis| !context.axes().iter().any(|a| a.is(axis)));
+        for axis in missing.collect::<Vec<_>>() {
+            frame = frame.with_axis(axis.clone());
+        }
+        context.within(frame, || self.recorded(operands))
+    }
+}
+
+impl OfCall {
+    fn recorded(&self, operands: &[TensorSpec]) -> Result<Recorded, HostFailure> {
+        let (arguments, known) = operands.split_at(self.arguments);
+        let failed = |error: Error| HostFailure {
+            payload: Some(Arc::new(error.clone())),
+            ..HostFailure::new(error.to_string())
+        };
+        let bodies = self.rules.run(arguments)?;
+        let region = |body: &Body, takes_arguments: bool| {
+            let (own, further) = match takes_arguments {
+                true => body.placeholders.split_at(arguments.len()),
+                false => (&[][..], &body.placeholders[..]),
+            };
+            let own = own.iter().map(|p| Some(p.node().clone()));
+            let own = own.chain(std::iter::repeat(None)).zip(arguments);
+            let mut inputs: Vec<(TensorSpec, Option<Arc<Node>>)> =
+                own.map(|(node, spec)| (spec.clone(), node)).collect();
+            inputs.extend(known.iter().cloned().zip(self.known.iter().cloned().map(Some)));
+            inputs.extend(further.iter().map(|p| (p.spec(), Some(p.node().clone()))));
+            body.rule(inputs).map_err(failed)
+        };
+        match &bodies[..] {
+            [rule] => Ok(Recorded::Jvp(region(rule, true)?)),
+            [forward, backward] => {
+                let (forward, backward) = (region(forward, true)?, region(backward, false)?);
+                Ok(Recorded::Vjp { forward, backward })
+            }
+            _ => Err(HostFailure::new(format!("{} rules; expected one or two", bodies.len()))),
+        }
+    }
+}
+
+/// True if a tensor depends on an argument of a function being traced, so that it has no value.
+fn is_traced(tensor: &Tensor) -> bool {
+    let placeholder =
+        |node: &Arc<Node>| node.code() == OpCode::Input && matches!(*node.state(), State::Leaf);
+    ancestors(&[tensor], |_| false).iter().any(placeholder)
+}
+
+impl Body {
+    /// The graph of a rule, which a transform records, with inputs in this order, each with the node it
+    /// stands for. Other tensors outside are leaves of it ([`girih_ir::Op::outside`]).
+    ///
+    /// Errors: [`Error::InvalidArgument`] where no transform is under way.
+    fn rule(&self, inputs: Vec<(TensorSpec, Option<Arc<Node>>)>) -> Result<Graph> {
+        let walk = self.walk(true);
+        let mut graph = Graph::new();
+        let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
+        for (spec, node) in inputs {
+            let id = graph.leaf(OpCode::Input.into(), spec);
+            if let Some(node) = node {
+                ids.insert(Arc::as_ptr(&node), id);
+            }
+        }
+        let mut captures = Captures::default();
+        walk.capture(self, &mut captures);
+        for node in &captures.nodes {
+            if !ids.contains_key(&Arc::as_ptr(node)) {
+                let constant = node.is_constant() && node.op().attrs != girih_ir::Attrs::None;
+                let op = match constant {
+                    true => node.op(),
+                    false => girih_ir::Op::outside(outside::number(node)?),
+                };
+                ids.insert(Arc::as_ptr(node), graph.leaf(op, node.spec()));
+            }
+        }
+        for (node, place) in &walk.nodes {
+            let id = match place {
+                _ if ids.contains_key(&Arc::as_ptr(node)) => continue,
+                Place::Inside => {
+                    let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
+                    node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
+                    graph.push_unchecked(node.op(), &inputs, node.spec())
+                }
+                Place::Copied => graph.leaf(node.op(), node.spec()),
+                Place::Draw | Place::Outside => continue,
+            };
+            ids.insert(Arc::as_ptr(node), id);
+        }
+        graph.set_outputs(self.outputs.iter().map(|t| ids[&Arc::as_ptr(t.node())]));
+        Ok(graph)
+    }
+
+    /// The graph of a rule of its placeholders alone; see [`girih_ir::Op::outside`].
+    ///
+    /// Errors: [`Error::InvalidArgument`] for random draws, and where no transform is under way.
+    pub fn to_rule(&self) -> Result<Graph> {
+        if let Some((draw, _)) = self.walk(true).nodes.iter().find(|(n, _)| self.start.draws(n)) {
+            return Err(Error::InvalidArgument(format!(
+                "a batching rule draws random numbers ({}); draw by keys of gr.random, or outside",
+                draw.code().def().name
+            )));
+        }
+        let inputs = self.placeholders.iter().map(|p| (p.spec(), Some(p.node().clone())));
+        self.rule(inputs.collect())
+    }
+
+    /// The results of the function at `operands`, differentiated by rules that are run when a
+    /// derivative is taken. `referred` are tensors that the rules may refer to: those that depend on
+    /// arguments of functions being traced become operands of the call, so that batches of the call have
+    /// theirs.
+    ///
+    /// Errors: [`Error::Record`].
+    #[track_caller]
+    pub fn with_rules(
+        &self,
+        rules: Arc<dyn DerivativeRules>,
+        operands: &[Tensor],
+        referred: &[Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let axes = Context::current().axes();
+        let walk = self.walk(true);
+        let mut captures = Captures::default();
+        walk.capture(self, &mut captures);
+        let is_operand = |t: &Tensor| operands.iter().any(|o| o.is_same(t));
+        for tensor in referred.iter().chain(axes.iter().map(BoundAxis::index)) {
+            if !is_operand(tensor) && is_traced(tensor) {
+                captures.add(tensor.node());
+            }
+        }
+        at_least_one(operands, &mut captures);
+        let region = walk.region(self, &captures);
+        let known = captures.nodes.clone();
+        let rules = Arc::new(OfCall { rules, arguments: operands.len(), known, axes });
+        let control = Control {
+            carries: operands.len() as u32,
+            later: Some(RulesLater::new(rules)),
+            ..Control::default()
+        };
+        let control = control.with_regions(vec![region]);
+        record(OpCode::Call, control, &with_captures(operands.iter().cloned(), &captures))
+    }
+}
+
+/// A closure that is a forward rule.
+struct Jvp<R>(R);
+
+fn failure(error: Error) -> HostFailure {
+    HostFailure { payload: Some(Arc::new(error.clone())), ..HostFailure::new(error.to_string()) }
+}
+
+impl<R> DerivativeRules for Jvp<R>
+where
+    R: Fn(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        "custom_jvp"
+    }
+
+    fn is_forward(&self) -> bool {
+        true
+    }
+
+    fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure> {
+        let inexact = arguments.iter().filter(|s| s.dtype.is_inexact());
+        let all: Vec<TensorSpec> = arguments.iter().chain(inexact).cloned().collect();
+        let rule = traced(&all, |x| {
+            let (operands, tangents) = x.split_at(arguments.len());
+            let (mut outputs, tangents) = (self.0)(operands, tangents)?;
+            outputs.extend(tangents);
+            Ok(outputs)
+        });
+        Ok(vec![rule.map_err(failure)?])
+    }
+}
+
+/// Closures that are the two parts of a reverse rule, of a function with results of these specs.
+struct Vjp<F, B> {
+    forward: F,
+    backward: B,
+    results: Vec<TensorSpec>,
+}
+
+impl<F, B> DerivativeRules for Vjp<F, B>
+where
+    F: Fn(&[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> + Send + Sync,
+    B: Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync,
+{
+    fn name(&self) -> &str {
+        "custom_vjp"
+    }
+
+    fn is_forward(&self) -> bool {
+        false
+    }
+
+    fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure> {
+        let forward = traced(arguments, |x| {
+            let (mut outputs, residuals) = (self.forward)(x)?;
+            outputs.extend(residuals);
+            Ok(outputs)
+        });
+        let forward = forward.map_err(failure)?;
+        let given = self.results.len();
+        let Some(residuals) = forward.outputs.get(given..) else {
+            let found = forward.outputs.len();
+            return Err(HostFailure::new(format!(
+                "the forward part gives {found} values; expected the {given} results and residuals"
+            )));
+        };
+        let count = residuals.len();
+        let cotangents = forward.outputs[..given].iter().filter(|t| t.dtype().is_inexact());
+        let all: Vec<TensorSpec> = residuals.iter().chain(cotangents).map(Tensor::spec).collect();
+        let backward = traced(&all, |x| {
+            let (residuals, cotangents) = x.split_at(count);
+            (self.backward)(residuals, cotangents)
+        });
+        Ok(vec![forward, backward.map_err(failure)?])
+    }
+}
+
+/// The results of `f` at `operands`, differentiated by `rule` instead of through `f`. The rule is a
+/// function of the operands and of a tangent for each floating-point or complex one; it gives the
+/// results and their tangents, and is linear in the tangents. It is called when a derivative is taken,
+/// and may call the function itself: derivatives of all orders follow it.
+///
+/// What the rule refers to outside, and is differentiated or batched, has to be an operand.
+///
+/// Errors: [`Error::Record`]; those of `f`. Where a derivative is taken: those of the rule, and
+/// [`Error::Transform`] for a rule that gives other values.
+///
+/// ```
+/// use girih::{Tensor, custom_jvp, grad};
+///
+/// // A clamp through which gradients pass unchanged.
+/// let through = |x: &[Tensor]| {
+///     let f = |x: &[Tensor]| Ok(vec![x[0].minimum(1.0)?]);
+///     let rule = |x: &[Tensor], t: &[Tensor]| Ok((vec![x[0].minimum(1.0)?], vec![t[0].clone()]));
+///     custom_jvp(f, rule, x)?[0].sum(None, false)
+/// };
+/// let x = Tensor::from_slice(&[0.5f32, 3.0], [2])?;
+/// assert_eq!(grad(through)(&[x])?[0].to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn custom_jvp(
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    rule: impl Fn(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> + Send + Sync + 'static,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
+    traced(&specs, f)?.with_rules(Arc::new(Jvp(rule)), operands, &[])
+}
+
+/// The results of `f` at `operands`, differentiated in reverse by a rule instead of through `f`.
+/// `forward` gives the results and residuals; `backward` takes the residuals and a cotangent for each
+/// floating-point or complex result, and gives one for each such operand. Both are called when a
+/// derivative is taken; `forward` is computed then in place of `f`.
+///
+/// What the rule refers to outside, and is differentiated or batched, has to be an operand.
+///
+/// Errors: [`Error::Record`]; those of `f`. Where a derivative is taken: those of the rule, and
+/// [`Error::Transform`] for rules that give other values, and for forward mode.
+///
+/// ```
+/// use girih::{Tensor, custom_vjp, grad};
+///
+/// // The gradient is halved.
+/// let halved = |x: &[Tensor]| {
+///     let forward = |x: &[Tensor]| Ok((x.to_vec(), Vec::new()));
+///     let backward = |_: &[Tensor], ct: &[Tensor]| Ok(vec![ct[0].mul(0.5)?]);
+///     custom_vjp(|x| Ok(x.to_vec()), forward, backward, x)?[0].sum(None, false)
+/// };
+/// let x = Tensor::from_slice(&[0.5f32, 3.0], [2])?;
+/// assert_eq!(grad(halved)(&[x])?[0].to_vec::<f32>()?, [0.5, 0.5]);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[track_caller]
+pub fn custom_vjp(
+    f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
+    forward: impl Fn(&[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> + Send + Sync + 'static,
+    backward: impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    operands: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
+    let body = traced(&specs, f)?;
+    let results = body.outputs.iter().map(Tensor::spec).collect();
+    body.with_rules(Arc::new(Vjp { forward, backward, results }), operands, &[])
+}
