@@ -233,7 +233,34 @@ pub fn pmean<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
 /// Errors: as [`axis_index`]; a dtype error for complex numbers.
 #[track_caller]
 pub fn pmax<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
-    gathered(x, &axes.into().bound("pmax")?)?.max(Some(&[0]), false)
+    extreme(x, axes.into().bound("pmax")?, Tensor::max)
+}
+
+/// The largest or smallest over the members. Its derivative has a weight for each member instead of the
+/// values of all members for each.
+fn extreme(
+    x: &Tensor,
+    axes: Vec<BoundAxis>,
+    of: fn(&Tensor, Option<&[i64]>, bool) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if !x.dtype().is_float() {
+        return of(&gathered(x, &axes)?, Some(&[0]), false);
+    }
+    let y = of(&gathered(&x.stop_gradient()?, &axes)?, Some(&[0]), false)?;
+    // Zero, with the slope of the result: the result itself is one for all members.
+    let own = axes.clone();
+    let rule = move |x: &[Tensor], along: &[Tensor]| {
+        let y = of(&gathered(&x[0], &own)?, Some(&[0]), false)?;
+        let is_it = x[0].eq(&y)?.logical_or(&x[0].ne(&x[0])?)?.astype(y.dtype())?;
+        let weight = is_it.div(&reduced(&is_it, &own)?)?;
+        Ok((vec![Tensor::zeros(x[0].shape(), x[0].dtype())?], vec![along[0].mul(&weight)?.neg()?]))
+    };
+    let zero = crate::custom_jvp(
+        |x| Ok(vec![Tensor::zeros(x[0].shape(), x[0].dtype())?]),
+        rule,
+        std::slice::from_ref(x),
+    )?;
+    y.sub(&reduced(&zero[0], &axes)?)
 }
 
 /// The smallest of `x` over the members, NaN if any is; the same for all. Ties share the gradient.
@@ -241,7 +268,7 @@ pub fn pmax<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
 /// Errors: as [`pmax`].
 #[track_caller]
 pub fn pmin<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
-    gathered(x, &axes.into().bound("pmin")?)?.min(Some(&[0]), false)
+    extreme(x, axes.into().bound("pmin")?, Tensor::min)
 }
 
 /// `x` of all members, the same for all: stacked along a new axis at `axis`, or with `tiled` one behind
