@@ -553,6 +553,33 @@ class TestGraphObjects:
             if node.op == "add":
                 assert (node.call, node.output_index) == (node.id, 0)
 
+    def test_parts_of_a_split_are_results_of_one_call(self) -> None:
+        def f(x: gr.Tensor) -> tuple[gr.Tensor, ...]:
+            return (*gr.split(x, 3), *gr.array_split(x, 4, axis=1), *gr.split(x, [1, 4], axis=1))
+
+        graph = gr.make_graph(f)(gr.ones([6, 5]))
+        calls: dict[int, list[int]] = {}
+        for node in graph.nodes:
+            if node.op == "split":
+                calls.setdefault(node.call, []).append(node.output_index)
+        assert list(calls.values()) == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2]]
+        again = gr.deserialize(gr.text_to_graph(graph.text).serialize())
+        assert again.text == graph.text
+        assert again.text.count("split(") == 10
+
+    def test_a_trace_records_an_axis_as_it_was_given(self) -> None:
+        member = lambda x: gr.sum(x, axis=0)
+        x = gr.asarray(np.arange(12.0).reshape(2, 3, 2))
+        graph = gr.make_graph(member)(x[0])
+        (node,) = [node for node in graph.nodes if node.op == "reduce_sum"]
+        assert list(node.attributes["dim"]) == [0]
+        # Each of the batch has that axis behind that of the batch, also when the program runs again.
+        batch = gr.text_to_graph(gr.make_graph(gr.vmap(member))(x).text)
+        of_trace = gr.vmap(lambda x: gr.text_to_graph(graph.text)(x))
+        for found in (batch(x), of_trace(x)):
+            found = found[0] if isinstance(found, (list, tuple)) else found
+            np.testing.assert_array_equal(found.numpy(), x.numpy().sum(1))
+
     def test_a_trace_lists_its_nodes_in_the_order_of_recording(self) -> None:
         def f(x: gr.Tensor, w: gr.Tensor) -> gr.Tensor:
             return gr.relu(x @ w + 1).sum()

@@ -42,7 +42,7 @@ CATEGORIES = {
         broadcast_to
     """,
     "OP_SLICE": """
-        slice windows
+        slice split windows
     """,
     "OP_CONCAT": """
         concat pad update_slice

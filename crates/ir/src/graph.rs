@@ -558,6 +558,11 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
         Attrs::ScatterInto { axis, mode } => {
             word(10 | (*axis as u64) << 8 | (*mode as u64 + 1) << 16);
         }
+        Attrs::Part { result, axis, at } => {
+            word(23 | (*axis as u64) << 8 | (*result as u64) << 32);
+            word(at.len() as u64);
+            at.iter().for_each(|&at| word(at as u64));
+        }
         Attrs::Size(size) => {
             word(13);
             word(*size as u64);

@@ -1,6 +1,6 @@
 //! Functions that put elements in other places.
 
-use crate::args::{Axes, IntArg, Listed, OperandArg, SizeArg, TensorArg};
+use crate::args::{Axes, IntArg, Listed, OperandArg, ShapeArg, SizeArg, TensorArg};
 use crate::compiled::PyDim;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
@@ -8,9 +8,9 @@ use crate::functions::{Out, out};
 use crate::location;
 use crate::search::nonzero;
 use crate::tensor::PyTensor;
-use girih::{DType, Index, PadMode, Shape, Tensor, Update};
+use girih::{DType, Dim, Index, PadMode, Shape, Size, Tensor, Update};
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyTuple};
+use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PySlice, PyTuple};
 
 /// What a function that gives several tensors returns.
 pub(crate) type Many = PyResult<Vec<PyTensor>>;
@@ -33,8 +33,30 @@ pub(crate) fn counts(op: &'static str, values: &[i64]) -> PyResult<Vec<usize>> {
 /// without axes in row-major order.
 #[pyfunction]
 #[pyo3(signature = (x, shift, axis=None))]
-fn roll(py: Python<'_>, x: TensorArg, shift: Axes, axis: Option<Axes>) -> Out {
+fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axes>) -> Out {
     let _called = location::enter!(py);
+    if let Ok(places) = shift.cast::<PyDim>() {
+        let places = places.get().0;
+        let axes = axis.unwrap_or_default();
+        let Some(axes) = axes.as_slice() else {
+            let flat = x.0.reshape(&[-1]).and_then(|flat| flat.roll_by(places, false, 0));
+            return out(flat.and_then(|flat| flat.reshape_to(x.0.shape())));
+        };
+        let rolled = |x: Tensor, &axis: &i64| x.roll_by(places, false, axis);
+        return out(axes.iter().try_fold(x.0, rolled));
+    }
+    if let (Ok(shifts), Some(axis)) = (shift.extract::<ShapeArg>(), &axis)
+        && shifts.0.iter().any(|shift| matches!(shift, Size::Symbolic(_)))
+        && let Some(axes) = axis.as_slice()
+        && axes.len() == shifts.0.len()
+    {
+        let rolled = |x: Tensor, (shift, &axis): (&Size, &i64)| match *shift {
+            Size::Symbolic(places) => x.roll_by(places, false, axis),
+            Size::Known(places) => x.roll(&[places], Some(&[axis])),
+        };
+        return out(shifts.0.iter().zip(axes).try_fold(x.0, rolled));
+    }
+    let shift: Axes = shift.extract()?;
     let shift = shift.as_slice().ok_or_else(|| invalid("roll: a shift is needed"))?;
     let axis = axis.unwrap_or_default();
     // One shift for several axes, or several for one, as NumPy's broadcast.
@@ -81,8 +103,15 @@ fn as_strided_scatter(
 
 /// The tensor side by side with itself, so many times along each axis.
 #[pyfunction]
-fn tile(py: Python<'_>, x: TensorArg, repetitions: Axes) -> Out {
+fn tile(py: Python<'_>, x: TensorArg, repetitions: &Bound<'_, PyAny>) -> Out {
     let _called = location::enter!(py);
+    if let Ok(sizes) = repetitions.extract::<ShapeArg>()
+        && sizes.0.iter().any(|size| matches!(size, Size::Symbolic(_)))
+    {
+        let counts: Vec<Dim> = sizes.shape("tile")?.dims().collect();
+        return out(x.0.tile(&counts));
+    }
+    let repetitions: Axes = repetitions.extract()?;
     out(x.0.tile(&counts("tile", repetitions.as_slice().unwrap_or_default())?))
 }
 
@@ -99,6 +128,9 @@ fn repeat(
 ) -> Out {
     let _called = location::enter!(py);
     let axis = crate::args::axes(axis, dim)?.single("repeat")?;
+    if let Ok(count) = repeats.cast::<PyDim>() {
+        return out(x.0.repeat(count.get().0, axis));
+    }
     if repeats.is_instance_of::<PyInt>() {
         let count = counts("repeat", &[crate::args::integer(repeats)?])?[0];
         return out(x.0.repeat(count, axis));
@@ -307,21 +339,23 @@ fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Opt
     if !sections.is_instance_of::<PyInt>() {
         return split_at(&x.0, sections, axis);
     }
-    let shape = x.0.shape();
-    let size = shape[girih::ir::shape::normalize_axis("split", axis, shape.rank()).py()?];
     let count: usize = sections.extract().map_err(|_| {
         invalid(format!("split: the number of parts must be positive, got {sections}"))
     })?;
-    if count == 0 || !size.is_multiple_of(count) {
-        return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
-    }
-    many(girih::array_split(&x.0, count, axis))
+    many(girih::split_equal(&x.0, count, axis))
 }
 
 /// The parts of an axis between indices, each from the one to the next.
 fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
     let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
+    if sections.try_iter()?.any(|item| item.is_ok_and(|item| item.cast::<PyDim>().is_ok())) {
+        return split_at_sizes(x, sections, at);
+    }
     let cuts: Vec<i64> = sections.extract()?;
+    let size = x.shape().hints()[at] as i64;
+    if cuts.is_sorted() && cuts.iter().all(|cut| (0..=size).contains(cut)) {
+        return many(girih::split_at(x, cuts.iter().map(|&cut| cut as usize).collect(), axis));
+    }
     let part = |i: usize| {
         let start = if i == 0 { None } else { Some(cuts[i - 1]) };
         let mut entries = vec![Index::ALL; at];
@@ -329,6 +363,24 @@ fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
         x.index(&entries)
     };
     many((0..=cuts.len()).map(part).collect())
+}
+
+/// As [`split_at`], at places of which some are symbolic: slices of the axis.
+fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many {
+    let py = sections.py();
+    let cuts: Vec<Bound<'_, PyAny>> = sections.try_iter()?.collect::<PyResult<_>>()?;
+    let x = Bound::new(py, PyTensor(x.clone()))?;
+    let all = PySlice::full(py).into_any();
+    let slice = py.get_type::<PySlice>();
+    let part = |i: usize| {
+        let bound = |at: Option<&Bound<'_, PyAny>>| at.map(|at| at.clone().unbind());
+        let start = bound(i.checked_sub(1).and_then(|at| cuts.get(at)));
+        let entry = slice.call1((start, bound(cuts.get(i))))?;
+        let mut entries = vec![all.clone(); axis];
+        entries.push(entry);
+        Ok(PyTensor(x.get_item(PyTuple::new(py, entries)?)?.extract::<TensorArg>()?.0))
+    };
+    (0..=cuts.len()).map(part).collect()
 }
 
 /// A border: one width, one (before, after), or one per axis. Its elements are a value, or with

@@ -437,16 +437,23 @@ impl Walk<'_> {
 /// A slice of whole leading rows of data that is there is that data, further on, and so is there
 /// too: a loop over batches runs one program, whatever the batch's position.
 fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
-    let Attrs::Slice(dims) = node.attrs() else { return None };
     let shape = input.shape();
-    let (rows, inner) = dims.split_first()?;
-    let whole = |(d, &size): (&girih_ir::ops::SliceDim, &usize)| d.start == 0 && d.size == size;
-    if rows.step != 1 || !inner.iter().zip(&shape[1..]).all(whole) {
-        return None;
-    }
+    let start = match node.attrs() {
+        Attrs::Slice(dims) => {
+            let (rows, inner) = dims.split_first()?;
+            let whole =
+                |(d, &size): (&girih_ir::ops::SliceDim, &usize)| d.start == 0 && d.size == size;
+            if rows.step != 1 || !inner.iter().zip(&shape[1..]).all(whole) {
+                return None;
+            }
+            rows.start
+        }
+        Attrs::Part { axis: 0, .. } => node.op().part_of(&shape)?.1,
+        _ => return None,
+    };
     let State::Available(value) = &*input.state() else { return None };
     let row_bytes = shape[1..].iter().product::<usize>() * node.dtype().size();
-    Some(Value { buffer: value.buffer.clone(), offset: value.offset + rows.start * row_bytes })
+    Some(Value { buffer: value.buffer.clone(), offset: value.offset + start * row_bytes })
 }
 
 /// Values that let the compiler simplify are part of the program; all others are run-time scalars,

@@ -54,8 +54,10 @@ impl NodeInfo {
 
 /// The first result of the call that a node is a result of; None for ops of one result.
 fn first_result(node: &Node) -> Option<Op> {
-    let several =
-        matches!(node.op.attrs, Attrs::Library { .. } | Attrs::Host { .. } | Attrs::Control { .. });
+    let several = matches!(
+        node.op.attrs,
+        Attrs::Library { .. } | Attrs::Host { .. } | Attrs::Part { .. } | Attrs::Control { .. }
+    );
     several.then(|| node.op.with_result(0))
 }
 

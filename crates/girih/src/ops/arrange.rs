@@ -1,8 +1,9 @@
 //! Elements in other places: rolled, repeated, on and off diagonals, side by side. All of it is made
 //! of views, placements and gathers, so that it is lazy and has gradients of any order.
 
+use super::Operand;
 use super::index::{Index, integers};
-use super::shape::{concat, stack};
+use super::shape::{concat, split_at, stack};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
@@ -67,6 +68,26 @@ impl Tensor {
         Ok(out)
     }
 
+    /// As [`Tensor::roll`] along one axis, by a number of places that may be symbolic; with `back` to the
+    /// front. Where it or the axis is, the elements are gathered, so that one program serves all sizes.
+    ///
+    /// Errors: an axis error.
+    #[track_caller]
+    pub fn roll_by(&self, shift: impl Into<Dim>, back: bool, axis: i64) -> Result<Tensor> {
+        let (shift, at) = (shift.into(), normalize_axis("roll", axis, self.rank())?);
+        let size = self.shape().dim(at);
+        if let (Some(places), Some(_)) = (shift.known(), size.known()) {
+            let places = if back { -(places as i64) } else { places as i64 };
+            return self.roll(&[places], Some(&[axis]));
+        }
+        let places = Tensor::iota(Shape::of_dims([size]), 0, DType::I64)?;
+        let from = match back {
+            true => places.add(Operand::Size(shift))?,
+            false => places.sub(Operand::Size(shift))?,
+        };
+        self.take(&from.remainder(Operand::Size(size))?, axis)
+    }
+
     /// The last `shift` elements along an axis, of which there are as many, before the others; for a
     /// negative shift the first behind them.
     #[track_caller]
@@ -85,31 +106,33 @@ impl Tensor {
     /// The tensor side by side with itself, `repeats[i]` times along axis `i`; axes are added in
     /// front of whichever has fewer.
     #[track_caller]
-    pub fn tile(&self, repeats: &[usize]) -> Result<Tensor> {
+    pub fn tile<D: Into<Dim> + Copy>(&self, repeats: &[D]) -> Result<Tensor> {
         let rank = self.rank().max(repeats.len());
-        let front = |len: usize| std::iter::repeat_n(1, rank - len);
+        let front = |len: usize| std::iter::repeat_n(Dim::from(1), rank - len);
         let own = self.shape();
-        let sizes: Vec<Dim> = front(own.rank()).map(Dim::from).chain(own.dims()).collect();
-        let counts: Vec<usize> = front(repeats.len()).chain(repeats.iter().copied()).collect();
+        let sizes: Vec<Dim> = front(own.rank()).chain(own.dims()).collect();
+        let given = repeats.iter().map(|&count| count.into());
+        let counts: Vec<Dim> = front(repeats.len()).chain(given).collect();
         let pairs = || sizes.iter().zip(&counts);
         let result: Shape = pairs().map(|(&s, &c)| s * c).collect();
         result.check("tile", self.dtype())?;
         let apart = self.reshape_to(pairs().flat_map(|(&s, _)| [1.into(), s]).collect())?;
-        let stretched: Shape = pairs().flat_map(|(&s, &c)| [c.into(), s]).collect();
+        let stretched: Shape = pairs().flat_map(|(&s, &c)| [c, s]).collect();
         apart.broadcast_to(stretched)?.reshape_to(result)
     }
 
     /// Each element that many times, next to each other along an axis, or in row-major order
     /// without one.
     #[track_caller]
-    pub fn repeat(&self, count: usize, axis: Option<i64>) -> Result<Tensor> {
+    pub fn repeat(&self, count: impl Into<Dim>, axis: Option<i64>) -> Result<Tensor> {
+        let count = count.into();
         let Some(axis) = axis else { return self.reshape(&[-1])?.repeat(count, Some(0)) };
         let shape = self.shape();
         let axis = normalize_axis("repeat", axis, shape.rank())?;
         let result = shape.with_dim(axis, shape.dim(axis) * count);
         result.check("repeat", self.dtype())?;
         let (before, after) = (shape.dims().take(axis + 1), shape.dims().skip(axis + 1));
-        let sizes: Shape = before.chain([count.into()]).chain(after).collect();
+        let sizes: Shape = before.chain([count]).chain(after).collect();
         self.unsqueeze(axis as i64 + 1)?.broadcast_to(sizes)?.reshape_to(result)
     }
 
@@ -414,10 +437,34 @@ pub fn broadcast_arrays(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
 #[track_caller]
 pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
     let at = normalize_axis("unstack", axis, x.rank())?;
-    let slice = |i| x.narrow(axis, i, 1)?.squeeze(Some(&[axis]));
     let count = x.shape()[at];
     Tensor::check_room(count, HANDLE_BYTES)?;
-    (0..count).map(slice).collect()
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let parts = split_at(x, (1..count).collect(), axis)?;
+    parts.iter().map(|part| part.squeeze(Some(&[axis]))).collect()
+}
+
+/// As many parts of one size along an axis, whose size may be symbolic.
+///
+/// Errors: [`Error::InvalidArgument`] for no parts, and for a size that is no multiple of their number.
+#[track_caller]
+pub fn split_equal(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
+    let shape = x.shape();
+    let at = normalize_axis("split", axis, shape.rank())?;
+    let size = shape.dim(at);
+    if count == 0 || !size.remainder(count).equals(0) {
+        return Err(invalid(format!("split: {size} elements make no {count} equal parts")));
+    }
+    if size.known().is_some() {
+        return array_split(x, count, axis);
+    }
+    // Parts of a symbolic axis begin at no numbers, those of an axis of parts do.
+    let part = size.floor_div(count);
+    let dims = shape.dims().take(at).chain([count.into(), part]).chain(shape.dims().skip(at + 1));
+    let apart = x.reshape_to(dims.collect())?;
+    unstack(&apart, at as i64)
 }
 
 /// Parts along an axis, as many as asked, whose sizes differ by one at most: the longer first.

@@ -362,26 +362,23 @@ pub fn rfftfreq(n: i64, d: f64, dtype: DType) -> Result<Tensor> {
 }
 
 #[track_caller]
-fn shifted(
-    op: &'static str,
-    x: &Tensor,
-    axes: Option<&[i64]>,
-    places: fn(i64) -> i64,
-) -> Result<Tensor> {
+fn shifted(op: &'static str, x: &Tensor, axes: Option<&[i64]>, back: bool) -> Result<Tensor> {
     let all: Vec<i64> = (0..x.rank() as i64).collect();
     let axes = axes.unwrap_or(&all);
-    let shift = |&axis: &i64| Ok(places(x.shape()[normalize_axis(op, axis, x.rank())?] as i64));
-    x.roll(&axes.iter().map(shift).collect::<Result<Vec<i64>>>()?, Some(axes))
+    axes.iter().try_fold(x.clone(), |x, &axis| {
+        let half = x.shape().dim(normalize_axis(op, axis, x.rank())?).floor_div(2);
+        x.roll_by(half, back, axis)
+    })
 }
 
 /// Moves the element of frequency zero to the middle of axes, all by default.
 #[track_caller]
 pub fn fftshift(x: &Tensor, axes: Option<&[i64]>) -> Result<Tensor> {
-    shifted("fftshift", x, axes, |n| n / 2)
+    shifted("fftshift", x, axes, false)
 }
 
 /// Inverse of [`fftshift`].
 #[track_caller]
 pub fn ifftshift(x: &Tensor, axes: Option<&[i64]>) -> Result<Tensor> {
-    shifted("ifftshift", x, axes, |n| -(n / 2))
+    shifted("ifftshift", x, axes, true)
 }

@@ -33,7 +33,7 @@ mod vision;
 
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
-    unstack, vstack,
+    split_equal, unstack, vstack,
 };
 pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding};
@@ -45,7 +45,7 @@ pub use index::{Bins, Index, Unique, Update, broadcast_shapes, histogram2d};
 pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;
 pub use resample::Interpolation;
-pub use shape::{Size, concat, shape_of, split, stack};
+pub use shape::{Size, concat, shape_of, split, split_at, stack};
 pub use sort::searchsorted;
 pub use statistics::{
     Beyond, Covariance, corrcoef, cov, digitize, interp, polyfit, polyval, trapezoid, vander,

@@ -331,11 +331,26 @@ pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
         return Err(girih_ir::Error::InvalidShape { op: "split", shape, reason }.into());
     }
     Tensor::check_room(sizes.len(), super::arrange::HANDLE_BYTES)?;
-    let mut start = 0;
-    let part = |&size: &usize| {
-        let part = x.narrow(axis, start, size);
-        start += size;
-        part
-    };
-    sizes.iter().map(part).collect()
+    if sizes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut end = 0;
+    let inner = sizes.iter().take(sizes.len().saturating_sub(1));
+    let places = inner.map(|size| {
+        end += size;
+        end
+    });
+    split_at(x, places.collect(), at as i64)
+}
+
+/// The parts of a tensor that is cut along an axis at these places, which ascend: the results of one
+/// op.
+///
+/// Errors: a shape error for places that do not ascend or lie outside of the axis.
+#[track_caller]
+pub fn split_at(x: &Tensor, places: Vec<usize>, axis: i64) -> Result<Vec<Tensor>> {
+    let axis = normalize_axis("split", axis, x.rank())?;
+    let places = Arc::new(places);
+    let ops = (0..=places.len()).map(|result| Op::split(axis, places.clone(), result));
+    Tensor::record_results(ops, &[x])
 }

@@ -299,6 +299,15 @@ pub enum Attrs {
         /// The call.
         call: Arc<HostCall>,
     },
+    /// A part of an axis that is cut.
+    Part {
+        /// Which of the parts the node is.
+        result: u32,
+        /// The axis.
+        axis: u8,
+        /// The places at which the axis is cut, ascending.
+        at: Arc<Vec<usize>>,
+    },
     /// A branch or a loop.
     Control {
         /// Which of its results the node is.
@@ -422,6 +431,7 @@ impl Attrs {
             }
             Attrs::Standardize { axes, eps } => Attrs::Standardize { axes: moved(axes), eps },
             Attrs::Scatter { axis, size } => Attrs::Scatter { axis: axis + 1, size },
+            Attrs::Part { result, axis, at } => Attrs::Part { result, axis: axis + 1, at },
             Attrs::ScatterInto { axis, mode } => Attrs::ScatterInto { axis: axis + 1, mode },
             Attrs::Shape(shape) => Attrs::shape(extended(&shape)),
             Attrs::Perm(perm) => {

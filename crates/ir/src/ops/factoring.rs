@@ -245,6 +245,11 @@ fn kept(call: OpCall<'_>, out: &TensorSpec, keeps: impl Fn(usize) -> bool) -> Fa
     d.finish(vec![operand], result)
 }
 
+/// A part of an axis: the axis is whole on both sides, all others are kept.
+pub(super) fn split(call: OpCall<'_>, out: &TensorSpec) -> Factors {
+    kept(call, out, |_| true)
+}
+
 fn bounds(op: &Op) -> &[SliceDim] {
     match &op.attrs {
         Attrs::Slice(dims) => dims,

@@ -141,6 +141,11 @@ impl Attrs {
                 each("mode", mode)
             }
             Attrs::Size(size) => each("size", size),
+            Attrs::Part { result, axis, at } => {
+                each("result", result)?;
+                each("dim", axis)?;
+                each("at", Arc::<Vec<usize>>::make_mut(at))
+            }
             Attrs::Library { result, flag, size } => {
                 each("result", result)?;
                 each("flag", flag)?;

@@ -30,6 +30,7 @@ pub mod reduce;
 pub mod rules;
 pub mod samples;
 pub mod sort;
+mod split;
 mod table;
 pub mod view;
 pub mod window;
@@ -404,6 +405,7 @@ registry! {
     BroadcastTo = view::BROADCAST_TO,
     Slice = view::SLICE,
     Flip = view::FLIP,
+    Split = split::SPLIT,
     Windows = window::WINDOWS,
     Concat = combine::CONCAT,
     Pad = combine::PAD,
@@ -513,13 +515,11 @@ impl Op {
     pub fn takes_argument(&self) -> bool {
         match self.code {
             OpCode::Constant => self.attrs == Attrs::None,
+            OpCode::Input if self.as_outside().is_some() => false,
             code => code.def().class == Class::Leaf && code != OpCode::Iota,
         }
-            OpCode::Input if self.as_outside().is_some() => false,
     }
 
-    /// Which of its results the op gives; 0 for ops of one result.
-    pub fn output_index(&self) -> usize {
     /// A leaf that stands for a tensor outside, by a number of the front end's, in a graph that a rule
     /// recorded: it may stand in regions, and the front end makes it an operand before anything else
     /// sees the graph.
@@ -535,8 +535,11 @@ impl Op {
         }
     }
 
+    /// Which of its results the op gives; 0 for ops of one result.
+    pub fn output_index(&self) -> usize {
         match self.attrs {
             Attrs::Library { result, .. } | Attrs::Host { result, .. } => result as usize,
+            Attrs::Part { result, .. } => result as usize,
             Attrs::Control { result, .. } => result as usize,
             _ => 0,
         }
@@ -549,6 +552,9 @@ impl Op {
         }
         if let Some((_, call)) = self.as_host() {
             return Op::host(call.clone(), result as usize);
+        }
+        if let Attrs::Part { axis, at, .. } = &self.attrs {
+            return Op::split(*axis as usize, at.clone(), result as usize);
         }
         let (_, flag, size) = self.attrs.library();
         Op::new(self.code, Attrs::Library { result, flag, size })

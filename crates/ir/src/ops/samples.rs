@@ -221,6 +221,11 @@ pub(super) fn views(code: OpCode) -> Vec<Sample> {
     }
 }
 
+pub(super) fn split(_: OpCode) -> Vec<Sample> {
+    let at = Arc::new(vec![1, 1, 2]);
+    [2, 1, 3, 0].map(|result| Sample::new(Op::split(1, at.clone(), result), [cube()])).into()
+}
+
 pub(super) fn concat(code: OpCode) -> Vec<Sample> {
     let empty = spread(&[2, 0, 4], (0.0, 1.0));
     vec![Sample::new(Op::new(code, Attrs::Axis(1)), [cube(), empty, cube()])]
