@@ -218,10 +218,10 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
 
     Args:
         names: Of passes (``isolate``, ``dead_code``, ``fold``, ``simplify``, ``log_softmax``,
-            ``decompose``, ``cse``, ``branch``, ``prune``, ``matmul_chain``) and kinds of fusion
-            (``elementwise``, ``views``, ``reduction_prologue``, ``reduction_epilogue``,
-            ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and passes
-            that :func:`graph_pass` gave.
+            ``decompose``, ``cse``, ``branch``, ``prune``, ``loop_motion``, ``matmul_chain``) and
+            kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
+            ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and
+            passes that :func:`graph_pass` gave.
 
     Raises:
         InvalidArgumentError: a name of neither.

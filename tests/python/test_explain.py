@@ -17,7 +17,7 @@ import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PASSES = ["isolate", "dead_code", "fold", "simplify", "log_softmax", "decompose", "cse"]
-PASSES += ["branch", "prune", "matmul_chain"]
+PASSES += ["branch", "prune", "loop_motion", "matmul_chain"]
 FUSIONS = [
     "elementwise",
     "views",

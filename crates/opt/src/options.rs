@@ -73,6 +73,9 @@ pipeline! {
     Branch = 7, "branch", true, Law::Exact;
     /// After what shows that results are one, or not needed.
     Prune = 8, "prune", true, Law::Exact;
+    /// After what takes from loops what nothing needs.
+    LoopMotion = 10, "loop_motion", true,
+        Law::Changes("products of floats over all iterations of a scan round in another order");
     /// Last: what others use is no part of a chain, and merging has shown what is.
     MatmulChain = 6, "matmul_chain", false,
         Law::Changes("products of floats round in another order; of integers no bit changes");
@@ -146,10 +149,10 @@ mod tests {
 
     #[test]
     fn passes_are_switched_by_name_and_the_encoding_is_stable() {
-        assert_eq!(OptOptions::default().bits(), 0b1110111111);
+        assert_eq!(OptOptions::default().bits(), 0b11110111111);
         let off = OptOptions::default().without(PassFlag::parse("cse").unwrap());
         assert!(!off.contains(PassFlag::Cse) && off.contains(PassFlag::Fold));
-        assert_eq!(off.bits(), 0b1110011111);
+        assert_eq!(off.bits(), 0b11110011111);
         assert_eq!(off.with(PassFlag::Cse), OptOptions::default());
         let error = PassFlag::parse("fuze").unwrap_err().to_string();
         assert!(error.contains("fuze") && error.contains("isolate, dead_code, fold"), "{error}");
@@ -172,7 +175,7 @@ mod tests {
         let default = OptOptions::default();
         let on = PassFlag::ALL.into_iter().filter(|&p| default.contains(p)).collect();
         let first = ["isolate", "dead_code", "fold", "simplify", "log_softmax", "decompose"];
-        let expected = [&first[..], &["cse", "branch", "prune"]].concat();
+        let expected = [&first[..], &["cse", "branch", "prune", "loop_motion"]].concat();
         assert_eq!(names(on), expected);
         let asked = PassFlag::ALL.into_iter().filter(|&p| !default.contains(p)).collect();
         assert_eq!(names(asked), ["matmul_chain"]);

@@ -1,0 +1,383 @@
+//! Code motion between scans and what surrounds them, in three rewrites.
+//!
+//! - [`share`]: a matrix product that the scan of a derivative computes again from the history of the
+//!   scan that it belongs to is stacked by that scan (common subexpressions of two loops).
+//! - [`hoist`]: loop-invariant code leaves the body (Aho et al., *Compilers*, section 9.5), and so do
+//!   products of a part of an operand with an invariant matrix, which become one product of the whole
+//!   operand.
+//! - [`sink`]: a carry that only sums products is one product of their stacked operands after the
+//!   loop.
+//!
+//! What moves is decided by the bodies alone and not by the results that somebody asks for, since
+//! evaluating a value early must not change a number.
+//!
+//! Laws. Never worse: no product is computed more often; a stacked value takes memory in place of the
+//! computation, which a checkpoint of the body prevents. Terminates: each change takes an op out of a
+//! body. Not exact for floats: one product over all iterations sums in another order than the
+//! products of each, within the bound that either order has; shared and invariant values keep
+//! their bits.
+
+mod hoist;
+mod share;
+mod sink;
+
+use crate::Pass;
+use girih_ir::graph::Operands;
+use girih_ir::ops::control::{Control, ControlOp};
+use girih_ir::ops::{Attrs, Class};
+use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// See the module.
+pub struct LoopMotion;
+
+impl Pass for LoopMotion {
+    fn name(&self) -> &str {
+        "loop_motion"
+    }
+
+    fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
+        let mut current: Option<Graph> = None;
+        for rewrite in [share::run, hoist::run, sink::run] {
+            let loops = Loops::of(current.as_ref().unwrap_or(graph));
+            if loops.all.is_empty() {
+                break;
+            }
+            if let Some(next) = rewrite(current.as_ref().unwrap_or(graph), &loops)? {
+                current = Some(next);
+            }
+        }
+        Ok(current)
+    }
+}
+
+/// A scan: its body, its operands and which of its results the graph has.
+struct Loop {
+    control: Arc<Control>,
+    inputs: Operands,
+    /// Numbers of the results that live nodes are.
+    results: Vec<usize>,
+}
+
+impl Loop {
+    fn body(&self) -> &Graph {
+        self.control.body()
+    }
+
+    fn carries(&self) -> usize {
+        self.control.carries as usize
+    }
+
+    /// One past the last operand of which an iteration takes a part.
+    fn slices_end(&self) -> usize {
+        self.carries() + self.control.slices as usize
+    }
+
+    /// Which operand the body's argument is.
+    fn kind(&self, argument: usize) -> Kind {
+        match argument {
+            a if a < self.carries() => Kind::Carry,
+            a if a < self.slices_end() => Kind::Slice,
+            _ => Kind::Captured,
+        }
+    }
+
+    /// The body's nodes that depend on captured operands and constants alone.
+    fn invariants(&self) -> Vec<bool> {
+        let body = self.body();
+        let mut invariant = vec![false; body.len()];
+        for (argument, id) in body.arguments().enumerate() {
+            invariant[id.index()] = self.kind(argument) == Kind::Captured;
+        }
+        for (id, node) in body.nodes() {
+            if !node.op.takes_argument() {
+                invariant[id.index()] = node.inputs.iter().all(|i| invariant[i.index()]);
+            }
+        }
+        invariant
+    }
+}
+
+/// How a scan takes an operand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Carry,
+    Slice,
+    Captured,
+}
+
+/// The scans of a graph, by their first nodes.
+struct Loops {
+    all: Vec<Loop>,
+    /// By node: the scan that it is a result of, and the number of the result.
+    of_node: FxHashMap<NodeId, (usize, usize)>,
+}
+
+impl Loops {
+    fn of(graph: &Graph) -> Loops {
+        let mut loops = Loops { all: Vec::new(), of_node: FxHashMap::default() };
+        if graph.nodes().all(|(_, node)| node.op.code != OpCode::Scan) {
+            return loops;
+        }
+        let live = graph.live();
+        let mut known: FxHashMap<(Op, &[NodeId]), usize> = FxHashMap::default();
+        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let Some((result, control)) = node.op.as_control() else { continue };
+            if node.op.code.control() != Some(ControlOp::Scan) {
+                continue;
+            }
+            let key = (node.op.with_result(0), &node.inputs[..]);
+            let at = *known.entry(key).or_insert_with(|| {
+                let (control, inputs) = (control.clone(), node.inputs.clone());
+                loops.all.push(Loop { control, inputs, results: Vec::new() });
+                loops.all.len() - 1
+            });
+            loops.all[at].results.push(result);
+            loops.of_node.insert(id, (at, result));
+        }
+        loops
+    }
+
+    /// The graph with edited scans: `operands` gives the new operands of scan `at` and its edit, in
+    /// terms of the new graph; `replaced` what stands for one of its results, if it is no longer
+    /// the scan's.
+    fn rewrite(
+        &self,
+        graph: &Graph,
+        edits: &[Edit],
+        mut operand: impl FnMut(&mut GraphBuilder, &Moved<'_>, usize, usize) -> Result<NodeId>,
+        mut replaced: impl FnMut(&mut GraphBuilder, &Moved<'_>, usize, usize) -> Result<Option<NodeId>>,
+    ) -> Result<Option<Graph>> {
+        let new: Vec<Arc<Control>> = self.all.iter().zip(edits).map(|(l, e)| e.apply(l)).collect();
+        let mut inputs: Vec<Option<Operands>> = vec![None; self.all.len()];
+        graph.rewrite_nodes(|b, id, node| {
+            let Some(&(at, result)) = self.of_node.get(&id) else { return Ok(None) };
+            let (edit, old) = (&edits[at], &self.all[at]);
+            if inputs[at].is_none() {
+                let moved = Moved { old: &node.inputs, inputs: &inputs, controls: &new };
+                let (front, captured) = node.inputs.split_at(old.slices_end());
+                let mut all = Operands::from_slice(front);
+                for which in 0..edit.slices.len() {
+                    all.push(operand(b, &moved, at, which)?);
+                }
+                all.extend_from_slice(captured);
+                for which in edit.slices.len()..edit.slices.len() + edit.captured.len() {
+                    all.push(operand(b, &moved, at, which)?);
+                }
+                inputs[at] = Some(all);
+            }
+            let moved = Moved { old: &node.inputs, inputs: &inputs, controls: &new };
+            if let Some(id) = replaced(b, &moved, at, result)? {
+                return Ok(Some(id));
+            }
+            match edit.is_empty() {
+                true => Ok(None),
+                false => moved.result(b, at, edit.renumbered(old, result)).map(Some),
+            }
+        })
+    }
+}
+
+/// What an edit may refer to in the new graph.
+struct Moved<'a> {
+    /// The old operands of the scan at hand.
+    old: &'a [NodeId],
+    inputs: &'a [Option<Operands>],
+    controls: &'a [Arc<Control>],
+}
+
+impl Moved<'_> {
+    /// A result of an edited scan, by its new number.
+    fn result(&self, b: &mut GraphBuilder, at: usize, number: usize) -> Result<NodeId> {
+        let inputs = self.inputs[at].as_ref().expect("an edited scan comes before its users");
+        b.emit(Op::control(OpCode::Scan, self.controls[at].clone(), number), inputs)
+    }
+}
+
+/// How the body of a scan changes.
+#[derive(Default)]
+struct Edit {
+    /// Nodes of the body that become parts of new operands, in the order of these.
+    slices: Vec<NodeId>,
+    /// Nodes of the body that become new captured operands, in the order of these.
+    captured: Vec<NodeId>,
+    /// Nodes of the body that it gives as well, stacked.
+    outputs: Vec<NodeId>,
+}
+
+impl Edit {
+    fn is_empty(&self) -> bool {
+        self.slices.is_empty() && self.captured.is_empty() && self.outputs.is_empty()
+    }
+
+    /// The number of the result that stacks a node of the body; it is added if there is none.
+    fn stacks(&mut self, of: &Loop, node: NodeId) -> usize {
+        let given = of.body().outputs();
+        if let Some(at) = given[of.carries()..].iter().position(|&o| o == node) {
+            return of.carries() + at;
+        }
+        let at = self.outputs.iter().position(|&o| o == node).unwrap_or_else(|| {
+            self.outputs.push(node);
+            self.outputs.len() - 1
+        });
+        given.len() + at
+    }
+
+    /// The new number of a result: histories of carries stand behind what the body gives.
+    fn renumbered(&self, of: &Loop, result: usize) -> usize {
+        let given = of.body().outputs().len();
+        if result < given { result } else { result + self.outputs.len() }
+    }
+
+    fn apply(&self, of: &Loop) -> Arc<Control> {
+        if self.is_empty() {
+            return of.control.clone();
+        }
+        let body = of.body();
+        let mut b = GraphBuilder::default();
+        let mut map: Vec<Option<NodeId>> = vec![None; body.len()];
+        let arguments: Vec<NodeId> = body.arguments().collect();
+        let (front, captured) = arguments.split_at(of.slices_end());
+        for ids in [front, &self.slices, captured, &self.captured] {
+            for id in ids {
+                map[id.index()] = Some(b.input(body.spec(*id).clone()));
+            }
+        }
+        let outputs: Vec<NodeId> = body.outputs().iter().chain(&self.outputs).copied().collect();
+        let mut live = vec![false; body.len()];
+        outputs.iter().for_each(|o| live[o.index()] = true);
+        for (id, node) in body.nodes().rev() {
+            if live[id.index()] && map[id.index()].is_none() {
+                node.inputs.iter().for_each(|i| live[i.index()] = true);
+            }
+        }
+        for (id, node) in body.nodes().filter(|(id, _)| live[id.index()]) {
+            if map[id.index()].is_none() {
+                let inputs = node.inputs.iter().map(|i| map[i.index()].expect("operands are live"));
+                let node = Node { inputs: inputs.collect(), ..node.clone() };
+                map[id.index()] = Some(b.append(node));
+            }
+        }
+        let outputs: Vec<NodeId> =
+            outputs.iter().map(|o| map[o.index()].expect("outputs are live")).collect();
+        let new = Control {
+            slices: of.control.slices + self.slices.len() as u32,
+            ..(*of.control).clone()
+        };
+        Arc::new(new.with_regions(vec![b.finish(outputs)]))
+    }
+}
+
+/// Who uses the nodes of a body, dead nodes apart.
+struct Users {
+    /// By node: its users, once for each operand.
+    of: Vec<Vec<NodeId>>,
+    /// By node: how often it is an output.
+    outputs: Vec<usize>,
+    live: Vec<bool>,
+}
+
+impl Users {
+    fn of(body: &Graph) -> Users {
+        let live = body.live();
+        let (mut of, mut outputs) = (vec![Vec::new(); body.len()], vec![0; body.len()]);
+        body.outputs().iter().for_each(|o| outputs[o.index()] += 1);
+        for (id, node) in body.nodes().filter(|(id, _)| live[id.index()]) {
+            node.inputs.iter().for_each(|i| of[i.index()].push(id));
+        }
+        Users { of, outputs, live }
+    }
+
+    fn live(&self, id: NodeId) -> bool {
+        self.live[id.index()]
+    }
+
+    /// How often the node is an operand or an output.
+    fn count(&self, id: NodeId) -> usize {
+        self.of[id.index()].len() + self.outputs[id.index()]
+    }
+
+    /// The only user, if the node is no output.
+    fn only(&self, id: NodeId) -> Option<NodeId> {
+        match self.of[id.index()][..] {
+            [user] if self.outputs[id.index()] == 0 => Some(user),
+            _ => None,
+        }
+    }
+}
+
+/// Rows, contracted size and columns of a product of the body.
+struct ProductSizes {
+    m: usize,
+    k: usize,
+    n: usize,
+}
+
+impl ProductSizes {
+    fn of(body: &Graph, product: &Node) -> ProductSizes {
+        let sizes = body.spec(product.inputs[0]).shape.hints();
+        let n = *product.spec.shape.hints().last().expect("a product has two axes");
+        let k = sizes[sizes.len() - 1];
+        ProductSizes { m: elements(&product.spec) / n.max(1), k, n }
+    }
+}
+
+/// Elements of a value, by the sizes that it was traced at.
+fn elements(spec: &TensorSpec) -> usize {
+    spec.shape.hints().iter().product()
+}
+
+/// True of an op that moves elements and computes nothing.
+fn is_view(node: &Node) -> bool {
+    matches!(node.op.code, OpCode::Permute | OpCode::Reshape)
+}
+
+/// The argument of the body that a node is a view of, by permutations and reshapes.
+fn viewed(body: &Graph, mut id: NodeId) -> NodeId {
+    while is_view(body.node(id)) {
+        id = body.node(id).inputs[0];
+    }
+    id
+}
+
+/// The views of the body from an argument to `id`, of that argument's operand outside: with the axis
+/// of the iterations in front if it is a part of the operand.
+fn view_outside(
+    b: &mut GraphBuilder,
+    body: &Graph,
+    id: NodeId,
+    operand: NodeId,
+    sliced: bool,
+) -> Result<NodeId> {
+    let mut chain = Vec::new();
+    let mut at = id;
+    while is_view(body.node(at)) {
+        chain.push(at);
+        at = body.node(at).inputs[0];
+    }
+    let mut value = operand;
+    for id in chain.into_iter().rev() {
+        let node = body.node(id);
+        let lead = sliced as usize;
+        value = match node.op.code {
+            OpCode::Permute => {
+                let Attrs::Perm(perm) = &node.op.attrs else { unreachable!("its attribute") };
+                let perm = perm.iter().map(|&axis| axis as usize + lead);
+                let perm: Vec<usize> = (0..lead).chain(perm).collect();
+                b.permute(value, &perm)?
+            }
+            _ => {
+                let first = sliced.then(|| b.shape(operand).dim(0));
+                let shape = first.into_iter().chain(node.spec.shape.dims());
+                b.reshape(value, shape.collect::<Shape>())?
+            }
+        };
+    }
+    Ok(value)
+}
+
+/// True of ops that are computed rather than moved, and have no effect.
+fn is_computed(node: &Node) -> bool {
+    matches!(node.op.class(), Class::Elementwise | Class::Reduction | Class::Contraction)
+}

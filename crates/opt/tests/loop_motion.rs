@@ -1,0 +1,335 @@
+//! Code motion out of scans: what leaves the body, what stays, and that values stay. Values are
+//! integers where products move, since sums of integers have the same bits in any order.
+
+mod common;
+
+use common::input;
+use girih_ir::ops::control::Control;
+use girih_ir::reference::{Array, evaluate};
+use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_opt::passes::LoopMotion;
+use girih_opt::{OptOptions, Pass, PassFlag, optimize};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const STEPS: usize = 5;
+
+/// A scan of `STEPS` iterations over operands of these shapes, which the body takes in order.
+struct Scan<'a> {
+    carries: &'a [&'a [usize]],
+    slices: &'a [&'a [usize]],
+    captured: &'a [&'a [usize]],
+    dtype: DType,
+}
+
+impl Scan<'_> {
+    /// The body that `record` writes, reversed or not.
+    fn control(
+        &self,
+        reverse: bool,
+        record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Result<Vec<NodeId>>,
+    ) -> Arc<Control> {
+        let mut b = GraphBuilder::default();
+        let all = [self.carries, self.slices, self.captured].concat();
+        let inputs: Vec<NodeId> = all.iter().map(|s| input(&mut b, s, self.dtype)).collect();
+        let outputs = record(&mut b, &inputs).unwrap();
+        let (carries, slices) = (self.carries.len() as u32, self.slices.len() as u32);
+        let control =
+            Control { carries, slices, length: STEPS.into(), reverse, ..Control::default() };
+        Arc::new(control.with_regions(vec![b.finish(outputs)]))
+    }
+
+    /// Inputs of the outer graph for all operands.
+    fn operands(&self, b: &mut GraphBuilder) -> Vec<NodeId> {
+        let stacked: Vec<Vec<usize>> =
+            self.slices.iter().map(|s| [&[STEPS], *s].concat()).collect();
+        let shapes = self.carries.iter().copied();
+        let shapes =
+            shapes.chain(stacked.iter().map(Vec::as_slice)).chain(self.captured.iter().copied());
+        shapes.map(|shape| input(b, shape, self.dtype)).collect()
+    }
+}
+
+fn scan(
+    b: &mut GraphBuilder,
+    control: &Arc<Control>,
+    result: usize,
+    operands: &[NodeId],
+) -> NodeId {
+    b.emit(Op::control(OpCode::Scan, control.clone(), result), operands).unwrap()
+}
+
+/// Arguments of small integers, which differ.
+fn arguments(graph: &Graph) -> Vec<Array> {
+    let fill = |(which, id): (usize, NodeId)| {
+        let spec: &TensorSpec = graph.spec(id);
+        let value = |i: usize| Literal::from_i64(spec.dtype, ((i * 7 + which * 3) % 11) as i64 - 5);
+        Array::new(spec.clone(), (0..spec.numel()).map(value).collect::<Vec<Literal>>())
+    };
+    graph.arguments().enumerate().map(fill).collect()
+}
+
+/// The graph after the pass, whose values are the same bits, and which the pass does not change.
+#[track_caller]
+fn moved(graph: &Graph) -> Graph {
+    let changed = LoopMotion.run(graph).unwrap().expect("the pass changes the graph");
+    changed.verify().unwrap();
+    assert_eq!(LoopMotion.run(&changed).unwrap(), None, "a second run changes\n{changed}");
+    let arguments = arguments(graph);
+    let (before, after) = (evaluate(graph, &arguments), evaluate(&changed, &arguments));
+    assert_eq!(before.unwrap(), after.unwrap(), "from\n{graph}\nto\n{changed}");
+    changed
+}
+
+/// How often a code is in the graph, and in the bodies of its scans.
+fn counts(graph: &Graph, code: OpCode) -> (usize, usize) {
+    let of = |g: &Graph| g.nodes().filter(|(_, n)| n.op.code == code).count();
+    let mut bodies: Vec<&Arc<Control>> =
+        graph.nodes().filter_map(|(_, n)| n.op.as_control().map(|(_, c)| c)).collect();
+    bodies.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    (of(graph), bodies.iter().map(|c| of(c.body())).sum())
+}
+
+#[test]
+fn a_product_of_parts_with_a_captured_matrix_is_one_product() {
+    let shape = Scan {
+        carries: &[&[2, 4]],
+        slices: &[&[2, 8]],
+        captured: &[&[8, 4], &[4, 4]],
+        dtype: DType::I32,
+    };
+    let control = shape.control(false, |b, x| {
+        let (from_part, from_carry) = (b.matmul(x[1], x[2])?, b.matmul(x[0], x[3])?);
+        let next = b.add(from_part, from_carry)?;
+        Ok(vec![next, b.neg(x[0])?])
+    });
+    let mut b = GraphBuilder::default();
+    let operands = shape.operands(&mut b);
+    let results: Vec<NodeId> = (0..3).map(|r| scan(&mut b, &control, r, &operands)).collect();
+    let changed = moved(&b.finish(results));
+    assert_eq!(counts(&changed, OpCode::Matmul), (1, 1), "{changed}");
+}
+
+#[test]
+fn a_matrix_times_a_column_of_each_part_is_one_product_too() {
+    let shape = Scan { carries: &[&[3]], slices: &[&[6]], captured: &[&[3, 6]], dtype: DType::I64 };
+    let control = shape.control(true, |b, x| {
+        let column = b.reshape(x[1], [6, 1])?;
+        let product = b.matmul(x[2], column)?;
+        let product = b.reshape(product, [3])?;
+        Ok(vec![b.add(x[0], product)?])
+    });
+    let mut b = GraphBuilder::default();
+    let operands = shape.operands(&mut b);
+    let last = scan(&mut b, &control, 0, &operands);
+    let history = scan(&mut b, &control, 1, &operands);
+    let changed = moved(&b.finish([last, history]));
+    assert_eq!(counts(&changed, OpCode::Matmul), (1, 0), "{changed}");
+}
+
+#[test]
+fn invariant_code_leaves_the_body_and_views_stay() {
+    let shape = Scan { carries: &[&[3, 2]], slices: &[], captured: &[&[2, 3]], dtype: DType::F32 };
+    let control = shape.control(false, |b, x| {
+        let (exp, turned) = (b.op(OpCode::Exp, &[x[1]])?, b.transpose(x[1])?);
+        let (exp, sum) = (b.transpose(exp)?, b.add(x[0], turned)?);
+        Ok(vec![b.add(sum, exp)?])
+    });
+    let mut b = GraphBuilder::default();
+    let operands = shape.operands(&mut b);
+    let last = scan(&mut b, &control, 0, &operands);
+    let changed = moved(&b.finish([last]));
+    assert_eq!(counts(&changed, OpCode::Exp), (1, 0), "{changed}");
+    assert_eq!(counts(&changed, OpCode::Permute), (1, 1), "{changed}");
+}
+
+#[test]
+fn an_invariant_value_that_is_larger_than_its_operands_stays() {
+    let shape =
+        Scan { carries: &[&[3, 4]], slices: &[], captured: &[&[3, 1], &[4]], dtype: DType::F32 };
+    let control = shape.control(false, |b, x| {
+        let outer = b.mul(x[1], x[2])?;
+        Ok(vec![b.add(x[0], outer)?])
+    });
+    let mut b = GraphBuilder::default();
+    let operands = shape.operands(&mut b);
+    let last = scan(&mut b, &control, 0, &operands);
+    assert_eq!(LoopMotion.run(&b.finish([last])).unwrap(), None);
+}
+
+#[test]
+fn maps_and_products_of_many_rows_keep_their_products() {
+    for (carries, rows) in [(0, 2), (1, 6)] {
+        let (part, carry): (&[usize], &[usize]) = (&[rows, 8], &[rows, 4]);
+        let shape = Scan {
+            carries: &[carry][..carries],
+            slices: &[part],
+            captured: &[&[8, 4]],
+            dtype: DType::I32,
+        };
+        let control = shape.control(false, |b, x| {
+            let product = b.matmul(x[carries], x[carries + 1])?;
+            let next = match carries {
+                0 => product,
+                _ => b.mul(x[0], product)?,
+            };
+            Ok(vec![next])
+        });
+        let mut b = GraphBuilder::default();
+        let operands = shape.operands(&mut b);
+        let out = scan(&mut b, &control, 0, &operands);
+        assert_eq!(LoopMotion.run(&b.finish([out])).unwrap(), None);
+    }
+}
+
+/// A recurrent layer and a loop through it backwards that computes each step again from the history.
+fn layer_and_its_derivative(b: &mut GraphBuilder, history: usize) -> (NodeId, NodeId, NodeId) {
+    let layer = Scan {
+        carries: &[&[2, 16]],
+        slices: &[],
+        captured: &[&[16, 16], &[16]],
+        dtype: DType::I32,
+    };
+    let step = |b: &mut GraphBuilder, h: NodeId, u: NodeId, bias: NodeId| {
+        let product = b.matmul(h, u)?;
+        b.add(product, bias)
+    };
+    let forward = layer.control(false, |b, x| {
+        let z = step(b, x[0], x[1], x[2])?;
+        Ok(vec![b.mul(z, z)?, b.neg(z)?])
+    });
+    let derivative = Scan {
+        carries: &[&[2, 16], &[16, 16]],
+        slices: &[&[2, 16]],
+        captured: &[&[16, 16], &[16]],
+        dtype: DType::I32,
+    };
+    let backward = derivative.control(true, |b, x| {
+        let z = step(b, x[2], x[3], x[4])?;
+        let ct = b.mul(x[0], z)?;
+        let (rows, turned) = (b.transpose(x[2])?, b.transpose(x[3])?);
+        let weight = b.matmul(rows, ct)?;
+        Ok(vec![b.matmul(ct, turned)?, b.add(x[1], weight)?])
+    });
+    let operands = layer.operands(b);
+    let last = scan(b, &forward, 0, &operands);
+    let stacked = scan(b, &forward, history, &operands);
+    let zeros = b.zeros_like(operands[1]);
+    let all = [last, zeros, stacked, operands[1], operands[2]];
+    (last, scan(b, &backward, 0, &all), scan(b, &backward, 1, &all))
+}
+
+#[test]
+fn a_derivative_takes_the_products_of_its_loop_and_sums_those_of_weights_afterwards() {
+    let mut b = GraphBuilder::default();
+    let (last, carry, weight) = layer_and_its_derivative(&mut b, 2);
+    let changed = moved(&b.finish([last, carry, weight]));
+    // Inside stay `h @ u` forward and `ct @ u.T` backward, and the carry that nobody asks for, which
+    // another pass removes.
+    assert_eq!(counts(&changed, OpCode::Matmul), (1, 3), "{changed}");
+    let clean = PassFlag::Prune.pass().run(&changed).unwrap().unwrap();
+    assert_eq!(counts(&clean, OpCode::Matmul), (1, 2), "{clean}");
+}
+
+#[test]
+fn a_loop_over_other_results_computes_its_own_products() {
+    let mut b = GraphBuilder::default();
+    // The stacked results are of the same shape as the history, and are not the history: their
+    // product with the captured matrix is one for all parts.
+    let (last, carry, _) = layer_and_its_derivative(&mut b, 1);
+    let changed = moved(&b.finish([last, carry]));
+    assert_eq!(counts(&changed, OpCode::Matmul), (1, 3), "{changed}");
+}
+
+#[test]
+fn a_sum_that_is_read_on_the_way_stays_in_the_loop() {
+    let shape =
+        Scan { carries: &[&[4, 4]], slices: &[&[1, 4], &[1, 4]], captured: &[], dtype: DType::I32 };
+    for read in [false, true] {
+        let control = shape.control(false, |b, x| {
+            let column = b.transpose(x[1])?;
+            let product = b.matmul(column, x[2])?;
+            let sum = b.add(product, x[0])?;
+            let given = if read { b.neg(x[0])? } else { b.neg(x[1])? };
+            Ok(vec![sum, given])
+        });
+        let mut b = GraphBuilder::default();
+        let operands = shape.operands(&mut b);
+        let results: Vec<NodeId> = (0..2).map(|r| scan(&mut b, &control, r, &operands)).collect();
+        let graph = b.finish(results);
+        match read {
+            true => assert_eq!(LoopMotion.run(&graph).unwrap(), None),
+            false => assert_eq!(counts(&moved(&graph), OpCode::Matmul).0, 1),
+        }
+    }
+}
+
+/// An op of a random body: on values by position among those there are.
+type Choice = (u8, prop::sample::Index, prop::sample::Index);
+
+/// A body of square matrices, of which two are carries, one is a part and two are captured.
+fn random_body(b: &mut GraphBuilder, x: &[NodeId], choices: &[Choice]) -> Result<Vec<NodeId>> {
+    let mut values = x.to_vec();
+    for (op, left, right) in choices {
+        let (left, right) = (*left.get(&values), *right.get(&values));
+        values.push(match op % 6 {
+            0 | 1 => b.matmul(left, right)?,
+            2 | 3 => b.add(left, right)?,
+            4 => b.transpose(left)?,
+            _ => b.neg(left)?,
+        });
+    }
+    let last = *values.last().expect("there are carries");
+    let sum = b.add(x[1], values[values.len() / 2])?;
+    Ok(vec![last, sum, values[values.len() - 1 - choices.len() / 3]])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_loops_keep_their_values(
+        choices in prop::collection::vec(any::<Choice>(), 1..12),
+        second in prop::collection::vec(any::<Choice>(), 0..4),
+        reverse in any::<bool>(),
+        size in prop::sample::select(vec![1usize, 2, 2, 16]),
+        asked in prop::sample::subsequence((0..5).collect::<Vec<usize>>(), 1..=5),
+    ) {
+        let square: &[usize] = &[size, size];
+        let shape = Scan {
+            carries: &[square; 2],
+            slices: &[square],
+            captured: &[square; 2],
+            dtype: DType::I32,
+        };
+        let control = shape.control(reverse, |b, x| random_body(b, x, &choices));
+        let mut b = GraphBuilder::default();
+        let operands = shape.operands(&mut b);
+        let mut outputs: Vec<NodeId> =
+            asked.iter().map(|&r| scan(&mut b, &control, r, &operands)).collect();
+        // Another loop that takes the history of the first carry for its part, and does the same.
+        let history = scan(&mut b, &control, 3, &operands);
+        let mut others = operands.clone();
+        others[2] = history;
+        let again: Vec<Choice> = choices.iter().chain(&second).copied().collect();
+        let other = shape.control(!reverse, |b, x| {
+            let as_first = [x[2], x[1], x[2], x[3], x[4]];
+            let mut outputs = random_body(b, &as_first, &again)?;
+            outputs[0] = b.add(outputs[0], x[0])?;
+            Ok(outputs)
+        });
+        outputs.extend((0..3).map(|r| scan(&mut b, &other, r, &others)));
+        let graph = b.finish(outputs);
+        let arguments = arguments(&graph);
+        let expected = evaluate(&graph, &arguments).unwrap();
+        if let Some(changed) = LoopMotion.run(&graph).unwrap() {
+            changed.verify().unwrap();
+            prop_assert_eq!(&evaluate(&changed, &arguments).unwrap(), &expected, "{}\n{}", graph, changed);
+            prop_assert_eq!(LoopMotion.run(&changed).unwrap(), None, "{}", changed);
+        }
+        let optimized = optimize(&graph, OptOptions::default()).unwrap();
+        let kept: Vec<Array> =
+            optimized.kept_arguments.iter().map(|&i| arguments[i].clone()).collect();
+        prop_assert_eq!(&evaluate(&optimized.graph, &kept).unwrap(), &expected, "{}", graph);
+    }
+}
