@@ -232,25 +232,39 @@ fn written(graph: &mut Graph, depth: usize) -> Result<()> {
     for id in graph.ids() {
         let op = graph.node(id).op.clone();
         let Some((result, control)) = op.as_control() else { continue };
-        if !done.contains_key(&Arc::as_ptr(control)) {
-            let inputs = graph.node(id).inputs.iter();
-            let specs: Vec<TensorSpec> = inputs.map(|&i| graph.spec(i).clone()).collect();
-            let (mut made, mut depth) = ((**control).clone(), depth);
-            if let Some(later) = made.later.take() {
-                if depth < FILE_DEPTH {
-                    let rules = recorded(&later, control, &specs)?;
-                    made = ruled(control, rules, &specs, Mode::Forward)?;
-                } else {
-                    made.carries = 0;
-                }
-                depth += 1;
+        let key = Arc::as_ptr(control);
+        let made = match done.get(&key) {
+            Some(made) => made.clone(),
+            None => {
+                let inputs = graph.node(id).inputs.iter();
+                let specs: Vec<TensorSpec> = inputs.map(|&i| graph.spec(i).clone()).collect();
+                let made = Arc::new(written_control(control, &specs, depth)?);
+                done.insert(key, made.clone());
+                made
             }
-            let mut regions = made.regions.to_vec();
-            regions.iter_mut().try_for_each(|region| written(region, depth))?;
-            done.insert(Arc::as_ptr(control), Arc::new(made.with_regions(regions)));
-        }
-        let made = done[&Arc::as_ptr(control)].clone();
+        };
         graph.replace_op(id, Op::control(op.code, made, result));
     }
     Ok(())
+}
+
+/// A call or loop on operands of these specs with its rules recorded, and those of its regions.
+fn written_control(
+    control: &Arc<Control>,
+    specs: &[TensorSpec],
+    mut depth: usize,
+) -> Result<Control> {
+    let mut made = (**control).clone();
+    if let Some(later) = made.later.take() {
+        if depth < FILE_DEPTH {
+            let rules = recorded(&later, control, specs)?;
+            made = ruled(control, rules, specs, Mode::Forward)?;
+        } else {
+            made.carries = 0;
+        }
+        depth += 1;
+    }
+    let mut regions = made.regions.to_vec();
+    regions.iter_mut().try_for_each(|region| written(region, depth))?;
+    Ok(made.with_regions(regions))
 }
