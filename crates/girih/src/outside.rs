@@ -59,12 +59,16 @@ pub(crate) fn number(node: &Arc<Node>) -> Result<u64> {
     Ok(key)
 }
 
+/// An op whose regions have tensors as operands, with the numbers of the tensors; `None` if its regions
+/// refer to none.
+type Lifted = Option<(Op, Vec<u64>)>;
+
 /// Nodes in place of numbers, in what a transform wrote.
 #[derive(Default)]
 pub(crate) struct Outside {
     nodes: FxHashMap<u64, Arc<Node>>,
-    /// Ops whose regions have the tensors as operands, by what they run and their number of operands.
-    lifted: Mutex<FxHashMap<(usize, usize), Option<(Op, Vec<u64>)>>>,
+    /// By what ops run and their number of operands.
+    lifted: Mutex<FxHashMap<(usize, usize), Lifted>>,
 }
 
 impl Outside {

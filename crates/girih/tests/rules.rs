@@ -31,7 +31,8 @@ fn a_rule_that_calls_its_function_is_followed_to_any_order() {
     let second = |x: &[Tensor]| Ok(grad(first)(x)?.swap_remove(0));
     let third = |x: &[Tensor]| Ok(grad(second)(x)?.swap_remove(0));
     let fourth = grad(third)(std::slice::from_ref(&x)).unwrap().swap_remove(0);
-    for found in [first(&[x.clone()]), second(&[x.clone()]), third(&[x.clone()]), Ok(fourth)] {
+    let xs = std::slice::from_ref(&x);
+    for found in [first(xs), second(xs), third(xs), Ok(fourth)] {
         close(&found.unwrap(), 0.5f64.exp());
     }
     let along = |x: &[Tensor]| Ok(jvp(|x| Ok(vec![third(x)?]), x, &[scalar(1.0)])?.1);
@@ -105,7 +106,7 @@ fn rules_refer_to_data_also_in_loops_and_programs() {
     };
     let looped = |x: &[Tensor]| {
         let step = |c: &[Tensor], _: &[Tensor]| Ok((vec![f(&c[0])?], Vec::new()));
-        scan(step, x, &[], Some(2.into()), false)?.0[0].sum(None, false)
+        scan(step, x, &[], Some(2), false)?.0[0].sum(None, false)
     };
     let x = Tensor::from_slice(&[1.0, 1.0], [2]).unwrap();
     let slopes = grad(looped)(std::slice::from_ref(&x)).unwrap();

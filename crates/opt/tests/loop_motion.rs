@@ -1,9 +1,6 @@
 //! Code motion out of scans: what leaves the body, what stays, and that values stay. Values are
 //! integers where products move, since sums of integers have the same bits in any order.
 
-mod common;
-
-use common::input;
 use girih_ir::ops::control::Control;
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
@@ -48,6 +45,10 @@ impl Scan<'_> {
             shapes.chain(stacked.iter().map(Vec::as_slice)).chain(self.captured.iter().copied());
         shapes.map(|shape| input(b, shape, self.dtype)).collect()
     }
+}
+
+fn input(b: &mut GraphBuilder, shape: &[usize], dtype: DType) -> NodeId {
+    b.input(TensorSpec::new(shape, dtype))
 }
 
 fn scan(

@@ -122,14 +122,15 @@ impl Body {
         let mut captures = Captures::default();
         walk.capture(self, &mut captures);
         for node in &captures.nodes {
-            if !ids.contains_key(&Arc::as_ptr(node)) {
-                let constant = node.is_constant() && node.op().attrs != girih_ir::Attrs::None;
-                let op = match constant {
-                    true => node.op(),
-                    false => girih_ir::Op::outside(outside::number(node)?),
-                };
-                ids.insert(Arc::as_ptr(node), graph.leaf(op, node.spec()));
+            if ids.contains_key(&Arc::as_ptr(node)) {
+                continue;
             }
+            let constant = node.is_constant() && node.op().attrs != girih_ir::Attrs::None;
+            let op = match constant {
+                true => node.op(),
+                false => girih_ir::Op::outside(outside::number(node)?),
+            };
+            ids.insert(Arc::as_ptr(node), graph.leaf(op, node.spec()));
         }
         for (node, place) in &walk.nodes {
             let id = match place {
