@@ -2,9 +2,7 @@
 //!
 //! - [`share`]: a matrix product that the scan of a derivative computes again from the history of the
 //!   scan that it belongs to is stacked by that scan (common subexpressions of two loops).
-//! - [`hoist`]: loop-invariant code leaves the body (Aho et al., *Compilers*, section 9.5), and so do
-//!   products of a part of an operand with an invariant matrix, which become one product of the whole
-//!   operand.
+//! - [`hoist`]: loop-invariant code leaves the body (Aho et al., *Compilers*, section 9.5).
 //! - [`sink`]: a carry that only sums products is one product of their stacked operands after the
 //!   loop.
 //!
@@ -304,22 +302,6 @@ impl Users {
             [user] if self.outputs[id.index()] == 0 => Some(user),
             _ => None,
         }
-    }
-}
-
-/// Rows, contracted size and columns of a product of the body.
-struct ProductSizes {
-    m: usize,
-    k: usize,
-    n: usize,
-}
-
-impl ProductSizes {
-    fn of(body: &Graph, product: &Node) -> ProductSizes {
-        let sizes = body.spec(product.inputs[0]).shape.hints();
-        let n = *product.spec.shape.hints().last().expect("a product has two axes");
-        let k = sizes[sizes.len() - 1];
-        ProductSizes { m: elements(&product.spec) / n.max(1), k, n }
     }
 }
 

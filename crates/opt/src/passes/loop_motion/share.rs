@@ -2,7 +2,7 @@
 //! iteration again, from the carries before it (the scan's history) and from the scan's own slices
 //! and captured operands. A product among that is stacked by the first scan and taken by the second.
 
-use super::{Edit, Kind, Loop, Loops, ProductSizes, Users};
+use super::{Edit, Kind, Loop, Loops, Users};
 use girih_ir::graph::Operands;
 use girih_ir::ops::Class;
 use girih_ir::{Graph, Node, NodeId, Op, Result, TensorSpec};
@@ -63,7 +63,7 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     let mut found: Vec<(NodeId, NodeId)> = Vec::new();
     for (id, node) in body.nodes() {
         let product = node.op.class() == Class::Contraction && node.inputs.len() == 2;
-        if !product || ProductSizes::of(body, node).k < LEAST_CONTRACTED || !users.live(id) {
+        if !product || contracted(body, node) < LEAST_CONTRACTED || !users.live(id) {
             continue;
         }
         if same[id.index()].is_none() {
@@ -79,6 +79,11 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
         }
     }
     found
+}
+
+/// The contracted size of a product of the body.
+fn contracted(body: &Graph, product: &Node) -> usize {
+    body.spec(product.inputs[0]).shape.hints().last().copied().unwrap_or(0)
 }
 
 /// By node of the second body: the node of the first that has the same value in the iteration of

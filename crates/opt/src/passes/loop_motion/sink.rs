@@ -2,7 +2,7 @@
 //! after the loop, `s + A @ B` of the stacked operands, with the axis of the iterations contracted
 //! too. The gradient of a weight that a scan captures is such a carry.
 
-use super::{Edit, Kind, Loop, Loops, Moved, Users, elements, view_outside, viewed};
+use super::{Edit, Kind, Loop, Loops, Moved, Users, view_outside, viewed};
 use girih_ir::ops::Attrs;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 use rustc_hash::FxHashMap;
@@ -94,8 +94,12 @@ struct Operand {
     transposed: bool,
 }
 
-/// The operands of a product, if stacking them moves no more elements than adding the product to the
-/// carry does in each iteration.
+/// Least size of either axis of a sum that leaves the loop. The rule does not ask for the contracted
+/// size, which is often the size of a batch: a program for any batch then sums as one for its size.
+const LEAST_SIZE: usize = 16;
+
+/// The operands of a product, if the product is large enough for stacking them to cost little beside
+/// computing it.
 fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
     let body = of.body();
     let node = body.node(product);
@@ -109,13 +113,14 @@ fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
         return None;
     }
     let found = [operand(of, a), operand(of, b)];
+    // A sum of products with an invariant operand is the product of a sum; that is left alone.
     let invariant = of.invariants();
-    let computed = found.iter().filter(|operand| operand.argument.is_none());
-    if computed.clone().any(|operand| invariant[operand.node.index()]) {
+    let mut computed = found.iter().filter(|operand| operand.argument.is_none());
+    if computed.any(|operand| invariant[operand.node.index()]) {
         return None;
     }
-    let moved: usize = computed.map(|operand| elements(body.spec(operand.node))).sum();
-    (moved <= elements(&node.spec)).then_some(found)
+    let large = |axis: Dim| axis.known().is_some_and(|size| size >= LEAST_SIZE);
+    node.spec.shape.part(rank - 2..).dims().all(large).then_some(found)
 }
 
 fn operand(of: &Loop, id: NodeId) -> Operand {
