@@ -136,6 +136,7 @@ const INTERNAL: &[&str] = &[
     "set_verify_shapes",
     "returned_number",
     "TreeDef",
+    "stop_gradient",
     "trace_function",
     "WeakTensor",
     "weak",
