@@ -192,9 +192,13 @@ fn users_modules_have_names_and_share_weights() -> Result<()> {
     assert_eq!(gradients.len(), 4);
     let by_hand = girih::value_and_grad(|p| nn::functional_call(&model, p, loss));
     let (again, others) = by_hand(&model.parameters())?;
-    assert_eq!(value.item::<f32>()?, again.item::<f32>()?);
+    // Where products alone are multiplied by another routine than fused ones (processors without
+    // AVX-512), programs for other results round in another way.
+    let near = |a: f32, b: f32| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+    assert!(near(value.item::<f32>()?, again.item::<f32>()?));
     for (a, b) in gradients.iter().zip(&others) {
-        assert_eq!(a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+        let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+        assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| near(*a, *b)), "{a:?} {b:?}");
     }
     // A failing function leaves the model as it was.
     let before = model.parameters();
