@@ -114,7 +114,7 @@ enum Visit {
 
 /// The graph that leads to some tensors, as recorded: before any pass, with data as leaves.
 ///
-/// Errors: [`Error::TracedValue`] never: placeholders are inputs here.
+/// Errors: never of traced values, since placeholders are inputs here.
 pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Graph> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     targets.iter().try_for_each(|target| target.node().check())?;
