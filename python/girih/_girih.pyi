@@ -356,7 +356,6 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
-    "stop_gradient",
     "subtract",
     "sum",
     "swapaxes",
