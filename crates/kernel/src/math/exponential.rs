@@ -9,12 +9,14 @@ pub fn exp<F: Single>(x: F) -> F {
     let c = F::of;
     // Beyond these the result is 0 or infinite; comparisons written so that NaN stays.
     let x = F::select(c(89.0).less(x), c(89.0), x);
-    exp_within(F::select(x.less(c(-105.0)), c(-105.0), x))
+    let (p, t) = exp_parts(F::select(x.less(c(-105.0)), c(-105.0), x));
+    p.scaled(t)
 }
 
-/// `e^x` for `x` from -105 to 89.
+/// `e^x` for `x` from -105 to 89, as a number from one half to two and the power of two to scale it
+/// by.
 #[inline(always)]
-fn exp_within<F: Single>(x: F) -> F {
+fn exp_parts<F: Single>(x: F) -> (F, F) {
     let c = F::of;
     let t = x.fma(c(std::f32::consts::LOG2_E), c(ROUND));
     let k = t - c(ROUND);
@@ -23,7 +25,7 @@ fn exp_within<F: Single>(x: F) -> F {
         r,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5],
     );
-    (p.fma(r * r, r) + c(1.0)).scaled(t)
+    (p.fma(r * r, r) + c(1.0), t)
 }
 
 /// `2^x`.
@@ -80,10 +82,12 @@ pub fn tanh<F: Single>(x: F) -> F {
         [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1],
     );
     let near = (p * z).fma(a, a);
+    // From 40 on, `e^2x + 1` is so large that the result is 1.
     let twice = a + a;
-    let far =
-        c(1.0) - c(2.0) / (exp_within(F::select(c(89.0).less(twice), c(89.0), twice)) + c(1.0));
+    let (e, round) = exp_parts(F::select(c(40.0).less(twice), c(40.0), twice));
+    let far = c(1.0) - c(2.0) / (e.scaled_in_range(round) + c(1.0));
+    // Compared with the number before 0.625, so that a NaN takes the polynomial, which is NaN then.
     // Neither is negative, so that the sign is all there is to add.
-    let y = F::select(a.less(c(0.625)), near, far).to_bits();
+    let y = F::select(c(0.625f32.next_down()).less(a), far, near).to_bits();
     y.or(x.to_bits().and(F::Bits::of(i32::MIN))).as_float()
 }

@@ -105,6 +105,13 @@ pub trait Single: Float<Item = f32, Bits: Bits<Item = i32, Float = Self>> {
     /// Signed integers to the nearest floats.
     fn of_integers(x: Self::Bits) -> Self;
 
+    /// A number from one half to two, times two to the integer that `round - ROUND` is, where the
+    /// result is a normal number: the integer is added to the exponent. Of a NaN, any number.
+    #[inline(always)]
+    fn scaled_in_range(self, round: Self) -> Self {
+        self.to_bits().plus(round.to_bits().left(23)).as_float()
+    }
+
     /// A number from one half to two, times two to the integer that `round - ROUND` is, of at most
     /// 254 in magnitude. Rounded once.
     #[inline(always)]
