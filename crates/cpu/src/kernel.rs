@@ -8,7 +8,7 @@ use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
 use crate::product::{Product, RowsProduct};
 use crate::threads::Threads;
-use girih_kernel::exec::{Driver, Hooks, RowProduct};
+use girih_kernel::exec::{Driver, Hooks, RowProduct, Steady};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -200,12 +200,18 @@ impl LoadedKernel {
                     // SAFETY: the driver binds the kernel's buffers as its contract asks.
                     unsafe { kernels[program][kernel].run(bindings, pool) }
                 };
-                let mut iterations = 0u32;
-                let mut proceed = || {
-                    iterations = iterations.wrapping_add(1);
-                    crate::pool::proceed(iterations.is_multiple_of(CLOCK_ITERATIONS))
+                let iterations = Cell::new(0u32);
+                let proceed = || {
+                    iterations.set(iterations.get().wrapping_add(1));
+                    crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
                 };
-                let hooks = Hooks { run: &mut run, proceed: &mut proceed };
+                let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
+                    let Form::Portable(body) = &kernels[0][0].0 else { return None };
+                    // SAFETY: the driver's addresses are those of the body's buffers.
+                    unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
+                };
+                let (run, steady, proceed) = (&mut run, &mut steady, &mut || proceed());
+                let hooks = Hooks { run, steady, proceed };
                 // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
                 unsafe { driver.run(bindings, hooks) }
             }

@@ -18,10 +18,25 @@ pub struct Driver {
     fixed: Vec<bool>,
 }
 
+/// Iterations of a scan between its first and its last. Their addresses need not be computed one by
+/// one: carries alternate between two places, and slices, stacks and histories move by the same
+/// distance each time, so that each address is that of two iterations before, plus a distance.
+pub struct Steady<'a> {
+    /// Addresses of the program's buffers in the next iteration, and in the one after it.
+    pub tables: [&'a mut [*mut u8]; 2],
+    /// Bytes from each address to that of two iterations later.
+    pub distances: &'a [isize],
+    /// Number of iterations.
+    pub count: usize,
+}
+
 /// What a driver has others do.
 pub struct Hooks<'a> {
     /// Runs a kernel: of which program, and which of it.
     pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
+    /// Runs iterations of a scan whose body is one kernel, asking to proceed before each; `None` if
+    /// it has no faster way than to run the kernel once an iteration.
+    pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Option<Result<(), ExecError>>,
     /// Asked before each iteration; an error ends the loop.
     pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
 }
@@ -344,10 +359,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Runs all iterations but the first and the last, of five at least. Their addresses need not be
-    /// computed one by one: carries alternate between two places, and slices, stacks and histories
-    /// move by the same distance each time, so that each address is that of two iterations before,
-    /// plus a distance that stays.
+    /// Runs all iterations but the first and the last, of five at least.
     unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
         let mut table_of = |t| {
             self.bind(scan, t);
@@ -359,7 +371,15 @@ impl Run<'_, '_> {
             (*third as usize).wrapping_sub(*first as usize) as isize
         };
         let distances: Vec<isize> = now.iter().zip(&third).map(distance).collect();
-        for _ in 1..scan.length - 1 {
+        let count = scan.length - 2;
+        if self.driver.control.programs[0].kernels.len() == 1 {
+            let tables = [&mut now[..], &mut next[..]];
+            let mut steady = Steady { tables, distances: &distances, count };
+            if let Some(ran) = (self.hooks.steady)(&mut steady, self.bindings) {
+                return ran;
+            }
+        }
+        for _ in 0..count {
             (self.hooks.proceed)()?;
             // SAFETY: see above.
             unsafe { self.kernels(0, &now)? };
@@ -445,7 +465,11 @@ impl Portable {
             // of the kernels.
             unsafe { self.kernels[program][kernel].run(bindings, scratch) }
         };
-        let hooks = Hooks { run: &mut run, proceed: &mut || Ok(()) };
+        // SAFETY: the driver's addresses are the kernel's.
+        let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| unsafe {
+            self.kernels[0][0].run_steady(steady, bindings, &mut || Ok(()))
+        };
+        let hooks = Hooks { run: &mut run, steady: &mut steady, proceed: &mut || Ok(()) };
         // SAFETY: the caller's promise.
         unsafe { self.driver.run(bindings, hooks) }
     }

@@ -4,7 +4,7 @@ use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::single_call::SingleCall;
-use super::{BLOCK, Bindings, ExecError, Scratch, chunk_points};
+use super::{BLOCK, Bindings, ExecError, Scratch, Steady, chunk_points};
 use crate::ir::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
@@ -216,6 +216,19 @@ impl Map {
         // SAFETY: the caller's promise; the part's own code.
         unsafe { single.run(code, bindings) };
         true
+    }
+
+    /// # Safety
+    /// As [`super::Prepared::run_steady`].
+    pub unsafe fn run_steady(
+        &self,
+        steady: &mut Steady<'_>,
+        bindings: &Bindings<'_>,
+        proceed: &mut dyn FnMut() -> Result<(), ExecError>,
+    ) -> Option<Result<(), ExecError>> {
+        let [Part { code, single: Some(single), .. }] = &self.parts[..] else { return None };
+        // SAFETY: the caller's promise; the part's own code.
+        unsafe { single.run_steady(code, steady, bindings, proceed) }
     }
 
     /// # Safety

@@ -37,7 +37,7 @@ mod stream;
 mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
-pub use control::{Driver, Hooks};
+pub use control::{Driver, Hooks, Steady};
 pub use isa::Isa;
 pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
@@ -358,6 +358,27 @@ impl Prepared {
             // SAFETY: the caller's promise.
             Form::Map(m) => unsafe { m.run_single_call(bindings) },
             _ => false,
+        }
+    }
+
+    /// Runs iterations of a loop of which this is all the body, if each is one call of one function;
+    /// `None`, and nothing done, if not. `proceed` is asked before each iteration, and an error of
+    /// it ends the loop.
+    ///
+    /// # Safety
+    /// As [`Prepared::run`] for each iteration, with the buffers at that iteration's addresses.
+    pub unsafe fn run_steady(
+        &self,
+        steady: &mut Steady<'_>,
+        bindings: &Bindings<'_>,
+        proceed: &mut dyn FnMut() -> Result<(), ExecError>,
+    ) -> Option<Result<(), ExecError>> {
+        match &self.form {
+            // SAFETY: the caller's promise.
+            Form::Map(m) if self.copied.is_none() => unsafe {
+                m.run_steady(steady, bindings, proceed)
+            },
+            _ => None,
         }
     }
 

@@ -2,9 +2,10 @@
 //! memory and runs a setup; for a few dozen elements, as in the body of a loop, that takes longer than
 //! the function. Here the addresses of the function's streams are all that is computed per run.
 
-use super::Bindings;
 use super::code::{Code, Place, Reg, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
+use super::{Bindings, ExecError, Steady};
+use smallvec::SmallVec;
 
 /// Where the address of a stream comes from.
 enum Origin {
@@ -60,8 +61,60 @@ impl SingleCall {
     /// The bindings fulfil [`Bindings`]' contract for the kernel the code was made from.
     #[inline]
     pub unsafe fn run(&self, code: &Code, bindings: &Bindings<'_>) {
-        let [Step::Fused(fused)] = &code.steps[..] else { unreachable!("`new` has found one") };
         let mut pointers = Pointers::new();
+        self.fill(&mut pointers, code, bindings);
+        // SAFETY: the caller's promise: the streams are where a frame would have them.
+        unsafe { self.call(function_of(code), &mut pointers) };
+    }
+
+    /// Runs iterations of a loop with the code that this was made from; `None`, and nothing done, if
+    /// an iteration takes more than one call. Only the addresses of streams in buffers change from
+    /// an iteration to the next.
+    ///
+    /// # Safety
+    /// The bindings, with the buffers at the addresses of each iteration in turn, fulfil
+    /// [`Bindings`]' contract for the kernel the code was made from.
+    pub unsafe fn run_steady(
+        &self,
+        code: &Code,
+        steady: &mut Steady<'_>,
+        bindings: &Bindings<'_>,
+        proceed: &mut dyn FnMut() -> Result<(), ExecError>,
+    ) -> Option<Result<(), ExecError>> {
+        if self.calls != 1 {
+            return None;
+        }
+        let distance = |origin: &Origin| match *origin {
+            Origin::Buffer(buffer, _) => steady.distances[buffer as usize],
+            Origin::Const(_) | Origin::Argument(_) => 0,
+        };
+        let distances: SmallVec<[isize; 24]> = self.origins.iter().map(distance).collect();
+        let (mut now, mut next) = (Pointers::new(), Pointers::new());
+        let [first, second] = &steady.tables;
+        self.fill(&mut now, code, &Bindings { buffers: first, ..*bindings });
+        self.fill(&mut next, code, &Bindings { buffers: second, ..*bindings });
+        let function = &function_of(code).function;
+        let mut iterate = |pointers: &mut Pointers| {
+            proceed()?;
+            // SAFETY: the caller's promise.
+            unsafe { function.run(pointers, self.len) };
+            for (pointer, distance) in pointers.iter_mut().zip(&distances) {
+                *pointer = pointer.wrapping_offset(*distance);
+            }
+            Ok(())
+        };
+        for iteration in 0..steady.count {
+            let ran = iterate(if iteration % 2 == 0 { &mut now } else { &mut next });
+            if ran.is_err() {
+                return Some(ran);
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// Appends the addresses of the function's streams.
+    #[inline]
+    fn fill(&self, pointers: &mut Pointers, code: &Code, bindings: &Bindings<'_>) {
         for origin in &self.origins {
             pointers.push(match *origin {
                 Origin::Buffer(buffer, byte) => {
@@ -71,8 +124,6 @@ impl SingleCall {
                 Origin::Argument(a) => bindings.arguments[a as usize].as_ptr() as *mut u8,
             });
         }
-        // SAFETY: the caller's promise: the streams are where a frame would have them.
-        unsafe { self.call(fused, &mut pointers) };
     }
 
     /// # Safety
@@ -89,6 +140,12 @@ impl SingleCall {
             unsafe { fused.function.run(pointers, self.len) };
         }
     }
+}
+
+/// The function that a code with a single call consists of.
+fn function_of(code: &Code) -> &Fused {
+    let [Step::Fused(fused)] = &code.steps[..] else { unreachable!("`new` has found one") };
+    fused
 }
 
 /// Where the one element is that a step of the setup puts into a register.

@@ -158,7 +158,7 @@ fn iterations_copy_nothing_of_a_carry_that_stays_in_its_place() {
         // SAFETY: the driver's bindings are the kernel's.
         unsafe { prepared[kernel].run(bindings, &mut scratch) }
     };
-    let hooks = Hooks { run: &mut launch, proceed: &mut || Ok(()) };
+    let hooks = Hooks { run: &mut launch, steady: &mut |_, _| None, proceed: &mut || Ok(()) };
     // SAFETY: the buffers are as long as the program says, and this thread's alone.
     unsafe { Driver::new(control).run(&bindings, hooks) }.unwrap();
     assert_eq!((done, ran), (3, 3), "the copy is done, the element is set");
