@@ -101,6 +101,36 @@ impl GraphBuilder {
         Ok(graph.outputs().iter().map(|o| map[o.index()]).collect())
     }
 
+    /// Records the nodes of another graph that `outputs` depend on, and gives what `outputs` are here.
+    /// `map` has, by node of the other graph, the node that stands for it here: neither this node nor
+    /// what only it depends on is recorded.
+    ///
+    /// # Panics
+    /// If `outputs` depend on an argument for which `map` has no node.
+    pub fn copy_nodes(
+        &mut self,
+        graph: &Graph,
+        mut map: Vec<Option<NodeId>>,
+        outputs: &[NodeId],
+    ) -> Vec<NodeId> {
+        let mut needed = vec![false; graph.len()];
+        outputs.iter().for_each(|o| needed[o.index()] = true);
+        for (id, node) in graph.nodes().rev() {
+            if needed[id.index()] && map[id.index()].is_none() {
+                node.inputs.iter().for_each(|i| needed[i.index()] = true);
+            }
+        }
+        for (id, node) in graph.nodes() {
+            if needed[id.index()] && map[id.index()].is_none() {
+                assert!(!node.op.takes_argument(), "{id:?} is an argument without a node here");
+                let inputs = node.inputs.iter().map(|i| map[i.index()].expect("inputs come first"));
+                let node = Node { inputs: inputs.collect(), ..node.clone() };
+                map[id.index()] = Some(self.append(node));
+            }
+        }
+        outputs.iter().map(|o| map[o.index()].expect("outputs are needed")).collect()
+    }
+
     /// What is recorded from here on was made for that node; see [`Graph::track_origins`].
     pub fn attribute(&mut self, origin: Option<NodeId>) {
         self.graph.attribute(origin);
@@ -337,5 +367,30 @@ impl GraphBuilder {
     pub fn expand_reduced(&mut self, x: NodeId, axes: AxisSet, shape: &Shape) -> Result<NodeId> {
         let kept = self.reshape(x, shape.reduced(axes, true))?;
         self.broadcast_to(kept, shape.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_copied_up_to_those_that_stand_for_others() {
+        let mut b = GraphBuilder::default();
+        let (x, y) =
+            (b.input(TensorSpec::new([2], DType::F32)), b.input(TensorSpec::new([2], DType::F32)));
+        let (sin, cos) = (b.op(OpCode::Sin, &[x]).unwrap(), b.op(OpCode::Cos, &[y]).unwrap());
+        let (sum, _unused) = (b.add(sin, cos).unwrap(), b.neg(sin).unwrap());
+        let graph = b.finish([]);
+        let mut b = GraphBuilder::default();
+        let mut map = vec![None; graph.len()];
+        let [z, w] = [0; 2].map(|_| b.input(TensorSpec::new([2], DType::F32)));
+        (map[sin.index()], map[y.index()]) = (Some(z), Some(w));
+        let outputs = b.copy_nodes(&graph, map, &[sum, sin]);
+        let copied = b.finish(outputs);
+        copied.verify().unwrap();
+        let names: Vec<_> = copied.nodes().map(|(_, node)| node.op.name()).collect();
+        assert_eq!(names, ["input", "input", "cos", "add"], "sin and x are not needed");
+        assert_eq!(copied.outputs()[1], z);
     }
 }

@@ -362,14 +362,19 @@ impl Graph {
 
     /// Which nodes an output depends on (outputs included).
     pub fn live(&self) -> Vec<bool> {
-        let mut live = vec![false; self.nodes.len()];
-        self.outputs.iter().for_each(|o| live[o.index()] = true);
+        self.ancestors(&self.outputs)
+    }
+
+    /// By node: whether one of those nodes depends on it or is it.
+    pub fn ancestors(&self, of: &[NodeId]) -> Vec<bool> {
+        let mut ancestors = vec![false; self.nodes.len()];
+        of.iter().for_each(|id| ancestors[id.index()] = true);
         for (id, node) in self.nodes().rev() {
-            if live[id.index()] {
-                node.inputs.iter().for_each(|i| live[i.index()] = true);
+            if ancestors[id.index()] {
+                node.inputs.iter().for_each(|i| ancestors[i.index()] = true);
             }
         }
-        live
+        ancestors
     }
 
     /// Bytes of all values together, were each kept.

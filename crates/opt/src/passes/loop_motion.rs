@@ -243,22 +243,7 @@ impl Edit {
             }
         }
         let outputs: Vec<NodeId> = body.outputs().iter().chain(&self.outputs).copied().collect();
-        let mut live = vec![false; body.len()];
-        outputs.iter().for_each(|o| live[o.index()] = true);
-        for (id, node) in body.nodes().rev() {
-            if live[id.index()] && map[id.index()].is_none() {
-                node.inputs.iter().for_each(|i| live[i.index()] = true);
-            }
-        }
-        for (id, node) in body.nodes().filter(|(id, _)| live[id.index()]) {
-            if map[id.index()].is_none() {
-                let inputs = node.inputs.iter().map(|i| map[i.index()].expect("operands are live"));
-                let node = Node { inputs: inputs.collect(), ..node.clone() };
-                map[id.index()] = Some(b.append(node));
-            }
-        }
-        let outputs: Vec<NodeId> =
-            outputs.iter().map(|o| map[o.index()].expect("outputs are live")).collect();
+        let outputs = b.copy_nodes(body, map, &outputs);
         let new = Control {
             slices: of.control.slices + self.slices.len() as u32,
             ..(*of.control).clone()

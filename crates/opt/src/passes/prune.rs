@@ -35,7 +35,7 @@ impl Pass for Prune {
         }
         let mut pruned: FxHashMap<(Op, Operands), Option<Pruned>> = FxHashMap::default();
         for (key, results) in calls {
-            let found = prune(graph, &key.0, &key.1, &results)?;
+            let found = prune(graph, &key.0, &key.1, &results);
             pruned.insert(key, found);
         }
         graph.rewrite_nodes(|b, id, moved| {
@@ -90,13 +90,8 @@ impl Pruned {
 
 /// Which inputs some of a region's outputs depend on.
 fn needed_inputs(region: &Graph, outputs: impl IntoIterator<Item = usize>) -> Vec<bool> {
-    let mut live = vec![false; region.len()];
-    outputs.into_iter().for_each(|o| live[region.outputs()[o].index()] = true);
-    for (id, node) in region.nodes().rev() {
-        if live[id.index()] {
-            node.inputs.iter().for_each(|i| live[i.index()] = true);
-        }
-    }
+    let outputs: Vec<NodeId> = outputs.into_iter().map(|o| region.outputs()[o]).collect();
+    let live = region.ancestors(&outputs);
     region.arguments().map(|id| live[id.index()]).collect()
 }
 
@@ -156,7 +151,7 @@ impl Call<'_> {
     }
 
     /// A region with those operands in that order, literals put in for others.
-    fn region(&self, region: &Graph, operands: &[usize], outputs: &[usize]) -> Result<Graph> {
+    fn region(&self, region: &Graph, operands: &[usize], outputs: &[usize]) -> Graph {
         let arguments: Vec<NodeId> = region.arguments().collect();
         let mut b = GraphBuilder::default();
         let mut map: Vec<Option<NodeId>> = vec![None; region.len()];
@@ -164,13 +159,8 @@ impl Call<'_> {
             let input = b.input(region.spec(arguments[i]).clone());
             map[arguments[i].index()] = Some(input);
         }
-        let mut live = vec![false; region.len()];
-        outputs.iter().for_each(|&o| live[region.outputs()[o].index()] = true);
-        for (id, node) in region.nodes().rev() {
-            if live[id.index()] {
-                node.inputs.iter().for_each(|i| live[i.index()] = true);
-            }
-        }
+        let outputs: Vec<NodeId> = outputs.iter().map(|&o| region.outputs()[o]).collect();
+        let live = region.ancestors(&outputs);
         for (i, id) in arguments.iter().enumerate() {
             if let (Some(literal), true, None) =
                 (self.literals[i], live[id.index()], map[id.index()])
@@ -178,30 +168,17 @@ impl Call<'_> {
                 map[id.index()] = Some(b.constant(literal, region.spec(*id).shape.clone()));
             }
         }
-        for (id, node) in region.nodes() {
-            if map[id.index()].is_some() || !live[id.index()] {
-                continue;
-            }
-            let operand = |i: &NodeId| map[i.index()].expect("operands of live nodes are live");
-            let inputs = node.inputs.iter().map(operand).collect();
-            map[id.index()] = Some(b.append(Node { inputs, ..node.clone() }));
-        }
-        let output = |&o: &usize| map[region.outputs()[o].index()].expect("outputs are live");
-        Ok(b.finish(outputs.iter().map(output).collect::<Vec<_>>()))
+        let outputs = b.copy_nodes(region, map, &outputs);
+        b.finish(outputs)
     }
 }
 
 /// The call without what it does not need; `None` if it needs all it has.
-fn prune(
-    graph: &Graph,
-    op: &Op,
-    inputs: &Operands,
-    results: &BTreeSet<usize>,
-) -> Result<Option<Pruned>> {
+fn prune(graph: &Graph, op: &Op, inputs: &Operands, results: &BTreeSet<usize>) -> Option<Pruned> {
     let (_, control) = op.as_control().expect("ops of control have regions");
     if op.code == OpCode::Call && control.mode != CallMode::Isolated {
         // Its body takes its place soon.
-        return Ok(None);
+        return None;
     }
     // The operands of the regions of a branch begin behind its index.
     let skip = (op.code == OpCode::Cond) as usize;
@@ -234,7 +211,7 @@ fn prune(
         && kept_carries.len() == carries
         && kept_slices.len() == slices;
     if same {
-        return Ok(None);
+        return None;
     }
     let regions = control.regions.iter().enumerate().map(|(r, region)| {
         match op.code == OpCode::WhileLoop && r == 0 {
@@ -250,7 +227,7 @@ fn prune(
         mode: control.mode,
         ..Control::default()
     };
-    let new = new.with_regions(regions.collect::<Result<_>>()?);
+    let new = new.with_regions(regions.collect());
     let position = |o: usize| kept_outputs.iter().position(|&k| k == o);
     let became = |&result: &usize| {
         let (output, history) =
@@ -268,5 +245,5 @@ fn prune(
     };
     let operands = (0..skip).chain(operands.iter().map(|&i| i + skip)).collect();
     let results = results.iter().map(became).collect();
-    Ok(Some(Pruned { code: op.code, control: Arc::new(new), operands, results }))
+    Some(Pruned { code: op.code, control: Arc::new(new), operands, results })
 }

@@ -13,33 +13,18 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     loops.rewrite(
         graph,
         &edits,
-        |b, moved, at, which| outside(b, &loops.all[at], edits[at].captured[which], moved.old),
+        |b, moved, at, which| Ok(outside(b, &loops.all[at], edits[at].captured[which], moved.old)),
         |_, _, _, _| Ok(None),
     )
 }
 
 /// Records a node of the body and all that it is computed from; `operands` are the scan's.
-fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -> Result<NodeId> {
-    let body = of.body();
-    let mut map: Vec<Option<NodeId>> = vec![None; body.len()];
-    for (id, operand) in body.arguments().zip(operands) {
+fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -> NodeId {
+    let mut map: Vec<Option<NodeId>> = vec![None; of.body().len()];
+    for (id, operand) in of.body().arguments().zip(operands) {
         map[id.index()] = Some(*operand);
     }
-    let mut needed = vec![false; body.len()];
-    needed[node.index()] = true;
-    for (id, node) in body.nodes().rev() {
-        if needed[id.index()] {
-            node.inputs.iter().for_each(|i| needed[i.index()] = true);
-        }
-    }
-    for (id, node) in body.nodes().filter(|(id, _)| needed[id.index()]) {
-        if map[id.index()].is_none() {
-            let inputs = node.inputs.iter().map(|i| map[i.index()].expect("operands come first"));
-            let node = Node { inputs: inputs.collect(), ..node.clone() };
-            map[id.index()] = Some(b.append(node));
-        }
-    }
-    Ok(map[node.index()].expect("the node is needed"))
+    b.copy_nodes(of.body(), map, &[node])[0]
 }
 
 /// Invariant nodes that something else uses, that compute, and that are no larger than the largest
