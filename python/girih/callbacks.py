@@ -95,7 +95,7 @@ def _dtype(np: Any, name: str) -> Any:
     if name != "bfloat16":
         return np.dtype(name)
     try:
-        import ml_dtypes  # type: ignore[import-not-found]
+        import ml_dtypes
     except ImportError:
         raise DTypeError(
             "NumPy has no bfloat16; convert to float32 before the callback, or install ml_dtypes"
