@@ -82,14 +82,16 @@ PARAMETERS = {
     **dict.fromkeys(["graph", "previous"], "Graph"),
     **dict.fromkeys(["kernel_size", "stride", "dilation", "output_padding", "output_size"], SIZES),
     **dict.fromkeys(["query", "target", "anchor", "positive", "negative", "var"], OPERAND),
-    **dict.fromkeys(["mask", "log_probabilities", "running_mean", "running_var"], OPERAND),
+    **dict.fromkeys(["attn_mask", "log_probabilities", "running_mean", "running_var"], OPERAND),
     **dict.fromkeys(["pos_weight"], OPERAND),
     **dict.fromkeys(["groups", "num_groups", "ignore_index"], "int"),
     **dict.fromkeys(["alpha", "beta", "delta", "lambd", "margin", "min_val", "max_val"], "float"),
     **dict.fromkeys(["negative_slope", "norm_type", "p", "scale", "threshold"], "float"),
     **dict.fromkeys(["label_smoothing"], "float"),
     **dict.fromkeys(["align_corners", "ceil_mode", "count_include_pad", "full"], "bool"),
-    **dict.fromkeys(["is_causal", "log_input", "log_target", "swap", "training"], "bool"),
+    **dict.fromkeys(
+        ["is_causal", "log_input", "log_target", "swap", "training", "enable_gqa"], "bool"
+    ),
     **dict.fromkeys(["whole_channels"], "bool"),
     **dict.fromkeys(["hard", "include_last_offset", "scale_grad_by_freq"], "bool"),
     **dict.fromkeys(["use_input_stats", "zero_infinity"], "bool"),

@@ -2054,9 +2054,16 @@ def allclose(
     equal_nan: bool = False,
 ) -> Tensor:
     """Whether all elements are close: see isclose. A bool scalar."""
-def alpha_dropout(x: _TensorLike, p: float = 0.5, whole_channels: bool = False) -> Tensor:
-    """Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay;
-    with whole_channels draws once for each channel (axis 1) of each batch entry.
+def alpha_dropout(
+    x: _TensorLike,
+    p: float = 0.5,
+    training: bool = True,
+    *,
+    whole_channels: bool = False,
+) -> Tensor:
+    """Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; x
+    itself unless training. With whole_channels draws once for each channel (axis 1) of each batch
+    entry.
     """
 def angle(x: _TensorLike, /) -> Tensor:
     """The angle in the complex plane; 0 or pi of real numbers."""
@@ -2191,10 +2198,10 @@ def attention_with_weights(
     query: _TensorLike,
     key: Any,
     value: _TensorLike,
-    mask: _TensorLike | None = None,
+    attn_mask: _TensorLike | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [...,
     heads, n, m].
@@ -2700,13 +2707,14 @@ def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def dropout(
     x: _TensorLike,
     p: float = 0.5,
-    whole_channels: bool = False,
+    training: bool = True,
     *,
+    whole_channels: bool = False,
     spatial_axes: int | None = None,
 ) -> Tensor:
-    """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with
-    whole_channels draws once for each channel (axis 1) of each batch entry, with spatial_axes once
-    for what lies before that many last axes.
+    """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; x itself unless
+    training. With whole_channels draws once for each channel (axis 1) of each batch entry, with
+    spatial_axes once for all elements of that many last axes.
     """
 def dstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors behind one another along the third axis."""
@@ -4317,16 +4325,18 @@ def scaled_dot_product_attention(
     query: _TensorLike,
     key: Any,
     value: _TensorLike,
-    mask: _TensorLike | None = None,
+    attn_mask: _TensorLike | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    dropout_p: float = 0.0,
+    enable_gqa: bool = True,
 ) -> Tensor:
-    """``softmax(query @ key.mT * scale + mask) @ value``. Shapes: query [..., heads, n, e], key
-    [..., heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a
-    run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
+    """``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e],
+    key [..., heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for
+    a run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
     or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
     gets zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
+    enable_gqa=False refuses keys of fewer heads.
     """
 def scan_length(xs: Sequence[Tensor], length: int) -> int:
     """The number of parts that all of `xs` have, which is `length` if that is given."""

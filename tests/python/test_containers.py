@@ -180,15 +180,15 @@ REPRS = {
     "Conv2d(in_channels=4, out_channels=6, kernel_size=(3, 3), stride=2, padding='same', dilation=1, groups=2, bias=True": lambda: (
         nn.Conv2d(4, 6, 3, 2, "same", groups=2)
     ),
-    "LayerNorm(normalized_shape=(3,), eps=1e-05, affine=True)": lambda: nn.LayerNorm(3),
+    "LayerNorm(normalized_shape=(3,), eps=1e-05, elementwise_affine=True, bias=True)": lambda: nn.LayerNorm(3),
     "BatchNorm1d(num_features=3, eps=1e-05, momentum=0.1, affine=False, track_running_stats=True)": lambda: (
         nn.BatchNorm1d(3, affine=False)
     ),
     "GroupNorm(num_groups=2, num_channels=4, eps=1e-05, affine=True)": lambda: nn.GroupNorm(2, 4),
-    "RMSNorm(normalized_shape=(3,), eps=1e-06, affine=True)": lambda: nn.RMSNorm(3),
+    "RMSNorm(normalized_shape=(3,), eps=1e-06, elementwise_affine=True)": lambda: nn.RMSNorm(3),
     "GELU(approximate='tanh')": lambda: nn.GELU("tanh"),
     "Dropout(p=0.5)": lambda: nn.Dropout(),
-    "Flatten(start_axis=1, end_axis=-1)": lambda: nn.Flatten(),
+    "Flatten(start_dim=1, end_dim=-1)": lambda: nn.Flatten(),
     "ReLU()": lambda: nn.ReLU(),
     "MSELoss(reduction='sum')": lambda: nn.MSELoss("sum"),
 }

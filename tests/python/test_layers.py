@@ -552,6 +552,55 @@ def test_weights_of_grouped_heads():
     assert weights.shape == (2, 4, 3, 6)
 
 
+def test_grouped_heads_can_be_refused():
+    q, k = gr.ones([1, 4, 3, 5]), gr.ones([1, 2, 6, 5])
+    assert F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape == (1, 4, 3, 5)
+    with pytest.raises(
+        gr.InvalidArgumentError, match=r"enable_gqa=False, but query has shape \[1, 4"
+    ):
+        F.scaled_dot_product_attention(q, k, k, enable_gqa=False)
+    F.scaled_dot_product_attention(q, q, q, enable_gqa=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"],
+)
+def test_dropout_outside_of_training_is_the_identity(name):
+    f, x = getattr(F, name), gr.ones([2, 3, 4, 4, 4] if name == "dropout3d" else [2, 3, 4])
+    close(f(x, 0.5, training=False), x.numpy())
+    assert (f(x, 1.0, True).numpy() != 1).all()
+    with pytest.raises(gr.InvalidArgumentError, match="p must be"):
+        f(x, 1.5, training=False)
+
+
+def test_layers_take_pytorchs_arguments():
+    x = gr.asarray(sample((2, 4, 6), "float32"))
+    for name in ["Softmax", "Softmin", "LogSoftmax", "GLU"]:
+        layer = getattr(nn, name)
+        np.testing.assert_array_equal(layer(dim=1)(x), layer(1)(x))
+        np.testing.assert_array_equal(layer(dim=-1)(x), layer()(x))
+        with pytest.raises(
+            gr.InvalidArgumentError, match=f"{name}: axis and dim are two spellings"
+        ):
+            layer(0, dim=1)
+    np.testing.assert_array_equal(
+        nn.CosineSimilarity(dim=2)(x, x + 1), nn.CosineSimilarity(2)(x, x + 1)
+    )
+    assert nn.Flatten(start_dim=0, end_dim=1)(x).shape == (8, 6)
+    assert nn.Unflatten(dim=2, unflattened_size=(3, 2))(x).shape == (2, 4, 3, 2)
+    assert nn.Embedding(num_embeddings=3, embedding_dim=5).weight.shape == (3, 5)
+    plain = nn.LayerNorm(6, elementwise_affine=False)
+    unshifted = nn.LayerNorm(6, bias=False)
+    assert plain.weight is plain.bias is unshifted.bias is None
+    assert unshifted.weight.shape == (6,)
+    assert nn.RMSNorm(6, elementwise_affine=False).weight is None
+    close(
+        F.scaled_dot_product_attention(x, x, x, attn_mask=gr.ones([4, 4], dtype=gr.bool_)),
+        F.scaled_dot_product_attention(x, x, x).numpy(),
+    )
+
+
 # Windows at random places, and softmax in clusters.
 
 

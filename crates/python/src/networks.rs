@@ -355,26 +355,36 @@ fn rms_norm(
     out(x.0.rms_norm(sizes.rank(), weight.as_ref().map(|w| &w.0), eps))
 }
 
-/// ``softmax(query @ key.mT * scale + mask) @ value``. Shapes: query [..., heads, n, e], key [...,
+/// ``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e], key [...,
 /// heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a run of
 /// the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen, or
 /// numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing gets
 /// zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
+/// enable_gqa=False refuses keys of fewer heads.
 #[pyfunction]
-#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None, dropout_p=0.0))]
+#[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None, enable_gqa=true))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn scaled_dot_product_attention(
     py: Python<'_>,
     query: TensorArg,
     key: TensorArg,
     value: TensorArg,
-    mask: Option<TensorArg>,
+    attn_mask: Option<TensorArg>,
+    dropout_p: f64,
     is_causal: bool,
     scale: Option<f64>,
-    dropout_p: f64,
+    enable_gqa: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    let mask = mask.map(|m| m.0);
+    let heads = |x: &Tensor| x.rank().checked_sub(3).map(|axis| x.shape().dim(axis));
+    if !enable_gqa && heads(&query.0) != heads(&key.0) {
+        return Err(invalid(format!(
+            "scaled_dot_product_attention: enable_gqa=False, but query has shape {} and key {}",
+            query.0.shape(),
+            key.0.shape()
+        )));
+    }
+    let mask = attn_mask.map(|m| m.0);
     if dropout_p == 0.0 {
         return out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale));
     }
@@ -386,20 +396,20 @@ fn scaled_dot_product_attention(
 /// As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [..., heads, n,
 /// m]. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
-#[pyo3(signature = (query, key, value, mask=None, is_causal=false, scale=None, dropout_p=0.0))]
+#[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn attention_with_weights(
     py: Python<'_>,
     query: TensorArg,
     key: TensorArg,
     value: TensorArg,
-    mask: Option<TensorArg>,
+    attn_mask: Option<TensorArg>,
+    dropout_p: f64,
     is_causal: bool,
     scale: Option<f64>,
-    dropout_p: f64,
 ) -> Pair {
     let _called = location::enter!(py);
-    let mask = mask.map(|m| m.0);
+    let mask = attn_mask.map(|m| m.0);
     let options = (is_causal, scale, dropout_p);
     pair(query.0.attention_with_weights(&key.0, &value.0, mask.as_ref(), options))
 }
@@ -461,20 +471,27 @@ fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) 
     out(x.0.softmin(crate::args::axis("softmin", axis, dim, -1)?))
 }
 
-/// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; with whole_channels
-/// draws once for each channel (axis 1) of each batch entry, with spatial_axes once for what lies
-/// before that many last axes.
+/// The probability of a dropout: none outside of training, but for one that is an error in either.
+pub fn while_training(p: f64, training: bool) -> f64 {
+    if training || !(0.0..=1.0).contains(&p) { p } else { 0.0 }
+}
+
+/// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; x itself unless
+/// training. With whole_channels draws once for each channel (axis 1) of each batch entry, with
+/// spatial_axes once for all elements of that many last axes.
 #[pyfunction]
-#[pyo3(signature = (x, p=0.5, whole_channels=false, *, spatial_axes=None))]
+#[pyo3(signature = (x, p=0.5, training=true, *, whole_channels=false, spatial_axes=None))]
 fn dropout(
     py: Python<'_>,
     x: TensorArg,
     p: f64,
+    training: bool,
     whole_channels: bool,
     spatial_axes: Option<usize>,
 ) -> Out {
     let _called = location::enter!(py);
     let after_channels = if whole_channels { x.0.rank().saturating_sub(2) } else { 0 };
+    let p = while_training(p, training);
     out(x.0.dropout(p, spatial_axes.unwrap_or(after_channels)))
 }
 

@@ -164,13 +164,19 @@ fn embedding_bag(
     out(weight.0.embedding_bag(&indices.0, bags, mode, weights.as_ref(), &options))
 }
 
-/// Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; with
-/// whole_channels draws once for each channel (axis 1) of each batch entry.
+/// Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; x itself
+/// unless training. With whole_channels draws once for each channel (axis 1) of each batch entry.
 #[pyfunction]
-#[pyo3(signature = (x, p=0.5, whole_channels=false))]
-fn alpha_dropout(py: Python<'_>, x: TensorArg, p: f64, whole_channels: bool) -> Out {
+#[pyo3(signature = (x, p=0.5, training=true, *, whole_channels=false))]
+fn alpha_dropout(
+    py: Python<'_>,
+    x: TensorArg,
+    p: f64,
+    training: bool,
+    whole_channels: bool,
+) -> Out {
     let _called = location::enter!(py);
-    out(x.0.alpha_dropout(p, whole_channels))
+    out(x.0.alpha_dropout(crate::networks::while_training(p, training), whole_channels))
 }
 
 /// ``x``, or a slope times x where it is negative: slopes drawn from lower..upper while training,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .. import _girih
 from ..errors import InvalidArgumentError, ShapeError
 from . import init
-from .module import Module, Parameter, apply
+from .module import Module, Parameter, apply, one_axis
 
 if TYPE_CHECKING:
     from .._girih import DType, Tensor
@@ -259,8 +259,8 @@ class GLU(_Activation):
 
     _function = "glu"
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
+    def __init__(self, axis: int | None = None, *, dim: int | None = None) -> None:
+        super().__init__(axis=one_axis(type(self).__name__, axis, dim, -1))
 
 
 class Softmax(_Activation):
@@ -268,8 +268,8 @@ class Softmax(_Activation):
 
     _function = "softmax"
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
+    def __init__(self, axis: int | None = None, *, dim: int | None = None) -> None:
+        super().__init__(axis=one_axis(type(self).__name__, axis, dim, -1))
 
 
 class Softmin(_Activation):
@@ -277,8 +277,8 @@ class Softmin(_Activation):
 
     _function = "softmin"
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
+    def __init__(self, axis: int | None = None, *, dim: int | None = None) -> None:
+        super().__init__(axis=one_axis(type(self).__name__, axis, dim, -1))
 
 
 class LogSoftmax(_Activation):
@@ -286,8 +286,8 @@ class LogSoftmax(_Activation):
 
     _function = "log_softmax"
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__(axis=axis)
+    def __init__(self, axis: int | None = None, *, dim: int | None = None) -> None:
+        super().__init__(axis=one_axis(type(self).__name__, axis, dim, -1))
 
 
 class Softmax2d(Module):

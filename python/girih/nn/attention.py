@@ -176,10 +176,10 @@ class MultiheadAttention(Module):
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            out, weights = _girih.attention_with_weights(q, k, v, mask, is_causal, dropout_p=rate)
+            out, weights = _girih.attention_with_weights(q, k, v, mask, rate, is_causal)
             weights = weights.mean(-3) if average_attn_weights else weights
         else:
-            out = _girih.scaled_dot_product_attention(q, k, v, mask, is_causal, dropout_p=rate)
+            out = _girih.scaled_dot_product_attention(q, k, v, mask, rate, is_causal)
         out = out.swapaxes(-2, -3)
         joined: Tensor = self.out_proj(
             out.reshape((*out.shape[:-2], out.shape[-2] * out.shape[-1]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .. import _girih
 from ..errors import InvalidArgumentError
-from .module import Module, apply
+from .module import Module, apply, one_axis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -484,7 +484,7 @@ class CosineSimilarity(Module):
     """The cosine of the angle between vectors along an axis; see :func:`girih.cosine_similarity`.
 
     Args:
-        axis: Of the shape that both arguments broadcast to.
+        axis: Of the shape that both arguments broadcast to, 1 unless given; also spelled ``dim``.
         eps: What norms are at least.
 
     Example:
@@ -493,8 +493,10 @@ class CosineSimilarity(Module):
         0.6000000238418579
     """
 
-    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
-        self.axis, self.eps = axis, eps
+    def __init__(
+        self, axis: int | None = None, eps: float = 1e-8, *, dim: int | None = None
+    ) -> None:
+        self.axis, self.eps = one_axis("CosineSimilarity", axis, dim, 1), eps
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Applies the layer."""

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
 
-def dropout1d(x: Tensor, p: float = 0.5) -> Tensor:
+def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Zeroes whole channels with probability ``p`` and scales the rest by ``1 / (1 - p)``.
 
     Args:
         x: ``[batch, channels, n]``, with or without the batch.
         p: The probability of a zero.
+        training: False gives ``x`` as it is.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -30,15 +31,16 @@ def dropout1d(x: Tensor, p: float = 0.5) -> Tensor:
         >>> gr.nn.functional.dropout1d(gr.ones([1, 2, 3]), 0.0).tolist()
         [[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]
     """
-    return _girih.dropout(x, p, spatial_axes=1)
+    return _girih.dropout(x, p, training, spatial_axes=1)
 
 
-def dropout2d(x: Tensor, p: float = 0.5) -> Tensor:
+def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Zeroes whole channels with probability ``p`` and scales the rest by ``1 / (1 - p)``.
 
     Args:
         x: ``[batch, channels, h, w]``; three axes are ``[batch, channels, n]``, as in PyTorch.
         p: The probability of a zero.
+        training: False gives ``x`` as it is.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -52,15 +54,16 @@ def dropout2d(x: Tensor, p: float = 0.5) -> Tensor:
         [[[[0.0, 0.0], [0.0, 0.0]]]]
     """
     x = _girih.asarray(x)
-    return _girih.dropout(x, p, spatial_axes=1 if x.ndim == 3 else 2)
+    return _girih.dropout(x, p, training, spatial_axes=1 if x.ndim == 3 else 2)
 
 
-def dropout3d(x: Tensor, p: float = 0.5) -> Tensor:
+def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Zeroes whole channels with probability ``p`` and scales the rest by ``1 / (1 - p)``.
 
     Args:
         x: ``[batch, channels, d, h, w]``, with or without the batch.
         p: The probability of a zero.
+        training: False gives ``x`` as it is.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -73,16 +76,17 @@ def dropout3d(x: Tensor, p: float = 0.5) -> Tensor:
         >>> gr.nn.functional.dropout3d(gr.ones([1, 1, 1, 1, 2]), 0.0).tolist()
         [[[[[1.0, 1.0]]]]]
     """
-    return _girih.dropout(x, p, spatial_axes=3)
+    return _girih.dropout(x, p, training, spatial_axes=3)
 
 
-def feature_alpha_dropout(x: Tensor, p: float = 0.5) -> Tensor:
+def feature_alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Alpha dropout of whole channels: those dropped become the value at which ``selu`` saturates,
     and the result is scaled and shifted so that mean 0 and variance 1 stay.
 
     Args:
         x: ``[batch, channels, ...]``.
         p: The share of channels.
+        training: False gives ``x`` as it is.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -95,4 +99,4 @@ def feature_alpha_dropout(x: Tensor, p: float = 0.5) -> Tensor:
         >>> gr.nn.functional.feature_alpha_dropout(gr.ones([1, 2, 1]), 0.0).tolist()
         [[[1.0], [1.0]]]
     """
-    return _girih.alpha_dropout(x, p, whole_channels=True)
+    return _girih.alpha_dropout(x, p, training, whole_channels=True)

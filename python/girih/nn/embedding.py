@@ -23,15 +23,15 @@ class _Table(Module):
     weight: Tensor
 
     def _setup(
-        self, num_embeddings: int, features: int, padding_idx: int | None, dtype: DType | None
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, dtype: DType | None
     ) -> None:
         name = type(self).__name__
-        if num_embeddings < 0 or features < 0:
+        if num_embeddings < 0 or embedding_dim < 0:
             raise InvalidArgumentError(
-                f"{name}: sizes must not be negative, got {num_embeddings} and {features}"
+                f"{name}: sizes must not be negative, got {num_embeddings} and {embedding_dim}"
             )
-        self.num_embeddings, self.features = num_embeddings, features
-        weight = init.normal((num_embeddings, features), dtype=dtype)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        weight = init.normal((num_embeddings, embedding_dim), dtype=dtype)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise InvalidArgumentError(
@@ -45,7 +45,7 @@ class _Table(Module):
 
     @classmethod
     def from_pretrained(cls, weight: Tensor, **options: Any) -> Self:
-        """A layer with a given table, ``[num_embeddings, features]``.
+        """A layer with a given table, ``[num_embeddings, embedding_dim]``.
 
         Args:
             weight: The table.
@@ -59,7 +59,7 @@ class _Table(Module):
         """
         if weight.ndim != 2:
             raise ShapeError(
-                f"{cls.__name__}: expected a table [rows, features], got shape {list(weight.shape)}"
+                f"{cls.__name__}: expected a table [rows, columns], got shape {list(weight.shape)}"
             )
         layer = cls(*weight.shape, **options)
         layer.weight = weight
@@ -69,12 +69,12 @@ class _Table(Module):
 class Embedding(_Table):
     """Rows of a table, addressed by integers.
 
-    Shapes: weight ``[num_embeddings, features]``, indices of any shape, result
-    ``indices.shape + [features]``. The table starts standard normal.
+    Shapes: weight ``[num_embeddings, embedding_dim]``, indices of any shape, result
+    ``indices.shape + [embedding_dim]``. The table starts standard normal.
 
     Args:
         num_embeddings: Rows.
-        features: Columns.
+        embedding_dim: Columns.
         padding_idx: A row that starts at zero and learns nothing.
         max_norm: Rows that are looked up and have a larger norm are scaled to this one. The table
             itself keeps them: a layer changes no parameter.
@@ -95,14 +95,14 @@ class Embedding(_Table):
     def __init__(
         self,
         num_embeddings: int,
-        features: int,
+        embedding_dim: int,
         padding_idx: int | None = None,
         max_norm: float | None = None,
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         dtype: DType | None = None,
     ) -> None:
-        self._setup(num_embeddings, features, padding_idx, dtype)
+        self._setup(num_embeddings, embedding_dim, padding_idx, dtype)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
 
@@ -121,12 +121,12 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """Rows of a table put together by bags, without the rows in between.
 
-    Shapes: weight ``[num_embeddings, features]``; indices ``[bags, n]``, or ``[n]`` with offsets at
-    which bags begin; result ``[bags, features]``.
+    Shapes: weight ``[num_embeddings, embedding_dim]``; indices ``[bags, n]``, or ``[n]`` with
+    offsets at which bags begin; result ``[bags, embedding_dim]``.
 
     Args:
         num_embeddings: Rows.
-        features: Columns.
+        embedding_dim: Columns.
         max_norm: As of :class:`Embedding`.
         norm_type: The norm of ``max_norm``.
         scale_grad_by_freq: As of :class:`Embedding`.
@@ -148,7 +148,7 @@ class EmbeddingBag(_Table):
     def __init__(
         self,
         num_embeddings: int,
-        features: int,
+        embedding_dim: int,
         max_norm: float | None = None,
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
@@ -157,7 +157,7 @@ class EmbeddingBag(_Table):
         padding_idx: int | None = None,
         dtype: DType | None = None,
     ) -> None:
-        self._setup(num_embeddings, features, padding_idx, dtype)
+        self._setup(num_embeddings, embedding_dim, padding_idx, dtype)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         self.mode: Literal["sum", "mean", "max"] = mode

@@ -1,7 +1,6 @@
 """The functions that layers and losses are made of, under one name; most are ``girih``'s own.
 
-Names and arguments are PyTorch's, but for ``dropout`` and its like, which always drop: a layer does
-so in training mode.
+Names and arguments are PyTorch's.
 """
 
 from __future__ import annotations

@@ -207,17 +207,17 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Makes one axis of the axes from ``start_axis`` to ``end_axis``."""
+    """Makes one axis of the axes from ``start_dim`` to ``end_dim``."""
 
-    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
-        self.start_axis, self.end_axis = start_axis, end_axis
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        start, end = (a + x.ndim if a < 0 else a for a in (self.start_axis, self.end_axis))
+        start, end = (a + x.ndim if a < 0 else a for a in (self.start_dim, self.end_dim))
         if not 0 <= start <= end < x.ndim:
             raise AxisError(
-                f"Flatten: axes {self.start_axis} to {self.end_axis} are no range of axes of shape "
+                f"Flatten: axes {self.start_dim} to {self.end_dim} are no range of axes of shape "
                 f"{list(x.shape)}"
             )
         return x.reshape((*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
@@ -227,8 +227,8 @@ class Unflatten(Module):
     """Makes several axes of one.
 
     Args:
-        axis: The axis.
-        sizes: The sizes of the new axes; one may be -1.
+        dim: The axis.
+        unflattened_size: The sizes of the new axes; one may be -1.
 
     Raises:
         AxisError: On a call, an axis out of range.
@@ -240,26 +240,26 @@ class Unflatten(Module):
         (3, 2, 4)
     """
 
-    def __init__(self, axis: int, sizes: Sequence[int]) -> None:
-        self.axis, self.sizes = axis, tuple(sizes)
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        axis = self.axis + x.ndim if self.axis < 0 else self.axis
+        axis = self.dim + x.ndim if self.dim < 0 else self.dim
         if not 0 <= axis < x.ndim:
             raise AxisError(
-                f"Unflatten: axis {self.axis} is out of range for a tensor of shape {list(x.shape)}"
+                f"Unflatten: axis {self.dim} is out of range for a tensor of shape {list(x.shape)}"
             )
-        known = prod(size for size in self.sizes if size != -1)
+        sizes = self.unflattened_size
+        known = prod(s for s in sizes if s != -1)
         size = x.shape[axis]
-        fits = size == known if -1 not in self.sizes else known > 0 and size % known == 0
-        if not fits or self.sizes.count(-1) > 1:
+        fits = size == known if -1 not in sizes else known > 0 and size % known == 0
+        if not fits or sizes.count(-1) > 1:
             raise ShapeError(
-                f"Unflatten: sizes {list(self.sizes)} do not fill axis {axis} of shape "
-                f"{list(x.shape)}"
+                f"Unflatten: sizes {list(sizes)} do not fill axis {axis} of shape {list(x.shape)}"
             )
-        sizes = [size // known if s == -1 else s for s in self.sizes]
-        return x.reshape((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+        new = [size // known if s == -1 else s for s in sizes]
+        return x.reshape((*x.shape[:axis], *new, *x.shape[axis + 1 :]))
 
 
 class Bilinear(Module):
@@ -369,7 +369,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class LayerNorm(Module):
-    """Normalises over the last axes, then scales and shifts.
+    """Normalises over the last axes, then scales and shifts, unless ``elementwise_affine`` or
+    ``bias`` is False.
 
     Shapes: x ``[..., *normalized_shape]``, weight and bias ``normalized_shape``.
     """
@@ -383,14 +384,16 @@ class LayerNorm(Module):
         self,
         normalized_shape: int | Sequence[int],
         eps: float = 1e-5,
-        affine: bool = True,
+        elementwise_affine: bool = True,
+        bias: bool = True,
         dtype: DType | None = None,
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         self.normalized_shape = tuple(sizes)
-        self.eps, self.affine = eps, affine
-        self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
-        self.bias = Parameter(init.zeros(self.normalized_shape, dtype)) if affine else None
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        learnt, sizes = elementwise_affine, self.normalized_shape
+        self.weight = Parameter(init.ones(sizes, dtype)) if learnt else None
+        self.bias = Parameter(init.zeros(sizes, dtype)) if learnt and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""

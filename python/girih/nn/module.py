@@ -40,6 +40,16 @@ def apply(function: str, *args: Any, **options: Any) -> Tensor:
     return result
 
 
+def one_axis(name: str, axis: int | None, dim: int | None, default: int) -> int:
+    """The axis of a layer, from ``axis`` or its other spelling ``dim``."""
+    if axis is not None and dim is not None and axis != dim:
+        raise InvalidArgumentError(
+            f"{name}: axis and dim are two spellings of one argument, got {axis} and {dim}"
+        )
+    given = dim if axis is None else axis
+    return default if given is None else given
+
+
 def _name_scopes(name: str, value: Any) -> None:
     """Names the scope of a module that is held under that name, or of those in a container."""
     if isinstance(value, Module):

@@ -264,12 +264,14 @@ class RMSNorm(Module):
         self,
         normalized_shape: int | Sequence[int],
         eps: float = 1e-6,
-        affine: bool = True,
+        elementwise_affine: bool = True,
         dtype: DType | None = None,
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape, self.eps, self.affine = tuple(sizes), eps, affine
-        self.weight = Parameter(init.ones(self.normalized_shape, dtype)) if affine else None
+        self.normalized_shape, self.eps = tuple(sizes), eps
+        self.elementwise_affine = elementwise_affine
+        learnt, sizes = elementwise_affine, self.normalized_shape
+        self.weight = Parameter(init.ones(sizes, dtype)) if learnt else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""

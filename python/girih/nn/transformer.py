@@ -62,10 +62,7 @@ class _Layer(Module):
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype)
         self.dropout = Dropout(dropout)
         for i in range(1, norms + 1):
-            norm = LayerNorm(d_model, layer_norm_eps, dtype=dtype)
-            if not bias:
-                norm.bias = None
-            setattr(self, f"norm{i}", norm)
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
             setattr(self, f"dropout{i}", Dropout(dropout))
 
     def _around(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -442,15 +439,10 @@ class Transformer(Module):
             sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
             return lambda: kind(*sizes, norm_first, bias, dtype)
 
-        def norm() -> LayerNorm:
-            made = LayerNorm(d_model, layer_norm_eps, dtype=dtype)
-            if not bias:
-                made.bias = None
-            return made
-
+        norms = [LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)]
         encoders, decoders = layer(TransformerEncoderLayer), layer(TransformerDecoderLayer)
-        self.encoder = TransformerEncoder(encoders, num_encoder_layers, norm())
-        self.decoder = TransformerDecoder(decoders, num_decoder_layers, norm())
+        self.encoder = TransformerEncoder(encoders, num_encoder_layers, norms[0])
+        self.decoder = TransformerDecoder(decoders, num_decoder_layers, norms[1])
 
     def forward(
         self,
