@@ -46,6 +46,13 @@ impl Dims {
         self.0.last().map_or(1, |d| d.0)
     }
 
+    /// True if neighbouring indices are closer in memory than those of the other dimensions, or as
+    /// close and more of them follow one another.
+    pub fn is_denser_than(&self, other: &Dims) -> bool {
+        let by = |dims: &Dims| (dims.inner_step().unsigned_abs(), usize::MAX - dims.inner_extent());
+        by(self) < by(other)
+    }
+
     /// The steps along the other dimensions.
     pub fn outer_steps(&self) -> impl Iterator<Item = isize> {
         self.0.iter().rev().skip(1).map(|d| d.1)

@@ -1,9 +1,10 @@
 //! Matrix products of floats and complex numbers through the `gemm` crate, cut into panels by shape, each followed by
 //! the kernel's body while it is in cache.
 //!
-//! Operands of f32, f64 and their complex numbers are used where they lie, whatever their strides; what
-//! has several steps along its rows or columns is copied panel by panel. Halves are converted to f32
-//! panel by panel, multiplied in f32 and rounded once. The reduced dimension is never cut.
+//! Operands of f32, f64 and their complex numbers are read in place, whatever their strides. An operand
+//! with several steps along its rows or columns, as the windows of a convolution have, is copied block by
+//! block (im2col), each block in cache until it is multiplied. Halves are converted to f32 in the same
+//! way, multiplied in f32 and rounded once.
 
 use crate::dims::Dims;
 use crate::kernel::{Line, Shared, with_memory};
@@ -21,8 +22,15 @@ use std::ops::Range;
 const PANEL_WORK: usize = 4 << 20;
 /// Rows below which packing the right operand for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
+/// Columns below which multiplying a panel of columns costs too much per element of the left operand.
+const MIN_COLUMNS: usize = 64;
 /// Columns of a panel are a multiple of this.
-const COLUMN_UNIT: usize = 64;
+const COLUMN_UNIT: usize = 16;
+/// Elements of the reduced dimension (kc) in a block of copied operands. It does not depend on the
+/// shape, so that the sums of fused and lone products are cut at the same places.
+const BLOCK_DEPTH: usize = 512;
+/// Bytes of a copied block of the right operand: they stay in half of an L2 of 512 KB.
+const BLOCK_BYTES: usize = 256 << 10;
 
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
@@ -104,6 +112,14 @@ struct View<T> {
     start: *mut T,
     rows: isize,
     columns: isize,
+}
+
+impl<T> View<T> {
+    /// From that row and column on.
+    fn at(self, row: usize, column: usize) -> View<T> {
+        let distance = row as isize * self.rows + column as isize * self.columns;
+        View { start: self.start.wrapping_offset(distance), ..self }
+    }
 }
 
 /// Has the library measure the caches, which it does once, in its first product. Were that one on
@@ -265,30 +281,33 @@ impl Matmul {
         bindings: &Bindings<'_>,
         batch: usize,
         (rows, columns): (Range<usize>, Range<usize>),
-        (to, convert): (*mut T, fn(S) -> T),
+        (to, convert): (*mut T, impl Fn(S) -> T + Copy),
     ) -> View<T> {
         let base = bindings.buffers[matrix.buffer] as *const S;
         let start = base.wrapping_offset(matrix.start(&self.batch, batch));
-        let far = |dims: &Dims| dims.inner_step().unsigned_abs();
-        let along_rows = far(&matrix.rows) < far(&matrix.columns);
+        let along_rows = matrix.rows.is_denser_than(&matrix.columns);
         let (outer, inner) = match along_rows {
             true => ((&matrix.columns, columns), (&matrix.rows, rows)),
             false => ((&matrix.rows, rows), (&matrix.columns, columns)),
         };
-        let n = inner.1.len();
-        let mut near: SmallVec<[isize; 512]> = SmallVec::from_elem(0, n);
-        inner.0.fill(inner.1.start, &mut near);
-        for (i, index) in outer.1.enumerate() {
+        let (n, step) = (inner.1.len(), inner.0.inner_step());
+        let mut runs: SmallVec<[(isize, usize); 64]> = SmallVec::new();
+        inner.0.runs(inner.1.start, n, |_, element, len| runs.push((element, len)));
+        let mut to_run = to;
+        for index in outer.1 {
             let first = start.wrapping_offset(outer.0.at(index));
-            for (j, &element) in near.iter().enumerate() {
+            for &(element, len) in &runs {
                 // SAFETY: inside both matrices.
-                unsafe { *to.add(i * n + j) = convert(*first.wrapping_offset(element)) };
+                unsafe { copy_run(first.wrapping_offset(element), step, len, to_run, convert) };
+                to_run = to_run.wrapping_add(len);
             }
         }
         let (rows, columns) = if along_rows { (1, n as isize) } else { (n as isize, 1) };
         View { start: to, rows, columns }
     }
 
+    /// A panel of operands that are multiplied in their own type.
+    ///
     /// # Safety
     /// As [`Matmul::run_panel`], for operands of type `T`.
     unsafe fn typed<T: 'static + Copy + Default>(
@@ -300,126 +319,97 @@ impl Matmul {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         // SAFETY: operands and result lie in their buffers.
-        let (lhs, rhs, out) = unsafe {
-            (
-                self.view::<T>(&self.lhs, bindings, p.batch, (p.row, 0)),
-                self.view::<T>(&self.rhs, bindings, p.batch, (0, p.column)),
-                self.direct
-                    .as_ref()
-                    .and_then(|m| self.view(m, bindings, p.batch, (p.row, p.column))),
-            )
+        let (places, out) = unsafe {
+            let lhs = self.view::<T>(&self.lhs, bindings, p.batch, (p.row, 0));
+            let rhs = self.view::<T>(&self.rhs, bindings, p.batch, (0, p.column));
+            let out = self.direct.as_ref();
+            let at = (p.row, p.column);
+            ((lhs, rhs), out.and_then(|m| self.view(m, bindings, p.batch, at)))
         };
-        let room = |there: bool, elements: usize| if there { 0 } else { elements };
-        let tile = room(out.is_some(), p.rows * p.columns);
-        let left = room(lhs.is_some(), p.rows * self.k);
-        let right = room(rhs.is_some(), self.k * p.columns);
-        with_memory(&PANEL, (tile + left + right) * size_of::<T>(), |memory| {
-            let a = (memory as *mut T).wrapping_add(tile);
-            let b = a.wrapping_add(left);
-            let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
-            // SAFETY: the caller's promise; the memory has room for all that is copied.
-            unsafe {
-                let lhs = lhs.unwrap_or_else(|| self.copy_left(bindings, p, (a, |x: T| x)));
-                let rhs = rhs.unwrap_or_else(|| self.copy_right(bindings, p, (b, |x: T| x)));
-                self.product(one, p, lhs, rhs, out.unwrap_or(dense));
-                match out {
-                    Some(_) => Ok(()),
-                    None => self.body(prepared, p, memory, bindings, scratch),
-                }
-            }
-        })
-    }
-
-    /// A panel's part of the left operand, copied.
-    ///
-    /// # Safety
-    /// As [`Matmul::copy`].
-    unsafe fn copy_left<S: Copy, T>(
-        &self,
-        bindings: &Bindings<'_>,
-        p: Panel,
-        to: (*mut T, fn(S) -> T),
-    ) -> View<T> {
-        let part = (p.row..p.row + p.rows, 0..self.k);
         // SAFETY: the caller's promise.
-        unsafe { self.copy(&self.lhs, bindings, p.batch, part, to) }
+        unsafe { self.blocks(one, prepared, p, (places, out), |x: T| x, bindings, scratch) }
     }
 
-    /// A panel's part of the right operand, copied.
+    /// A panel of halves `H`, multiplied as f32.
     ///
-    /// # Safety
-    /// As [`Matmul::copy`].
-    unsafe fn copy_right<S: Copy, T>(
-        &self,
-        bindings: &Bindings<'_>,
-        p: Panel,
-        to: (*mut T, fn(S) -> T),
-    ) -> View<T> {
-        let part = (0..self.k, p.column..p.column + p.columns);
-        // SAFETY: the caller's promise.
-        unsafe { self.copy(&self.rhs, bindings, p.batch, part, to) }
-    }
-
     /// # Safety
     /// As [`Matmul::run_panel`], for halves `H`.
     unsafe fn halves<H: Copy>(
         &self,
-        convert: fn(H) -> f32,
+        convert: impl Fn(H) -> f32 + Copy,
         prepared: &Prepared,
         p: Panel,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (left, right) = (p.rows * self.k, self.k * p.columns);
-        with_memory(&PANEL, (p.rows * p.columns + left + right) * 4, |memory| {
-            // SAFETY: operands lie in their buffers; the memory has room for all three matrices.
-            unsafe {
-                let tile = memory as *mut f32;
-                let a = tile.add(p.rows * p.columns);
-                let b = a.add(left);
-                let a = self.copy_left(bindings, p, (a, convert));
-                let b = self.copy_right(bindings, p, (b, convert));
-                let out = View { start: tile, rows: p.columns as isize, columns: 1 };
-                self.product(1.0, p, a, b, out);
-                self.body(prepared, p, memory, bindings, scratch)
-            }
-        })
+        // SAFETY: the caller's promise.
+        unsafe { self.blocks(1.0, prepared, p, ((None, None), None), convert, bindings, scratch) }
     }
 
+    /// Multiplies a panel block by block along the reduced dimension, then runs the body on it.
+    /// `places` has the operands that are read in place, `out` the result that needs no body.
+    ///
     /// # Safety
-    /// The views are valid for the panel's matrices, and `out` overlaps neither operand.
-    unsafe fn product<T: 'static + Default>(
+    /// As [`Matmul::run_panel`], for operands of type `S`; the views are of the panel.
+    unsafe fn blocks<S: Copy, T: 'static + Copy + Default>(
         &self,
         one: T,
+        prepared: &Prepared,
         p: Panel,
-        lhs: View<T>,
-        rhs: View<T>,
-        out: View<T>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            gemm(
-                p.rows,
-                p.columns,
-                self.k,
-                out.start,
-                out.columns,
-                out.rows,
-                false,
-                lhs.start,
-                lhs.columns,
-                lhs.rows,
-                rhs.start,
-                rhs.columns,
-                rhs.rows,
-                T::default(),
-                one,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            )
-        }
+        (places, out): ((Option<View<T>>, Option<View<T>>), Option<View<T>>),
+        convert: impl Fn(S) -> T + Copy,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let room = |there: bool, elements: usize| if there { 0 } else { elements };
+        let copies = places.0.is_none() || places.1.is_none();
+        let depth = if copies { BLOCK_DEPTH.min(self.k) } else { self.k };
+        let width = match places.1 {
+            Some(_) => p.columns,
+            None => (BLOCK_BYTES / (depth.max(1) * size_of::<T>()))
+                .clamp(COLUMN_UNIT, p.columns.max(COLUMN_UNIT)),
+        };
+        let tile = room(out.is_some(), p.rows * p.columns);
+        let left = room(places.0.is_some(), p.rows * depth);
+        let right = room(places.1.is_some(), depth * width);
+        with_memory(&PANEL, (tile + left + right) * size_of::<T>(), |memory| {
+            let a = (memory as *mut T).wrapping_add(tile);
+            let b = a.wrapping_add(left);
+            let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
+            let result = out.unwrap_or(dense);
+            let mut first = 0;
+            loop {
+                let shared = first..(first + depth).min(self.k);
+                let rows = p.row..p.row + p.rows;
+                // SAFETY: the memory has room for a block of each operand; the caller's promise.
+                let lhs = places.0.map(|view| view.at(0, first)).unwrap_or_else(|| unsafe {
+                    self.copy(&self.lhs, bindings, p.batch, (rows, shared.clone()), (a, convert))
+                });
+                for column in (0..p.columns).step_by(width) {
+                    let count = width.min(p.columns - column);
+                    let columns = p.column + column..p.column + column + count;
+                    // SAFETY: as above.
+                    unsafe {
+                        let rhs =
+                            places.1.map(|view| view.at(first, column)).unwrap_or_else(|| {
+                                let part = (shared.clone(), columns);
+                                self.copy(&self.rhs, bindings, p.batch, part, (b, convert))
+                            });
+                        let sizes = [p.rows, count, shared.len()];
+                        multiply(sizes, one, lhs, rhs, result.at(0, column), first > 0);
+                    }
+                }
+                first = shared.end;
+                if first == self.k {
+                    break;
+                }
+            }
+            match out {
+                Some(_) => Ok(()),
+                // SAFETY: the tile has the panel's products.
+                None => unsafe { self.body(prepared, p, memory, bindings, scratch) },
+            }
+        })
     }
 
     /// Runs the body on a panel whose products are in `tile`.
@@ -444,6 +434,71 @@ impl Matmul {
         };
         // SAFETY: the caller's promise.
         unsafe { prepared.run_body(&part, bindings, scratch) }
+    }
+}
+
+/// `out = lhs @ rhs`, or that added to `out`, of `m` rows, `n` columns and `k` terms.
+///
+/// # Safety
+/// The views are valid for these sizes, and `out` overlaps neither operand.
+unsafe fn multiply<T: 'static + Default>(
+    [m, n, k]: [usize; 3],
+    one: T,
+    lhs: View<T>,
+    rhs: View<T>,
+    out: View<T>,
+    add: bool,
+) where
+    T: Copy,
+{
+    let kept = if add { one } else { T::default() };
+    // SAFETY: the caller's promise.
+    unsafe {
+        gemm(
+            m,
+            n,
+            k,
+            out.start,
+            out.columns,
+            out.rows,
+            add,
+            lhs.start,
+            lhs.columns,
+            lhs.rows,
+            rhs.start,
+            rhs.columns,
+            rhs.rows,
+            kept,
+            one,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        )
+    }
+}
+
+/// Elements at one step, written side by side.
+///
+/// # Safety
+/// `from` is valid for `len` elements that are `step` apart, `to` for `len` of them.
+#[inline(always)]
+unsafe fn copy_run<S: Copy, T>(
+    from: *const S,
+    step: isize,
+    len: usize,
+    to: *mut T,
+    convert: impl Fn(S) -> T,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (step, len) {
+            // The windows of most convolutions: loops of known lengths have no branches.
+            (1, 3) => (0..3).for_each(|i| *to.add(i) = convert(*from.add(i))),
+            (1, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(i))),
+            (2, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(2 * i))),
+            _ => (0..len).for_each(|i| *to.add(i) = convert(*from.offset(i as isize * step))),
+        }
     }
 }
 
@@ -480,6 +535,7 @@ fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
         // An even number of panels keeps two, four, ... threads equally busy.
         return (m.div_ceil(by_rows.next_multiple_of(2)), n);
     }
-    let by_columns = pieces.min(n / COLUMN_UNIT).clamp(1, 64);
-    (m, n.div_ceil(by_columns).next_multiple_of(COLUMN_UNIT).min(n))
+    let by_columns = pieces.min(n / MIN_COLUMNS).clamp(1, 64);
+    let even = if by_columns > 1 { by_columns & !1 } else { 1 };
+    (m, n.div_ceil(even).next_multiple_of(COLUMN_UNIT).min(n))
 }

@@ -138,6 +138,43 @@ fn products_over_windows_agree_with_the_portable_executor() {
     }
 }
 
+/// The gradient of a convolution's weights: `[5 rows, 4 channels, 3, 3 | images, 23, 30]`, whose
+/// reduced dimension is longer than a block of it.
+fn weights_gradient(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel, [usize; 4]) {
+    let (height, width) = (22 * step + 3, 29 * step + 3);
+    let plane = height * width;
+    let access = |buffer, strides: &[usize]| Access {
+        buffer: BufferId(buffer),
+        dtype,
+        offset: 0,
+        strides: strides.iter().map(|&s| s as isize).collect(),
+    };
+    let mut kernel = matmul(dtype, [1, 5, 36, 690], false, body);
+    kernel.extents = SmallVec::from_slice(&[5, 4, 3, 3, images, 23, 30]);
+    kernel.parallel = 4;
+    kernel.core = Core::Matmul {
+        lhs: access(0, &[690, 0, 0, 0, 5 * 690, 30, 1]),
+        rhs: access(1, &[0, plane, width, 1, 4 * plane, step * width, step]),
+        dtype,
+        rows: 1,
+        columns: 3,
+    };
+    kernel.accesses = vec![access(2, &[0, 9, 3, 1])];
+    kernel.stores[0].access = access(3, &[36, 9, 3, 1]);
+    (kernel, [images * 5 * 690, images * 4 * plane, 36, 180])
+}
+
+#[test]
+fn gradients_over_windows_agree_with_the_portable_executor() {
+    use DType::*;
+    for dtype in [F32, F64, I32] {
+        for (images, step, body) in [(1, 1, false), (3, 1, true), (2, 2, false), (1, 3, true)] {
+            let (kernel, sizes) = weights_gradient(dtype, images, step, body);
+            check(&kernel, dtype, sizes);
+        }
+    }
+}
+
 /// Compares a loaded kernel with the portable executor, and one thread with two.
 fn check(kernel: &Kernel, dtype: DType, sizes: [usize; 4]) {
     let want = run(kernel, dtype, sizes, None);
