@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 /// Work a panel should hold, in multiplications: some tens of microseconds.
-const PANEL_WORK: usize = 4 << 20;
+const PANEL_WORK: usize = 1 << 20;
 /// Rows below which packing the right operand for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
 /// Columns below which multiplying a panel of columns costs too much per element of the left operand.
