@@ -126,6 +126,7 @@ HINTS = {
     "select": "girih.where, nested; of PyTorch, girih.take(x, index, axis)",
     "set_default_dtype": "dtype=, where a tensor is made: float32 is the default",
     "shape": "x.shape",
+    "shard_map": "girih.vmap with axis_name, whose collectives are the same",
     "sinc": "girih.where(x == 0, 1, girih.sin(pi * x) / (pi * x))",
     "size": "x.size",
     "slogdet": "girih.linalg.slogdet",
