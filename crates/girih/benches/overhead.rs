@@ -115,6 +115,11 @@ fn main() -> girih::Result<()> {
     let three = || input.matmul(&w1)?.relu()?.matmul(&w2)?.sum(None, false);
     row("eval cached x * 2 + 1", median_eval_ns(1_000, || x.mul(2.0)?.add(1.0))?, "ns");
     row("eval cached, 3 kernels of 4 to 64 elements", median_eval_ns(1_000, three)?, "ns");
+    // Its time is that of the key and of the lookup: the program is one kernel of four elements.
+    const PAIRS: usize = 50;
+    let hundred = || (0..PAIRS).try_fold(x.clone(), |sum, _| sum.mul(&y)?.add(&x));
+    let each = median_eval_ns(100, hundred)? / (2 * PAIRS) as f64;
+    row("eval cached, 100 ops, for each of them", each, "ns");
     let compile = || {
         girih::clear_cache().expect("the device is there");
         three().and_then(|z| z.eval().map(|_| ())).expect("the program runs");

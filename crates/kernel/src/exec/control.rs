@@ -30,13 +30,16 @@ pub struct Steady<'a> {
     pub count: usize,
 }
 
+/// The outcome of iterations that were run; `None` if none was.
+pub type Ran = Option<Result<(), ExecError>>;
+
 /// What a driver has others do.
 pub struct Hooks<'a> {
     /// Runs a kernel: of which program, and which of it.
     pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
     /// Runs iterations of a scan whose body is one kernel, asking to proceed before each; `None` if
     /// it has no faster way than to run the kernel once an iteration.
-    pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Option<Result<(), ExecError>>,
+    pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Ran,
     /// Asked before each iteration; an error ends the loop.
     pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
 }

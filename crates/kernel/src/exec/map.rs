@@ -4,7 +4,7 @@ use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::single_call::SingleCall;
-use super::{BLOCK, Bindings, ExecError, Scratch, Steady, chunk_points};
+use super::{BLOCK, Bindings, ExecError, Ran, Scratch, Steady, chunk_points};
 use crate::ir::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
@@ -225,7 +225,7 @@ impl Map {
         steady: &mut Steady<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
-    ) -> Option<Result<(), ExecError>> {
+    ) -> Ran {
         let [Part { code, single: Some(single), .. }] = &self.parts[..] else { return None };
         // SAFETY: the caller's promise; the part's own code.
         unsafe { single.run_steady(code, steady, bindings, proceed) }

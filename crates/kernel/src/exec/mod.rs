@@ -37,7 +37,7 @@ mod stream;
 mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
-pub use control::{Driver, Hooks, Steady};
+pub use control::{Driver, Hooks, Ran, Steady};
 pub use isa::Isa;
 pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
@@ -372,7 +372,7 @@ impl Prepared {
         steady: &mut Steady<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
-    ) -> Option<Result<(), ExecError>> {
+    ) -> Ran {
         match &self.form {
             // SAFETY: the caller's promise.
             Form::Map(m) if self.copied.is_none() => unsafe {

@@ -4,7 +4,7 @@
 
 use super::code::{Code, Place, Reg, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
-use super::{Bindings, ExecError, Steady};
+use super::{Bindings, ExecError, Ran, Steady};
 use smallvec::SmallVec;
 
 /// Where the address of a stream comes from.
@@ -80,7 +80,7 @@ impl SingleCall {
         steady: &mut Steady<'_>,
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
-    ) -> Option<Result<(), ExecError>> {
+    ) -> Ran {
         if self.calls != 1 {
             return None;
         }
