@@ -122,6 +122,14 @@ impl<T> View<T> {
     }
 }
 
+/// The matrices of a panel that are read and written in place; others are copied, and the products
+/// that a body takes go to a tile.
+struct InPlace<T> {
+    lhs: Option<View<T>>,
+    rhs: Option<View<T>>,
+    out: Option<View<T>>,
+}
+
 /// Has the library measure the caches, which it does once, in its first product. Were that one on
 /// the scheduler's thread when the process forks, every product of the child would wait for it.
 fn learn_caches() {
@@ -319,15 +327,16 @@ impl Matmul {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         // SAFETY: operands and result lie in their buffers.
-        let (places, out) = unsafe {
-            let lhs = self.view::<T>(&self.lhs, bindings, p.batch, (p.row, 0));
-            let rhs = self.view::<T>(&self.rhs, bindings, p.batch, (0, p.column));
-            let out = self.direct.as_ref();
-            let at = (p.row, p.column);
-            ((lhs, rhs), out.and_then(|m| self.view(m, bindings, p.batch, at)))
+        let in_place = unsafe {
+            let view = |matrix: &Matrix, at| self.view::<T>(matrix, bindings, p.batch, at);
+            InPlace {
+                lhs: view(&self.lhs, (p.row, 0)),
+                rhs: view(&self.rhs, (0, p.column)),
+                out: self.direct.as_ref().and_then(|m| view(m, (p.row, p.column))),
+            }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.blocks(one, prepared, p, (places, out), |x: T| x, bindings, scratch) }
+        unsafe { self.blocks(one, prepared, p, in_place, |x: T| x, bindings, scratch) }
     }
 
     /// A panel of halves `H`, multiplied as f32.
@@ -342,12 +351,12 @@ impl Matmul {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
+        let in_place = InPlace { lhs: None, rhs: None, out: None };
         // SAFETY: the caller's promise.
-        unsafe { self.blocks(1.0, prepared, p, ((None, None), None), convert, bindings, scratch) }
+        unsafe { self.blocks(1.0, prepared, p, in_place, convert, bindings, scratch) }
     }
 
     /// Multiplies a panel block by block along the reduced dimension, then runs the body on it.
-    /// `places` has the operands that are read in place, `out` the result that needs no body.
     ///
     /// # Safety
     /// As [`Matmul::run_panel`], for operands of type `S`; the views are of the panel.
@@ -356,60 +365,65 @@ impl Matmul {
         one: T,
         prepared: &Prepared,
         p: Panel,
-        (places, out): ((Option<View<T>>, Option<View<T>>), Option<View<T>>),
+        in_place: InPlace<T>,
         convert: impl Fn(S) -> T + Copy,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let room = |there: bool, elements: usize| if there { 0 } else { elements };
-        let copies = places.0.is_none() || places.1.is_none();
-        let depth = if copies { BLOCK_DEPTH.min(self.k) } else { self.k };
-        let width = match places.1 {
-            Some(_) => p.columns,
-            None => (BLOCK_BYTES / (depth.max(1) * size_of::<T>()))
-                .clamp(COLUMN_UNIT, p.columns.max(COLUMN_UNIT)),
+        let room = |view: &Option<View<T>>, elements: usize| match view {
+            Some(_) => 0,
+            None => elements,
         };
-        let tile = room(out.is_some(), p.rows * p.columns);
-        let left = room(places.0.is_some(), p.rows * depth);
-        let right = room(places.1.is_some(), depth * width);
+        let (depth, width) = self.block(p, &in_place);
+        let tile = room(&in_place.out, p.rows * p.columns);
+        let left = room(&in_place.lhs, p.rows * depth);
+        let right = room(&in_place.rhs, depth * width);
         with_memory(&PANEL, (tile + left + right) * size_of::<T>(), |memory| {
             let a = (memory as *mut T).wrapping_add(tile);
             let b = a.wrapping_add(left);
             let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
-            let result = out.unwrap_or(dense);
-            let mut first = 0;
-            loop {
+            let out = in_place.out.unwrap_or(dense);
+            // At least once: a sum of nothing is zero.
+            for first in (0..self.k.max(1)).step_by(depth.max(1)) {
                 let shared = first..(first + depth).min(self.k);
+                let copied = |matrix, part, to| {
+                    // SAFETY: the memory has room for a block of each operand; the caller's promise.
+                    unsafe { self.copy(matrix, bindings, p.batch, part, (to, convert)) }
+                };
                 let rows = p.row..p.row + p.rows;
-                // SAFETY: the memory has room for a block of each operand; the caller's promise.
-                let lhs = places.0.map(|view| view.at(0, first)).unwrap_or_else(|| unsafe {
-                    self.copy(&self.lhs, bindings, p.batch, (rows, shared.clone()), (a, convert))
-                });
+                let lhs = in_place.lhs.map(|view| view.at(0, first));
+                let lhs = lhs.unwrap_or_else(|| copied(&self.lhs, (rows, shared.clone()), a));
                 for column in (0..p.columns).step_by(width) {
                     let count = width.min(p.columns - column);
                     let columns = p.column + column..p.column + column + count;
-                    // SAFETY: as above.
-                    unsafe {
-                        let rhs =
-                            places.1.map(|view| view.at(first, column)).unwrap_or_else(|| {
-                                let part = (shared.clone(), columns);
-                                self.copy(&self.rhs, bindings, p.batch, part, (b, convert))
-                            });
-                        let sizes = [p.rows, count, shared.len()];
-                        multiply(sizes, one, lhs, rhs, result.at(0, column), first > 0);
-                    }
-                }
-                first = shared.end;
-                if first == self.k {
-                    break;
+                    let rhs = in_place.rhs.map(|view| view.at(first, column));
+                    let rhs =
+                        rhs.unwrap_or_else(|| copied(&self.rhs, (shared.clone(), columns), b));
+                    let sizes = [p.rows, count, shared.len()];
+                    // SAFETY: the views are of blocks of these sizes.
+                    unsafe { multiply(sizes, one, lhs, rhs, out.at(0, column), first > 0) };
                 }
             }
-            match out {
+            match in_place.out {
                 Some(_) => Ok(()),
                 // SAFETY: the tile has the panel's products.
                 None => unsafe { self.body(prepared, p, memory, bindings, scratch) },
             }
         })
+    }
+
+    /// How much of the reduced dimension, and how many columns, are multiplied at once.
+    fn block<T>(&self, p: Panel, in_place: &InPlace<T>) -> (usize, usize) {
+        let depth = match (&in_place.lhs, &in_place.rhs) {
+            (Some(_), Some(_)) => self.k,
+            _ => BLOCK_DEPTH.min(self.k),
+        };
+        let fitting = BLOCK_BYTES / (depth.max(1) * size_of::<T>());
+        let width = match in_place.rhs {
+            Some(_) => p.columns,
+            None => fitting.max(COLUMN_UNIT).min(p.columns),
+        };
+        (depth, width.max(1))
     }
 
     /// Runs the body on a panel whose products are in `tile`.
@@ -441,16 +455,14 @@ impl Matmul {
 ///
 /// # Safety
 /// The views are valid for these sizes, and `out` overlaps neither operand.
-unsafe fn multiply<T: 'static + Default>(
+unsafe fn multiply<T: 'static + Copy + Default>(
     [m, n, k]: [usize; 3],
     one: T,
     lhs: View<T>,
     rhs: View<T>,
     out: View<T>,
     add: bool,
-) where
-    T: Copy,
-{
+) {
     let kept = if add { one } else { T::default() };
     // SAFETY: the caller's promise.
     unsafe {
