@@ -180,7 +180,9 @@ REPRS = {
     "Conv2d(in_channels=4, out_channels=6, kernel_size=(3, 3), stride=2, padding='same', dilation=1, groups=2, bias=True": lambda: (
         nn.Conv2d(4, 6, 3, 2, "same", groups=2)
     ),
-    "LayerNorm(normalized_shape=(3,), eps=1e-05, elementwise_affine=True, bias=True)": lambda: nn.LayerNorm(3),
+    "LayerNorm(normalized_shape=(3,), eps=1e-05, elementwise_affine=True, bias=True)": lambda: (
+        nn.LayerNorm(3)
+    ),
     "BatchNorm1d(num_features=3, eps=1e-05, momentum=0.1, affine=False, track_running_stats=True)": lambda: (
         nn.BatchNorm1d(3, affine=False)
     ),
