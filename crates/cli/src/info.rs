@@ -2,7 +2,7 @@
 
 use crate::{Answer, CacheAction};
 use girih::runtime::DiskStats;
-use girih::{CacheState, Result};
+use girih::{CacheState, Calibration, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -53,7 +53,7 @@ fn environment() -> Vec<(String, String)> {
     set
 }
 
-/// Version, processor, devices, caches, and the environment variables that are set.
+/// Version, processor and its calibration, devices, caches, and the environment variables that are set.
 pub fn info() -> Result<Answer> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = girih::num_threads()?;
@@ -74,11 +74,22 @@ pub fn info() -> Result<Answer> {
         Some(at) => format!("{} programs, {} bytes, in {at}", cache["programs"], cache["bytes"]),
         None => format!("off: {}", cache["off"].as_str().unwrap_or_default()),
     };
+    let Calibration { machine, parameters, file } = girih::calibration()?;
+    let parameter = |(name, value): &(&str, usize)| format!("{name}={value}");
+    let tuning: Vec<String> = parameters.iter().map(parameter).collect();
+    let file = file.map_or("nowhere".into(), |file| file.display().to_string());
     let text = format!(
-        "girih {version}\nplatform   {os} {arch}\nprocessor  {processors} CPUs, {}\nkernels    {isa}, \
-         {threads} threads\ndevices    cpu ({} bytes in use)\ndtypes     {}\nops        {ops}\n\
+        "girih {version}\nplatform   {os} {arch}\nprocessor  {processors} CPUs, {}\ncaches     {} KB L1, {} KB L2, {} KB L3\n\
+         latencies  {} ns to wake a thread, {} ns to hand work over; kept in {file}\n\
+         tuning     {}\nkernels    {isa}, {threads} threads\ndevices    cpu ({} bytes in use)\ndtypes     {}\nops        {ops}\n\
          cache      {kept}\nset        {}",
         features().join(" "),
+        machine.l1_bytes >> 10,
+        machine.l2_bytes >> 10,
+        machine.l3_bytes >> 10,
+        machine.wake_ns,
+        machine.handover_ns,
+        tuning.join("\n           "),
         stats.memory_bytes,
         dtypes.join(" "),
         set.join("\n           "),
@@ -91,6 +102,15 @@ pub fn info() -> Result<Answer> {
         "threads": threads,
         "isa": isa,
         "cpu_features": features(),
+        "machine": {
+            "l1_bytes": machine.l1_bytes,
+            "l2_bytes": machine.l2_bytes,
+            "l3_bytes": machine.l3_bytes,
+            "wake_ns": machine.wake_ns,
+            "handover_ns": machine.handover_ns,
+            "kept_in": file,
+        },
+        "tuning": parameters.into_iter().collect::<BTreeMap<&str, usize>>(),
         "devices": [{"name": "cpu", "memory_bytes": stats.memory_bytes}],
         "dtypes": dtypes,
         "ops": ops,

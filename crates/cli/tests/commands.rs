@@ -69,6 +69,9 @@ fn info_and_cache_say_what_there_is() {
     assert_eq!(info["environment"]["GIRIH_CACHE"], "0");
     assert!(ok(&["info"]).contains("\nset        GIRIH_CACHE=0"), "{}", ok(&["info"]));
     assert!(ok(&["info"]).starts_with("girih 0."));
+    assert!(info["machine"]["l2_bytes"].as_u64() >= info["machine"]["l1_bytes"].as_u64());
+    assert_eq!(info["machine"]["kept_in"], "nowhere");
+    assert!(ok(&["info"]).contains(&format!("chunk_ns={}", info["tuning"]["chunk_ns"])));
     // Tests run without the cache on disk.
     assert_eq!(ok(&["cache"]), "off: GIRIH_CACHE=0\n");
     assert!(ok(&["info"]).contains("cache      off: GIRIH_CACHE=0"));
@@ -99,6 +102,12 @@ fn the_cache_is_the_one_on_disk() {
     assert!(!entries.is_empty() && listed["programs"] == entries.len(), "{listed}");
     assert!(entries.iter().all(|e| e["bytes"].as_u64() > Some(0)), "{listed}");
     assert_eq!(process(&["info"])["cache"]["bytes"], listed["bytes"]);
+    let machine = &process(&["info"])["machine"];
+    assert_eq!(machine["kept_in"], folder.at("kept/calibration"));
+    // What is measured on more than one processor is measured once.
+    if std::path::Path::new(&folder.at("kept/calibration")).exists() {
+        assert_eq!(process(&["info"])["machine"], *machine);
+    }
     assert_eq!(process(&["cache", "clear"])["removed"], entries.len());
     assert_eq!(process(&["cache", "stats"])["programs"], 0);
 }

@@ -67,6 +67,14 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     }
 }
 
+/// The place of a file beside the folder of programs; none where nothing is to be kept on disk.
+pub(crate) fn beside_programs(name: &str) -> Option<PathBuf> {
+    match env::flag(&["GIRIH_CACHE"]) {
+        Ok(None | Some(true)) => Some(directory()?.with_file_name(name)),
+        _ => None,
+    }
+}
+
 /// `GIRIH_CACHE_DIR`, else a folder of Girih's where the system keeps the user's caches.
 fn directory() -> Option<PathBuf> {
     if let Some(directory) = env::path("GIRIH_CACHE_DIR") {

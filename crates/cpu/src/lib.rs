@@ -10,6 +10,7 @@
 mod artifact;
 mod backend;
 mod cache_directory;
+mod calibration;
 mod device;
 mod dims;
 mod disassembly;
@@ -28,6 +29,7 @@ mod wait;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
 pub use cache_directory::CacheState;
+pub use calibration::Calibration;
 pub use device::HostDevice;
 pub use disassembly::disassemble;
 pub use explain::{Anatomy, anatomy};
@@ -36,6 +38,7 @@ pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
 
 use girih_kernel::Isa;
+use girih_kernel::tuning;
 use girih_runtime::{Error, Executor, Result};
 use girih_sync::OnceLock;
 use std::sync::Arc;
@@ -56,11 +59,13 @@ pub fn executor_of(number: usize) -> Result<Executor> {
     Ok(Executor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
 }
 
-/// Fails for environment variables of this crate's that say nothing usable.
+/// Fails for environment variables of this crate's that say nothing usable; decides the parameters
+/// that depend on the machine, which measures it where that was never done.
 ///
 /// Errors: [`Error::Configuration`].
 pub fn check_environment() -> Result<()> {
     jit::check_environment()?;
+    calibration::install()?;
     Isa::from_env().map(drop).map_err(|value| Error::Configuration {
         variable: Isa::VARIABLE,
         value,
@@ -71,6 +76,7 @@ pub fn check_environment() -> Result<()> {
 /// The process' kernel threads, started when first needed.
 fn pool() -> Result<&'static Pool> {
     static POOL: OnceLock<Result<Pool, InvalidThreads>> = OnceLock::new();
+    calibration::install()?;
     POOL.get_or_init(Pool::from_env).as_ref().map_err(|error| Error::Configuration {
         variable: "GIRIH_NUM_THREADS",
         value: error.value.clone(),
@@ -88,6 +94,15 @@ pub fn num_threads() -> Result<usize> {
 /// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
 pub fn instruction_set() -> &'static str {
     Isa::best().name()
+}
+
+/// The calibration that this process goes by.
+///
+/// Errors: as [`executor`].
+pub fn calibration() -> Result<Calibration> {
+    calibration::install()?;
+    let (machine, parameters) = (tuning::machine().clone(), tuning::tuning().entries());
+    Ok(Calibration { machine, parameters, file: calibration::file() })
 }
 
 /// Sets how many threads kernels may use, the calling one included (at least 1).

@@ -12,14 +12,13 @@ use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
 use girih_kernel::exec::RowProduct;
+use girih_kernel::tuning::tuning;
 use girih_kernel::{Access, Bindings, BodyPart, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Work a panel should hold, in multiplications: some tens of microseconds.
-const PANEL_WORK: usize = 1 << 20;
 /// Rows below which packing the right operand for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
 /// Columns below which multiplying a panel of columns costs too much per element of the left operand.
@@ -29,8 +28,6 @@ const COLUMN_UNIT: usize = 16;
 /// Elements of the reduced dimension (kc) in a block of copied operands. It does not depend on the
 /// shape, so that the sums of fused and lone products are cut at the same places.
 const BLOCK_DEPTH: usize = 512;
-/// Bytes of a copied block of the right operand: they stay in half of an L2 of 512 KB.
-const BLOCK_BYTES: usize = 256 << 10;
 
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
@@ -217,7 +214,7 @@ impl Matmul {
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let total = work.saturating_mul(self.batches);
         // Small products of a batch share a chunk.
-        let per_chunk = (PANEL_WORK / work.max(1)).clamp(1, panels.max(1));
+        let per_chunk = (tuning().gemm_work / work.max(1)).clamp(1, panels.max(1));
         let cost_ns = total as u64 / 30;
         let shared = Shared(*bindings);
         pool.run(panels.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
@@ -418,7 +415,7 @@ impl Matmul {
             (Some(_), Some(_)) => self.k,
             _ => BLOCK_DEPTH.min(self.k),
         };
-        let fitting = BLOCK_BYTES / (depth.max(1) * size_of::<T>());
+        let fitting = tuning().gemm_block_bytes / (depth.max(1) * size_of::<T>());
         let width = match in_place.rhs {
             Some(_) => p.columns,
             None => fitting.max(COLUMN_UNIT).min(p.columns),
@@ -541,7 +538,7 @@ impl RowProduct for Matmul {
 
 /// Rows and columns of the panels of an `m` by `n` product.
 fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
-    let pieces = (m.saturating_mul(n).saturating_mul(k) / PANEL_WORK).max(1);
+    let pieces = (m.saturating_mul(n).saturating_mul(k) / tuning().gemm_work).max(1);
     let by_rows = pieces.min(m / MIN_ROWS).max(1);
     if by_rows > 1 {
         // An even number of panels keeps two, four, ... threads equally busy.

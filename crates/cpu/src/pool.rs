@@ -14,6 +14,7 @@
 
 use crate::seats::{Seats, available};
 use crate::wait::{Sleepers, spin};
+use girih_kernel::tuning::tuning;
 use girih_kernel::{ExecError, Scratch};
 use girih_runtime::RunControl;
 use girih_sync::{Mutex, MutexGuard, fork};
@@ -26,13 +27,6 @@ use std::thread::Thread;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Jobs shorter than this run on the caller alone, in nanoseconds.
-const SPLIT_NS: u64 = 3_000;
-/// Jobs shorter than this do not wake parked workers.
-const WAKE_NS: u64 = 100_000;
-/// How long a worker without work spins before it parks, and a caller before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
-
 /// Jobs shorter than this are not stopped from outside, in nanoseconds.
 const WATCH_NS: u64 = 20_000;
 /// Work between two looks at the clock by a job that may be stopped, in nanoseconds.
@@ -42,6 +36,16 @@ const CLOCK_NS: u64 = 50_000;
 const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
+
+/// Jobs shorter than this do not wake parked workers.
+fn wake_ns() -> u64 {
+    tuning().wake_work_ns as u64
+}
+
+/// How long a worker without work spins before it parks, and a caller before it sleeps.
+fn spin_time() -> Duration {
+    Duration::from_nanos(tuning().spin_ns as u64)
+}
 
 /// The job of chunks: called with a chunk's number and the thread's scratch memory.
 pub type Job<'a> = dyn Fn(usize, &mut Scratch) -> Result<(), ExecError> + Sync + 'a;
@@ -189,7 +193,7 @@ impl Pool {
     /// are there when it comes. Call once before a sequence of jobs.
     pub fn prepare(&self, total_ns: u64) {
         let team = self.team();
-        if total_ns >= WAKE_NS && team.parked.load(Relaxed) > 0 {
+        if total_ns >= wake_ns() && team.parked.load(Relaxed) > 0 {
             team.wake();
         }
     }
@@ -218,7 +222,7 @@ impl Pool {
 
     fn run_all(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
         let team = self.team();
-        let shared = chunks > 1 && team.threads() > 1 && cost_ns >= SPLIT_NS;
+        let shared = chunks > 1 && team.threads() > 1 && cost_ns >= tuning().split_work_ns as u64;
         if !shared || chunks as u64 > CHUNK_MASK {
             return alone(chunks, job);
         }
@@ -226,7 +230,7 @@ impl Pool {
             return alone(chunks, job);
         }
         team.start();
-        let result = team.share(chunks, cost_ns >= WAKE_NS, job);
+        let result = team.share(chunks, cost_ns >= wake_ns(), job);
         team.busy.store(false, Release);
         result
     }
@@ -310,7 +314,7 @@ impl Team {
             offered: AtomicU64::new(0),
             done: AtomicUsize::new(0),
             caller: Sleepers::default(),
-            spin: if threads <= available() { SPIN } else { Duration::ZERO },
+            spin: if threads <= available() { spin_time() } else { Duration::ZERO },
             busy: AtomicBool::new(false),
             error: Mutex::new(None),
             workers: Mutex::new(vec![]),

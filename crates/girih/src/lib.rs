@@ -89,7 +89,7 @@ pub use girih_runtime as runtime;
 // The element types of complex tensors, and of complex operands.
 pub use num_complex::{Complex32, Complex64};
 
-pub use girih_cpu::CacheState;
+pub use girih_cpu::{CacheState, Calibration};
 pub use girih_ir::{DType, Dim, Literal, Shape, TensorSpec};
 pub use girih_runtime::CompileOptions;
 pub use girih_runtime::trace::{Span, SpanKind};
@@ -108,7 +108,7 @@ pub use ops::{
 };
 pub use precision::autocast;
 pub use program::{
-    CompilationInfo, Stats, cache_on_disk, cache_stats, clear_cache, compile_graph,
+    CompilationInfo, Stats, cache_on_disk, cache_stats, calibration, clear_cache, compile_graph,
     instruction_set, num_threads, options, options_with, options_without, pass_names,
     reset_peak_memory, set_num_threads, set_options,
 };

@@ -2,7 +2,7 @@
 
 use crate::eval::{cut_out, executor, executor_of};
 use crate::{Context, Device, Error, Executor, Result, Tensor};
-use girih_cpu::CacheState;
+use girih_cpu::{CacheState, Calibration};
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
@@ -189,6 +189,13 @@ pub fn num_threads() -> Result<usize> {
 /// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
 pub fn instruction_set() -> &'static str {
     girih_cpu::instruction_set()
+}
+
+/// What is known of the machine that kernels run on, and the parameters that follow from it.
+///
+/// Errors: as [`num_threads`].
+pub fn calibration() -> Result<Calibration> {
+    Ok(girih_cpu::calibration()?)
 }
 
 /// Sets how many threads kernels may use, the calling one included. Results do not depend on it.

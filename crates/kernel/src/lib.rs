@@ -16,6 +16,7 @@ pub mod math;
 pub mod philox;
 pub mod place;
 pub mod text;
+pub mod tuning;
 pub mod verify;
 
 pub use control::Control;

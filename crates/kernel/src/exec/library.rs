@@ -1,6 +1,6 @@
 //! Library kernels: a routine called for each item of a batch, some items to a chunk.
 
-use super::{Bindings, CHUNK_PS, ExecError};
+use super::{Bindings, ExecError, chunk_ps};
 use crate::ir::{Item, Kernel, Routine};
 use crate::library::{self, Args, Data, DataMut};
 use girih_ir::linalg::Team;
@@ -21,12 +21,12 @@ impl Library {
     pub fn new(kernel: &Kernel, routine: &Routine) -> Library {
         if routine.op.as_host().is_some() {
             // Nothing is known of how long it takes: it is worth a thread.
-            let cost_ps = CHUNK_PS;
+            let cost_ps = chunk_ps();
             return Library { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
         }
         let dims: Vec<&[usize]> = routine.operands.iter().map(|i| &i.dims[..]).collect();
         let cost_ps = library::cost_ps(routine.op.code, &dims);
-        let per_chunk = (CHUNK_PS / cost_ps.max(1)).max(1);
+        let per_chunk = (chunk_ps() / cost_ps.max(1)).max(1);
         Library { routine: routine.clone(), batches: kernel.extents[0], per_chunk, cost_ps }
     }
 

@@ -13,6 +13,7 @@ use super::stream::Stream;
 use super::walk::Walk;
 use crate::ir::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
 use crate::philox::{self, Draw, RandomKey};
+use crate::tuning::tuning;
 use girih_ir::{DType, Literal, OpCode};
 use halves::Raw;
 
@@ -36,10 +37,6 @@ impl Dim {
 
 /// The order in which a code walks its dimensions.
 pub(crate) type Order = Vec<Dim>;
-
-/// Bytes from which on a result is written past the caches, into which it would not fit beside what
-/// it is computed from. (Measured: at 16 MB it is no faster, from 32 MB on 1.4 times.)
-const STREAMED: usize = 32 << 20;
 
 /// The walk of a strided operand in an order.
 pub(crate) fn walk(order: &Order, offset: isize, strides: &[isize]) -> Walk {
@@ -357,7 +354,8 @@ impl<'a> Lower<'a> {
                 let (name, regs) = (&self.kernel.name, &self.regs);
                 let mut fuse = Fuse::new(name, regs, &mut self.directs, &mut writes, keep, fold);
                 let points = self.kernel.points();
-                let large = |s: &Store| points.saturating_mul(s.access.dtype.size()) >= STREAMED;
+                let streamed = tuning().streamed_bytes;
+                let large = |s: &Store| points.saturating_mul(s.access.dtype.size()) >= streamed;
                 fuse.streamed = self.target.streams && stores.iter().all(large);
                 fuse.run(compiler, steps)
             }

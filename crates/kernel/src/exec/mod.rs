@@ -45,6 +45,7 @@ pub use points::{Lines, Points};
 
 use crate::ir::{BufferId, Core, Kernel};
 use crate::place::copied;
+use crate::tuning::tuning;
 use chain::Target;
 use girih_ir::linalg::{Alone, Team};
 use short::Short;
@@ -56,8 +57,10 @@ pub const BLOCK: usize = 512;
 /// Bytes of the largest element.
 const MAX_SIZE: usize = 16;
 
-/// Time one chunk should take, in picoseconds: long against the cost of handing it to a thread.
-const CHUNK_PS: usize = 3_000_000;
+/// Time that one chunk should take, in picoseconds.
+fn chunk_ps() -> usize {
+    tuning().chunk_ns * 1000
+}
 
 /// Why a kernel stopped. Its outputs are then unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -437,10 +440,10 @@ impl Prepared {
     }
 }
 
-/// Chunks of about [`CHUNK_PS`] over `points` of that cost each: points per chunk, a multiple of
+/// Chunks of about [`chunk_ps`] over `points` of that cost each: points per chunk, a multiple of
 /// `grain` unless all fit one chunk.
 fn chunk_points(points: usize, cost_ps: usize, grain: usize) -> usize {
-    let target = (CHUNK_PS / cost_ps.max(1)).clamp(1, 1 << 22);
+    let target = (chunk_ps() / cost_ps.max(1)).clamp(1, 1 << 22);
     if points <= target + target / 2 { points } else { target.next_multiple_of(grain) }
 }
 

@@ -14,7 +14,7 @@ use super::code::{Code, Frame, Reg};
 use super::fold::{self, ArgFold, ArgState, Cascade, Fold, LANES};
 use super::lower::{Dim, Lower, Order};
 use super::map::parallel_order;
-use super::{BLOCK, Bindings, CHUNK_PS, ExecError, MAX_SIZE, Scratch};
+use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_ps};
 use crate::ir::{Core, Inst, Kernel, ReduceOp};
 use std::ops::Range;
 
@@ -137,7 +137,7 @@ impl Reduce {
     /// Cuts the space into chunks: over the points where there are enough of them, else over the
     /// reduced range too.
     fn split(&mut self, arg: bool) {
-        let pieces = (self.cost_ps() / CHUNK_PS).max(1);
+        let pieces = (self.cost_ps() / chunk_ps()).max(1);
         // An outer reduction wants runs in memory, an inner one whole points.
         let long = self.reduced >= 2 * BLOCK && self.points >= 2 * BLOCK;
         let grain = if self.outer { if long { self.points_at_once() } else { 64 } } else { 1 };

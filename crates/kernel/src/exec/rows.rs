@@ -11,16 +11,13 @@ use super::stream::gcd;
 use super::{Bindings, ExecError, Form, Prepared, Scratch, chunk_points};
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, Rows as Definition};
 use crate::place;
+use crate::tuning::tuning;
 use girih_ir::DType;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Elements that are worked on at a time: a few rows, or one if it is longer.
-const GROUP_ELEMENTS: usize = 8192;
-/// The same where products are among the parts: they want many rows, for each of which they read
-/// the same right operand. What is handed on lies in the second cache.
-const PRODUCT_ELEMENTS: usize = 1 << 18;
-/// Rows of the products' matrices that such a group has.
+/// Rows of the products' matrices that a group of rows has where products are among its parts: they
+/// read the same right operand for each row.
 const PRODUCT_LINES: Range<usize> = 16..128;
 /// Chunks of a kernel with products, which keep a right operand packed through a chunk.
 const PRODUCT_CHUNKS: usize = 16;
@@ -118,9 +115,10 @@ impl Groups {
         let most = match most_lines {
             Some(lines) => {
                 let few = |n: usize| (n / lines).max(1);
-                (PRODUCT_ELEMENTS / widest).clamp(few(PRODUCT_LINES.start), few(PRODUCT_LINES.end))
+                let fitting = tuning().row_product_elements / widest;
+                fitting.clamp(few(PRODUCT_LINES.start), few(PRODUCT_LINES.end))
             }
-            None => GROUP_ELEMENTS / widest,
+            None => tuning().row_elements / widest,
         };
         let most = most.clamp(1, entry);
         // Groups of an entry are about as long as each other.

@@ -16,7 +16,7 @@ use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
 use super::stream::gcd;
 use super::walk::Walk;
-use super::{BLOCK, Bindings, CHUNK_PS, ExecError, Scratch};
+use super::{BLOCK, Bindings, ExecError, Scratch, chunk_ps};
 use crate::ir::{Access, Core, Kernel};
 use girih_ir::DType;
 use girih_ir::complex::Part;
@@ -158,7 +158,7 @@ impl Scatter {
             kernel.extents.iter().enumerate().fold(store.access.offset, |sum, (d, &e)| {
                 sum + reach((store.access.strides[d], e))
             }) + reach((*stride, *size));
-        let pieces = (dependent * independent).saturating_mul(each_ps) / CHUNK_PS;
+        let pieces = (dependent * independent).saturating_mul(each_ps) / chunk_ps();
         let chunks = pieces.clamp(1, (independent / grain).max(1));
         Scatter {
             code,

@@ -1,0 +1,245 @@
+//! Calibration: how long this machine's threads take to wake and to hand work over, measured once in
+//! about a millisecond and kept in a file beside the compiled programs. The caches are read.
+
+use crate::cache_directory;
+use crate::seats::available;
+use crate::wait::spin;
+use girih_kernel::tuning::{self, Machine};
+use girih_runtime::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// What is known of the machine, and what follows from it.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// Sizes of caches, as read, and latencies of threads, as measured.
+    pub machine: Machine,
+    /// Names and values of the parameters that follow, or that `GIRIH_TUNING` sets.
+    pub parameters: Vec<(&'static str, usize)>,
+    /// Where the latencies are kept; none if nothing is kept on disk.
+    pub file: Option<PathBuf>,
+}
+
+/// Times that a thread is woken; the median counts.
+const WAKES: usize = 7;
+/// Times that two threads answer each other.
+const ANSWERS: u64 = 200;
+/// The longest wait for the other thread: where it gets no processor for so long, nothing is measured.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Decides the process's parameters, with a calibration if this machine has none on file.
+///
+/// Errors: [`Error::Configuration`] for a `GIRIH_TUNING` that says nothing usable.
+pub(crate) fn install() -> Result<()> {
+    tuning::install(calibrated).map_err(|error| Error::Configuration {
+        variable: tuning::VARIABLE,
+        value: error.text,
+        expected: "NAME=VALUE with whole numbers above zero, separated by commas; `girih info` prints \
+                   the names",
+    })
+}
+
+/// The machine with its latencies: those on file, else those measured now.
+fn calibrated() -> Machine {
+    let machine = Machine::read();
+    let file = cache_directory::beside_programs("calibration");
+    if let Some(kept) = file.as_deref().and_then(|file| load(file, &machine)) {
+        return kept;
+    }
+    let Some(measured) = measure(&machine) else { return machine };
+    if let Some(file) = file {
+        store(&file, &measured);
+    }
+    measured
+}
+
+/// What a file must say to be of this machine: its caches and processors, never its name.
+fn identity(machine: &Machine) -> String {
+    let Machine { l1_bytes, l2_bytes, l3_bytes, .. } = machine;
+    format!("caches {l1_bytes} {l2_bytes} {l3_bytes}, {} processors", available())
+}
+
+/// The calibration in a file; none if it cannot be read or is of another machine.
+fn load(file: &Path, machine: &Machine) -> Option<Machine> {
+    parse(&std::fs::read_to_string(file).ok()?, machine)
+}
+
+fn parse(text: &str, machine: &Machine) -> Option<Machine> {
+    let mut lines = text.lines();
+    (lines.next()? == identity(machine)).then_some(())?;
+    let mut value = |name: &str| {
+        let line = lines.next()?.strip_prefix(name)?.strip_prefix(' ')?;
+        line.parse::<usize>().ok().filter(|ns| (1..1_000_000_000).contains(ns))
+    };
+    let (wake_ns, handover_ns) = (value("wake_ns")?, value("handover_ns")?);
+    Some(Machine { wake_ns, handover_ns, ..machine.clone() })
+}
+
+fn print(machine: &Machine) -> String {
+    let Machine { wake_ns, handover_ns, .. } = machine;
+    format!("{}\nwake_ns {wake_ns}\nhandover_ns {handover_ns}\n", identity(machine))
+}
+
+/// Keeps a calibration, whole or not at all. Where that fails, the next process measures again.
+fn store(file: &Path, machine: &Machine) {
+    let Some(folder) = file.parent() else { return };
+    let part = folder.join(format!("calibration.{}", std::process::id()));
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&part, print(machine)))
+        .and_then(|()| std::fs::rename(&part, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(part);
+    }
+}
+
+/// Where the process keeps its calibration, whether or not it is there.
+pub(crate) fn file() -> Option<PathBuf> {
+    cache_directory::beside_programs("calibration")
+}
+
+/// Measures the latencies with a second thread; nothing on one processor, or where the thread cannot
+/// start or gets no processor.
+fn measure(machine: &Machine) -> Option<Machine> {
+    if available() < 2 {
+        return None;
+    }
+    let echo = Echo::default();
+    std::thread::scope(|scope| {
+        let other = std::thread::Builder::new().name("girih-calibration".into());
+        let other = other.spawn_scoped(scope, || echo.answer()).ok()?;
+        let measured = wake_latency(&echo, other.thread()).zip(handover(&echo));
+        echo.send(STOP);
+        other.thread().unpark();
+        let (wake_ns, handover_ns) = measured?;
+        Some(Machine { wake_ns, handover_ns, ..machine.clone() })
+    })
+}
+
+/// The message after which the other thread ends.
+const STOP: u64 = u64::MAX;
+/// A message to a thread that shall park first has this bit.
+const PARK: u64 = 1 << 63;
+
+/// Two words on lines of their own: a message, and its echo.
+#[derive(Default)]
+struct Echo {
+    message: Line,
+    answer: Line,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Echo {
+    fn send(&self, message: u64) {
+        self.message.0.store(message, Release);
+    }
+
+    /// Whether the other thread has answered a message in time.
+    fn answered(&self, message: u64) -> bool {
+        spin(PATIENCE, || self.answer.0.load(Acquire) == message)
+    }
+
+    /// The other thread's part: answers each message, and parks when one says so.
+    fn answer(&self) {
+        let mut seen = 0;
+        loop {
+            let next = || self.message.0.load(Acquire);
+            if !spin(PATIENCE, || next() != seen) {
+                // The first thread waits for its turn, as on a machine with other work.
+                std::thread::park_timeout(PATIENCE);
+                continue;
+            }
+            seen = next();
+            if seen == STOP {
+                return;
+            }
+            self.answer.0.store(seen, Release);
+            if seen & PARK != 0 {
+                while next() == seen {
+                    std::thread::park();
+                }
+            }
+        }
+    }
+}
+
+/// Nanoseconds from the call that wakes a parked thread to its answer: the median.
+fn wake_latency(echo: &Echo, other: &Thread) -> Option<usize> {
+    let mut times = [0; WAKES];
+    for (i, time) in times.iter_mut().enumerate() {
+        let message = 2 * i as u64 + 1;
+        echo.send(message | PARK);
+        echo.answered(message | PARK).then_some(())?;
+        // It is about to park; a sleep of this thread's own would cool its processor.
+        spin(Duration::from_micros(20), || false);
+        let start = Instant::now();
+        echo.send(message + 1);
+        other.unpark();
+        echo.answered(message + 1).then_some(())?;
+        *time = start.elapsed().as_nanos() as usize;
+    }
+    times.sort_unstable();
+    Some(times[WAKES / 2].max(1))
+}
+
+/// Nanoseconds from a store to its arrival at a thread that spins: half of the mean way there and back.
+fn handover(echo: &Echo) -> Option<usize> {
+    let start = Instant::now();
+    for i in 0..ANSWERS {
+        let message = 1000 + i;
+        echo.send(message);
+        echo.answered(message).then_some(())?;
+    }
+    Some((start.elapsed().as_nanos() as u64 / (2 * ANSWERS)).max(1) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_measured_or_left_out() {
+        let machine = Machine::read();
+        // On one processor, or where others keep the second thread from it, nothing is measured.
+        if let Some(measured) = measure(&machine) {
+            assert!(measured.wake_ns > 0 && measured.handover_ns > 0, "{measured:?}");
+            assert_eq!(measured.l2_bytes, machine.l2_bytes);
+        }
+    }
+
+    #[test]
+    fn a_calibration_is_read_back_and_of_this_machine_only() {
+        let machine = Machine { wake_ns: 12_345, handover_ns: 67, ..Machine::default() };
+        let plain = Machine::default();
+        assert_eq!(parse(&print(&machine), &plain), Some(machine.clone()));
+        let other = Machine { l2_bytes: 3 << 20, ..Machine::default() };
+        assert_eq!(parse(&print(&machine), &other), None);
+        let text = print(&machine);
+        for cut in 0..text.len() - 1 {
+            // A number that lost digits is a number all the same.
+            if let Some(read) = parse(&text[..cut], &plain) {
+                assert_eq!(read.wake_ns, 12_345);
+            }
+        }
+        for bad in ["wake_ns 0", "wake_ns -1", "wake_ns", "wake_ns 99999999999", "other 3"] {
+            assert_eq!(parse(&text.replace("wake_ns 12345", bad), &plain), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_whole_and_found_again() {
+        let folder = std::env::temp_dir().join(format!("girih-calibration-{}", std::process::id()));
+        let file = folder.join("inner/calibration");
+        let machine = Machine { wake_ns: 1, handover_ns: 2, ..Machine::default() };
+        assert_eq!(load(&file, &machine), None);
+        store(&file, &machine);
+        assert_eq!(load(&file, &Machine::default()), Some(machine));
+        let names = std::fs::read_dir(file.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 1, "no part of a file is left");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,126 @@
+//! Facts about the machine: the caches of its cores, and how fast threads reach each other.
+
+/// Facts about the machine that kernels run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Bytes of a core's first data cache.
+    pub l1_bytes: usize,
+    /// Bytes of a core's second cache.
+    pub l2_bytes: usize,
+    /// Bytes of the last cache, which cores share; those of the second where there is no third.
+    pub l3_bytes: usize,
+    /// From the call that wakes a parked thread to its first instruction, in nanoseconds.
+    pub wake_ns: usize,
+    /// From a store to its arrival at a thread that spins, in nanoseconds.
+    pub handover_ns: usize,
+}
+
+/// A usual machine, for what cannot be read or was not measured.
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine {
+            l1_bytes: 32 << 10,
+            l2_bytes: 1 << 20,
+            l3_bytes: 16 << 20,
+            wake_ns: 50_000,
+            handover_ns: 100,
+        }
+    }
+}
+
+impl Machine {
+    /// The caches of the present machine, and the latencies of a usual one.
+    pub fn read() -> Machine {
+        let mut machine = Machine::default();
+        let sizes = Some(from_processor()).filter(|s| s[0] > 0).unwrap_or_else(from_system);
+        let [l1, l2, l3] = sizes;
+        if l1 > 0 && l2 > 0 {
+            machine.l1_bytes = l1;
+            machine.l2_bytes = l2.max(l1);
+            machine.l3_bytes = l3.max(l2);
+        }
+        machine
+    }
+}
+
+/// Data and unified caches by level, as CPUID says (Intel leaf 4, AMD leaf 0x8000001D); zeros where
+/// it does not.
+#[cfg(target_arch = "x86_64")]
+fn from_processor() -> [usize; 3] {
+    use raw_cpuid::{CacheType, CpuId};
+    let mut sizes = [0; 3];
+    for cache in CpuId::new().get_cache_parameters().into_iter().flatten() {
+        let data = matches!(cache.cache_type(), CacheType::Data | CacheType::Unified);
+        let ways = cache.associativity() * cache.physical_line_partitions();
+        let size = ways * cache.coherency_line_size() * cache.sets();
+        keep(&mut sizes, cache.level().into(), if data { size } else { 0 });
+    }
+    sizes
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn from_processor() -> [usize; 3] {
+    [0; 3]
+}
+
+/// The same as Linux says; zeros where it does not.
+fn from_system() -> [usize; 3] {
+    let mut sizes = [0; 3];
+    for index in 0..8 {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).ok();
+        let (Some(kind), Some(level), Some(size)) = (read("type"), read("level"), read("size"))
+        else {
+            break;
+        };
+        let level = level.trim().parse().unwrap_or(0);
+        if kind.trim() != "Instruction" {
+            keep(&mut sizes, level, kilobytes(&size));
+        }
+    }
+    sizes
+}
+
+/// Bytes of a size such as `48K`; zero if it is none.
+fn kilobytes(text: &str) -> usize {
+    let digits = text.trim().strip_suffix('K').and_then(|digits| digits.parse::<usize>().ok());
+    digits.and_then(|kilobytes| kilobytes.checked_mul(1 << 10)).unwrap_or(0)
+}
+
+/// Notes a cache of that level; levels beyond the third count as the last.
+fn keep(sizes: &mut [usize; 3], level: usize, bytes: usize) {
+    if let Some(size) = level.checked_sub(1).map(|i| &mut sizes[i.min(2)]) {
+        *size = bytes.max(*size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_grow_with_their_level_whoever_says_so() {
+        let machine = Machine::read();
+        assert!(machine.l1_bytes >= 4 << 10, "{machine:?}");
+        assert!(machine.l1_bytes <= machine.l2_bytes, "{machine:?}");
+        assert!(machine.l2_bytes <= machine.l3_bytes, "{machine:?}");
+        let (processor, system) = (from_processor(), from_system());
+        for level in 0..2 {
+            if processor[level] > 0 && system[level] > 0 {
+                assert_eq!(processor[level], system[level], "{processor:?} {system:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_are_none_count_as_unknown() {
+        assert_eq!(kilobytes("48K\n"), 48 << 10);
+        for text in ["", "K", "48", "-1K", "99999999999999999999K"] {
+            assert_eq!(kilobytes(text), 0, "{text}");
+        }
+        let mut sizes = [0; 3];
+        keep(&mut sizes, 0, 7);
+        keep(&mut sizes, 4, 9);
+        assert_eq!(sizes, [0, 0, 9]);
+    }
+}
