@@ -5,6 +5,7 @@
 #              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
 # make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
 # make bench-peers         installs those libraries in .venv-bench, which make bench then uses
+# make bench-sensitivity  halves and doubles each tuning parameter; names rows that this makes faster
 # make bench-instructions  counts instructions and compares them with the table
 # make stubs   writes python/girih/_girih.pyi
 # make docs    writes docs/ops.md
@@ -22,7 +23,7 @@ SMOKE := $(VENV)/smoke
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test check bench figures bench-peers bench-instructions stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test check bench figures bench-peers bench-instructions bench-sensitivity stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -115,6 +116,9 @@ bench-peers: requirements-bench.txt
 	.venv-bench/bin/python -m pip install --quiet "$$(grep ^torch $<)" --index-url $(TORCH_CPU) || true
 	.venv-bench/bin/python -m pip install --quiet -r $<
 	@touch .venv-bench/.peers
+
+bench-sensitivity: develop
+	@$(BIN)/python -m benches.sensitivity $(ARGS)
 
 bench-instructions:
 	@$(PYTHON) -m benches.instructions $(ARGS)

@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     whole = not (part or options.models)
     out = options.out or machine.ROOT / ("docs/benchmarks" if whole else "bench-out")
     write = figures.write if options.headline else report.write
-    return command.run(chosen, options, out, description(), write)
+    about = {**description(), "whole": whole}
+    return command.run(chosen, options, out, about, write)
 
 
 def description() -> dict[str, object]:

@@ -7,7 +7,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from . import machine, peers
+from . import history, machine, peers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,8 +161,8 @@ def limits_text(limits: dict[str, Any] | None) -> str:
     return f"## Limits\n\nMultiply-adds in registers: {peaks}.\n\n{table(heads, widths)}"
 
 
-def markdown(run: Run, results: Sequence[Result]) -> str:
-    """The whole report."""
+def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] = ()) -> str:
+    """The whole report; with the recorded runs, if there are any."""
     versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
     absent = "; ".join(f"{n}: {why}" for n, why in run["missing"].items())
     facts = [
@@ -182,6 +182,7 @@ def markdown(run: Run, results: Sequence[Result]) -> str:
         memory(results),
         behind(results),
         limits_text(run["limits"]),
+        history.table(runs),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -234,8 +235,12 @@ def record(run: Run, results: Sequence[Result]) -> str:
 
 
 def write(folder: Path, run: Run, results: Sequence[Result]) -> None:
-    """Writes all three."""
+    """Writes all three, and records a run of all rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cpu.md").write_text(markdown(run, results))
+    # Only whole runs are recorded: means of other rows do not compare.
+    runs = history.add(folder, history.entry(run, results)) if run.get("whole") else []
+    if runs:
+        (folder / "history.svg").write_text(history.picture(runs))
+    (folder / "cpu.md").write_text(markdown(run, results, runs))
     (folder / "cpu.svg").write_text(picture(results))
     (folder / "cpu.json").write_text(record(run, results))

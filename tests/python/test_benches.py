@@ -13,7 +13,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benches import command, figures, instructions, machine, measure, peers, report  # noqa: E402
+from benches import (  # noqa: E402
+    command,
+    figures,
+    history,
+    instructions,
+    machine,
+    measure,
+    peers,
+    report,
+    sensitivity,
+)
 
 
 def workload(name="doubled", body=lambda lib, x: x + x, **fields):
@@ -44,6 +54,60 @@ def test_two_rows_of_the_command_give_a_table_a_picture_and_figures(tmp_path):
     assert set(figures[rows[0]]) == {"girih", "numpy"}
     assert set(figures[rows[1]]) == {"girih"}
     assert all(f["median"] > 0 and f["first"] > 0 for f in figures[rows[0]].values())
+
+
+def test_parameters_are_halved_and_doubled_in_processes_of_their_own():
+    rows = ("three kernels on 8x8",)
+    base, ratios = sensitivity.sweep({"chunk_ns": 3001}, rows, threads=1, rounds=2, budget_s=0.01)
+    assert set(base) == set(rows)
+    assert list(ratios) == [("chunk_ns", 1500), ("chunk_ns", 6002)]
+    assert all(len(found[rows[0]]) == 2 for found in ratios.values())
+    with pytest.raises(RuntimeError, match=r"other=1 failed(.|\n)*expected NAME=VALUE"):
+        sensitivity.run_process(("other", 1), rows, 1, 0.01)
+
+
+def test_a_cliff_is_a_row_that_another_value_makes_faster_in_every_round():
+    ratios = {
+        ("p", 1): {"a": [0.8, 0.9, 0.7], "b": [0.8, 1.0, 0.8]},
+        ("p", 4): {"a": [1.0, 1.0, 1.0], "b": [1.2, 1.1, 1.3]},
+    }
+    assert sensitivity.cliffs(ratios, 0.05) == [("p=1", "a", 0.8)]
+    assert sensitivity.cliffs(ratios, 0.2) == []
+    table = sensitivity.table({"a": 1.0, "b": 2.0}, ratios, 0.05)
+    assert "| a | 1e+06 µs | **0.80 1.00** |" in table
+    assert "| b | 2e+06 µs | **0.80 1.20** |" in table
+    every = [w.name for _, w in command.choose(False, [])]
+    assert set(sensitivity.ROWS) <= set(every)
+    assert "row_elements" in sensitivity.parameters()
+
+
+def test_runs_are_recorded_by_processor(tmp_path):
+    def run(processor, date, ratios):
+        results = []
+        for name, ratio in ratios.items():
+            result = measure.Result(workload(name), "group")
+            times = {"girih": ratio, "numpy": 1.0}
+            result.figures = {n: measure.Figure(t, 0.0, t, 1) for n, t in times.items()}
+            results.append(result)
+        about = {"processor": processor, "date": date, "commit": "c", "threads": 2, "versions": {}}
+        return history.entry(about, results)
+
+    assert history.load(tmp_path) == []
+    assert history.table([]) == ""
+    history.add(tmp_path, run("A", "2026-01-01", {"x": 0.5, "y": 2.0}))
+    history.add(tmp_path, run("B", "2026-01-02", {"x": 0.25}))
+    runs = history.add(tmp_path, run("A", "2026-01-03", {"x": 0.25, "y": 4.0, "z": 1.0}))
+    assert history.load(tmp_path) == runs
+    assert len((tmp_path / history.FILE).read_text().splitlines()) == 3
+    assert [r["mean"] for r in runs] == [1.0, 0.25, 1.0]
+    table = history.table(runs)
+    assert "|  | A, 2 threads | B, 2 threads |" in table
+    assert "| rows behind | 1 of 3 | 0 of 1 |" in table
+    assert "| y | **4.00** |  |" in table
+    assert history.picture(runs).count("<circle") == 3
+    (tmp_path / history.FILE).write_text('{"date": 1}\n')
+    with pytest.raises(ValueError, match="is damaged"):
+        history.add(tmp_path, run("A", "2026-01-04", {}))
 
 
 def test_models_are_rows_of_their_own_whose_values_are_compared():

@@ -1,0 +1,228 @@
+"""What each tuning parameter is worth on this machine: halves and doubles it and times rows.
+
+    python -m benches.sensitivity                      # a table; cliffs are marked
+    python -m benches.sensitivity --only softmax --parameters chunk_ns,row_elements
+
+A parameter (`girih info` prints all) is well chosen if neither half nor twice its value changes a
+row. A row that gets faster by more than the threshold is a *cliff*: the formula of that parameter,
+in `crates/kernel/src/tuning.rs`, does not fit this machine. Each combination runs in a process of
+its own, after one with no parameter set, several rounds of all. The time is that of the thread's
+processor on one thread, and of the clock on several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from . import machine, peers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+#: Rows that each stand for a way of running: what is measured unless other rows are named.
+ROWS = (
+    "x + y, 64 KB",
+    "x + y, 4 MB",
+    "gelu(x*a + b), 4 MB",
+    "x + y, 64 MB",
+    "softmax [4096, 1024]",
+    "layer norm [4096, 1024]",
+    "sum of [4096, 4096] along axis 0",
+    "sum of [4096, 4096] along axis 1",
+    "gelu(x @ w + b), M = 128",
+    "x @ w, M = 1024",
+    "convolution 3x3, 8x64x56x56 to 64",
+    "three kernels on 8x8",
+    "training step, MLP 784-512-512-10, batch 128",
+)
+#: The change of a row's time that makes a parameter a cliff.
+THRESHOLD = 0.05
+
+#: The least time of each row, in seconds.
+Times = dict[str, float]
+#: A parameter and its value in place of what follows from the machine.
+Setting = tuple[str, int]
+#: By setting and row, the time over that of the parameters as they are, of each round.
+Ratios = dict[Setting, dict[str, list[float]]]
+
+
+def least_time(call: Callable[[], object], clock: Callable[[], float], budget_s: float) -> float:
+    """The least time of a call, by a clock, of samples within about the given time."""
+    count, least = 1, float("inf")
+    deadline = time.perf_counter() + budget_s
+    while True:
+        start, before = time.perf_counter(), clock()
+        for _ in range(count):
+            call()
+        taken, elapsed = clock() - before, time.perf_counter() - start
+        # Samples shorter than the clock's grain say nothing.
+        if elapsed < 0.002:
+            count *= 4
+            continue
+        least = min(least, taken / count)
+        if time.perf_counter() > deadline:
+            return least
+
+
+def measure_rows(names: Sequence[str], threads: int, budget_s: float) -> Times:
+    """Times rows in this process, whose environment has the parameters."""
+    import numpy as np
+
+    from . import command
+
+    [girih], _ = peers.installed(["girih"])
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    times = {}
+    for _, workload in command.choose(False, []):
+        if workload.name in names:
+            call = workload.build(girih, workload.inputs(np.random.default_rng(0)))
+            call()
+            times[workload.name] = least_time(call, clock, budget_s)
+    return times
+
+
+def run_process(
+    setting: Setting | None, names: Sequence[str], threads: int, budget_s: float
+) -> Times:
+    """Times rows in a process of their own."""
+    env = {**os.environ, "GIRIH_NUM_THREADS": str(threads), "GIRIH_CACHE": "0"}
+    env["GIRIH_TUNING"] = "" if setting is None else f"{setting[0]}={setting[1]}"
+    command = [
+        sys.executable, "-m", "benches.sensitivity", "--threads", str(threads),
+        "--budget", str(budget_s), "--measure", *names,
+    ]  # fmt: skip
+    ran = subprocess.run(
+        command, cwd=machine.ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(f"{env['GIRIH_TUNING'] or 'no parameter set'} failed:\n{ran.stderr}")
+    times: Times = json.loads(ran.stdout.splitlines()[-1])
+    return times
+
+
+def parameters() -> dict[str, int]:
+    """Names and values of the parameters on this machine."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "girih", "info", "--json"],
+        env={**os.environ, "GIRIH_TUNING": ""}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found: dict[str, int] = json.loads(ran.stdout)["tuning"]
+    return found
+
+
+def settings(values: dict[str, int]) -> Iterator[Setting]:
+    """Each parameter halved and doubled."""
+    for name, value in values.items():
+        yield name, max(1, value // 2)
+        yield name, value * 2
+
+
+def sweep(
+    values: dict[str, int], names: Sequence[str], threads: int, rounds: int, budget_s: float
+) -> tuple[Times, Ratios]:
+    """The least time of each row, and by setting the ratio of its time in each round.
+
+    Machines that are shared are slow for seconds at a time, so each process with a parameter set is
+    compared with one without that runs right before it.
+    """
+    base: Times = {}
+    ratios: Ratios = {setting: {} for setting in settings(values)}
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}, {threads} threads", file=sys.stderr, flush=True)
+        for setting, found in ratios.items():
+            plain = run_process(None, names, threads, budget_s)
+            changed = run_process(setting, names, threads, budget_s)
+            for name, taken in plain.items():
+                base[name] = min(taken, base.get(name, taken))
+                found.setdefault(name, []).append(changed[name] / taken)
+    return base, ratios
+
+
+def cliffs(ratios: Ratios, threshold: float) -> list[tuple[str, str, float]]:
+    """Rows that another value of a parameter makes faster in every round: setting, row, ratio."""
+    out = [
+        (f"{setting[0]}={setting[1]}", row, statistics.median(rounds))
+        for setting, found in ratios.items()
+        for row, rounds in found.items()
+        if max(rounds) < 1 - threshold
+    ]
+    return sorted(out, key=lambda cliff: cliff[2])
+
+
+def table(base: Times, ratios: Ratios, threshold: float) -> str:
+    """Rows by parameter: median time at half and at twice the value over the time as it is.
+
+    What moves by more than the threshold in every round, up or down, is bold.
+    """
+    names = list(dict.fromkeys(name for name, _ in ratios))
+    lines = [["row", "time", *names], ["---", *["---:"] * (len(names) + 1)]]
+    for row, taken in base.items():
+        cells = []
+        for name in names:
+            rounds = [found[row] for setting, found in ratios.items() if setting[0] == name]
+            text = " ".join(f"{statistics.median(r):.2f}" for r in rounds)
+            moves = any(max(r) < 1 - threshold or min(r) > 1 + threshold for r in rounds)
+            cells.append(f"**{text}**" if moves else text)
+        lines.append([row, f"{taken * 1e6:.4g} µs", *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benches.sensitivity", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="rows with this in the name"
+    )
+    parser.add_argument("--parameters", metavar="A,B", help="these alone")
+    parser.add_argument("--threads", type=int, help="1 or more; both 1 and 2 unless said")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=0.1, help="seconds per row and process")
+    parser.add_argument("--threshold", type=float, default=THRESHOLD)
+    # For ourselves: times these rows in this process.
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if not options.budget > 0 or options.rounds < 1:
+        parser.error("--budget and --rounds: expected positive numbers")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; 1 if a row or parameter has no such name."""
+    options = arguments(argv)
+    if options.measure:
+        print(json.dumps(measure_rows(options.measure, options.threads, options.budget)))
+        return 0
+    names = ROWS
+    if options.only:
+        from . import command
+
+        names = tuple(workload.name for _, workload in command.choose(False, options.only))
+    values = parameters()
+    if options.parameters:
+        wanted = options.parameters.split(",")
+        if unknown := [name for name in wanted if name not in values]:
+            print(f"no parameter {', '.join(unknown)}; there are {', '.join(values)}")
+            return 1
+        values = {name: values[name] for name in wanted}
+    if not names:
+        print("no row has such a name")
+        return 1
+    print(f"{machine.processor()}, load {machine.load()}")
+    print(", ".join(f"{name}={value}" for name, value in values.items()))
+    for threads in [options.threads] if options.threads else [1, 2]:
+        base, ratios = sweep(values, names, threads, options.rounds, options.budget)
+        print(f"\n{threads} thread{'s' if threads > 1 else ''}, half and twice the value:\n")
+        print(table(base, ratios, options.threshold))
+        for setting, row, share in cliffs(ratios, options.threshold):
+            print(f"cliff: {row} takes {share:.2f} of its time with {setting}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
