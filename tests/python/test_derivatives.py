@@ -234,6 +234,39 @@ class TestLaziness:
         x = gr.ones([3])
         gr.jacfwd(f)(x), gr.jacrev(f)(x), gr.vjp(f, x), gr.linearize(f, x)
         assert len(calls) == 4
+        scalar = lambda x: f(x).sum()
+        gr.grad(scalar)(x), gr.value_and_grad(scalar)(x), gr.jvp(f, (x,), (x,))
+        gr.vmap(f)(x), gr.checkpoint(f)(x), gr.grad(gr.checkpoint(scalar))(x)
+        assert len(calls) == 10
+
+    def test_a_hessian_by_arguments_with_extras_and_of_complex_numbers(self) -> None:
+        x, y = draws(3), draws(3, seed=1)
+        f = lambda x, y: (x**2 * y).sum()
+        close(gr.hessian(f, argnums=1)(x, y), np.zeros((3, 3)))
+        (xx, xy), (yx, _) = gr.hessian(f, argnums=(0, 1))(x, y)
+        close(xx, np.diag(2 * y.numpy()))
+        close(xy, np.diag(2 * x.numpy()))
+        close(yx, np.diag(2 * x.numpy()))
+        by, extra = gr.hessian(lambda x: ((x**3).sum(), {"n": 3}), has_aux=True)(x)
+        close(by, np.diag(6 * x.numpy()))
+        assert extra == {"n": 3}
+        z = gr.asarray([1 + 2j, 3 - 1j])
+        close(gr.hessian(lambda z: (z**3).sum(), holomorphic=True)(z), np.diag(6 * z.numpy()))
+
+    def test_classes_that_are_registered_go_through_transforms(self) -> None:
+        class Point:
+            def __init__(self, x: Any, y: Any) -> None:
+                self.x, self.y = x, y
+
+        gr.tree.register(Point, lambda p: ((p.x, p.y), None), lambda _, leaves: Point(*leaves))
+        point = Point(gr.asarray([1.0, 2.0]), gr.asarray([3.0, 4.0]))
+        f = lambda p: (p.x**2 * p.y).sum()
+        for by in (gr.grad(f)(point), gr.grad(gr.checkpoint(f))(point)):
+            assert isinstance(by, Point)
+            assert (by.x.tolist(), by.y.tolist()) == ([6.0, 16.0], [1.0, 4.0])
+        assert gr.vmap(f)(point).tolist() == [3.0, 16.0]
+        value, change = gr.jvp(lambda p: Point(p.y, p.x), (point,), (point,))
+        assert value.x.tolist() == change.x.tolist() == [3.0, 4.0]
 
     def test_a_pushforward_after_the_value_was_printed(self) -> None:
         x = gr.asarray([1.0, 2.0])
@@ -260,6 +293,22 @@ class TestLoops:
         close(dy, 1 / 6, 1e-6)
         with pytest.raises(gr.GirihError, match="max_iterations"):
             gr.grad(root)(a)
+
+    def test_forward_mode_of_a_scan_takes_memory_for_one_step(self) -> None:
+        x = gr.ones([1 << 12])
+        gr.eval(x)
+
+        def peak(steps: int) -> int:
+            f = lambda x: gr.scan(lambda c, _: (gr.sin(c), None), x, length=steps)[0]
+            push = gr.compile(lambda x: gr.jvp(f, (x,), (x,)))
+            gr.eval(*push(x))
+            before = gr.cache_stats()["memory_bytes"]
+            gr._girih.reset_peak_memory()
+            pushed = push(x)
+            gr.eval(*pushed)
+            return gr.cache_stats()["peak_memory_bytes"] - before
+
+        assert peak(1000) == peak(10)
 
     def test_forward_mode_of_a_scan(self) -> None:
         xs = draws(6)

@@ -38,6 +38,7 @@ def test_an_example_runs_and_leaves_its_files(name, tmp_path):
     options, files, line = RUNS[name]
     printed = run(name, options, tmp_path)
     assert re.search(line, printed), printed
+    assert re.search(r"\d+/\d+", printed), "no progress bar"
     for file in files:
         assert (tmp_path / file).stat().st_size > 0
 
@@ -57,6 +58,16 @@ def test_an_example_refuses_sizes_that_make_no_sense(name):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "at least 1" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(set(RUNS) - {"digits"}))
+def test_every_example_is_a_page_with_its_source(name):
+    page = website.example(EXAMPLES / f"{name}.py")
+    assert page.startswith("# ")
+    assert "```python\nfrom __future__" in page
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
+    assert pictures
+    assert all((ROOT / "docs" / "examples" / Path(p).name).exists() for p in pictures)
 
 
 def test_pages_show_the_text_the_pictures_and_the_source():

@@ -182,6 +182,28 @@ class TestRandomness:
         different = gr.vmap(f, randomness="different")(x).numpy()
         assert len(np.unique(different)) == 8
 
+    @pytest.mark.parametrize("randomness", ["same", "different"])
+    def test_draws_inside_of_control_flow_and_transforms(self, randomness: Any) -> None:
+        def scanned(x: gr.Tensor) -> gr.Tensor:
+            return gr.scan(lambda c, _: (c + gr.rand([4]), None), x + gr.zeros([4]), length=3)[0]
+
+        def branched(x: gr.Tensor) -> gr.Tensor:
+            return gr.cond(x > -1.0, lambda x: x + gr.rand([4]), lambda x: x + gr.zeros([4]), x)
+
+        functions = {
+            "scan": scanned,
+            "cond": branched,
+            "checkpoint": gr.checkpoint(scanned),
+            "grad": gr.grad(lambda x: (x * gr.rand([4])).sum()),
+            "vmap": lambda x: gr.vmap(branched, randomness=randomness)(gr.zeros([2]) + x),
+        }
+        for name, f in functions.items():
+            members = gr.vmap(f, randomness=randomness)(gr.zeros([5])).numpy().reshape(5, -1)
+            found = len({row.tobytes() for row in members})
+            assert found == (1 if randomness == "same" else 5), name
+            with pytest.raises(gr.InvalidArgumentError, match="randomness"):
+                gr.vmap(f)(gr.zeros([5]))
+
     def test_draws_from_outside_are_constants(self) -> None:
         noise = gr.randn([2])
         y = gr.vmap(lambda x: x + noise)(gr.zeros([3])).numpy()
