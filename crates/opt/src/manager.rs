@@ -14,7 +14,8 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Rounds after which the manager stops though passes still change the graph.
+/// Rounds after which a manager stops though passes still change the graph, unless it is told
+/// otherwise.
 pub const MAX_ITERATIONS: usize = 10;
 
 /// A function from program to equal program.
@@ -54,11 +55,17 @@ pub struct Optimized {
 }
 
 /// An ordered list of passes.
-#[derive(Default)]
 pub struct PassManager {
     first: Vec<Arc<dyn Pass>>,
     passes: Vec<Box<dyn Pass>>,
+    max_iterations: usize,
     record: bool,
+}
+
+impl Default for PassManager {
+    fn default() -> Self {
+        PassManager { first: vec![], passes: vec![], max_iterations: MAX_ITERATIONS, record: false }
+    }
 }
 
 /// Optimises a graph with the default pipeline.
@@ -93,6 +100,13 @@ impl PassManager {
         self
     }
 
+    /// Ends after so many rounds at the latest ([`MAX_ITERATIONS`] unless said); after none the graph
+    /// is as the passes that run once left it.
+    pub fn max_iterations(&mut self, rounds: usize) -> &mut Self {
+        self.max_iterations = rounds;
+        self
+    }
+
     /// Records the graph's text after each pass that changes it, for dumps and explanations.
     pub fn record(&mut self, record: bool) -> &mut Self {
         self.record = record;
@@ -100,7 +114,7 @@ impl PassManager {
     }
 
     /// Runs the passes in order, again and again, until none of them has anything to change or
-    /// [`MAX_ITERATIONS`] rounds are done; then drops unused arguments.
+    /// [`PassManager::max_iterations`] rounds are done; then drops unused arguments.
     ///
     /// Errors: as [`optimize`].
     pub fn run(&self, graph: &Graph) -> Result<Optimized> {
@@ -149,7 +163,7 @@ impl PassManager {
         // Passes in a row that changed nothing: all of them means a fixed point, wherever in the
         // list the last change was. The regions count as one pass, the last.
         let (mut quiet, steps) = (0, self.passes.len() + 1);
-        while iterations < MAX_ITERATIONS && quiet < steps && !self.passes.is_empty() {
+        while iterations < self.max_iterations && quiet < steps && !self.passes.is_empty() {
             for step in 0..steps {
                 if quiet == steps {
                     break;

@@ -455,11 +455,17 @@ fn a_pass_that_always_changes_something_stops_at_ten_rounds() {
     }
     let mut b = GraphBuilder::default();
     let x = f32s(&mut b, &[]);
+    let graph = b.finish([x]);
     let mut manager = PassManager::new();
-    let result = manager.add_pass(Restless).record(true).run(&b.finish([x])).unwrap();
+    let result = manager.add_pass(Restless).record(true).run(&graph).unwrap();
     assert_eq!(result.iterations, 10);
     assert_eq!(result.stages.len(), 11);
     assert_eq!(result.stages[0].pass, "input");
+    for rounds in [0, 1, 3, 25] {
+        let mut manager = PassManager::new();
+        manager.add_pass(Restless).max_iterations(rounds);
+        assert_eq!(manager.run(&graph).unwrap().iterations, rounds);
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub fn lift_control(
     // Inputs of a region that are no operands, such as tangents, follow.
     let at = match code.control() {
         Some(ControlOp::Cond) => operands - 1,
-        _ => operands,
+        Some(ControlOp::WhileLoop | ControlOp::Scan | ControlOp::Call) | None => operands,
     };
     let regions = control.regions.iter().map(|region| lift_region(region, at, &keys)).collect();
     Some((control.with_regions(regions), keys.into_iter().map(|(key, _)| key).collect()))
