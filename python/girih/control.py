@@ -7,6 +7,7 @@ nothing is computed until a value is asked for. The functions' signatures and me
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
@@ -218,8 +219,12 @@ def while_loop(
 
     Forward-mode derivatives (:func:`jvp`) go through it in one pass. Reverse mode needs
     ``max_iterations``: the loop is then a :func:`scan` of that many steps, of which those after the
-    end compute nothing. Reverse mode keeps the carries of every step (a stack), and computes each
-    step again from them. Callbacks with an effect are called in each iteration.
+    end compute nothing. How reverse mode comes to the values of a step follows from the size of the
+    carry. If ``max_iterations`` carries take up to 16 MiB, or their size is symbolic, it keeps the
+    carry of every step (a stack). Larger loops run in blocks of about ``sqrt(max_iterations)``
+    steps: it keeps the first carry of each block and computes the others again, block by block
+    (recomputation), which is one more forward pass. Callbacks with an effect are called in each
+    iteration.
 
     Args:
         cond_fun: Returns a bool scalar tensor.
@@ -277,6 +282,17 @@ def _after(value: Tensor, tokens: Sequence[Tensor]) -> Tensor:
     return value
 
 
+#: The carries of all steps of a bounded loop, in bytes, that reverse mode may keep.
+_STACKED_BYTES = 1 << 24
+
+
+def _known_bytes(leaf: Tensor) -> int:
+    """The bytes of a tensor; 0 if its size is symbolic, which asking for would make a number."""
+    sizes = leaf.shape
+    known = all(isinstance(size, int) for size in sizes)
+    return math.prod(sizes) * leaf.dtype.itemsize if known else 0
+
+
 def _bounded(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, limit: int
 ) -> Any:
@@ -291,9 +307,16 @@ def _bounded(
         value = cond(goes_on, body_fun, lambda value: value, value)
         return (_girih.logical_and(goes_on, cond_fun(value)), value), None
 
+    def steps(pair: Any, count: int) -> Any:
+        return scan(step, pair, length=count)[0]
+
     start = tree.map(lambda leaf: _like(leaf, None), init_val)
-    (_, last), _ = scan(step, (_like(cond_fun(start), None), start), length=limit)
-    return last
+    pair = (_like(cond_fun(start), None), start)
+    if limit * sum(map(_known_bytes, tree.leaves(start))) <= _STACKED_BYTES:
+        return steps(pair, limit)[1]
+    block = math.isqrt(limit - 1) + 1
+    pair, _ = scan(lambda pair, _: (steps(pair, block), None), pair, length=limit // block)
+    return steps(pair, limit % block)[1]
 
 
 def scan(

@@ -73,6 +73,30 @@ class TestCheckpoint:
 
         assert decorated(gr.ones([1])).item() == 2.0
 
+    def test_one_more_forward(self) -> None:
+        calls = []
+
+        def layer(w: gr.Tensor, x: gr.Tensor) -> gr.Tensor:
+            x = gr.sin(x @ w)
+            seen = gr.pure_callback(lambda x: calls.append(1) or x, x, x)
+            return gr.sin((x * gr.stop_gradient(seen)) @ w)
+
+        def count(f: Any) -> int:
+            def loss(ws: list[gr.Tensor]) -> gr.Tensor:
+                x = gr.ones([4, 8])
+                for w in ws:
+                    x = f(w, x)
+                return x.sum()
+
+            calls.clear()
+            gr.eval(*gr.grad(loss)([gr.eye(8) for _ in range(5)]))
+            return len(calls)
+
+        assert count(layer) == count(gr.checkpoint(layer, policy="everything")) == 5
+        for policy in ("nothing", "dots"):
+            # The last layer's forward pass may be the one that its derivative makes.
+            assert 9 <= count(gr.checkpoint(layer, policy=policy)) <= 10
+
     def test_less_memory_one_more_forward(self) -> None:
         w = [gr.eye(64) * 0.9 + 0.001 for _ in range(16)]
         gr.eval(w)
@@ -111,6 +135,12 @@ class TestCheckpoint:
         assert kept < 0.5 * plain
         # One more forward pass of each layer, and no more.
         assert many <= few + 16 * 4
+        policies = ["nothing", "dots", "everything"]
+        by_policy = [measured(gr.checkpoint(layer, policy=p)) for p in policies]
+        for _, by, _ in by_policy:
+            np.testing.assert_allclose(by, by_plain, rtol=1e-6)
+        peaks = [peak for peak, _, _ in by_policy]
+        assert peaks[0] < peaks[1] < peaks[2] <= plain
 
     def test_errors(self) -> None:
         with pytest.raises(gr.InvalidArgumentError, match="policy must be"):
@@ -283,6 +313,51 @@ class TestLoops:
         assert gr.while_loop(lambda x: x < 100, lambda x: x * 2, 1, max_iterations=0).item() == 1
         with pytest.raises(gr.InvalidArgumentError, match="max_iterations"):
             gr.while_loop(lambda x: x < 100, lambda x: x * 2, 1, max_iterations=-1)
+
+    def test_reverse_mode_keeps_the_carries_of_a_small_loop_and_few_of_a_large_one(self) -> None:
+        def slowed(limit: int) -> Any:
+            def f(x: gr.Tensor) -> gr.Tensor:
+                step = lambda c: (c[0] + 1, gr.sin(c[1]) * 1.01)
+                return gr.while_loop(lambda c: c[0] < 90, step, (0, x), limit)[1].sum()
+
+            return f
+
+        def measured(limit: int, size: int) -> tuple[int, np.ndarray]:
+            x = gr.linspace(0.0, 3.0, size, dtype=gr.float64)
+            by = gr.compile(gr.grad(slowed(limit)))
+            gr.eval(x, by(x))
+            before = gr.cache_stats()["memory_bytes"]
+            gr._girih.reset_peak_memory()
+            found = by(x)
+            gr.eval(found)
+            return gr.cache_stats()["peak_memory_bytes"] - before, found.numpy()
+
+        size = 1 << 12
+        # Up to 16 MiB of carries are a stack: its size is that of the bound.
+        few, expected = measured(100, size)
+        many, found = measured(400, size)
+        assert 100 * size * 8 < few < 400 * size * 8 < many
+        np.testing.assert_array_equal(found, expected)
+        # Beyond, blocks keep the roots of it; 2,003 steps are not whole blocks.
+        for limit in (2000, 2003):
+            blocks, found = measured(limit, size)
+            assert blocks < many / 3
+            np.testing.assert_array_equal(found, expected)
+
+    def test_a_loop_in_blocks_calls_each_step_once_and_draws_anew(self) -> None:
+        seen: list[float] = []
+        size, limit = 1 << 15, 100
+
+        def step(c: Any) -> Any:
+            gr.debug.callback(lambda i: seen.append(float(i)), c[0])
+            return c[0] + 1, c[1] + gr.rand([size])
+
+        last = gr.while_loop(lambda c: c[0] < 12, step, (0, gr.zeros([size])), limit)
+        total = last[1].numpy()
+        gr.synchronize()
+        assert sorted(seen) == list(range(12))
+        # The sum of 12 draws; it would have twelve times the deviation if they were the same.
+        assert 0.8 < total.std() < 1.2
 
     def test_map(self) -> None:
         x = draws(7, 3)

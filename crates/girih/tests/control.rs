@@ -1,8 +1,8 @@
 //! Branches and loops recorded by closures.
 
 use girih::{
-    DType, Error, Result, Tensor, TensorSpec, cond, fori_loop, grad, random, scan, switch,
-    while_loop,
+    DType, Error, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad, random,
+    scan, switch, while_loop,
 };
 
 fn data(values: &[f64]) -> Tensor {
@@ -144,5 +144,28 @@ fn each_iteration_draws_numbers_of_its_own() -> Result<()> {
     distinct.dedup();
     assert_eq!(distinct.len(), 6, "{drawn:?}");
     assert_eq!(draws[1].to_vec::<f64>()?, before.to_vec::<f64>()?.repeat(3));
+    Ok(())
+}
+
+/// Carries beyond what reverse mode may keep are computed again, block by block, in the same way.
+#[test]
+fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()> {
+    let slowed = |limit: usize| {
+        move |x: &[Tensor]| -> Result<Tensor> {
+            let below = |c: &[Tensor]| c[0].lt(90.0);
+            let next = |c: &[Tensor]| Ok(vec![c[0].add(1.0)?, c[1].sin()?.mul(1.01)?]);
+            let last = bounded_while_loop(below, next, &[number(0.0), x[0].clone()], limit)?;
+            last[1].sum(None, false)
+        }
+    };
+    let values: Vec<f64> = (0..1 << 15).map(|i| i as f64 * 1e-4).collect();
+    let x = data(&values);
+    // 90 steps of 256 KB: by blocks if the bound is 100, or 103, which blocks do not divide.
+    let few = data(&values[..64]);
+    let expected = grad(slowed(100))(&[few])?[0].to_vec::<f64>()?;
+    for limit in [100, 103] {
+        let found = grad(slowed(limit))(std::slice::from_ref(&x))?[0].to_vec::<f64>()?;
+        assert_eq!(found[..64], expected);
+    }
     Ok(())
 }

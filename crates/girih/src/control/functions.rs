@@ -94,8 +94,14 @@ pub fn while_loop(
     Body::while_loop(&condition, &body, init, &[])
 }
 
+/// The carries of all steps of a bounded loop, in bytes, that reverse mode may keep.
+const STACKED_BYTES: usize = 1 << 24;
+
 /// As [`while_loop`], but it ends after `limit` iterations at the latest. Reverse mode goes through it:
-/// it is a [`scan`] of so many steps, of which those after the end compute nothing.
+/// it is a [`scan`] of so many steps, of which those after the end compute nothing. If `limit` carries
+/// take up to 16 MiB, or their size is symbolic, reverse mode keeps the carry of every step; larger
+/// loops run in blocks of about `sqrt(limit)` steps, of which it keeps the first carry and computes the
+/// others again, block by block.
 ///
 /// Errors: as [`while_loop`].
 ///
@@ -127,7 +133,19 @@ pub fn bounded_while_loop(
         let goes_on = goes_on.bitwise_and(&condition(&values)?)?;
         Ok((std::iter::once(goes_on).chain(values).collect(), Vec::new()))
     };
-    let (mut results, _) = scan(step, &carries, &[], Some(limit), false)?;
+    let steps = |carries: &[Tensor], count| -> Result<Vec<Tensor>> {
+        Ok(scan(step, carries, &[], Some(count), false)?.0)
+    };
+    let known = |c: &Tensor| if c.shape().is_symbolic() { 0 } else { c.spec().size_bytes() };
+    let bytes = limit.saturating_mul(carries.iter().map(known).sum());
+    let mut results = if bytes <= STACKED_BYTES {
+        steps(&carries, limit)?
+    } else {
+        let block = limit.isqrt() + usize::from(limit.isqrt().pow(2) < limit);
+        let blocks = |carries: &[Tensor], _: &[Tensor]| Ok((steps(carries, block)?, Vec::new()));
+        let (carries, _) = scan(blocks, &carries, &[], Some(limit / block), false)?;
+        steps(&carries, limit % block)?
+    };
     Ok(results.split_off(1))
 }
 
