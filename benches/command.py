@@ -96,8 +96,8 @@ def measure_peaks(result: measure.Result, threads: int) -> None:
 
 def line(result: measure.Result) -> str:
     """A row as it is shown while the others are measured."""
-    # What models take when they are called first is of interest too.
-    first = lambda f: f" (first {report.seconds(f.first)})" if result.group in MODELS else ""
+    shown = result.group in report.FIRST_SHOWN
+    first = lambda f: f" (first {report.seconds(f.first)})" if shown else ""
     figures = result.figures.items()
     times = "  ".join(f"{n} {report.seconds(f.median)}{first(f)}" for n, f in figures)
     ratio = result.ratio()
@@ -141,7 +141,7 @@ def run(
     try:
         measure_rows(chosen, options, libraries, results, wrong)
     except KeyboardInterrupt:
-        about["missing"]["the other rows"] = "interrupted"
+        about["missing"][report.INTERRUPTED] = "interrupted"
         print("interrupted")
     if limits is not None:
         limits = machine.best_of(limits, machine.limits(options.threads))

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 Run = dict[str, Any]
 
+#: What is missing of a run that was interrupted.
+INTERRUPTED = "the other rows"
+#: Groups whose first calls are shown.
+FIRST_SHOWN = ("Function transforms", "Models")
+
 INTRODUCTION = """\
 Medians of calls that end when the value is there; libraries alternate sample by sample in one
 process, and each value is compared before it is timed. *Ratio* is Girih's time over the best
@@ -123,14 +128,14 @@ def memory(results: Sequence[Result]) -> str:
 
 
 def first_calls(results: Sequence[Result]) -> str:
-    """What models took when they were called first, tracing and compilation included."""
-    models = [r for r in results if r.group == "Models"]
-    if not models:
+    """What some rows took when they were called first, tracing and compilation included."""
+    shown = [r for r in results if r.group in FIRST_SHOWN]
+    if not shown:
         return ""
-    present = {name for r in models for name in r.figures}
+    present = {name for r in shown for name in r.figures}
     columns = [name for name in peers.EVERY if name in present]
     firsts = lambda r: {n: seconds(f.first) for n, f in r.figures.items()}
-    rows = [[r.workload.name, *(firsts(r).get(n, "") for n in columns)] for r in models]
+    rows = [[r.workload.name, *(firsts(r).get(n, "") for n in columns)] for r in shown]
     return f"## First calls\n\n{table(['', *columns], rows)}"
 
 
@@ -238,7 +243,8 @@ def write(folder: Path, run: Run, results: Sequence[Result]) -> None:
     """Writes all three, and records a run of all rows."""
     folder.mkdir(parents=True, exist_ok=True)
     # Only whole runs are recorded: means of other rows do not compare.
-    runs = history.add(folder, history.entry(run, results)) if run.get("whole") else []
+    whole = run.get("whole") and INTERRUPTED not in run["missing"]
+    runs = history.add(folder, history.entry(run, results)) if whole else history.load(folder)
     if runs:
         (folder / "history.svg").write_text(history.picture(runs))
     (folder / "cpu.md").write_text(markdown(run, results, runs))

@@ -120,6 +120,7 @@ def test_models_are_rows_of_their_own_whose_values_are_compared():
     assert set(result.figures) == {"girih", "numpy"}
     assert "| heat, 512x512, 1,000 steps |" in report.first_calls([result])
     assert report.first_calls([]) == ""
+    assert set(report.FIRST_SHOWN) <= {*command.GROUPS, *command.MODELS}
 
 
 def test_a_wrong_value_is_no_figure():
