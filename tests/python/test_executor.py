@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import signal
@@ -309,3 +310,40 @@ def test_in_eager_mode_the_graph_shows_what_was_recorded():
     assert recorded == ["input", "add", "tanh"]
     assert all("(available)" in line for line in lines[1:])
     assert z.tolist() == pytest.approx([math.tanh(2), math.tanh(3)])
+
+
+TUNED = """
+import hashlib, girih as gr, numpy as np
+rng = np.random.default_rng(0)
+draw = lambda *shape, d="float32": gr.asarray(rng.standard_normal(shape).astype(d))
+values = []
+for m, n, k in ((1, 700, 900), (7, 300, 1100), (100, 130, 170), (513, 300, 700)):
+    for d in ("float16", "float32", "float64"):
+        x, w = draw(m, k, d=d), draw(k, n, d=d)
+        for f in (lambda x, w: x @ w, lambda x, w: gr.softmax(x @ w + 1, -1).sum(0)):
+            values.append(gr.compile(f)(x, w))
+image, kernel = draw(4, 16, 30, 30), draw(24, 16, 3, 3)
+values += gr.grad(lambda x, w: gr.sin(gr.conv2d(x, w)).sum(), (0, 1))(image, kernel)
+x = draw(2000, 1000)
+values += [x.sum(0), x.sum(1), x.sum(), gr.softmax(x, -1), gr.exp(x).mean(0), x.T + draw(1000, 2000)]
+values.append(gr.layer_norm(x, (1000,)))
+q = draw(4, 256, 32)
+values.append(gr.scaled_dot_product_attention(q, q, q))
+for value in values:
+    print(hashlib.sha256(value.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_parameters_of_the_machine_change_no_bit() -> None:
+    def run(*arguments: str, tuning: str = "") -> str:
+        env = {**os.environ, "GIRIH_TUNING": tuning, "GIRIH_CACHE": "0"}
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    expected = run("-c", TUNED)
+    parameters = json.loads(run("-m", "girih", "info", "--json"))["tuning"]
+    assert len(parameters) > 5
+    for factor in (1 / 64, 16):
+        changed = {name: max(1, int(value * factor)) for name, value in parameters.items()}
+        tuning = ",".join(f"{name}={value}" for name, value in changed.items())
+        assert run("-c", TUNED, tuning=tuning) == expected, tuning

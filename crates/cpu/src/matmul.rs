@@ -19,6 +19,9 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
+/// Work a panel should hold, in multiplications: about ten microseconds. The same on every machine:
+/// the library chooses where it cuts its sums by the sizes of a panel.
+const PANEL_WORK: usize = 1 << 20;
 /// Rows below which packing the right operand for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
 /// Columns below which multiplying a panel of columns costs too much per element of the left operand.
@@ -214,7 +217,7 @@ impl Matmul {
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let total = work.saturating_mul(self.batches);
         // Small products of a batch share a chunk.
-        let per_chunk = (tuning().gemm_work / work.max(1)).clamp(1, panels.max(1));
+        let per_chunk = (PANEL_WORK / work.max(1)).clamp(1, panels.max(1));
         let cost_ns = total as u64 / 30;
         let shared = Shared(*bindings);
         pool.run(panels.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
@@ -538,7 +541,7 @@ impl RowProduct for Matmul {
 
 /// Rows and columns of the panels of an `m` by `n` product.
 fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
-    let pieces = (m.saturating_mul(n).saturating_mul(k) / tuning().gemm_work).max(1);
+    let pieces = (m.saturating_mul(n).saturating_mul(k) / PANEL_WORK).max(1);
     let by_rows = pieces.min(m / MIN_ROWS).max(1);
     if by_rows > 1 {
         // An even number of panels keeps two, four, ... threads equally busy.

@@ -1,12 +1,12 @@
 //! Parameters of the executor that depend on the machine.
 //!
-//! [`Machine`] has facts: sizes of the caches, which are read, and how long threads take to wake and
-//! to hand work over, which are measured. Each parameter of [`Tuning`] is a function of these facts.
+//! [`Machine`] has the sizes of the caches, which are read, and how long threads take to wake and to
+//! hand work over, which is measured. Each parameter of [`Tuning`] is a function of a [`Machine`].
 //! The variable `GIRIH_TUNING` sets single parameters (`chunk_ns=6000,wake_work_ns=20000`), for those who
 //! measure what they are worth (`make bench-sensitivity`).
 //!
-//! Parameters decide how work is cut and when threads wake. They change no bit of a result: what is
-//! fused with what, and the order in which numbers are added, is the same on every machine.
+//! Parameters decide how work is cut and when threads wake. They change no bit of a result, so that
+//! which kernels are fused, how a reduction is split and the panels of a GEMM are constants instead.
 
 mod machine;
 
@@ -42,7 +42,7 @@ macro_rules! parameters {
         }
 
         impl Tuning {
-            /// What follows from a machine's facts.
+            /// Computes the parameters from cache sizes and thread latencies.
             pub fn of($machine: &Machine) -> Tuning {
                 Tuning { $($name: $value,)+ }
             }
@@ -81,8 +81,6 @@ parameters! { machine;
     /// How long a thread without work spins before it parks, in nanoseconds: waking it costs both
     /// sides about a tenth of that.
     spin_ns = (10 * machine.wake_ns).clamp(50_000, 500_000);
-    /// Multiplications in a panel of a GEMM: about ten microseconds.
-    gemm_work = 1 << 20;
     /// Bytes of a packed block of a GEMM's right operand (`kc` rows of `nc` columns): half of the L2.
     gemm_block_bytes = (machine.l2_bytes / 2).clamp(64 << 10, 1 << 20);
 }
@@ -112,42 +110,47 @@ fn names() -> String {
     names.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// What the process goes by.
-static STATE: OnceLock<(Machine, Result<Tuning, InvalidTuning>)> = OnceLock::new();
-
-/// Decides the process's parameters, from facts and `GIRIH_TUNING`, unless they are decided.
-///
-/// Errors: [`InvalidTuning`]; the process then goes by the facts alone.
-pub fn install(machine: impl FnOnce() -> Machine) -> Result<(), InvalidTuning> {
-    match state(machine) {
-        (_, Ok(_)) => Ok(()),
-        (_, Err(error)) => Err(error.clone()),
-    }
+/// What this process found out and decided, once.
+struct State {
+    machine: Machine,
+    tuning: Tuning,
+    /// What is wrong with `GIRIH_TUNING`, which then sets nothing.
+    invalid: Option<InvalidTuning>,
 }
 
-fn state(machine: impl FnOnce() -> Machine) -> &'static (Machine, Result<Tuning, InvalidTuning>) {
+static STATE: OnceLock<State> = OnceLock::new();
+
+fn state(machine: impl FnOnce() -> Machine) -> &'static State {
     STATE.get_or_init(|| {
         let machine = machine();
         let mut tuning = Tuning::of(&machine);
         let text = std::env::var_os(VARIABLE).unwrap_or_default();
-        let set = tuning.set(&text.to_string_lossy());
-        (machine, set.map(|()| tuning))
+        let invalid = tuning.set(&text.to_string_lossy()).err();
+        if invalid.is_some() {
+            tuning = Tuning::of(&machine);
+        }
+        State { machine, tuning, invalid }
     })
 }
 
-/// The process's parameters; of caches that are read and usual threads, if nobody installed others.
-#[inline]
-pub fn tuning() -> &'static Tuning {
-    static DEFAULT: OnceLock<Tuning> = OnceLock::new();
-    match state(Machine::read) {
-        (_, Ok(tuning)) => tuning,
-        (machine, Err(_)) => DEFAULT.get_or_init(|| Tuning::of(machine)),
-    }
+/// Computes the process's parameters from a machine and `GIRIH_TUNING`, unless they are computed
+/// already.
+///
+/// Errors: [`InvalidTuning`]; the process then uses the parameters of the machine alone.
+pub fn install(machine: impl FnOnce() -> Machine) -> Result<(), InvalidTuning> {
+    state(machine).invalid.clone().map_or(Ok(()), Err)
 }
 
-/// The facts that the process's parameters follow from.
+/// The process's parameters. If [`install`] was not called, latencies are those of
+/// [`Machine::default`].
+#[inline]
+pub fn tuning() -> &'static Tuning {
+    &state(Machine::read).tuning
+}
+
+/// The cache sizes and latencies that the process's parameters were computed from.
 pub fn machine() -> &'static Machine {
-    &state(Machine::read).0
+    &state(Machine::read).machine
 }
 
 #[cfg(test)]

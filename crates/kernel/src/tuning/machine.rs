@@ -1,13 +1,13 @@
-//! Facts about the machine: the caches of its cores, and how fast threads reach each other.
+//! The cache sizes of the machine's cores, and the latencies between its threads.
 
-/// Facts about the machine that kernels run on.
+/// Cache sizes and thread latencies of the machine that kernels run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Bytes of a core's first data cache.
+    /// Size of a core's L1 data cache, in bytes.
     pub l1_bytes: usize,
-    /// Bytes of a core's second cache.
+    /// Size of a core's L2 cache, in bytes.
     pub l2_bytes: usize,
-    /// Bytes of the last cache, which cores share; those of the second where there is no third.
+    /// Size of the L3 cache, which cores share, in bytes; that of the L2 where there is no L3.
     pub l3_bytes: usize,
     /// From the call that wakes a parked thread to its first instruction, in nanoseconds.
     pub wake_ns: usize,
@@ -15,7 +15,8 @@ pub struct Machine {
     pub handover_ns: usize,
 }
 
-/// A usual machine, for what cannot be read or was not measured.
+/// Values of a common server, for a machine whose caches cannot be read or whose latencies were not
+/// measured.
 impl Default for Machine {
     fn default() -> Machine {
         Machine {
@@ -29,7 +30,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// The caches of the present machine, and the latencies of a usual one.
+    /// The cache sizes of this machine, with the latencies of [`Machine::default`].
     pub fn read() -> Machine {
         let mut machine = Machine::default();
         let sizes = Some(from_processor()).filter(|s| s[0] > 0).unwrap_or_else(from_system);
