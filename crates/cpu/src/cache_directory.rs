@@ -39,7 +39,7 @@ pub(crate) fn open(backend: &dyn Backend) -> Result<Option<Arc<DiskCache>>> {
 
 fn find(backend: &dyn Backend) -> Result<CacheState> {
     let off = |reason: &str| Ok(CacheState::Off(reason.to_string()));
-    if !env::flag(&["GIRIH_CACHE"])?.unwrap_or(true) {
+    if !is_on()? {
         return off("GIRIH_CACHE=0");
     }
     let limit = match env::variable("GIRIH_CACHE_LIMIT")? {
@@ -67,12 +67,14 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     }
 }
 
+/// What `GIRIH_CACHE` says.
+fn is_on() -> Result<bool> {
+    Ok(env::flag(&["GIRIH_CACHE"])?.unwrap_or(true))
+}
+
 /// The place of a file beside the folder of programs; none where nothing is to be kept on disk.
 pub(crate) fn beside_programs(name: &str) -> Option<PathBuf> {
-    match env::flag(&["GIRIH_CACHE"]) {
-        Ok(None | Some(true)) => Some(directory()?.with_file_name(name)),
-        _ => None,
-    }
+    is_on().unwrap_or(false).then(directory)?.map(|programs| programs.with_file_name(name))
 }
 
 /// `GIRIH_CACHE_DIR`, else a folder of Girih's where the system keeps the user's caches.

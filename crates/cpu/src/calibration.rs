@@ -5,13 +5,15 @@ use crate::cache_directory;
 use crate::seats::available;
 use crate::wait::spin;
 use girih_kernel::tuning::{self, Machine};
+use girih_runtime::disk::make_directory;
+use girih_runtime::file::{Access, replace};
 use girih_runtime::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What is known of the machine, and what follows from it.
+/// The machine's cache sizes and thread latencies, and the tuning parameters computed from them.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// Sizes of caches, as read, and latencies of threads, as measured.
@@ -44,7 +46,7 @@ pub(crate) fn install() -> Result<()> {
 /// The machine with its latencies: those on file, else those measured now.
 fn calibrated() -> Machine {
     let machine = Machine::read();
-    let file = cache_directory::beside_programs("calibration");
+    let file = file();
     if let Some(kept) = file.as_deref().and_then(|file| load(file, &machine)) {
         return kept;
     }
@@ -55,7 +57,8 @@ fn calibrated() -> Machine {
     measured
 }
 
-/// What a file must say to be of this machine: its caches and processors, never its name.
+/// The first line of a calibration file. A file with other cache sizes or another number of processors
+/// is of another machine; the processor's name is not compared.
 fn identity(machine: &Machine) -> String {
     let Machine { l1_bytes, l2_bytes, l3_bytes, .. } = machine;
     format!("caches {l1_bytes} {l2_bytes} {l3_bytes}, {} processors", available())
@@ -85,13 +88,8 @@ fn print(machine: &Machine) -> String {
 /// Keeps a calibration, whole or not at all. Where that fails, the next process measures again.
 fn store(file: &Path, machine: &Machine) {
     let Some(folder) = file.parent() else { return };
-    let part = folder.join(format!("calibration.{}", std::process::id()));
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&part, print(machine)))
-        .and_then(|()| std::fs::rename(&part, file));
-    if written.is_err() {
-        let _ = std::fs::remove_file(part);
-    }
+    let _ = make_directory(folder)
+        .and_then(|()| replace(file, print(machine).as_bytes(), Access::Owner, false));
 }
 
 /// Where the process keeps its calibration, whether or not it is there.

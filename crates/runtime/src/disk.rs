@@ -375,14 +375,20 @@ fn files(directory: &Path) -> Vec<Stored> {
         .collect()
 }
 
+/// Makes a directory and those above it that are not there, for the user alone.
+///
+/// Errors: what the system says.
 #[cfg(unix)]
-fn make_directory(directory: &Path) -> std::io::Result<()> {
+pub fn make_directory(directory: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
+/// Makes a directory and those above it that are not there.
+///
+/// Errors: what the system says.
 #[cfg(not(unix))]
-fn make_directory(directory: &Path) -> std::io::Result<()> {
+pub fn make_directory(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory)
 }
 
