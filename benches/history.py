@@ -1,5 +1,4 @@
-"""The runs that were recorded: a line for each in `history.json`, the latest of each processor as a
-table, and a picture of the means.
+"""The runs that were recorded: a line for each in `history.json`, and a picture of the means.
 
 What is ahead on one maker's processor can be behind on another's, so a run never replaces that of
 another processor.
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,12 @@ Entry = dict[str, Any]
 FILE = "history.json"
 
 
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """The mean of ratios; 1 of none."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
-
-
 def entry(run: dict[str, Any], results: Sequence[Result]) -> Entry:
     """What is kept of a run."""
     ratios = {r.workload.name: ratio for r in results if (ratio := r.ratio()) is not None}
     return {
         **{key: run[key] for key in ("date", "commit", "processor", "threads", "versions")},
-        "mean": round(geometric_mean(list(ratios.values())), 4),
+        "mean": round(statistics.geometric_mean(ratios.values()), 4) if ratios else 1.0,
         "behind": sum(ratio > 1 for ratio in ratios.values()),
         "rows": {name: round(ratio, 3) for name, ratio in ratios.items()},
     }
@@ -69,31 +64,6 @@ def latest(runs: Sequence[Entry]) -> list[Entry]:
     """The newest run of each processor and number of threads, the newest of all first."""
     newest = {(run["processor"], run["threads"]): run for run in runs}
     return sorted(newest.values(), key=lambda run: str(run["date"]), reverse=True)
-
-
-def table(runs: Sequence[Entry]) -> str:
-    """The newest run of each processor side by side, row by row."""
-    shown = latest(runs)
-    if not shown:
-        return ""
-    heads = [f"{run['processor']}, {run['threads']} threads" for run in shown]
-    about = [
-        ["date", *(str(run["date"])[:10] for run in shown)],
-        ["commit", *(run["commit"] for run in shown)],
-        ["geometric mean", *(f"{run['mean']:.2f}" for run in shown)],
-        ["rows behind", *(f"{run['behind']} of {len(run['rows'])}" for run in shown)],
-    ]
-    names = dict.fromkeys(name for run in shown for name in run["rows"])
-    cell = lambda ratio: (
-        "" if ratio is None else f"**{ratio:.2f}**" if ratio > 1 else f"{ratio:.2f}"
-    )
-    rows = [[name, *(cell(run["rows"].get(name)) for run in shown)] for name in names]
-    lines = [["", *heads], ["---", *["---:"] * len(heads)], *about, *rows]
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return (
-        "## By processor\n\nThe newest recorded run of each processor: Girih's time over the best "
-        f"peer's.\n\n![Geometric mean of each recorded run](history.svg)\n\n{text}\n"
-    )
 
 
 def picture(runs: Sequence[Entry]) -> str:

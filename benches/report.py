@@ -55,13 +55,7 @@ def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
     """The cells of a row: by library, and the ratios."""
     cells = {name: time_cell(f) for name, f in result.figures.items()}
     ratio, best = result.ratio(), result.best_peer()
-    cells["ratio"] = (
-        f"**{ratio:.2f}**"
-        if ratio is not None and ratio > 1
-        else ""
-        if ratio is None
-        else f"{ratio:.2f}"
-    )
+    cells["ratio"] = ratio_cell(ratio)
     cells["best peer"] = best[0] if best else ""
     cells["target"] = target(result)
     least = None
@@ -70,6 +64,13 @@ def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
         least = machine.least_time(limits, w.flops, w.bytes, w.dtype)
     cells["limit"] = f"{least / result.figures['girih'].median:.0%}" if least else ""
     return cells
+
+
+def ratio_cell(ratio: float | None) -> str:
+    """A ratio to the best peer's time, bold where the peer is ahead."""
+    if ratio is None:
+        return ""
+    return f"**{ratio:.2f}**" if ratio > 1 else f"{ratio:.2f}"
 
 
 def time_cell(figure: Figure) -> str:
@@ -149,6 +150,27 @@ def behind(results: Sequence[Result]) -> str:
     return f"## Behind\n\n{table(['', 'ratio', 'best peer'], lines)}"
 
 
+def by_processor(runs: Sequence[history.Entry]) -> str:
+    """The newest recorded run of each processor side by side, row by row."""
+    shown = history.latest(runs)
+    if not shown:
+        return ""
+    heads = [f"{run['processor']}, {run['threads']} threads" for run in shown]
+    names = dict.fromkeys(name for run in shown for name in run["rows"])
+    rows = [
+        ["date", *(str(run["date"])[:10] for run in shown)],
+        ["commit", *(run["commit"] for run in shown)],
+        ["geometric mean", *(f"{run['mean']:.2f}" for run in shown)],
+        ["rows behind", *(f"{run['behind']} of {len(run['rows'])}" for run in shown)],
+        *([name, *(ratio_cell(run["rows"].get(name)) for run in shown)] for name in names),
+    ]
+    return (
+        "## By processor\n\nThe newest recorded run of each processor: Girih's time over the best "
+        "peer's.\n\n![Geometric mean of each recorded run](history.svg)\n\n"
+        f"{table(['', *heads], rows)}"
+    )
+
+
 def limits_text(limits: dict[str, Any] | None) -> str:
     """What the machine was found to do at most."""
     if limits is None:
@@ -187,7 +209,7 @@ def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] 
         memory(results),
         behind(results),
         limits_text(run["limits"]),
-        history.table(runs),
+        by_processor(runs),
     ]
     return "\n".join(part for part in parts if part)
 

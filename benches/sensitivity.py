@@ -21,7 +21,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from . import machine, peers
+from . import machine, peers, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +47,7 @@ THRESHOLD = 0.05
 
 #: The least time of each row, in seconds.
 Times = dict[str, float]
-#: A parameter and its value in place of what follows from the machine.
+#: The name of a parameter and the value that `GIRIH_TUNING` gives it.
 Setting = tuple[str, int]
 #: By setting and row, the time over that of the parameters as they are, of each round.
 Ratios = dict[Setting, dict[str, list[float]]]
@@ -91,7 +91,7 @@ def measure_rows(names: Sequence[str], threads: int, budget_s: float) -> Times:
 def run_process(
     setting: Setting | None, names: Sequence[str], threads: int, budget_s: float
 ) -> Times:
-    """Times rows in a process of their own."""
+    """Times rows in a new process, which reads its parameters from the environment."""
     env = {**os.environ, "GIRIH_NUM_THREADS": str(threads), "GIRIH_CACHE": "0"}
     env["GIRIH_TUNING"] = "" if setting is None else f"{setting[0]}={setting[1]}"
     command = [
@@ -162,16 +162,16 @@ def table(base: Times, ratios: Ratios, threshold: float) -> str:
     What moves by more than the threshold in every round, up or down, is bold.
     """
     names = list(dict.fromkeys(name for name, _ in ratios))
-    lines = [["row", "time", *names], ["---", *["---:"] * (len(names) + 1)]]
+    rows = []
     for row, taken in base.items():
         cells = []
         for name in names:
-            rounds = [found[row] for setting, found in ratios.items() if setting[0] == name]
-            text = " ".join(f"{statistics.median(r):.2f}" for r in rounds)
-            moves = any(max(r) < 1 - threshold or min(r) > 1 + threshold for r in rounds)
+            both = [found[row] for setting, found in ratios.items() if setting[0] == name]
+            text = " ".join(f"{statistics.median(rounds):.2f}" for rounds in both)
+            moves = any(max(r) < 1 - threshold or min(r) > 1 + threshold for r in both)
             cells.append(f"**{text}**" if moves else text)
-        lines.append([row, f"{taken * 1e6:.4g} µs", *cells])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        rows.append([row, f"{taken * 1e6:.4g} µs", *cells])
+    return report.table(["row", "time", *names], rows)
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:

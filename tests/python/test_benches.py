@@ -93,14 +93,14 @@ def test_runs_are_recorded_by_processor(tmp_path):
         return history.entry(about, results)
 
     assert history.load(tmp_path) == []
-    assert history.table([]) == ""
+    assert report.by_processor([]) == ""
     history.add(tmp_path, run("A", "2026-01-01", {"x": 0.5, "y": 2.0}))
     history.add(tmp_path, run("B", "2026-01-02", {"x": 0.25}))
     runs = history.add(tmp_path, run("A", "2026-01-03", {"x": 0.25, "y": 4.0, "z": 1.0}))
     assert history.load(tmp_path) == runs
     assert len((tmp_path / history.FILE).read_text().splitlines()) == 3
     assert [r["mean"] for r in runs] == [1.0, 0.25, 1.0]
-    table = history.table(runs)
+    table = report.by_processor(runs)
     assert "|  | A, 2 threads | B, 2 threads |" in table
     assert "| rows behind | 1 of 3 | 0 of 1 |" in table
     assert "| y | **4.00** |  |" in table
