@@ -69,6 +69,15 @@ def close(got, want, rtol=1e-6, atol=0.0):
         np.testing.assert_array_equal(got, want)
 
 
+def peak_memory(function, *operands):
+    """Bytes that a call holds at most beyond those held before it, operands evaluated."""
+    gr.eval(*operands)
+    gr._girih.reset_peak_memory()
+    before = gr.cache_stats()["memory_bytes"]
+    gr.eval(function(*operands))
+    return gr.cache_stats()["peak_memory_bytes"] - before
+
+
 def sample(shape, dtype, seed=0, low=-4.0, high=4.0):
     """Numbers of a dtype, the same for the same seed."""
     rng = np.random.default_rng(seed)

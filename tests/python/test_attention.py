@@ -4,6 +4,7 @@ import girih as gr
 import networks_reference as reference
 import numpy as np
 import pytest
+from conftest import peak_memory
 
 RNG = np.random.default_rng(7)
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -78,14 +79,6 @@ def test_scores_by_rows_have_the_bits_of_whole_ones(kind):
     np.testing.assert_array_equal(together.numpy(), apart.numpy(), strict=True)
 
 
-def peak(program, *operands):
-    gr.eval(*operands)
-    gr._girih.reset_peak_memory()
-    before = gr.cache_stats()["memory_bytes"]
-    gr.eval(program(*operands))
-    return gr.cache_stats()["peak_memory_bytes"] - before
-
-
 @pytest.mark.parametrize("scale", [None, 1.0])
 @pytest.mark.parametrize("causal", [False, True])
 def test_memory_does_not_hold_the_scores(causal, scale):
@@ -95,11 +88,11 @@ def test_memory_does_not_hold_the_scores(causal, scale):
     gradient = gr.grad(lambda *x: (call(*x) ** 2).sum(), argnums=(0, 1, 2))
     with gr.use_executor(gr.Executor()):
         x = [gr.asarray(RNG.standard_normal((2, length, 16), np.float32)) for _ in range(3)]
-        assert 0 < peak(call, *x) < length * length
-        assert 0 < peak(gradient, *x) < length * length
+        assert 0 < peak_memory(call, *x) < length * length
+        assert 0 < peak_memory(gradient, *x) < length * length
         # Parts of one tensor, whose gradients are put side by side.
         gradient = gr.grad(lambda x: (call(x[0], x[1], x[2]) ** 2).sum())
-        assert 0 < peak(gradient, gr.stack(x)) < length * length
+        assert 0 < peak_memory(gradient, gr.stack(x)) < length * length
 
 
 @pytest.mark.parametrize("length", [40, 1100])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import girih as gr
 import numpy as np
 import pytest
+from conftest import peak_memory
 
 
 def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
@@ -301,12 +302,8 @@ class TestLoops:
         def peak(steps: int) -> int:
             f = lambda x: gr.scan(lambda c, _: (gr.sin(c), None), x, length=steps)[0]
             push = gr.compile(lambda x: gr.jvp(f, (x,), (x,)))
-            gr.eval(*push(x))
-            before = gr.cache_stats()["memory_bytes"]
-            gr._girih.reset_peak_memory()
-            pushed = push(x)
-            gr.eval(*pushed)
-            return gr.cache_stats()["peak_memory_bytes"] - before
+            gr.eval(push(x))
+            return peak_memory(push, x)
 
         assert peak(1000) == peak(10)
 

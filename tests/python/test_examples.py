@@ -70,12 +70,8 @@ def test_every_example_is_a_page_with_its_source(name):
     assert all((ROOT / "docs" / "examples" / Path(p).name).exists() for p in pictures)
 
 
-def test_pages_show_the_text_the_pictures_and_the_source():
+def test_a_page_begins_with_its_text():
     page = website.example(EXAMPLES / "oscillator.py")
     assert page.startswith("# A network that satisfies a differential equation")
     assert "L-BFGS" in page.split("```")[0]
-    assert "```python\nfrom __future__" in page
     assert '"""A network' not in page
-    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
-    assert pictures
-    assert all((ROOT / "docs" / "examples" / Path(p).name).exists() for p in pictures)

@@ -7,6 +7,7 @@ from typing import Any
 import girih as gr
 import numpy as np
 import pytest
+from conftest import peak_memory
 
 
 def draws(*shape: int, seed: int = 0) -> gr.Tensor:
@@ -121,11 +122,8 @@ class TestCheckpoint:
             """Peak memory in bytes, a gradient, and how many products of matrices are computed."""
             step = gr.compile(gr.grad(loss(f)))
             gr.eval(step(w, x))
-            before = gr.cache_stats()["memory_bytes"]
-            gr._girih.reset_peak_memory()
+            peak = peak_memory(step, w, x)
             by = step(w, x)
-            gr.eval(by)
-            peak = gr.cache_stats()["peak_memory_bytes"] - before
             text = gr.graph_to_text(gr.grad(loss(f))(w, x)[0])
             return peak, by[0].numpy(), text.count(" = matmul(")
 
@@ -325,12 +323,8 @@ class TestLoops:
         def measured(limit: int, size: int) -> tuple[int, np.ndarray]:
             x = gr.linspace(0.0, 3.0, size, dtype=gr.float64)
             by = gr.compile(gr.grad(slowed(limit)))
-            gr.eval(x, by(x))
-            before = gr.cache_stats()["memory_bytes"]
-            gr._girih.reset_peak_memory()
-            found = by(x)
-            gr.eval(found)
-            return gr.cache_stats()["peak_memory_bytes"] - before, found.numpy()
+            found = by(x).numpy()
+            return peak_memory(by, x), found
 
         size = 1 << 12
         # Up to 16 MiB of carries are a stack: its size is that of the bound.
