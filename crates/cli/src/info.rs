@@ -78,22 +78,28 @@ pub fn info() -> Result<Answer> {
     let parameter = |(name, value): &(&str, usize)| format!("{name}={value}");
     let tuning: Vec<String> = parameters.iter().map(parameter).collect();
     let file = file.map_or("nowhere".into(), |file| file.display().to_string());
-    let text = format!(
-        "girih {version}\nplatform   {os} {arch}\nprocessor  {processors} CPUs, {}\ncaches     {} KB L1, {} KB L2, {} KB L3\n\
-         latencies  {} ns to wake a thread, {} ns to hand work over; kept in {file}\n\
-         tuning     {}\nkernels    {isa}, {threads} threads\ndevices    cpu ({} bytes in use)\ndtypes     {}\nops        {ops}\n\
-         cache      {kept}\nset        {}",
-        features().join(" "),
-        machine.l1_bytes >> 10,
-        machine.l2_bytes >> 10,
-        machine.l3_bytes >> 10,
-        machine.wake_ns,
-        machine.handover_ns,
-        tuning.join("\n           "),
-        stats.memory_bytes,
-        dtypes.join(" "),
-        set.join("\n           "),
-    );
+    let below = |lines: &[String]| lines.join("\n           ");
+    let kilobytes = [machine.l1_bytes, machine.l2_bytes, machine.l3_bytes].map(|bytes| bytes >> 10);
+    let [l1, l2, l3] = kilobytes;
+    let (wake, handover) = (machine.wake_ns, machine.handover_ns);
+    let lines = [
+        ("platform", format!("{os} {arch}")),
+        ("processor", format!("{processors} CPUs, {}", features().join(" "))),
+        ("caches", format!("{l1} KB L1, {l2} KB L2, {l3} KB L3")),
+        (
+            "latencies",
+            format!("{wake} ns to wake a thread, {handover} ns to hand work over; kept in {file}"),
+        ),
+        ("tuning", below(&tuning)),
+        ("kernels", format!("{isa}, {threads} threads")),
+        ("devices", format!("cpu ({} bytes in use)", stats.memory_bytes)),
+        ("dtypes", dtypes.join(" ")),
+        ("ops", ops.to_string()),
+        ("cache", kept),
+        ("set", below(&set)),
+    ];
+    let lines = lines.map(|(name, value)| format!("\n{name:<11}{value}")).concat();
+    let text = format!("girih {version}{lines}");
     let json = json!({
         "version": version,
         "os": os,

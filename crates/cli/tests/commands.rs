@@ -104,7 +104,7 @@ fn the_cache_is_the_one_on_disk() {
     assert_eq!(process(&["info"])["cache"]["bytes"], listed["bytes"]);
     let machine = &process(&["info"])["machine"];
     assert_eq!(machine["kept_in"], folder.at("kept/calibration"));
-    // What is measured on more than one processor is measured once.
+    // Latencies are measured on machines with several processors, by the first process alone.
     if std::path::Path::new(&folder.at("kept/calibration")).exists() {
         assert_eq!(process(&["info"])["machine"], *machine);
     }

@@ -191,7 +191,7 @@ pub fn instruction_set() -> &'static str {
     girih_cpu::instruction_set()
 }
 
-/// What is known of the machine that kernels run on, and the parameters that follow from it.
+/// The machine's cache sizes and thread latencies, and the tuning parameters computed from them.
 ///
 /// Errors: as [`num_threads`].
 pub fn calibration() -> Result<Calibration> {

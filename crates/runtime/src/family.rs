@@ -4,8 +4,9 @@
 //! Who holds what may differ each time, because garbage is collected when it is, and that must not
 //! compile a program each time. So a program that gives more than is wanted serves too, and its other
 //! results are dropped. Where there is none, the program that is compiled gives what the last one of the
-//! family gave as well: of `n` intermediates that come and go, at most `n` programs are compiled. To give
-//! a result that nobody wants may cost a fusion, so what is wanted time and again is compiled as it is.
+//! family gave as well: of `n` intermediates that come and go, `n` such programs suffice. To give a result
+//! that nobody wants may cost a fusion, so a set of results that was served [`MOST_SERVED`] times gets a
+//! program of its own.
 
 use crate::cache::{CachedPlan, Order};
 use crate::{CompileOptions, Executor, Result};

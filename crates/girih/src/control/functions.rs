@@ -137,11 +137,11 @@ pub fn bounded_while_loop(
         Ok(scan(step, carries, &[], Some(count), false)?.0)
     };
     let known = |c: &Tensor| if c.shape().is_symbolic() { 0 } else { c.spec().size_bytes() };
-    let bytes = limit.saturating_mul(carries.iter().map(known).sum());
+    let bytes = limit.saturating_mul(init.iter().map(known).sum());
     let mut results = if bytes <= STACKED_BYTES {
         steps(&carries, limit)?
     } else {
-        let block = limit.isqrt() + usize::from(limit.isqrt().pow(2) < limit);
+        let block = (limit - 1).isqrt() + 1;
         let blocks = |carries: &[Tensor], _: &[Tensor]| Ok((steps(carries, block)?, Vec::new()));
         let (carries, _) = scan(blocks, &carries, &[], Some(limit / block), false)?;
         steps(&carries, limit % block)?
