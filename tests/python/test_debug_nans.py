@@ -83,3 +83,96 @@ def test_the_switch():
     finally:
         gr.set_debug_nans(False)
     assert gr.isnan(gr.log(gr.asarray([-3.0]))).item()
+
+
+def test_an_iteration_of_a_scan_is_named_with_the_line_in_its_body():
+    at = []
+
+    def body(c, x):
+        at.append(line() + 1)
+        y = gr.log(x)
+        return c + y, c * 2
+
+    def run(reverse):
+        values = gr.asarray([1.0, 2.0, -1.0, 4.0, -2.0])
+        return gr.scan(body, gr.asarray(0.0), values, reverse=reverse)[0].eval()
+
+    fails(lambda: run(False), "log in iteration 2 of scan", at_lines(at))
+    fails(lambda: run(True), "log in iteration 0 of scan", at[0])
+
+
+def at_lines(lines):
+    """The one line that a body will have appended by the time it is compared."""
+
+    class Later:
+        def __format__(self, spec):
+            return str(lines[0])
+
+    return Later()
+
+
+def test_an_iteration_of_a_while_loop_and_a_branch_inside():
+    at = []
+
+    def root(x):
+        at.append(line() + 1)
+        return gr.sqrt(x)
+
+    def body(x):
+        return gr.cond(x.sum() < 0.5, root, lambda x: x * 1, x) - 1.0
+
+    def run():
+        return gr.while_loop(lambda x: x.sum() > -10, body, gr.asarray([2.25])).eval()
+
+    # 2.25, 1.25, 0.25, sqrt(0.25) - 1 = -0.5, whose root is none.
+    fails(run, "sqrt in the true branch of cond in iteration 3 of while_loop", at_lines(at))
+
+
+def test_derivatives_and_batches_of_control_flow_keep_the_lines():
+    at = []
+
+    def body(c, x):
+        at.append(line() + 1)
+        y = gr.sqrt(x * c)
+        return y, None
+
+    def f(x):
+        return gr.scan(body, gr.asarray(1.0), x)[0]
+
+    x = gr.asarray([1.0, 0.0])
+    # The root's derivative at 0 is infinite, and the carry's is 0 times that.
+    fails(lambda: gr.grad(f)(x).eval(), "mul in iteration 0 of scan", at_lines(at))
+    batch = gr.asarray([[1.0, 4.0], [1.0, -4.0]])
+    fails(lambda: gr.vmap(f)(batch).eval(), "sqrt in iteration 1 of scan", at[0])
+    fails(
+        lambda: gr.jvp(f, (gr.asarray([1.0, -1.0]),), (gr.asarray([1.0, 1.0]),))[0].eval(),
+        "sqrt in iteration 1 of scan",
+        at[0],
+    )
+
+
+def test_a_checkpoint_is_looked_into():
+    at = []
+
+    def f(x):
+        y = x * 2
+        at.append(line() + 1)
+        z = gr.log(y)
+        return z.sum()
+
+    fails(lambda: gr.checkpoint(f)(gr.asarray([-1.0])).eval(), "log in a call", at_lines(at))
+
+
+def test_control_flow_in_a_compiled_function():
+    at = []
+
+    def body(c, x):
+        at.append(line() + 1)
+        return c + gr.arcsin(x), None
+
+    @gr.compile
+    def f(x):
+        return gr.scan(body, gr.zeros([]), x)[0]
+
+    assert f(gr.asarray([0.0, 1.0])).shape == ()
+    fails(lambda: f(gr.asarray([0.0, 1.0, 2.0])), "asin in iteration 2 of scan", at[0])

@@ -209,6 +209,7 @@ impl Walk {
                 Place::Inside => {
                     let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                     node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
+                    graph.record_at(node.location().number());
                     let id = graph.push_unchecked(node.op(), &inputs, node.spec());
                     hints::note(&mut graph, id, node);
                     id

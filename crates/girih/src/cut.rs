@@ -88,6 +88,14 @@ pub(crate) fn suspects(
         Linalg { operation, .. } => {
             graph.nodes().filter(|(_, n)| n.op.name() == operation).map(|n| n.0).collect()
         }
+        NotANumber { node, inside: Some(inside), .. } => {
+            let (number, line) = recorded(NodeId(*node));
+            let line =
+                Some(Location::from_number(inside.source)).filter(|l| l.is_known()).unwrap_or(line);
+            let what =
+                format!("{} in {}{} -> {}", inside.op, inside.place, numbered(number), inside.spec);
+            return vec![at_line(what, line)];
+        }
         NotANumber { node, .. } => vec![NodeId(*node)],
         OutOfMemory { .. } => {
             graph.ids().max_by_key(|&id| graph.spec(id).size_bytes()).into_iter().collect()
@@ -97,14 +105,20 @@ pub(crate) fn suspects(
     let describe = |id: NodeId| {
         let (op, spec) = (graph.node(id).op.name(), graph.spec(id));
         let (number, line) = recorded(id);
-        let number = number.map_or(String::new(), |number| format!(" (node {number})"));
-        let what = format!("{op}{number} -> {spec}");
-        match line {
-            line if line.is_known() => format!("{what}, recorded at {line}"),
-            _ => what,
-        }
+        at_line(format!("{op}{} -> {spec}", numbered(number)), line)
     };
     ids.into_iter().map(describe).collect()
+}
+
+fn numbered(node: Option<u32>) -> String {
+    node.map_or(String::new(), |number| format!(" (node {number})"))
+}
+
+fn at_line(what: String, line: Location) -> String {
+    match line.is_known() {
+        true => format!("{what}, recorded at {line}"),
+        false => what,
+    }
 }
 
 enum Visit {

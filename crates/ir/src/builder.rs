@@ -46,6 +46,10 @@ impl GraphBuilder {
         &self.graph
     }
 
+    pub(crate) fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
     /// Spec of a node.
     pub fn spec(&self, id: NodeId) -> &TensorSpec {
         self.graph.spec(id)
@@ -90,7 +94,8 @@ impl GraphBuilder {
         }
         let mut arguments = arguments.iter();
         let mut map: Vec<NodeId> = Vec::with_capacity(graph.len());
-        for (_, node) in graph.nodes() {
+        for (id, node) in graph.nodes() {
+            self.record_as(graph, id);
             let inputs: Vec<NodeId> = node.inputs.iter().map(|i| map[i.index()]).collect();
             map.push(match node.op.class() {
                 _ if node.op.takes_argument() => *arguments.next().expect("they are counted"),
@@ -125,6 +130,7 @@ impl GraphBuilder {
                 assert!(!node.op.takes_argument(), "{id:?} is an argument without a node here");
                 let inputs = node.inputs.iter().map(|i| map[i.index()].expect("inputs come first"));
                 let node = Node { inputs: inputs.collect(), ..node.clone() };
+                self.record_as(graph, id);
                 map[id.index()] = Some(self.append(node));
             }
         }

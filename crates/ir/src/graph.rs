@@ -7,6 +7,7 @@ use crate::ops::control::Control;
 use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
+use crate::source::Sources;
 use crate::{DType, Dim, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ pub struct Graph {
     outputs: Vec<NodeId>,
     #[serde(skip)]
     pub(crate) origins: Origins,
+    #[serde(skip)]
+    pub(crate) sources: Sources,
     /// Of the nodes that have any.
     pub(crate) hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
     #[serde(skip)]
@@ -309,6 +312,7 @@ impl Graph {
         debug_assert!(node.inputs.iter().all(|i| *i < id));
         self.nodes.push(node);
         self.origins.append();
+        self.sources.append(id.index());
         id
     }
 

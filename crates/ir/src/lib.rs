@@ -27,6 +27,7 @@ pub mod random;
 pub mod reference;
 mod rewrite;
 pub mod shape;
+mod source;
 pub mod special;
 pub mod svg;
 pub mod testing;

@@ -46,6 +46,7 @@ impl Graph {
                 continue;
             }
             b.attribute(self.origin(id));
+            b.record_as(self, id);
             let mut moved = node.clone();
             moved.inputs.iter_mut().for_each(|i| *i = map[i.index()]);
             map[id.index()] = match replace(&mut b, id, &moved)? {

@@ -102,12 +102,14 @@ pub enum Error {
         reason: String,
     },
     /// A NaN in a result while NaNs are looked for.
-    #[error("{op} gives a NaN, the first of this program (debug_nans)")]
+    #[error("{} gives a NaN, the first of this program (debug_nans)", first_nan(op, inside))]
     NotANumber {
-        /// The op whose result has it.
+        /// The op of the graph that was run whose result has it.
         op: String,
-        /// The op's node in the graph that was run.
+        /// The op's node.
         node: u32,
+        /// The op that gave it, where the other is an op of control.
+        inside: Option<Box<NanInside>>,
     },
     /// An op of a user, or a callback, that failed.
     #[error("{0}")]
@@ -202,6 +204,27 @@ pub enum Error {
         /// Position of the binary in the plan.
         index: usize,
     },
+}
+
+/// The op of a region that gave a NaN.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NanInside {
+    /// Its name.
+    pub op: String,
+    /// Of its result.
+    pub spec: TensorSpec,
+    /// What was run then, from the innermost out: `iteration 3 of scan in branch 1 of cond`.
+    pub place: String,
+    /// The line that recorded it ([`girih_ir::Graph::source`]); 0 if unknown.
+    pub source: u32,
+}
+
+/// The op that gave the first NaN, and where it ran if that is not the graph itself.
+fn first_nan(op: &str, inside: &Option<Box<NanInside>>) -> String {
+    match inside {
+        Some(inside) => format!("{} in {}", inside.op, inside.place),
+        None => op.to_string(),
+    }
 }
 
 impl Error {

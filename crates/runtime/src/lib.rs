@@ -56,7 +56,7 @@ pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_w
 pub use device::{ArgumentBlock, Binary, Device, LaunchArguments, LoadedProgram, Properties};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};
-pub use error::{Error, Result};
+pub use error::{Error, NanInside, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
 pub use forms::{Form, FormKey};
 pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};

@@ -130,6 +130,7 @@ impl<'a> Batch<'a> {
             if !live[id.index()] && node.op.class() != Class::Leaf {
                 continue;
             }
+            self.b.record_as(self.graph, id);
             self.values[id.index()] = match node.op.class() {
                 _ if node.op.takes_argument() => *arguments.next().expect("all are given"),
                 Class::Leaf => Value { id: copy_leaf(self.b, self.graph, id), batched: false },

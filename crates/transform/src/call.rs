@@ -69,8 +69,9 @@ fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
         let at = nodes.iter().position(|node| node == id);
         at.map_or(*id, |at| values[at])
     };
-    for (_, node) in graph.nodes() {
+    for (id, node) in graph.nodes() {
         let inputs = node.inputs.iter().map(map).collect();
+        new.record_at(graph.source(id));
         new.append(girih_ir::Node { inputs, ..node.clone() });
     }
     new.set_outputs(graph.outputs().iter().map(map));

@@ -80,6 +80,7 @@ pub(crate) fn trimmed(graph: &Graph) -> Graph {
     let mut new = Graph::new();
     for (id, node) in graph.nodes().filter(|(id, n)| live[id.index()] || n.op.takes_argument()) {
         let inputs = node.inputs.iter().map(|i| map[i.index()]).collect();
+        new.record_at(graph.source(id));
         map[id.index()] = new.append(Node { inputs, ..node.clone() });
     }
     new.set_outputs(graph.outputs().iter().map(|o| map[o.index()]));

@@ -132,6 +132,7 @@ impl<'a> Forward<'a> {
             if !live[id.index()] && node.op.class() != Class::Leaf {
                 continue;
             }
+            self.b.record_as(self.graph, id);
             let value = match node.op.class() {
                 _ if node.op.takes_argument() => *arguments.next().expect("all are given"),
                 Class::Leaf => copy_leaf(self.b, self.graph, id),

@@ -221,6 +221,7 @@ impl Reverse {
                 continue;
             };
             let id = NodeId(next as u32);
+            self.b.record_for(id);
             if let Derivative::Regions = self.b.graph().node(id).op.def().derivative {
                 self.control(id)?;
                 continue;
