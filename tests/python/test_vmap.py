@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import girih as gr
 import numpy as np
@@ -118,6 +118,46 @@ class TestFunctions:
             y = gr.vmap(lambda x: gr.flip(x, axis=0))(x)
             assert y.dtype == dtype
             assert y.shape == (3, 2)
+
+
+class TestConvolutions:
+    """Kernels of a batch of any size are one program."""
+
+    CASES: ClassVar = {
+        "strides and groups": {"stride": 2, "padding": 1, "groups": 2},
+        "dilation": {"dilation": 2},
+        "a channel per group": {"groups": 4, "padding": 1},
+    }
+
+    @pytest.mark.parametrize("case", CASES)
+    @pytest.mark.parametrize("images", [True, False])
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_one_program_serves_every_batch(self, case, images, transposed):
+        options = self.CASES[case]
+        op = gr.nn.functional.conv_transpose2d if transposed else gr.nn.functional.conv2d
+        groups = options.get("groups", 1)
+        rng = np.random.default_rng(0)
+        kernel = (4, 3, 3, 3) if transposed else (4, 4 // groups, 3, 3)
+
+        def loss(x, w, b):
+            y = op(x, w, b, **options)
+            return (y * y).sum()
+
+        f = gr.vmap(gr.value_and_grad(loss, (0, 1, 2)), in_axes=(0 if images else None, 0, 0))
+        names = {1: {0: gr.Dim("n", min=1)}, 2: {0: gr.Dim("n", min=1)}}
+        if images:
+            names[0] = {0: gr.Dim("n", min=1)}
+        compiled = gr.compile(f, dynamic_dims=names)
+        out = kernel[1] * groups if transposed else kernel[0]
+        for n in (2, 1, 5):
+            x = gr.asarray(rng.normal(size=((n,) if images else ()) + (2, 4, 7, 6)))
+            w, b = (gr.asarray(rng.normal(size=(n, *s))) for s in (kernel, (out,)))
+            gr.eval(x, w, b)
+            found, expected = compiled(x, w, b), f(x, w, b)
+            np.testing.assert_allclose(found[0].numpy(), expected[0].numpy(), rtol=1e-10)
+            for a, e in zip(found[1], expected[1], strict=True):
+                np.testing.assert_allclose(a.numpy(), e.numpy(), rtol=1e-9, atol=1e-9)
+        assert compiled.num_programs == 1, compiled.guards
 
 
 class TestControlFlow:

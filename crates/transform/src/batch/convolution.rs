@@ -1,5 +1,6 @@
 //! Batches of convolutions: a batch of images is more images; a batch of kernels is more output
-//! channels, or, of images and kernels both, more groups.
+//! channels, or, of images and kernels both, more groups. The number of channels and groups is part of a
+//! program, so that kernels of a batch of any size are multiplied with windows instead.
 
 use super::{Batch, Value, aligned, stretched};
 use crate::Result;
@@ -13,6 +14,9 @@ impl Batch<'_> {
         let (x, w) = (operands[0], operands[1]);
         if operands[1..].iter().all(|v| !v.batched) {
             return self.of_images(node, operands);
+        }
+        if self.axis.size.known().is_none() {
+            return self.decomposed(node, operands);
         }
         let Attrs::Conv(conv) = &node.op.attrs else { unreachable!("the shape rule checks it") };
         let y = match (w.batched, x.batched || node.op.code == OpCode::ConvTranspose) {
@@ -80,7 +84,6 @@ impl Batch<'_> {
         let ws = self.b.shape(w.id).clone();
         let axes = std::iter::once(size * ws.dim(1)).chain(ws.dims().skip(2));
         let w = self.b.reshape(w.id, axes.collect::<Shape>())?;
-        // The number of groups is part of the program.
         let groups = conv.groups * size.get();
         let conv = Attrs::Conv(Arc::new(Conv { dims: conv.dims.clone(), groups }));
         let y = self.b.emit(Op::new(node.op.code, conv), &[x, w])?;
