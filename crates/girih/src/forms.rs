@@ -1,9 +1,11 @@
 //! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
 //! in a file, and run again on other inputs.
 
+mod jacobian;
 mod linear;
 mod nodes;
 mod rewrite;
+mod rules;
 mod transform;
 
 use crate::cut::{ancestors, in_recording_order, note};

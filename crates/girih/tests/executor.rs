@@ -6,8 +6,8 @@ use girih::{
     Context, DType, Error, Executor, ExecutorConfig, Graph, ReuseScope, Scope, Tensor, TensorState,
     async_eval, cache_stats, compile_only, eval, grad,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 type Outcome = girih::Result<()>;
@@ -457,4 +457,49 @@ fn the_process_has_an_executor_of_its_own() -> Outcome {
     data(&[1.0]).add(0.5)?.eval()?;
     assert!(cache_stats()?.runs > 0);
     Ok(())
+}
+
+#[test]
+fn passes_of_users_take_part_in_evaluations_of_their_executor() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    // Twice as much, so that the results tell that the pass took part.
+    let doubled = girih::pass::graph_pass("doubled", |program| {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        let rewritten = program.rewrite(|node, x| match node.op {
+            "sqrt" => x[0].sqrt()?.mul(2.0).map(Some),
+            _ => Ok::<_, Error>(None),
+        });
+        rewritten.map(Some)
+    });
+    let wrong = girih::pass::graph_pass("wrong", |program| {
+        let x = program.inputs().remove(0).id;
+        let mut program = program.clone();
+        program.graph_mut().set_outputs([x]);
+        Ok(Some(program))
+    });
+    let with = |pass: &Arc<dyn girih::pass::Pass>| {
+        executor(ExecutorConfig { passes: vec![pass.clone()], ..ExecutorConfig::default() })
+    };
+    let x = data(&[1.0, 4.0]);
+    within(&with(&doubled), || {
+        for _ in 0..3 {
+            assert_eq!(x.sqrt()?.to_vec::<f32>()?, [2.0, 4.0]);
+        }
+        // Derivatives are of what was recorded, and the pass sees the square root in them too.
+        let by = grad(|x| x[0].sqrt()?.sum(None, false))(std::slice::from_ref(&x))?;
+        assert_eq!(by[0].to_vec::<f32>()?, [0.25, 0.125]);
+        Ok(())
+    });
+    assert_eq!(ASKED.load(Ordering::Relaxed), 2, "it is asked once for each program");
+    within(&executor(ExecutorConfig::default()), || {
+        assert_eq!(x.sqrt()?.to_vec::<f32>()?, [1.0, 2.0]);
+        Ok(())
+    });
+    within(&with(&wrong), || {
+        let y = x.sum(None, false)?;
+        let error = y.eval().unwrap_err().to_string();
+        assert!(error.contains("wrong") && error.contains("f32[2]"), "{error}");
+        assert!(y.is_lazy());
+        Ok(())
+    });
 }

@@ -322,3 +322,170 @@ fn linear_programs_of_nothing_and_of_integers() -> Result<()> {
     );
     Ok(())
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn jacobians_and_hessians_are_those_of_the_closure(
+        steps in prop::collection::vec(any::<u8>(), 0..5),
+    ) {
+        let (x, y) = (vector(&[0.3, -0.7, 0.2]), vector(&[1.1, 0.4, -0.6]));
+        let program = Program::capture(
+            &recorded(&steps, &[x.clone(), y.clone()]).unwrap().iter().collect::<Vec<_>>(),
+            &[&x, &y],
+        ).unwrap();
+        let wrt = ids(&program)[0];
+        let of_x = |a: &[Tensor]| recorded(&steps, &[a[0].clone(), y.clone()]);
+        let expected = girih::jacfwd(of_x)(&x).unwrap();
+        for found in [program.jacfwd(wrt).unwrap(), program.jacrev(wrt).unwrap()] {
+            let found = found.call(&[&x, &y]).unwrap();
+            prop_assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(&expected) {
+                prop_assert_eq!(found.spec(), expected.spec());
+                let pairs = found.to_vec::<f64>().unwrap().into_iter();
+                for (a, b) in pairs.zip(expected.to_vec::<f64>().unwrap()) {
+                    prop_assert!((a - b).abs() <= 1e-9 * b.abs().max(1.0), "{} is not {}", a, b);
+                }
+            }
+        }
+        let scalar = |a: &[Tensor]| Ok(of_x(a)?.swap_remove(0));
+        let expected = girih::hessian(scalar)(&x).unwrap().to_vec::<f64>().unwrap();
+        let found = program.hessian(wrt).unwrap().call(&[&x, &y]).unwrap();
+        prop_assert_eq!(found.len(), 1);
+        let found = found[0].to_vec::<f64>().unwrap();
+        prop_assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs().max(1.0)));
+        let v = vector(&[1.0, -2.0, 0.5]);
+        let product = program.hvp(wrt).unwrap().call(&[&x, &y, &v]).unwrap()[0].to_vec::<f64>().unwrap();
+        for (row, found) in expected.chunks(3).zip(product) {
+            let wanted = row[0] - 2.0 * row[1] + 0.5 * row[2];
+            prop_assert!((wanted - found).abs() <= 1e-9 * wanted.abs().max(1.0));
+        }
+    }
+}
+
+#[test]
+fn jacobians_of_matrices_parameters_integers_and_nothing() -> Result<()> {
+    let w = Tensor::from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
+    let x = vector(&[1.0, -1.0, 2.0]);
+    let (y, n) = (w.matmul(&x)?, Tensor::from_slice(&[3i64], [1])?);
+    let program = Program::capture_with(&[&y, &n.mul(2)?], &[&x, &n], &[("w".into(), w.clone())])?;
+    let parameter = program.graph().arguments().find(|id| program.graph().name(*id) == Some("w"));
+    for jacobian in [program.jacfwd(parameter.unwrap())?, program.jacrev(parameter.unwrap())?] {
+        assert_eq!(jacobian.parameters()[0].0, "w");
+        let found = jacobian.call(&[&x, &n])?;
+        assert_eq!(found[0].shape().iter().copied().collect::<Vec<_>>(), [2, 2, 3]);
+        let expected = [1.0, -1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.0, 2.0];
+        assert_eq!(found[0].to_vec::<f64>()?, expected);
+        // An integer does not vary.
+        assert_eq!(found[1].shape().iter().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(found[1].to_f64_vec()?, [0.0; 6]);
+    }
+    let (empty, scalar) = (vector(&[]), Tensor::from_slice(&[2.0], [])?);
+    let program = Program::capture(&[&empty.sin()?, &scalar.square()?], &[&empty, &scalar])?;
+    for (wrt, shapes) in ids(&program).into_iter().zip([[vec![0, 0], vec![0]], [vec![0], vec![]]]) {
+        for jacobian in [program.jacfwd(wrt)?, program.jacrev(wrt)?] {
+            let found = jacobian.call(&[&empty, &scalar])?;
+            for (found, shape) in found.iter().zip(&shapes) {
+                assert_eq!(found.shape().iter().copied().collect::<Vec<_>>(), *shape);
+            }
+        }
+    }
+    assert_eq!(program.jacfwd(ids(&program)[1])?.call(&[&empty, &scalar])?[1].item::<f64>()?, 4.0);
+    let error = program.jacfwd(girih::ir::NodeId(99)).err().expect("there is no such node");
+    assert!(matches!(error, Error::Transform(_)), "{error}");
+    Ok(())
+}
+
+#[test]
+fn jacobians_of_symbolic_programs_serve_all_sizes() -> Result<()> {
+    let x = vector(&[1.0, 2.0, 3.0]);
+    let text = Program::capture(&[&x.cumsum(0, None, false)?.square()?], &[&x])?.to_text();
+    let program = Program::from_text(&text.replace("[3]", "[n]"))?;
+    for jacobian in [program.jacfwd(ids(&program)[0])?, program.jacrev(ids(&program)[0])?] {
+        assert!(jacobian.graph().is_symbolic());
+        assert_eq!(jacobian.call(&[&vector(&[3.0])])?[0].to_vec::<f64>()?, [6.0]);
+        let found = jacobian.call(&[&vector(&[1.0, 2.0])])?[0].to_vec::<f64>()?;
+        assert_eq!(found, [2.0, 0.0, 6.0, 6.0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_of_programs_replace_their_derivatives() -> Result<()> {
+    let (x, t) = (vector(&[0.5, 3.0]), vector(&[1.0, 1.0]));
+    let n = Tensor::from_slice(&[1i64, 0], [2])?;
+    // Held by the program and by the rule: operands of the call beside the inputs.
+    let scale = vector(&[10.0, 100.0]);
+    scale.eval()?;
+    let y = x.mul(&scale)?.add(&n.astype(DType::F64)?)?;
+    let program = Program::capture(&[&y, &n.add(1)?], &[&n, &x])?;
+    let held = vector(&[7.0, 8.0]);
+    held.eval()?;
+    let rule = Program::capture(&[&y, &n.add(1)?, &t.mul(&held)?], &[&n, &x, &t])?;
+    let ruled = program.custom_jvp(&rule)?;
+    let input = ruled.inputs()[1].id;
+    let values = |program: &Program, given: &[&Tensor]| -> Result<Vec<Vec<f64>>> {
+        let values = program.call(given)?;
+        values.iter().map(|t| t.astype(DType::F64)?.to_vec()).collect()
+    };
+    assert_eq!(values(&ruled, &[&n, &x])?, values(&program, &[&n, &x])?);
+    assert_eq!(values(&ruled.jvp(&[input])?, &[&n, &x, &t])?[2], [7.0, 8.0]);
+    let pullback = ruled.vjp(&[input])?;
+    assert_eq!(values(&pullback, &[&n, &x, &t, &n])?[2], [7.0, 8.0]);
+    // A file keeps the rule.
+    let again = Program::from_bytes(&ruled.to_bytes()?)?;
+    assert_eq!(values(&again.jvp(&[input])?, &[&n, &x, &t])?[2], [7.0, 8.0]);
+    let batched = ruled.jvp(&[input])?.vmap(2, &[None, None, Some(0)], &[0, 0, 0, 0])?;
+    let ts = Tensor::from_slice(&[1.0, 2.0, 0.0, 1.0], [2, 2])?;
+    assert_eq!(values(&batched, &[&n, &x, &ts])?[2], [7.0, 16.0, 0.0, 8.0]);
+
+    let forward = Program::capture(&[&y, &n.add(1)?, &x.mul(&held)?], &[&n, &x])?;
+    let backward = Program::capture(&[&x.mul(&t)?.add(&scale)?], &[&x, &t])?;
+    let ruled = program.custom_vjp(&forward, &backward)?;
+    assert_eq!(values(&ruled, &[&n, &x])?, values(&program, &[&n, &x])?);
+    let found = values(&ruled.vjp(&[ruled.inputs()[1].id])?, &[&n, &x, &t, &n])?;
+    assert_eq!(found[2], [3.5 + 10.0, 24.0 + 100.0]);
+    assert!(ruled.jvp(&[ruled.inputs()[1].id]).is_err(), "a reverse rule has no forward mode");
+    Ok(())
+}
+
+#[test]
+fn rules_that_do_not_fit_a_program_are_refused() -> Result<()> {
+    let (x, t) = (vector(&[0.5, 3.0]), vector(&[1.0, 1.0]));
+    let program = Program::capture(&[&x.sin()?], &[&x])?;
+    let capture = |outputs: &[&Tensor], inputs: &[&Tensor]| Program::capture(outputs, inputs);
+    let refused = |result: Result<Program>, expected: &str| {
+        let error = result.err().expect("it does not fit");
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    refused(
+        program.custom_jvp(&capture(&[&x], &[&x])?),
+        "takes (f64[2]); expected (f64[2], f64[2])",
+    );
+    refused(
+        program.custom_jvp(&capture(&[&x], &[&x, &t])?),
+        "gives (f64[2]); expected (f64[2], f64[2])",
+    );
+    let forward = capture(&[&x.sin()?, &x.sum(None, false)?], &[&x])?;
+    let backward = capture(&[&x], &[&x, &t])?;
+    refused(
+        program.custom_vjp(&forward, &backward),
+        "takes (f64[2], f64[2]); expected (f64[], f64[2])",
+    );
+    refused(
+        program.custom_vjp(&capture(&[], &[&x])?, &backward),
+        "gives first (); expected (f64[2])",
+    );
+    let s = x.sum(None, false)?;
+    let none = capture(&[], &[&s, &t])?;
+    refused(program.custom_vjp(&forward, &none), "gives (); expected (f64[2])");
+    let w = vector(&[2.0, 2.0]);
+    let held = Program::capture_with(&[&x.mul(&w)?], &[&x], &[("w".into(), w)])?;
+    let rule = capture(&[&x, &t], &[&x, &t])?;
+    let ruled = held.custom_jvp(&rule)?;
+    let parameter = ruled.graph().arguments().find(|id| ruled.graph().name(*id) == Some("w"));
+    assert!(ruled.vjp(&[parameter.unwrap()]).is_err(), "the rule does not know the parameter");
+    Ok(())
+}

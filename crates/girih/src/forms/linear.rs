@@ -9,35 +9,36 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode};
 use std::sync::Arc;
 
 /// A graph being written from parts of another, whose node `id` it has as `map[id]`.
-struct Part<'a> {
-    from: &'a Graph,
-    b: GraphBuilder,
-    map: Vec<Option<NodeId>>,
+pub(super) struct Part<'a> {
+    pub from: &'a Graph,
+    pub b: GraphBuilder,
+    pub map: Vec<Option<NodeId>>,
 }
 
 impl<'a> Part<'a> {
-    fn of(from: &'a Graph) -> Part<'a> {
+    pub fn of(from: &'a Graph) -> Part<'a> {
         Part { from, b: GraphBuilder::default(), map: vec![None; from.len()] }
     }
 
     /// An input in place of a node.
-    fn input(&mut self, id: NodeId) {
+    pub fn input(&mut self, id: NodeId) {
         self.map[id.index()] = Some(self.b.input(self.from.spec(id).clone()));
     }
 
     /// The node itself, whose operands are here.
-    fn copy(&mut self, id: NodeId) {
+    pub fn copy(&mut self, id: NodeId) {
         let node = self.from.node(id);
         let inputs = node.inputs.iter().map(|&operand| self.at(operand)).collect();
         let copy = Node { op: node.op.clone(), inputs, spec: node.spec.clone() };
+        self.b.record_as(self.from, id);
         self.map[id.index()] = Some(self.b.append(copy));
     }
 
-    fn at(&self, id: NodeId) -> NodeId {
+    pub fn at(&self, id: NodeId) -> NodeId {
         self.map[id.index()].expect("operands precede their users")
     }
 
-    fn finish(self, outputs: impl IntoIterator<Item = NodeId>) -> (Graph, Vec<Option<NodeId>>) {
+    pub fn finish(self, outputs: impl IntoIterator<Item = NodeId>) -> (Graph, Vec<Option<NodeId>>) {
         let outputs: Vec<NodeId> = outputs.into_iter().map(|id| self.at(id)).collect();
         (self.b.finish(outputs), self.map)
     }
