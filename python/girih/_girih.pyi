@@ -4207,9 +4207,11 @@ def record_checkpoint(
     tensors: Sequence[_TensorLike],
     saved: Sequence[Tensor],
     on: bool,
+    keeps: Callable[[str, Tensor], bool] | None | None = None,
 ) -> list[Tensor]:
     """The results of a checkpointed function. `saved` are tensors it recorded that its derivative
-    keeps; with `on` results of products too.
+    keeps; with `on` results of products too, and those of which `keeps`, a function of the op's
+    name and the tensor, says so.
     """
 def record_cond(
     node: int,

@@ -202,7 +202,9 @@ def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
 
 
 def checkpoint(
-    fun: Callable[..., Any] | None = None, *, policy: str | Sequence[str] = "nothing"
+    fun: Callable[..., Any] | None = None,
+    *,
+    policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
 ) -> Callable[..., Any]:
     """A function whose reverse-mode derivative computes it again instead of keeping its values.
 
@@ -214,8 +216,9 @@ def checkpoint(
         fun: A function of pytrees; its tensors may be arguments or come from outside, as a module's
             parameters. Random numbers that it draws are drawn once.
         policy: What is kept: ``"nothing"``, ``"dots"`` (results of matrix products and
-            convolutions), ``"everything"`` (no checkpoint), or names given by
-            :func:`checkpoint_name`.
+            convolutions), ``"everything"`` (no checkpoint), names given by
+            :func:`checkpoint_name`, or a function of the op's name and the tensor: it is asked
+            about each tensor that ``fun`` recorded, in order, and gives True for those to keep.
 
     Returns:
         A function of the same arguments.
@@ -231,11 +234,12 @@ def checkpoint(
     """
     if fun is None:
         return partial(checkpoint, policy=policy)
-    names: Sequence[str] = () if isinstance(policy, str) else tuple(policy)
+    keeps = policy if callable(policy) else None
+    names: Sequence[str] = () if isinstance(policy, str) or callable(policy) else tuple(policy)
     if isinstance(policy, str) and policy not in ("nothing", "dots", "everything"):
         raise InvalidArgumentError(
-            "checkpoint: policy must be 'nothing', 'dots', 'everything' or a sequence of names, "
-            f"got {policy!r}"
+            "checkpoint: policy must be 'nothing', 'dots', 'everything', a sequence of names or a "
+            f"function of an op's name and a tensor, got {policy!r}"
         )
 
     def checkpointed(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -253,7 +257,9 @@ def checkpoint(
             _NAMED.reset(token)
         body.body.set_outputs(leaves + frame.tokens)
         saved = [tensor for name, tensor in named if name in names]
-        results = _girih.record_checkpoint(body.body, arguments.tensors, saved, policy == "dots")
+        results = _girih.record_checkpoint(
+            body.body, arguments.tensors, saved, policy == "dots", keeps
+        )
         effects.emit(results[len(leaves) :], results, frame.is_ordered)
         return tree.unflatten(structure, results[: len(leaves)])
 

@@ -140,6 +140,34 @@ class TestCheckpoint:
         peaks = [peak for peak, _, _ in by_policy]
         assert peaks[0] < peaks[1] < peaks[2] <= plain
 
+    def test_a_function_says_what_is_kept(self) -> None:
+        w, x = draws(4, 6) / 3, draws(5, 4, seed=1)
+        seen = []
+
+        def keeps(op: str, value: gr.Tensor) -> bool:
+            seen.append((op, value.shape, value.dtype))
+            return op == "matmul" and value.shape == (5, 6)
+
+        def products(policy: Any) -> int:
+            f = gr.checkpoint(block, policy=policy)
+            value, by = gr.value_and_grad(lambda x: f(w, x).sum())(x)
+            return gr.graph_to_text(value + by.sum()).count(" = matmul(")
+
+        assert products("everything") < products(keeps) < products("nothing")
+        ops = [op for op, _, _ in seen]
+        assert ops == ["matmul", "sin", "exp", "permute", "matmul", "tanh"], ops
+        assert seen[0] == ("matmul", (5, 6), gr.float64)
+        close(
+            gr.grad(lambda x: gr.checkpoint(block, policy=keeps)(w, x).sum())(x),
+            gr.grad(lambda x: block(w, x).sum())(x),
+        )
+
+        def fails(op: str, value: gr.Tensor) -> bool:
+            raise KeyError(op)
+
+        with pytest.raises(KeyError, match="matmul"):
+            gr.checkpoint(block, policy=fails)(w, x)
+
     def test_errors(self) -> None:
         with pytest.raises(gr.InvalidArgumentError, match="policy must be"):
             gr.checkpoint(gr.sin, policy="some")

@@ -1,7 +1,7 @@
 //! Branches and loops, for the functions of `girih.control`, which call the user's functions.
 
 use crate::args::{Listed, SizeArg, TensorArg};
-use crate::compiled::dim_object;
+use crate::compiled::{Failure, dim_object};
 use crate::errors::IntoPy;
 use crate::location;
 use crate::tensor::PyTensor;
@@ -136,19 +136,33 @@ fn record_scan(
 }
 
 /// The results of a checkpointed function. `saved` are tensors it recorded that its derivative keeps;
-/// with `on` results of products too. Returns: list[Tensor].
+/// with `on` results of products too, and those of which `keeps`, a function of the op's name and the tensor, says so.
+/// Returns: list[Tensor].
 #[pyfunction]
+#[pyo3(signature = (body, tensors, saved, on, keeps=None))]
 fn record_checkpoint(
     py: Python<'_>,
     body: Py<PyBody>,
     tensors: Listed<TensorArg>,
     saved: Listed<TensorArg>,
     on: bool,
+    keeps: Option<Bound<'_, PyAny>>,
 ) -> Tensors {
     location::enter(py);
     let policy = if on { Saved::Products } else { Saved::Nothing };
     let body = body.borrow(py).take();
-    wrapped(body.checkpoint(&unwrapped(tensors), policy, &unwrapped(saved)))
+    let saved = unwrapped(saved);
+    let is_kept = |value: &Tensor| -> Result<bool, Failure> {
+        match &keeps {
+            Some(keeps) => {
+                let op = value.op_name();
+                Ok(keeps.call1((op, PyTensor(value.clone())))?.is_truthy()?)
+            }
+            None => Ok(policy.keeps(value) || saved.iter().any(|t| t.is_same(value))),
+        }
+    };
+    let results = body.checkpoint(&unwrapped(tensors), is_kept).map_err(|Failure(error)| error)?;
+    Ok(results.into_iter().map(PyTensor).collect())
 }
 
 /// The tensors, which nothing is merged with across. Returns: list[Tensor].

@@ -1,7 +1,7 @@
 //! Calls: checkpoints, whose values are computed again for the derivative, and ops made of others.
 
 use super::functions::traced;
-use super::{Body, Captures, Place, Walk, at_least_one, record, results, with_captures};
+use super::{Body, Captures, Place, at_least_one, record, results, with_captures};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};
@@ -49,6 +49,16 @@ pub enum Saved {
     Products,
 }
 
+impl Saved {
+    /// Whether the derivative keeps a value that the function recorded.
+    pub fn keeps(self, value: &Tensor) -> bool {
+        match self {
+            Saved::Nothing => false,
+            Saved::Products => is_product(value.node()),
+        }
+    }
+}
+
 /// True of values that a function made itself: constants and data.
 fn is_data(node: &Node) -> bool {
     node.is_constant() || matches!(*node.state(), State::Available(_))
@@ -60,30 +70,25 @@ fn is_product(node: &Node) -> bool {
 
 impl Body {
     /// The results of the function at `operands`, one for each placeholder. Its reverse-mode
-    /// derivative computes the function again, but for the values that `policy` names and `more`,
-    /// which are tensors that the function recorded. Random draws of the function are drawn once.
+    /// derivative computes the function again, but for the values that `keeps` holds of: it is asked
+    /// about each value that the function recorded and its results need, in the order of recording.
+    /// Random draws of the function are drawn once.
     ///
-    /// Errors: [`Error::Record`].
+    /// Errors: [`Error::Record`]; those of `keeps`.
     #[track_caller]
-    pub fn checkpoint(
+    pub fn checkpoint<E: From<Error>>(
         mut self,
         operands: &[Tensor],
-        policy: Saved,
-        more: &[Tensor],
-    ) -> Result<Vec<Tensor>> {
+        mut keeps: impl FnMut(&Tensor) -> Result<bool, E>,
+    ) -> Result<Vec<Tensor>, E> {
         let given = self.outputs.len();
-        let inside = |walk: &Walk, tensor: &Tensor| {
-            let own = |(node, place): &(Arc<Node>, Place)| {
-                Arc::ptr_eq(node, tensor.node()) && *place == Place::Inside
-            };
-            walk.nodes.iter().any(own)
-        };
         let walk = self.walk(true);
-        let mut saved: Vec<Tensor> = more.iter().filter(|t| inside(&walk, t)).cloned().collect();
-        if policy == Saved::Products {
-            let products = walk.nodes.iter().filter(|(_, place)| *place == Place::Inside);
-            let products = products.filter(|(node, _)| is_product(node));
-            saved.extend(products.map(|(node, _)| Tensor::from_node(node.clone())));
+        let mut saved: Vec<Tensor> = Vec::new();
+        for (node, _) in walk.nodes.iter().filter(|(_, place)| *place == Place::Inside) {
+            let value = Tensor::from_node(node.clone());
+            if keeps(&value)? {
+                saved.push(value);
+            }
         }
         let saves = saved.len() as u32;
         self.outputs.extend(saved);
@@ -151,7 +156,7 @@ pub fn checkpoint(
     operands: &[Tensor],
 ) -> Result<Vec<Tensor>> {
     let specs: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
-    traced(&specs, f)?.checkpoint(operands, policy, &[])
+    traced(&specs, f)?.checkpoint(operands, |value| Ok(policy.keeps(value)))
 }
 
 /// The results of `f` at `operands` as one op: an op of a user that is made of other ops. It is printed
