@@ -91,19 +91,25 @@ def along_loop(lib: Library) -> Callable[..., Any]:
     return lambda c, xs: of(lib).jvp(lambda c: f(c, xs), (c,), (c,))[1]
 
 
-# A step of an LSTM.
+# A training step of an LSTM: gradients, and Adam's update of weights and moments.
 
 
 def lstm_inputs(rng: np.random.Generator) -> list[np.ndarray]:
-    return [
-        normal(rng, 64, 512) / 8,
-        normal(rng, 128, 512) / 12,
-        normal(rng, 512),
-        normal(rng, 40, 16, 64),
-    ]
+    weights = [normal(rng, 64, 512) / 8, normal(rng, 128, 512) / 12, normal(rng, 512)]
+    first = [np.zeros_like(w) for w in weights]
+    second = [np.ones_like(w) for w in weights]
+    return [*weights, *first, *second, normal(rng, 40, 16, 64)]
 
 
-def lstm_gradients(lib: Library) -> Callable[..., Any]:
+def adam(xp: Any, weights: Any, first: Any, second: Any, gradients: Any) -> list[Any]:
+    """Weights and moments after a step of Adam, in the order of the arguments."""
+    first = [0.9 * m + 0.1 * g for m, g in zip(first, gradients, strict=True)]
+    second = [0.999 * v + 0.001 * (g * g) for v, g in zip(second, gradients, strict=True)]
+    moved = zip(weights, first, second, strict=True)
+    return [w - 1e-3 * m / (xp.sqrt(v) + 1e-8) for w, m, v in moved] + first + second
+
+
+def lstm_step(lib: Library) -> Callable[..., Any]:
     xp = lib.xp
 
     def gate(x: Any) -> Any:
@@ -124,7 +130,12 @@ def lstm_gradients(lib: Library) -> Callable[..., Any]:
         return loops(lib).scan(step, (start, start), xs)[1].sum()
 
     by = of(lib).grad(loss)
-    return lambda w, u, b, xs: by([w, u, b], xs)
+
+    def train(*arrays: Any) -> Any:
+        *state, xs = arrays
+        return adam(xp, state[:3], state[3:6], state[6:], by(list(state[:3]), xs))
+
+    return train
 
 
 # A step of decoding: a new key and value into their cache, and attention to all of it.
@@ -152,26 +163,54 @@ def decode(lib: Library) -> Callable[..., Any]:
     return step
 
 
-# Gradients of a stack of layers, of which only the inputs of each are kept.
+# A training step of a transformer of which only the inputs of each layer are kept.
+
+LAYERS, BATCH, LENGTH, WIDTH, HEADS = 6, 4, 256, 128, 4
 
 
-def stack_inputs(rng: np.random.Generator) -> list[np.ndarray]:
-    return [normal(rng, 8, 128, 512) / 12, normal(rng, 8, 512, 128) / 23, normal(rng, 1024, 128)]
+def transformer_inputs(rng: np.random.Generator) -> list[np.ndarray]:
+    return [
+        normal(rng, LAYERS, WIDTH, 3 * WIDTH) / 12,
+        normal(rng, LAYERS, WIDTH, WIDTH) / 12,
+        normal(rng, LAYERS, WIDTH, 4 * WIDTH) / 12,
+        normal(rng, LAYERS, 4 * WIDTH, WIDTH) / 23,
+        normal(rng, BATCH, LENGTH, WIDTH),
+    ]
 
 
 def checkpointed(lib: Library) -> Callable[..., Any]:
-    def layer(x: Any, up: Any, down: Any) -> Any:
-        return x + lib.gelu(x @ up) @ down
+    xp = lib.xp
+
+    def norm(x: Any) -> Any:
+        x = x - xp.mean(x, axis=-1, keepdims=True)
+        return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 1e-5)
+
+    def attention(x: Any, qkv: Any) -> Any:
+        heads = xp.reshape(x @ qkv, (BATCH, LENGTH, 3, HEADS, WIDTH // HEADS))
+        q, k, v = (xp.swapaxes(heads[:, :, i], 1, 2) for i in range(3))
+        scores = q @ xp.swapaxes(k, -1, -2) / (WIDTH // HEADS) ** 0.5
+        weights = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+        weights = weights / xp.sum(weights, axis=-1, keepdims=True)
+        return xp.reshape(xp.swapaxes(weights @ v, 1, 2), (BATCH, LENGTH, WIDTH))
+
+    def layer(x: Any, qkv: Any, out: Any, up: Any, down: Any) -> Any:
+        x = x + attention(norm(x), qkv) @ out
+        return x + lib.gelu(norm(x) @ up) @ down
 
     kept = of(lib).checkpoint(layer)
 
     def loss(weights: Any, x: Any) -> Any:
-        for i in range(8):
-            x = kept(x, weights[0][i], weights[1][i])
+        for i in range(LAYERS):
+            x = kept(x, *(w[i] for w in weights))
         return (x * x).mean()
 
     by = of(lib).grad(loss)
-    return lambda up, down, x: by([up, down], x)
+
+    def train(*arrays: Any) -> Any:
+        *weights, x = arrays
+        return [w - 0.1 * g for w, g in zip(weights, by(list(weights), x), strict=True)]
+
+    return train
 
 
 def row(name: str, inputs: Inputs, make: Make, **options: Any) -> Workload:
@@ -210,14 +249,14 @@ WORKLOADS = [
         solving,
     ),
     row("vmapped cholesky of 1000 8x8 matrices", lambda rng: [positive(rng, 1000, 8)], factoring),
-    row("gradients of an LSTM, 40 steps of width 128", lstm_inputs, lstm_gradients, tolerance=1e-2),
+    row("training step of an LSTM, 40 steps of width 128", lstm_inputs, lstm_step, tolerance=1e-2),
     *(
         row(f"attention to a cache of 512 keys, batch {batch}", decode_inputs(batch), decode)
         for batch in (1, 16)
     ),
     row(
-        "gradients of 8 checkpointed layers",
-        stack_inputs,
+        "training step of a transformer of 6 checkpointed layers",
+        transformer_inputs,
         checkpointed,
         tolerance=1e-2,
         memory=True,
