@@ -85,8 +85,8 @@ python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
 	@$(BIN)/python scripts/stubs.py --check
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
-	@echo "Running the Python tests (about 10 minutes)"
-	@$(BIN)/python -m pytest
+	@echo "Running the Python tests (about 5 minutes)"
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 smoke: develop
 	@mkdir -p $(SMOKE)

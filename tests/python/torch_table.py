@@ -23,6 +23,9 @@ class Two:
 class Leave:
     """In place of a value: the option is not given."""
 
+    def __repr__(self) -> str:
+        return "leave"
+
 
 @dataclass(frozen=True)
 class Labels:
