@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// How often a queue with ready work is passed over before [`Policy::Priority`] serves it all the same.
 pub const MOST_SKIPS: u32 = 64;
+/// The same for [`Policy::DrainOneFirst`], whose queues are to be drained as a rule.
+pub const MOST_DRAINED: u32 = 1024;
 
 /// Which of the queues that have ready work a scheduler serves next. Within a queue the order is always
 /// first in, first out.
@@ -16,7 +18,8 @@ pub enum Policy {
     /// The queue of the lowest priority number first, queues of equal priority in turn. A queue that
     /// was passed over [`MOST_SKIPS`] times is served next, so that none starves.
     Priority,
-    /// The queue served last, as long as it has ready work; then the next in turn.
+    /// The queue served last, as long as it has ready work; then the next in turn. A queue that was
+    /// passed over [`MOST_DRAINED`] times is served next, so that none starves.
     DrainOneFirst,
     /// Any of them, by a generator with that seed: the same seed gives the same order when work is
     /// enqueued under [`crate::Scheduler::hold`] and one submission runs at a time. For tests.
@@ -83,6 +86,10 @@ impl Turn {
         let chosen = match self.policy {
             _ if ready.is_empty() => return None,
             Policy::RoundRobin => self.in_turn(ready),
+            Policy::DrainOneFirst if ready.iter().any(|c| c.skips >= MOST_DRAINED) => {
+                let starving = ready.iter().filter(|c| c.skips >= MOST_DRAINED);
+                self.in_turn(&starving.copied().collect::<Vec<_>>())
+            }
             Policy::DrainOneFirst => match self.last {
                 Some(last) if ready.iter().any(|c| c.index == last) => last,
                 _ => self.in_turn(ready),

@@ -196,6 +196,35 @@ fn a_queue_of_low_priority_is_served_in_the_end() {
 }
 
 #[test]
+fn a_queue_that_never_drains_does_not_starve_the_others() {
+    for policy in [Policy::DrainOneFirst, Policy::RoundRobin, Policy::Priority] {
+        let device = MockDevice::new(Duration::ZERO);
+        let scheduler = Scheduler::with_policy(device.clone(), policy);
+        let busy = DeviceQueue::with_priority(&scheduler, -1);
+        let others = [0, 0].map(|priority| DeviceQueue::with_priority(&scheduler, priority));
+        let hold = scheduler.hold();
+        let many = 2 * crate::policy::MOST_DRAINED;
+        (0..many).for_each(|_| drop(busy.launch(Arc::new(1u32), arguments())));
+        for (queue, name) in others.iter().zip(7u32..) {
+            queue.launch(Arc::new(name), arguments());
+        }
+        drop(hold);
+        busy.synchronize().unwrap();
+        others.iter().for_each(|queue| queue.synchronize().unwrap());
+        let log = device.log.lock().unwrap();
+        let served = |name| log.iter().position(|&n| n == name).unwrap() as u32;
+        let within = match policy {
+            Policy::DrainOneFirst => crate::policy::MOST_DRAINED,
+            Policy::Priority => crate::policy::MOST_SKIPS,
+            _ => 1,
+        };
+        let found = (served(7), served(8));
+        assert!(found.0 <= within + 1 && found.1 <= within + 1, "{policy}: {found:?}");
+        assert_eq!(log.len() as u32, many + 2);
+    }
+}
+
+#[test]
 fn every_schedule_keeps_the_order_within_queues_and_some_differ_across() {
     let mut across = std::collections::HashSet::new();
     for seed in 0..10_000 {
