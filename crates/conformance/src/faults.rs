@@ -33,6 +33,35 @@ fn attempt(rig: &Rig, stream: &Stream, graph: &Graph, arguments: &[Array]) -> Re
     stream.download(&bound.values[0], size).map(drop)
 }
 
+/// Copies bytes to a block of the device, and from there to another, by the queue of a stream.
+fn copied(rig: &Rig, stream: &Stream, bytes: &[u8]) -> Result<Vec<u8>> {
+    let block = || rig.device.allocator().allocate(bytes.len()).map(Arc::new);
+    let (from, to, queue) = (block()?, block()?, stream.queue());
+    queue.copy_to_device(bytes.into(), &from)?;
+    queue.copy_on_device((&from, 0), (&to, 0), bytes.len(), &[])?.wait()?;
+    let mut found = vec![0; bytes.len()];
+    rig.device.copy_from_device(None, to.handle(), &mut found)?;
+    Ok(found)
+}
+
+/// A copy within the device's memory fails as one to it does: on its stream, and nothing leaks.
+pub fn failed_copies_within_the_device_are_told(subject: &Subject) {
+    let (device, rig) = faulty(subject);
+    let scheduler = rig.scheduler();
+    let (failing, other) = (Stream::new(&scheduler), Stream::new(&scheduler));
+    let bytes: Vec<u8> = (0..200).collect();
+    let in_use = rig.in_use();
+    device.inject(Fault::CopyOnDevice, 0);
+    let error = copied(&rig, &failing, &bytes).expect_err("a fault was injected");
+    assert!(matches!(error, Error::Launch { .. }), "{error}");
+    let found = copied(&rig, &other, &bytes).expect("the other stream works");
+    assert!(!subject.computes() || found == bytes);
+    other.synchronize().expect("the other stream has no error");
+    failing.synchronize().expect("who waited for the copy was told");
+    assert_eq!(rig.in_use(), in_use);
+    copied(&rig, &failing, &bytes).expect("the stream works again");
+}
+
 /// Each fault is an error of its own run; another stream finishes, memory comes back, and the next run is
 /// right.
 pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
@@ -60,10 +89,26 @@ pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
     assert_eq!(device.injected(), 4);
 }
 
-/// Loading a plan fails at each of its binaries in turn: those loaded before are freed.
+/// Loading a plan fails at each of its binaries in turn, by the copy of its image and by the device:
+/// those loaded before are freed.
 pub fn a_failed_load_frees_the_images_before_it(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let (graph, arguments) = random_program(23);
+    let mut loads = 0;
+    loop {
+        device.inject(Fault::Load, loads);
+        let Err(error) = rig.executor.plan(&graph, CompileOptions::default()) else { break };
+        assert!(matches!(error, Error::Launch { .. }), "{error}");
+        assert_eq!(rig.in_use(), 0, "binary {loads}");
+        loads += 1;
+    }
+    device.heal();
+    let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
+    assert_eq!(loads, plan.plan.binaries.len(), "each binary is loaded once");
+    rig.check("after failed loads", &graph, &arguments);
+    drop(plan);
+    rig.executor.clear_cache();
+    assert_eq!(rig.in_use(), 0);
     let mut failures = 0;
     loop {
         device.inject(Fault::CopyToDevice, failures);
@@ -92,27 +137,52 @@ pub fn corrupted_copies_are_found_by_checksums(subject: &Subject) {
         return;
     }
     rig.check("with checksums", &graph, &arguments);
-    for fault in [Fault::CorruptToDevice, Fault::CorruptFromDevice] {
+    let scheduler = rig.scheduler();
+    let (failing, other) = (Stream::new(&scheduler), Stream::new(&scheduler));
+    let bytes: Vec<u8> = (0..=255).collect();
+    let in_use = rig.in_use();
+    for fault in [Fault::CorruptToDevice, Fault::CorruptFromDevice, Fault::CorruptOnDevice] {
         device.inject(fault, 0);
-        let error = rig.run(&graph, &arguments).expect_err("a bit was flipped");
+        let error = match fault {
+            Fault::CorruptOnDevice => copied(&rig, &failing, &bytes).map(drop),
+            _ => attempt(&rig, &failing, &graph, &arguments),
+        };
+        let error = error.expect_err("a bit was flipped");
         let Error::Launch { reason, .. } = &error else { panic!("{error}") };
         assert!(reason.contains("corrupted"), "{error}");
+        attempt(&rig, &other, &graph, &arguments).expect("the other stream works");
+        other.synchronize().expect("the other stream has no error");
+        let _ = failing.synchronize();
         let _ = rig.executor.stream().synchronize();
+        assert_eq!(rig.in_use(), in_use, "{fault:?} leaks");
         rig.check("after a flipped bit", &graph, &arguments);
     }
 }
 
-/// An evaluation for which there is no memory fails with numbers; the next works.
+/// Each allocation of an evaluation is refused in turn, by memory that ends there: the evaluation fails
+/// with numbers, nothing leaks, another stream finishes, and the next evaluation works.
 pub fn no_memory_fails_one_evaluation_alone(subject: &Subject) {
     let rig = subject.rig();
     let (graph, arguments) = random_program(5);
     rig.check("before", &graph, &arguments);
     let in_use = rig.in_use();
-    rig.device.allocator().set_limit(Some(in_use));
-    let error = rig.run(&graph, &arguments).expect_err("no memory is granted");
-    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-    rig.device.allocator().set_limit(None);
-    assert_eq!(rig.in_use(), in_use);
+    let scheduler = rig.scheduler();
+    let (failing, other) = (Stream::new(&scheduler), Stream::new(&scheduler));
+    let allocator = rig.device.allocator();
+    let mut failures = 0;
+    for more in (0..).step_by(128) {
+        allocator.set_limit(Some(in_use + more));
+        let outcome = attempt(&rig, &failing, &graph, &arguments);
+        allocator.set_limit(None);
+        let Err(error) = outcome else { break };
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        failures += 1;
+        attempt(&rig, &other, &graph, &arguments).expect("the other stream works");
+        other.synchronize().expect("the other stream has no error");
+        let _ = failing.synchronize();
+        assert_eq!(rig.in_use(), in_use, "with {more} bytes it leaks");
+    }
+    assert!(failures > arguments.len(), "{failures} failures, {} arguments", arguments.len());
     rig.check("after", &graph, &arguments);
 }
 

@@ -42,6 +42,7 @@ macro_rules! suite {
             programs: [
                 random_programs_compute_the_reference,
                 one_plan_serves_many_arguments_and_threads,
+                launches_change_no_byte_of_a_binary,
                 arguments_that_do_not_fit_the_plan_are_refused,
                 draws_follow_their_key,
                 sizes_are_bound_without_compiling_again,
@@ -79,6 +80,7 @@ macro_rules! suite {
             ],
             faults: [
                 each_fault_is_told_and_nothing_leaks,
+                failed_copies_within_the_device_are_told,
                 a_failed_load_frees_the_images_before_it,
                 corrupted_copies_are_found_by_checksums,
                 no_memory_fails_one_evaluation_alone,

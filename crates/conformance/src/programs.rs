@@ -5,7 +5,12 @@ use crate::{Random, random_program};
 use girih_ir::dim::Dim;
 use girih_ir::reference::Array;
 use girih_ir::{DType, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
-use girih_runtime::{Argument, CompileOptions, Error, RunControl, SymbolicGraph};
+use girih_mock::{Hooks, Wrapped};
+use girih_runtime::{
+    Argument, Binary, Buffer, CompileOptions, Device, Error, LoadedProgram, Result, RunControl,
+    SymbolicGraph,
+};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const PROGRAMS: u64 = 60;
 
@@ -39,6 +44,53 @@ pub fn one_plan_serves_many_arguments_and_threads(subject: &Subject) {
     });
     assert_eq!(rig.executor.counters().compiles, 1);
     assert_eq!(rig.device.allocator().stats().blocks, blocks, "nothing leaks, nothing is loaded");
+}
+
+/// Keeps the images of the binaries that a device loads.
+#[derive(Default)]
+struct Images(Mutex<Vec<Arc<Buffer>>>);
+
+impl Hooks for Images {
+    fn load(
+        &self,
+        inside: &dyn Device,
+        binary: &Binary,
+        image: Option<Arc<Buffer>>,
+    ) -> Result<LoadedProgram> {
+        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        images.extend(image.clone());
+        inside.load(binary, image)
+    }
+}
+
+impl Images {
+    /// The bytes of each, as they are in the device's memory.
+    fn read(&self, device: &dyn Device) -> Vec<Vec<u8>> {
+        let images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = |image: &Arc<Buffer>| {
+            let mut bytes = vec![0; image.size_bytes()];
+            device.copy_from_device(None, image.handle(), &mut bytes).expect("images stay loaded");
+            bytes
+        };
+        images.iter().map(read).collect()
+    }
+}
+
+/// Launches with other arguments give other results by the same binaries, of which no byte changes.
+pub fn launches_change_no_byte_of_a_binary(subject: &Subject) {
+    let device = Arc::new(Wrapped::with_hooks(subject.device(), Images::default()));
+    let rig = subject.rig_on(device.clone());
+    let (graph, arguments) = random_program(7);
+    let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
+    let loaded = device.hooks().read(&*device);
+    let has_image = |binary: &&Binary| device.image(binary).is_some();
+    assert_eq!(loaded.len(), plan.plan.binaries.iter().filter(has_image).count());
+    let mut random = Random::new(1);
+    for round in 0..3 {
+        let given: Vec<Array> = arguments.iter().map(|x| random.array(x.spec())).collect();
+        rig.check(&format!("round {round}"), &graph, &given);
+    }
+    assert!(device.hooks().read(&*device) == loaded, "a launch changed a binary");
 }
 
 /// Fewer arguments, other shapes, dtypes and kinds, and buffers that are too small, are refused.

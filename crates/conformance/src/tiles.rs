@@ -5,7 +5,8 @@ use crate::{Random, random_program};
 use girih_ir::ops::Sample;
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{
-    AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole, TensorSpec,
+    AxisSet, Class, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole,
+    TensorSpec,
 };
 use girih_runtime::{
     CompileOptions, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Result, TileArgument,
@@ -206,7 +207,7 @@ pub fn every_op_with_factors_is_tiled(subject: &Subject) {
     assert!(tiled > 150, "{tiled}");
 }
 
-/// Tiles each factor of a sample in turn; false if there is none.
+/// Tiles each factor of a sample in turn, without and with a remainder; false if there is none.
 fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     let mut b = GraphBuilder::default();
     let inputs: Vec<NodeId> = sample.inputs.iter().map(|x| b.input(x.spec().clone())).collect();
@@ -215,50 +216,85 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     let program = program(rig, &tile);
     let mut any = false;
     for (f, factor) in program.factors().factors().iter().enumerate() {
-        let whole = matches!(factor.role, ProgramRole::Whole(_)) || program.tile()[f] == 0;
+        let (whole, size) = (matches!(factor.role, ProgramRole::Whole(_)), program.tile()[f]);
         let given = program.factors().arguments().iter().flatten().flatten().any(|&g| g == f);
-        if whole || !given {
+        if whole || size == 0 || !given {
             continue;
         }
-        // Each argument is repeated along the factor.
-        let mut sizes = program.tile().to_vec();
-        sizes[f] *= 3;
-        let Some(graph) = program.factors().resized(&tile, &sizes) else { continue };
-        let repeated = |(x, axes): (&Array, &Vec<_>)| repeat(x, axes, f);
-        let arguments: Option<Vec<Array>> =
-            sample.inputs.iter().zip(program.factors().arguments()).map(repeated).collect();
-        let Some(arguments) = arguments else { continue };
-        // Samples of ops with conditions on values, such as positive definite matrices, keep them.
-        if evaluate(&graph, &arguments).is_err() {
-            continue;
+        for larger in [3 * size, 2 * size + 1] {
+            let mut sizes = program.tile().to_vec();
+            sizes[f] = larger;
+            let Some(graph) = program.factors().resized(&tile, &sizes) else { continue };
+            let Some(arguments) = arguments(sample, &program, &graph, f) else { continue };
+            let what = format!("{:?} along factor {f} of size {larger}", sample.op);
+            let found = launch(rig, &program, &on_device(rig, &arguments), TileOptions::default());
+            let (found, tiles) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(tiles, 3, "{what}");
+            rig.compare(&what, &graph, &arguments, &found);
+            // A product with one row or column may be computed as a matrix-vector product, which adds
+            // in another order.
+            let vectors = multiplies(&graph) && (size == 1 || larger % size == 1);
+            if factor.role == ProgramRole::Pointwise && !vectors {
+                let at_once = rig.run(&graph, &arguments).unwrap();
+                assert!(found[0].to_bytes() == at_once[0].to_bytes(), "{what}: other bits");
+            }
+            any = true;
         }
-        let what = format!("{:?} along factor {f}", sample.op);
-        let found = launch(rig, &program, &on_device(rig, &arguments), TileOptions::default());
-        let (found, tiles) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(tiles, 3, "{what}");
-        rig.compare(&what, &graph, &arguments, &found);
-        any = true;
     }
     any
 }
 
-/// An array three times along the axis that has the factor alone or outermost.
-fn repeat(x: &Array, axes: &[girih_ir::factors::AxisFactors], factor: usize) -> Option<Array> {
+/// True if products of matrices are part of what a graph computes.
+fn multiplies(graph: &Graph) -> bool {
+    let primitives = graph.decomposed().expect("the suite's ops have definitions");
+    let is_product = |op: &girih_ir::Op| op.class() == Class::Contraction;
+    primitives.as_ref().unwrap_or(graph).any_op(&is_product)
+}
+
+/// Arguments for a sample's op that is larger along a factor: the sample's elements in another order in
+/// each tile or, for ops that only take some arrays, such as positive definite matrices, the sample in
+/// each. None where the factor shares an axis and is not its outermost.
+fn arguments(
+    sample: &Sample,
+    program: &TiledProgram,
+    graph: &Graph,
+    factor: usize,
+) -> Option<Vec<Array>> {
+    let specs: Vec<&TensorSpec> = graph.arguments().map(|id| graph.spec(id)).collect();
+    let all = |turn: usize| -> Option<Vec<Array>> {
+        let axes = program.factors().arguments().iter();
+        let inputs = sample.inputs.iter().zip(axes).zip(&specs);
+        inputs.map(|((x, axes), spec)| larger(x, axes, factor, spec, turn)).collect()
+    };
+    let takes = |arguments: &Vec<Array>| evaluate(graph, arguments).is_ok();
+    let varied = if matches!(sample.op.class(), Class::Library) { None } else { Some(all(1)?) };
+    varied.filter(takes).or_else(|| all(0).filter(takes))
+}
+
+/// An array of that spec, which is larger along the axis that has the factor: copies of `x` side by side
+/// whose elements are turned by `turn` places more than in the copy before.
+fn larger(
+    x: &Array,
+    axes: &[girih_ir::factors::AxisFactors],
+    factor: usize,
+    spec: &TensorSpec,
+    turn: usize,
+) -> Option<Array> {
     let Some(axis) = axes.iter().position(|axis| axis.contains(&factor)) else {
         return Some(x.clone());
     };
     if axes[axis][0] != factor {
         return None;
     }
-    let spec = x.spec();
-    let shape: Vec<usize> = spec.shape.iter().copied().collect();
-    let inner: usize = shape[axis..].iter().product();
-    let bytes = x.to_bytes();
-    let run = inner * spec.dtype.size();
-    let repeated: Vec<u8> = bytes.chunks(run.max(1)).flat_map(|chunk| chunk.repeat(3)).collect();
-    let mut new = shape;
-    new[axis] *= 3;
-    Some(Array::from_bytes(TensorSpec::new(new, spec.dtype), &repeated))
+    let size = x.spec().shape[axis];
+    let inner: usize = spec.shape[axis + 1..].iter().product();
+    let (len, row) = (x.spec().numel(), spec.shape[axis] * inner);
+    let element = |at: usize| {
+        let (outer, position) = (at / row, at % row / inner);
+        let own = (outer * size + position % size) * inner + at % inner;
+        x.get((own + turn * (position / size)) % len)
+    };
+    Some(Array::new(spec.clone(), (0..spec.numel()).map(element)))
 }
 
 /// Tensors that the tiles do not cover are refused, with sizes and reasons.

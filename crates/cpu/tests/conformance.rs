@@ -5,3 +5,4 @@ use girih_cpu::{HostBackend, HostDevice};
 use std::sync::Arc;
 
 suite!(host, Subject::new(HostBackend, || Arc::new(HostDevice::of_process().unwrap())));
+suite!(second, Subject::new(HostBackend, || Arc::new(HostDevice::numbered(1).unwrap())));

@@ -2,7 +2,10 @@
 
 use crate::{Hooks, Wrapped};
 use girih_ir::testing::Rng;
-use girih_runtime::{Device, DeviceHandle, Error, LaunchArguments, LoadedProgram, Result};
+use girih_runtime::{
+    Binary, Buffer, Device, DeviceHandle, Error, LaunchArguments, LoadedProgram, Result,
+    StridedCopy,
+};
 use girih_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -18,6 +21,10 @@ pub enum Fault {
     CopyToDevice,
     /// A copy from the device fails; nothing is copied.
     CopyFromDevice,
+    /// A copy within the device's memory fails; nothing is copied.
+    CopyOnDevice,
+    /// A binary is not loaded.
+    Load,
     /// A launch fails; nothing is computed.
     Launch,
     /// A launch does not end, until the control of its run stops it.
@@ -26,17 +33,22 @@ pub enum Fault {
     CorruptToDevice,
     /// A copy from the device flips a bit, and says nothing.
     CorruptFromDevice,
+    /// A copy within the device's memory flips a bit, and says nothing.
+    CorruptOnDevice,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 6] = [
+    pub const ALL: [Fault; 9] = [
         Fault::CopyToDevice,
         Fault::CopyFromDevice,
+        Fault::CopyOnDevice,
+        Fault::Load,
         Fault::Launch,
         Fault::Hang,
         Fault::CorruptToDevice,
         Fault::CorruptFromDevice,
+        Fault::CorruptOnDevice,
     ];
 }
 
@@ -69,7 +81,7 @@ impl Faulty {
         self.hooks().plan().next.push((fault, after));
     }
 
-    /// Has each copy and launch fail with that chance, 0 to 1, by a generator of that seed.
+    /// Has each copy, load and launch fail with that chance, 0 to 1, by a generator of that seed.
     pub fn at_random(&self, seed: u64, chance: f64) {
         let chance = (chance.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
         self.hooks().plan().random = Some((Rng(seed), chance));
@@ -175,6 +187,38 @@ impl Hooks for Faults {
         Ok(())
     }
 
+    fn copy_on_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        copy: &StridedCopy,
+    ) -> Result<()> {
+        let fault = self.draw(&[Fault::CopyOnDevice, Fault::CorruptOnDevice]);
+        if fault == Some(Fault::CopyOnDevice) {
+            return Err(injected(inside, "copy_on_device"));
+        }
+        inside.copy_on_device(queue, copy)?;
+        if fault.is_some() && copy.run > 0 {
+            let mut byte = [0];
+            inside.copy_from_device(queue, copy.target, &mut byte)?;
+            flip_a_bit(&mut byte);
+            inside.copy_to_device(queue, &byte, copy.target)?;
+        }
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        inside: &dyn Device,
+        binary: &Binary,
+        image: Option<Arc<Buffer>>,
+    ) -> Result<LoadedProgram> {
+        match self.draw(&[Fault::Load]) {
+            Some(_) => Err(injected(inside, "load")),
+            None => inside.load(binary, image),
+        }
+    }
+
     fn launch(
         &self,
         inside: &dyn Device,
@@ -197,7 +241,8 @@ impl Hooks for Faults {
 }
 
 /// A device whose copies are checked: those to the device by reading the bytes back, those from the
-/// device by reading them twice. A difference is an error of the copy.
+/// device by reading them twice, those within its memory by reading both places. A difference is an
+/// error of the copy.
 pub type Checksummed = Wrapped<Checksums>;
 
 /// Finds copies that changed bytes.
@@ -255,5 +300,20 @@ impl Hooks for Checksums {
     ) -> Result<()> {
         inside.copy_from_device(queue, source, target)?;
         Checksums::verify(inside, queue, ("copy_from_device", source), target)
+    }
+
+    fn copy_on_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        copy: &StridedCopy,
+    ) -> Result<()> {
+        inside.copy_on_device(queue, copy)?;
+        let mut run = vec![0; copy.run];
+        copy.for_each_run(|source, target| {
+            inside.copy_from_device(queue, copy.source.offset(source), &mut run)?;
+            let target = copy.target.offset(target);
+            Checksums::verify(inside, queue, ("copy_on_device", target), &run)
+        })
     }
 }

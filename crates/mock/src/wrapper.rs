@@ -42,6 +42,16 @@ pub trait Hooks: Send + Sync {
         inside.copy_on_device(queue, copy)
     }
 
+    /// In place of [`Device::load`].
+    fn load(
+        &self,
+        inside: &dyn Device,
+        binary: &Binary,
+        image: Option<Arc<Buffer>>,
+    ) -> Result<LoadedProgram> {
+        inside.load(binary, image)
+    }
+
     /// In place of [`Device::launch`].
     fn launch(
         &self,
@@ -124,7 +134,7 @@ impl<H: Hooks> Device for Wrapped<H> {
     }
 
     fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram> {
-        self.inside.load(binary, image)
+        self.hooks.load(&*self.inside, binary, image)
     }
 
     fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
