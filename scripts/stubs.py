@@ -200,6 +200,7 @@ for name in ("alpha", "data", "high", "low", "lower", "n", "p", "scale", "seed",
 PARAMETERS |= {
     **dict.fromkeys(["split", "concat", "collective.axis"], "int"),
     "enter_scope.axis": "BoundAxis",
+    "non_blocking": "bool",
     "keeps": "Callable[[str, Tensor], bool] | None",
     "autocast": "str",
     "Trace.vmap.name": "str | None",

@@ -1796,11 +1796,13 @@ class Tensor:
         /,
         target: _TensorLike | None = None,
         dtype: _DTypeLike | None = None,
+        non_blocking: bool = False,
         *,
         device: Any | None = None,
     ) -> Tensor:
         """The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
-        x.to(device, dtype), or x.to(other) for those of another tensor.
+        x.to(device, dtype), or x.to(other) for those of another tensor. With non_blocking, what
+        leads to it and the copy begin at once, and nothing waits for them; reading the tensor does.
         """
     def to_device(self, device: Any, /, *, stream: Any | None = None) -> Tensor:
         """The tensor on a device: itself if it is there, else a copy that is made when it is
@@ -2244,13 +2246,14 @@ def avg_pool3d(
     """Mean of each window of the last three axes; padding counts unless told not to, and
     divisor_override is divided by instead of a count. The stride is the window's size unless given.
     """
-def bartlett(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+def bartlett(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Bartlett's window, a triangle, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def batch_norm(
@@ -2301,13 +2304,14 @@ def bitwise_right_shift(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """
 def bitwise_xor(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Exclusive or of bool, bitwise exclusive or of integers."""
-def blackman(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+def blackman(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Blackman's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def blackman_window(
     window_length: int,
     periodic: bool = True,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> tuple[Tensor, ...]:
@@ -3076,13 +3080,14 @@ def gumbel_softmax(
     default, of noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the
     soft ones.
     """
-def hamming(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+def hamming(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Hamming's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def hamming_window(
     window_length: int,
     periodic: bool = True,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Hamming's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32.
     """
@@ -3091,9 +3096,10 @@ def hann_window(
     periodic: bool = True,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Hann's window, a raised cosine, as PyTorch's: periodic unless symmetric. Dtype: float32."""
-def hanning(m: int, *, dtype: _DTypeLike | None = None) -> Tensor:
+def hanning(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Hann's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def hardshrink(x: _TensorLike, lambd: float = ...) -> Tensor:
     """``x``, or 0 where ``abs(x) <= lambd``."""
@@ -3192,7 +3198,7 @@ def igammac(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """
 def imag(x: _TensorLike, /) -> Tensor:
     """The imaginary part; zeros for real numbers."""
-def indices(shape: int | Sequence[int]) -> Tensor:
+def indices(shape: int | Sequence[int], *, device: Any | None = None) -> Tensor:
     """The indices of a shape's elements, one row per axis. Dtype: int64."""
 def inner(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Sums of products over the last axes of both; the product if one is a scalar."""
@@ -3259,7 +3265,13 @@ def isinf(x: _TensorLike, /) -> Tensor:
     """Whether each element is infinite. Dtype: bool."""
 def isnan(x: _TensorLike, /) -> Tensor:
     """Whether each element is NaN. Dtype: bool."""
-def kaiser(m: int, beta: float, *, dtype: _DTypeLike | None = None) -> Tensor:
+def kaiser(
+    m: int,
+    beta: float,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32."""
 def kaiser_window(
     window_length: int,
@@ -3267,6 +3279,7 @@ def kaiser_window(
     beta: float = 12.0,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def kl_div(
@@ -4022,6 +4035,7 @@ def randint(
     shape: int | Sequence[int] = ...,
     *,
     dtype: _DTypeLike | None = None,
+    device: Any | None = None,
 ) -> Tensor:
     """Uniform integers in low..high (0..low with one bound); int64 by default."""
 def randn(
@@ -4036,6 +4050,7 @@ def random_bernoulli(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Truth values."""
 def random_beta(
@@ -4044,6 +4059,7 @@ def random_beta(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Beta draws."""
 def random_binomial(
@@ -4052,9 +4068,15 @@ def random_binomial(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Counts of successes."""
-def random_bits(shape: int | Sequence[int] | None, dtype: _DTypeLike, key: Any) -> Tensor:
+def random_bits(
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+    device: Any,
+) -> Tensor:
     """Random bits."""
 def random_categorical(
     logits: _TensorLike,
@@ -4062,6 +4084,7 @@ def random_categorical(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Indices by logits."""
 def random_cauchy(
@@ -4070,6 +4093,7 @@ def random_cauchy(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Cauchy draws."""
 def random_choice(
@@ -4086,6 +4110,7 @@ def random_dirichlet(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Vectors that sum to one."""
 def random_exponential(
@@ -4093,6 +4118,7 @@ def random_exponential(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Exponential draws."""
 def random_fold_in(key: Any, data: _TensorLike) -> Tensor:
@@ -4103,6 +4129,7 @@ def random_gamma(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Gamma draws."""
 def random_gumbel(
@@ -4111,6 +4138,7 @@ def random_gumbel(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Gumbel draws."""
 def random_key(seed: _TensorLike) -> Tensor:
@@ -4121,6 +4149,7 @@ def random_laplace(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Laplace draws."""
 def random_logistic(
@@ -4129,6 +4158,7 @@ def random_logistic(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Logistic draws."""
 def random_multinomial(
@@ -4137,6 +4167,7 @@ def random_multinomial(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Counts by category."""
 def random_normal(
@@ -4145,6 +4176,7 @@ def random_normal(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Normal draws."""
 def random_permutation(
@@ -4159,9 +4191,15 @@ def random_poisson(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Counts of rare events."""
-def random_rademacher(shape: int | Sequence[int] | None, dtype: _DTypeLike, key: Any) -> Tensor:
+def random_rademacher(
+    shape: int | Sequence[int] | None,
+    dtype: _DTypeLike,
+    key: Any,
+    device: Any,
+) -> Tensor:
     """Signs."""
 def random_randint(
     low: _TensorLike,
@@ -4169,6 +4207,7 @@ def random_randint(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Integers of a range."""
 def random_split(key: Any, shape: int | Sequence[int] | None) -> Tensor:
@@ -4181,6 +4220,7 @@ def random_truncated_normal(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Truncated normal draws."""
 def random_uniform(
@@ -4189,6 +4229,7 @@ def random_uniform(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
+    device: Any,
 ) -> Tensor:
     """Uniform draws."""
 def ravel(x: _TensorLike) -> Tensor:
@@ -4609,7 +4650,14 @@ def tree_spread(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[
     """
 def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """The tree of a structure with these leaves."""
-def tri(n: int, m: int | None = None, k: int = ..., *, dtype: _DTypeLike | None = None) -> Tensor:
+def tri(
+    n: int,
+    m: int | None = None,
+    k: int = ...,
+    *,
+    dtype: _DTypeLike | None = None,
+    device: Any | None = None,
+) -> Tensor:
     """Ones on and below the k-th diagonal, zeros above; float32 by default."""
 def tril(x: _TensorLike, /, *, k: int = ...) -> Tensor:
     """Matrices with zeros above the k-th diagonal."""

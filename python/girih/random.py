@@ -117,13 +117,16 @@ def fold_in(key: Tensor, data: Any) -> Tensor:
     return _girih.random_fold_in(key, data)
 
 
-def bits(shape: Shape = (), *, dtype: Any = None, key: Tensor | None = None) -> Tensor:
+def bits(
+    shape: Shape = (), *, dtype: Any = None, key: Tensor | None = None, device: Any = None
+) -> Tensor:
     """Integers in which every bit is 0 or 1 with equal probability.
 
     Args:
         shape: of the result.
         dtype: an integer dtype, uint32 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Integers of that dtype.
@@ -132,7 +135,7 @@ def bits(shape: Shape = (), *, dtype: Any = None, key: Tensor | None = None) -> 
         >>> gr.random.bits((2,), dtype=gr.uint8).shape
         (2,)
     """
-    return _girih.random_bits(shape, dtype, key)
+    return _girih.random_bits(shape, dtype, key, device)
 
 
 def uniform(
@@ -142,6 +145,7 @@ def uniform(
     high: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Uniform draws in ``[low, high)``.
 
@@ -151,6 +155,7 @@ def uniform(
         high: the upper bound, which only rounding reaches.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Numbers; gradients flow to the bounds.
@@ -159,7 +164,7 @@ def uniform(
         >>> gr.random.uniform((2, 3), low=-1.0).shape
         (2, 3)
     """
-    return _girih.random_uniform(low, high, shape, dtype, key)
+    return _girih.random_uniform(low, high, shape, dtype, key, device)
 
 
 def normal(
@@ -169,6 +174,7 @@ def normal(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Normal draws.
 
@@ -178,6 +184,7 @@ def normal(
         scale: the standard deviation.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -186,7 +193,7 @@ def normal(
         >>> gr.random.normal(loc=gr.zeros(3), scale=2.0).shape
         (3,)
     """
-    return _girih.random_normal(loc, scale, shape, dtype, key)
+    return _girih.random_normal(loc, scale, shape, dtype, key, device)
 
 
 def laplace(
@@ -196,9 +203,10 @@ def laplace(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Draws of density ``exp(-abs(x - loc) / scale) / (2 * scale)``; arguments as in normal."""
-    return _girih.random_laplace(loc, scale, shape, dtype, key)
+    return _girih.random_laplace(loc, scale, shape, dtype, key, device)
 
 
 def gumbel(
@@ -208,9 +216,10 @@ def gumbel(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Draws with ``P(x <= t) = exp(-exp(-(t - loc) / scale))``; arguments as in normal."""
-    return _girih.random_gumbel(loc, scale, shape, dtype, key)
+    return _girih.random_gumbel(loc, scale, shape, dtype, key, device)
 
 
 def logistic(
@@ -220,9 +229,10 @@ def logistic(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Draws with ``P(x <= t) = sigmoid((t - loc) / scale)``; arguments as in normal."""
-    return _girih.random_logistic(loc, scale, shape, dtype, key)
+    return _girih.random_logistic(loc, scale, shape, dtype, key, device)
 
 
 def cauchy(
@@ -232,13 +242,19 @@ def cauchy(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Draws of Cauchy's distribution, which has no mean; arguments as in normal."""
-    return _girih.random_cauchy(loc, scale, shape, dtype, key)
+    return _girih.random_cauchy(loc, scale, shape, dtype, key, device)
 
 
 def exponential(
-    shape: Shape = None, *, scale: Any = 1.0, dtype: Any = None, key: Tensor | None = None
+    shape: Shape = None,
+    *,
+    scale: Any = 1.0,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Draws of density ``exp(-x / scale) / scale``; arguments as in normal.
 
@@ -246,7 +262,7 @@ def exponential(
         >>> gr.random.exponential((2,), scale=0.5).shape
         (2,)
     """
-    return _girih.random_exponential(scale, shape, dtype, key)
+    return _girih.random_exponential(scale, shape, dtype, key, device)
 
 
 def truncated_normal(
@@ -258,6 +274,7 @@ def truncated_normal(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Normal draws of which only those between two bounds are taken.
 
@@ -269,6 +286,7 @@ def truncated_normal(
         scale: the standard deviation before truncation.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -276,7 +294,7 @@ def truncated_normal(
     Example:
         >>> x = gr.random.truncated_normal(-2.0, 2.0, (1000,))
     """
-    return _girih.random_truncated_normal(lower, upper, loc, scale, shape, dtype, key)
+    return _girih.random_truncated_normal(lower, upper, loc, scale, shape, dtype, key, device)
 
 
 def gamma(
@@ -286,6 +304,7 @@ def gamma(
     scale: Any = 1.0,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Gamma draws, of density proportional to ``x**(a - 1) * exp(-x / scale)``.
 
@@ -295,6 +314,7 @@ def gamma(
         scale: a factor.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Numbers; a gradient flows to scale, that of ``a`` is refused.
@@ -303,11 +323,17 @@ def gamma(
         >>> gr.random.gamma(2.5, (4,)).shape
         (4,)
     """
-    return _girih.random_gamma(a, scale, shape, dtype, key)
+    return _girih.random_gamma(a, scale, shape, dtype, key, device)
 
 
 def beta(
-    a: Any, b: Any, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    a: Any,
+    b: Any,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Beta draws, of density proportional to ``x**(a - 1) * (1 - x)**(b - 1)``.
 
@@ -317,6 +343,7 @@ def beta(
         shape: of the result, by default that of the parameters.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Numbers in ``[0, 1]``; gradients are refused.
@@ -325,11 +352,16 @@ def beta(
         >>> gr.random.beta(2.0, 3.0, (4,)).shape
         (4,)
     """
-    return _girih.random_beta(a, b, shape, dtype, key)
+    return _girih.random_beta(a, b, shape, dtype, key, device)
 
 
 def dirichlet(
-    alpha: Any, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    alpha: Any,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Vectors of positive numbers that sum to one.
 
@@ -338,6 +370,7 @@ def dirichlet(
         shape: of the result without its last axis, by default that of alpha's other axes.
         dtype: a floating-point dtype.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         [*shape, k]; gradients are refused.
@@ -346,11 +379,16 @@ def dirichlet(
         >>> gr.random.dirichlet([1.0, 2.0, 3.0], (4,)).shape
         (4, 3)
     """
-    return _girih.random_dirichlet(alpha, shape, dtype, key)
+    return _girih.random_dirichlet(alpha, shape, dtype, key, device)
 
 
 def bernoulli(
-    p: Any = 0.5, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    p: Any = 0.5,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """True with probability p.
 
@@ -359,6 +397,7 @@ def bernoulli(
         shape: of the result, by default that of p.
         dtype: any dtype, bool by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Truth values.
@@ -367,16 +406,23 @@ def bernoulli(
         >>> gr.random.bernoulli(0.3, (4,)).dtype
         girih.bool
     """
-    return _girih.random_bernoulli(p, shape, dtype, key)
+    return _girih.random_bernoulli(p, shape, dtype, key, device)
 
 
-def rademacher(shape: Shape = (), *, dtype: Any = None, key: Tensor | None = None) -> Tensor:
+def rademacher(
+    shape: Shape = (), *, dtype: Any = None, key: Tensor | None = None, device: Any = None
+) -> Tensor:
     """-1 or 1 with equal probability, int64 by default; arguments as in bernoulli."""
-    return _girih.random_rademacher(shape, dtype, key)
+    return _girih.random_rademacher(shape, dtype, key, device)
 
 
 def poisson(
-    lam: Any, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    lam: Any,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Counts of events that are expected lam times.
 
@@ -385,6 +431,7 @@ def poisson(
         shape: of the result, by default that of lam.
         dtype: any dtype, int64 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Counts.
@@ -393,11 +440,17 @@ def poisson(
         >>> gr.random.poisson(3.5, (4,)).dtype
         girih.int64
     """
-    return _girih.random_poisson(lam, shape, dtype, key)
+    return _girih.random_poisson(lam, shape, dtype, key, device)
 
 
 def binomial(
-    n: Any, p: Any, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    n: Any,
+    p: Any,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Counts of successes among n trials.
 
@@ -407,6 +460,7 @@ def binomial(
         shape: of the result, by default that of the parameters.
         dtype: any dtype, int64 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Counts.
@@ -415,11 +469,17 @@ def binomial(
         >>> gr.random.binomial(10, 0.3, (4,)).shape
         (4,)
     """
-    return _girih.random_binomial(n, p, shape, dtype, key)
+    return _girih.random_binomial(n, p, shape, dtype, key, device)
 
 
 def multinomial(
-    n: Any, p: Any, shape: Shape = None, *, dtype: Any = None, key: Tensor | None = None
+    n: Any,
+    p: Any,
+    shape: Shape = None,
+    *,
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """How often each category comes among n draws, as NumPy's: for indices see categorical, choice.
 
@@ -429,6 +489,7 @@ def multinomial(
         shape: of the result without its last axis, by default that of p's other axes.
         dtype: any dtype, int64 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         [*shape, k], counts that sum to n.
@@ -437,7 +498,7 @@ def multinomial(
         >>> gr.random.multinomial(10, [0.2, 0.3, 0.5]).sum().item()
         10
     """
-    return _girih.random_multinomial(n, p, shape, dtype, key)
+    return _girih.random_multinomial(n, p, shape, dtype, key, device)
 
 
 def categorical(
@@ -447,6 +508,7 @@ def categorical(
     *,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Indices along an axis, with the probabilities that softmax gives.
 
@@ -456,6 +518,7 @@ def categorical(
         shape: of the result; it ends with the logits' other axes, by default there are no more.
         dtype: of the indices, int64 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Indices.
@@ -464,7 +527,7 @@ def categorical(
         >>> gr.random.categorical(gr.log(gr.asarray([0.1, 0.9])), shape=(5,)).shape
         (5,)
     """
-    return _girih.random_categorical(logits, axis, shape, dtype, key)
+    return _girih.random_categorical(logits, axis, shape, dtype, key, device)
 
 
 def randint(
@@ -474,6 +537,7 @@ def randint(
     *,
     dtype: Any = None,
     key: Tensor | None = None,
+    device: Any = None,
 ) -> Tensor:
     """Uniform integers in ``[low, high)``, or ``[0, low)`` with one bound.
 
@@ -483,6 +547,7 @@ def randint(
         shape: of the result.
         dtype: an integer dtype, int64 by default.
         key: what to draw from, by default the process's generator.
+        device: where the result is, by default on the current device.
 
     Returns:
         Integers.
@@ -494,7 +559,7 @@ def randint(
         >>> gr.random.randint(1, 7, (3,)).shape
         (3,)
     """
-    return _girih.random_randint(low, high, shape, dtype, key)
+    return _girih.random_randint(low, high, shape, dtype, key, device)
 
 
 def permutation(

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import girih as gr
 import numpy as np
@@ -157,7 +158,26 @@ CREATED = {
     "tensor": lambda **kw: gr.tensor([[1, 2], [3, 4]], **kw),
     "from_dlpack": lambda **kw: gr.from_dlpack(np.arange(4.0), **kw),
     "fftfreq": lambda **kw: gr.fft.fftfreq(5, **kw),
+    "tri": lambda **kw: gr.tri(3, 4, 1, **kw),
+    "indices": lambda **kw: gr.indices((2, 3), **kw),
+    "hamming": lambda **kw: gr.hamming(5, **kw),
+    "hann_window": lambda **kw: gr.hann_window(5, **kw),
+    "kaiser": lambda **kw: gr.kaiser(5, 3.0, **kw),
+    "kaiser_window": lambda **kw: gr.kaiser_window(5, **kw),
+    "randint": lambda **kw: seeded(lambda: gr.randint(0, 9, (4,), **kw)),
+    "rand": lambda **kw: seeded(lambda: gr.rand(4, **kw)),
+    "random.uniform": lambda **kw: seeded(lambda: gr.random.uniform((3,), **kw)),
+    "random.normal": lambda **kw: seeded(lambda: gr.random.normal((3,), **kw)),
+    "random.gamma": lambda **kw: seeded(lambda: gr.random.gamma(2.0, shape=(3,), **kw)),
+    "random.bits": lambda **kw: seeded(lambda: gr.random.bits((3,), **kw)),
+    "random.randint": lambda **kw: seeded(lambda: gr.random.randint(0, 9, (3,), **kw)),
+    "random.rademacher": lambda **kw: seeded(lambda: gr.random.rademacher((3,), **kw)),
 }
+
+
+def seeded(draw):
+    gr.manual_seed(5)
+    return draw()
 
 
 @pytest.mark.parametrize("name", CREATED)
@@ -195,6 +215,25 @@ def test_to_takes_devices_dtypes_and_tensors():
     np.testing.assert_array_equal(np.asarray(x.to("mock", gr.int32).cpu()), [1, 2])
     with pytest.raises(gr.errors.DeviceError, match="nowhere"):
         x.to("nowhere")
+
+
+def test_a_copy_that_nobody_waits_for():
+    x = gr.asarray(np.arange(1 << 16, dtype=np.float32))
+    y = (x * 2).to("mock", non_blocking=True)
+    assert y.device == "mock"
+    # It arrives though nobody reads it.
+    start = time.monotonic()
+    while y.state() != "available":
+        assert time.monotonic() - start < 60
+        time.sleep(0.001)
+    z = y.to(gr.float64, non_blocking=True).to("cpu", non_blocking=True)
+    np.testing.assert_array_equal(z.numpy(), 2.0 * np.arange(1 << 16))
+    # In a function that is traced the copy is part of the function.
+    f = gr.compile(lambda x: x.to(gr.float64, non_blocking=True) + 1)
+    assert f(gr.asarray([1.0])).tolist() == [2.0]
+    failing = gr.take(gr.ones(3), gr.asarray([7])).to("mock", non_blocking=True)
+    with pytest.raises(gr.errors.IndexOutOfBoundsError):
+        failing.numpy()
 
 
 def test_operands_of_two_devices_are_refused_where_they_are_mixed():

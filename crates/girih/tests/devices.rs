@@ -8,8 +8,9 @@ use girih::{
     devices, eval, grad, memory_stats, register_device, synchronize, vmap,
 };
 use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{Fault, Faulty, MockAccelerator, MockBackend, MockConfig};
+use girih_mock::{Fault, Faulty, MockAccelerator, MockBackend, MockConfig, Pace};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn mock() -> Device {
     Device::named("mock").unwrap()
@@ -307,5 +308,27 @@ fn a_device_that_fails_leaves_the_tensors_lazy_and_the_others_unharmed() -> Resu
     assert_eq!((y.state(), z.state()), (TensorState::Lazy, TensorState::Lazy));
     assert_eq!(x.add(1.0)?.to_vec::<f32>()?, [2.0, 3.0]);
     assert_eq!(z.to_vec::<f32>()?, [3.0, 6.0]);
+    Ok(())
+}
+
+#[test]
+fn nobody_waits_for_a_copy_to_a_slow_device() -> Result<()> {
+    let slow = MockConfig {
+        pace: Pace::Real,
+        latency: Duration::from_millis(400),
+        ..MockConfig::default()
+    };
+    let device = registered("slow", slow);
+    let x = data(&[1.0, 2.0]).mul(2.0)?;
+    let there = x.to_device(device)?;
+    async_eval([&there])?;
+    assert_ne!(there.state(), TensorState::Available, "the copy alone takes 400 ms");
+    // It arrives though nobody reads it.
+    let start = Instant::now();
+    while there.state() != TensorState::Available {
+        assert!(start.elapsed() < Duration::from_secs(60), "the copy has not begun");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(there.add(1.0)?.to_vec::<f32>()?, [3.0, 5.0]);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{Axes, IntArg, Listed, OperandArg, ShapeArg, SizeArg, TensorArg};
 use crate::compiled::PyDim;
+use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -209,10 +210,18 @@ triangles! {
 
 /// Ones on and below the k-th diagonal, zeros above; float32 by default.
 #[pyfunction]
-#[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None))]
-fn tri(py: Python<'_>, n: SizeArg, m: Option<SizeArg>, k: IntArg, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (n, m=None, k=IntArg(0), *, dtype=None, device=None))]
+fn tri(
+    py: Python<'_>,
+    n: SizeArg,
+    m: Option<SizeArg>,
+    k: IntArg,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> Out {
     let _called = location::enter!(py);
-    out(Tensor::tri(n.0, m.unwrap_or(n).0, k.0, dtype.map_or(DType::F32, |d| d.0)))
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    placed(device, || out(Tensor::tri(n.0, m.unwrap_or(n).0, k.0, dtype)))
 }
 
 /// A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal.
@@ -527,9 +536,11 @@ at_least! {
 
 /// The indices of a shape's elements, one row per axis. Dtype: int64.
 #[pyfunction]
-fn indices(py: Python<'_>, shape: crate::args::ShapeArg) -> Out {
+#[pyo3(signature = (shape, *, device=None))]
+fn indices(py: Python<'_>, shape: crate::args::ShapeArg, device: Option<DeviceArg>) -> Out {
     let _called = location::enter!(py);
-    out(girih::indices(&shape.shape("indices")?))
+    let shape = shape.shape("indices")?;
+    placed(device, || out(girih::indices(&shape)))
 }
 
 /// The tensor with one element per index along an axis replaced, position by position. A new

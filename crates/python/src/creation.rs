@@ -223,18 +223,20 @@ filled_shapes! {
 
 /// Uniform integers in low..high (0..low with one bound); int64 by default.
 #[pyfunction]
-#[pyo3(signature = (low, high=None, shape=ShapeArg(Vec::new()), *, dtype=None))]
+#[pyo3(signature = (low, high=None, shape=ShapeArg(Vec::new()), *, dtype=None, device=None))]
 fn randint(
     py: Python<'_>,
     low: IntArg,
     high: Option<IntArg>,
     shape: ShapeArg,
     dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
     let dtype = dtype.map_or(girih::default_int(), |d| d.0);
-    out(Tensor::randint(low, high, shape.shape("randint")?, dtype))
+    let shape = shape.shape("randint")?;
+    placed(device, || out(Tensor::randint(low, high, shape, dtype)))
 }
 
 /// Adds this file's functions.

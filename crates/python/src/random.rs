@@ -2,6 +2,7 @@
 
 use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg};
 use crate::arrange::counts;
+use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -36,7 +37,7 @@ macro_rules! distributions {
     ($($name:ident $function:ident($($parameter:ident),*) $doc:literal;)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = ($($parameter,)* shape, dtype, key))]
+        #[pyo3(signature = ($($parameter,)* shape, dtype, key, device))]
         #[allow(clippy::too_many_arguments)]
         fn $name(
             py: Python<'_>,
@@ -44,10 +45,11 @@ macro_rules! distributions {
             shape: Option<ShapeArg>,
             dtype: Option<DTypeArg>,
             key: Option<TensorArg>,
+            device: Option<DeviceArg>,
         ) -> Out {
             let _called = location::enter!(py);
             let draws = draws(stringify!($function), shape, dtype, key)?;
-            out(random::$function(&draws $(, $parameter.operand())*))
+            placed(device, || out(random::$function(&draws $(, $parameter.operand())*)))
         })*
     };
 }
@@ -72,21 +74,23 @@ distributions! {
 
 /// Vectors that sum to one.
 #[pyfunction]
-#[pyo3(signature = (alpha, shape, dtype, key))]
+#[pyo3(signature = (alpha, shape, dtype, key, device))]
 fn random_dirichlet(
     py: Python<'_>,
     alpha: TensorArg,
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
-    out(random::dirichlet(&draws("dirichlet", shape, dtype, key)?, &alpha.0))
+    let draws = draws("dirichlet", shape, dtype, key)?;
+    placed(device, || out(random::dirichlet(&draws, &alpha.0)))
 }
 
 /// Indices by logits.
 #[pyfunction]
-#[pyo3(signature = (logits, axis, shape, dtype, key))]
+#[pyo3(signature = (logits, axis, shape, dtype, key, device))]
 fn random_categorical(
     py: Python<'_>,
     logits: TensorArg,
@@ -94,15 +98,16 @@ fn random_categorical(
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let draws = draws("categorical", shape, dtype, key)?;
-    out(random::categorical(&draws, &logits.0, axis.0))
+    placed(device, || out(random::categorical(&draws, &logits.0, axis.0)))
 }
 
 /// Counts by category.
 #[pyfunction]
-#[pyo3(signature = (n, p, shape, dtype, key))]
+#[pyo3(signature = (n, p, shape, dtype, key, device))]
 fn random_multinomial(
     py: Python<'_>,
     n: OperandArg,
@@ -110,15 +115,16 @@ fn random_multinomial(
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let draws = draws("multinomial", shape, dtype, key)?;
-    out(random::multinomial(&draws, n.operand(), &p.0))
+    placed(device, || out(random::multinomial(&draws, n.operand(), &p.0)))
 }
 
 /// Integers of a range.
 #[pyfunction]
-#[pyo3(signature = (low, high, shape, dtype, key))]
+#[pyo3(signature = (low, high, shape, dtype, key, device))]
 fn random_randint(
     py: Python<'_>,
     low: IntArg,
@@ -126,10 +132,12 @@ fn random_randint(
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
-    out(random::randint(&draws("randint", shape, dtype, key)?, low, high))
+    let draws = draws("randint", shape, dtype, key)?;
+    placed(device, || out(random::randint(&draws, low, high)))
 }
 
 /// Numbers below an integer, or slices, in random order.

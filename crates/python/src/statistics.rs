@@ -2,6 +2,7 @@
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg, axes, keep};
 use crate::arrange::counts;
+use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
@@ -425,25 +426,33 @@ macro_rules! windows {
     ($($name:ident $symmetric:ident $taper:expr, $doc:literal $plain:literal;)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = (window_length, periodic=true, *, dtype=None))]
+        #[pyo3(signature = (window_length, periodic=true, *, dtype=None, device=None))]
         fn $name(
             py: Python<'_>,
             window_length: IntArg,
             periodic: bool,
             dtype: Option<DTypeArg>,
+            device: Option<DeviceArg>,
         ) -> Out {
             let _called = location::enter!(py);
             let size = counts(stringify!($name), &[window_length.0])?[0];
-            out($taper.window(size, periodic, dtype.map_or(DType::F32, |d| d.0)))
+            let dtype = dtype.map_or(DType::F32, |d| d.0);
+            placed(device, || out($taper.window(size, periodic, dtype)))
         }
 
         #[doc = $plain]
         #[pyfunction]
-        #[pyo3(signature = (m, *, dtype=None))]
-        fn $symmetric(py: Python<'_>, m: IntArg, dtype: Option<DTypeArg>) -> Out {
+        #[pyo3(signature = (m, *, dtype=None, device=None))]
+        fn $symmetric(
+            py: Python<'_>,
+            m: IntArg,
+            dtype: Option<DTypeArg>,
+            device: Option<DeviceArg>,
+        ) -> Out {
             let _called = location::enter!(py);
             let size = counts(stringify!($symmetric), &[m.0.max(0)])?[0];
-            out($taper.window(size, false, dtype.map_or(DType::F32, |d| d.0)))
+            let dtype = dtype.map_or(DType::F32, |d| d.0);
+            placed(device, || out($taper.window(size, false, dtype)))
         })*
     };
 }
@@ -465,26 +474,35 @@ windows! {
 
 /// Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32.
 #[pyfunction]
-#[pyo3(signature = (window_length, periodic=true, beta=12.0, *, dtype=None))]
+#[pyo3(signature = (window_length, periodic=true, beta=12.0, *, dtype=None, device=None))]
 fn kaiser_window(
     py: Python<'_>,
     window_length: IntArg,
     periodic: bool,
     beta: f64,
     dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let size = counts("kaiser_window", &[window_length.0])?[0];
-    out(Taper::Kaiser(beta).window(size, periodic, dtype.map_or(DType::F32, |d| d.0)))
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    placed(device, || out(Taper::Kaiser(beta).window(size, periodic, dtype)))
 }
 
 /// Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32.
 #[pyfunction]
-#[pyo3(signature = (m, beta, *, dtype=None))]
-fn kaiser(py: Python<'_>, m: IntArg, beta: f64, dtype: Option<DTypeArg>) -> Out {
+#[pyo3(signature = (m, beta, *, dtype=None, device=None))]
+fn kaiser(
+    py: Python<'_>,
+    m: IntArg,
+    beta: f64,
+    dtype: Option<DTypeArg>,
+    device: Option<DeviceArg>,
+) -> Out {
     let _called = location::enter!(py);
     let size = counts("kaiser", &[m.0.max(0)])?[0];
-    out(Taper::Kaiser(beta).window(size, false, dtype.map_or(DType::F32, |d| d.0)))
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    placed(device, || out(Taper::Kaiser(beta).window(size, false, dtype)))
 }
 
 /// Adds this file's functions.

@@ -489,12 +489,14 @@ impl PyTensor {
     }
 
     /// The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
-    /// x.to(device, dtype), or x.to(other) for those of another tensor.
-    #[pyo3(signature = (target=None, dtype=None, *, device=None))]
+    /// x.to(device, dtype), or x.to(other) for those of another tensor. With non_blocking, what leads to
+    /// it and the copy begin at once, and nothing waits for them; reading the tensor does.
+    #[pyo3(signature = (target=None, dtype=None, non_blocking=false, *, device=None))]
     fn to(
         &self,
         target: Option<&Bound<'_, PyAny>>,
         dtype: Option<DTypeArg>,
+        non_blocking: bool,
         device: Option<DeviceArg>,
         py: Python<'_>,
     ) -> PyResult<PyTensor> {
@@ -514,7 +516,16 @@ impl PyTensor {
             Some(device) => self.0.to_device(device).py()?,
             None => self.0.clone(),
         };
-        dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).map(PyTensor).py()
+        let result = dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).py()?;
+        if non_blocking {
+            match py.detach(|| girih::async_eval([&result])) {
+                // What is traced has no value yet; its copy is part of the function.
+                Ok(())
+                | Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {}
+                Err(error) => return Err(crate::errors::raise(error)),
+            }
+        }
+        Ok(PyTensor(result))
     }
 
     /// The tensor on the host's processor: itself if it is there, else a copy.
