@@ -1,6 +1,7 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
+# make test-mock  the Python tests on the mock accelerator
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
 # make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
@@ -20,10 +21,11 @@ CARGO ?= cargo
 # The extension is PyO3's and links no libpython when built as a module, so its tests are Python's.
 EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
 SMOKE := $(VENV)/smoke
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test check bench figures bench-peers bench-instructions bench-sensitivity stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -86,7 +88,11 @@ python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
 	@echo "Running the Python tests (about 5 minutes)"
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	@$(PYTEST)
+
+# Tests of the host's memory and of its programs on disk are left out: tests/python/conftest.py.
+test-mock: develop $(VENV)/.dev
+	@GIRIH_DEVICE=mock $(PYTEST)
 
 smoke: develop
 	@mkdir -p $(SMOKE)
