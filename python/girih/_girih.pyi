@@ -750,6 +750,10 @@ class Program:
     """
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    def explicit_broadcasts(self) -> Program:
+        """The program with broadcast_to nodes, of category OP_BROADCAST, where ops broadcast
+        operands implicitly.
+        """
     @property
     def guards(self) -> list[str]:
         """What must hold of symbolic sizes for the program to serve them."""

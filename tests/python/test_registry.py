@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import girih as gr
+import numpy as np
 import pytest
 import test_elementwise
 import test_grad
@@ -75,6 +76,35 @@ def test_every_op_is_called_by_something_or_says_why_not(name):
     called = functools.reduce(getattr, op["python"].split("."), gr)
     assert callable(called)
     assert called.__doc__
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "count"),
+    [
+        (lambda x, y: x + y, [(2, 3), (3,)], 1),
+        (lambda x, y: x * y, [(2, 1), (1, 3)], 2),
+        (lambda x, y: x - y, [(2, 3), ()], 1),
+        (lambda x, y: gr.where(x > 0, x, y), [(2, 3), (2, 1)], 2),
+        (lambda x, y: x @ y, [(4, 2, 3), (3, 5)], 1),
+        (lambda x, y: x @ y, [(4, 1, 2, 3), (6, 3, 5)], 2),
+        (lambda x, y: x @ y, [(2, 3), (3,)], 0),
+        (lambda x, y: x + y, [(2, 3), (2, 3)], 0),
+        (lambda x, y: x + y, [(0, 3), (1, 3)], 1),
+    ],
+)
+def test_implicit_broadcasts_are_nodes_of_category_broadcast_where_asked_for(f, shapes, count):
+    rng = np.random.default_rng(0)
+    x, y = (gr.asarray(rng.normal(size=shape)) for shape in shapes)
+    program = gr.make_graph(f)(x, y)
+    explicit = program.explicit_broadcasts()
+    found = [node.category for node in explicit.nodes].count("OP_BROADCAST")
+    assert found == count, explicit.text
+    assert "OP_BROADCAST" not in [node.category for node in program.nodes]
+    for node in explicit.nodes:
+        if node.category == "OP_ELEMENTWISE":
+            assert all(explicit.node(i).shape == node.shape for i in node.inputs)
+    np.testing.assert_array_equal(explicit(x, y).numpy(), f(x, y).numpy())
+    assert explicit.explicit_broadcasts().text == explicit.text
 
 
 def test_categories():

@@ -251,6 +251,14 @@ impl PyProgram {
         }
     }
 
+    /// The program with broadcast_to nodes, of category OP_BROADCAST, where ops broadcast operands
+    /// implicitly. Returns: Program.
+    fn explicit_broadcasts(&self, py: Python<'_>) -> PyResult<PyProgram> {
+        crate::location::enter(py);
+        let program = self.program().clone();
+        wrapped(program.explicit_broadcasts())
+    }
+
     /// Makes a node, given by its number, an output after the others, unless it is one, and gives
     /// its place among them. Calls give its value too. Returns: int.
     fn mark_output(&self, node: i64) -> PyResult<usize> {

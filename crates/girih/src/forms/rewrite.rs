@@ -5,7 +5,8 @@ use crate::context::{Context, Frame};
 use crate::cut::{ancestors, in_recording_order};
 use crate::node::{Node, State};
 use crate::{Error, Graph as Recording, Result, Tensor};
-use girih_ir::{Graph, NodeId, OpCode};
+use girih_ir::ops::Category;
+use girih_ir::{Graph, NodeId, OpCode, Shape};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -98,6 +99,51 @@ impl Program {
             became[id.index()] = Some(tensor);
         }
         Ok(self.closed(&became, &kept)?)
+    }
+
+    /// The program with `broadcast_to` nodes where ops broadcast operands implicitly: element by element
+    /// all operands have the result's shape, and matrix products have the same leading axes. For
+    /// readers and targets that know no implicit broadcasting.
+    ///
+    /// ```
+    /// use girih::{DType, Program, Tensor};
+    ///
+    /// let (x, y) = (Tensor::ones([2, 3], DType::F32)?, Tensor::ones([3], DType::F32)?);
+    /// let program = Program::capture(&[&x.add(&y)?], &[&x, &y])?.explicit_broadcasts()?;
+    /// assert!(program.to_text().contains("broadcast_to"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// Errors: none for valid programs.
+    pub fn explicit_broadcasts(&self) -> Result<Program> {
+        self.rewrite(|node, operands| {
+            let wanted = |operand: &Tensor| -> Option<Shape> {
+                let (own, all) = (operand.shape(), &node.spec.shape);
+                match node.category {
+                    Category::Elementwise => Some(all.clone()),
+                    // A product with a vector has no matrix, and so no batch, on that side.
+                    Category::Matmul if own.rank() >= 2 && all.rank() >= own.rank() => {
+                        let (batch, matrix) = (all.rank() - 2, own.rank() - 2);
+                        Some(all.dims().take(batch).chain(own.dims().skip(matrix)).collect())
+                    }
+                    _ => None,
+                }
+            };
+            let mut stretched = Vec::with_capacity(operands.len());
+            let mut changed = false;
+            for operand in operands {
+                let shape = wanted(operand).filter(|shape| *shape != operand.shape());
+                changed |= shape.is_some();
+                stretched.push(match shape {
+                    Some(shape) => operand.broadcast_to(shape)?,
+                    None => operand.clone(),
+                });
+            }
+            match changed {
+                true => node.apply(&stretched.iter().collect::<Vec<_>>()).map(Some),
+                false => Ok(None),
+            }
+        })
     }
 
     /// Whether a node is given from outside or held.
