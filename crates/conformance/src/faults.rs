@@ -5,7 +5,7 @@ use crate::{Random, random_program};
 use girih_ir::Graph;
 use girih_ir::reference::Array;
 use girih_mock::{Checksummed, Fault, Faulty};
-use girih_runtime::{CompileOptions, Device, Error, Policy, Result, Scheduler, Stream};
+use girih_runtime::{CompileOptions, Completion, Device, Error, Policy, Result, Scheduler, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +87,39 @@ pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
         attempt(&rig, &failing, &graph, &arguments).expect("the stream works again");
     }
     assert_eq!(device.injected(), 4);
+}
+
+/// A run fails, and so does each run of a long chain of which one needs the one before: with the first
+/// failure, which does not grow from run to run. Other streams finish.
+pub fn a_failure_reaches_a_chain_of_dependants_as_it_is(subject: &Subject) {
+    let (device, rig) = faulty(subject);
+    let (graph, arguments) = random_program(5);
+    rig.check("before", &graph, &arguments);
+    let in_use = rig.in_use();
+    let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
+    let scheduler = rig.scheduler();
+    let bounds: Vec<Bound> =
+        (0..100).map(|_| rig.bind(&graph, &arguments, None).unwrap()).collect();
+    device.inject(Fault::Launch, 0);
+    let mut errors = Vec::new();
+    let mut before: Option<Arc<Completion>> = None;
+    for bound in &bounds {
+        let stream = Stream::new(&scheduler);
+        let completion = Completion::pending();
+        let (after, done) = (before.iter().cloned().collect(), completion.clone());
+        let begun = rig.executor.start(&stream, &plan.plan, &bound.block, after, done, false);
+        errors.push(begun.and(completion.wait()).expect_err("the first run fails"));
+        before = Some(completion);
+        let _ = stream.synchronize();
+    }
+    let Error::Launch { .. } = &errors[0] else { panic!("{}", errors[0]) };
+    for error in &errors[1..] {
+        let Error::Dependency(cause) = error else { panic!("{error}") };
+        assert_eq!(**cause, errors[0]);
+    }
+    attempt(&rig, &Stream::new(&scheduler), &graph, &arguments).expect("other streams work");
+    drop((bounds, before));
+    assert_eq!(rig.in_use(), in_use, "the chain leaks");
 }
 
 /// Loading a plan fails at each of its binaries in turn, by the copy of its image and by the device:

@@ -19,6 +19,7 @@ pub mod rig;
 pub mod steps;
 pub mod streams;
 pub mod tiles;
+pub mod transfers;
 
 pub use random::{Random, program as random_program};
 pub use rig::{Rig, Subject};
@@ -72,6 +73,7 @@ macro_rules! suite {
                 a_tiles_program_is_compiled_once,
                 each_program_of_a_plan_is_launched_whole_or_tiled,
             ],
+            transfers: [arrays_come_back_from_their_tiles, views_of_arrays_are_gathered],
             captures: [
                 replays_take_new_arguments,
                 replays_on_streams_do_not_meet,
@@ -80,6 +82,7 @@ macro_rules! suite {
             ],
             faults: [
                 each_fault_is_told_and_nothing_leaks,
+                a_failure_reaches_a_chain_of_dependants_as_it_is,
                 failed_copies_within_the_device_are_told,
                 a_failed_load_frees_the_images_before_it,
                 corrupted_copies_are_found_by_checksums,

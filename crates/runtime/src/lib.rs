@@ -74,4 +74,6 @@ pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
     TileSource, TiledProgram, TiledRun, Tiling,
 };
+// The layouts that transfers take.
+pub use girih_dist::MeshLayout;
 pub use transfer::{TiledTensor, TransferHandle, TransferManager};
