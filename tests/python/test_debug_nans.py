@@ -11,9 +11,11 @@ def line():
 
 
 def fails(call, op, at):
+    """The call fails by a NaN of that op at that line, or the first line that the call puts into a list."""
     with gr.debug_nans(), pytest.raises(gr.EvaluationError) as error:
         call()
     text = str(error.value)
+    at = at[0] if isinstance(at, list) else at
     assert f"{op} gives a NaN" in text, text
     assert f"test_debug_nans.py:{at}" in text, text
 
@@ -97,18 +99,8 @@ def test_an_iteration_of_a_scan_is_named_with_the_line_in_its_body():
         values = gr.asarray([1.0, 2.0, -1.0, 4.0, -2.0])
         return gr.scan(body, gr.asarray(0.0), values, reverse=reverse)[0].eval()
 
-    fails(lambda: run(False), "log in iteration 2 of scan", at_lines(at))
+    fails(lambda: run(False), "log in iteration 2 of scan", at)
     fails(lambda: run(True), "log in iteration 0 of scan", at[0])
-
-
-def at_lines(lines):
-    """The one line that a body will have appended by the time it is compared."""
-
-    class Later:
-        def __format__(self, spec):
-            return str(lines[0])
-
-    return Later()
 
 
 def test_an_iteration_of_a_while_loop_and_a_branch_inside():
@@ -125,7 +117,7 @@ def test_an_iteration_of_a_while_loop_and_a_branch_inside():
         return gr.while_loop(lambda x: x.sum() > -10, body, gr.asarray([2.25])).eval()
 
     # 2.25, 1.25, 0.25, sqrt(0.25) - 1 = -0.5, whose root is none.
-    fails(run, "sqrt in the true branch of cond in iteration 3 of while_loop", at_lines(at))
+    fails(run, "sqrt in the true branch of cond in iteration 3 of while_loop", at)
 
 
 def test_derivatives_and_batches_of_control_flow_keep_the_lines():
@@ -141,7 +133,7 @@ def test_derivatives_and_batches_of_control_flow_keep_the_lines():
 
     x = gr.asarray([1.0, 0.0])
     # The root's derivative at 0 is infinite, and the carry's is 0 times that.
-    fails(lambda: gr.grad(f)(x).eval(), "mul in iteration 0 of scan", at_lines(at))
+    fails(lambda: gr.grad(f)(x).eval(), "mul in iteration 0 of scan", at)
     batch = gr.asarray([[1.0, 4.0], [1.0, -4.0]])
     fails(lambda: gr.vmap(f)(batch).eval(), "sqrt in iteration 1 of scan", at[0])
     fails(
@@ -160,7 +152,7 @@ def test_a_checkpoint_is_looked_into():
         z = gr.log(y)
         return z.sum()
 
-    fails(lambda: gr.checkpoint(f)(gr.asarray([-1.0])).eval(), "log in a call", at_lines(at))
+    fails(lambda: gr.checkpoint(f)(gr.asarray([-1.0])).eval(), "log in a call", at)
 
 
 def test_control_flow_in_a_compiled_function():

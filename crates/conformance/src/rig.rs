@@ -71,11 +71,6 @@ pub struct Bound {
 }
 
 impl Rig {
-    /// True if results are to be compared.
-    pub fn computes(&self) -> bool {
-        self.computes
-    }
-
     /// The executor's scheduler.
     pub fn scheduler(&self) -> Arc<Scheduler> {
         self.executor.stream().queue().scheduler().clone()

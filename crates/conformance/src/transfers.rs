@@ -1,7 +1,7 @@
 //! Checks of transfers of arrays to tiles and back.
 
 use crate::Random;
-use crate::rig::{Rig, Subject};
+use crate::rig::Subject;
 
 use girih_ir::{DType, TensorSpec};
 use girih_runtime::{MeshLayout, Strided, TransferManager};
@@ -17,9 +17,9 @@ fn layouts() -> Vec<MeshLayout> {
     layouts.into_iter().map(|layout| layout.expect("the layouts are sound")).collect()
 }
 
-fn numbers(rig: &Rig, bytes: &[u8], expected: &[u8], what: &str) {
+fn check_bytes(subject: &Subject, bytes: &[u8], expected: &[u8], what: &str) {
     assert_eq!(bytes.len(), expected.len(), "{what}");
-    assert!(!rig.computes() || bytes == expected, "{what}: other bytes");
+    assert!(!subject.computes() || bytes == expected, "{what}: other bytes");
 }
 
 /// In every layout an array comes back from its tiles as it went, also while other transfers are under
@@ -42,7 +42,7 @@ pub fn arrays_come_back_from_their_tiles(subject: &Subject) {
             let what = format!("{layout} of {m} x {n}");
             handle.wait().unwrap();
             assert!(handle.is_complete());
-            numbers(&rig, &manager.device_to_host(&tensor).unwrap(), &bytes, &what);
+            check_bytes(subject, &manager.device_to_host(&tensor).unwrap(), &bytes, &what);
             let other = manager.allocate(&spec, &layout).unwrap();
             for pe in layout.pes() {
                 let ((from, spec), (to, _)) = (tensor.tile(pe).unwrap(), other.tile(pe).unwrap());
@@ -51,7 +51,7 @@ pub fn arrays_come_back_from_their_tiles(subject: &Subject) {
                 copy.unwrap().wait().unwrap();
             }
             drop(tensor);
-            numbers(&rig, &manager.device_to_host(&other).unwrap(), &bytes, &what);
+            check_bytes(subject, &manager.device_to_host(&other).unwrap(), &bytes, &what);
         }
     }
     drop(manager);
@@ -74,6 +74,6 @@ pub fn views_of_arrays_are_gathered(subject: &Subject) {
         let tensor = manager.allocate(&TensorSpec::new([4, 6], DType::F32), &layout).unwrap();
         manager.host_to_device_async(&bytes, &view, &tensor).unwrap().wait().unwrap();
         let found = manager.device_to_host(&tensor).unwrap();
-        numbers(&rig, &found, &expected, &layout.to_string());
+        check_bytes(subject, &found, &expected, &layout.to_string());
     }
 }

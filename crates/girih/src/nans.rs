@@ -18,7 +18,7 @@ pub(crate) fn check(
 ) -> Result<()> {
     for (id, value) in results {
         if has_nan(executor, graph.spec(*id), value)? {
-            let first = Search { executor }.first(graph, arguments)?;
+            let (first, _) = Search { executor }.run(graph, arguments)?;
             let (id, inside) = first.unwrap_or((*id, None));
             let op = graph.node(id).op.name().to_string();
             return Err(Error::NotANumber { op, node: id.0, inside });
@@ -36,15 +36,20 @@ struct Search<'a> {
 type Site = (NodeId, Option<Box<NanInside>>);
 
 impl Search<'_> {
-    /// The first node, in the graph's order, whose value has a NaN when it is computed as recorded.
-    fn first(&self, graph: &Graph, arguments: &[Argument]) -> Result<Option<Site>> {
+    /// Computes a graph as recorded: the first node, in the graph's order, whose value has a NaN, and the
+    /// values of the graph's outputs.
+    fn run(&self, graph: &Graph, arguments: &[Argument]) -> Result<(Option<Site>, Vec<Value>)> {
         let computed = |id: &NodeId| {
             let node = graph.node(*id);
             node.op.class() != Class::Leaf && may_be_nan(node.spec.dtype)
         };
-        let nodes: Vec<NodeId> = graph.ids().filter(computed).collect();
-        for (&id, value) in nodes.iter().zip(self.values(graph, &nodes, arguments)?) {
-            if has_nan(self.executor, graph.spec(id), &value)? {
+        let mut nodes: Vec<NodeId> = graph.ids().filter(computed).collect();
+        let count = nodes.len();
+        nodes.extend(graph.outputs());
+        let mut values = self.values(graph, &nodes, arguments)?;
+        let outputs = values.split_off(count);
+        for (&id, value) in nodes.iter().zip(&values) {
+            if has_nan(self.executor, graph.spec(id), value)? {
                 let node = graph.node(id);
                 let inside = match node.op.class() {
                     Class::Control => {
@@ -53,10 +58,10 @@ impl Search<'_> {
                     }
                     _ => None,
                 };
-                return Ok(Some((id, inside)));
+                return Ok((Some((id, inside)), outputs));
             }
         }
-        Ok(None)
+        Ok((None, outputs))
     }
 
     /// The values of some nodes of a graph.
@@ -91,9 +96,11 @@ impl Search<'_> {
                     DType::Bool => format!("the {} branch of cond", chosen == 1),
                     _ => format!("branch {chosen} of switch"),
                 };
-                self.region(region, &operands[1..], place)
+                Ok(self.region(region, &operands[1..], place)?.err())
             }
-            ControlOp::Call => self.region(control.body(), &operands, || "a call".into()),
+            ControlOp::Call => {
+                Ok(self.region(control.body(), &operands, || "a call".into())?.err())
+            }
             ControlOp::WhileLoop => self.while_loop(control, operands),
             ControlOp::Scan => self.scan(control, operands),
         }
@@ -112,11 +119,10 @@ impl Search<'_> {
                 break;
             }
             let place = || format!("iteration {iteration} of while_loop");
-            if let Some(inside) = self.region(body, &values, place)? {
-                return Ok(Some(inside));
+            match self.region(body, &values, place)? {
+                Ok(carries) => drop(values.splice(..carries.len(), carries)),
+                Err(inside) => return Ok(Some(inside)),
             }
-            let carries = self.values(body, body.outputs(), &arguments(body, &values))?;
-            values.splice(..carries.len(), carries);
         }
         Ok(None)
     }
@@ -140,28 +146,27 @@ impl Search<'_> {
                 let part = &slice[at * size..(at + 1) * size];
                 values[i] = self.executor.runtime().upload(part)?;
             }
-            if let Some(inside) = self.region(body, &values, || format!("iteration {t} of scan"))? {
-                return Ok(Some(inside));
+            match self.region(body, &values, || format!("iteration {t} of scan"))? {
+                Ok(given) => drop(values.splice(..carries, given.into_iter().take(carries))),
+                Err(inside) => return Ok(Some(inside)),
             }
-            let mut given = self.values(body, body.outputs(), &arguments(body, &values))?;
-            given.truncate(carries);
-            values.splice(..carries, given);
         }
         Ok(None)
     }
 
-    /// The first op with a NaN in one run of a region, whose place `place` names.
+    /// The results of one run of a region, or the first op of it with a NaN; `place` names the run.
     fn region(
         &self,
         region: &Graph,
         operands: &[Value],
         place: impl FnOnce() -> String,
-    ) -> Result<Option<Box<NanInside>>> {
-        let Some((id, inner)) = self.first(region, &arguments(region, operands))? else {
-            return Ok(None);
+    ) -> Result<Result<Vec<Value>, Box<NanInside>>> {
+        let (id, inner) = match self.run(region, &arguments(region, operands))? {
+            (None, outputs) => return Ok(Ok(outputs)),
+            (Some(site), _) => site,
         };
         let node = region.node(id);
-        Ok(Some(match inner {
+        Ok(Err(match inner {
             Some(mut inner) => {
                 inner.place = format!("{} in {}", inner.place, place());
                 inner
