@@ -38,6 +38,28 @@ impl<'a> Part<'a> {
         self.map[id.index()].expect("operands precede their users")
     }
 
+    /// The program `program`, of whose graph this is a copy of the arguments, as one call of `control`
+    /// on `operands`. It keeps names, values and guards.
+    pub fn call(
+        mut self,
+        program: &Program,
+        control: Control,
+        operands: &[NodeId],
+    ) -> Result<Program> {
+        let control = Arc::new(control);
+        let result = |at| Op::control(OpCode::Call, control.clone(), at);
+        let results = 0..program.graph.outputs().len();
+        let results = results.map(|at| self.b.emit(result(at), operands));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        let (map, graph) = (self.map, self.b.finish(results));
+        let mut new = program.moved(graph, |id| map[id.index()]);
+        new.graph.set_guards(program.graph.guards().to_vec());
+        if !program.graph.output_names().is_empty() {
+            new.graph.set_output_names(program.graph.output_names().to_vec())?;
+        }
+        Ok(new)
+    }
+
     pub fn finish(self, outputs: impl IntoIterator<Item = NodeId>) -> (Graph, Vec<Option<NodeId>>) {
         let outputs: Vec<NodeId> = outputs.into_iter().map(|id| self.at(id)).collect();
         (self.b.finish(outputs), self.map)
@@ -206,19 +228,10 @@ impl Program {
         let saves = saved.len() as u32;
         let (body, _) = body.finish(self.graph.outputs().iter().copied().chain(saved));
         let control = Control { mode: CallMode::Checkpoint, saves, ..Control::default() };
-        let control = Arc::new(control.with_regions(vec![body]));
+        let control = control.with_regions(vec![body]);
         let mut whole = Part::of(&self.graph);
         arguments.iter().for_each(|&id| whole.copy(id));
         let operands: Vec<NodeId> = arguments.iter().map(|&id| whole.at(id)).collect();
-        let result = |at| Op::control(OpCode::Call, control.clone(), at);
-        let results = (0..self.graph.outputs().len()).map(|at| whole.b.emit(result(at), &operands));
-        let results = results.collect::<Result<Vec<_>, _>>()?;
-        let (map, graph) = (whole.map, whole.b.finish(results));
-        let mut program = self.moved(graph, |id| map[id.index()]);
-        program.graph.set_guards(self.graph.guards().to_vec());
-        if !self.graph.output_names().is_empty() {
-            program.graph.set_output_names(self.graph.output_names().to_vec())?;
-        }
-        Ok(program)
+        whole.call(self, control, &operands)
     }
 }

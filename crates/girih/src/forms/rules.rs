@@ -4,9 +4,8 @@ use super::linear::Part;
 use super::{Held, Program};
 use crate::{Error, Result};
 use girih_ir::ops::control::Control;
-use girih_ir::{Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Graph, GraphBuilder, NodeId, TensorSpec};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A program as a part of a call: what its regions take, in order, is this program's inputs and the
 /// arguments that it holds.
@@ -168,7 +167,7 @@ struct Call<'a> {
     /// The operands: the inputs of the body, then what the body and the rules hold.
     operands: Vec<NodeId>,
     specs: Vec<TensorSpec>,
-    /// What the rules hold.
+    /// The values that the rules hold, by their nodes in the call's program.
     values: BTreeMap<NodeId, Held>,
 }
 
@@ -201,7 +200,7 @@ impl<'a> Call<'a> {
     }
 
     fn finish(self, rules: Vec<Graph>, guards: &[girih_ir::dim::Guard]) -> Result<Program> {
-        let Call { body, mut whole, operands, specs, values } = self;
+        let Call { body, whole, operands, specs, values } = self;
         let program = body.program;
         if operands.is_empty() || program.graph.outputs().is_empty() {
             return Ok(program.clone());
@@ -209,20 +208,12 @@ impl<'a> Call<'a> {
         let mut regions = rules;
         regions.push(body.region(&specs, &[], false)?);
         let carries = program.inputs().len() as u32;
-        let control = Arc::new(Control { carries, ..Control::default() }.with_regions(regions));
-        let result = |at| Op::control(OpCode::Call, control.clone(), at);
-        let outputs = program.graph.outputs().len();
-        let results = (0..outputs).map(|at| whole.b.emit(result(at), &operands));
-        let results = results.collect::<Result<Vec<_>, _>>()?;
-        let (map, graph) = (whole.map, whole.b.finish(results));
-        let mut new = program.moved(graph, |id| map[id.index()]);
+        let control = Control { carries, ..Control::default() }.with_regions(regions);
+        let mut new = whole.call(program, control, &operands)?;
         new.values.extend(values);
         let more = guards.iter().filter(|guard| !program.graph.guards().contains(guard));
         let guards = program.graph.guards().iter().chain(more).cloned().collect();
         new.graph.set_guards(guards);
-        if !program.graph.output_names().is_empty() {
-            new.graph.set_output_names(program.graph.output_names().to_vec())?;
-        }
         Ok(new)
     }
 }
