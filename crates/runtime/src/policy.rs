@@ -86,14 +86,15 @@ impl Turn {
         let chosen = match self.policy {
             _ if ready.is_empty() => return None,
             Policy::RoundRobin => self.in_turn(ready),
-            Policy::DrainOneFirst if ready.iter().any(|c| c.skips >= MOST_DRAINED) => {
+            Policy::DrainOneFirst => {
                 let starving = ready.iter().filter(|c| c.skips >= MOST_DRAINED);
-                self.in_turn(&starving.copied().collect::<Vec<_>>())
+                let starving: Vec<_> = starving.copied().collect();
+                match self.last {
+                    _ if !starving.is_empty() => self.in_turn(&starving),
+                    Some(last) if ready.iter().any(|c| c.index == last) => last,
+                    _ => self.in_turn(ready),
+                }
             }
-            Policy::DrainOneFirst => match self.last {
-                Some(last) if ready.iter().any(|c| c.index == last) => last,
-                _ => self.in_turn(ready),
-            },
             Policy::Priority => {
                 let urgent = |c: &&Candidate| (c.skips < MOST_SKIPS, c.priority);
                 let first = ready.iter().map(|c| urgent(&c)).min()?;
