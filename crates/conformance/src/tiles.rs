@@ -244,7 +244,7 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     any
 }
 
-/// True if products of matrices are part of what a graph computes.
+/// True if a graph computes matrix products.
 fn multiplies(graph: &Graph) -> bool {
     let primitives = graph.decomposed().expect("the suite's ops have definitions");
     let is_product = |op: &girih_ir::Op| op.class() == Class::Contraction;

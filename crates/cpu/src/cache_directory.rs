@@ -67,7 +67,7 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     }
 }
 
-/// What `GIRIH_CACHE` says.
+/// Whether `GIRIH_CACHE` lets the process keep programs on disk; it does unless told otherwise.
 fn is_on() -> Result<bool> {
     Ok(env::flag(&["GIRIH_CACHE"])?.unwrap_or(true))
 }

@@ -485,7 +485,7 @@ fn passes_of_users_take_part_in_evaluations_of_their_executor() {
         for _ in 0..3 {
             assert_eq!(x.sqrt()?.to_vec::<f32>()?, [2.0, 4.0]);
         }
-        // Derivatives are of what was recorded, and the pass sees the square root in them too.
+        // The recorded graph is differentiated, and the pass rewrites the square root in the gradient.
         let by = grad(|x| x[0].sqrt()?.sum(None, false))(std::slice::from_ref(&x))?;
         assert_eq!(by[0].to_vec::<f32>()?, [0.25, 0.125]);
         Ok(())

@@ -3,8 +3,8 @@
 
 use crate::{Graph, GraphBuilder, NodeId};
 
-/// Source lines by node, of a graph that has any. Not part of what a graph is: comparison, encoding and
-/// files ignore them.
+/// The source lines of a graph's nodes; None if no node has a known line. Comparison, encoding and files
+/// ignore them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(Option<Box<Lines>>);
 
@@ -88,7 +88,7 @@ mod tests {
         let results = b.inline(&lined, &[x]).unwrap();
         let inlined = b.finish(results);
         assert_eq!(inlined, lined, "a graph is the same with and without");
-        // What has no line of its own is put down to the line before it.
+        // A node without a line of its own gets the line of the node before it.
         let found: Vec<u32> = inlined.ids().map(|id| inlined.source(id)).collect();
         assert_eq!(found, [0, 7, 7, 9]);
     }

@@ -110,11 +110,11 @@ fn names() -> String {
     names.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// What this process found out and decided, once.
+/// The facts about the machine and the parameters of this process, read once.
 struct State {
     machine: Machine,
     tuning: Tuning,
-    /// What is wrong with `GIRIH_TUNING`, which then sets nothing.
+    /// The error in `GIRIH_TUNING`, if there is one: the variable then sets no parameter.
     invalid: Option<InvalidTuning>,
 }
 

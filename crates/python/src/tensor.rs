@@ -519,7 +519,7 @@ impl PyTensor {
         let result = dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).py()?;
         if non_blocking {
             match py.detach(|| girih::async_eval([&result])) {
-                // What is traced has no value yet; its copy is part of the function.
+                // A traced tensor has no value yet; the function that is traced makes the copy.
                 Ok(())
                 | Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {}
                 Err(error) => return Err(crate::errors::raise(error)),

@@ -1,16 +1,16 @@
-//! Jacobians and second derivatives of programs, as those of closures: graph to graph, with nothing run.
+//! Jacobians and second derivatives of programs. Each method writes a new graph and runs nothing.
 
 use super::Program;
 use super::linear::Part;
 use crate::{Error, Result};
 use girih_ir::{DType, Dim, GraphBuilder, Literal, NodeId, OpCode, Shape, TensorSpec};
 
-/// What a batch of calls of a derivative program stands for in the results.
+/// Which axes of a Jacobian the batch axis of a derivative program becomes.
 #[derive(Clone, Copy, PartialEq)]
 enum Batch {
-    /// The elements of what is differentiated by: the trailing axes.
+    /// The trailing axes: each member of the batch is a unit tangent of the node `wrt`.
     Columns,
-    /// The elements of an output: the leading axes.
+    /// The leading axes: each member of the batch is a unit cotangent of an output.
     Rows,
 }
 
