@@ -68,6 +68,8 @@ struct Inner {
     limit: Option<Duration>,
     runtime: Arc<girih_runtime::Executor>,
     profile: Mutex<Option<Profile>>,
+    /// Where the device's memory is short, hosts' garbage is collected; None for executors of users.
+    _collector: Option<girih_runtime::CollectorRegistration>,
 }
 
 /// Where the time of an evaluation went. Times are summed over its programs, of which there is one
@@ -143,7 +145,8 @@ impl Executor {
         let runtime = Arc::new(device.executor()?.0.runtime.sibling(config.use_cache));
         let user = girih_opt::register(config.passes.clone());
         runtime.set_options(CompileOptions { user, ..runtime.options() });
-        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile: Mutex::default() })))
+        let profile = Mutex::default();
+        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector: None })))
     }
 
     /// The executor of contexts that have none of their own for a device.
@@ -157,8 +160,9 @@ impl Executor {
         // Read where an error cannot be told.
         girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
         let runtime = Arc::new(runtime);
-        runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
-        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile: Mutex::default() })))
+        let collector = runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
+        let (profile, _collector) = (Mutex::default(), Some(collector));
+        Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector })))
     }
 
     /// The device that it runs programs on.

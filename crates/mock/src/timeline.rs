@@ -8,6 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Gaps of an engine that late work may still take: those before are closed, so that neither memory nor
+/// the search for a gap grows with the time that the device has run.
+const MOST_INTERVALS: usize = 1024;
+
 /// A unit of the device that runs one piece of work at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
@@ -116,6 +120,11 @@ impl Timeline {
             last = after_end;
         }
         busy.insert(first, last);
+        if busy.len() > MOST_INTERVALS
+            && let (Some((start, _)), Some((_, end))) = (busy.pop_first(), busy.pop_first())
+        {
+            busy.insert(start, end);
+        }
     }
 
     /// When the work of a queue so far is done; of all queues for None.
@@ -172,6 +181,19 @@ mod tests {
         assert_eq!(place(&mut timeline, 2, engine, 40), (60, 100));
         assert_eq!(timeline.engines[&engine], BTreeMap::from([(us(0), us(151))]));
         assert_eq!(place(&mut timeline, 3, engine, 0), (0, 0), "no time takes no engine");
+    }
+
+    #[test]
+    fn the_oldest_gaps_are_closed() {
+        let mut timeline = Timeline::default();
+        let engine = Engine::Compute(0);
+        for i in 0..2 * MOST_INTERVALS as u64 {
+            timeline.wait_until(0, us(10 * i));
+            assert_eq!(place(&mut timeline, 0, engine, 5).0, 10 * u128::from(i));
+        }
+        assert_eq!(timeline.engines[&engine].len(), MOST_INTERVALS);
+        let (start, _) = place(&mut timeline, 1, engine, 5);
+        assert_eq!(start, 10 * MOST_INTERVALS as u128 + 5, "the first gap that is left");
     }
 
     #[test]

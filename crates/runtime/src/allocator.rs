@@ -8,7 +8,8 @@
 use crate::handle::{AddressMap, PoolId};
 use crate::{Buffer, DeviceHandle, DeviceId, Error, Result};
 use girih_sync::{Mutex, MutexGuard, Striped};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 
 mod blocks;
 mod regions;
@@ -38,6 +39,25 @@ pub trait PhysicalMemory: Send + Sync {
 /// Makes room when an allocation of so many bytes finds none. True if it is worth trying again.
 pub type Collector = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
+/// A collector in an allocator's list; dropping the registration takes the collector off the list.
+#[must_use = "a collector is called only as long as its registration lives"]
+pub struct CollectorRegistration {
+    pool: Weak<Pool>,
+    number: u64,
+}
+
+impl Drop for CollectorRegistration {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut collectors = pool.lock_collectors();
+        let at = collectors.iter().position(|(number, _)| *number == self.number);
+        let removed = at.map(|at| collectors.remove(at));
+        // Outside the lock: the collector may own memory of the pool.
+        drop(collectors);
+        drop(removed);
+    }
+}
+
 /// Hands out blocks of a device's memory.
 pub struct Allocator {
     pool: Arc<Pool>,
@@ -57,7 +77,8 @@ struct Pool {
     /// None in region mode.
     physical: Option<(Box<dyn PhysicalMemory>, usize)>,
     blocks: Blocks,
-    collectors: Mutex<Vec<Arc<Collector>>>,
+    /// In the order in which they were added.
+    collectors: Mutex<Vec<(u64, Arc<Collector>)>>,
 }
 
 /// What an allocator holds, in bytes unless said otherwise.
@@ -167,9 +188,18 @@ impl Allocator {
         AddressMap::new(pool.device_id, pool.id, bases.iter().copied().zip(sizes).collect())
     }
 
-    /// Has `collector` called when an allocation finds no room, after the ones added before.
-    pub fn add_collector(&self, collector: Collector) {
-        self.pool.lock_collectors().push(Arc::new(collector));
+    /// Has `collector` called when an allocation finds no room, after the collectors added before, as long
+    /// as the registration lives.
+    pub fn add_collector(&self, collector: Collector) -> CollectorRegistration {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        self.pool.lock_collectors().push((number, Arc::new(collector)));
+        CollectorRegistration { pool: Arc::downgrade(&self.pool), number }
+    }
+
+    /// How many collectors are registered.
+    pub fn num_collectors(&self) -> usize {
+        self.pool.lock_collectors().len()
     }
 
     /// A block of at least `size` bytes; in region mode one of the same size that the thread freed before,
@@ -200,7 +230,7 @@ impl Allocator {
         }
         // Not while holding the lock: collectors free blocks.
         let collectors = self.pool.lock_collectors().clone();
-        for collect in collectors {
+        for (_, collect) in collectors {
             if collect(size) {
                 drop(self.pool.blocks.gather());
                 if let Some(block) = self.try_allocate(size) {
@@ -265,7 +295,7 @@ impl Allocator {
 }
 
 impl Pool {
-    fn lock_collectors(&self) -> MutexGuard<'_, Vec<Arc<Collector>>> {
+    fn lock_collectors(&self) -> MutexGuard<'_, Vec<(u64, Arc<Collector>)>> {
         self.collectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

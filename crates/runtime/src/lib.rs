@@ -45,8 +45,8 @@ pub mod transfer;
 mod upload;
 
 pub use allocator::{
-    Allocator, Collector, DEFAULT_REGIONS, MemoryStats, PhysicalMemory, RegionStats,
-    reserve_regions,
+    Allocator, Collector, CollectorRegistration, DEFAULT_REGIONS, MemoryStats, PhysicalMemory,
+    RegionStats, reserve_regions,
 };
 pub use buffer::{Buffer, Value};
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};

@@ -8,14 +8,17 @@
 use crate::gate::Gate;
 use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
-use crate::{Completion, ControlBlock, Device, Error, Policy, Result, control, primitive};
+use crate::{
+    CollectorRegistration, Completion, ControlBlock, Device, Error, Policy, Result, control,
+    primitive,
+};
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 /// Most worker threads of one scheduler: each runs one submission at a time, which may have threads of
 /// its own.
@@ -50,6 +53,8 @@ struct Shared {
     initialized: Mutex<FxHashSet<Box<[u8]>>>,
     /// Signalled when work arrives, when a submission is done, and at the end.
     changed: Condvar,
+    /// Blocks that queued work holds return to the pool when the work is done.
+    _collector: CollectorRegistration,
 }
 
 struct State {
@@ -145,12 +150,12 @@ impl Scheduler {
         let concurrency = device.properties().concurrency.max(1);
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let initialized = Mutex::default();
-        let shared = Arc::new(Shared { device, concurrency, state, initialized, changed });
-        // Blocks that queued work holds return to the pool when the work is done.
-        let weak = Arc::downgrade(&shared);
-        let collect =
-            move |_| weak.upgrade().is_some_and(|shared: Arc<Shared>| shared.finish_all());
-        shared.device.allocator().add_collector(Box::new(collect));
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
+            let shared = shared.clone();
+            let collect = move |_| shared.upgrade().is_some_and(|shared| shared.finish_all());
+            let _collector = device.allocator().add_collector(Box::new(collect));
+            Shared { device, concurrency, state, initialized, changed, _collector }
+        });
         Arc::new(Scheduler { shared })
     }
 

@@ -240,8 +240,8 @@ fn collectors_are_asked_before_an_allocation_fails() {
     let held = Arc::new(Mutex::new(vec![pool.allocate(512).unwrap(), pool.allocate(512).unwrap()]));
     let (asked, garbage) = (Arc::new(AtomicUsize::new(0)), held.clone());
     let count = asked.clone();
-    pool.add_collector(Box::new(|_| false));
-    pool.add_collector(Box::new(move |requested| {
+    let _first = pool.add_collector(Box::new(|_| false));
+    let second = pool.add_collector(Box::new(move |requested| {
         count.fetch_add(requested, SeqCst);
         garbage.lock().unwrap().pop().is_some()
     }));
@@ -250,7 +250,8 @@ fn collectors_are_asked_before_an_allocation_fails() {
     let error = pool.allocate(800).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { requested: 800, in_use: 512, .. }), "{error}");
     assert_eq!(asked.load(SeqCst), 1200, "both were asked, and one block of two was not enough");
-    drop(block);
+    drop((block, second));
+    assert_eq!(pool.num_collectors(), 1, "a collector goes with its registration");
     assert_eq!(pool.stats().in_use, 0);
 }
 

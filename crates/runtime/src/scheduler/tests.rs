@@ -24,6 +24,25 @@ fn enqueues_return_at_once_and_run_in_order() {
 }
 
 #[test]
+fn a_scheduler_that_is_gone_is_not_asked_for_memory() {
+    let device = MockDevice::new(Duration::ZERO);
+    let before = device.allocator().num_collectors();
+    for i in 0..5u32 {
+        let queue = DeviceQueue::new(&Scheduler::new(device.clone()));
+        assert_eq!(device.allocator().num_collectors(), before + 1);
+        queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
+        queue.synchronize().unwrap();
+        drop(queue);
+        // A worker thread may still be about to end.
+        let start = Instant::now();
+        while device.allocator().num_collectors() > before {
+            assert!(start.elapsed() < Duration::from_secs(60), "the collector is still registered");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn a_failure_surfaces_at_its_own_queues_next_synchronise_only() {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device);
