@@ -64,7 +64,8 @@ def device(device: Device | str) -> Scope[str]:
     Args:
         device: A device or its name: ``cpu``; ``cpu:1`` and so on, as many as the environment
             variable ``GIRIH_HOST_DEVICES`` says; ``mock``, an accelerator that the host computes
-            for, with any of ``physical``, ``corrected`` and ``concurrent`` behind a colon.
+            for, with any of ``physical``, ``corrected``, ``concurrent`` and
+            ``host_control_flow`` behind a colon.
 
     Returns:
         The context manager, whose value is the name of the device.

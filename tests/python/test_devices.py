@@ -10,7 +10,13 @@ import girih as gr
 import numpy as np
 import pytest
 
-MOCKS = ["mock", "mock:physical", "mock:corrected,concurrent", "mock:physical,corrected"]
+MOCKS = [
+    "mock",
+    "mock:physical",
+    "mock:corrected,concurrent",
+    "mock:physical,corrected",
+    "mock:host_control_flow",
+]
 
 # What users do, in a process of its own; prints a hash of all results.
 PROGRAM = """

@@ -22,8 +22,16 @@ impl Subject {
         backend: impl Backend + 'static,
         device: impl Fn() -> Arc<D> + Send + Sync + 'static,
     ) -> Subject {
+        Subject::with_backend(Arc::new(backend), device)
+    }
+
+    /// As [`Subject::new`], with a back end that others may have too.
+    pub fn with_backend<D: Device + 'static>(
+        backend: Arc<dyn Backend>,
+        device: impl Fn() -> Arc<D> + Send + Sync + 'static,
+    ) -> Subject {
         let device = Box::new(move || device() as Arc<dyn Device>);
-        Subject { backend: Arc::new(backend), device, computes: true }
+        Subject { backend, device, computes: true }
     }
 
     /// The devices keep no bytes and compute nothing: their results are not looked at.

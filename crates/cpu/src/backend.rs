@@ -4,7 +4,7 @@
 use crate::LoadedKernel;
 use crate::artifact::Stored;
 use crate::device::HostProgram;
-use girih_ir::{Graph, Op, OpCode, TensorSpec};
+use girih_ir::{Graph, Op, TensorSpec};
 use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
@@ -77,7 +77,7 @@ fn lowered(
     renumber_arguments(&mut program, kept_arguments);
     let codegen = start.elapsed();
     let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
-    let stored = Arc::new(Stored { program, arguments: arguments(graph), outputs });
+    let stored = Arc::new(Stored { program, arguments: ArgumentSpec::of_graph(graph), outputs });
     let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
     let compile = start.elapsed() - codegen;
     plan.times = CompileTimes { codegen, compile, ..CompileTimes::default() };
@@ -106,18 +106,6 @@ pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
 /// The passes drop arguments that nothing needs; the plan takes the original ones all the same.
 pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
     program.renumber_arguments(&|i| kept[i], &|i| kept[i]);
-}
-
-fn arguments(graph: &Graph) -> Vec<ArgumentSpec> {
-    let arguments = graph.arguments().map(|id| {
-        let node = graph.node(id);
-        match node.op.code {
-            OpCode::Constant => ArgumentSpec::Scalar(node.spec.dtype),
-            _ if node.op.is_random() => ArgumentSpec::RandomKey,
-            _ => ArgumentSpec::Tensor(node.spec.clone()),
-        }
-    });
-    arguments.collect()
 }
 
 fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -> ExecutionPlan {

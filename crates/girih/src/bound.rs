@@ -287,12 +287,11 @@ impl BoundProgram {
         let compile = start.elapsed();
         let timed = runtime.call_timed(&stream, &found.1, arguments, limit);
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
-        let names = found.1.plan().operations.iter().map(|operation| operation.name.clone());
         executor.set_profile(Profile {
             compile,
             transfer: times.bind,
             execution: times.run,
-            kernels: names.zip(times.kernels).collect(),
+            kernels: times.kernels,
             ..Profile::default()
         });
         Ok(values)

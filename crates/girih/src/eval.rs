@@ -422,8 +422,7 @@ impl Work {
             }
             profile.transfer += transfer;
             profile.execution += transfer + watch.lap();
-            let names = plan.operations.iter().map(|operation| operation.name.clone());
-            profile.kernels.extend(names.zip(block.control.take_times()));
+            profile.kernels.extend(block.control.take_times());
         }
         outcome
     }

@@ -1,12 +1,12 @@
 //! The mock accelerator: a device with memory, addresses, engines and a clock of its own, whose kernels
 //! the host's processor computes.
 
-use crate::backend::{ADDRESS_HEADER, MAGIC, MockBinary, MockProgram};
+use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram};
 use crate::memory::Memory;
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
-    Allocator, Binary, Buffer, DEFAULT_REGIONS, Device, DeviceHandle, DeviceId, Error,
-    HANDLE_BYTES, LaunchArguments, LoadedProgram, Properties, Result, StridedCopy,
+    Allocator, Backend, Binary, Buffer, DEFAULT_REGIONS, Device, DeviceHandle, DeviceId, Error,
+    HANDLE_BYTES, HostControlFlow, LaunchArguments, LoadedProgram, Properties, Result, StridedCopy,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -63,6 +63,19 @@ pub struct MockConfig {
     /// Programs embed the addresses of their data: a correction program writes them, before each launch,
     /// where the program reads them.
     pub corrections: bool,
+    /// Programs have no branches and loops: the host runs those of plans.
+    pub host_control_flow: bool,
+}
+
+impl MockConfig {
+    /// The back end for such a device, around that of the device that computes.
+    pub fn backend(&self, inside: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        let backend = Arc::new(MockBackend::new(inside, self.corrections));
+        match self.host_control_flow {
+            true => Arc::new(HostControlFlow::new(backend)),
+            false => backend,
+        }
+    }
 }
 
 impl Default for MockConfig {
@@ -77,6 +90,7 @@ impl Default for MockConfig {
             launch: LaunchTime::Measured,
             pace: Pace::Virtual,
             corrections: false,
+            host_control_flow: false,
         }
     }
 }
@@ -121,9 +135,10 @@ impl MockAccelerator {
         };
         let concurrency = config.concurrency.max(1);
         let corrected = if config.corrections { "/corrected" } else { "" };
+        let flow = if config.host_control_flow { "/host-control-flow" } else { "" };
         let properties = Properties {
             name: config.name.clone(),
-            target: format!("mock{corrected}/{}", host.properties().target),
+            target: format!("mock{corrected}{flow}/{}", host.properties().target),
             memory_bytes: allocator.stats().capacity,
             concurrency,
             host_memory: false,

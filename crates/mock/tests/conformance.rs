@@ -2,15 +2,13 @@
 
 use girih_conformance::{Subject, suite};
 use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{
-    LaunchTime, MemoryMode, MockAccelerator, MockBackend, MockConfig, NullDevice, Pace,
-};
+use girih_mock::{LaunchTime, MemoryMode, MockAccelerator, MockConfig, NullDevice, Pace};
 use std::sync::Arc;
 use std::time::Duration;
 
 fn mock(config: MockConfig) -> Subject {
-    let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
-    Subject::new(backend, move || {
+    let backend = config.backend(Arc::new(HostBackend));
+    Subject::with_backend(backend, move || {
         let host = HostDevice::of_process().expect("the host's environment is sound");
         MockAccelerator::new(Arc::new(host), config.clone()).expect("memory can be reserved")
     })
@@ -40,4 +38,9 @@ suite!(by_address, mock(physical()));
 suite!(corrected, mock(MockConfig { corrections: true, concurrency: 2, ..regions() }));
 suite!(corrected_by_address, mock(MockConfig { corrections: true, ..physical() }));
 suite!(in_real_time, mock(slow()));
+suite!(host_control_flow, mock(MockConfig { host_control_flow: true, ..regions() }));
+suite!(
+    host_control_flow_corrected,
+    mock(MockConfig { host_control_flow: true, corrections: true, concurrency: 2, ..physical() })
+);
 suite!(null, Subject::new(HostBackend, || NullDevice::new(&[64 << 20])).without_results());

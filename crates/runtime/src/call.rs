@@ -20,8 +20,8 @@ pub struct Times {
     pub bind: Duration,
     /// All of it.
     pub run: Duration,
-    /// Each kernel, in the order of the plan's operations.
-    pub kernels: Vec<Duration>,
+    /// Name and time of each kernel, in the order of launches.
+    pub kernels: Vec<(String, Duration)>,
 }
 
 /// Numbers of generations, unique in the process.

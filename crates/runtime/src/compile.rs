@@ -185,10 +185,17 @@ impl Executor {
             return Err(Error::Compile(defects.join("; ")));
         }
         let start = Instant::now();
-        self.load(&mut plan)?;
-        plan.facts = plan.find_facts().map_err(Error::Compile)?;
+        self.load_all(&mut plan)?;
         plan.times.compile += start.elapsed();
         Ok(plan)
+    }
+
+    /// Loads a valid plan and those that it calls, and finds their facts.
+    fn load_all(&self, plan: &mut ExecutionPlan) -> Result<()> {
+        plan.callees.iter_mut().try_for_each(|callee| self.load_all(&mut callee.plan))?;
+        self.load(plan)?;
+        plan.facts = plan.find_facts().map_err(Error::Compile)?;
+        Ok(())
     }
 
     /// Brings the plan's programs to the device, each binary by an operation of its own that only

@@ -86,7 +86,7 @@ pub struct RunControl {
     started: OnceLock<Instant>,
     /// When the hook was last asked, in milliseconds since the start.
     asked_ms: AtomicU64,
-    times: Option<Mutex<Vec<Duration>>>,
+    times: Option<Mutex<Vec<(String, Duration)>>>,
 }
 
 impl RunControl {
@@ -150,17 +150,18 @@ impl RunControl {
         }
     }
 
-    /// Runs one launch, and keeps its time if the run is profiled.
-    pub(crate) fn timed<T>(&self, launch: impl FnOnce() -> T) -> T {
+    /// Runs one launch, and keeps its name and time if the run is profiled.
+    pub(crate) fn timed<T>(&self, name: impl FnOnce() -> String, launch: impl FnOnce() -> T) -> T {
         let Some(times) = &self.times else { return launch() };
         let start = Instant::now();
         let result = launch();
-        times.lock().unwrap_or_else(PoisonError::into_inner).push(start.elapsed());
+        let elapsed = start.elapsed();
+        times.lock().unwrap_or_else(PoisonError::into_inner).push((name(), elapsed));
         result
     }
 
-    /// The times of the launches so far, in their order; empty unless profiled.
-    pub fn take_times(&self) -> Vec<Duration> {
+    /// Name and time of each launch so far, in their order; empty unless profiled.
+    pub fn take_times(&self) -> Vec<(String, Duration)> {
         let times = self.times.as_ref();
         times.map_or(Vec::new(), |t| {
             std::mem::take(&mut t.lock().unwrap_or_else(PoisonError::into_inner))
@@ -194,12 +195,14 @@ mod tests {
     fn launches_are_timed_when_asked() {
         let count = Arc::default();
         let control = RunControl::new(None, &count, true);
-        control.timed(|| std::thread::sleep(Duration::from_millis(2)));
-        assert_eq!(control.timed(|| 3), 3);
+        let name = |name: &str| name.to_string();
+        control.timed(|| name("sleep"), || std::thread::sleep(Duration::from_millis(2)));
+        assert_eq!(control.timed(|| name("three"), || 3), 3);
         let times = control.take_times();
-        assert!(times.len() == 2 && times[0] >= Duration::from_millis(2), "{times:?}");
+        assert!(times.len() == 2 && times[0].1 >= Duration::from_millis(2), "{times:?}");
+        assert_eq!((&*times[0].0, &*times[1].0), ("sleep", "three"));
         let plain = RunControl::new(None, &count, false);
-        plain.timed(|| ());
+        plain.timed(|| unreachable!("nothing is kept"), || ());
         assert!(plain.take_times().is_empty());
     }
 }

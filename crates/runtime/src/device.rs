@@ -51,6 +51,9 @@ pub struct ArgumentBlock {
     pub temporaries: Option<Arc<Buffer>>,
     /// Stops the run when its time is up or somebody wants it to.
     pub control: RunControl,
+    /// Of a plan that another plan calls, the block of the caller: it keeps the memory behind the
+    /// addresses, and its control is the run's.
+    pub caller: Option<Arc<ArgumentBlock>>,
 }
 
 /// The part of an [`ArgumentBlock`] that a launch reads.
@@ -69,8 +72,13 @@ pub struct LaunchArguments<'a> {
 impl ArgumentBlock {
     /// What a launch reads.
     pub fn launch(&self) -> LaunchArguments<'_> {
-        let ArgumentBlock { addresses, words, weights, control, .. } = self;
-        LaunchArguments { addresses, words, weights, control }
+        let ArgumentBlock { addresses, words, weights, .. } = self;
+        LaunchArguments { addresses, words, weights, control: self.control() }
+    }
+
+    /// The control of the run.
+    pub fn control(&self) -> &RunControl {
+        self.caller.as_ref().map_or(&self.control, |caller| caller.control())
     }
 
     /// Host memory that the steps of the run share; empty for most plans.

@@ -4,7 +4,7 @@
 mod text;
 
 use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
-use girih_ir::{DType, Graph, TensorSpec};
+use girih_ir::{DType, Graph, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,21 @@ pub enum ArgumentSpec {
     Scalar(DType),
     /// Key and offset of a random leaf.
     RandomKey,
+}
+
+impl ArgumentSpec {
+    /// Of each of a graph's arguments.
+    pub fn of_graph(graph: &Graph) -> Vec<ArgumentSpec> {
+        let argument = |id| {
+            let node = graph.node(id);
+            match node.op.code {
+                OpCode::Constant => ArgumentSpec::Scalar(node.spec.dtype),
+                _ if node.op.is_random() => ArgumentSpec::RandomKey,
+                _ => ArgumentSpec::Tensor(node.spec.clone()),
+            }
+        };
+        graph.arguments().map(argument).collect()
+    }
 }
 
 /// Where the memory of one of the program's buffers comes from at run time.
@@ -86,6 +101,8 @@ pub struct ExecutionPlan {
     pub binaries: Vec<Binary>,
     /// The programs on the device, once loaded; same positions.
     pub programs: Vec<LoadedProgram>,
+    /// The plans that [`Step::Call`] runs.
+    pub callees: Vec<Callee>,
     /// All buffers.
     pub buffers: Vec<PlannedBuffer>,
     /// Results that may be written over an argument that is donated: buffer of the result, number of
@@ -117,6 +134,48 @@ pub struct ExecutionPlan {
     pub artifact: Option<Artifact>,
 }
 
+/// A plan that another plan calls, on memory and scalars of the caller.
+pub struct Callee {
+    /// The plan. Its results and temporaries have no memory of their own.
+    pub plan: ExecutionPlan,
+    /// For each buffer of the plan the position of the caller's buffer in its place; None for a buffer that
+    /// no step uses.
+    pub buffers: Box<[Option<usize>]>,
+    /// For each argument of the plan that is a scalar or a random key, the position of the caller's
+    /// argument in its place; None for tensors.
+    pub words: Box<[Option<usize>]>,
+}
+
+impl Callee {
+    /// Every defect of the call in that plan.
+    fn defects(&self, number: usize, caller: &ExecutionPlan, defects: &mut Vec<String>) {
+        let mut note = |defect: String| defects.push(format!("callee {number}: {defect}"));
+        let (given, wanted) = (self.buffers.len(), self.plan.buffers.len());
+        if given != wanted {
+            note(format!("has {wanted} buffers and is given {given}"));
+        }
+        for (at, (buffer, found)) in self.plan.buffers.iter().zip(&self.buffers).enumerate() {
+            let fits = match found {
+                Some(found) => {
+                    caller.buffers.get(*found).is_some_and(|f| f.size_bytes >= buffer.size_bytes)
+                }
+                None => buffer.placement == Placement::Unused,
+            };
+            if !fits {
+                note(format!("buffer {at} of {} bytes is given {found:?}", buffer.size_bytes));
+            }
+        }
+        for (at, argument) in self.plan.arguments.iter().enumerate() {
+            let found = self.words.get(at).copied().flatten().and_then(|i| caller.arguments.get(i));
+            let fits = matches!(argument, ArgumentSpec::Tensor(_)) || found == Some(argument);
+            if !fits {
+                note(format!("argument {at}, {argument:?}, is given {found:?}"));
+            }
+        }
+        self.plan.validate().err().unwrap_or_default().into_iter().for_each(note);
+    }
+}
+
 /// What a plan was compiled from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
@@ -146,6 +205,9 @@ impl ExecutionPlan {
         let mut defects = Vec::new();
         for operation in &self.operations {
             operation.defects(self, &mut defects);
+        }
+        for (number, callee) in self.callees.iter().enumerate() {
+            callee.defects(number, self, &mut defects);
         }
         for (i, buffer) in self.buffers.iter().enumerate() {
             let ok = match buffer.placement {
@@ -201,13 +263,14 @@ impl ExecutionPlan {
             output_sources,
             argument_bytes,
             simple: self.operations.iter().all(Operation::is_simple),
-            copies_handles: self.operations.iter().any(|o| o.steps.iter().any(copies)),
+            copies_handles: self.operations.iter().any(|o| o.steps.iter().any(copies))
+                || self.callees.iter().any(|callee| callee.plan.facts.copies_handles),
         })
     }
 
-    /// Number of kernels launched by one run.
+    /// Number of kernels launched by one run; those in loops and branches are not counted.
     pub fn launches(&self) -> usize {
-        self.operations.iter().map(Operation::launches).sum()
+        self.operations.iter().map(|operation| operation.launches(self)).sum()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::trace::{self, SpanKind};
 use crate::{ArgumentBlock, Buffer, Device, DeviceHandle, HostStep, LoadedProgram, Result};
 use smallvec::SmallVec;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 /// Launches between two looks at the clock.
@@ -46,6 +47,18 @@ pub enum ControlBlock {
         /// Keep source and target alive, where nothing else does.
         buffers: SmallVec<[Arc<Buffer>; 2]>,
     },
+    /// Device memory into other memory of the same device, at places that depend on the iteration of the
+    /// [`ControlBlock::Repeat`] around the copy.
+    CopyPart {
+        /// Where the copied bytes are.
+        source: MovingHandle,
+        /// Where the bytes go.
+        target: MovingHandle,
+        /// Number of bytes.
+        bytes: usize,
+        /// The iteration.
+        iteration: Iteration,
+    },
     /// A loaded program with its arguments.
     Launch {
         /// The program.
@@ -71,6 +84,17 @@ pub enum ControlBlock {
         /// Stops the loop with its run.
         arguments: Arc<ArgumentBlock>,
     },
+    /// Runs the body a number of times.
+    Repeat {
+        /// How often.
+        times: usize,
+        /// Numbers the iterations from 0 on.
+        iteration: Iteration,
+        /// The blocks of one iteration.
+        body: Box<[ControlBlock]>,
+        /// Stops the loop with its run.
+        arguments: Arc<ArgumentBlock>,
+    },
     /// Runs the branch that the slot's first byte numbers, the last one for larger numbers.
     Branch {
         /// The number.
@@ -91,14 +115,37 @@ impl fmt::Debug for ControlBlock {
                 "copy_to_device"
             }
             ControlBlock::CopyFromDevice { .. } => "copy_from_device",
-            ControlBlock::CopyOnDevice { .. } => "copy_on_device",
+            ControlBlock::CopyOnDevice { .. } | ControlBlock::CopyPart { .. } => "copy_on_device",
             ControlBlock::Launch { .. } => "launch",
             ControlBlock::Host { .. } => "host",
             ControlBlock::Loop { .. } => "loop",
+            ControlBlock::Repeat { .. } => "repeat",
             ControlBlock::Branch { .. } => "branch",
             ControlBlock::Record(_) => "record",
             ControlBlock::Wait(_) => "wait",
         })
+    }
+}
+
+/// Counts the iterations of a [`ControlBlock::Repeat`] for the copies in it. Each run has its own.
+pub type Iteration = Arc<AtomicUsize>;
+
+/// A place in device memory that moves with the iterations of a [`ControlBlock::Repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovingHandle {
+    /// The start of the buffer.
+    pub base: DeviceHandle,
+    /// Bytes from the start to the place in iteration 0.
+    pub start: usize,
+    /// Bytes from the place in one iteration to the place in the next.
+    pub step: isize,
+}
+
+impl MovingHandle {
+    /// The place in an iteration.
+    fn at(&self, iteration: usize) -> DeviceHandle {
+        let moved = self.step.wrapping_mul(iteration as isize);
+        self.base.offset(self.start.wrapping_add_signed(moved))
     }
 }
 
@@ -199,11 +246,11 @@ impl ControlBlock {
             ControlBlock::CopyFromDevice { source, target, .. } => {
                 copy_from_device(device, index, *source, target)
             }
-            ControlBlock::CopyOnDevice { copy, .. } => {
-                let kind = SpanKind::CopyOnDevice;
-                let name = || kind.name().to_string();
-                let work = || device.copy_on_device(Some(index), copy);
-                trace::span(kind, device, Some(index), copy.bytes(), name, work)
+            ControlBlock::CopyOnDevice { copy, .. } => copy_on_device(device, index, copy),
+            ControlBlock::CopyPart { source, target, bytes, iteration } => {
+                let t = iteration.load(Relaxed);
+                let copy = StridedCopy::dense(source.at(t), target.at(t), *bytes);
+                copy_on_device(device, index, &copy)
             }
             ControlBlock::Launch { program, arguments } => {
                 launch(device, index, program, arguments, at)
@@ -217,11 +264,16 @@ impl ControlBlock {
                 if first_byte(slot) == 0 {
                     return Ok(());
                 }
-                if arguments.control.check() {
-                    return Err(arguments.control.error("a loop"));
-                }
+                arguments.check_loop()?;
                 run_all(device, index, body)?;
             },
+            ControlBlock::Repeat { times, iteration, body, arguments } => {
+                (0..*times).try_for_each(|t| {
+                    iteration.store(t, Relaxed);
+                    arguments.check_loop()?;
+                    run_all(device, index, body)
+                })
+            }
             ControlBlock::Branch { slot, branches } => {
                 let last = branches.len().saturating_sub(1);
                 let branch = branches.get(usize::from(first_byte(slot)).min(last));
@@ -241,6 +293,21 @@ impl ControlBlock {
     }
 }
 
+impl ArgumentBlock {
+    /// Fails if the run is to end, before an iteration of a loop.
+    fn check_loop(&self) -> Result<()> {
+        let control = self.control();
+        if control.check() { Err(control.error("a loop")) } else { Ok(()) }
+    }
+}
+
+fn copy_on_device(device: &dyn Device, index: usize, copy: &StridedCopy) -> Result<()> {
+    let kind = SpanKind::CopyOnDevice;
+    let name = || kind.name().to_string();
+    let work = || device.copy_on_device(Some(index), copy);
+    trace::span(kind, device, Some(index), copy.bytes(), name, work)
+}
+
 fn first_byte(slot: &HostBytes) -> u8 {
     slot.lock().unwrap_or_else(PoisonError::into_inner).first().copied().unwrap_or(0)
 }
@@ -253,14 +320,14 @@ pub(crate) fn launch(
     arguments: &ArgumentBlock,
     at: usize,
 ) -> Result<()> {
-    let control = &arguments.control;
+    let control = arguments.control();
     // Long launches look at the clock themselves; many short ones need it too.
     if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
         return Err(control.error(&format!("step {at}")));
     }
     let name = || device.program_name(program).unwrap_or("launch").to_string();
     trace::span(SpanKind::Launch, device, Some(index), 0, name, || {
-        control.timed(|| device.launch(Some(index), program, arguments.launch()))
+        control.timed(name, || device.launch(Some(index), program, arguments.launch()))
     })
 }
 

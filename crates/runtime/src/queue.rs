@@ -304,10 +304,12 @@ impl Submission {
         self.dependencies().all(|completion| completion.poll().is_some())
     }
 
-    /// The arguments of the first launch: its run's.
+    /// The arguments of the first launch or loop: its run's.
     pub fn arguments(&self) -> Option<&Arc<ArgumentBlock>> {
         self.blocks.iter().find_map(|block| match block {
-            ControlBlock::Launch { arguments, .. } => Some(arguments),
+            ControlBlock::Launch { arguments, .. }
+            | ControlBlock::Loop { arguments, .. }
+            | ControlBlock::Repeat { arguments, .. } => Some(arguments),
             _ => None,
         })
     }

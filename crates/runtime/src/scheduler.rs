@@ -258,7 +258,7 @@ impl Scheduler {
             let outcome = completion.wait_or_interrupt();
             if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
                 // Who waited goes on; the run ends when it is its turn, or at its next check.
-                arguments.control.cancel();
+                arguments.control().cancel();
                 completion.finish(Err(error.clone()));
             }
             return self.shared.told(outcome);

@@ -1,8 +1,8 @@
 //! Operations and their steps: how a plan says what is done in which order, and how a stream makes
 //! control blocks of it.
 
-use crate::primitive::Repeat;
-use crate::queue::HostBytes;
+use crate::primitive::{Iteration, MovingHandle, Repeat};
+use crate::queue::{HostBytes, host_bytes};
 use crate::{
     ArgumentBlock, ControlBlock, DeviceHandle, DeviceId, Error, ExecutionPlan, Placement, Result,
     StridedCopy,
@@ -60,8 +60,20 @@ pub enum Step {
         /// The grid of runs.
         repeats: SmallVec<[Repeat; 3]>,
     },
+    /// Copies bytes within the device, from and to places that move with the iterations of the
+    /// innermost [`Step::Repeat`] around the copy.
+    CopyPart {
+        /// Where the copied bytes are.
+        source: MovingPart,
+        /// Where the bytes go.
+        target: MovingPart,
+        /// Number of bytes.
+        bytes: usize,
+    },
     /// Launches the plan's program of that position.
     Launch(usize),
+    /// Runs the plan's callee of that position.
+    Call(usize),
     /// Calls a function of the host.
     Host(HostStep),
     /// Runs the condition, then the body, as long as the slot's first byte is not 0 after the
@@ -74,6 +86,13 @@ pub enum Step {
         /// Run while the predicate holds.
         body: Box<[Step]>,
     },
+    /// Runs the body a fixed number of times. For devices that have no loops of their own.
+    Repeat {
+        /// How often.
+        times: usize,
+        /// The steps of one iteration.
+        body: Box<[Step]>,
+    },
     /// Runs the branch that the slot's first byte numbers, the last one for larger numbers.
     Branch {
         /// The slot.
@@ -81,6 +100,30 @@ pub enum Step {
         /// At least one.
         branches: Box<[Box<[Step]>]>,
     },
+}
+
+/// A place in a buffer that moves with the iterations of a [`Step::Repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovingPart {
+    /// Position of the buffer.
+    pub buffer: usize,
+    /// Bytes before the place in iteration 0.
+    pub start: usize,
+    /// Bytes from the place in one iteration to the place in the next.
+    pub step: isize,
+}
+
+impl MovingPart {
+    /// The start of a buffer, in every iteration.
+    pub fn fixed(buffer: usize) -> MovingPart {
+        MovingPart { buffer, start: 0, step: 0 }
+    }
+
+    /// Bytes before the place in an iteration; None for a place before the buffer.
+    fn offset(&self, iteration: usize) -> Option<usize> {
+        let moved = self.step.checked_mul(isize::try_from(iteration).ok()?)?;
+        self.start.checked_add_signed(moved)
+    }
 }
 
 impl fmt::Display for Step {
@@ -98,7 +141,12 @@ impl fmt::Display for Step {
                 let runs: usize = repeats.iter().map(|repeat| repeat.count).product();
                 write!(f, "copy on device ({} bytes)", run * runs)
             }
+            Step::CopyPart { bytes, .. } => write!(f, "copy on device ({bytes} bytes)"),
             Step::Launch(_) => f.write_str("launch"),
+            Step::Call(callee) => write!(f, "call of plan {callee}"),
+            Step::Repeat { times, body } => {
+                write!(f, "repeat {times} times ({} steps)", body.len())
+            }
             Step::Host(step) => write!(f, "host: {}", step.name()),
             Step::Loop { slot, body, .. } => {
                 write!(f, "loop on slot {slot} ({} steps)", body.len())
@@ -192,21 +240,26 @@ impl Operation {
     }
 
     /// Launches that every run of it makes, those in loops and branches not counted.
-    pub(crate) fn launches(&self) -> usize {
-        let steps = self.steps.iter().filter(|step| matches!(step, Step::Launch(_))).count();
+    pub(crate) fn launches(&self, plan: &ExecutionPlan) -> usize {
+        let launches = |step: &Step| match step {
+            Step::Launch(_) => 1,
+            Step::Call(callee) => plan.callees.get(*callee).map_or(0, |c| c.plan.launches()),
+            _ => 0,
+        };
+        let steps: usize = self.steps.iter().map(launches).sum();
         steps + usize::from(self.compute.is_some())
     }
 
     /// Every defect of the operation in that plan.
     pub(crate) fn defects(&self, plan: &ExecutionPlan, defects: &mut Vec<String>) {
         let mut note = |defect: String| defects.push(format!("{}: {defect}", self.name));
-        self.steps.iter().for_each(|step| step.defects(plan, &mut note));
+        self.steps.iter().for_each(|step| step.defects(plan, 1, &mut note));
         if let Some(program) = self.compute {
-            Step::Launch(program).defects(plan, &mut note);
+            Step::Launch(program).defects(plan, 1, &mut note);
         }
         let corrections = |s: &&Step| matches!(s, Step::CopyArguments { .. });
         let corrected = self.steps.iter().filter(corrections).count();
-        if corrected > 0 && self.launches() < 2 {
+        if corrected > 0 && self.launches(plan) < 2 {
             note(
                 "handles are copied, but no correction and compute follow in this operation".into(),
             );
@@ -215,7 +268,8 @@ impl Operation {
 }
 
 impl Step {
-    fn defects(&self, plan: &ExecutionPlan, note: &mut dyn FnMut(String)) {
+    /// Every defect of the step in that plan, inside of a loop of so many iterations.
+    fn defects(&self, plan: &ExecutionPlan, iterations: usize, note: &mut dyn FnMut(String)) {
         let fits = |buffer: usize, bytes: usize| {
             plan.buffers.get(buffer).is_some_and(|b| bytes <= b.size_bytes)
         };
@@ -265,23 +319,47 @@ impl Step {
                     }
                 }
             }
+            Step::CopyPart { source, target, bytes } => {
+                for part in [source, target] {
+                    // The places in between lie between the first and the last.
+                    for iteration in [0, iterations.saturating_sub(1)] {
+                        let end = part.offset(iteration).and_then(|at| at.checked_add(*bytes));
+                        if iterations > 0 && !end.is_some_and(|end| fits(part.buffer, end)) {
+                            note(format!(
+                                "{bytes} bytes of {part:?} are not in the buffer in iteration \
+                                 {iteration}"
+                            ));
+                        }
+                    }
+                }
+            }
             Step::Launch(program) => {
                 if *program >= plan.binaries.len() {
                     note(format!("program {program} does not exist"));
                 }
+            }
+            Step::Call(callee) => {
+                if *callee >= plan.callees.len() {
+                    note(format!("callee {callee} does not exist"));
+                }
+            }
+            Step::Repeat { times, body } => {
+                body.iter().for_each(|step| step.defects(plan, *times, note));
             }
             Step::Host(_) => {}
             Step::Loop { condition, slot, body } => {
                 if slot_bytes(*slot).is_none_or(|bytes| bytes == 0) {
                     note(format!("slot {slot} holds no predicate"));
                 }
-                condition.iter().chain(body).for_each(|step| step.defects(plan, note));
+                let steps = condition.iter().chain(body);
+                steps.for_each(|step| step.defects(plan, iterations, note));
             }
             Step::Branch { slot, branches } => {
                 if slot_bytes(*slot).is_none_or(|bytes| bytes == 0) || branches.is_empty() {
                     note(format!("slot {slot} holds no number of {} branches", branches.len()));
                 }
-                branches.iter().flatten().for_each(|step| step.defects(plan, note));
+                let steps = branches.iter().flatten();
+                steps.for_each(|step| step.defects(plan, iterations, note));
             }
         }
     }
@@ -294,15 +372,14 @@ pub(crate) struct Lowering<'a> {
     pub arguments: &'a Arc<ArgumentBlock>,
 }
 
+/// Where a lowering puts control blocks.
+type Blocks = SmallVec<[ControlBlock; 4]>;
+
 impl Lowering<'_> {
     /// An operation as primitives: its steps in order, then its compute.
-    pub fn operation(
-        &self,
-        operation: &Operation,
-        blocks: &mut SmallVec<[ControlBlock; 4]>,
-    ) -> Result<()> {
+    pub fn operation(&self, operation: &Operation, blocks: &mut Blocks) -> Result<()> {
         for step in &operation.steps {
-            blocks.push(self.step(step)?);
+            self.step(step, None, blocks)?;
         }
         if let Some(program) = operation.compute {
             blocks.push(self.launch(program)?);
@@ -310,8 +387,38 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn steps(&self, steps: &[Step]) -> Result<Box<[ControlBlock]>> {
-        steps.iter().map(|step| self.step(step)).collect()
+    fn steps(&self, steps: &[Step], iteration: Option<&Iteration>) -> Result<Box<[ControlBlock]>> {
+        let mut blocks = Blocks::new();
+        steps.iter().try_for_each(|step| self.step(step, iteration, &mut blocks))?;
+        Ok(blocks.into_vec().into())
+    }
+
+    /// The blocks of a callee's operations, on the caller's memory.
+    fn call(&self, index: usize, blocks: &mut Blocks) -> Result<()> {
+        let callee = self.plan.callees.get(index).ok_or(Error::NotLoaded { index })?;
+        let caller = self.arguments;
+        let address = |at: &Option<usize>| at.map_or(0, |at| caller.addresses[at]);
+        let words = |at: &Option<usize>| {
+            at.and_then(|at| caller.words.get(at)).copied().unwrap_or_default()
+        };
+        let mut block = ArgumentBlock {
+            addresses: callee.buffers.iter().map(address).collect(),
+            words: callee.words.iter().map(words).collect(),
+            caller: Some(caller.clone()),
+            ..ArgumentBlock::default()
+        };
+        if callee.plan.facts.copies_handles {
+            let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
+            let handle = |at: &Option<usize>| at.map_or(nowhere, |at| caller.handles[at]);
+            block.handles = callee.buffers.iter().map(handle).collect();
+        }
+        if !callee.plan.slots.is_empty() {
+            let slots = callee.plan.slots.iter().map(|&bytes| host_bytes(bytes));
+            block.slots = Some(slots.collect::<Result<_>>()?);
+        }
+        let arguments = Arc::new(block);
+        let lowering = Lowering { plan: &callee.plan, arguments: &arguments, ..*self };
+        callee.plan.operations.iter().try_for_each(|o| lowering.operation(o, blocks))
     }
 
     fn launch(&self, index: usize) -> Result<ControlBlock> {
@@ -327,8 +434,25 @@ impl Lowering<'_> {
         self.arguments.slots()[slot].clone()
     }
 
-    fn step(&self, step: &Step) -> Result<ControlBlock> {
-        Ok(match step {
+    fn moving(&self, part: &MovingPart) -> MovingHandle {
+        let MovingPart { buffer, start, step } = *part;
+        MovingHandle { base: self.at(buffer), start, step }
+    }
+
+    fn step(&self, step: &Step, iteration: Option<&Iteration>, blocks: &mut Blocks) -> Result<()> {
+        blocks.push(match step {
+            Step::Call(callee) => return self.call(*callee, blocks),
+            Step::CopyPart { source, target, bytes } => {
+                let (source, target) = (self.moving(source), self.moving(target));
+                let iteration = iteration.cloned().unwrap_or_default();
+                ControlBlock::CopyPart { source, target, bytes: *bytes, iteration }
+            }
+            Step::Repeat { times, body } => {
+                let iteration = Iteration::default();
+                let body = self.steps(body, Some(&iteration))?;
+                let arguments = self.arguments.clone();
+                ControlBlock::Repeat { times: *times, iteration, body, arguments }
+            }
             Step::Launch(program) => self.launch(*program)?,
             Step::CopyToDevice { source, buffer } => ControlBlock::CopyToDevice {
                 source: source.clone(),
@@ -360,16 +484,20 @@ impl Lowering<'_> {
                 ControlBlock::Host { step: step.clone(), slots }
             }
             Step::Loop { condition, slot, body } => ControlBlock::Loop {
-                condition: self.steps(condition)?,
+                condition: self.steps(condition, iteration)?,
                 slot: self.slot(*slot),
-                body: self.steps(body)?,
+                body: self.steps(body, iteration)?,
                 arguments: self.arguments.clone(),
             },
             Step::Branch { slot, branches } => ControlBlock::Branch {
                 slot: self.slot(*slot),
-                branches: branches.iter().map(|steps| self.steps(steps)).collect::<Result<_>>()?,
+                branches: branches
+                    .iter()
+                    .map(|steps| self.steps(steps, iteration))
+                    .collect::<Result<_>>()?,
             },
-        })
+        });
+        Ok(())
     }
 
     /// The bytes that a correction program is given.

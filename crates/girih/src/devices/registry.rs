@@ -6,15 +6,15 @@ use crate::executor::Executor;
 use crate::place::Place;
 use crate::{Error, Result};
 use girih_cpu::{HostBackend, HostDevice};
-use girih_mock::{MemoryMode, MockAccelerator, MockBackend, MockConfig};
+use girih_mock::{MemoryMode, MockAccelerator, MockConfig};
 use girih_runtime::{Backend, Error as Failure, env};
 use girih_sync::{Mutex, OnceLock};
 use std::sync::{Arc, PoisonError};
 
 /// The environment variable that says which device runs the process' programs.
 const VARIABLE: &str = "GIRIH_DEVICE";
-const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent \
-                        behind a colon, such as mock:physical,corrected";
+const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent, \
+                        host_control_flow behind a colon, such as mock:physical,corrected";
 
 /// The environment variable that says how many devices the host's processor is.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
@@ -45,10 +45,10 @@ impl Kind {
             Kind::Cpu(number) => girih_cpu::executor_of(*number),
             Kind::Mock(config) => {
                 girih_cpu::check_environment()?;
-                let backend = MockBackend::new(Arc::new(HostBackend), config.corrections);
+                let backend = config.backend(Arc::new(HostBackend));
                 let host = Arc::new(HostDevice::of_process()?);
                 let device = MockAccelerator::new(host, config.clone())?;
-                Ok(girih_runtime::Executor::new(device, Arc::new(backend), None))
+                Ok(girih_runtime::Executor::new(device, backend, None))
             }
             Kind::Own(device, backend) => {
                 Ok(girih_runtime::Executor::new(device.clone(), backend.clone(), None))
@@ -179,6 +179,7 @@ fn parse(text: &str) -> Option<Kind> {
                         config.memory = MemoryMode::Physical(regions.iter().sum());
                     }
                     "corrected" => config.corrections = true,
+                    "host_control_flow" => config.host_control_flow = true,
                     "concurrent" => config.concurrency = CONCURRENT,
                     _ => return None,
                 }
@@ -240,6 +241,7 @@ mod tests {
         assert!(matches!(parse("cpu:3"), Some(Kind::Cpu(3))));
         let plain = MockConfig { name: "mock".into(), ..MockConfig::default() };
         assert_eq!(mock("mock"), plain);
+        assert!(mock("mock:host_control_flow").host_control_flow);
         let config = mock("mock: physical, corrected,concurrent");
         assert_eq!(config.memory, MemoryMode::Physical(96 << 30));
         assert!(config.corrections && config.concurrency == CONCURRENT);

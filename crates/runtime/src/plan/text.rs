@@ -1,7 +1,7 @@
 //! Plans as text: what goes in and out, where buffers are, and the steps of each operation, a line each.
 
 use super::{ArgumentSpec, ExecutionPlan, Placement};
-use crate::Step;
+use crate::{MovingPart, Step};
 use std::fmt;
 
 /// `plan(f32[2, 3], key) -> (%2: f32[3])`, then the memory, then the operations in order. Buffers
@@ -36,6 +36,12 @@ impl fmt::Display for ExecutionPlan {
             }
             writeln!(f, "  }}")?;
         }
+        for (number, callee) in self.callees.iter().enumerate() {
+            let buffer = |at: &Option<usize>| at.map_or("_".into(), |at| format!("%{at}"));
+            let given: Vec<String> = callee.buffers.iter().map(buffer).collect();
+            writeln!(f, "  plan {number} on {}:", given.join(", "))?;
+            callee.plan.to_string().lines().try_for_each(|line| writeln!(f, "    {line}"))?;
+        }
         f.write_str("}\n")
     }
 }
@@ -46,6 +52,12 @@ fn argument(spec: &ArgumentSpec) -> String {
         ArgumentSpec::Scalar(dtype) => dtype.short().to_string(),
         ArgumentSpec::RandomKey => "key".to_string(),
     }
+}
+
+fn part(part: &MovingPart) -> String {
+    let MovingPart { buffer, start, step } = part;
+    let moves = if *step == 0 { String::new() } else { format!("{step:+}t") };
+    format!("%{buffer}+{start}{moves}")
 }
 
 fn steps(f: &mut fmt::Formatter<'_>, all: &[Step], depth: usize) -> fmt::Result {
@@ -78,7 +90,17 @@ fn steps(f: &mut fmt::Formatter<'_>, all: &[Step], depth: usize) -> fmt::Result 
                     source.0, source.1, target.0, target.1
                 )?;
             }
+            Step::CopyPart { source, target, bytes } => {
+                let (from, to) = (part(source), part(target));
+                writeln!(f, "{indent}copy_on_device {bytes} bytes {from} -> {to}")?;
+            }
             Step::Launch(program) => writeln!(f, "{indent}launch @{program}")?,
+            Step::Call(callee) => writeln!(f, "{indent}call plan {callee}")?,
+            Step::Repeat { times, body } => {
+                writeln!(f, "{indent}repeat {times} times, t from 0 {{")?;
+                steps(f, body, depth + 1)?;
+                writeln!(f, "{indent}}}")?;
+            }
             Step::Host(step) => writeln!(f, "{indent}host {}", step.name())?,
             Step::Loop { condition, slot, body } => {
                 writeln!(f, "{indent}loop ${slot} {{")?;

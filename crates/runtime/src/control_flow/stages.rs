@@ -1,0 +1,115 @@
+//! How a graph is cut at its control ops: the stage of each node, the groups of results of one control op,
+//! and the values that must be in memory.
+
+use girih_ir::{Graph, Node, NodeId, OpCode};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// True for leaves that each segment has a copy of, since they need no memory.
+fn is_copied(node: &Node) -> bool {
+    matches!(node.op.code, OpCode::Constant | OpCode::Iota)
+}
+
+/// What a node is to the cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// An argument that is a tensor.
+    Argument,
+    /// A constant, a run-time scalar or an iota.
+    Copied,
+    /// A result of a control op.
+    Control,
+    /// Part of a segment.
+    Segment,
+}
+
+pub(super) fn role(node: &Node) -> Role {
+    match () {
+        () if node.op.as_control().is_some() => Role::Control,
+        () if node.op.code == OpCode::Input => Role::Argument,
+        () if is_copied(node) => Role::Copied,
+        () => Role::Segment,
+    }
+}
+
+/// The results of one control op.
+pub(super) struct Group {
+    pub stage: usize,
+    pub results: Vec<NodeId>,
+}
+
+/// How a graph is cut.
+pub(super) struct Stages {
+    /// The stage of each node.
+    pub stage: Vec<usize>,
+    pub groups: Vec<Group>,
+    /// How many there are.
+    pub count: usize,
+    /// Nodes of segments, and copied leaves, whose values must be in memory.
+    pub in_memory: BTreeSet<NodeId>,
+    /// The time of each node's last use; times are [`segment_time`]'s and [`group_time`]'s.
+    pub last_use: Vec<usize>,
+}
+
+/// When the segment of a stage runs, in the order of the plan.
+pub(super) fn segment_time(stage: usize) -> usize {
+    2 * stage
+}
+
+/// When the control ops of a stage run.
+pub(super) fn group_time(stage: usize) -> usize {
+    2 * stage + 1
+}
+
+impl Stages {
+    pub fn of(graph: &Graph) -> Stages {
+        let live = graph.live();
+        let mut stages = Stages {
+            stage: vec![0; graph.len()],
+            groups: Vec::new(),
+            count: 1,
+            in_memory: graph.outputs().iter().copied().collect(),
+            last_use: vec![0; graph.len()],
+        };
+        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let ready = |i: &NodeId| {
+                stages.stage[i.index()] + usize::from(role(graph.node(*i)) == Role::Control)
+            };
+            let stage = node.inputs.iter().map(ready).max().unwrap_or(0);
+            stages.stage[id.index()] = stage;
+            let control = role(node) == Role::Control;
+            stages.count = stages.count.max(stage + 1 + usize::from(control));
+            if control {
+                stages.join(graph, id, stage);
+            }
+            let time = if control { group_time(stage) } else { segment_time(stage) };
+            for &input in &node.inputs {
+                let last = &mut stages.last_use[input.index()];
+                *last = time.max(*last);
+                let copied = role(graph.node(input)) == Role::Copied;
+                if control || (!copied && stages.stage[input.index()] < stage) {
+                    stages.in_memory.insert(input);
+                }
+            }
+        }
+        stages.in_memory.retain(|&id| matches!(role(graph.node(id)), Role::Segment | Role::Copied));
+        stages
+    }
+
+    /// Puts a result to the others of its op.
+    fn join(&mut self, graph: &Graph, id: NodeId, stage: usize) {
+        let node = graph.node(id);
+        let same = |group: &&mut Group| {
+            let other = graph.node(group.results[0]);
+            let controls = (node.op.as_control(), other.op.as_control());
+            let (Some((_, a)), Some((_, b))) = controls else { return false };
+            other.op.code == node.op.code
+                && other.inputs == node.inputs
+                && (Arc::ptr_eq(a, b) || a == b)
+        };
+        match self.groups.iter_mut().find(same) {
+            Some(group) => group.results.push(id),
+            None => self.groups.push(Group { stage, results: vec![id] }),
+        }
+    }
+}
