@@ -190,3 +190,126 @@ def test_every_environment_variable_is_on_the_page():
     missing = {name: path for name, path in found.items() if name not in documented}
     assert not missing, "read here, and not in docs/environment.md"
     assert documented <= found.keys(), "in docs/environment.md, and read nowhere"
+
+
+# docs/internals: what it names must be in the tree.
+
+PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
+FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
+#: What rustfmt leaves at the first column: a header, and a body up to a brace at the first column.
+BLOCK = re.compile(
+    r"^(?:pub(?:\([^)]*\))? )?(?:unsafe )?((?:impl|trait|enum|struct)\b[^{;]*)\{\n(.*?)^\}",
+    re.M | re.S,
+)
+RUST = r"fn|struct|enum|trait|type|const|static|mod|macro_rules!"
+DEFINED = re.compile(rf"\b(?:{RUST}|def|class)\s+(\w+)")
+
+
+@cache
+def sources() -> dict[Path, str]:
+    files = [*(ROOT / "crates").rglob("*.rs"), *(ROOT / "python").rglob("*.py")]
+    return {path: path.read_text() for path in files}
+
+
+@cache
+def defined() -> set[str]:
+    """Names of functions, types, constants, modules and macros, and variants of enums."""
+    names: set[str] = set()
+    for path, text in sources().items():
+        names.update(DEFINED.findall(text), [path.stem])
+        for header, body in BLOCK.findall(text):
+            if header.startswith("enum"):
+                names.update(re.findall(r"^    ([A-Z]\w*)\b", body, re.M))
+    # The rows of the registry of ops and of the table of passes are variants too.
+    for table in ("ir/src/ops/mod.rs", "ir/src/ops/table.rs", "opt/src/options.rs"):
+        text = sources()[ROOT / "crates" / table]
+        names.update(re.findall(r"^    (?:\w+ \w+ )?([A-Z]\w*)\b", text, re.M))
+    return names
+
+
+@cache
+def members() -> dict[str, set[str]]:
+    """By type: its methods, fields, variants and constants; by module: what its file defines."""
+    found: dict[str, set[str]] = {}
+    member = re.compile(
+        r"\b(?:fn|const|type) (\w+)|^    (?:pub(?:\([^)]*\))? )?(\w+)\s*[:,({]", re.M
+    )
+    for path, text in sources().items():
+        module = path.parent.name if path.stem in ("mod", "lib") else path.stem
+        found.setdefault(module, set()).update(DEFINED.findall(text))
+        for header, body in BLOCK.findall(text):
+            names = {a or b for a, b in member.findall(body)}
+            for of in re.findall(r"\w+", header):
+                found.setdefault(of, set()).update(names)
+    return found
+
+
+def unknown(code: str) -> bool:
+    """Whether something in backticks looks like a name of the sources, and is none."""
+    code = code.removesuffix("()")
+    if re.search(r"/mine\b|\bMy[A-Z]", code):
+        # What the reader is to write.
+        return False
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?|[\w-]+\.(md|rs|py|toml|pyi)", code):
+        return not (ROOT / code).exists()
+    if re.fullmatch(r"\w+(::\w+)+!?", code):
+        *_, of, name = code.removesuffix("!").split("::")
+        return name not in members().get(of, set()) and f"{of}::{name}" not in tables()
+    if code.startswith("GIRIH_"):
+        return f"`{code}`" not in (ROOT / "docs" / "environment.md").read_text()
+    return code.removesuffix("!") not in defined()
+
+
+@cache
+def tables() -> set[str]:
+    """Variants that macros make of tables."""
+    made = (("OpCode", "ir/src/ops/mod.rs"), ("PassFlag", "opt/src/options.rs"))
+    rows = re.compile(r"^    ([A-Z]\w*) = ", re.M)
+    found = {
+        f"{of}::{row}" for of, at in made for row in rows.findall(sources()[ROOT / "crates" / at])
+    }
+    table = sources()[ROOT / "crates/ir/src/ops/table.rs"]
+    return found | {
+        f"OpCode::{row}" for row in re.findall(r"^        \w+ \w+ ([A-Z]\w*)", table, re.M)
+    }
+
+
+def named(page: str) -> set[str]:
+    """What a page names: calls, paths and types in backticks; in pictures, paths and `Type::method`."""
+    pictures = " ".join(FENCE.findall(page))
+    inline = re.findall(r"`([^`\n]+)`", FENCE.sub("", page))
+    shapes = (
+        r"[\w./-]+/[\w.-]+/?|[\w-]+\.(?:md|rs|py|toml|pyi)|\w+(?:::\w+)+!?(?:\(\))?|\w+(?:\(\)|!)"
+    )
+    types = r"[A-Z]\w+"
+    found = {code for code in inline if re.fullmatch(f"{shapes}|{types}", code)}
+    return found | set(
+        re.findall(r"\b(?:crates|python|docs|tests)/[\w./-]+\w|\b\w+(?:::\w+)+", pictures)
+    )
+
+
+def test_internals_name_what_is_in_the_tree():
+    assert PAGES
+    missing = {}
+    for page in PAGES:
+        found = sorted(code for code in named(page.read_text()) if unknown(code))
+        if found:
+            missing[page.name] = found
+    assert not missing, "docs/internals names what the sources do not have"
+
+
+def test_a_name_that_the_sources_do_not_have_is_found():
+    there = ("crates/ir/src/graph.rs", "Graph::encode", "OpCode::Add", "place::place", "lower()")
+    assert not [code for code in there if unknown(code)]
+    gone = ("crates/ir/src/grpah.rs", "Graph::encoed", "OpCode::Adn", "place::plcae", "lwoer()")
+    assert all(unknown(code) for code in gone)
+    text = "`gone()` and `Type::gone`\n```text\nA::gone, crates/gone.rs\n```\n`a word`"
+    assert named(text) == {"gone()", "Type::gone", "A::gone", "crates/gone.rs"}
+
+
+def test_internals_are_all_in_the_index_and_on_the_site():
+    index = (ROOT / "docs" / "internals" / "index.md").read_text()
+    site = (ROOT / "docs" / "site" / "index.md").read_text()
+    for page in PAGES:
+        assert page.name == "index.md" or f"]({page.name})" in index, page.name
+        assert f"\ninternals/{page.stem}\n" in site, page.name
