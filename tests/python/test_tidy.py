@@ -192,6 +192,13 @@ def test_every_environment_variable_is_on_the_page():
     assert documented <= found.keys(), "in docs/environment.md, and read nowhere"
 
 
+def test_every_reason_not_to_fuse_is_on_the_page():
+    text = (ROOT / "crates/kernel/src/fuse/refusal.rs").read_text()
+    codes = set(re.findall(r'Refusal::\w+ => "(\w+)",', text))
+    page = (ROOT / "docs" / "explain.md").read_text().partition("## Reasons not to fuse")[2]
+    assert codes == set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+
+
 # docs/internals: what it names must be in the tree.
 
 PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
