@@ -1,5 +1,5 @@
-//! Errors of recording: everything that can be wrong with an op's operands or attributes, found at
-//! the line that records it.
+//! Errors of recording: invalid operands or attributes of an op, reported at the line that records
+//! the op.
 
 use crate::{DType, Shape};
 
@@ -11,7 +11,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two operands whose shapes do not fit together.
+    /// Two operands whose shapes do not match.
     #[error("{op}: shapes {lhs} and {rhs} do not fit: {reason}")]
     ShapeMismatch {
         /// Name of the op.
@@ -20,10 +20,10 @@ pub enum Error {
         lhs: Shape,
         /// Right or second shape.
         rhs: Shape,
-        /// What would have fitted.
+        /// The shapes that would match.
         reason: String,
     },
-    /// A shape, or an attribute that describes one, that the op cannot take.
+    /// A shape, or a shape attribute, that the op does not accept.
     #[error("{op}: {reason} (operand has shape {shape})")]
     InvalidShape {
         /// Name of the op.
@@ -63,7 +63,7 @@ pub enum Error {
         /// Size of that axis.
         size: usize,
     },
-    /// Indices into an axis that has no elements.
+    /// Indices into an axis without elements.
     #[error("{op}: axis {axis} has size 0, so that no index is inside it; got {count} indices")]
     EmptyAxis {
         /// Name of the op.
@@ -73,7 +73,7 @@ pub enum Error {
         /// How many indices there are.
         count: usize,
     },
-    /// An index expression that makes no sense for the tensor.
+    /// An index expression that is invalid for the tensor.
     #[error("{op}: {reason}")]
     InvalidIndex {
         /// Name of the op.
@@ -101,7 +101,7 @@ pub enum Error {
         /// What the op takes.
         expected: &'static str,
     },
-    /// Operands that must share a dtype and do not.
+    /// Operands whose dtypes must be equal but differ.
     #[error("{op}: dtypes {lhs} and {rhs} differ; cast one of them with astype")]
     DTypeMismatch {
         /// Name of the op.
@@ -111,7 +111,7 @@ pub enum Error {
         /// Second dtype.
         rhs: DType,
     },
-    /// Two dtypes that no dtype holds together.
+    /// Two dtypes without a common dtype.
     #[error(
         "dtypes {lhs} and {rhs} have no common dtype (no integer dtype holds both); cast one of them with astype"
     )]
@@ -131,7 +131,7 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
-    /// No dtype of that name.
+    /// A name that is no dtype.
     #[error("unknown dtype '{name}'; expected one of {}", crate::dtype::names())]
     UnknownDType {
         /// The name as given.
@@ -147,7 +147,7 @@ pub enum Error {
         /// Position in the shape.
         index: usize,
     },
-    /// Too many elements, of whichever dtype: an eighth of `isize::MAX` at most.
+    /// More elements than an eighth of `isize::MAX`, for any dtype.
     #[error("{op}: a tensor of shape {shape} has more elements than a tensor may have")]
     CountOverflow {
         /// Name of the op.
@@ -172,10 +172,10 @@ pub enum Error {
     RankTooLarge {
         /// Name of the op.
         op: &'static str,
-        /// The rank asked for.
+        /// The rank of the result.
         rank: usize,
     },
-    /// A call with operands or attributes the op does not have.
+    /// Operands or attributes that the op does not accept.
     #[error("{op}: {reason}")]
     InvalidArgument {
         /// Name of the op.
@@ -183,7 +183,7 @@ pub enum Error {
         /// What was given and what is expected.
         reason: String,
     },
-    /// Text that is no graph.
+    /// Text that is not a graph.
     #[error("line {line}, column {column}: {reason}\n{snippet}")]
     Parse {
         /// Line, from 1.
@@ -192,10 +192,10 @@ pub enum Error {
         column: usize,
         /// What was found and what was expected.
         reason: String,
-        /// The line with a caret under the place.
+        /// The line, with a caret below the column.
         snippet: String,
     },
-    /// Bytes that are no file of a format.
+    /// Bytes that are not a valid file of a format.
     #[error("not a valid {format} file: at byte {offset}, {reason}")]
     Format {
         /// The format.
@@ -205,18 +205,18 @@ pub enum Error {
         /// What was found and what was expected.
         reason: String,
     },
-    /// A failure in code of a user that was asked for a graph.
+    /// A failure in user code that was called to record a graph.
     #[error("{reason}")]
     User {
-        /// What that code says.
+        /// The user code's message.
         reason: String,
     },
     /// A broken invariant of a closed graph, found by the verifier.
     #[error("invalid graph at {at}: {reason}")]
     Invalid {
-        /// Where, as printed.
+        /// The place, as the text form prints it.
         at: String,
-        /// Which invariant and how.
+        /// The invariant and how it is broken.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Attributes of ops: small ones inline in 16 bytes, large ones shared.
+//! Attributes of ops. Small attributes are inline in 16 bytes; large ones are shared.
 
 use super::collective::NamedAxis;
 use super::control::Control;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct AxisSet(pub u32);
 
 impl AxisSet {
-    /// All axes of a tensor of that rank.
+    /// All axes of a tensor of rank `rank`.
     pub fn all(rank: usize) -> Self {
         AxisSet(((1u64 << rank) - 1) as u32)
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for AxisSet {
     }
 }
 
-/// A float attribute, compared by bits.
+/// A float attribute. Equality and hash use its bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Real(u64);
 
@@ -95,8 +95,8 @@ impl fmt::Debug for Real {
     }
 }
 
-/// What a slice takes along one axis: `size` elements from `start`, `step` apart (`step >= 1`;
-/// negative steps are recorded as a flip of a slice).
+/// The elements that a slice takes along one axis: `size` elements from `start` with stride `step`
+/// (`step >= 1`; a negative step is recorded as a flip of a slice).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -105,11 +105,11 @@ pub struct SliceDim {
     pub start: usize,
     /// Number of elements.
     pub size: usize,
-    /// Distance between elements.
+    /// Distance between elements, in elements.
     pub step: usize,
 }
 
-/// What a pad adds along one axis: elements before, after, and between neighbours.
+/// The padding that a pad adds along one axis: elements before, after, and between neighbours.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -122,39 +122,39 @@ pub struct PadDim {
     pub interior: usize,
 }
 
-/// A number that follows from a size: the size less a correction, but not below 0; or a number
-/// over that.
+/// A number computed from a symbolic size: `max(size - correction, 0)`, or `numerator` divided by
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OfSize {
     /// The size.
     pub size: Dim,
-    /// What is subtracted from it.
+    /// Subtracted from the size.
     pub correction: Real,
-    /// What is divided by the difference; the difference itself for none.
+    /// Divided by the difference. For `None` the value is the difference.
     pub numerator: Option<Real>,
 }
 
 impl OfSize {
-    /// The number at a size.
+    /// The number for a concrete size.
     pub fn value(&self, size: usize) -> f64 {
         let difference = (size as f64 - self.correction.get()).max(0.0);
         self.numerator.map_or(difference, |numerator| numerator.get() / difference)
     }
 }
 
-/// How an update meets the element it falls on.
+/// How a scatter combines an update with the element at its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum ScatterMode {
-    /// Replaces it; of several on one element the last in row-major order stays.
+    /// Replaces the element. Of several updates of one element, the last in row-major order wins.
     Set,
-    /// Is added.
+    /// Adds the update.
     Add,
-    /// Is multiplied.
+    /// Multiplies by the update.
     Mul,
-    /// The smaller stays, NaN if either is.
+    /// Takes the minimum, NaN if either is NaN.
     Min,
-    /// The larger stays, NaN if either is.
+    /// Takes the maximum, NaN if either is NaN.
     Max,
 }
 
@@ -174,7 +174,7 @@ impl ScatterMode {
         }
     }
 
-    /// The op that says what the mode does to the element and the update; none for `Set`.
+    /// The op that combines the element and the update; `None` for `Set`.
     pub fn op(self) -> Option<super::OpCode> {
         match self {
             ScatterMode::Set => None,
@@ -189,7 +189,7 @@ impl ScatterMode {
 /// Attributes of an op.
 #[derive(Clone, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub enum Attrs {
-    /// No attributes. For a constant: its value is a run-time scalar.
+    /// No attributes. A constant without attributes is a run-time scalar.
     #[default]
     None,
     /// One axis, counted from the front.
@@ -198,14 +198,14 @@ pub enum Attrs {
     Axes {
         /// Which axes.
         axes: AxisSet,
-        /// Keep them with size 1.
+        /// Whether the result keeps the axes with size 1.
         keepdims: bool,
     },
-    /// Axes of a variance with the correction of its divisor.
+    /// The axes of a variance, and the correction of its divisor.
     Moments {
         /// Which axes.
         axes: AxisSet,
-        /// Keep them with size 1.
+        /// Whether the result keeps the axes with size 1.
         keepdims: bool,
         /// Subtracted from the element count in the divisor (1: Bessel's).
         correction: Real,
@@ -220,11 +220,11 @@ pub enum Attrs {
     Perm(Arc<SmallVec<[u8; 8]>>),
     /// Per-axis slices.
     Slice(Arc<Vec<SliceDim>>),
-    /// Per-axis slices whose result has symbolic sizes: the bounds at the sizes traced, and the
-    /// result's shape. Bound to sizes it is a `Slice`.
+    /// Per-axis slices whose result has symbolic sizes: the bounds at the traced sizes, and the
+    /// result's shape. Binding the symbols gives a `Slice`.
     #[serde(skip)]
     SliceOf(Arc<(Vec<SliceDim>, Shape)>),
-    /// The value of a constant that follows from a symbolic size. Bound to sizes it is a `Value`.
+    /// A constant whose value depends on a symbolic size. Binding the symbols gives a `Value`.
     #[serde(skip)]
     OfSize(Arc<OfSize>),
     /// Per-axis padding and the bits of the padding value.
@@ -236,25 +236,26 @@ pub enum Attrs {
         /// Its size in the result.
         size: u32,
     },
-    /// A scatter into an operand: its axis and what becomes of the element that is there.
+    /// A scatter into an operand: its axis, and how it combines updates with the operand's
+    /// elements.
     ScatterInto {
         /// Indexed axis.
         axis: u8,
-        /// How an update meets the element it falls on.
+        /// How an update is combined with the element at its index.
         mode: ScatterMode,
     },
     /// A number of elements.
     Size(usize),
-    /// A library routine: which of its results the node is, and what its op says of the rest.
+    /// A library routine: which of its results the node is, and the op's settings.
     Library {
         /// Which result.
         result: u8,
-        /// The op's yes-or-no setting: descending, from the right, reverse, upper, ...
+        /// The op's boolean setting: descending, right-sided, reverse, upper, ...
         flag: bool,
         /// The op's number, if it has one.
         size: u32,
     },
-    /// The devices that a value is moved between, as the process numbers them.
+    /// The source and target device of a transfer, by the process's numbering.
     Devices {
         /// Where the operand is.
         from: u8,
@@ -263,7 +264,7 @@ pub enum Attrs {
     },
     /// The batch axis of a collective.
     NamedAxis(Arc<NamedAxis>),
-    /// Use of the tanh approximation in gelu.
+    /// Whether gelu uses the tanh approximation.
     Approximate(bool),
     /// A normalisation over the last `ndims` axes.
     Norm {
@@ -287,48 +288,48 @@ pub enum Attrs {
     Pool(Arc<Pool>),
     /// Dot-product attention.
     Attention {
-        /// True if a query sees no later key.
+        /// True if a query attends to no later key.
         causal: bool,
-        /// What the products of queries and keys are multiplied by.
+        /// Factor of the dot products of queries and keys.
         scale: Real,
     },
-    /// A call of an op of a user.
+    /// A call of a custom op.
     Host {
         /// Which of its results the node is.
         result: u8,
         /// The call.
         call: Arc<HostCall>,
     },
-    /// A part of an axis that is cut.
+    /// One part of an axis that a split divides.
     Part {
-        /// Which of the parts the node is.
+        /// Index of the part that the node is.
         result: u32,
         /// The axis.
         axis: u8,
-        /// The places at which the axis is cut, ascending.
+        /// Indices at which the axis is split, ascending.
         at: Arc<Vec<usize>>,
     },
     /// A branch or a loop.
     Control {
-        /// Which of its results the node is.
+        /// Index of the result that the node is.
         result: u32,
-        /// What is run.
+        /// The regions and their operands.
         control: Arc<Control>,
     },
 }
 
 impl Attrs {
-    /// Attributes naming the axes of a reduction.
+    /// Attributes of a reduction over `axes`.
     pub fn axes(axes: AxisSet, keepdims: bool) -> Attrs {
         Attrs::Axes { axes, keepdims }
     }
 
-    /// The first result of a library routine.
+    /// Attributes of a library routine's first result.
     pub fn routine(flag: bool) -> Attrs {
         Attrs::Library { result: 0, flag, size: 0 }
     }
 
-    /// Result, flag and size of a library op; zeros for what has none.
+    /// Result index, flag and size of a library op; zeros for other attributes.
     pub fn library(&self) -> (u8, bool, u32) {
         match *self {
             Attrs::Library { result, flag, size } => (result, flag, size),
@@ -342,7 +343,7 @@ impl Attrs {
         Attrs::Perm(Arc::new(perm.into_iter().map(|a| a as u8).collect()))
     }
 
-    /// Slices, of which symbolic sizes are the result's.
+    /// Slices; `SliceOf` if the result's shape is symbolic.
     pub fn slice(dims: Vec<SliceDim>, result: &Shape) -> Attrs {
         match result.is_symbolic() {
             false => Attrs::Slice(Arc::new(dims)),
@@ -350,7 +351,7 @@ impl Attrs {
         }
     }
 
-    /// The attributes with symbols replaced by sizes; `spec` is the node's, so bound.
+    /// Replaces symbols by sizes. `spec` is the node's spec, already bound.
     ///
     /// Errors: as [`Shape::bind`].
     pub fn bind(&self, op: &'static str, spec: &TensorSpec, sizes: &Sizes) -> Result<Attrs> {
@@ -385,7 +386,7 @@ impl Attrs {
         })
     }
 
-    /// The symbols in attributes, regions included, into `found`, each once.
+    /// Adds the symbols in the attributes, regions included, to `found`, each once.
     pub(crate) fn symbols(&self, found: &mut Vec<&'static Symbol>) {
         match self {
             Attrs::Shape(shape) => shape.dims().for_each(|dim| dim.symbols(found)),
@@ -408,7 +409,7 @@ impl Attrs {
         }
     }
 
-    /// True if a size in a region, or how often it runs, is symbolic.
+    /// True if a size in a region, or the number of iterations, is symbolic.
     pub(crate) fn has_symbolic_regions(&self) -> bool {
         match self {
             Attrs::Control { control, .. } => {
@@ -418,8 +419,8 @@ impl Attrs {
         }
     }
 
-    /// The attributes of the same op on operands with one more axis in front, of that size: axes that
-    /// are named move by one, and shapes and bounds get the axis.
+    /// The attributes of the same op on operands with one more leading axis of size `size`. Axes
+    /// move by one; shapes and bounds get the new axis.
     pub fn with_leading_axis(&self, size: Dim) -> Attrs {
         let moved = |axes: AxisSet| AxisSet(axes.0 << 1);
         let extended = |shape: &Shape| Shape::of_dims(std::iter::once(size).chain(shape.dims()));
@@ -446,7 +447,8 @@ impl Attrs {
                 let dims = std::iter::once(PadDim::default()).chain(pad.0.iter().copied());
                 Attrs::Pad(Arc::new((dims.collect(), pad.1)))
             }
-            // Rows, windows and features are counted from the end, and the rest names no axis.
+            // Rows, windows and features count axes from the end; the other attributes name no
+            // axis.
             other @ (Attrs::None
             | Attrs::DType(_)
             | Attrs::Value(_)
@@ -472,7 +474,7 @@ impl Attrs {
     }
 }
 
-/// All of an axis, then these bounds.
+/// The whole new axis, followed by `dims`.
 fn whole_then(size: Dim, dims: &[SliceDim]) -> Vec<SliceDim> {
     let whole = SliceDim { start: 0, size: size.hint(), step: 1 };
     std::iter::once(whole).chain(dims.iter().copied()).collect()

@@ -1,5 +1,5 @@
-//! Elementwise ops: each result element depends on one element of each operand, operands broadcast
-//! against each other. Operands share one dtype; front ends insert the casts.
+//! Elementwise ops: each result element depends on one element of each operand, and operands
+//! broadcast. Operands share one dtype; front ends insert the casts.
 
 mod vjp;
 
@@ -36,27 +36,27 @@ const fn binary(
     OpDef { arity: (2, 2), domain: (0.55, 2.9), ..unary(name, doc, infer) }
 }
 
-/// The same op, differentiated by a rule.
+/// The same op with a derivative rule.
 const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
-/// The same op, which is linear in the operands that `linear` says.
+/// The same op, linear in the operands that `linear` names.
 const fn linear(linear: Linearity, def: OpDef) -> OpDef {
     OpDef { linear, ..def }
 }
 
-/// The same op, whose sample operands are from `low..high`.
+/// The same op with sample operands from `low..high`.
 const fn within(low: f64, high: f64, def: OpDef) -> OpDef {
     OpDef { domain: (low, high), ..def }
 }
 
-/// The same op, whose result says something about its operands that no small change alters.
+/// The same op with zero derivative, since its result is piecewise constant.
 const fn discrete(def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Zero("its result is not a floating-point number"), ..def }
 }
 
-/// The same op, with one right result.
+/// The same op, marked as [`OpDef::exact`].
 const fn exact(def: OpDef) -> OpDef {
     OpDef { exact: true, ..def }
 }
@@ -95,7 +95,7 @@ fn integral(call: OpCall<'_>) -> Result<TensorSpec> {
     same_as_operand(call)
 }
 
-/// Of complex numbers a real number.
+/// A real result for complex operands.
 fn magnitude(call: OpCall<'_>) -> Result<TensorSpec> {
     let spec = numeric(call)?;
     Ok(TensorSpec { dtype: spec.dtype.real(), ..spec })
@@ -130,7 +130,7 @@ fn broadcast(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype })
 }
 
-/// Operands that broadcast and whose dtype is `ok`.
+/// Checks that the operands broadcast and that `ok` accepts their dtype.
 fn broadcast_of(
     call: OpCall<'_>,
     ok: fn(DType) -> bool,
@@ -225,10 +225,10 @@ pub static NEG: OpDef = linear(
     Linearity::All,
     exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric))),
 );
-/// `|x|`; of complex numbers real.
+/// `|x|`, real for complex numbers.
 pub static ABS: OpDef =
     exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", magnitude)));
-/// -1, 0 or 1, NaN for NaN; `z / |z|` of complex numbers.
+/// -1, 0 or 1, NaN for NaN; `z / |z|` for complex numbers.
 pub static SIGN: OpDef =
     exact(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
 /// Real part of complex numbers.
@@ -246,9 +246,9 @@ pub static CONJ: OpDef = linear(
     Linearity::All,
     exact(with_rule(vjp::conj, unary("conj", "The complex conjugate of each element.", complex))),
 );
-/// Largest integer not above.
+/// The largest integer not above `x`.
 pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", real));
-/// Smallest integer not below.
+/// The smallest integer not below `x`.
 pub static CEIL: OpDef = exact(unary("ceil", "Each element rounded up.", real));
 /// Nearest integer, ties to even.
 pub static ROUND: OpDef =
@@ -361,7 +361,7 @@ pub static ERF: OpDef =
 /// `1 - erf(x)`.
 pub static ERFC: OpDef =
     with_rule(vjp::erfc, unary("erfc", "One minus the error function of each element.", floating));
-/// The number whose error function is `x`.
+/// The inverse error function.
 pub static ERFINV: OpDef = full(within(
     -0.8,
     0.85,
@@ -411,7 +411,7 @@ pub static IS_NAN: OpDef =
 /// Infinity test.
 pub static IS_INF: OpDef =
     exact(discrete(unary("isinf", "True where an element is infinite.", classify)));
-/// Sign test, of zeros and NaN too.
+/// Sign bit test; zeros and NaNs have a sign too.
 pub static SIGNBIT: OpDef =
     exact(discrete(unary("signbit", "True where an element's sign bit is set.", classify)));
 /// Finiteness test.
@@ -420,16 +420,16 @@ pub static IS_FINITE: OpDef = exact(discrete(unary(
     "True where an element is neither NaN nor infinite.",
     classify,
 )));
-/// Conversion of dtype: float to integer truncates and saturates (NaN to 0), integer to narrower
-/// integer wraps, anything to bool is `x != 0`. A complex number becomes no real one.
+/// Dtype conversion. Float to integer truncates and saturates (NaN gives 0), integer to a narrower
+/// integer wraps, and any dtype to bool is `x != 0`. Complex to real is an error.
 pub static CAST: OpDef = OpDef {
     samples: samples::cast,
     linear: Linearity::All,
     python: Python::Named("Tensor.astype"),
     ..exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)))
 };
-/// The bits of each element read as those of another real dtype of as many bytes, NaN's included.
-/// Nothing becomes bool but bool, whose other bits mean nothing.
+/// Reinterprets each element's bits as another real dtype of the same size; NaN bits are unchanged.
+/// Only bool can be cast to bool, since a bool byte other than 0 and 1 has no meaning.
 pub static BITCAST: OpDef = OpDef {
     samples: samples::bitcast,
     python: Python::Named("Tensor.view"),
@@ -473,32 +473,33 @@ pub static REMAINDER: OpDef = with_rule(
     vjp::remainder,
     binary("remainder", "The remainder of floor division, signed as the divisor.", broadcast_real),
 );
-/// `a - trunc(a / b) * b`, with the sign of the first, as C's; 0 for an integer divisor of zero.
+/// `a - trunc(a / b) * b`, with the sign of `a`, as C's `fmod`; 0 for an integer divisor of zero.
 pub static FMOD: OpDef = with_rule(
     vjp::fmod,
     binary("fmod", "The remainder of truncated division, signed as the first.", broadcast_real),
 );
-/// Power. Integers wrap; negative integer exponents give 0 except for bases 1 and -1.
+/// Power. Integers wrap; a negative integer exponent gives 0 except for bases 1 and -1.
 pub static POW: OpDef = full(with_rule(
     vjp::pow,
     binary("pow", "One tensor to the power of another.", broadcast_numeric),
 ));
-/// Larger of two, NaN if either is.
+/// Maximum of two elements, NaN if either is NaN.
 pub static MAXIMUM: OpDef = exact(with_rule(
     vjp::maximum,
     binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
-/// Smaller of two, NaN if either is.
+/// Minimum of two elements, NaN if either is NaN.
 pub static MINIMUM: OpDef = exact(with_rule(
     vjp::minimum,
     binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
-/// Angle of the point (second, first).
+/// Angle of the point (second operand, first operand).
 pub static ATAN2: OpDef = with_rule(
     vjp::atan2,
     binary("atan2", "The angle of the point (second, first).", broadcast_floating),
 );
-/// `sqrt(a^2 + b^2)`, without overflow on the way; infinite if either is, NaN or not.
+/// `sqrt(a^2 + b^2)` without intermediate overflow. Infinite if either operand is infinite, even if
+/// the other is NaN.
 pub static HYPOT: OpDef = OpDef {
     commutative: true,
     ..with_rule(
@@ -506,7 +507,7 @@ pub static HYPOT: OpDef = OpDef {
         binary("hypot", "The hypotenuse of two tensors' elements.", broadcast_floating),
     )
 };
-/// The first with the sign of the second, of zeros and NaN too.
+/// The magnitude of the first operand with the sign of the second, also for zeros and NaNs.
 pub static COPYSIGN: OpDef = exact(with_rule(
     vjp::copysign,
     binary(
@@ -515,14 +516,14 @@ pub static COPYSIGN: OpDef = exact(with_rule(
         broadcast_floating,
     ),
 ));
-/// The next value of the dtype from the first toward the second.
+/// The next value of the dtype after the first operand in the direction of the second.
 pub static NEXTAFTER: OpDef = exact(binary(
     "nextafter",
     "The next value after the first tensor's elements in the direction of the second's.",
     broadcast_floating,
 ));
-/// The first-th derivative of `digamma` at the second; the first is rounded to a whole number, so
-/// that no gradient flows to it.
+/// The polygamma function: the derivative of `digamma` of order `a` at `b`. `a` is rounded to an
+/// integer, so it has no gradient.
 pub static POLYGAMMA: OpDef = with_rule(
     vjp::polygamma,
     binary("polygamma", "Derivatives of digamma: of which order, and where.", broadcast_floating),
@@ -537,7 +538,7 @@ pub static IGAMMAC: OpDef = with_rule(
     vjp::igammac,
     binary("igammac", "The regularised upper incomplete gamma function.", broadcast_floating),
 );
-/// The derivative of [`IGAMMA`] by its first operand.
+/// The derivative of [`IGAMMA`] with respect to its first operand.
 pub static IGAMMA_GRAD_A: OpDef = with_rule(
     vjp::igamma_grad_a,
     binary(
@@ -546,7 +547,7 @@ pub static IGAMMA_GRAD_A: OpDef = with_rule(
         broadcast_floating,
     ),
 );
-/// The 64 bits of a key at a counter: see [`crate::random`].
+/// The 64 random bits of a key at a counter: see [`crate::random`].
 pub static PHILOX: OpDef = OpDef {
     python: Python::Named("random.bits"),
     ..exact(discrete(binary(
@@ -563,13 +564,13 @@ pub static COMPLEX: OpDef = linear(
         binary("complex", "Complex numbers of real and imaginary parts.", of_parts),
     )),
 );
-/// `a * 2^b`, wrapping; 0 for `b` negative or not less than the bits of the dtype.
+/// `a * 2^b`, wrapping; 0 if `b` is negative or at least the dtype's number of bits.
 pub static SHIFT_LEFT: OpDef = exact(discrete(binary(
     "shift_left",
     "The first tensor's bits shifted left by the second.",
     broadcast_integers,
 )));
-/// `a / 2^b` rounded down; 0 or -1 for `b` negative or not less than the bits of the dtype.
+/// `floor(a / 2^b)`; 0 or -1 if `b` is negative or at least the dtype's number of bits.
 pub static SHIFT_RIGHT: OpDef = exact(discrete(binary(
     "shift_right",
     "The first tensor's bits shifted right by the second, the sign kept.",
@@ -612,7 +613,7 @@ pub static NE: OpDef = OpDef {
 /// Less than.
 pub static LT: OpDef =
     exact(discrete(binary("lt", "True where the first is less than the second.", compare_ordered)));
-/// At most.
+/// Less than or equal.
 pub static LE: OpDef =
     exact(discrete(binary("le", "True where the first is at most the second.", compare_ordered)));
 /// Greater than.
@@ -621,11 +622,11 @@ pub static GT: OpDef = exact(discrete(binary(
     "True where the first is greater than the second.",
     compare_ordered,
 )));
-/// At least.
+/// Greater than or equal.
 pub static GE: OpDef =
     exact(discrete(binary("ge", "True where the first is at least the second.", compare_ordered)));
 
-/// Choice by a condition.
+/// Selects elements by a condition.
 pub static WHERE: OpDef = OpDef {
     samples: samples::select,
     linear: Linearity::In(&[&[1, 2]]),

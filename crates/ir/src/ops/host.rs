@@ -1,7 +1,8 @@
-//! Ops of users: computed by a function of the host that the registry does not have. A node holds the
-//! op and the call ([`HostCall`]): the specs of the results, how a batch is handed over, and whether
-//! the call has an effect. Named ops are registered ([`register`]), so that files and cached programs,
-//! which hold name and version, find them again; callbacks without a name live in this process only.
+//! Custom ops: ops of users, computed by a function on the host instead of the registry's kernels.
+//! A node holds the op and the call ([`HostCall`]): the specs of the results, how the call is
+//! batched, and whether the call has a side effect. Named ops are registered ([`register`]). Files
+//! and cached programs hold an op's name and version, and look the op up in this registry. A
+//! callback without a name exists in this process only.
 
 mod batching;
 mod key;
@@ -26,23 +27,23 @@ pub struct HostView<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Room for the elements of a result.
+/// The buffer for the elements of a result.
 #[derive(Debug)]
 pub struct HostViewMut<'a> {
     /// Shape and dtype.
     pub spec: TensorSpec,
-    /// The elements' bytes, which the op writes.
+    /// The elements' bytes, written by the op.
     pub bytes: &'a mut [u8],
 }
 
-/// Why a host op stopped: a message, and for a front end the exception itself.
+/// Why a custom op failed: a message, and for a front end the original exception.
 #[derive(Clone)]
 pub struct HostFailure {
     /// The op's name.
     pub op: String,
     /// The reason, as a sentence.
     pub reason: String,
-    /// An exception of the front end, which it raises again.
+    /// The front end's exception, which the front end raises again.
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -67,18 +68,18 @@ impl fmt::Display for HostFailure {
 }
 
 impl HostFailure {
-    /// A failure with a reason only.
+    /// A failure with a reason and no payload.
     pub fn new(reason: impl Into<String>) -> HostFailure {
         HostFailure { op: String::new(), reason: reason.into(), payload: None }
     }
 }
 
-/// An op of a user: shape rule and kernel, and the rules that there are.
+/// A custom op: its shape rule, its kernel, and optional rules for transforms.
 pub trait CustomOp: Send + Sync {
-    /// Name, part of every key and file.
+    /// Name of the op, part of every cache key and file.
     fn name(&self) -> &str;
 
-    /// Version, part of every key and file: another one for another meaning.
+    /// Version of the op, part of every cache key and file. Change it when the op's results change.
     fn version(&self) -> u32 {
         1
     }
@@ -97,20 +98,20 @@ pub trait CustomOp: Send + Sync {
         results: &mut [HostViewMut<'_>],
     ) -> Result<(), HostFailure>;
 
-    /// Records the cotangents of the operands from that of one result; `None` for an op without
-    /// derivative, which is an error where a derivative is taken.
+    /// Records the operands' cotangents, given the cotangent of one result. `None` for an op
+    /// without a derivative; differentiating such an op is an error.
     fn vjp(&self, call: &mut Vjp<'_>) -> Option<Result<Cotangents>> {
         let _ = call;
         None
     }
 
-    /// How the op takes a batch.
+    /// How `vmap` batches the op.
     fn batching(&self) -> HostBatching {
         HostBatching::Sequential
     }
 
-    /// The op on a batch of that size, where [`HostBatching::Rule`] asks the op: the marked operands have
-    /// the batch as their leading axis. `None` for an op without such a rule.
+    /// The op on a batch of size `size`, for [`HostBatching::Rule`]. The operands in `marks` have
+    /// the batch as their leading axis. `None` for an op without a batching rule.
     ///
     /// Errors: those of the rule.
     fn batch(
@@ -123,21 +124,23 @@ pub trait CustomOp: Send + Sync {
         None
     }
 
-    /// How axes of operands and results belong together, such as `m k, k n -> m n`: an operand is cut
-    /// along an axis only if all that share the letter are.
+    /// How axes of operands and results correspond, such as `m k, k n -> m n`. Partitioning an
+    /// operand along an axis requires partitioning all axes with the same letter.
     fn sharding(&self) -> Option<&str> {
         None
     }
 
-    /// What tells the op from others of its name and version, part of every key and file: the source of
-    /// a kernel, arguments that are no tensors. Letters, digits, `_`, `-` and `.`.
+    /// Distinguishes ops of equal name and version; part of every cache key and file. Examples are
+    /// the source of a kernel and arguments that are not tensors. Allowed: letters, digits, `_`,
+    /// `-` and `.`.
     fn settings(&self) -> &str {
         ""
     }
 
-    /// The op of this name and version with settings that a file gives; `None` if it has them.
+    /// The op of this name and version with the settings that a file holds. `None` if `self` has
+    /// those settings.
     ///
-    /// Errors: what was expected, to follow the word "expected".
+    /// Errors: what was expected, as a continuation of the word "expected".
     fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
         match settings == self.settings() {
             true => Ok(None),
@@ -150,9 +153,9 @@ pub trait CustomOp: Send + Sync {
         }
     }
 
-    /// For an op that is made of kernels: their text, in the form of the kernel layer, at operands of
-    /// these specs. They are compiled into the program like all others, and [`CustomOp::run`] is
-    /// called by the reference only.
+    /// For an op that consists of kernels: the kernels' text, in the kernel layer's text form, for
+    /// operands with these specs. The kernels are compiled into the program as all others are; only
+    /// the reference evaluator calls [`CustomOp::run`].
     ///
     /// Errors: operands that the op does not take.
     fn kernels(&self, operands: &[&TensorSpec]) -> Option<Result<String>> {
@@ -160,14 +163,14 @@ pub trait CustomOp: Send + Sync {
         None
     }
 
-    /// Tells callbacks of one process apart that have no name; zero for registered ops.
+    /// A number that distinguishes the unnamed callbacks of a process; zero for registered ops.
     fn identity(&self) -> u64 {
         0
     }
 }
 
-/// A level of batching that calls the op for each member: the size, and which operands have it as
-/// their leading axis.
+/// A batch level that calls the op once for each member: the batch size, and which operands have
+/// the batch as their leading axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Level {
     size: Dim,
@@ -181,15 +184,15 @@ pub struct HostCall {
     results: Vec<TensorSpec>,
     batching: HostBatching,
     effect: bool,
-    /// The outermost level first.
+    /// Batch levels, outermost first.
     levels: Vec<Level>,
-    /// Text of all that tells it from other calls.
+    /// Text that distinguishes this call from all other calls.
     key: String,
 }
 
 impl HostCall {
-    /// A call with results of these specs. One with an effect is neither merged with an equal one nor
-    /// left out of a program whose outputs depend on it.
+    /// A call with results of these specs. A call with a side effect is never merged with an equal
+    /// call, and dead code elimination keeps it if the program's outputs depend on it.
     pub fn new(
         op: Arc<dyn CustomOp>,
         results: Vec<TensorSpec>,
@@ -209,33 +212,33 @@ impl HostCall {
         &self.results
     }
 
-    /// How the call takes a batch.
+    /// How `vmap` batches the call.
     pub fn batching(&self) -> HostBatching {
         self.batching
     }
 
-    /// True if calls are told apart that are equal, and none is left out.
+    /// True if the call has a side effect: it is neither merged with an equal call nor eliminated.
     pub fn has_effect(&self) -> bool {
         self.effect
     }
 
-    /// True if other processes cannot know the op.
+    /// True if the op exists in this process only.
     pub fn is_local(&self) -> bool {
         self.op.identity() != 0
     }
 
-    /// All that tells the call from others, as text.
+    /// Text that distinguishes this call from all other calls.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The levels of batching at which the op is called for each member, the outermost first: the size
-    /// of the batch, and which operands have it as their leading axis.
+    /// The batch levels at which the op is called once for each member, outermost first: the batch
+    /// size, and which operands have the batch as their leading axis.
     pub fn levels(&self) -> impl DoubleEndedIterator<Item = (Dim, &[bool])> {
         self.levels.iter().map(|level| (level.size, &level.batched[..]))
     }
 
-    /// The call for one member of its batch.
+    /// The call for one member of the batch.
     pub fn member(&self) -> HostCall {
         let mut call = self.clone();
         for spec in &mut call.results {
@@ -245,7 +248,8 @@ impl HostCall {
         call.keyed()
     }
 
-    /// The call on operands of which the marked ones have a leading axis of that size.
+    /// The call on a batch of size `size`; the operands in `batched` have the batch as their
+    /// leading axis.
     pub fn batched(&self, size: Dim, batched: Vec<bool>) -> HostCall {
         let mut call = self.clone();
         for spec in &mut call.results {
@@ -257,7 +261,7 @@ impl HostCall {
         call.keyed()
     }
 
-    /// The call with symbols replaced by sizes.
+    /// Replaces symbols by sizes.
     ///
     /// Errors: as [`crate::Shape::bind`].
     pub fn bind(&self, sizes: &Sizes) -> Result<HostCall> {
@@ -272,9 +276,9 @@ impl HostCall {
         Ok(call.keyed())
     }
 
-    /// Runs the op on all members of its batch.
+    /// Runs the op on all members of the batch.
     ///
-    /// Errors: the op's; a panic of the op is one too.
+    /// Errors: the op's failure; a panic of the op is reported as a failure too.
     pub fn run(
         &self,
         operands: &[HostView<'_>],
@@ -285,7 +289,7 @@ impl HostCall {
     }
 }
 
-/// Calls the op for each member of the outermost level.
+/// Calls the op once for each member of the outermost batch level.
 fn run_levels(
     op: &dyn CustomOp,
     levels: &[Level],
@@ -335,8 +339,8 @@ thread_local! {
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// True while the calling thread runs a host op, which must not evaluate tensors itself: the device
-/// waits for it.
+/// True while the calling thread runs a host op. A host op must not evaluate tensors, since the
+/// device waits for the op.
 pub fn is_running() -> bool {
     RUNNING.get() > 0
 }
@@ -364,9 +368,9 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an op known by name and version; one that was known by these is replaced.
+/// Registers an op by name and version; replaces an op with the same name and version.
 ///
-/// Errors: a name that is empty or has a character that separates the parts of a key.
+/// Errors: an empty name, or a name with a character that separates the parts of a key.
 pub fn register(op: Arc<dyn CustomOp>) -> Result<()> {
     let name = op.name().to_string();
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '-' | '/');
@@ -380,12 +384,12 @@ pub fn register(op: Arc<dyn CustomOp>) -> Result<()> {
     Ok(())
 }
 
-/// The op that is registered by that name and version.
+/// The op registered with this name and version.
 pub fn registered(name: &str, version: u32) -> Option<Arc<dyn CustomOp>> {
     registry().get(&(name.to_string(), version)).cloned()
 }
 
-/// The op that is always registered: its results are its operands.
+/// An op that is always registered. It copies its operands to its results.
 struct Copy;
 
 impl CustomOp for Copy {
@@ -440,12 +444,12 @@ impl fmt::Debug for HostCall {
 }
 
 impl Op {
-    /// A result of a call of a host op.
+    /// Result number `result` of a call of a custom op.
     pub fn host(call: Arc<HostCall>, result: usize) -> Op {
         Op::new(OpCode::Custom, Attrs::Host { result: result as u8, call })
     }
 
-    /// Which result of which call, if it is a host op.
+    /// The result index and the call, if the op is a custom op.
     pub fn as_host(&self) -> Option<(usize, &Arc<HostCall>)> {
         match &self.attrs {
             Attrs::Host { result, call } => Some((*result as usize, call)),
@@ -453,7 +457,7 @@ impl Op {
         }
     }
 
-    /// True for an op that does something beside computing its result: never merged.
+    /// True for an op with a side effect, which CSE never merges.
     pub fn has_effect(&self) -> bool {
         self.as_host().is_some_and(|(_, call)| call.has_effect())
     }
@@ -494,8 +498,8 @@ fn infer(call: OpCall<'_>) -> Result<TensorSpec> {
     })
 }
 
-/// Fails if the op has a rule for these operands and it gives other results than the call declares, as
-/// in a file that was written with another meaning of the op.
+/// Fails if the op's shape rule gives other results for these operands than the call declares. This
+/// happens when a file was written with another definition of the op.
 fn check_rule(call: OpCall<'_>, host: &HostCall) -> Result<()> {
     let Ok(rule) = host.op.infer(call.inputs) else { return Ok(()) };
     let agrees = rule.len() == host.results.len()
@@ -527,7 +531,7 @@ fn vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     })
 }
 
-/// `custom(operands…)`: a result of a call of a function of the host.
+/// `custom(operands…)`: one result of a call of a custom op.
 pub static CUSTOM: OpDef = OpDef {
     name: "custom",
     doc: "The results of an op of a user, or of a callback, that runs on the host.",

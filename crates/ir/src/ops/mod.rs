@@ -1,10 +1,10 @@
-//! The op registry: every op Girih has is one [`OpDef`] in one of the files beside this one, and
-//! one row of the elementwise table ([`elementwise_table`](crate::elementwise_table)) or of the list
-//! below. Names, arity, shape and dtype rules, index maps, derivatives and
-//! decompositions all hang off the definition; passes ask it and keep no lists of ops.
+//! The op registry. Every op of Girih is one [`OpDef`] in one of the files of this module, and one
+//! row of the elementwise table ([`elementwise_table`](crate::elementwise_table)) or of the list
+//! below. The definition holds the op's name, arity, shape and dtype rule, index maps, derivative
+//! and decomposition. Passes ask the definition and keep no lists of ops.
 //!
-//! Primitives are what backends implement. Composites (class [`Class::Composite`]) carry a
-//! decomposition into primitives and are nodes of their own until the `Decompose` pass.
+//! Backends implement the primitives. A composite (class [`Class::Composite`]) has a decomposition
+//! into primitives and stays one node until the `Decompose` pass.
 
 pub mod attention;
 mod attrs;
@@ -44,16 +44,16 @@ pub use samples::Sample;
 use crate::{DType, Error, Graph, Iteration, Node, NodeId, Result, TensorSpec};
 use std::fmt;
 
-/// What kind of relation an op is between its operands and its result.
+/// How an op's result depends on its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// A value that comes from outside the graph or from nothing.
+    /// A value from outside the graph, or a value without operands.
     Leaf,
-    /// One result element from one element of each operand, operands broadcast.
+    /// Each result element depends on one element of each operand; operands broadcast.
     Elementwise,
-    /// Elements of some axes combined into one.
+    /// The elements along some axes are combined into one.
     Reduction,
-    /// Products summed over a shared axis.
+    /// Products of two operands, summed over the contracted axis.
     Contraction,
     /// A rearrangement of one operand's elements by an affine index map.
     View,
@@ -63,18 +63,19 @@ pub enum Class {
     Combine,
     /// Elements addressed by the values of an integer operand.
     Index,
-    /// Computed by a routine on whole rows or matrices, which are an operand's last one or two axes;
-    /// the axes before are a batch. Such an op may have several results: each is a node of its own,
-    /// told apart by [`Attrs::Library`], and one kernel computes those that are needed.
+    /// Computed by a routine on whole rows or matrices: the operand's last one or two axes. The
+    /// axes before them are batch axes. Such an op may have several results. Each result is a node
+    /// of its own, whose [`Attrs::Library`] says which result it is; one kernel computes all
+    /// results that are needed.
     Library,
-    /// Runs closed graphs of its own, chosen or repeated. Such an op may have several results: see
-    /// [`control`].
+    /// Runs regions (closed graphs in the op's attributes), selected or repeated. Such an op may
+    /// have several results: see [`control`].
     Control,
     /// Defined by a decomposition into the other classes.
     Composite,
 }
 
-/// An op's operands while its rules are asked: the op and its operands' specs.
+/// An op and the specs of its operands: the argument of the op's rules.
 #[derive(Clone, Copy)]
 pub struct OpCall<'a> {
     /// The op with its attributes.
@@ -84,25 +85,27 @@ pub struct OpCall<'a> {
 }
 
 impl OpCall<'_> {
-    /// Name of the op, for errors.
+    /// Name of the op, for error messages.
     pub fn name(&self) -> &'static str {
         self.op.name()
     }
 }
 
-/// What a library routine takes and gives per batch, in axes.
+/// The item of a library routine: how many last axes of operands and results one call works on. The
+/// axes before them are batch axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemRank {
-    /// Rows, and rows as results.
+    /// The operands' and results' items are rows.
     Row,
-    /// Matrices; per result, its number of axes: 0 for a number, 1 for a row, 2 for a matrix.
+    /// The operands' items are matrices. For each result, the rank of its item: 0 for a scalar, 1
+    /// for a row, 2 for a matrix.
     Matrix(&'static [u8]),
-    /// All of each operand and of each result.
+    /// The item is the whole operand or result; there are no batch axes.
     Whole,
 }
 
 impl ItemRank {
-    /// Axes of an item of an operand of that rank.
+    /// Number of item axes of an operand of rank `rank`.
     pub fn operand(self, rank: usize) -> usize {
         match self {
             ItemRank::Row => 1,
@@ -111,7 +114,7 @@ impl ItemRank {
         }
     }
 
-    /// Axes of an item of that result, which has that rank.
+    /// Number of item axes of result `number`, which has rank `rank`.
     pub fn result(self, number: usize, rank: usize) -> usize {
         match self {
             ItemRank::Row => 1,
@@ -121,33 +124,34 @@ impl ItemRank {
     }
 }
 
-/// How an op takes a batch of its operands, as `vmap` gives it: with one more axis in front of each.
+/// How `vmap` batches an op whose operands have one more leading axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// Leading axes of operands broadcast, aligned at the right: an operand of lower rank than the
-    /// result gets axes of size one behind the batch axis.
+    /// Operands broadcast, aligned at the right. An operand of lower rank than the result gets axes
+    /// of size one between its batch axis and its other axes.
     Broadcast,
-    /// All operands have the batch axis; axes that attributes name move by one.
+    /// All operands have the batch axis. Axes in attributes move by one.
     Leading,
-    /// As [`Batching::Leading`] of the first operand; with a batch of another one the op is batched
-    /// through its definition.
+    /// As [`Batching::Leading`] if only the first operand is batched. If another operand is
+    /// batched, `vmap` batches the op's decomposition.
     First,
     /// `vmap` has a rule for the op.
     Rule,
 }
 
-/// In which dtype users' functions compute an op on half floats and float32 under autocast.
+/// The dtype in which autocast computes an op whose operands are half floats or float32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// In that of the operands.
+    /// The dtype of the operands.
     Operands,
-    /// In the half dtype that autocast names: products, whose factors need few digits.
+    /// The half dtype that autocast names. For matrix products, whose operands need little
+    /// precision.
     Half,
-    /// In float32: what has a steep slope, a large range, or adds many numbers.
+    /// Float32. For ops with a steep slope, a large range, or a sum of many terms.
     Full,
 }
 
-/// Definition of one op: the single place that says what it is.
+/// Definition of one op, the single source of every fact about it.
 pub struct OpDef {
     /// Name in text forms and messages.
     pub name: &'static str,
@@ -155,39 +159,39 @@ pub struct OpDef {
     pub doc: &'static str,
     /// Kind of index relation.
     pub class: Class,
-    /// Fewest and most operands.
+    /// Minimum and maximum number of operands.
     pub arity: (usize, usize),
-    /// True if the two operands may be exchanged without changing a bit of the result.
+    /// True if exchanging the two operands changes no bit of the result.
     pub commutative: bool,
-    /// True if the op has exactly one right result, by IEEE 754 or the arithmetic of integers, so
-    /// that computing it at compile time gives the device's bits. Not so for library functions
-    /// such as `exp`, whose last bit differs from one to the next.
+    /// True if IEEE 754 or integer arithmetic determines every bit of the result, so that constant
+    /// folding gives the same bits as the device. False for library functions such as `exp`, whose
+    /// last bit differs between implementations.
     pub exact: bool,
     /// Shape and dtype rule, with all checks on operands and attributes.
     pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
     /// Iteration space and index maps; `None` where the relation is not affine.
     pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
-    /// Of a library routine: how many last axes of operands and results are one item.
+    /// For a library routine, how many last axes of operands and results are one item.
     pub item_rank: ItemRank,
-    /// How its axes correspond, by factors; by class where the definition says nothing.
+    /// How the axes of operands and results correspond, by factors. By default the class decides.
     pub factors: Factoring,
-    /// In which operands it is linear; by class where the definition says nothing.
+    /// The operands in which the op is linear. By default the class decides.
     pub linear: Linearity,
     /// Reverse-mode rule; the forward-mode rule is its transpose.
     pub derivative: Derivative,
-    /// How the op is batched; by class where the definition says nothing.
+    /// How `vmap` batches the op. By default the class decides.
     pub batching: Option<Batching>,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
-    /// Where sample operands are taken from: inside the op's domain, away from kinks and poles.
+    /// The range of sample operands: inside the op's domain, away from kinks and poles.
     pub domain: (f64, f64),
-    /// Operands that tests and documentation use; by class where the definition says nothing.
+    /// Sample operands for tests and documentation. By default the class decides.
     pub samples: fn(OpCode) -> Vec<Sample>,
-    /// What Python users call.
+    /// The Python function or method of the op.
     pub python: Python,
-    /// The kind of op that users are told; by class where the definition says nothing.
+    /// The kind of op as graph inspection reports it. By default the class decides.
     pub category: Option<Category>,
-    /// In which dtype it is computed under autocast.
+    /// The dtype in which autocast computes the op.
     pub precision: Precision,
 }
 
@@ -196,25 +200,25 @@ const fn full(def: OpDef) -> OpDef {
     OpDef { precision: Precision::Full, ..def }
 }
 
-/// What Python users call to get an op.
+/// How Python users call an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Python {
-    /// The function of the op's own name, or the row's in the elementwise table.
+    /// By a function named as the op, or as its row of the elementwise table says.
     Same,
-    /// `girih.NAME`; or `Tensor.NAME`, where there is a method only.
+    /// By `girih.NAME`, or `Tensor.NAME` if there is only a method.
     Named(&'static str),
-    /// Nothing, and why.
+    /// Not at all, for this reason.
     Nothing(&'static str),
 }
 
-/// Kinds of ops, as users of graphs tell them apart.
+/// Kinds of ops that graph inspection reports to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Category {
-    /// Values that come from outside, constants and random draws.
+    /// Values from outside, constants and random values.
     Leaf,
     /// Element by element.
     Elementwise,
-    /// Elements of some axes combined.
+    /// The elements along some axes combined.
     Reduction,
     /// Matrix products.
     Matmul,
@@ -226,7 +230,7 @@ pub enum Category {
     Slice,
     /// Operands placed side by side or into a border.
     Concat,
-    /// Axes stretched.
+    /// Axes of size one repeated.
     Broadcast,
     /// Elements addressed by the values of an operand.
     Index,
@@ -239,7 +243,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// The name that graphs are inspected by: `OP_ELEMENTWISE` and the like.
+    /// Name in graph inspection, such as `OP_ELEMENTWISE`.
     pub fn name(self) -> &'static str {
         match self {
             Category::Leaf => "OP_LEAF",
@@ -291,7 +295,7 @@ impl OpDef {
         precision: Precision::Operands,
     };
 
-    /// How the op takes a batch of its operands.
+    /// How `vmap` batches the op.
     pub fn batching(&self) -> Batching {
         self.batching.unwrap_or(match self.class {
             Class::Elementwise | Class::Contraction => Batching::Broadcast,
@@ -301,7 +305,7 @@ impl OpDef {
         })
     }
 
-    /// The kind of op that users are told.
+    /// The kind of op that graph inspection reports.
     pub fn category(&self) -> Category {
         self.category.unwrap_or(match self.class {
             Class::Leaf => Category::Leaf,
@@ -321,7 +325,7 @@ impl OpDef {
 
 macro_rules! registry {
     ($($code:ident = $def:path,)*) => {
-        /// Identity of an op; indexes the registry.
+        /// Identity of an op, which is its index in the registry.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize,
             serde::Deserialize,
@@ -357,7 +361,7 @@ macro_rules! with_elementwise {
         binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
     ) => {
 impl OpCode {
-    /// What Python users call, as `girih.NAME` or `Tensor.NAME`; else why there is nothing.
+    /// The Python name, `girih.NAME` or `Tensor.NAME`; as error, why there is none.
     pub fn python(self) -> std::result::Result<&'static str, &'static str> {
         match (self.def().python, self) {
             (Python::Named(name), _) => Ok(name),
@@ -378,7 +382,7 @@ registry! {
     RandomNormal = leaf::RANDOM_NORMAL,
     RandomBits = leaf::RANDOM_BITS,
     Iota = leaf::IOTA,
-    // Elementwise: the table, and what is not in it.
+    // Elementwise: the table's ops and the ops outside the table.
     $($ucode = $udef,)*
     $($bcode = $bdef,)*
     Real = elementwise::REAL,
@@ -479,8 +483,8 @@ registry! {
 
 crate::elementwise_table! { with_elementwise }
 
-/// An op with its attributes: what a node does to its operands. 16 bytes of attributes, inline
-/// when small and shared when large.
+/// An op with its attributes: what a node applies to its operands. The attributes take 16 bytes:
+/// small ones are inline, large ones are shared.
 #[derive(Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Op {
     /// Which op.
@@ -510,8 +514,8 @@ impl Op {
         self.def().class
     }
 
-    /// True for ops whose values come with the program's arguments: inputs, parameters, run-time
-    /// scalars and the keys of random leaves.
+    /// True for ops whose values are arguments of the program: inputs, parameters, run-time scalars
+    /// and the keys of random leaves.
     pub fn takes_argument(&self) -> bool {
         match self.code {
             OpCode::Constant => self.attrs == Attrs::None,
@@ -520,14 +524,14 @@ impl Op {
         }
     }
 
-    /// A leaf that stands for a tensor outside, by a number of the front end's, in a graph that a rule
-    /// recorded: it may stand in regions, and the front end makes it an operand before anything else
-    /// sees the graph.
+    /// A leaf that stands for a tensor outside the graph, identified by a number of the front end.
+    /// A rule's recording creates it, possibly inside regions. The front end turns it into an
+    /// operand before any other code reads the graph.
     pub fn outside(key: u64) -> Op {
         Op::new(OpCode::Input, Attrs::Value(key))
     }
 
-    /// The number of a tensor outside, if the op is a leaf for one.
+    /// The front end's number of a tensor outside the graph, if the op is such a leaf.
     pub fn as_outside(&self) -> Option<u64> {
         match (self.code, &self.attrs) {
             (OpCode::Input, &Attrs::Value(key)) => Some(key),
@@ -535,7 +539,7 @@ impl Op {
         }
     }
 
-    /// Which of its results the op gives; 0 for ops of one result.
+    /// Index of the result that the node stands for; 0 for ops with one result.
     pub fn output_index(&self) -> usize {
         match self.attrs {
             Attrs::Library { result, .. } | Attrs::Host { result, .. } => result as usize,
@@ -545,7 +549,7 @@ impl Op {
         }
     }
 
-    /// The same op giving another of its results.
+    /// The same op with another result index.
     pub fn with_result(&self, result: u8) -> Op {
         if let Some((_, control)) = self.as_control() {
             return Op::control(self.code, control.clone(), result as usize);
@@ -560,12 +564,12 @@ impl Op {
         Op::new(self.code, Attrs::Library { result, flag, size })
     }
 
-    /// True for the random leaves: never merged, never folded.
+    /// True for the random leaves, which CSE never merges and constant folding never evaluates.
     pub fn is_random(&self) -> bool {
         matches!(self.code, OpCode::RandomUniform | OpCode::RandomNormal | OpCode::RandomBits)
     }
 
-    /// Checks operands and attributes and gives the result's spec.
+    /// Checks operands and attributes, and returns the result's spec.
     pub fn infer(&self, inputs: &[&TensorSpec]) -> Result<TensorSpec> {
         let def = self.def();
         if inputs.len() < def.arity.0 || inputs.len() > def.arity.1 {
@@ -580,8 +584,8 @@ impl Op {
             });
         }
         let spec = (def.infer)(OpCall { op: self, inputs })?;
-        // Broadcasting, products and casts make more bytes of fewer; counts after this cannot
-        // overflow.
+        // Broadcasting, matrix products and casts can give a result of more bytes than the operands
+        // have. After this check no element or byte count overflows.
         spec.shape.check(def.name, spec.dtype)?;
         Ok(spec)
     }
@@ -599,7 +603,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// Fails unless all operands share one dtype; gives it.
+/// Returns the operands' common dtype; an error if they differ.
 pub(crate) fn same_dtype(call: OpCall<'_>) -> Result<DType> {
     let first = call.inputs[0].dtype;
     match call.inputs.iter().find(|s| s.dtype != first) {
@@ -608,7 +612,7 @@ pub(crate) fn same_dtype(call: OpCall<'_>) -> Result<DType> {
     }
 }
 
-/// Fails unless `ok`; the message names what the op takes.
+/// Fails unless `ok`; the message says which dtypes the op takes.
 pub(crate) fn require_dtype(
     call: OpCall<'_>,
     dtype: DType,
@@ -651,7 +655,7 @@ mod tests {
         }
     }
 
-    /// Samples are what every other walk over the registry goes by.
+    /// All other tests that walk the registry depend on the samples.
     #[test]
     fn every_op_has_samples_that_it_takes_and_means_something_on() {
         for &code in OpCode::ALL {
