@@ -1,5 +1,5 @@
-//! Builds closed graphs op by op, with each op's checks. What rules, decompositions and passes
-//! write through.
+//! Builds closed graphs op by op, with each op's checks. Derivative rules, decompositions and
+//! passes record ops through it.
 
 use crate::ops::{Attrs, AxisSet, Class, OfSize, PadDim, SliceDim};
 use crate::{
@@ -81,11 +81,11 @@ impl GraphBuilder {
         self.emit(code.into(), inputs)
     }
 
-    /// Records a closed graph's nodes with `arguments` in place of its arguments, in order, and gives
-    /// what its outputs are here.
+    /// Records a closed graph's nodes with `arguments` in place of its arguments, in order, and
+    /// returns the nodes of its outputs in this graph.
     ///
-    /// Errors: [`Error::InvalidArgument`] for another number of
-    /// arguments; those of the ops, if arguments have other specs.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of arguments; the ops' errors for
+    /// arguments of other specs.
     pub fn inline(&mut self, graph: &Graph, arguments: &[NodeId]) -> Result<Vec<NodeId>> {
         let (given, wanted) = (arguments.len(), graph.arguments().count());
         if given != wanted {
@@ -106,12 +106,12 @@ impl GraphBuilder {
         Ok(graph.outputs().iter().map(|o| map[o.index()]).collect())
     }
 
-    /// Records the nodes of another graph that `outputs` depend on, and gives what `outputs` are here.
-    /// `map` has, by node of the other graph, the node that stands for it here: neither this node nor
-    /// what only it depends on is recorded.
+    /// Records the nodes of another graph that `outputs` depend on, and returns the nodes of
+    /// `outputs` in this graph. `map` holds, by node of the other graph, its replacement in this
+    /// graph. A replaced node, and nodes that only it depends on, are not recorded.
     ///
     /// # Panics
-    /// If `outputs` depend on an argument for which `map` has no node.
+    /// If `outputs` depend on an argument that `map` does not replace.
     pub fn copy_nodes(
         &mut self,
         graph: &Graph,
@@ -137,12 +137,12 @@ impl GraphBuilder {
         outputs.iter().map(|o| map[o.index()].expect("outputs are needed")).collect()
     }
 
-    /// What is recorded from here on was made for that node; see [`Graph::track_origins`].
+    /// Attributes the nodes recorded from now on to `origin`; see [`Graph::track_origins`].
     pub fn attribute(&mut self, origin: Option<NodeId>) {
         self.graph.attribute(origin);
     }
 
-    /// Appends a node whose spec was inferred before.
+    /// Appends a node whose spec is already inferred.
     pub fn append(&mut self, node: Node) -> NodeId {
         self.graph.append(node)
     }
@@ -152,7 +152,7 @@ impl GraphBuilder {
         self.graph.leaf(op, spec)
     }
 
-    /// A tensor fed from outside.
+    /// A tensor that the caller supplies.
     pub fn input(&mut self, spec: TensorSpec) -> NodeId {
         self.leaf(OpCode::Input.into(), spec)
     }
@@ -173,7 +173,7 @@ impl GraphBuilder {
         self.scalar(self.dtype(like), value)
     }
 
-    /// A scalar constant that follows from a size.
+    /// A scalar constant computed from a symbolic size.
     pub fn scalar_of_size(&mut self, dtype: DType, of: OfSize) -> NodeId {
         match of.size.known() {
             Some(size) => self.scalar(dtype, of.value(size)),
@@ -210,7 +210,7 @@ impl GraphBuilder {
         self.op(OpCode::Where, &[cond, a, b])
     }
 
-    /// `x` in another dtype; `x` itself if it has it already.
+    /// `x` converted to another dtype; `x` itself if it has this dtype.
     pub fn cast(&mut self, x: NodeId, dtype: DType) -> Result<NodeId> {
         match self.dtype(x) == dtype {
             true => Ok(x),
@@ -234,7 +234,7 @@ impl GraphBuilder {
         self.reduce(OpCode::ReduceSum, x, axes, keepdims)
     }
 
-    /// Largest over axes.
+    /// Maximum over axes.
     pub fn max(&mut self, x: NodeId, axes: AxisSet, keepdims: bool) -> Result<NodeId> {
         self.reduce(OpCode::ReduceMax, x, axes, keepdims)
     }
@@ -254,12 +254,12 @@ impl GraphBuilder {
         self.emit(Op::new(OpCode::LogSoftmax, Attrs::Axis(axis)), &[x])
     }
 
-    /// `x` in the dtype that sums inside composites are taken in: f32 for the half floats.
+    /// `x` cast to the accumulation dtype of composites: f32 for the half floats.
     pub fn widen(&mut self, x: NodeId) -> Result<NodeId> {
         self.cast(x, self.dtype(x).widened())
     }
 
-    /// The same elements under another shape; `x` itself if it has it already.
+    /// The same elements with another shape; `x` itself if it has this shape.
     pub fn reshape(&mut self, x: NodeId, shape: impl Into<Shape>) -> Result<NodeId> {
         let shape = shape.into();
         match *self.shape(x) == shape {
@@ -268,7 +268,7 @@ impl GraphBuilder {
         }
     }
 
-    /// `x` stretched to a shape; `x` itself if it has it already.
+    /// `x` broadcast to a shape; `x` itself if it has this shape.
     pub fn broadcast_to(&mut self, x: NodeId, shape: impl Into<Shape>) -> Result<NodeId> {
         let shape = shape.into();
         match *self.shape(x) == shape {
@@ -277,12 +277,12 @@ impl GraphBuilder {
         }
     }
 
-    /// Axes in another order.
+    /// Permutes the axes.
     pub fn permute(&mut self, x: NodeId, perm: &[usize]) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Permute, Attrs::perm(perm.iter().copied())), &[x])
     }
 
-    /// The last two axes exchanged.
+    /// Exchanges the last two axes.
     ///
     /// Errors: [`Error::InvalidShape`] below rank two.
     pub fn transpose(&mut self, x: NodeId) -> Result<NodeId> {
@@ -299,17 +299,17 @@ impl GraphBuilder {
         self.permute(x, &perm)
     }
 
-    /// A part of each axis.
+    /// A slice of each axis.
     pub fn slice(&mut self, x: NodeId, dims: Vec<SliceDim>) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[x])
     }
 
-    /// Tensors side by side along an axis.
+    /// Concatenates tensors along an axis.
     pub fn concat(&mut self, parts: &[NodeId], axis: u8) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Concat, Attrs::Axis(axis)), parts)
     }
 
-    /// Class labels as they are, those that are not in `0..classes` being an error.
+    /// The class labels unchanged; a label outside `0..classes` is an error at run time.
     pub fn check_label(&mut self, labels: NodeId, classes: usize) -> Result<NodeId> {
         self.emit(Op::new(OpCode::CheckLabel, Attrs::Size(classes)), &[labels])
     }
@@ -324,13 +324,13 @@ impl GraphBuilder {
         self.leaf(Op::new(OpCode::Iota, Attrs::Axis(axis)), TensorSpec::new(shape, dtype))
     }
 
-    /// A part of each axis, of the shape `result`: symbolic sizes are the shape's, and what the
-    /// bounds say of them counts for the sizes traced.
+    /// A slice of each axis with result shape `result`, which gives the symbolic sizes. The bounds
+    /// in `dims` hold for the traced sizes.
     pub fn slice_of(&mut self, x: NodeId, dims: Vec<SliceDim>, result: &Shape) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Slice, Attrs::slice(dims, result)), &[x])
     }
 
-    /// Part of one axis and all of the others; `x` itself if that is all of it.
+    /// A slice of one axis and all of the other axes; `x` itself if the slice is the whole axis.
     pub fn slice_axis(
         &mut self,
         x: NodeId,
@@ -349,12 +349,12 @@ impl GraphBuilder {
         self.slice_of(x, dims, &result)
     }
 
-    /// A border around, and gaps between, the elements.
+    /// Pads around, and between, the elements.
     pub fn pad(&mut self, x: NodeId, dims: Vec<PadDim>, value: Literal) -> Result<NodeId> {
         self.emit(Op::new(OpCode::Pad, Attrs::Pad(Arc::new((dims, value.bits)))), &[x])
     }
 
-    /// Sums `x` over the axes along which `shape` was broadcast to get `x`'s shape.
+    /// Sums `x` over the axes along which `shape` was broadcast to `x`'s shape.
     pub fn sum_to(&mut self, x: NodeId, shape: &Shape) -> Result<NodeId> {
         let from = self.shape(x).clone();
         if from == *shape {
@@ -368,7 +368,7 @@ impl GraphBuilder {
         self.reshape(summed, shape.clone())
     }
 
-    /// Stretches the result of a reduction back over the axes it removed: the transpose of
+    /// Broadcasts the result of a reduction back over the reduced axes: the transpose of
     /// [`GraphBuilder::sum`] over `axes` of a tensor of `shape`.
     pub fn expand_reduced(&mut self, x: NodeId, axes: AxisSet, shape: &Shape) -> Result<NodeId> {
         let kept = self.reshape(x, shape.reduced(axes, true))?;

@@ -1,4 +1,4 @@
-//! Element types, their one promotion table, and typed scalars ([`Literal`]).
+//! Element types, their promotion table, and typed scalars ([`Literal`]).
 
 use crate::{Error, Result};
 use half::{bf16, f16};
@@ -43,10 +43,11 @@ pub enum DType {
 
 use DType::*;
 
-/// What two dtypes meet in, by row and column in the order of [`DType::ALL`]. Bool is below the
-/// integers, integers are below floats, floats below complex numbers; an integer never widens a
-/// float; two of a kind meet in the narrowest dtype that holds both. No integer holds both u64 and
-/// a signed integer, so these do not meet. The table of `docs/dtypes.md` is checked against this.
+/// The common dtype of two dtypes, by row and column in the order of [`DType::ALL`]. Bool is below
+/// the integers, integers are below floats, and floats are below complex numbers. An integer never
+/// widens a float. Two dtypes of one kind promote to the narrowest dtype that holds both. No
+/// integer dtype holds both u64 and a signed integer, so this pair has no common dtype. A test
+/// compares this table with the one in `docs/dtypes.md`.
 #[rustfmt::skip]
 static PROMOTION: [[Option<DType>; 15]; 15] = {
     const fn row(dtypes: [DType; 15]) -> [Option<DType>; 15] {
@@ -58,7 +59,7 @@ static PROMOTION: [[Option<DType>; 15]; 15] = {
         }
         row
     }
-    /// A row whose columns from `start` to `end` do not meet.
+    /// A row without a common dtype in the columns `start..end`.
     const fn but(dtypes: [DType; 15], start: usize, end: usize) -> [Option<DType>; 15] {
         let mut row = row(dtypes);
         let mut i = start;
@@ -93,7 +94,7 @@ impl DType {
     pub const ALL: [DType; 15] =
         [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64, C64, C128];
 
-    /// Name as users write it, NumPy's.
+    /// Name that users write, equal to NumPy's.
     pub fn name(self) -> &'static str {
         match self {
             Bool => "bool",
@@ -114,7 +115,7 @@ impl DType {
         }
     }
 
-    /// Short name, as graphs print it.
+    /// Short name that printed graphs use.
     pub fn short(self) -> &'static str {
         match self {
             Bool => "bool",
@@ -135,7 +136,7 @@ impl DType {
         }
     }
 
-    /// The dtype of that long or short name.
+    /// The dtype with this long or short name.
     ///
     /// Errors: [`Error::UnknownDType`].
     pub fn parse(name: &str) -> Result<DType> {
@@ -166,8 +167,7 @@ impl DType {
         matches!(self, C64 | C128)
     }
 
-    /// True for floats and complex numbers: what functions such as `exp` take and what gradients
-    /// flow through.
+    /// True for floats and complex numbers: the dtypes of functions such as `exp` and of gradients.
     pub fn is_inexact(self) -> bool {
         self.is_float() || self.is_complex()
     }
@@ -203,8 +203,8 @@ impl DType {
         }
     }
 
-    /// The dtype two tensors' elements meet in: bool < integers < floats < complex; an integer
-    /// never widens a float; two of a kind meet in the narrowest dtype that holds both.
+    /// The common dtype of two operands. Bool < integers < floats < complex; an integer never
+    /// widens a float; two dtypes of one kind promote to the narrowest dtype that holds both.
     ///
     /// Errors: [`Error::NoCommonDType`] for u64 and a signed integer.
     pub fn promote(self, other: DType) -> Result<DType> {
@@ -218,7 +218,7 @@ impl DType {
         if self.is_inexact() { self } else { F32 }
     }
 
-    /// The dtype of a complex dtype's parts; any other dtype itself.
+    /// The dtype of the real and imaginary part of a complex dtype; any other dtype itself.
     pub fn real(self) -> DType {
         match self {
             C64 => F32,
@@ -227,20 +227,20 @@ impl DType {
         }
     }
 
-    /// The complex dtype that this dtype's elements meet a complex number in: c128 for f64, c64 for
-    /// all other reals.
+    /// The common dtype of this dtype and a complex number: c128 for f64 and c128, c64 for all
+    /// others.
     pub fn complex(self) -> DType {
         if matches!(self, F64 | C128) { C128 } else { C64 }
     }
 
-    /// The dtype composites compute in: f32 for the half floats, whose sums overflow and whose
-    /// intermediate roundings add up; itself otherwise.
+    /// The dtype in which composites compute: f32 for the half floats, because their sums overflow
+    /// and their intermediate rounding errors add up; otherwise the dtype itself.
     pub fn widened(self) -> DType {
         if matches!(self, F16 | BF16) { F32 } else { self }
     }
 
-    /// The dtype sums and products are taken in: signed integers and bool accumulate in i64,
-    /// unsigned integers in u64.
+    /// The accumulator dtype of sums and products: i64 for signed integers and bool, u64 for
+    /// unsigned integers, otherwise the dtype itself.
     pub fn accumulator(self) -> DType {
         match self {
             dtype if dtype.is_inexact() => dtype,
@@ -256,21 +256,21 @@ impl fmt::Display for DType {
     }
 }
 
-/// The names of all dtypes, for messages.
+/// The names of all dtypes, for error messages.
 pub(crate) fn names() -> String {
     DType::ALL.map(DType::name).join(", ")
 }
 
-/// A scalar of a given dtype. `bits` is its little-endian memory, zero-extended to 64 bits, so two
-/// literals are equal exactly when their bits are: -0.0 differs from 0.0 and a NaN equals itself.
+/// A scalar with a dtype. `bits` is its little-endian memory, zero-extended to 64 bits. Two
+/// literals are equal exactly when their bits are: -0.0 differs from 0.0, and a NaN equals itself.
 ///
-/// A literal of a complex dtype is a real number: `bits` is its real part, the imaginary part is
-/// +0. Other complex constants are made of two real ones by the op `complex`.
+/// A literal of a complex dtype is a real number: `bits` is its real part, and the imaginary part
+/// is +0. The op `complex` builds other complex constants from two real constants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Literal {
     /// Element type.
     pub dtype: DType,
-    /// Memory of the value (of a complex number, of its real part), zero-extended.
+    /// The value's memory (the real part of a complex number), zero-extended.
     pub bits: u64,
 }
 
@@ -314,8 +314,8 @@ impl Literal {
         Literal { dtype, bits }
     }
 
-    /// As a float, rounded to nearest where f64 cannot hold the integer; the real part of a complex
-    /// number.
+    /// The value as a float, rounded to nearest if f64 cannot represent the integer. The real part
+    /// for a complex number.
     pub fn as_f64(self) -> f64 {
         match self.dtype {
             F16 => f16::from_bits(self.bits as u16).to_f64(),
@@ -349,7 +349,8 @@ impl Literal {
         }
     }
 
-    /// As text that gives back its bits: as it is shown if that does, else the bits in hexadecimal.
+    /// Text that parses to the same bits: the displayed form if it does, otherwise the bits in
+    /// hexadecimal.
     pub fn text(self) -> String {
         let shown = self.to_string();
         match Literal::parse(self.dtype, &shown) {
@@ -358,8 +359,7 @@ impl Literal {
         }
     }
 
-    /// A value written as text: `true`, a number, or the bits themselves as `0x…`. `None` if the
-    /// dtype does not hold it.
+    /// Parses a value: `true`, a number, or the bits as `0x…`. `None` if the dtype cannot hold it.
     pub fn parse(dtype: DType, text: &str) -> Option<Literal> {
         let holds = |bits| Literal { dtype, bits };
         if let Some(hex) = text.strip_prefix("0x") {
@@ -381,8 +381,7 @@ impl Literal {
         (literal.as_int() == value).then_some(literal)
     }
 
-    /// Converted to another dtype, by the rules of [`Literal::from_f64`] and
-    /// [`Literal::from_int`].
+    /// Converts to another dtype, by the rules of [`Literal::from_f64`] and [`Literal::from_int`].
     pub fn cast(self, dtype: DType) -> Literal {
         if self.dtype == dtype {
             self
@@ -393,7 +392,7 @@ impl Literal {
         }
     }
 
-    /// True if the value is `v` (any zero for 0).
+    /// True if the value is `v`; -0.0 and 0.0 are equal.
     pub fn is(self, v: f64) -> bool {
         self.as_f64() == v
     }
@@ -457,7 +456,7 @@ mod tests {
         }
     }
 
-    /// The table users read is the table there is.
+    /// The table in the documentation equals the promotion table.
     #[test]
     fn the_documented_promotions_are_the_table() {
         let text = include_str!("../../../docs/dtypes.md");

@@ -1,5 +1,5 @@
-//! Closed graphs: compact, topologically ordered arenas cut out for one purpose, with their
-//! canonical encoding and verifier.
+//! Closed graphs: compact arenas of topologically ordered nodes, with their canonical encoding and
+//! verifier. A front end extracts one for each evaluation.
 
 use crate::dim::{Guard, Sizes, Symbol};
 use crate::hints::Hints;
@@ -43,20 +43,20 @@ impl fmt::Debug for NodeId {
 /// Operands of a node.
 pub type Operands = SmallVec<[NodeId; 3]>;
 
-/// One value: an op, its operands, its spec.
+/// One value: an op, its operands and its spec.
 #[derive(Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Node {
-    /// What is computed.
+    /// The op.
     pub op: Op,
-    /// From what.
+    /// The operands.
     pub inputs: Operands,
-    /// What is known of the result.
+    /// Shape and dtype of the result.
     pub spec: TensorSpec,
 }
 
 impl Clone for Node {
     fn clone(&self) -> Node {
-        // A copy of the memory, where the derived clone goes operand by operand.
+        // A memory copy; the derived clone would copy each operand separately.
         let inputs = SmallVec::from_slice(&self.inputs);
         Node { op: self.op.clone(), inputs, spec: self.spec.clone() }
     }
@@ -81,17 +81,17 @@ pub struct Graph {
     pub(crate) origins: Origins,
     #[serde(skip)]
     pub(crate) sources: Sources,
-    /// Of the nodes that have any.
+    /// Hints of the nodes that have any.
     pub(crate) hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
     #[serde(skip)]
     interface: Option<Arc<Interface>>,
 }
 
-/// What callers of a graph are told beside its nodes. Like hints it decides nothing of what is
-/// computed; the canonical encoding does not see it.
+/// Facts for callers that no node holds. The interface does not change the computed values, so the
+/// canonical encoding leaves it out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Interface {
-    /// Of every output, or of none.
+    /// One name for each output, or empty.
     output_names: Vec<String>,
     guards: Vec<Guard>,
 }
@@ -115,7 +115,7 @@ impl Hash for Graph {
 }
 
 impl Graph {
-    /// True if an op of the graph, or of a region in it, is such.
+    /// True if `is` holds for an op of the graph or of a region in it.
     pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
         self.nodes().any(|(_, node)| {
             let regions = node.op.as_control().map(|(_, control)| &control.regions[..]);
@@ -128,7 +128,7 @@ impl Graph {
         Graph::default()
     }
 
-    /// An empty graph with room for that many nodes.
+    /// An empty graph with capacity for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Graph {
         Graph { nodes: Vec::with_capacity(nodes), ..Graph::default() }
     }
@@ -143,7 +143,7 @@ impl Graph {
         self.nodes.is_empty()
     }
 
-    /// The node of that id. Panics if the id is of another, larger graph.
+    /// The node with this id. Panics if the id is out of range.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
@@ -168,7 +168,7 @@ impl Graph {
         &self.outputs
     }
 
-    /// Replaces the outputs. Names that they had go with them.
+    /// Replaces the outputs and clears their names.
     pub fn set_outputs(&mut self, outputs: impl IntoIterator<Item = NodeId>) {
         self.outputs = outputs.into_iter().collect();
         if !self.output_names().is_empty() {
@@ -176,10 +176,11 @@ impl Graph {
         }
     }
 
-    /// Makes a node an output, after the others, unless it is one; gives its place among them. Where
-    /// the outputs have names, this one is called as its node is, or `%` and the node's number.
+    /// Appends a node to the outputs, unless it is one already, and returns its position among
+    /// them. If the outputs have names, the name of the new output is the node's name, or `%` and
+    /// the node's number.
     ///
-    /// Errors: [`Error::Invalid`] for a node that is not there, or a name that an output has.
+    /// Errors: [`Error::Invalid`] for an id out of range, or a name that another output has.
     pub fn mark_output(&mut self, id: NodeId) -> Result<usize> {
         if id.index() >= self.nodes.len() {
             let reason = format!("there is no node {id} among {}", self.nodes.len());
@@ -200,15 +201,15 @@ impl Graph {
         Ok(self.outputs.len() - 1)
     }
 
-    /// The names of the outputs, in their order; none, if they have not been given any.
+    /// The names of the outputs in order; empty if the outputs are unnamed.
     pub fn output_names(&self) -> &[String] {
         self.interface.as_ref().map_or(&[], |interface| &interface.output_names)
     }
 
-    /// Gives the outputs names, in their order. An output's name is not its node's: one node may be
-    /// several outputs.
+    /// Names the outputs in order. An output's name is independent of the node's name, since one
+    /// node may be several outputs.
     ///
-    /// Errors: [`Error::Invalid`] for fewer or more names than outputs, and for a name given twice.
+    /// Errors: [`Error::Invalid`] for a wrong number of names, or a name given twice.
     pub fn set_output_names(&mut self, names: Vec<String>) -> Result<()> {
         let invalid = |reason| Error::Invalid { at: "outputs".into(), reason };
         if names.len() != self.outputs.len() {
@@ -223,7 +224,7 @@ impl Graph {
         Ok(())
     }
 
-    /// What must hold of the sizes of symbols for the graph to be right.
+    /// Conditions on the sizes of symbols under which the graph is valid.
     pub fn guards(&self) -> &[Guard] {
         self.interface.as_ref().map_or(&[], |interface| &interface.guards)
     }
@@ -250,21 +251,21 @@ impl Graph {
         found
     }
 
-    /// Makes a parameter of an input.
+    /// Turns an input into a parameter.
     ///
-    /// Panics if the node is no input.
+    /// Panics if the node is not an input.
     pub fn make_parameter(&mut self, id: NodeId) {
         let op = &mut self.nodes[id.index()].op;
         assert_eq!(op.code, OpCode::Input, "{id} is no input");
         *op = OpCode::Parameter.into();
     }
 
-    /// Replaces a node's op by one that gives a value of the same spec for the same operands.
+    /// Replaces a node's op by one whose result has the same spec for the same operands.
     pub fn replace_op(&mut self, id: NodeId, op: Op) {
         self.nodes[id.index()].op = op;
     }
 
-    /// What is known of a node where its attributes are written or read.
+    /// The facts about a node that writing or reading its attributes depends on.
     pub fn context(&self, id: NodeId) -> Context<'_> {
         let node = self.node(id);
         let first = node.inputs.first().map(|&i| self.spec(i));
@@ -276,7 +277,7 @@ impl Graph {
         }
     }
 
-    /// Nodes whose values the program is given when it runs, in order.
+    /// The arguments in node order: nodes whose values the caller supplies when the program runs.
     pub fn arguments(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes().filter(|(_, n)| n.op.takes_argument()).map(|(id, _)| id)
     }
@@ -301,12 +302,12 @@ impl Graph {
         Ok(self.push_unchecked(op, inputs, spec))
     }
 
-    /// Appends a node whose spec was inferred before.
+    /// Appends a node whose spec is already inferred.
     pub fn push_unchecked(&mut self, op: Op, inputs: &[NodeId], spec: TensorSpec) -> NodeId {
         self.append(Node { op, inputs: SmallVec::from_slice(inputs), spec })
     }
 
-    /// Appends a node whose spec was inferred before.
+    /// Appends a node whose spec is already inferred.
     pub fn append(&mut self, node: Node) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a graph holds at most 2^32 nodes"));
         debug_assert!(node.inputs.iter().all(|i| *i < id));
@@ -316,7 +317,7 @@ impl Graph {
         id
     }
 
-    /// The loop nest of a node, where its op has one.
+    /// The loop nest of a node, if its op's relation is affine.
     pub fn iteration(&self, id: NodeId) -> Option<Iteration> {
         let node = self.node(id);
         let specs: SmallVec<[&TensorSpec; 3]> = node.inputs.iter().map(|&i| self.spec(i)).collect();
@@ -324,7 +325,7 @@ impl Graph {
         Some(rule(OpCall { op: &node.op, inputs: &specs }, &node.spec))
     }
 
-    /// The value of a constant that is part of the program.
+    /// The value of a constant that is embedded in the program.
     pub fn literal(&self, id: NodeId) -> Option<Literal> {
         let node = self.node(id);
         match (node.op.code, &node.op.attrs) {
@@ -340,11 +341,10 @@ impl Graph {
         self.nodes.iter().any(Node::is_symbolic)
     }
 
-    /// The graph with symbols replaced by sizes. It must be that every guard under which the graph
-    /// was made holds at these.
+    /// Replaces symbols by sizes. Every guard of the graph must hold for these sizes.
     ///
-    /// Errors: [`Error::SizeOverflow`] of a tensor too large; [`Error::InvalidShape`] if a symbol has
-    /// no size.
+    /// Errors: [`Error::SizeOverflow`] for a tensor that is too large; [`Error::InvalidShape`] if a
+    /// symbol has no size.
     pub fn bind(&self, sizes: &Sizes) -> Result<Graph> {
         let mut graph = self.clone();
         graph.set_guards(Vec::new());
@@ -356,7 +356,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// How many operands and outputs refer to each node.
+    /// Number of uses of each node as an operand or output.
     pub fn use_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.nodes.len()];
         let uses = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
@@ -369,7 +369,7 @@ impl Graph {
         self.ancestors(&self.outputs)
     }
 
-    /// By node: whether one of those nodes depends on it or is it.
+    /// By node: whether it is one of the nodes `of`, or one of them depends on it.
     pub fn ancestors(&self, of: &[NodeId]) -> Vec<bool> {
         let mut ancestors = vec![false; self.nodes.len()];
         of.iter().for_each(|id| ancestors[id.index()] = true);
@@ -381,18 +381,18 @@ impl Graph {
         ancestors
     }
 
-    /// Bytes of all values together, were each kept.
+    /// Total bytes of all values, as if each had its own buffer.
     pub fn estimated_memory_bytes(&self) -> usize {
         self.nodes.iter().map(|n| n.spec.size_bytes()).fold(0, usize::saturating_add)
     }
 
-    /// Appends the canonical encoding: everything that decides what is computed, nothing else.
-    /// Equal encodings mean equal programs.
+    /// Appends the canonical encoding: everything that determines the computed values, and nothing
+    /// else. Equal encodings mean equal programs.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(&self.outputs, out);
     }
 
-    /// As [`Graph::encode`] of the graph with other outputs.
+    /// As [`Graph::encode`], with `outputs` in place of the graph's outputs.
     pub fn encode_with(&self, outputs: &[NodeId], out: &mut Vec<u8>) {
         let mut controls = Vec::new();
         self.nodes.iter().for_each(|n| encode_node(n, &mut controls, out));
@@ -401,10 +401,10 @@ impl Graph {
         self.encode_isolated(out);
     }
 
-    /// Checks every invariant: operands precede users, arities, specs as inferred, attributes of
-    /// leaves, sizes that fit, outputs that exist; and the same of regions.
+    /// Checks every invariant, in the graph and in its regions: operands precede users, arities,
+    /// inferred specs, attributes of leaves, sizes in range, existing outputs.
     ///
-    /// Errors: [`Error::Invalid`] naming the first node that breaks one.
+    /// Errors: [`Error::Invalid`] naming the first node that breaks an invariant.
     pub fn verify(&self) -> Result<()> {
         let mut last: *const Control = std::ptr::null();
         for (id, node) in self.nodes() {
@@ -419,7 +419,7 @@ impl Graph {
             if let Some((_, control)) = node.op.as_control()
                 && std::mem::replace(&mut last, Arc::as_ptr(control)) != Arc::as_ptr(control)
             {
-                // Results of one call stand together and share their regions.
+                // The results of one call are adjacent and share their regions, so check them once.
                 let checked = control.regions.iter().try_for_each(Graph::verify);
                 checked.map_err(|error| invalid(format!("in a region: {error}")))?;
             }
@@ -444,9 +444,9 @@ impl Graph {
     }
 }
 
-/// Checks a leaf: that its op takes no operands and that its attributes are of its kind.
+/// Checks that a leaf has an op without operands, and attributes of that op's kind.
 ///
-/// Errors: the sentence that says which is not.
+/// Errors: a sentence that says what is wrong.
 pub fn verify_leaf(node: &Node) -> Result<(), String> {
     let ok = match (node.op.code, &node.op.attrs) {
         (OpCode::Constant, Attrs::Value(_) | Attrs::None | Attrs::OfSize(_)) => true,
@@ -481,7 +481,7 @@ fn encode_node<'a>(node: &'a Node, controls: &mut Vec<&'a Control>, out: &mut Ve
     }
 }
 
-/// What is run in full where it occurs first, then by its position among those.
+/// Encodes a control op's regions in full at their first occurrence, and by index after it.
 fn encode_control<'a>(
     result: u32,
     control: &'a Control,
@@ -509,7 +509,7 @@ fn encode_control<'a>(
     }
 }
 
-/// Numbers in eight bytes; no size has the highest bit, which tells expressions.
+/// Encodes a size in eight bytes. No size has the highest bit set, so this bit marks expressions.
 fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
     let Some(expr) = dim.expr() else {
         return out.extend_from_slice(&(dim.hint() as u64).to_le_bytes());
@@ -534,7 +534,8 @@ fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
             word(5);
             word(*bits);
         }
-        // The target shape is the node's own, encoded already; so are a slice's symbolic sizes.
+        // The target shape is the node's own shape, which is encoded already. The same holds for a
+        // slice's symbolic sizes.
         Attrs::Shape(_) => word(6),
         Attrs::SliceOf(of) => {
             word(18);

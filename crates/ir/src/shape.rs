@@ -11,19 +11,19 @@ use std::ops::{Deref, Index};
 use std::slice::SliceIndex;
 use std::sync::Arc;
 
-/// Most dimensions a tensor may have: axis sets are 32-bit masks.
+/// Maximum rank of a tensor, since axis sets are 32-bit masks.
 pub const MAX_RANK: usize = 32;
 
-/// Sizes of a tensor's dimensions, outermost first. Up to rank 4 it is stored inline.
+/// Sizes of a tensor's dimensions, outermost first. Shapes up to rank 4 are stored inline.
 ///
-/// While a function is traced for many sizes, some may be symbolic ([`Dim`]). Reading them as numbers,
-/// by dereferencing or indexing, fixes them to the sizes traced, with a guard; [`Shape::dim`] and
-/// what is made of it does not. `==` says whether two shapes are the same whatever the sizes,
-/// [`Shape::equals`] whether they are at the sizes traced.
+/// While a function is traced for many sizes, some sizes may be symbolic ([`Dim`]). Reading them as
+/// numbers, by dereferencing or indexing, specialises the trace to the traced sizes and adds a
+/// guard; [`Shape::dim`] and sizes computed from it do not. `==` compares shapes for all sizes,
+/// [`Shape::equals`] at the traced sizes.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Shape {
     sizes: SmallVec<[usize; 4]>,
-    /// All dimensions, if any is symbolic. Graphs that are kept have none.
+    /// All dimensions, if any is symbolic. Graphs in caches and files have none.
     #[serde(skip)]
     dims: Option<Arc<Vec<Dim>>>,
 }
@@ -38,10 +38,10 @@ impl Shape {
         Shape { sizes, dims: None }
     }
 
-    /// From signed sizes, as front ends give them.
+    /// From signed sizes, which front ends use.
     ///
-    /// Errors: [`Error::NegativeSize`], [`Error::RankTooLarge`], [`Error::CountOverflow`]; the bytes
-    /// are checked where the dtype is known.
+    /// Errors: [`Error::NegativeSize`], [`Error::RankTooLarge`], [`Error::CountOverflow`]. The byte
+    /// count is checked later, when the dtype is known.
     pub fn from_signed(op: &'static str, sizes: &[i64]) -> Result<Self> {
         let mut shape = Shape::default();
         for (index, &size) in sizes.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Shape {
                 usize::try_from(size).map_err(|_| Error::NegativeSize { op, size, index })?;
             shape.sizes.push(size);
         }
-        // The dtype is not known yet: whatever it is, no more elements are taken than fit in eight bytes
+        // The dtype is not known yet. Limit the number of elements to what fits with eight bytes
         // each.
         shape.check(op, DType::F64).map_err(|error| match error {
             Error::SizeOverflow { op, shape, .. } => Error::CountOverflow { op, shape },
@@ -58,7 +58,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// The first `rank` (at most 4) of four sizes: the cheapest way to make a small shape.
+    /// The first `rank` (at most 4) of four sizes: the cheapest constructor of a small shape.
     #[inline]
     pub fn inline(sizes: [usize; 4], rank: usize) -> Self {
         Shape::of(SmallVec::from_buf_and_len(sizes, rank))
@@ -81,7 +81,7 @@ impl Shape {
         self.rank()
     }
 
-    /// True of a scalar's.
+    /// True for the shape of a scalar.
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
     }
@@ -92,9 +92,9 @@ impl Shape {
         self.dims.is_some()
     }
 
-    /// The size of an axis, symbolic or not.
+    /// The size of an axis, possibly symbolic.
     ///
-    /// Panics if there is no such axis.
+    /// Panics if the axis is out of range.
     #[inline]
     pub fn dim(&self, axis: usize) -> Dim {
         match &self.dims {
@@ -103,13 +103,13 @@ impl Shape {
         }
     }
 
-    /// All sizes, symbolic or not.
+    /// All sizes, possibly symbolic.
     pub fn dims(&self) -> impl DoubleEndedIterator<Item = Dim> + ExactSizeIterator + Clone + '_ {
         (0..self.rank()).map(|axis| self.dim(axis))
     }
 
-    /// The sizes traced, without a guard: for messages and estimates. Nothing that depends on them
-    /// may become part of a program.
+    /// The traced sizes, without a guard, for messages and estimates. No program may depend on
+    /// them.
     #[inline]
     pub fn hints(&self) -> &[usize] {
         &self.sizes
@@ -123,14 +123,14 @@ impl Shape {
         }
     }
 
-    /// Number of elements, symbolic or not.
+    /// Number of elements, possibly symbolic.
     pub fn count(&self) -> Dim {
         self.dims().product()
     }
 
-    /// Some axes' sizes.
+    /// The shape of a range of axes.
     ///
-    /// Panics if there are no such axes.
+    /// Panics if an axis is out of range.
     pub fn part(
         &self,
         axes: impl SliceIndex<[usize], Output = [usize]> + SliceIndex<[Dim], Output = [Dim]>,
@@ -141,13 +141,13 @@ impl Shape {
         }
     }
 
-    /// True if there are no elements; guarded.
+    /// True if there are no elements. Adds a guard for symbolic sizes.
     pub fn has_no_elements(&self) -> bool {
         self.dims().any(|dim| dim.equals(0))
     }
 
-    /// Whether the shapes are equal at the sizes traced; a guard unless that is so, or not so, for
-    /// all sizes.
+    /// Compares the shapes at the traced sizes. Adds a guard unless the answer is the same for all
+    /// sizes.
     pub fn equals(&self, other: &Shape) -> bool {
         if self == other {
             return true;
@@ -158,17 +158,17 @@ impl Shape {
         if !self.is_symbolic() && !other.is_symbolic() {
             return false;
         }
-        // What differs whatever the sizes needs no guard.
+        // If static sizes differ, the shapes differ for all sizes, and no guard is needed.
         let pairs = || self.dims().zip(other.dims());
         let static_pair =
             |(a, b): (Dim, Dim)| a.known().zip(b.known()).is_some_and(|(a, b)| a != b);
         !pairs().any(static_pair) && pairs().all(|(a, b)| a.equals(b))
     }
 
-    /// The shape at those sizes.
+    /// Replaces symbols by sizes.
     ///
-    /// Errors: [`Error::SizeOverflow`] of what is too large; [`Error::InvalidShape`] where a size
-    /// would be negative or a symbol has none.
+    /// Errors: [`Error::SizeOverflow`] for a shape that is too large; [`Error::InvalidShape`] if a
+    /// size would be negative or a symbol has no size.
     pub fn bind(&self, op: &'static str, dtype: DType, sizes: &Sizes) -> Result<Shape> {
         let Some(dims) = &self.dims else { return Ok(self.clone()) };
         let bound: Option<SmallVec<[usize; 4]>> =
@@ -182,9 +182,9 @@ impl Shape {
         Ok(bound)
     }
 
-    /// Fails when the rank or the bytes of a tensor of this shape are out of range. A zero
-    /// dimension does not excuse the others: strides are computed from their product too. Of symbolic
-    /// shapes it checks the sizes traced; [`Shape::bind`] those it is bound to.
+    /// Fails if the rank or the byte count of a tensor of this shape is out of range. The check
+    /// ignores zero sizes, since strides are products of the other sizes. For a symbolic shape it
+    /// checks the traced sizes; [`Shape::bind`] checks the bound sizes.
     pub fn check(&self, op: &'static str, dtype: DType) -> Result<()> {
         if self.rank() > MAX_RANK {
             return Err(Error::RankTooLarge { op, rank: self.rank() });
@@ -208,7 +208,7 @@ impl Shape {
         strides
     }
 
-    /// The shape two operands broadcast to: aligned at the last axis, sizes equal or 1.
+    /// The broadcast shape of two operands: axes align at the last one, and sizes are equal or 1.
     ///
     /// Errors: [`Error::ShapeMismatch`] naming the axis.
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
@@ -241,7 +241,7 @@ impl Shape {
         let stretches = |a: Dim, b: Dim| a.hint() == 1 && b.hint() != 1 && a.equals(1);
         let joined = |i: usize| {
             let (a, b) = (at(self, i), at(other, i));
-            // What needs no guard first: a size is as good as one if the other is 1 anyway.
+            // First the cases without a guard: if one size is 1, the other size is the result.
             if a == b || b == one {
                 Ok(a)
             } else if a == one || stretches(a, b) {
@@ -275,13 +275,14 @@ impl Shape {
         }
     }
 
-    /// True if a tensor of this shape broadcasts to `to` without changing it; guarded.
+    /// True if broadcasting this shape to `to` is valid and results in `to`. Adds a guard for
+    /// symbolic sizes.
     pub fn broadcasts_to(&self, to: &Shape) -> bool {
         let fits = |(a, b): (Dim, Dim)| a == b || a == Dim::from(1) || a.equals(b) || a.equals(1);
         self.rank() <= to.rank() && self.dims().rev().zip(to.dims().rev()).all(fits)
     }
 
-    /// The shape without the given axes, or with size 1 there when `keepdims`.
+    /// The shape without the given axes, or with size 1 at these axes if `keepdims`.
     pub fn reduced(&self, axes: crate::AxisSet, keepdims: bool) -> Shape {
         if self.is_symbolic() {
             let kept = self.dims().enumerate().filter_map(|(i, d)| match axes.contains(i) {
@@ -297,7 +298,7 @@ impl Shape {
         Shape::of(kept.collect())
     }
 
-    /// A copy with `size` at `axis`.
+    /// A copy in which the axis `axis` has size `size`.
     pub fn with_dim(&self, axis: usize, size: impl Into<Dim>) -> Shape {
         let size = size.into();
         if self.is_symbolic() || size.known().is_none() {
@@ -326,7 +327,7 @@ impl Shape {
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
-        // A copy of the memory, where the derived clone goes element by element.
+        // A memory copy; the derived clone would copy each element separately.
         Shape { sizes: SmallVec::from_slice(&self.sizes), dims: self.dims.clone() }
     }
 }
@@ -363,7 +364,7 @@ impl Ord for Shape {
     }
 }
 
-/// The sizes as numbers; fixes symbolic ones to those traced.
+/// The sizes as numbers. Specialises symbolic sizes to the traced sizes.
 impl Deref for Shape {
     type Target = [usize];
 
@@ -383,7 +384,7 @@ fn fix(dims: &[Dim]) {
     });
 }
 
-/// Sizes as numbers; fixes symbolic ones among them to those traced.
+/// Sizes as numbers. Specialises the indexed symbolic sizes to the traced sizes.
 impl<I: SliceIndex<[usize]> + SliceIndex<[Dim]> + Clone> Index<I> for Shape
 where
     <I as SliceIndex<[Dim]>>::Output: Fixed,
@@ -399,9 +400,9 @@ where
     }
 }
 
-/// What indexing gives of dimensions.
+/// The dimensions that an index expression selects.
 pub trait Fixed {
-    /// Fixes them to the sizes traced.
+    /// Specialises symbolic sizes to the traced sizes.
     fn fix(&self);
 }
 
@@ -468,7 +469,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Static description of a value: what is known of it without computing it.
+/// Static description of a value: its shape and dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Sizes.
@@ -503,12 +504,12 @@ impl TensorSpec {
         self.strides().iter().map(|stride| stride * self.dtype.size() as isize).collect()
     }
 
-    /// Whether the specs are equal at the sizes traced: see [`Shape::equals`].
+    /// Compares the specs at the traced sizes: see [`Shape::equals`].
     pub fn equals(&self, other: &TensorSpec) -> bool {
         self.dtype == other.dtype && self.shape.equals(&other.shape)
     }
 
-    /// Bytes of a dense tensor of this spec; of a symbolic one, at the sizes traced.
+    /// Bytes of a dense tensor of this spec, at the traced sizes if it is symbolic.
     pub fn size_bytes(&self) -> usize {
         self.shape.hints().iter().product::<usize>() * self.dtype.size()
     }
@@ -520,7 +521,7 @@ impl fmt::Display for TensorSpec {
     }
 }
 
-/// `axis` counted from the end when negative.
+/// Normalises an axis; a negative axis counts from the end.
 ///
 /// Errors: [`Error::AxisOutOfRange`].
 pub fn normalize_axis(op: &'static str, axis: i64, rank: usize) -> Result<usize> {

@@ -1,7 +1,7 @@
-//! Control flow: a choice between branches, loops, and calls. What is chosen, repeated or called is a
-//! closed graph, a *region*, whose inputs are the op's operands in order; it refers to nothing
-//! outside. A node is one of the results; the others are nodes of the same operands and the same
-//! [`Control`].
+//! Control flow: conditionals, loops and calls. The code that such an op runs is a *region*: a
+//! closed graph whose inputs are the op's operands in order, and which refers to nothing outside. A
+//! node is one of the op's results. The nodes of the other results have the same operands and the
+//! same [`Control`].
 
 mod rules;
 
@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 pub use rules::{CallRules, Recorded, Rules, RulesLater, RulesLevel};
 
-/// How deep regions may nest.
+/// Maximum nesting depth of regions.
 pub const MAX_DEPTH: usize = 16;
 
-/// Regions, with how deep they nest.
+/// Regions, with their nesting depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Regions {
     graphs: Vec<Graph>,
@@ -23,7 +23,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Of these graphs.
+    /// Regions from graphs.
     pub fn new(graphs: Vec<Graph>) -> Regions {
         let inner = |(_, node): (NodeId, &Node)| match &node.op.attrs {
             Attrs::Control { control, .. } => control.regions.depth,
@@ -33,7 +33,7 @@ impl Regions {
         Regions { graphs, depth: 1 + depth.unwrap_or(0) }
     }
 
-    /// One more than that of the regions' own regions.
+    /// Nesting depth: one more than the depth of the regions' own regions.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -47,7 +47,7 @@ impl Deref for Regions {
     }
 }
 
-/// The ops of control, so that whoever treats them apart is told by the compiler of a new one.
+/// The control ops as an enum. A match on it fails to compile when a control op is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlOp {
     /// [`COND`].
@@ -61,7 +61,7 @@ pub enum ControlOp {
 }
 
 impl OpCode {
-    /// Which op of control it is, if it is one.
+    /// The control op, if the op is one.
     pub fn control(self) -> Option<ControlOp> {
         match self {
             OpCode::Cond => Some(ControlOp::Cond),
@@ -76,23 +76,23 @@ impl OpCode {
     }
 }
 
-/// How a call is compiled, and differentiated.
+/// How a call is compiled and differentiated.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[repr(u8)]
 pub enum CallMode {
-    /// Its body is put in its place when the graph is optimised.
+    /// Optimisation replaces the call by its body.
     #[default]
     Inline,
-    /// As `Inline`; but its reverse-mode derivative computes the body again, in an isolated call,
-    /// instead of keeping the body's values (rematerialisation, checkpointing).
+    /// As `Inline`, but reverse mode recomputes the body in an isolated call instead of saving the
+    /// body's values (rematerialisation, also called checkpointing).
     Checkpoint,
-    /// It stays a call: nothing in it is merged with what is outside.
+    /// The call is never inlined, so CSE merges nothing in its body with nodes outside.
     Isolated,
-    /// As `Inline`; the body is the forward part of a reverse rule, whose backward part stands before
-    /// it. The last results ([`Control::saves`]) are the residuals. Reverse mode writes calls this way
-    /// while it goes through a graph.
+    /// As `Inline`. The body is the forward part of a VJP rule, and the region before it is the
+    /// backward part. The last results ([`Control::saves`]) are the residuals. Reverse mode creates
+    /// such calls while it walks a graph.
     Forward,
 }
 
@@ -112,35 +112,37 @@ impl CallMode {
     }
 }
 
-/// What a control op runs, and how often.
+/// The regions of a control op, and its loop or call parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Control {
-    /// The branches of a `cond`; condition and body of a `while_loop`; the body of a `scan`; the
-    /// rules of a `call`, if it has its own, and its body.
+    /// For a `cond`, the branches. For a `while_loop`, condition and body. For a `scan`, the body.
+    /// For a `call`, its derivative rules, if any, and its body.
     pub regions: Regions,
-    /// Leading operands of a loop that each iteration replaces by the body's leading results; of a
-    /// call those that its rules differentiate by.
+    /// For a loop, the number of leading operands that each iteration replaces by the body's
+    /// leading results. For a call, the number of leading operands that its rules differentiate
+    /// with respect to.
     pub carries: u32,
-    /// Operands of a scan, after the carries, of which iteration `t` takes the part at index `t`
-    /// of the leading axis.
+    /// The number of operands of a scan, after the carries, that are sliced: iteration `t` gets the
+    /// elements at index `t` of the leading axis.
     pub slices: u32,
-    /// Iterations of a scan, which may be symbolic.
+    /// Number of iterations of a scan, possibly symbolic.
     #[serde(with = "number")]
     pub length: Dim,
-    /// True if a scan goes through the parts from the last to the first.
+    /// True if a scan iterates from the last slice to the first.
     pub reverse: bool,
-    /// How a call is compiled, and differentiated.
+    /// How a call is compiled and differentiated.
     pub mode: CallMode,
-    /// How many of the last results of a checkpoint are for its derivative: values of the body that
-    /// it takes instead of computing them again. As many of the body's last outputs.
+    /// For a checkpoint, how many of the last results are residuals: values of the body that the
+    /// derivative uses instead of recomputing them. They are the body's last outputs.
     pub saves: u32,
-    /// Rules of a call that are recorded when it is differentiated. They decide nothing about values, so
-    /// keys do not have them; whoever writes a graph to a file records them before.
+    /// Derivative rules of a call that are recorded when it is differentiated. They do not change
+    /// the computed values, so cache keys leave them out. Code that writes a graph to a file must
+    /// record them first.
     #[serde(skip)]
     pub later: Option<RulesLater>,
 }
 
-/// A length as the number it has: graphs with symbolic sizes are not written this way.
+/// Serialises a length as a number, since serialised graphs have no symbolic sizes.
 pub(super) mod number {
     use super::Dim;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -155,7 +157,7 @@ pub(super) mod number {
 }
 
 impl Control {
-    /// Results of an op of that code that runs this.
+    /// Number of results of the op `code` with these regions.
     pub fn num_results(&self, code: OpCode) -> usize {
         let given = self.regions.last().map_or(0, |region| region.outputs().len());
         match code {
@@ -164,31 +166,31 @@ impl Control {
         }
     }
 
-    /// The region whose outputs the results are.
+    /// The region whose outputs are the op's results.
     ///
     /// Panics if there are no regions.
     pub fn body(&self) -> &Graph {
         self.regions.last().expect("ops of control have regions")
     }
 
-    /// The same with other regions.
+    /// The same parameters with other regions.
     pub fn with_regions(&self, graphs: Vec<Graph>) -> Control {
         Control { regions: Regions::new(graphs), ..self.clone() }
     }
 
-    /// Which part of its sliced operands iteration `t` of a scan takes and gives.
+    /// Index of the slice that iteration `t` of a scan reads and writes.
     pub fn position(&self, t: usize) -> usize {
         if self.reverse { self.length.hint() - 1 - t } else { t }
     }
 }
 
 impl Op {
-    /// A result of a control op.
+    /// Result number `result` of a control op.
     pub fn control(code: OpCode, control: Arc<Control>, result: usize) -> Op {
         Op::new(code, Attrs::Control { result: result as u32, control })
     }
 
-    /// Which result of what, if it is a control op.
+    /// The result index and regions, if the op is a control op.
     pub fn as_control(&self) -> Option<(usize, &Arc<Control>)> {
         match &self.attrs {
             Attrs::Control { result, control } => Some((*result as usize, control)),
@@ -201,7 +203,7 @@ fn invalid<T>(call: OpCall<'_>, reason: String) -> Result<T> {
     Err(Error::InvalidArgument { op: call.name(), reason })
 }
 
-/// The result's number and what is run, with as many regions as given.
+/// The result index and regions; fails if the number of regions differs from `regions`.
 fn parts<'a>(call: OpCall<'a>, regions: Option<usize>) -> Result<(usize, &'a Control)> {
     let Some((result, control)) = call.op.as_control() else {
         return invalid(call, format!("needs regions to run, got {:?}", call.op.attrs));
@@ -229,7 +231,7 @@ fn parts<'a>(call: OpCall<'a>, regions: Option<usize>) -> Result<(usize, &'a Con
     Ok((result, control))
 }
 
-/// Fails unless a region takes exactly values of these specs.
+/// Fails unless the region's arguments have exactly these specs.
 fn takes(call: OpCall<'_>, what: &str, region: &Graph, specs: &[&TensorSpec]) -> Result<()> {
     let mut arguments = region.arguments();
     for (i, expected) in specs.iter().enumerate() {
@@ -261,7 +263,7 @@ fn gives(region: &Graph) -> impl ExactSizeIterator<Item = &TensorSpec> {
     region.outputs().iter().map(|&o| region.spec(o))
 }
 
-/// Fails unless the body gives each carry back as it takes it.
+/// Fails unless the body returns each carry with the spec that it takes.
 fn carried(call: OpCall<'_>, control: &Control, body: &Graph) -> Result<()> {
     let carries = control.carries as usize;
     if body.outputs().len() < carries {
@@ -296,7 +298,7 @@ fn call_op(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(given[result].clone())
 }
 
-/// Fails unless a region gives values of these specs, first of all or alone.
+/// Fails unless the region's results have these specs; if `more`, further results may follow.
 fn gives_as(
     call: OpCall<'_>,
     what: &str,
@@ -369,7 +371,7 @@ fn while_loop(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(call.inputs[result].clone())
 }
 
-/// A spec with a leading axis of that length.
+/// A spec with an additional leading axis of size `length`.
 pub fn stacked(length: Dim, spec: &TensorSpec) -> TensorSpec {
     let shape = std::iter::once(length).chain(spec.shape.dims()).collect();
     TensorSpec { shape, dtype: spec.dtype }
@@ -407,9 +409,9 @@ const CONTROL: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// `cond(index, operands…)`: the results of the branch that the first operand chooses. A bool takes
-/// branch 0 if it is false and branch 1 if it is true; an integer the branch of its number, or the
-/// nearest there is.
+/// `cond(index, operands…)`: the results of the branch that the first operand selects. A bool
+/// selects branch 0 if false and branch 1 if true. An integer selects the branch of its number,
+/// clamped to the valid range.
 pub static COND: OpDef = OpDef {
     name: "cond",
     doc: "The results of one of several branches, which a scalar chooses; only that one is run.",
@@ -417,8 +419,8 @@ pub static COND: OpDef = OpDef {
     ..CONTROL
 };
 
-/// `while_loop(carries…, captured…)`: the carries after as many iterations as the condition,
-/// asked before each, is true.
+/// `while_loop(carries…, captured…)`: the final carries. The body runs while the condition,
+/// evaluated before each iteration, is true.
 pub static WHILE_LOOP: OpDef = OpDef {
     name: "while_loop",
     doc: "What a body makes of its carries, repeated while a condition on them holds.",
@@ -426,8 +428,8 @@ pub static WHILE_LOOP: OpDef = OpDef {
     ..CONTROL
 };
 
-/// `scan(carries…, slices…, captured…)`: the carries after the last iteration, then what the body
-/// gives beside them, stacked, then each carry as it was before each iteration, stacked.
+/// `scan(carries…, slices…, captured…)`: first the carries after the last iteration, then the
+/// body's other results stacked over iterations, then each carry before each iteration, stacked.
 pub static SCAN: OpDef = OpDef {
     name: "scan",
     doc: "What a body makes of its carries and of each part of an axis in turn, and what it gives.",
@@ -435,8 +437,8 @@ pub static SCAN: OpDef = OpDef {
     ..CONTROL
 };
 
-/// `call(operands…)`: the results of the body (attribute `Control`), which rules of its own may
-/// differentiate ([`CallRules`]).
+/// `call(operands…)`: the results of the body (attribute `Control`). The call may have derivative
+/// rules of its own ([`CallRules`]).
 pub static CALL: OpDef = OpDef {
     name: "call",
     doc: "The results of a graph of its own, run once.",

@@ -1,12 +1,12 @@
-//! The numbers that PFGB files hold for dtypes, kinds of nodes, ops and layouts. They are part of
-//! the format: entries are appended, never moved.
+//! Numeric codes of dtypes, node types, ops and layouts in PFGB files. The codes are part of the
+//! format: new entries are appended, and existing entries never move.
 
 use crate::ops::Category;
 use crate::ops::fields::{Bytes, Expected, Field};
 use crate::{DType, Op, OpCode, Shape};
 use std::fmt;
 
-/// Dtypes by code, as NumPy names them.
+/// Dtypes by code, with NumPy's names.
 const DTYPES: [&str; 15] = [
     "float32",
     "float16",
@@ -25,7 +25,7 @@ const DTYPES: [&str; 15] = [
     "complex128",
 ];
 
-/// Ops by code. What is not here is written by name, under [`EXTENDED`].
+/// Ops by code. An op that is not in the table is written by name, with the code [`EXTENDED`].
 pub const OPS: &[&str] = &[
     "neg",
     "abs",
@@ -121,7 +121,7 @@ pub const OPS: &[&str] = &[
     "random_bits",
 ];
 
-/// The op code that says that the op's name follows.
+/// The op code after which the op's name follows.
 pub const EXTENDED: u8 = 255;
 
 /// The code of a dtype.
@@ -130,7 +130,7 @@ pub fn dtype_code(dtype: DType) -> u8 {
     code.expect("every dtype has a code; a test walks them") as u8
 }
 
-/// The dtype of a code.
+/// The dtype with this code.
 pub fn dtype_of(code: u8) -> Option<DType> {
     DTYPES.get(code as usize).and_then(|name| DType::parse(name).ok())
 }
@@ -141,7 +141,7 @@ pub fn op_code(op: OpCode) -> Option<u8> {
     OPS.iter().position(|known| *known == name).map(|code| code as u8)
 }
 
-/// The op of that name, but for those that are node types of their own.
+/// The op with this name, except the ops that have node types of their own.
 pub fn op_named(name: &str) -> Option<OpCode> {
     let op = OpCode::ALL.iter().copied().find(|op| op.def().name == name)?;
     (!matches!(op, OpCode::Input | OpCode::Parameter | OpCode::Constant)).then_some(op)
@@ -151,17 +151,18 @@ pub fn op_named(name: &str) -> Option<OpCode> {
 pub const CONSTANT: u8 = 0;
 /// Trainable data.
 pub const PARAMETER: u8 = 1;
-/// Fed from outside.
+/// Data that the caller supplies.
 pub const INPUT: u8 = 2;
 /// The first node type that carries an op; the last is [`LAST_OP`].
 pub const FIRST_OP: u8 = 4;
 /// See [`FIRST_OP`].
 pub const LAST_OP: u8 = 14;
 
-/// The node type an op is written with, by its category: 4 elementwise, 5 reduction, 6 matmul, 7
-/// reshape, 8 transpose, 9 slice, 10 concat, 11 broadcast, and beyond the format's first description
+/// The node type of an op, by its category: 4 elementwise, 5 reduction, 6 matmul, 7 reshape, 8
+/// transpose, 9 slice, 10 concat, 11 broadcast. Types added after the first version of the format:
 /// 12 index, library or control, 13 composite, 14 leaf. A composite that is elementwise or a
-/// reduction is written as one, as relu and mean are. Readers go by the op.
+/// reduction, such as relu and mean, has the type of that category. Readers use the op and ignore
+/// the type.
 pub fn node_type(op: &Op) -> u8 {
     let category = op.code.def().category();
     match (op.code, category) {
@@ -182,28 +183,28 @@ pub fn node_type(op: &Op) -> u8 {
     }
 }
 
-/// How a value is spread over a grid of processing elements, as the format knows it.
+/// The distribution of a value over a grid of processing elements (PEs), as the format defines it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// All of it on one.
+    /// The whole value on one PE.
     #[default]
     SinglePe,
-    /// Rows over that many.
+    /// Rows distributed over this many PEs.
     RowPartition(i32),
-    /// Columns over that many.
+    /// Columns distributed over this many PEs.
     ColPartition(i32),
-    /// Tiles over rows and columns.
+    /// Tiles over the rows and columns of a grid.
     Grid([i32; 2]),
-    /// Blocks dealt out in turn: rows and columns of the grid, rows and columns of a block.
+    /// Block-cyclic: rows and columns of the grid, then rows and columns of a block.
     BlockCyclic([i32; 4]),
-    /// Rows and columns of the grid, and the grid's axis of each of the tensor's.
+    /// Rows and columns of the grid, and for each tensor axis the grid axis that it maps to.
     Custom([i32; 2], Vec<i32>),
 }
 
 impl Layout {
-    /// The layout that a text stands for, as it is printed, of a tensor of that shape.
+    /// Parses a layout's printed form, for a tensor of shape `shape`.
     ///
-    /// Errors: what was expected, to follow the word "expected".
+    /// Errors: what was expected, as a continuation of the word "expected".
     pub fn parse(text: &str, shape: &Shape) -> Result<Layout, Expected> {
         let expected = || {
             format!(
@@ -236,11 +237,11 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Fails for what no tensor of that shape can have: counts below one, more processing elements
-    /// than can be counted, rows or columns of a tensor without as many axes, and axes that do not
-    /// go to one axis of the grid each.
+    /// Fails if no tensor of this shape can have the layout: counts below one, too many processing
+    /// elements to count, rows or columns of a tensor of lower rank, or tensor axes that do not
+    /// each map to one grid axis.
     ///
-    /// Errors: what was expected, to follow the word "expected".
+    /// Errors: what was expected, as a continuation of the word "expected".
     pub fn check(&self, shape: &Shape) -> Result<(), Expected> {
         let (counts, least): (&[i32], usize) = match self {
             Layout::SinglePe => (&[], 0),
@@ -326,19 +327,19 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A length and that many bytes of text.
+/// Appends a length and the text's bytes.
 pub(super) fn encode_text(text: &str, out: &mut Vec<u8>) {
     (text.len() as u32).encode(out);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads what [`encode_text`] writes.
+/// Reads text that [`encode_text`] has written.
 pub(super) fn decode_text(bytes: &mut Bytes<'_>) -> Result<String, Expected> {
     let len = bytes.count(1)?;
     utf8(bytes.take(len)?)
 }
 
-/// Text in UTF-8.
+/// The bytes as UTF-8 text.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<String, Expected> {
     std::str::from_utf8(bytes).map(str::to_string).map_err(|_| "text in UTF-8".into())
 }

@@ -1,4 +1,4 @@
-//! PFGB, the binary form of graphs and the values they hold.
+//! PFGB, the binary file format of graphs and the values of their arguments.
 //!
 //! All numbers are little-endian. A file is a header, one record per node, and a footer:
 //!
@@ -19,28 +19,27 @@
 //!          CRC-32 (IEEE) u32 of all bytes before it
 //! ```
 //!
-//! Flag 0 (attributes), flag 1 (data of arguments) and flag 2 (interface) are set only where a graph
-//! needs them, so a graph without attributes is a file of the format's first description, to the
-//! byte.
+//! Flag 0 (attributes), flag 1 (data of arguments) and flag 2 (interface) are set only if a graph
+//! needs them. A graph without attributes is written byte for byte as in the first version of the
+//! format.
 //!
-//! The attribute section is a byte that is 1 if the op has attributes, or 2 if they hold symbolic
-//! sizes, their fields in the order of
-//! [`crate::Attrs::fields`], then a count u32 of hints and each one's key and value, u32 lengths
-//! first. A region of a branch or loop is a file of its own behind its length u32, after a count
-//! u32 of regions. The name of a node is the hint called `name`, its layout the hint called
-//! `layout`. Without the section, attributes have the
-//! values that the text form leaves out; an op for which there are none is an error.
+//! The attribute section starts with a byte that is 1 if the op has attributes, or 2 if the
+//! attributes hold symbolic sizes. Their fields follow in the order of [`crate::Attrs::fields`],
+//! then a count u32 of hints and each hint's key and value with u32 lengths. A region of a branch
+//! or loop is an embedded file after its length u32; a count u32 of regions comes first. The name
+//! of a node is the hint `name`, its layout the hint `layout`. Without the section, attributes have
+//! the values that the text form omits; for an op without such values this is an error.
 //!
-//! A constant's data are all of its elements, or with flag 0 one element and the value in the
-//! attributes. A constant of elements that differ has no attributes and is an input with data in the
-//! graph, with the hint `kind` of value `constant`. A parameter's and an input's data
-//! are all elements, a random leaf's its generator's key and offset; length 2^64-1 says that there
-//! are none. Results of ops are never stored: a file says how to compute them.
+//! A constant's data are all of its elements; with flag 0, one element and the value in the
+//! attributes. A constant whose elements differ has no attributes. In the graph it is an input with
+//! data and the hint `kind` of value `constant`. The data of a parameter or input are all elements.
+//! The data of a random leaf are its generator's key and offset. Length 2^64-1 means that there are
+//! no data. Results of ops are never stored: a file says how to compute them.
 //!
-//! The interface is three lists of texts, each a count u32 and the texts behind their lengths u32:
-//! symbols (`batch=2 in 1..=64`: name, value at tracing, range), guards (`batch*2 >= 9`), and the
-//! names of the outputs, one for each or none. A size whose highest bit is set is an expression over
-//! the symbols: its other bits are the length of the text that follows.
+//! The interface is three lists of texts. Each list is a count u32 and the texts, each after its
+//! length u32: symbols (`batch=2 in 1..=64`: name, traced value, range), guards (`batch*2 >= 9`),
+//! and the names of the outputs, one for each or none. A size whose highest bit is set is an
+//! expression over the symbols: its other bits are the length of the text that follows.
 
 mod codes;
 mod read;
@@ -60,37 +59,36 @@ use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 4] = b"PFGB";
 const VERSION: u32 = 1;
-/// Nodes have an attribute section.
+/// Flag: nodes have an attribute section.
 const ATTRIBUTES: u32 = 1;
-/// Arguments other than constants have data.
+/// Flag: arguments other than constants have data.
 const DATA: u32 = 2;
-/// There are symbols, guards or names of outputs.
+/// Flag: the graph has symbols, guards or output names.
 const INTERFACE: u32 = 4;
-/// Data length that says that there are none.
+/// Data length that marks missing data.
 const ABSENT: u64 = u64::MAX;
 const HEADER: usize = 16;
-/// The hint that says how a value is spread over processing elements: a [`Layout`] as it is printed.
+/// The hint that holds a value's distribution over processing elements: a printed [`Layout`].
 pub const LAYOUT: &str = "layout";
-/// The hint that says what kind of node a file had, where the graph has an input for it.
+/// The hint that holds the node type of the file, if the graph represents that node as an input.
 const KIND: &str = "kind";
 const KIND_CONSTANT: &str = "constant";
 
-/// What a file holds: a graph, and beside it the values of some of its arguments.
+/// The contents of a file: a graph and the values of some of its arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct File {
     /// The graph.
     pub graph: Graph,
-    /// Memory of arguments, little-endian: all elements of an input or a parameter, one element of
-    /// a run-time constant, key and offset of a random leaf.
+    /// Little-endian memory of arguments: all elements of an input or a parameter, one element of a
+    /// run-time constant, key and offset of a random leaf.
     pub data: BTreeMap<NodeId, Vec<u8>>,
 }
 
 impl File {
-    /// The file as bytes.
+    /// Encodes the file.
     ///
-    /// Errors: [`Error::Invalid`] for a graph that does not verify, data of another length than the
-    /// argument's, a layout that is none, symbols of one name, or a name that the format has no room
-    /// for.
+    /// Errors: [`Error::Invalid`] for a graph that does not verify, data of a wrong length, an
+    /// invalid layout, two symbols of one name, or a name that is too long for the format.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.graph.verify()?;
         for (&id, data) in &self.data {
@@ -100,7 +98,7 @@ impl File {
         Ok(self.bytes())
     }
 
-    /// The file of a graph that verifies and fits.
+    /// Encodes a graph that verifies and that the format can represent.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let flags = self.flags();
         let mut out = Vec::new();
@@ -135,8 +133,8 @@ impl File {
         out.extend(section);
     }
 
-    /// The elements of an input that a file has as a constant: those of a constant in the graph are
-    /// equal.
+    /// The data of an input that the file stores as a constant. The elements differ, since a
+    /// constant in the graph has equal elements.
     fn unequal_elements(&self, id: NodeId) -> Option<&Vec<u8>> {
         let node = self.graph.node(id);
         let kind = self.graph.hints(id).get(KIND).map(String::as_str);
@@ -182,11 +180,13 @@ impl File {
             | (INTERFACE * u32::from(interface))
     }
 
-    /// The hints that have no place of their own in a record.
+    /// The hints that the hint section of a record stores, because the record has no field for
+    /// them.
     fn noted(&self, id: NodeId) -> impl Iterator<Item = (&String, &String)> {
         let constant = self.unequal_elements(id).is_some();
         self.graph.hints(id).iter().filter(move |(key, value)| match key.as_str() {
-            // It could be taken for none there.
+            // An empty name field means that there is no name, so an empty name is stored as a
+            // hint.
             "name" => value.is_empty(),
             LAYOUT => false,
             KIND => !constant,
@@ -244,7 +244,7 @@ impl File {
         let element = self.graph.literal(id).map(|value| {
             let bytes = value.bits.to_le_bytes();
             let size = node.spec.dtype.size();
-            // Of a complex constant the bits are the real part.
+            // The bits of a complex constant are its real part.
             (0..size).map(|i| bytes.get(i).copied().unwrap_or(0)).collect::<Vec<u8>>()
         });
         let data = match element {
@@ -260,8 +260,8 @@ impl File {
 }
 
 impl Graph {
-    /// How a node's value is spread over processing elements: what its hint `layout` says, if that
-    /// is a layout that the value can have.
+    /// A node's distribution over processing elements, from its hint `layout` if that is a valid
+    /// layout for the value.
     pub fn layout(&self, id: NodeId) -> Layout {
         let hint = self.hints(id).get(LAYOUT);
         let layout = hint.and_then(|text| Layout::parse(text, &self.spec(id).shape).ok());
@@ -269,7 +269,7 @@ impl Graph {
     }
 }
 
-/// Fails for names, layouts, symbols or numbers of operands that the format has no room for.
+/// Fails for names, layouts, symbols or operand counts that the format cannot represent.
 fn fits(graph: &Graph) -> Result<()> {
     let symbols = graph.symbols();
     let twice = |i: usize| symbols[..i].iter().any(|s| s.name() == symbols[i].name());
@@ -300,10 +300,10 @@ fn fits(graph: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// Largest constant whose elements are all written out.
+/// Maximum size of a constant whose elements are all written.
 const MAX_SPLAT: usize = 4096;
 
-/// Bytes of a node's argument, if it takes one.
+/// Byte size of a node's argument, if the node takes one.
 pub fn data_size(node: &Node) -> Option<usize> {
     match node.op.code {
         _ if !node.op.takes_argument() => None,

@@ -1,5 +1,5 @@
-//! The reader of PFGB files. It trusts nothing: every count is held against the bytes that are
-//! left before anything is reserved, and every node passes its op's own checks.
+//! The reader of PFGB files. The input is untrusted: every count is compared with the remaining
+//! bytes before memory is reserved, and every node passes its op's checks.
 
 use super::codes::{
     CONSTANT, EXTENDED, FIRST_OP, INPUT, LAST_OP, Layout, OPS, PARAMETER, decode_text, op_named,
@@ -17,17 +17,17 @@ use crate::{Attrs, DType, Error, Literal, Node, NodeId, Op, OpCode, Result, Tens
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Fewest bytes of a record.
+/// Minimum number of bytes of a record.
 const MIN_RECORD: usize = 16;
 
-/// The file in these bytes.
+/// Decodes a file.
 ///
-/// Errors: [`Error::Format`] with the position and what was expected there.
+/// Errors: [`Error::Format`] with the position and what was expected at this position.
 pub fn decode(bytes: &[u8]) -> Result<File> {
     decode_region(bytes, 0)
 }
 
-/// The file in these bytes, which is inside of that many others.
+/// Decodes a file that is embedded `depth` levels deep in other files.
 ///
 /// Errors: as [`decode`].
 pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
@@ -59,7 +59,7 @@ pub(crate) fn decode_region(bytes: &[u8], depth: usize) -> Result<File> {
     Ok(file)
 }
 
-/// What a file says of its graph beside the nodes.
+/// Facts about the graph that no node record holds.
 struct Interface {
     symbols: Vec<&'static Symbol>,
     guards: Vec<Guard>,
@@ -95,7 +95,7 @@ impl Interface {
         Ok(Interface { symbols, guards, output_names })
     }
 
-    /// Gives the graph what is said of it, and the guards that reading it has led to.
+    /// Attaches the interface to the graph, with the guards that reading the graph has added.
     fn attach(self, graph: &mut crate::Graph, decided: Vec<Guard>) -> Read<()> {
         let mut guards = self.guards;
         guards.extend(decided);
@@ -123,7 +123,7 @@ fn format_error(at: usize, reason: String) -> Error {
     Error::Format { format: "PFGB", offset: at as u64, reason }
 }
 
-/// Checks header and checksum and gives what stands before the checksum.
+/// Checks header and checksum, and returns the bytes before the checksum.
 fn check(bytes: &[u8]) -> Result<&[u8]> {
     if !bytes.starts_with(MAGIC) {
         let found = &bytes[..bytes.len().min(4)];
@@ -156,13 +156,13 @@ fn check(bytes: &[u8]) -> Result<&[u8]> {
 
 struct Reader<'a> {
     file: File,
-    /// Nodes by the file's ids.
+    /// Nodes by their id in the file.
     ids: HashMap<u64, NodeId>,
     flags: u32,
     bytes: Bytes<'a>,
 }
 
-/// A record as it stands in the file.
+/// A decoded record.
 struct Record {
     code: Option<OpCode>,
     name: String,
@@ -198,7 +198,7 @@ impl Reader<'_> {
         Ok(u16::from_le_bytes(self.bytes.array()?) as usize)
     }
 
-    /// The id of a node before this one.
+    /// The id of an operand, which must precede this node.
     fn operand(&mut self) -> Read<NodeId> {
         let id = self.u64()?;
         self.ids.get(&id).copied().ok_or_else(|| {
@@ -239,7 +239,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Everything up to the attributes.
+    /// Reads a record up to its attributes.
     fn record(&mut self) -> Read<Record> {
         let [kind] = self.bytes.array()?;
         let code = match kind {
@@ -282,7 +282,8 @@ impl Reader<'_> {
         op_named(&name).ok_or_else(|| format!("the name of an op, found '{name}'"))
     }
 
-    /// Attributes and hints, from their section if there is one, else what text leaves out.
+    /// Reads attributes and hints from their section. Without the section, uses the default
+    /// attributes of the text form.
     fn attributes(&mut self, record: &Record) -> Read<(Attrs, Vec<(String, String)>)> {
         let code = record.code.unwrap_or(OpCode::Input);
         let mut attrs = code.blank_attrs();
@@ -323,12 +324,12 @@ impl Reader<'_> {
         }
     }
 
-    /// The node, after its op's checks.
+    /// Runs the op's checks and returns the node.
     fn checked(&self, record: &Record, attrs: Attrs) -> Read<Node> {
         let code = record.code.unwrap_or(OpCode::Input);
         let (op, spec) = (Op::new(code, attrs), record.spec.clone());
         if op.class() != Class::Leaf {
-            // Attributes of no kind but the op's own.
+            // The attributes must be of the op's kind.
             let own = match (code.blank_attrs(), &op.attrs) {
                 (Attrs::Slice(_), Attrs::SliceOf(_)) => op.attrs.clone(),
                 (own, _) => own,
@@ -351,14 +352,14 @@ impl Reader<'_> {
         Ok(node)
     }
 
-    /// A constant of elements that differ.
+    /// A constant whose elements differ, as an input with data.
     fn unequal(&mut self, at: NodeId, node: Node, data: &[u8]) -> Node {
         self.file.data.insert(at, data.to_vec());
         Node { op: OpCode::Input.into(), ..node }
     }
 
-    /// Reads the node's data, if the file has a place for them. A constant of different elements
-    /// becomes an input of that kind.
+    /// Reads the node's data, if the file has a data field for the node. A constant whose elements
+    /// differ becomes an input with the hint `kind`.
     fn argument(&mut self, at: NodeId, mut node: Node) -> Read<Node> {
         let constant = node.op.code == OpCode::Constant;
         if !constant && (self.flags & DATA == 0 || node.op.class() != Class::Leaf) {
@@ -366,7 +367,7 @@ impl Reader<'_> {
         }
         let len = self.u64()?;
         if len == ABSENT {
-            // Without data nothing else holds the value against the dtype.
+            // There are no data, so no other check compares the value with the dtype.
             let fits = |bits: u64| match node.spec.dtype.size() {
                 size @ 0..8 => bits >> (8 * size) == 0,
                 _ => true,
@@ -413,7 +414,7 @@ fn expect_len(found: usize, size: usize) -> Read<()> {
     }
 }
 
-/// The bits of the one value that all elements have, if a literal can hold it.
+/// The bits of the value that all elements share, if a literal can hold it.
 pub(super) fn splat(data: &[u8], element: usize) -> Option<u64> {
     let first = data.get(..element).unwrap_or(&[]);
     let uniform = data.chunks(element.max(1)).all(|chunk| chunk == first);

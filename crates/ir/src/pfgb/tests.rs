@@ -1,4 +1,4 @@
-//! PFGB files to the byte, round trips over all ops, and refusals of everything else.
+//! PFGB files byte for byte, round trips over all ops, and rejection of invalid files.
 
 use super::{File, LAYOUT, Layout, OPS, crc32, decode, dtype_code, dtype_of, op_code};
 use crate::dim::Guard;
@@ -143,7 +143,7 @@ fn every_op_is_read_back_also_by_its_name_alone() {
             round_trip(&file(graph));
         }
     }
-    // A code that is not in the table is written as a name.
+    // An op without a code in the table is written by name.
     assert_eq!(op_code(OpCode::Input), None);
 }
 
@@ -217,11 +217,11 @@ fn a_constant_of_different_elements_is_written_as_it_was_read() {
     assert_eq!(read.graph.to_string(), text);
     assert_eq!(read.data[&NodeId(0)], [1, 2]);
     assert_eq!(hex(&round_trip(&read)), hex(&original));
-    // Beside attributes too.
+    // The same with an attribute section.
     read.graph.set_hint(NodeId(0), "fuse", "no");
     let bytes = round_trip(&read);
     assert_eq!((bytes[8], bytes[24]), (1, 0), "attributes only, a constant");
-    // An input that is only called so has no data to be a constant of.
+    // An input with the hint but without data remains an input.
     read.data.clear();
     assert_eq!(round_trip(&read)[24], 2);
 }
@@ -240,7 +240,7 @@ fn elementwise_composites_and_reductions_are_of_the_first_descriptions_types() {
     assert_eq!(kind(|b, x| b.mean(x, AxisSet::all(1), false)), 5);
     assert_eq!(kind(|b, x| b.sum(x, AxisSet::all(1), false)), 5);
     assert_eq!(kind(|b, x| b.softmax(x, 0)), 13);
-    // What older versions wrote is read: the type of relu was 13.
+    // Files of older versions are still read: they wrote relu with type 13.
     let file = |kind: &str| {
         decode(&bytes(&format!(
             "50464742 01000000 00000000 02000000
@@ -462,7 +462,7 @@ fn regions_are_files_inside_of_files_and_nest_only_so_deep() {
             let control = Control { carries: 1, length: 2.into(), ..Control::default() };
             let control = Arc::new(control.with_regions(vec![graph]));
             let op = Op::control(OpCode::Scan, control, 0);
-            // Unchecked: one of them is deeper than a graph may be.
+            // Without checks, since one of the graphs nests deeper than the limit.
             let y = outer.push_unchecked(op, &[x], TensorSpec::new([2], DType::F32));
             outer.set_outputs([y]);
             graph = outer;
@@ -483,7 +483,8 @@ fn mutated_files_never_panic() {
     let mut accepted = 0;
     for i in 0..mutations(1_000_000) {
         let mut bytes = corpus[i % corpus.len()].clone();
-        // Behind the checksum, where most of the reader is.
+        // Mutate the bytes before the checksum and recompute it, so that most of the reader is
+        // reached.
         bytes.truncate(bytes.len() - 4);
         mutate(&mut bytes, &[], &mut rng);
         if let Ok(file) = decode(&sealed(bytes)) {

@@ -1,35 +1,36 @@
-//! The derivative rules that a call has of its own: regions before its body, or functions of the host
-//! that are recorded when the call is differentiated.
+//! Custom derivative rules of a call: regions before its body, or host functions that are recorded
+//! when the call is differentiated.
 
 use super::super::host::HostFailure;
 use super::*;
 use crate::Shape;
 use std::hash::{Hash, Hasher};
 
-/// The derivative rules that a call has of its own, which stand before its body.
+/// The custom derivative rules of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum CallRules<'a> {
-    /// None: the body is differentiated.
+    /// No custom rules: the body is differentiated.
     Derived,
     /// Rules that are recorded when the call is differentiated.
     Later(&'a RulesLater),
-    /// A forward rule. It takes the operands, then a tangent for each inexact one of those that are
-    /// differentiated by; it gives the results, then a tangent for each inexact result.
+    /// A JVP rule. It takes the operands, then a tangent for each inexact operand that is
+    /// differentiated with respect to. It returns the results, then a tangent for each inexact
+    /// result.
     Jvp(&'a Graph),
-    /// A reverse rule. The first takes the operands and gives the results, then any residuals; the
-    /// second takes the operands, the residuals and a cotangent for each inexact result, and gives
-    /// one for each inexact operand of those that are differentiated by.
+    /// A VJP rule. The forward part takes the operands and returns the results, then any residuals.
+    /// The backward part takes the operands, the residuals and a cotangent for each inexact result.
+    /// It returns a cotangent for each inexact operand that is differentiated with respect to.
     Vjp {
         /// Computes results and residuals.
         forward: &'a Graph,
         /// Computes cotangents.
         backward: &'a Graph,
     },
-    /// The second part of a reverse rule; the body is the first ([`CallMode::Forward`]).
+    /// The backward part of a VJP rule; the body is the forward part ([`CallMode::Forward`]).
     Backward(&'a Graph),
 }
 
-/// Rules as they were recorded.
+/// Recorded rules.
 #[derive(Clone, Debug)]
 pub enum Recorded {
     /// See [`CallRules::Jvp`].
@@ -43,33 +44,33 @@ pub enum Recorded {
     },
 }
 
-/// Rules of a function that are recorded when the function is differentiated.
+/// Derivative rules of a function that are recorded when the function is differentiated.
 pub trait Rules: Send + Sync {
     /// Name of the function, for messages.
     fn name(&self) -> &str;
 
-    /// True for rules of forward mode, which serve both modes.
+    /// True for a JVP rule, which serves forward and reverse mode.
     fn is_forward(&self) -> bool;
 
-    /// The rules at operands of these specs. They refer to tensors outside by leaves of the front end
-    /// ([`Op::outside`]).
+    /// Records the rules for operands of these specs. The rules refer to tensors outside by leaves
+    /// of the front end ([`Op::outside`]).
     ///
-    /// Errors: the functions'.
+    /// Errors: the failure of the user's function.
     fn record(&self, operands: &[TensorSpec]) -> Result<Recorded, HostFailure>;
 }
 
-/// A batch of calls: its size, the name of its axis, and which operands have it in front.
+/// One batch level of a call: its size, the name of its axis, and which operands are batched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RulesLevel {
-    /// The number of members.
+    /// The batch size.
     pub size: Dim,
-    /// The name that collectives refer to the axis by.
+    /// The axis name that collectives use.
     pub name: Option<String>,
-    /// By operand: it has the batch as its leading axis.
+    /// By operand: true if the batch is its leading axis.
     pub marks: Vec<bool>,
 }
 
-/// Rules to be recorded, and the batches that the call is in, the outermost first.
+/// Rules to record later, and the batch levels of the call, outermost first.
 #[derive(Clone)]
 pub struct RulesLater {
     rules: Arc<dyn Rules>,
@@ -77,7 +78,7 @@ pub struct RulesLater {
 }
 
 impl RulesLater {
-    /// Of a call that is in no batch.
+    /// Rules of an unbatched call.
     pub fn new(rules: Arc<dyn Rules>) -> RulesLater {
         RulesLater { rules, levels: Vec::new() }
     }
@@ -87,19 +88,19 @@ impl RulesLater {
         &*self.rules
     }
 
-    /// The batches, the outermost first.
+    /// The batch levels, outermost first.
     pub fn levels(&self) -> &[RulesLevel] {
         &self.levels
     }
 
-    /// The rules of a batch of these calls.
+    /// The rules with another batch level outside of the others.
     pub fn batched(&self, level: RulesLevel) -> RulesLater {
         let mut levels = vec![level];
         levels.extend(self.levels.iter().cloned());
         RulesLater { rules: self.rules.clone(), levels }
     }
 
-    /// With symbols replaced by sizes.
+    /// Replaces symbols by sizes.
     ///
     /// Errors: as [`Shape::bind`].
     pub(in crate::ops) fn bind(&self, sizes: &crate::dim::Sizes) -> Result<RulesLater> {
@@ -134,7 +135,7 @@ impl fmt::Debug for RulesLater {
 }
 
 impl Control {
-    /// The rules of a call.
+    /// The call's custom derivative rules.
     pub fn call_rules(&self) -> CallRules<'_> {
         match (&self.later, &*self.regions) {
             (Some(later), _) => CallRules::Later(later),
@@ -147,14 +148,14 @@ impl Control {
         }
     }
 
-    /// True if what is computed is the same, whatever rules there are for derivatives.
+    /// True if both compute the same values, whatever their derivative rules.
     pub(crate) fn computes_as(&self, other: &Control) -> bool {
         let parts = |c: &Control| (c.carries, c.slices, c.length, c.reverse, c.mode, c.saves);
         parts(self) == parts(other) && self.regions == other.regions
     }
 }
 
-/// Fails unless rules take and give what they should.
+/// Fails unless the rules' arguments and results have the specs that the call requires.
 pub(super) fn check(call: OpCall<'_>, control: &Control, given: &[&TensorSpec]) -> Result<()> {
     let inexact = |specs: &[&TensorSpec]| -> Vec<TensorSpec> {
         specs.iter().filter(|s| s.dtype.is_inexact()).map(|s| (*s).clone()).collect()
