@@ -2,9 +2,10 @@
 //! standard repeats). The reference evaluator and the executor share them, so that folding a
 //! constant gives the device's bits; NumPy is the oracle of the tests.
 //!
-//! All are functions of f64 parts. Those of f32 parts are computed so too and rounded once: nothing
-//! overflows on the way, and cancellation leaves more than 24 bits. The scalar functions underneath
-//! are called one number at a time, so no result depends on the width of vectors.
+//! All functions have f64 parts. Functions of f32 parts are computed in f64 and rounded once, so that
+//! intermediate results do not overflow, and more than 24 bits remain after cancellation. The
+//! underlying scalar functions are called for one number at a time, so no result depends on the vector
+//! width.
 
 mod inverse;
 
@@ -13,14 +14,14 @@ pub use inverse::{acos, acosh, asin, asinh, atan, atanh};
 use num_complex::{Complex, Complex64};
 use std::f64::consts::{LN_2, LN_10};
 
-/// Beyond this `exp` overflows.
+/// Largest exponent for which `exp` does not overflow.
 const EXP_MAX: f64 = 709.0;
 
 pub(crate) fn c(re: f64, im: f64) -> Complex64 {
     Complex::new(re, im)
 }
 
-/// With both parts NaN.
+/// A number with both parts NaN.
 pub(crate) fn nan() -> Complex64 {
     c(f64::NAN, f64::NAN)
 }
@@ -35,7 +36,7 @@ fn over_i(z: Complex64) -> Complex64 {
     c(z.im, -z.re)
 }
 
-/// A type of a complex number's parts.
+/// The type of a complex number's parts.
 pub trait Part: Copy {
     /// The parts as f64. Exact.
     fn widen(z: Complex<Self>) -> Complex64;
@@ -75,8 +76,8 @@ macro_rules! part {
 }
 part!(f32 f64);
 
-/// Quotient, by Smith's method (CACM 5, 1962), with the larger part of the divisor divided out. A
-/// divisor of zero divides both parts, as NumPy's.
+/// Quotient, by Smith's method (CACM 5, 1962), which scales by the larger part of the divisor. A
+/// zero divisor divides both parts, as in NumPy.
 pub fn div(a: Complex64, b: Complex64) -> Complex64 {
     let (re, im) = (b.re.abs(), b.im.abs());
     if re == 0.0 && im == 0.0 {
@@ -93,17 +94,20 @@ pub fn div(a: Complex64, b: Complex64) -> Complex64 {
     }
 }
 
-/// Absolute value, without overflow on the way; infinite if a part is, NaN or not.
+/// Absolute value without intermediate overflow. Infinite if a part is infinite, even if the other
+/// is NaN.
 pub fn abs(z: Complex64) -> f64 {
     hypot(z.re, z.im)
 }
 
-/// `sqrt(x^2 + y^2)` without overflow or underflow on the way; infinite if either is, NaN or not.
+/// `sqrt(x^2 + y^2)` without intermediate overflow or underflow. Infinite if either is infinite,
+/// even if the other is NaN.
 pub fn hypot(x: f64, y: f64) -> f64 {
     libm::hypot(x, y)
 }
 
-/// `z / |z|`, 0 for 0; along the axis of a part that alone is infinite, as NumPy's.
+/// `z / |z|`, 0 for 0. If exactly one part is infinite, the result lies on that part's axis, as in
+/// NumPy.
 pub fn sign(z: Complex64) -> Complex64 {
     if z.re == 0.0 && z.im == 0.0 {
         return c(0.0, 0.0);
@@ -113,7 +117,7 @@ pub fn sign(z: Complex64) -> Complex64 {
         (false, true) => return c(0.0, z.im.signum()),
         _ => {}
     }
-    // Scaled so that the absolute value neither overflows nor loses the digits of subnormals.
+    // Scale `z` so that its absolute value does not overflow, and subnormals keep their digits.
     let largest = z.re.abs().max(z.im.abs());
     let scale = if largest > 1e300 {
         2f64.powi(-4)
@@ -140,7 +144,7 @@ pub fn sqrt(z: Complex64) -> Complex64 {
         return nan();
     }
     if a.is_infinite() {
-        // `0 * b` is 0, or NaN for NaN.
+        // `0 * b` is 0, or NaN if `b` is NaN.
         return match a < 0.0 {
             true => c((0.0 * b).abs(), a.copysign(b)),
             false => c(a, (0.0 * b).copysign(b)),
@@ -162,7 +166,7 @@ pub fn sqrt(z: Complex64) -> Complex64 {
     if a >= 0.0 { c(t, b / (2.0 * t)) } else { c(b.abs() / (2.0 * t), t.copysign(b)) }
 }
 
-/// `x^2 + y^2 - 1` for numbers near the unit circle, with the roundings of the squares made good.
+/// `x^2 + y^2 - 1` near the unit circle, with compensation of the squares' rounding errors.
 fn norm_minus_one(x: f64, y: f64) -> f64 {
     let (xx, yy) = (x * x, y * y);
     let (xe, ye) = (x.mul_add(x, -xx), y.mul_add(y, -yy));
@@ -174,7 +178,7 @@ fn norm_minus_one(x: f64, y: f64) -> f64 {
     sum + (rest + xe + ye)
 }
 
-/// `log |z|`, accurate near the unit circle too.
+/// `log |z|`, also accurate near the unit circle.
 pub(crate) fn log_abs(x: f64, y: f64) -> f64 {
     let (large, small) = match x.abs() > y.abs() {
         true => (x.abs(), y.abs()),
@@ -230,7 +234,7 @@ pub fn log10(z: Complex64) -> Complex64 {
     c(log.re / LN_10, log.im / LN_10)
 }
 
-/// `factor * exp(x)`, where `exp(x)` may overflow and the product not.
+/// `factor * exp(x)`, also if `exp(x)` overflows but the product does not.
 fn times_exp(factor: f64, x: f64) -> f64 {
     if x > EXP_MAX {
         let half = (0.5 * x).exp();
@@ -363,8 +367,8 @@ pub fn rsqrt(z: Complex64) -> Complex64 {
     div(c(1.0, 0.0), sqrt(z))
 }
 
-/// Power. `z^0` is 1; `0^w` is 0 if the real part of `w` is positive, else NaN; small whole powers
-/// are products, others `exp(w log z)`.
+/// Power. `z^0` is 1. `0^w` is 0 if the real part of `w` is positive, otherwise NaN. Small integer
+/// powers use repeated multiplication, other powers `exp(w log z)`.
 pub fn pow(z: Complex64, w: Complex64) -> Complex64 {
     if w.re == 0.0 && w.im == 0.0 {
         return c(1.0, 0.0);
@@ -381,7 +385,7 @@ pub fn pow(z: Complex64, w: Complex64) -> Complex64 {
 
 fn whole_power(z: Complex64, n: i32) -> Complex64 {
     let (mut square, mut rest) = (z, n.unsigned_abs());
-    // From the first factor on, so that no 1 is multiplied with an infinity.
+    // Start from the first factor instead of 1, since 1 times an infinity can give NaN parts.
     let mut power: Option<Complex64> = None;
     while rest > 0 {
         if rest & 1 == 1 {
@@ -396,8 +400,7 @@ fn whole_power(z: Complex64, n: i32) -> Complex64 {
     if n < 0 { div(c(1.0, 0.0), power) } else { power }
 }
 
-/// The complex function that an elementwise op of one operand computes, if it is one of this
-/// module.
+/// The complex function of a unary elementwise op, if this module has one.
 pub fn function(code: OpCode) -> Option<fn(Complex64) -> Complex64> {
     Some(match code {
         OpCode::Sign => sign,

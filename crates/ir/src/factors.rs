@@ -1,10 +1,10 @@
-//! Factors: the index maps of an op's node without sizes. Each axis of each operand and of the result
-//! is a product of factors, as in `i j, j k -> i k; j: add` of a matrix product. A batch axis or a mesh
-//! axis is assigned to a factor, and the factor's role says what the assignment means.
+//! Factors: the index maps of an op without sizes. Each axis of each operand and of the result is a
+//! product of factors, as in `i j, j k -> i k; j: add` for a matrix product. Batching and sharding
+//! assign an axis to a factor, and the factor's role says what the assignment means.
 //!
-//! The notation is that of einsum with the compound factors of Shardy: `(i j)` is an axis whose index
-//! is `i * size of j + j`, `1` an axis of one element that has no factor, and `()` a tensor without
-//! axes. Behind `;` stand the roles and sizes that do not follow from the axes.
+//! The notation is einsum's with the compound factors of Shardy: `(i j)` is an axis with index `i *
+//! size of j + j`, `1` an axis of one element without a factor, and `()` a tensor without axes.
+//! After `;` come the roles and sizes that do not follow from the axes.
 
 mod parse;
 mod program;
@@ -17,15 +17,15 @@ use crate::{Dim, Error, OpCode, Result, Shape};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// What a part of a factor is enough for.
+/// What a part of a factor's range suffices to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A part of the operands gives that part of the result.
+    /// A part of the operands gives the same part of the result.
     Pointwise,
-    /// A part of the operands gives a partial result; this binary op combines the partial results of
-    /// all parts, in any order and grouping, to the result.
+    /// A part of the operands gives a partial result. This binary op combines the partial results,
+    /// in any order and grouping.
     Reduced(OpCode),
-    /// Only the whole axis gives the result, or any part of the result.
+    /// Any part of the result needs the whole axis.
     Whole,
 }
 
@@ -64,20 +64,21 @@ impl Role {
 /// One factor of an op's iteration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Factor {
-    /// What a part of it is enough for.
+    /// What a part of the factor's range suffices to compute.
     pub role: Role,
-    /// Its size, where the op's attributes or a reshape's sizes decide it and no axis need show it.
+    /// Size of the factor, if the op's attributes or a reshape's sizes determine it, so that no
+    /// axis needs to.
     pub size: Option<usize>,
 }
 
-/// The factors of one axis, the outermost first; none for an axis of one element that is stretched or
+/// The factors of one axis, outermost first; empty for an axis of one element that is broadcast or
 /// was reduced.
 pub type AxisFactors = SmallVec<[usize; 2]>;
 
 /// How the axes of an op's operands and result correspond, by factors.
 ///
-/// Factors are numbered in the order in which they first appear, from the first operand to the result;
-/// so equal relations are equal values.
+/// Factors are numbered by their first appearance, from the first operand to the result, so that
+/// equal relations are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Factors {
     factors: Vec<Factor>,
@@ -86,11 +87,11 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// The relation of these axes; factors are given in any order and numbered anew.
+    /// A relation from axes. The factors may be in any order; they are renumbered.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a factor that does not exist, appears nowhere, or appears
-    /// twice in one tensor; for one that is reduced and in the result, or by an op that is not in
-    /// [`Role::COMBINING`]; and for one that is pointwise and in an operand but not in the result.
+    /// Errors: [`Error::InvalidArgument`] for a factor that does not exist, that no tensor has, or
+    /// that one tensor has twice; for a reduced factor that the result has, or whose op is not in
+    /// [`Role::COMBINING`]; for a pointwise factor that an operand has and the result does not.
     pub fn new(
         factors: Vec<Factor>,
         operands: Vec<Vec<AxisFactors>>,
@@ -166,11 +167,11 @@ impl Factors {
         &self.result
     }
 
-    /// The sizes of all factors on tensors of these shapes. Only a factor that no axis has alone takes
-    /// a division of symbolic sizes; nothing is fixed to a value.
+    /// The sizes of all factors for tensors of these shapes. A symbolic size is divided only if no
+    /// axis consists of the factor alone. No symbolic size is specialised.
     ///
-    /// Errors: [`Error::InvalidArgument`] for more or fewer operands or axes than there are, and for a
-    /// factor whose size does not follow.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of operands or axes, and for a factor
+    /// whose size the shapes do not determine.
     pub fn sizes(&self, operands: &[&Shape], result: &Shape) -> Result<Vec<Dim>> {
         if operands.len() != self.operands.len() {
             let (given, expected) = (operands.len(), self.operands.len());
@@ -187,7 +188,8 @@ impl Factors {
         }
         let mut sizes: Vec<Option<Dim>> =
             self.factors.iter().map(|factor| factor.size.map(Dim::from)).collect();
-        // An axis with one factor unknown gives its size, with which another axis may.
+        // An axis with one unknown factor determines it, which may leave another axis with one
+        // unknown.
         for _ in 0..=self.factors.len() {
             for (factors, size) in &axes {
                 let mut unknown = factors.iter().filter(|&&f| sizes[f].is_none());
@@ -202,11 +204,10 @@ impl Factors {
         sizes.into_iter().enumerate().map(known).collect()
     }
 
-    /// Reads the text that `Display` writes; any lower-case letter with or without a number names a
-    /// factor.
+    /// Parses the text that `Display` writes. A factor's name is any lower-case letter with an
+    /// optional number.
     ///
-    /// Errors: [`Error::Parse`] for text that is no relation, [`Error::InvalidArgument`] as
-    /// [`Factors::new`].
+    /// Errors: [`Error::Parse`] for invalid text, [`Error::InvalidArgument`] as [`Factors::new`].
     pub fn parse(text: &str) -> Result<Factors> {
         parse::parse(text)
     }
@@ -216,7 +217,7 @@ fn invalid(reason: String) -> Error {
     Error::InvalidArgument { op: "factors", reason }
 }
 
-/// The name of a factor in texts.
+/// The name of a factor in the text form.
 fn name(factor: usize) -> String {
     const LETTERS: &[u8] = b"ijklmnpqrstuvwxyz";
     match LETTERS.get(factor) {

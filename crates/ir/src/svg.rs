@@ -1,19 +1,19 @@
-//! Drawings of closed graphs as SVG, for a person to read: nodes in layers from leaves to outputs,
-//! a box each with op, shape and dtype, edges routed between the boxes.
+//! Draws closed graphs as SVG: nodes in layers from leaves to outputs, one box for each node with
+//! op, shape and dtype, and edges routed between the boxes.
 //!
-//! The layers are by longest path, the order within them by barycentres (Sugiyama, Tagawa and Toda
-//! 1981), the positions by least squares under the order. Everything is iterative and takes
-//! O(n log n) for n nodes and edge segments.
+//! The layers are by longest path, the order in a layer by barycentres (Sugiyama, Tagawa and Toda
+//! 1981), and the positions by least squares under that order. Every step is iterative, and the
+//! total time is O(n log n) for n nodes and edge segments.
 
 use crate::ops::Class;
 use crate::{Graph, NodeId, OpCode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Most nodes drawn; of larger graphs the first ones are, with a note. A picture of more could
-/// neither be shown nor read.
+/// Maximum number of nodes drawn. Of a larger graph only the first nodes are drawn, with a note,
+/// since a larger drawing could be neither displayed nor read.
 pub const MAX_NODES: usize = 4000;
-/// Longest edge, in layers, that is routed around boxes; longer ones go straight.
+/// Longest edge, in layers, that is routed around boxes; longer edges are straight.
 const MAX_ROUTED: usize = 64;
 
 const CHAR: f64 = 6.6;
@@ -22,7 +22,7 @@ const LAYER: f64 = 84.0;
 const GAP: f64 = 18.0;
 const MARGIN: f64 = 24.0;
 const SWEEPS: usize = 8;
-/// Fills of groups, told apart also by those who see few colours; used in turn.
+/// Fill colours of groups, in rotation. They are distinguishable with colour blindness.
 const GROUPS: [&str; 8] =
     ["#cfe8ff", "#ffe2c2", "#d6f5d0", "#ead7f7", "#fff3b8", "#f9d3dd", "#d0f1ee", "#e4e0d5"];
 
@@ -31,9 +31,9 @@ pub fn to_svg(graph: &Graph) -> String {
     to_svg_grouped(graph, |_| None)
 }
 
-/// The graph as an SVG document whose nodes are coloured by group, for instance by the kernel that
-/// computes them. Nodes that carry the same hint `scope` stand together on their layer, on a
-/// background with the scope's name.
+/// The graph as an SVG document whose nodes are coloured by group, for example by the kernel that
+/// computes them. Nodes with the same hint `scope` are adjacent in their layer, on a background
+/// with the scope's name.
 pub fn to_svg_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
     let mut layout = Layout::new(graph);
     layout.order();
@@ -41,7 +41,7 @@ pub fn to_svg_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) ->
     layout.write(graph, width, group)
 }
 
-/// Text with what XML gives a meaning to replaced, and characters XML cannot hold dropped.
+/// Escapes text for XML and drops characters that XML cannot contain.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -59,15 +59,15 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A box, or the point where a long edge passes a layer.
+/// A box, or the point at which a long edge crosses a layer.
 struct Item {
     /// The node drawn here; `None` for a point of an edge.
     node: Option<NodeId>,
     layer: usize,
     width: f64,
-    /// Centre.
+    /// Horizontal centre.
     x: f64,
-    /// Position of its scope, if it is in one.
+    /// Index of the item's scope, if it has one.
     scope: Option<usize>,
     above: Vec<u32>,
     below: Vec<u32>,
@@ -78,7 +78,7 @@ struct Layout {
     items: Vec<Item>,
     /// Items of each layer, in order from the left.
     layers: Vec<Vec<u32>>,
-    /// Each edge as the items it passes, producer first.
+    /// Each edge as the items on its path, producer first.
     edges: Vec<Vec<u32>>,
     /// Paths of the scopes.
     scopes: Vec<String>,
@@ -107,7 +107,7 @@ impl Layout {
         }
         for i in (0..count).filter(|&i| drawn[i]) {
             let mut operands = graph.node(NodeId(i as u32)).inputs.clone();
-            // x * x is one line.
+            // `x * x` has one edge.
             operands.sort_unstable();
             operands.dedup();
             for operand in operands.iter().filter(|o| drawn[o.index()]) {
@@ -137,7 +137,7 @@ impl Layout {
         path.push(to);
         let ends = [from, to].map(|end| self.items[end as usize].scope);
         if ends[0] == ends[1] {
-            // A line within a scope does not part it.
+            // An edge within a scope keeps the scope's items together.
             path.iter().for_each(|&item| self.items[item as usize].scope = ends[0]);
         }
         if bottom - top <= MAX_ROUTED {
@@ -149,7 +149,7 @@ impl Layout {
         self.edges.push(path);
     }
 
-    /// Orders each layer by the mean position of its neighbours, down and up in turn.
+    /// Orders each layer by the mean position of its neighbours, sweeping down and up in turn.
     fn order(&mut self) {
         let mut rank = vec![0.0; self.items.len()];
         let number = |layer: &[u32], rank: &mut Vec<f64>| {
@@ -202,7 +202,7 @@ impl Layout {
         });
     }
 
-    /// Gives each item its place on its layer; returns the width of the drawing.
+    /// Computes each item's position; returns the width of the drawing.
     fn place(&mut self) -> f64 {
         let mut x = vec![0.0; self.items.len()];
         for layer in &self.layers {
@@ -239,8 +239,8 @@ impl Layout {
         right - left
     }
 
-    /// Places a layer as near as possible to where its items want to be, in their order and
-    /// without overlap: isotonic regression by pooling neighbours that would collide.
+    /// Places the items of a layer as near as possible to their wanted positions, in order and
+    /// without overlap, by isotonic regression (pool adjacent violators).
     fn spread(&self, layer: &[u32], wanted: &[f64], x: &mut [f64]) {
         let mut offsets = Vec::with_capacity(layer.len());
         let mut end = 0.0;
@@ -249,7 +249,7 @@ impl Layout {
             offsets.push(end + half);
             end += 2.0 * half + GAP;
         }
-        // Blocks of (mean of wanted position less offset, items).
+        // Blocks of adjacent items: mean of wanted position minus offset, and number of items.
         let mut blocks: Vec<(f64, usize)> = Vec::with_capacity(layer.len());
         for (want, offset) in wanted.iter().zip(&offsets) {
             let mut block = (want - offset, 1);
@@ -325,8 +325,9 @@ impl Layout {
         out
     }
 
-    /// Backgrounds of the scopes: one per run of items on a layer, as high as the layer, so that
-    /// those of neighbouring layers touch. The first of each scope has its name.
+    /// Draws the backgrounds of the scopes: one for each run of items in a layer, as high as the
+    /// layer, so that the backgrounds of adjacent layers touch. The first background of each scope
+    /// has its name.
     fn write_scopes(
         &self,
         y: &impl Fn(&Item) -> f64,
@@ -381,8 +382,9 @@ impl Layout {
     }
 }
 
-/// Layers by longest path from the leaves. What can wait without making edges longer stands right
-/// above its first user: leaves, and chains that start at leaves of their own.
+/// Layers by longest path from the leaves. A node that can move down without lengthening edges is
+/// placed directly above its first user: a leaf, or a chain that starts at leaves without other
+/// users.
 fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
     let operands = |i: usize| {
         graph.node(NodeId(i as u32)).inputs.iter().map(|o| o.index()).filter(|&o| drawn[o])
@@ -405,8 +407,8 @@ fn layers_of(graph: &Graph, drawn: &[bool]) -> Vec<usize> {
     depth
 }
 
-/// The scope of each node by its hint `scope`; a leaf without one is in that of its users, if they
-/// share one.
+/// The scope of each node, from its hint `scope`. A leaf without a hint has the scope of its users
+/// if they share one.
 pub(crate) fn scopes_of(graph: &Graph) -> Vec<Option<&str>> {
     let hinted = |id: NodeId| graph.hints(id).get("scope").map(String::as_str);
     let mut scopes: Vec<Option<&str>> = graph.ids().map(hinted).collect();
@@ -429,7 +431,7 @@ fn is_leaf(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op.class() == Class::Leaf
 }
 
-/// True for scalar literals, which are written into their users' boxes.
+/// True for scalar literals, which are printed in their users' boxes.
 fn is_inline(graph: &Graph, id: NodeId) -> bool {
     graph.spec(id).shape.rank() == 0
         && graph.literal(id).is_some()
@@ -447,7 +449,7 @@ fn label(graph: &Graph, id: NodeId) -> (String, String) {
         });
         let _ = write!(first, "({})", operands.collect::<Vec<_>>().join(", "));
     }
-    // The target of a cast is the box's second line.
+    // The target dtype of a cast is in the box's second line.
     if node.op.code != OpCode::Cast {
         let attrs = node.op.attrs.text(graph.context(id));
         if !attrs.is_empty() {
@@ -484,8 +486,8 @@ mod tests {
     use super::*;
     use crate::{AxisSet, DType, GraphBuilder, TensorSpec};
 
-    /// Element names in order, after checking that the text is well-formed as far as we use XML:
-    /// tags nest, attributes are quoted, text is escaped.
+    /// Element names in order, after a check that the text is well-formed XML of the subset that
+    /// the writer uses: tags nest, attributes are quoted, text is escaped.
     fn elements(svg: &str) -> Vec<String> {
         let (mut open, mut names, mut rest) = (Vec::new(), Vec::new(), svg.trim());
         while let Some(start) = rest.find('<') {
@@ -582,7 +584,7 @@ mod tests {
         let mut layout = Layout::new(&graph);
         layout.order();
         layout.place();
-        // The input has users in both, so it is in none.
+        // The input has users in both scopes, so it has none.
         assert_eq!(scopes_of(&graph)[0], None);
         for layer in &layout.layers[1..] {
             let scopes: Vec<_> = layer.iter().map(|&i| layout.items[i as usize].scope).collect();

@@ -1,12 +1,12 @@
-//! Inverse circular and hyperbolic functions. For finite numbers by the formulas of W. Kahan,
-//! "Branch cuts for complex elementary functions, or much ado about nothing's sign bit", 1987,
-//! which neither cancel nor lose the sign of a zero on a branch cut.
+//! Inverse circular and hyperbolic functions. Finite numbers use the formulas of W. Kahan, "Branch
+//! cuts for complex elementary functions, or much ado about nothing's sign bit", 1987, which
+//! neither cancel nor lose the sign of a zero on a branch cut.
 
 use super::{c, log_abs, nan, over_i, sqrt, times_i};
 use num_complex::Complex64;
 use std::f64::consts::{FRAC_PI_2, LN_2};
 
-/// Beyond this `1 + z` and `1 - z` are `±z`, and squares overflow soon.
+/// Above this magnitude `1 ± z` rounds to `±z`, and squares may overflow.
 const LARGE: f64 = 1e150;
 
 /// The square roots of `1 - z` and `1 + z`.
@@ -22,7 +22,7 @@ fn is_large(z: Complex64) -> bool {
 pub fn asinh(z: Complex64) -> Complex64 {
     let (x, y) = (z.re, z.im);
     if x.is_infinite() || y.is_infinite() {
-        // NaN where a part is NaN: `atan2` passes it on.
+        // The result is NaN in the part that `atan2` computes from a NaN.
         return c(f64::INFINITY.copysign(x), y.abs().atan2(x.abs()).copysign(y));
     }
     if x.is_nan() || y.is_nan() {
@@ -81,7 +81,7 @@ pub fn atanh(z: Complex64) -> Complex64 {
         return c(x, y.atan());
     }
     if is_large(z) {
-        // 1/z, of which only the real part matters.
+        // `1/z`; only its real part contributes.
         let h = super::hypot(x * 0.5, y * 0.5);
         return c(x / h / h * 0.25, FRAC_PI_2.copysign(y));
     }

@@ -8,7 +8,7 @@ const NAN: f64 = f64::NAN;
 
 type Function = fn(Complex64) -> Complex64;
 
-/// Equal, NaN to NaN and -0 to -0.
+/// Bitwise equality, except that all NaNs are equal.
 #[track_caller]
 fn check(f: Function, z: (f64, f64), expected: (f64, f64)) {
     let found = f(c(z.0, z.1));
@@ -17,7 +17,7 @@ fn check(f: Function, z: (f64, f64), expected: (f64, f64)) {
     assert!(ok, "of {z:?}: {found:?}, expected {expected:?}");
 }
 
-/// Special values of Annex G, those whose signs it fixes.
+/// Special values of C99's Annex G whose signs it specifies.
 #[test]
 fn special_values_are_those_of_annex_g() {
     check(exp, (-0.0, 0.0), (1.0, 0.0));
@@ -102,7 +102,7 @@ fn inverses_lead_back() {
     for z in points().into_iter().filter(|z| abs(*z) < 100.0) {
         for (i, (inverse, f)) in pairs.into_iter().enumerate() {
             let back = f(inverse(z));
-            // Around pi/2 a small number's own digits are lost.
+            // Near pi/2 the digits of a small number are lost.
             let near = [1, 4].contains(&i) && abs(z - back) < 1e-14;
             assert!(near || close(z, back, 1e-9), "{i}: {z:e} comes back as {back:e}");
         }
@@ -126,6 +126,6 @@ fn quotients_and_powers_stay_in_range() {
     assert!(close(pow(c(1.0, 1.0), c(-2.0, 0.0)), c(0.0, -0.5), 1e-16));
     let z = c(1.5, -0.5);
     assert!(close(pow(z, c(0.5, 0.0)), sqrt(z), 1e-15));
-    // Just above the unit circle, where a hypotenuse rounds to 1.
+    // Just outside the unit circle, where `hypot` rounds to 1.
     assert_eq!(log(c(1.0, 1e-9)).re, 5e-19);
 }

@@ -1,10 +1,10 @@
-//! The text form of factors, read.
+//! Parser of the text form of factors.
 
 use super::{AxisFactors, Factor, Factors, Role};
 use crate::{Error, Result};
 use std::collections::HashMap;
 
-/// A token and the byte at which it begins.
+/// A token and its byte position.
 type Token<'a> = (usize, &'a str);
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -60,7 +60,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The name of a factor, if one is next: a letter and perhaps a number.
+    /// The next token if it is a factor's name: a letter and an optional number.
     fn name(&self) -> Option<&'a str> {
         self.peek().filter(|token| {
             let mut bytes = token.bytes();
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `j: add = 3` behind the axes.
+    /// `j: add = 3`, after the axes.
     fn note(&mut self) -> Result<()> {
         let number = self.name().and_then(|name| self.numbers.get(name).copied());
         let Some(number) = number else {

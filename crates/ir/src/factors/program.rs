@@ -1,9 +1,9 @@
-//! The factors of a whole program: which axes of its arguments and outputs correspond, and what a part
-//! of them is enough for. Tiled launches cut programs by them.
+//! The factors of a whole program: how the axes of its arguments and outputs correspond, and what a
+//! part of an axis suffices to compute. Tiled launches partition programs by them.
 //!
-//! The factors of each op are joined along the values between ops. A factor that one op needs whole is
-//! whole in the program, and so is one that is reduced before the end: partial results are combined
-//! only where they are results of the program.
+//! The factors of each op are joined along the values between ops. A factor is whole in the program
+//! if one op needs it whole. It is also whole if it is reduced before the end, since partial
+//! results are combined only for outputs of the program.
 
 use super::{AxisFactors, Factors, Role, write_axes};
 use crate::ops::Attrs;
@@ -12,24 +12,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Says which results a part of a program's factor gives.
+/// What a part of a program factor's range suffices to compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramRole {
-    /// A part of the arguments gives that part of each output that has the factor.
+    /// A part of the arguments gives the same part of each output with the factor.
     Pointwise,
-    /// A part of the arguments gives partial outputs, which [`ProgramFactors::combines`] names the ops
-    /// for.
+    /// A part of the arguments gives partial outputs; [`ProgramFactors::combines`] names the ops
+    /// that combine them.
     Reduced,
-    /// Only the whole axis gives the outputs, and why.
+    /// The outputs need the whole axis, for this reason.
     Whole(String),
 }
 
 /// One factor of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFactor {
-    /// Which results a part of the factor gives.
+    /// What a part of the factor suffices to compute.
     pub role: ProgramRole,
-    /// Its size in the program.
+    /// Size of the factor in the program.
     pub size: Dim,
 }
 
@@ -39,14 +39,14 @@ pub struct ProgramFactors {
     factors: Vec<ProgramFactor>,
     arguments: Vec<Vec<AxisFactors>>,
     outputs: Vec<Vec<AxisFactors>>,
-    /// By output: the op that combines its partial results along a factor.
+    /// By output: the op that combines its partial results along each factor.
     combines: Vec<BTreeMap<usize, OpCode>>,
-    /// The axes of every node, by factors; those that are in no argument and no output come last.
+    /// The axes of every node. Factors that no argument and no output has are numbered last.
     nodes: Vec<Vec<AxisFactors>>,
 }
 
 impl ProgramFactors {
-    /// The factors of a graph. Arguments are those of [`Graph::arguments`].
+    /// The factors of a graph. The arguments are [`Graph::arguments`].
     pub fn of(graph: &Graph) -> ProgramFactors {
         let mut joined = Joined::default();
         for id in graph.ids() {
@@ -55,12 +55,12 @@ impl ProgramFactors {
         joined.finish(graph)
     }
 
-    /// All factors of arguments and outputs, by number; the first argument's come first.
+    /// The factors of arguments and outputs by number, starting with the first argument's factors.
     pub fn factors(&self) -> &[ProgramFactor] {
         &self.factors
     }
 
-    /// The axes of each argument; a scalar of run time has those of its node.
+    /// The axes of each argument; a run-time scalar has the axes of its node.
     pub fn arguments(&self) -> &[Vec<AxisFactors>] {
         &self.arguments
     }
@@ -70,14 +70,15 @@ impl ProgramFactors {
         &self.outputs
     }
 
-    /// The op that combines an output's partial results along a factor; None if parts of the factor
-    /// give no partial results of that output.
+    /// The op that combines an output's partial results along a factor. None if a part of the
+    /// factor gives no partial result of the output.
     pub fn combines(&self, output: usize, factor: usize) -> Option<OpCode> {
         self.combines[output].get(&factor).copied()
     }
 
-    /// The number that an argument may be padded with along a reduced factor, so that the padding adds
-    /// nothing to the outputs; None if there is none, because the argument is not what is reduced.
+    /// The neutral value with which an argument may be padded along a reduced factor without
+    /// changing the outputs. None if there is no such value, because the reduction's operand is not
+    /// an argument.
     pub fn padding(&self, graph: &Graph, argument: usize, factor: usize) -> Option<f64> {
         let id = graph.arguments().nth(argument)?;
         let mut found = None;
@@ -105,12 +106,12 @@ impl ProgramFactors {
         found
     }
 
-    /// The same program for factors of other sizes, by number; None for one that is more than the same
-    /// ops on other shapes.
+    /// The same program with other factor sizes, by number. None if changing the shapes is not
+    /// enough.
     pub fn resized(&self, graph: &Graph, sizes: &[usize]) -> Option<Graph> {
         let shape_of = |id: NodeId| -> Shape {
             let (axes, old) = (&self.nodes[id.index()], &graph.spec(id).shape);
-            // Axes that no argument and no output has stay as they are.
+            // Axes that no argument and no output has keep their size.
             let inner = |axis: &AxisFactors| axis.iter().any(|&f| f >= sizes.len());
             let dim = |(axis, old): (&AxisFactors, Dim)| match inner(axis) {
                 true => old,
@@ -137,7 +138,7 @@ impl ProgramFactors {
     }
 }
 
-/// Factors of nodes as they are joined: classes of a union-find.
+/// Factors of nodes while they are joined, as classes of a union-find.
 #[derive(Default)]
 struct Joined {
     parents: Vec<usize>,
@@ -148,9 +149,9 @@ struct Joined {
 #[derive(Clone)]
 struct JoinedClass {
     size: Dim,
-    /// Why it is whole, if it is.
+    /// Why the class is whole, if it is.
     whole: Option<String>,
-    /// Nodes that reduce it.
+    /// Nodes that reduce the class.
     reduced: Vec<(NodeId, OpCode)>,
 }
 
@@ -187,7 +188,7 @@ impl Joined {
         }
     }
 
-    /// Two views of one axis are the same factors; where their sizes differ, all are whole.
+    /// Joins two factorisations of one axis; if their sizes differ, all their factors are whole.
     fn join_axes(&mut self, a: &[usize], b: &[usize]) {
         let sizes = |of: &[usize]| -> Vec<Dim> {
             of.iter().map(|&class| self.classes[self.root(class)].size).collect()
@@ -228,15 +229,15 @@ impl Joined {
         self.nodes.push(axes);
     }
 
-    /// Joins the factors of a call with those of its operands; gives the result's axes.
+    /// Joins the factors of a call with those of its operands, and returns the result's axes.
     fn joined(&mut self, graph: &Graph, id: NodeId, factors: &Factors) -> Vec<AxisFactors> {
         let node = graph.node(id);
         let name = node.op.def().name;
         let inputs: Vec<&Shape> = node.inputs.iter().map(|&i| &graph.spec(i).shape).collect();
-        // A size that does not follow is that of no class.
+        // A size that the shapes do not determine is 0, which equals no class's size.
         let sizes = factors.sizes(&inputs, &node.spec.shape);
         let sizes = sizes.unwrap_or_else(|_| vec![Dim::from(0); factors.factors().len()]);
-        // The classes that each factor of the op stands for.
+        // For each factor of the op, the classes that it maps to.
         let mut map: Vec<Option<AxisFactors>> = vec![None; factors.factors().len()];
         for (input, axes) in node.inputs.iter().zip(factors.operands()) {
             let own = self.nodes[input.index()].clone();
@@ -268,7 +269,7 @@ impl Joined {
         result
     }
 
-    /// Joins one axis of a value with the op's factors of that axis.
+    /// Joins one axis of a value with the op's factors of this axis.
     fn join_axis(
         &mut self,
         mine: &[usize],
@@ -309,7 +310,7 @@ impl Joined {
         }
     }
 
-    /// Factors that are twice in one tensor, or reduced before the end, are whole.
+    /// Makes factors whole that one tensor has twice, or that are reduced before the end.
     fn settle(&mut self, graph: &Graph) {
         for axes in self.nodes.clone() {
             let mut roots: Vec<usize> = axes.iter().flatten().map(|&c| self.root(c)).collect();

@@ -1,4 +1,4 @@
-//! Factors are true, and their text form is read as it is written.
+//! Tests that the declared factors are correct, and that their text form round-trips.
 
 use super::*;
 use crate::ops::conv::Conv;
@@ -21,7 +21,7 @@ fn run(op: &Op, inputs: &[Array]) -> Array {
     evaluate(&b.finish([y]), inputs).expect("samples are evaluated").remove(0)
 }
 
-/// One factor's part.
+/// A part of one factor's range.
 struct Part<'a> {
     sizes: &'a [usize],
     factor: usize,
@@ -33,7 +33,7 @@ impl Part<'_> {
         if factor == self.factor { self.range.len() } else { self.sizes[factor] }
     }
 
-    /// An axis' size, of which the part is left.
+    /// Size of an axis in the part.
     fn axis(&self, axis: &AxisFactors, size: usize) -> usize {
         match axis.contains(&self.factor) {
             true => axis.iter().map(|&f| self.size(f)).product(),
@@ -45,7 +45,7 @@ impl Part<'_> {
         axes.iter().zip(shape.iter()).map(|(axis, &size)| self.axis(axis, size)).collect()
     }
 
-    /// The index in the whole of an index in the part.
+    /// Maps an index in the part to the index in the whole tensor.
     fn index(&self, axis: &AxisFactors, mut index: usize) -> usize {
         if !axis.contains(&self.factor) {
             return index;
@@ -69,7 +69,7 @@ impl Part<'_> {
         })
     }
 
-    /// The op on the part: its attributes that name sizes of the result.
+    /// The op on the part: adjusts the attributes that contain sizes of the result.
     fn op(&self, op: &Op, factors: &Factors, result: &Shape) -> Op {
         let result = self.shape(factors.result(), result);
         let attrs = match &op.attrs {
@@ -115,8 +115,8 @@ fn assert_close(found: &Array, expected: &Array, of: &str) {
     }
 }
 
-/// Every factor of every sample keeps its promise: part by part for the pointwise, and parts combined
-/// for the reduced.
+/// Checks every factor of every sample: pointwise factors part by part, reduced factors by
+/// combining the partial results.
 #[test]
 fn every_factor_of_every_op_is_true() {
     let (mut pointwise, mut reduced) = (0, 0);
@@ -160,7 +160,7 @@ fn every_op_has_factors_or_says_why_not() {
     }
 }
 
-/// The factors that ops have on symbolic sizes, and that nothing is fixed to a size by it.
+/// The factors of ops on symbolic sizes. Computing them must not specialise any size.
 #[test]
 fn symbolic_sizes_stay_symbolic() {
     let n = || Dim::symbol("n", 6, 2, None);

@@ -1,6 +1,6 @@
-//! The factors of ops: how a definition says by which factors its axes correspond
-//! ([`Factoring`]), and the rules. No rule reads the value of a symbolic size: sizes are compared
-//! as expressions, and where that decides nothing an axis is whole.
+//! The factors of ops: how an [`OpDef`] declares them ([`Factoring`]), and the rules that compute
+//! them. No rule reads the value of a symbolic size. Rules compare sizes as expressions, and if the
+//! comparison is undecided the axis is whole.
 
 mod reshape;
 
@@ -9,24 +9,25 @@ use super::*;
 use crate::factors::{AxisFactors, Factor, Factors, Role};
 use crate::{Dim, Shape};
 
-/// A rule: from a call and its result's spec, of a call that the shape rule has taken.
+/// A factor rule: computes the factors of a call that the shape rule has accepted, given the
+/// result's spec.
 pub type FactorRule = fn(OpCall<'_>, &TensorSpec) -> Factors;
 
-/// How a definition says what its factors are.
+/// How an op's definition declares its factors.
 #[derive(Clone, Copy)]
 pub enum Factoring {
-    /// As its class says.
+    /// By the rule of the op's class.
     ByClass,
     /// By a rule.
     Rule(FactorRule),
-    /// Not at all, and why.
+    /// The op has no factors, for this reason.
     Opaque(&'static str),
 }
 
 impl OpDef {
-    /// The rule that gives the op's factors.
+    /// The op's factor rule.
     ///
-    /// Errors: why there is none.
+    /// Errors: why the op has no factors.
     pub fn factor_rule(&self) -> std::result::Result<FactorRule, &'static str> {
         Ok(match (self.factors, self.class) {
             (Factoring::Rule(rule), _) => rule,
@@ -44,10 +45,10 @@ impl OpDef {
 }
 
 impl Op {
-    /// The factors of a call of the op, whose operands and result have these specs, as
-    /// [`Op::infer`] gives them.
+    /// The factors of a call with these operand specs and the result spec that [`Op::infer`]
+    /// returns.
     ///
-    /// Errors: why the op has none, such as that it runs regions.
+    /// Errors: why the op has no factors, such as that it runs regions.
     pub fn factors(
         &self,
         inputs: &[&TensorSpec],
@@ -60,7 +61,7 @@ impl Op {
 /// The axes of one tensor.
 type Axes = Vec<AxisFactors>;
 
-/// A relation as a rule makes it.
+/// Factors under construction.
 #[derive(Default)]
 struct Draft(Vec<Factor>);
 
@@ -74,12 +75,12 @@ impl Draft {
         AxisFactors::from_slice(&[self.0.len() - 1])
     }
 
-    /// That many axes of one factor each.
+    /// `count` axes of one new factor each.
     fn axes(&mut self, count: usize, role: Role) -> Axes {
         (0..count).map(|_| self.add(role)).collect()
     }
 
-    /// Axes of one factor each, whole for those in the set.
+    /// One new factor for each axis; the axes in `whole` have the role [`Role::Whole`].
     fn whole_in(&mut self, rank: usize, whole: AxisSet) -> Axes {
         let role = |axis| if whole.contains(axis) { Role::Whole } else { Role::Pointwise };
         (0..rank).map(|axis| self.add(role(axis))).collect()
@@ -90,32 +91,32 @@ impl Draft {
     }
 }
 
-/// The axes of an operand that broadcasts to a result with these axes.
+/// The axes of an operand that broadcasts to a result with axes `axes`.
 fn aligned(from: &Shape, to: &Shape, axes: &[AxisFactors]) -> Axes {
     let lead = to.rank() - from.rank();
     let axis = |(i, size): (usize, Dim)| {
-        // Sizes that differ fit because one is 1, which the shape rule has guarded.
+        // If two sizes differ, one of them is 1; the shape rule has added the guard.
         let stretched = size != to.dim(lead + i) && size.hint() == 1;
         if stretched { AxisFactors::new() } else { axes[lead + i].clone() }
     };
     from.dims().enumerate().map(axis).collect()
 }
 
-/// Any part of the value can be had by itself.
+/// A leaf: every axis is pointwise, since a part of the value does not depend on the rest.
 fn leaf(_: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let axes = d.axes(out.shape.rank(), Role::Pointwise);
     d.finish(vec![], axes)
 }
 
-/// The elements follow from their positions along the axis.
+/// An iota is whole along its axis, since each element is its index.
 pub(super) fn iota(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let axes = d.whole_in(out.shape.rank(), axes_of(call.op));
     d.finish(vec![], axes)
 }
 
-/// The draws follow from their positions in the whole.
+/// Random values depend on their index in the whole tensor, so every axis is whole.
 pub(super) fn random(_: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let axes = d.axes(out.shape.rank(), Role::Whole);
@@ -145,7 +146,7 @@ fn matmul(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(vec![a, b], axes)
 }
 
-/// The axes that attributes name.
+/// The axes in the attributes.
 fn axes_of(op: &Op) -> AxisSet {
     match op.attrs {
         Attrs::Axis(axis) => AxisSet::one(axis as usize),
@@ -172,7 +173,7 @@ fn reduced(call: OpCall<'_>, out: &TensorSpec, role: Role) -> Factors {
     d.finish(vec![operand], result)
 }
 
-/// A reduction whose partial results another op combines.
+/// A reduction whose partial results a binary op combines.
 macro_rules! reduced_by {
     ($($(#[$doc:meta])* $name:ident $code:ident;)*) => {$(
         pub(super) fn $name(call: OpCall<'_>, out: &TensorSpec) -> Factors {
@@ -191,20 +192,20 @@ reduced_by! {
     log_sums Logaddexp;
 }
 
-/// A reduction that needs all elements at once, such as a mean: the means of parts say nothing
-/// without their counts.
+/// A reduction without partial results, such as a mean: means of parts cannot be combined without
+/// their element counts.
 pub(super) fn at_once(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     reduced(call, out, Role::Whole)
 }
 
-/// One operand of the result's shape, the axes that attributes name being whole.
+/// One operand of the result's shape; the axes in the attributes are whole.
 pub(super) fn along(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let axes = d.whole_in(out.shape.rank(), axes_of(call.op));
     d.finish(vec![axes.clone()], axes)
 }
 
-/// A norm over the last axes, which scale and shift have too.
+/// A normalisation over the last axes; scale and shift have the same axes.
 pub(super) fn norm(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let Attrs::Norm { ndims, .. } = call.op.attrs else { unreachable!("norms count axes") };
     let (mut d, rank) = (Draft::default(), out.shape.rank());
@@ -215,7 +216,7 @@ pub(super) fn norm(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(operands, axes)
 }
 
-/// Labels choose among all classes of the last axis.
+/// A label may select any class, so the last axis is whole.
 pub(super) fn cross_entropy(_: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let rows = d.axes(out.shape.rank(), Role::Pointwise);
@@ -232,8 +233,8 @@ pub(super) fn permute(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(vec![operand], result)
 }
 
-/// Axes of which all is kept are pointwise. Others are whole on both sides, which may differ in
-/// size.
+/// Axes that the op leaves unchanged are pointwise. The other axes are whole in operand and result,
+/// where their sizes may differ.
 fn kept(call: OpCall<'_>, out: &TensorSpec, keeps: impl Fn(usize) -> bool) -> Factors {
     let (mut d, mut operand, mut result) = (Draft::default(), Axes::new(), Axes::new());
     for axis in 0..out.shape.rank() {
@@ -245,7 +246,8 @@ fn kept(call: OpCall<'_>, out: &TensorSpec, keeps: impl Fn(usize) -> bool) -> Fa
     d.finish(vec![operand], result)
 }
 
-/// A part of an axis: the axis is whole on both sides, all others are kept.
+/// One part of a split axis: the axis is whole in operand and result, and the other axes are
+/// pointwise.
 pub(super) fn split(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     kept(call, out, |_| true)
 }
@@ -300,8 +302,7 @@ pub(super) fn concat(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(operands, axes)
 }
 
-/// The axes before the windows are pointwise; those that windows slide over are whole, since windows
-/// overlap.
+/// The axes before the windows are pointwise. The windowed axes are whole, since windows overlap.
 pub(super) fn windows(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let windowed = match &call.op.attrs {
         Attrs::Windows(dims) => dims.len(),
@@ -320,7 +321,7 @@ pub(super) fn windows(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(vec![operand], result)
 }
 
-/// The axes of a gather or scatter: before the indexed one, of the indices, behind.
+/// The axes of a gather or scatter: before the indexed axis, of the indices, and after it.
 struct Indexed {
     before: Axes,
     indices: Axes,
@@ -332,7 +333,7 @@ impl Indexed {
         [&self.before[..], middle, &self.behind[..]].concat()
     }
 
-    /// The axes of indices into lanes: all axes, of which one is the indices' own.
+    /// The axes with the indices' axes in place of the indexed axis.
     fn lanes(&self) -> Axes {
         self.with(&self.indices)
     }
@@ -347,7 +348,7 @@ fn axis_of(op: &Op) -> usize {
     }
 }
 
-/// Factors of an op that indexes one axis of a tensor of that rank.
+/// Factors of an op that indexes one axis of a tensor of rank `rank`.
 fn indexed(d: &mut Draft, op: &Op, rank: usize, indices: usize, role: Role) -> Indexed {
     let axis = axis_of(op);
     Indexed {
@@ -357,7 +358,7 @@ fn indexed(d: &mut Draft, op: &Op, rank: usize, indices: usize, role: Role) -> I
     }
 }
 
-/// Each index reads along the whole axis.
+/// Any index may read any element of the axis, so the indexed axis is whole.
 pub(super) fn take(call: OpCall<'_>, _: &TensorSpec) -> Factors {
     let [x, indices] = [0, 1].map(|i| call.inputs[i].shape.rank());
     let mut d = Draft::default();
@@ -374,7 +375,7 @@ pub(super) fn take_along_axis(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(vec![parts.with(&[axis]), parts.lanes()], parts.lanes())
 }
 
-/// The updates of a part are added to zeros, and the sums of parts to each other.
+/// A part of the updates is added to zeros, and the partial sums are added.
 pub(super) fn scatter_add(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let (mut d, indices) = (Draft::default(), call.inputs[0].shape.rank());
     let add = Role::Reduced(OpCode::Add);
@@ -392,8 +393,9 @@ pub(super) fn scatter_add_along_axis(call: OpCall<'_>, out: &TensorSpec) -> Fact
     d.finish(vec![parts.lanes(), parts.lanes()], parts.with(&[axis]))
 }
 
-/// The role of updates into a tensor. Its elements take part in each partial result, which counts
-/// them twice unless the mode is an extremum.
+/// The role of updates into a tensor. Every partial result includes the tensor's elements, so
+/// combining partial results counts these elements twice. This is harmless only for minimum and
+/// maximum.
 fn update_role(op: &Op) -> Role {
     match op.attrs {
         Attrs::ScatterInto { mode: ScatterMode::Min, .. } => Role::Reduced(OpCode::Minimum),
@@ -418,8 +420,8 @@ pub(super) fn scatter_along_axis(call: OpCall<'_>, out: &TensorSpec) -> Factors 
     d.finish(vec![x.clone(), parts.lanes(), parts.lanes()], x)
 }
 
-/// Leading axes are a batch. Rows are whole, one factor where operands and result have rows of one
-/// length; the axes of matrices are whole, each by itself.
+/// Leading axes are batch axes. Rows are whole: operand and result rows of equal length share one
+/// factor. Each axis of a matrix is whole, with a factor of its own.
 fn library(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let item = call.op.def().item_rank;
     let mut d = Draft::default();
@@ -441,8 +443,8 @@ fn library(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(operands, result)
 }
 
-/// Rows of other lengths, all whole but the result's, which is the last operand's if each of its
-/// elements is looked for by itself.
+/// Rows of different lengths. All rows are whole except the result's row if `searched`: each
+/// element of the last operand is searched for independently.
 fn of_rows(call: OpCall<'_>, out: &TensorSpec, searched: bool) -> Factors {
     let mut d = Draft::default();
     let lead = d.axes(out.shape.rank() - 1, Role::Pointwise);
@@ -464,7 +466,7 @@ pub(super) fn searched_rows(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     of_rows(call, out, true)
 }
 
-/// Each column of the right-hand side is solved for by itself.
+/// Each column of the right-hand side is solved independently.
 pub(super) fn solve(_: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let lead = d.axes(out.shape.rank() - 2, Role::Pointwise);
@@ -478,8 +480,8 @@ pub(super) fn solve(_: OpCall<'_>, out: &TensorSpec) -> Factors {
     d.finish(vec![a, b], x)
 }
 
-/// A spatial axis of the operand, of the kernel and of the result: all whole, unless the kernel has
-/// one element there and meets each of the operand's.
+/// The spatial axes of operand, kernel and result. All are whole, except where the kernel has size
+/// one with stride one and no padding.
 fn spatial(d: &mut Draft, conv: &Conv, kernel: &Shape) -> [Axes; 3] {
     let mut axes: [Axes; 3] = Default::default();
     for (i, dim) in conv.dims.iter().enumerate() {
@@ -499,8 +501,8 @@ fn spatial(d: &mut Draft, conv: &Conv, kernel: &Shape) -> [Axes; 3] {
     axes
 }
 
-/// Images, groups and output channels are pointwise. Input channels are summed over, but with a bias
-/// they are whole, since each partial result would have it.
+/// Images, groups and output channels are pointwise. Input channels are reduced by addition. With a
+/// bias they are whole, since every partial result would include the bias.
 fn convolution(call: OpCall<'_>, transposed: bool) -> Factors {
     let Attrs::Conv(conv) = &call.op.attrs else { unreachable!("the shape rule checks it") };
     let bias = call.inputs.len() > 2;
@@ -532,9 +534,9 @@ pub(super) fn conv_transpose(call: OpCall<'_>, _: &TensorSpec) -> Factors {
     convolution(call, true)
 }
 
-/// Heads of keys that queries share are a factor of the queries' heads. Keys are whole, since the
-/// softmax takes all at once, as are features, which products sum over before it; queries are whole
-/// where the causal mask goes by their positions.
+/// For grouped-query attention, the key heads are a factor of the query heads. Keys are whole
+/// because of the softmax, and features because they are contracted before it. Queries are whole
+/// under a causal mask, which depends on their positions.
 pub(super) fn attention(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let Attrs::Attention { causal, .. } = call.op.attrs else { unreachable!("it is attention") };
     let shapes = |i: usize| &call.inputs[i].shape;
@@ -544,7 +546,7 @@ pub(super) fn attention(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let queries = d.add(if causal { Role::Whole } else { Role::Pointwise });
     let [keys, features] = [Role::Whole; 2].map(|role| d.add(role));
     let values = d.add(Role::Pointwise);
-    // The heads of the result are those of the queries, shared or not; runs of them share one of keys.
+    // The result has the heads of the queries; consecutive query heads share one key head.
     let heads = |i: usize| shapes(i).rank().checked_sub(3).map(|axis| shapes(i).dim(axis));
     let of_keys = [heads(1), heads(2)].into_iter().flatten().find(|size| !size.is(1));
     let of_queries = heads(0).filter(|size| !size.is(1));

@@ -1,5 +1,5 @@
-//! The fields of attributes: each kind of attributes names its fields once, in
-//! [`Attrs::fields`]; text, binary form and generated samples all follow from that one list.
+//! The fields of attributes. Each kind of attributes lists its fields once, in [`Attrs::fields`];
+//! the text form, the binary form and generated samples all follow from that list.
 
 mod control;
 mod host;
@@ -24,38 +24,38 @@ use girih_sync::LazyLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What is known of a node while its attributes are written or read.
+/// The facts about a node that printing or parsing its attributes depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context<'a> {
-    /// Rank of the first operand. Reducing all of its axes is the default.
+    /// Rank of the first operand, since a reduction reduces all axes by default.
     pub rank: Option<usize>,
-    /// Dtype of literals: a leaf's own, else the first operand's.
+    /// Dtype of literals: a leaf's own dtype, otherwise the first operand's.
     pub dtype: Option<DType>,
-    /// Shape of the result, which follows in the text. A target shape is that by default.
+    /// Shape of the result, which follows in the text; the default of a target shape.
     pub result: Option<&'a Shape>,
-    /// Symbols that have been declared.
+    /// The declared symbols.
     pub symbols: &'a [&'static Symbol],
 }
 
 /// Why a field could not be read: what was expected.
 pub type Expected = String;
 
-/// One attribute's value: how it is written and read, in text and in bytes.
+/// One attribute's value: how it is printed and parsed, encoded and decoded.
 ///
-/// A new kind of value implements this; a new kind of attributes only lists its fields.
+/// A new type of value implements this trait; a new kind of attributes only lists its fields.
 pub trait Field {
     /// Appends the value as text: no comma outside brackets or quotes, no line breaks.
     fn print(&self, cx: Context<'_>, out: &mut String);
 
-    /// Reads what `print` writes.
+    /// Parses the text that `print` writes.
     ///
-    /// Errors: what was expected, to follow the word "expected".
+    /// Errors: what was expected, as a continuation of the word "expected".
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected>;
 
     /// Appends the value as bytes, little-endian.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Reads what `encode` writes. Never reserves more memory than there are bytes.
+    /// Reads the bytes that `encode` writes. Never reserves more memory than there are bytes.
     ///
     /// Errors: what was expected.
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected>;
@@ -63,20 +63,20 @@ pub trait Field {
     /// Fills in a small random value. `below(n)` draws from `0..n`.
     fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize);
 
-    /// The value that the text leaves out, if there is one: sets it and returns true.
+    /// If the text form omits a default value, sets it and returns true.
     fn set_default(&mut self, _cx: Context<'_>) -> bool {
         false
     }
 
-    /// True if the value is the one that the text leaves out.
+    /// True if the value is the default that the text form omits.
     fn is_default(&self, _cx: Context<'_>) -> bool {
         false
     }
 }
 
 impl OpCode {
-    /// Attributes of the op's kind; what they hold counts for nothing. An op's samples show what
-    /// kind it has.
+    /// Attributes of the op's kind, with meaningless values. The op's first sample determines the
+    /// kind.
     pub fn blank_attrs(self) -> Attrs {
         static KINDS: LazyLock<Vec<Attrs>> = LazyLock::new(|| {
             let kind = |&code: &OpCode| match code {
@@ -91,8 +91,9 @@ impl OpCode {
 }
 
 impl Attrs {
-    /// Visits the fields with their names, in the order of the text; the empty name is for a value
-    /// that stands alone. This is the one place that says what a kind of attributes consists of.
+    /// Visits the fields with their names, in the order of the text form. The empty name marks a
+    /// positional value. This function is the only definition of what a kind of attributes consists
+    /// of.
     pub fn fields<E>(
         &mut self,
         each: &mut impl FnMut(&'static str, &mut dyn Field) -> Result<(), E>,
@@ -205,7 +206,7 @@ impl Attrs {
         }
     }
 
-    /// The attributes as text, `dim=1, keepdim=true`; empty for none.
+    /// The attributes in the text form, `dim=1, keepdim=true`; empty for none.
     pub fn text(&self, cx: Context<'_>) -> String {
         let mut out = String::new();
         let _ = self.clone().fields(&mut |name, field| -> Result<(), ()> {
@@ -222,24 +223,26 @@ impl Attrs {
     }
 }
 
-/// The field of the regions, which text has between braces behind the other attributes.
+/// Name of the regions' field, which the text form prints in braces after the other attributes.
 pub(crate) const REGIONS: &str = "regions";
 
-/// Bytes being read, and what is known of the file around them.
+/// Bytes to decode, and facts about the file that contains them.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a> {
-    /// What is left to read.
+    /// The remaining bytes.
     pub rest: &'a [u8],
-    /// How many graphs they are inside of.
+    /// Nesting depth of the graph that contains the bytes.
     pub depth: usize,
     /// The file's symbols; None if its sizes are numbers.
     pub symbols: Option<&'a [&'static Symbol]>,
 }
 
-/// Longest expression that is read from a file: reading takes the square of its terms.
+/// Longest expression accepted from a file, since parsing takes quadratic time in the number of
+/// terms.
 const MOST_EXPRESSION: usize = 4096;
 
-/// A size: a number, or with the highest bit set the length of an expression that follows as text.
+/// Encodes a size: a number, or, with the highest bit set, the length of an expression's text,
+/// which follows.
 pub(crate) fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
     match dim.expr() {
         None => out.extend_from_slice(&(dim.hint() as u64).to_le_bytes()),
@@ -251,7 +254,7 @@ pub(crate) fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`encode_dim`] writes.
+/// Reads a size that [`encode_dim`] has written.
 pub(crate) fn decode_dim(bytes: &mut Bytes<'_>) -> Result<Dim, Expected> {
     let word = u64::from_le_bytes(bytes.array()?);
     if word >> 63 == 0 {
@@ -272,7 +275,7 @@ pub(crate) fn decode_dim(bytes: &mut Bytes<'_>) -> Result<Dim, Expected> {
 impl<'a> Bytes<'a> {
     /// The next `n` bytes.
     ///
-    /// Errors: what was expected, if there are fewer.
+    /// Errors: what was expected, if fewer bytes remain.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Expected> {
         match self.rest.split_at_checked(n) {
             Some((head, tail)) => {
@@ -288,7 +291,8 @@ impl<'a> Bytes<'a> {
         Ok(self.take(N)?.try_into().expect("take gives that many"))
     }
 
-    /// A count of things of at least `size` bytes each, refused if they cannot all follow.
+    /// Reads a count of items of at least `size` bytes each; an error if the remaining bytes cannot
+    /// hold them.
     pub fn count(&mut self, size: usize) -> Result<usize, Expected> {
         let count = u32::from_le_bytes(self.array()?) as usize;
         match count.checked_mul(size.max(1)) {

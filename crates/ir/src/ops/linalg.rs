@@ -1,5 +1,4 @@
-//! Ops on matrices, which are an operand's last two axes. What they compute is in
-//! [`crate::linalg`].
+//! Ops on matrices: the last two axes of an operand. [`crate::linalg`] has their routines.
 
 mod vjp;
 
@@ -7,7 +6,7 @@ use super::sort::settings;
 use super::*;
 use crate::{Dim, Shape};
 
-/// Rows and columns of an operand's matrices.
+/// Number of rows and columns of an operand's matrices.
 fn matrix(call: OpCall<'_>, spec: &TensorSpec) -> Result<(usize, usize)> {
     let taken = matches!(spec.dtype, DType::F32 | DType::F64 | DType::C64 | DType::C128);
     require_dtype(call, spec.dtype, taken, "float32, float64, complex64 or complex128")?;
@@ -31,7 +30,7 @@ fn square(call: OpCall<'_>, spec: &TensorSpec) -> Result<usize> {
     Err(Error::InvalidShape { op: call.name(), shape: spec.shape.clone(), reason })
 }
 
-/// The batch axes, then those of a result.
+/// A shape of the operand's batch axes, followed by `item`.
 fn batch_of(spec: &TensorSpec, item: &[usize]) -> Shape {
     let batch = spec.shape.rank() - 2;
     spec.shape.dims().take(batch).chain(item.iter().map(Dim::from)).collect()
@@ -41,7 +40,7 @@ fn like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: batch_of(spec, item), dtype: spec.dtype })
 }
 
-/// As [`like`], of real numbers.
+/// As [`like`], with the real dtype.
 fn real_like(spec: &TensorSpec, item: &[usize]) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: batch_of(spec, item), dtype: spec.dtype.real() })
 }
@@ -80,7 +79,7 @@ fn solve(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok((*b).clone())
 }
 
-/// Two square matrices of one size.
+/// Checks two square matrices of equal size.
 fn weighted(call: OpCall<'_>) -> Result<TensorSpec> {
     let spec = solve(call)?;
     square(call, call.inputs[1])?;
@@ -136,7 +135,8 @@ const MATRIX: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// The triangular factor of a positive definite matrix: lower, or upper with the flag.
+/// Cholesky factorisation of a positive definite matrix: the lower factor, or the upper one with
+/// the flag.
 pub static CHOLESKY: OpDef = OpDef {
     name: "cholesky",
     doc: "The triangular factor of positive definite matrices, of which one triangle is read.",
@@ -144,7 +144,7 @@ pub static CHOLESKY: OpDef = OpDef {
     python: Python::Named("linalg.cholesky"),
     ..MATRIX
 };
-/// `x` with `a x = b`.
+/// Solves `a x = b` for `x`.
 pub static SOLVE: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
@@ -156,8 +156,8 @@ pub static SOLVE: OpDef = OpDef {
     python: Python::Named("linalg.solve"),
     ..MATRIX
 };
-/// `x` with `a x = b` for the lower triangle of `a`, the upper with the flag; size 1 says that the
-/// diagonal counts as ones.
+/// Solves `a x = b` for `x` with the lower triangle of `a`, or the upper one with the flag. Size 1
+/// means a unit diagonal.
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
@@ -169,7 +169,8 @@ pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     python: Python::Named("linalg.solve_triangular"),
     ..MATRIX
 };
-/// The inverse. With the flag, that of a singular matrix is infinite or NaN and no failure.
+/// The inverse. With the flag, the inverse of a singular matrix is infinite or NaN instead of an
+/// error.
 pub static INV: OpDef = OpDef {
     name: "inv",
     doc: "The inverse of square matrices.",
@@ -187,7 +188,7 @@ pub static DET: OpDef = OpDef {
     python: Python::Named("linalg.det"),
     ..MATRIX
 };
-/// The matrix of cofactors: the determinant's derivative, of singular matrices too.
+/// The cofactor matrix, which is the derivative of the determinant, also for singular matrices.
 pub static COFACTORS: OpDef = OpDef {
     name: "cofactors",
     doc: "Cofactors of square matrices: the derivatives of their determinants.",
@@ -195,8 +196,8 @@ pub static COFACTORS: OpDef = OpDef {
     python: Python::Nothing("the gradient of det makes it"),
     ..MATRIX
 };
-/// `cofactor_slopes(a, w)`: the gradient of the sum of the cofactors of `a` times the elements of
-/// `w`, which is the determinant's second derivative, of singular matrices too.
+/// `cofactor_slopes(a, w)`: the gradient of `sum(cofactors(a) * w)` with respect to `a`, which is
+/// the second derivative of the determinant, also for singular matrices.
 pub static COFACTOR_SLOPES: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     name: "cofactor_slopes",
@@ -218,8 +219,8 @@ pub static SLOGDET: OpDef = OpDef {
     python: Python::Named("linalg.slogdet"),
     ..MATRIX
 };
-/// The triangular factors of square matrices in one, without the lower's diagonal of ones (result
-/// 0), and the numbers of the rows that their product's rows are, as real numbers (result 1).
+/// LU factorisation with partial pivoting. Result 0 holds both triangular factors in one matrix,
+/// without the unit diagonal of the lower one. Result 1 holds the row permutation as real numbers.
 pub static LU: OpDef = OpDef {
     name: "lu",
     doc: "Lower and upper triangular factors of square matrices whose rows are exchanged.",
@@ -229,8 +230,8 @@ pub static LU: OpDef = OpDef {
     python: Python::Named("linalg.lu"),
     ..MATRIX
 };
-/// Orthonormal columns (result 0) and the upper triangular matrix (result 1) whose product the
-/// matrix is. The flag asks for all columns.
+/// QR factorisation: orthonormal columns (result 0) and the upper triangular matrix (result 1). The
+/// flag requests the complete form.
 pub static QR: OpDef = OpDef {
     name: "qr",
     doc: "Orthonormal columns and the triangular matrix to multiply them with.",
@@ -240,8 +241,9 @@ pub static QR: OpDef = OpDef {
     python: Python::Named("linalg.qr"),
     ..MATRIX
 };
-/// Ascending eigenvalues (result 0) and eigenvectors as columns (result 1) of Hermitian matrices,
-/// of which the lower triangle is read, or the upper with the flag.
+/// Eigendecomposition of Hermitian matrices: eigenvalues in ascending order (result 0) and
+/// eigenvectors as columns (result 1). Only the lower triangle is read, or the upper one with the
+/// flag.
 pub static EIGH: OpDef = OpDef {
     name: "eigh",
     doc: "Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read.",
@@ -251,8 +253,8 @@ pub static EIGH: OpDef = OpDef {
     python: Python::Named("linalg.eigh"),
     ..MATRIX
 };
-/// Eigenvalues (result 0) and eigenvectors as columns (result 1), always complex, of any square
-/// matrices.
+/// Eigendecomposition of square matrices: eigenvalues (result 0) and eigenvectors as columns
+/// (result 1), both complex.
 pub static EIG: OpDef = OpDef {
     name: "eig",
     doc: "Eigenvalues and eigenvectors of square matrices.",
@@ -263,8 +265,8 @@ pub static EIG: OpDef = OpDef {
     python: Python::Named("linalg.eig"),
     ..MATRIX
 };
-/// Left singular vectors as columns (result 0), descending singular values (1), right singular
-/// vectors as rows (2). The flag asks for all vectors.
+/// Singular value decomposition: left singular vectors as columns (result 0), singular values in
+/// descending order (1), right singular vectors as rows (2). The flag requests all vectors.
 pub static SVD: OpDef = OpDef {
     name: "svd",
     doc: "Singular values and vectors.",

@@ -1,30 +1,29 @@
-//! A position in a text that is parsed, with what the text forms of graphs and of kernels have in
-//! common: white space and comments, words, strings, calls with attributes, and errors that show the
-//! place.
+//! A position in parsed text, with the rules that the text forms of graphs and kernels share: white
+//! space, comments, words, strings, calls with attributes, and errors that show the position.
 
 use crate::ops::Attrs;
 use crate::ops::fields::{Context, Field, Given, Mismatch, takes};
 use crate::{Error, OpCode, Result};
 
-/// A piece of the text, with its position.
+/// A piece of the text with its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// Where it starts, in bytes.
+    /// Start, in bytes.
     pub at: usize,
     /// The piece.
     pub text: &'a str,
 }
 
-/// The arguments between an op's parentheses.
+/// A parsed call: the op's name and its arguments.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The op's name.
     pub name: Piece<'a>,
-    /// Those without a name.
+    /// Positional arguments.
     pub plain: Vec<Piece<'a>>,
-    /// Those with one.
+    /// Named arguments: name and value.
     pub named: Vec<(Piece<'a>, Piece<'a>)>,
-    /// Where they end.
+    /// End of the arguments, in bytes.
     pub end: usize,
 }
 
@@ -38,7 +37,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of a text.
+    /// A cursor at the start of a text.
     pub fn new(text: &'a str) -> Cursor<'a> {
         Cursor { text, at: 0 }
     }
@@ -56,9 +55,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The attributes that a call gives, `plain` those without a name.
+    /// The attributes of a call; `plain` holds the positional ones.
     ///
-    /// Errors: a value that its field does not take, one that is missing or unknown.
+    /// Errors: a value that its field does not accept, a missing attribute, or an unknown one.
     pub fn attributes(
         &self,
         code: OpCode,
@@ -99,9 +98,9 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads a value.
+    /// Reads a field's value.
     ///
-    /// Errors: what the field expects.
+    /// Errors: a value that the field does not accept.
     pub fn field(&self, piece: Piece<'a>, field: &mut dyn Field, cx: Context<'_>) -> Result<()> {
         field
             .parse(cx, piece.text)
@@ -138,7 +137,7 @@ impl<'a> Cursor<'a> {
         Ok(call)
     }
 
-    /// A list in brackets, or whatever stands before the next comma, bracket or space.
+    /// A list in brackets, or the text up to the next comma, bracket or space.
     pub fn value(&mut self) -> Result<Piece<'a>> {
         if self.rest().starts_with('[') {
             return self.bracketed();
@@ -151,7 +150,7 @@ impl<'a> Cursor<'a> {
         Ok(piece)
     }
 
-    /// `[…]` without lists inside.
+    /// A list in brackets without nested lists.
     pub fn bracketed(&mut self) -> Result<Piece<'a>> {
         let at = self.at;
         if !self.rest().starts_with('[') {
@@ -167,9 +166,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string in double quotes, as [`quoted`](super::quoted) writes it.
+    /// A string in double quotes; the inverse of [`quoted`](super::quoted).
     ///
-    /// Errors: another start, an escape that is none, a string that does not end on its line.
+    /// Errors: no opening quote, an unknown escape, or a string that does not end on its line.
     pub fn string(&mut self) -> Result<String> {
         let start = self.at;
         if !self.rest().starts_with('"') {
@@ -211,7 +210,7 @@ impl<'a> Cursor<'a> {
         Err(self.error_at(start, "this string is not closed on its line".into()))
     }
 
-    /// The text behind the position.
+    /// The text from the position on.
     pub fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -228,7 +227,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The text up to the first character that stops it.
+    /// The text up to the first character that `stop` accepts.
     pub fn until(&mut self, stop: impl Fn(char) -> bool) -> Piece<'a> {
         let rest = self.rest();
         let text = &rest[..rest.find(stop).unwrap_or(rest.len())];
@@ -242,7 +241,7 @@ impl<'a> Cursor<'a> {
         self.until(|c| !c.is_ascii_alphanumeric() && c != '_')
     }
 
-    /// Skips white space and that symbol; false if it is not there.
+    /// Skips white space and, if it follows, the symbol; returns whether it does.
     pub fn accept(&mut self, symbol: &str) -> bool {
         self.space();
         let found = self.rest().starts_with(symbol);
@@ -250,9 +249,9 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Skips that symbol.
+    /// Skips white space and the symbol.
     ///
-    /// Errors: it is not there.
+    /// Errors: the symbol does not follow.
     pub fn symbol(&mut self, symbol: &str) -> Result<()> {
         match self.accept(symbol) {
             true => Ok(()),
@@ -260,7 +259,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The error that something else was expected at the position.
+    /// The error that `what` was expected at the position.
     pub fn expected(&self, what: &str) -> Error {
         let rest = self.rest();
         let word: String = rest.chars().take_while(|c| !c.is_whitespace()).take(20).collect();
@@ -269,12 +268,12 @@ impl<'a> Cursor<'a> {
         self.error_at(self.at, format!("expected {what}, found {found}"))
     }
 
-    /// An error at a place in bytes.
+    /// An error at a byte position.
     pub fn error_at(&self, at: usize, reason: String) -> Error {
         self.error(Piece { at, text: "" }, reason)
     }
 
-    /// An error about a piece: line, column, and the line with carets below the piece.
+    /// An error about a piece, with line, column, and the line with carets below the piece.
     pub fn error(&self, piece: Piece<'_>, reason: String) -> Error {
         let before = &self.text[..piece.at];
         let start = before.rfind('\n').map_or(0, |i| i + 1);

@@ -1,5 +1,4 @@
-//! Graphs as functions with a signature, to be read by people: what the sharding seed prints of a
-//! trace.
+//! Prints graphs as functions with a signature, for people to read.
 //!
 //! ```text
 //! fn(%a1: f32[4,8], %a2: f32[8,3]) -> f32[4,3] {
@@ -10,19 +9,19 @@
 //! }
 //! ```
 //!
-//! Arguments are numbered `%a`, parameters `%p`, tensors that the function holds `%c`, and all else
-//! `%v`. Constants stand where they are used. Branches and bodies of loops are functions after the
-//! node's operands. It is not read back; [`crate::text`] is.
+//! Arguments are numbered `%a`, parameters `%p`, tensors that the function holds `%c`, and all
+//! other values `%v`. Constants are printed at their uses. Branches and loop bodies are printed as
+//! functions after the node's operands. This text is not parsed; that of [`crate::text`] is.
 
 use super::quoted;
 use crate::ops::Attrs;
 use crate::{Graph, Literal, NodeId, OpCode, TensorSpec};
 use std::fmt::{self, Write};
 
-/// A graph to be displayed as a function.
+/// A graph displayed as a function.
 pub struct Function<'a> {
     graph: &'a Graph,
-    /// Whether the function holds the value of a leaf.
+    /// True if the function holds the value of a leaf.
     holds: &'a dyn Fn(NodeId) -> bool,
 }
 
@@ -50,7 +49,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
-/// How a node is called, by kind; constants are called by their value.
+/// The name of each node, by kind; a constant is named by its value.
 fn names(graph: &Graph, holds: &dyn Fn(NodeId) -> bool) -> Vec<String> {
     let (mut arguments, mut parameters, mut held, mut values) = (0, 0, 0, 0);
     let next = |count: &mut u32, letter: char| {
@@ -98,7 +97,7 @@ impl Function<'_> {
         write!(f, "{indent}}}")
     }
 
-    /// `op(operands, attributes)`, and the regions behind.
+    /// Prints `op(operands, attributes)`, then the regions.
     fn node(
         &self,
         f: &mut fmt::Formatter<'_>,

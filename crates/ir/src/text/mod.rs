@@ -1,4 +1,4 @@
-//! The text form of graphs, as the lazy-evaluation seed prints it, and its parser:
+//! The text form of graphs and its parser:
 //!
 //! ```text
 //! Graph:
@@ -8,9 +8,9 @@
 //!   outputs: [%2]
 //! ```
 //!
-//! Text says all that a graph says: `parse(print(g)) == g`. A constant without a value is zero; one
-//! whose value comes with the program's arguments says `runtime`. Reductions without `dim` go over
-//! all axes. What a branch or loop runs stands between braces, once for all of its results:
+//! The text is lossless: `parse(print(g)) == g`. A constant without a value is zero; a constant
+//! whose value is an argument of the program is marked `runtime`. Reductions without `dim` reduce
+//! all axes. The regions of a branch or loop are in braces, once for all of its results:
 //!
 //! ```text
 //!   %2 = cond(%0, %1, result=0) {
@@ -24,13 +24,13 @@
 //!   %3 = cond(%0, %1, result=1) as %2 -> []
 //! ```
 //!
-//! Values that a decimal number cannot give are their bits in hexadecimal. Between braces
-//! stand a node's hints; the one called `layout` is a [`Layout`](crate::pfgb::Layout) that the value
-//! can have. A `#` begins a comment.
+//! A value without an exact decimal form is written as its bits in hexadecimal. A node's hints are
+//! in braces; the hint `layout` is a valid [`Layout`](crate::pfgb::Layout) of the value. A `#`
+//! begins a comment.
 //!
-//! Sizes may be expressions over symbols. Before the nodes stand the symbols (value at tracing and
-//! range) and the guards (what must hold of their sizes), unless all symbols may have any size from
-//! 1 on and there are no guards. Outputs may have names:
+//! Sizes may be expressions over symbols. The symbols (traced value and range) and the guards
+//! (conditions on the sizes) precede the nodes. Both are omitted if no symbol has a range other
+//! than the default, from 1 on, and there are no guards. Outputs may have names:
 //!
 //! ```text
 //! Graph:
@@ -52,10 +52,10 @@ use crate::ops::{Attrs, Class};
 use crate::{Graph, Node, NodeId, OpCode};
 use std::fmt::{self, Write};
 
-/// Stands for the value of a constant that comes with the arguments.
+/// Marks a constant whose value is an argument of the program.
 const RUNTIME: &str = "runtime";
 
-/// A node's attributes as the text form has them; empty for none.
+/// A node's attributes in the text form; empty for none.
 pub fn attributes(graph: &Graph, id: NodeId) -> String {
     graph.node(id).op.attrs.text(graph.context(id))
 }
@@ -86,7 +86,7 @@ fn op(
     write!(f, " -> {}", node.spec.shape)
 }
 
-/// What a control op runs; of an earlier node's, that it is that.
+/// The regions of a control op, or `as` and the earlier node that has the same regions.
 fn regions<'a>(
     f: &mut fmt::Formatter<'_>,
     id: NodeId,
@@ -109,7 +109,7 @@ fn regions<'a>(
     Ok(())
 }
 
-/// A string between quotes, its quotes, backslashes and control characters escaped.
+/// The text in double quotes, with quotes, backslashes and control characters escaped.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -124,7 +124,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// True for keys of hints that need no quotes.
+/// True for a hint's key that needs no quotes.
 fn is_word(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
 }
@@ -138,7 +138,7 @@ impl fmt::Display for Graph {
 }
 
 impl Graph {
-    /// Symbols and guards, where they say what is not understood without.
+    /// Prints symbols and guards, unless all ranges are the default and there are no guards.
     fn declarations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let symbols = self.symbols();
         if self.guards().is_empty() && symbols.iter().all(|symbol| symbol.has_default_range()) {
@@ -153,7 +153,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Nodes and outputs, each line behind `indent`.
+    /// Prints nodes and outputs, each line after `indent`.
     fn body(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {
         let mut controls: Vec<(NodeId, &Control)> = Vec::new();
         for (id, node) in self.nodes() {

@@ -1,5 +1,5 @@
-//! The parser of the text form. Each line is one node; attributes are read by the fields of the
-//! op's kind of attributes, so no op is named here but the leaves' constant.
+//! The parser of the text form. Each line is one node. The fields of an op's attributes parse
+//! themselves, so the parser names no op except the leaf `constant`.
 
 use super::RUNTIME;
 use super::cursor::{Call, Cursor, Piece};
@@ -16,8 +16,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 impl Graph {
-    /// The graph that a text describes; the inverse of printing. Nodes may be numbered as the
-    /// writer likes; the graph numbers them from 0 in their order.
+    /// Parses a graph; the inverse of printing. The text may number nodes in any way; the graph
+    /// numbers them from 0 in order.
     ///
     /// Errors: [`Error::Parse`] with line, column and what was expected.
     pub fn parse(text: &str) -> Result<Graph> {
@@ -28,7 +28,7 @@ impl Graph {
         let entered = decided.enter();
         let mut graph = parser.graph()?;
         drop(entered);
-        // What shape rules decide by a size holds for that size, as when a function is traced.
+        // The decisions of shape rules about symbolic sizes become guards, as in tracing.
         let mut guards = graph.guards().to_vec();
         guards.extend(
             decided.collected().into_iter().filter(|guard| !graph.guards().contains(guard)),
@@ -48,12 +48,12 @@ impl FromStr for Graph {
 
 struct Parser<'a> {
     cursor: Cursor<'a>,
-    /// How many regions the position is inside of.
+    /// Nesting depth of regions at the position.
     depth: usize,
     graph: Graph,
-    /// Nodes by the number the text gives them.
+    /// Nodes by their number in the text.
     ids: HashMap<u32, NodeId>,
-    /// Symbols that have been declared.
+    /// The declared symbols.
     symbols: Vec<&'static Symbol>,
     guards: Vec<Guard>,
 }
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         Ok(self.graph)
     }
 
-    /// `sizes: […]` and `guards: […]`, if they are there.
+    /// `sizes: […]` and `guards: […]`, if present.
     fn declarations(&mut self) -> Result<()> {
         for keyword in ["sizes:", "guards:"] {
             if !self.accept(keyword) {
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What a control op runs: regions between braces, or those of a node above.
+    /// The regions of a control op: in braces, or those of an earlier node.
     fn regions(&mut self) -> Result<Regions> {
         self.space();
         if self.rest().starts_with("as") {
@@ -205,7 +205,7 @@ impl<'a> Parser<'a> {
         self.hints(id)
     }
 
-    /// A leaf gives its shape and dtype, then its attributes.
+    /// A leaf: shape and dtype, then attributes.
     fn leaf(&mut self, code: OpCode, call: &Call<'a>) -> Result<Node> {
         let [shape, dtype, rest @ ..] = call.plain.as_slice() else {
             let reason =
@@ -231,7 +231,7 @@ impl<'a> Parser<'a> {
         Ok(node)
     }
 
-    /// Any other op gives its operands, its attributes, and the shape of its result.
+    /// Any other op: operands, attributes, then the shape of the result.
     fn op(&mut self, code: OpCode, call: &Call<'a>) -> Result<Node> {
         let count = call.plain.iter().take_while(|p| p.text.starts_with('%')).count();
         let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
@@ -271,7 +271,7 @@ impl<'a> Parser<'a> {
         Ok(Node { op, inputs, spec })
     }
 
-    /// `{key="value", …}`, if there are any.
+    /// `{key="value", …}`, if present.
     fn hints(&mut self, id: NodeId) -> Result<()> {
         if !self.accept("{") {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The text form: what is printed is read back, every op of the registry included, and what is no
-//! graph is refused with its place.
+//! The text form: printing and parsing round-trip for every op of the registry, and the parser
+//! rejects invalid text with its position.
 
 use crate::testing::{Rng, pool, push_random, random_graph};
 use crate::{Attrs, AxisSet, DType, Error, Graph, GraphBuilder, Literal, Op, OpCode, TensorSpec};
@@ -300,7 +300,7 @@ fn(%a1: f32[4,8], %a2: f32[8,3]) -> (f32[4,3], f32[4,8]) {
     assert_eq!(text, golden);
     let nothing = GraphBuilder::default().finish([]);
     assert_eq!(nothing.as_function(&|_| false).to_string(), "fn() -> () {\n  return\n}");
-    // Every graph has one, whatever is in it.
+    // Every graph has a function form, whatever its ops are.
     for seed in 0..200 {
         let graph = random_graph(seed, 12);
         let text = graph.as_function(&|_| false).to_string();

@@ -1,9 +1,10 @@
-//! Reshapes: axes merged and split. Runs of axes that hold equally many elements correspond, the
-//! shortest such runs; each axis of a run that meets one axis is a factor.
+//! Factors of reshapes, which merge and split axes. The axes are grouped into the shortest runs of
+//! equal element count on both sides. If one side of a run is a single axis, each axis of the other
+//! side is a factor.
 
 use super::*;
 
-/// Ends of the shortest runs from here on that hold equally many elements.
+/// Lengths of the shortest leading runs with equal element counts.
 fn runs(from: &[(usize, Dim)], to: &[(usize, Dim)]) -> Option<(usize, usize)> {
     let product = |axes: &[(usize, Dim)]| -> Dim { axes.iter().map(|&(_, size)| size).product() };
     (1..=from.len()).find_map(|i| {
@@ -16,8 +17,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Several axes that meet several: common divisors from the outermost axis on, until sizes have
-/// none; the rest is whole.
+/// A run of several axes on both sides: takes common divisors as factors from the outermost axis
+/// on, until the sizes have none; the remaining axes are whole.
 fn divided(d: &mut Draft, from: &[(usize, Dim)], to: &[(usize, Dim)], axes: [&mut Axes; 2]) {
     let sides = [from, to];
     let known = |side: &[(usize, Dim)]| -> Option<Vec<usize>> {
@@ -56,7 +57,7 @@ pub(super) fn reshape(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     };
     let (froms, tos) = (long(from), long(to));
     let (mut froms, mut tos) = (&froms[..], &tos[..]);
-    // Without elements all counts are equal, which says nothing about axes.
+    // Without elements all counts are zero, so equal counts say nothing about the axes.
     let empty = [froms, tos].iter().any(|side| side.iter().any(|(_, size)| size.is(0)));
     while let Some((i, j)) = runs(froms, tos).filter(|_| !empty) {
         let (a, b) = (&froms[..i], &tos[..j]);

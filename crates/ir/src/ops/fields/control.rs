@@ -1,10 +1,10 @@
-//! The fields of branches and loops: numbers that are mostly zero, and regions.
+//! The fields of branches and loops: numbers that are usually zero, and regions.
 
 use super::{Bytes, Context, Expected, Field};
 use crate::ops::control::{CallMode, Regions};
 use crate::pfgb::{self, File};
 
-/// A number that the text leaves out if it is zero.
+/// A number that the text form omits if it is zero.
 pub(super) struct Count<'a, T>(pub &'a mut T);
 
 impl<T: Field + Default + PartialEq> Field for Count<'_, T> {
@@ -75,8 +75,8 @@ impl Field for CallMode {
     }
 }
 
-/// In bytes, each region is a file of its own. In text they stand elsewhere: the parser puts them
-/// here.
+/// In the binary form, each region is an embedded file. In the text form, the parser reads regions
+/// separately and stores them here.
 impl Field for Regions {
     fn print(&self, _: Context<'_>, _: &mut String) {}
 
@@ -88,7 +88,7 @@ impl Field for Regions {
         (self.len() as u32).encode(out);
         for graph in self.iter() {
             let file = File { graph: graph.clone(), ..File::default() };
-            // Whoever writes a graph has seen to it that its regions can be written.
+            // The writer has already checked that the file format can represent the regions.
             let bytes = file.bytes();
             (bytes.len() as u32).encode(out);
             out.extend(bytes);

@@ -1,4 +1,4 @@
-//! Fields of several values: axes, shapes, bounds, and what there is one of per axis.
+//! Fields of several values: axes, shapes, bounds, and values for each axis.
 
 use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
 use crate::ops::conv::ConvDim;
@@ -98,7 +98,7 @@ impl Field for Shape {
 }
 
 impl Field for SliceDim {
-    /// `start:end:step`; the end is the smallest that takes `size` elements.
+    /// `start:end:step`; the end is the smallest one that includes `size` elements.
     fn print(&self, _: Context<'_>, out: &mut String) {
         let last = self.size.saturating_sub(1).saturating_mul(self.step);
         let span = if self.size == 0 { 0 } else { last.saturating_add(1) };
@@ -132,7 +132,7 @@ impl Field for SliceDim {
     }
 }
 
-/// Structures of sizes: their fields in order, joined by underscores.
+/// Structs of sizes: the fields in order, joined by underscores.
 macro_rules! size_fields {
     ($($ty:ident { $($field:ident),* } $example:literal;)*) => {
         $(impl Field for $ty {
@@ -191,7 +191,7 @@ impl<T: Field + Clone + Default> Field for Vec<T> {
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
-        // Every element takes a byte at least.
+        // Every element takes at least one byte.
         decode_list(self, 1, bytes)
     }
 
@@ -201,7 +201,7 @@ impl<T: Field + Clone + Default> Field for Vec<T> {
     }
 }
 
-/// Axes in an order, as of a permutation.
+/// A sequence of axes, such as a permutation.
 impl Field for SmallVec<[u8; 8]> {
     fn print(&self, cx: Context<'_>, out: &mut String) {
         print_list(self, cx, out);
@@ -229,7 +229,7 @@ impl Field for SmallVec<[u8; 8]> {
     }
 }
 
-/// Mostly as many as there are axes.
+/// A random length, mostly the rank.
 fn arbitrary_len(cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) -> usize {
     match (cx.rank, below(8)) {
         (Some(rank), 1..) => rank,
@@ -274,7 +274,7 @@ fn decode_list<T: Field + Default>(
     Ok(())
 }
 
-/// The items of a bracketed list without lists inside.
+/// The items of a bracketed list without nested lists.
 pub(in crate::ops) fn list(text: &str) -> Result<Vec<&str>, Expected> {
     let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
     let inner = inner.ok_or("a list in brackets")?.trim();

@@ -1,42 +1,41 @@
-//! Attributes read by name: what the text form and ops recorded by name have in common.
+//! Parses attributes given by name, for the text form and for ops recorded by name.
 
 use super::{Context, Expected, REGIONS};
 use crate::ops::Attrs;
 use crate::{OpCode, Shape};
 
-/// An attribute as it is given: its name, empty for a value that stands alone, and the text of its
-/// value.
+/// An attribute as given: its name, empty for a positional value, and the text of its value.
 pub type Given<'a> = (&'a str, &'a str);
 
-/// Why attributes are not those of an op. Positions count the attributes given.
+/// Why attributes do not match an op. Positions count the given attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// A value that its field does not take.
+    /// A value that its field does not accept.
     Value {
         /// Position of the attribute.
         at: usize,
-        /// Name of the field; empty for a value that stands alone.
+        /// Name of the field; empty for a positional value.
         name: &'static str,
-        /// The expected value, to follow the word "expected".
+        /// The expected value, as a continuation of the word "expected".
         expected: Expected,
     },
     /// No value for a field that has no default.
     Missing {
-        /// Name of the field; empty for a value that stands alone.
+        /// Name of the field; empty for a positional value.
         name: &'static str,
-        /// The expected value, to follow the word "expected".
+        /// The expected value, as a continuation of the word "expected".
         expected: Expected,
     },
-    /// An attribute that the op does not have, or has been given already.
+    /// An attribute that the op does not have, or that is given twice.
     Unknown {
         /// Position of the attribute.
         at: usize,
-        /// The names that the op takes.
+        /// The attribute names of the op.
         takes: Vec<&'static str>,
     },
 }
 
-/// The names that an op takes, as a clause: `sum takes dim, keepdim`.
+/// The attribute names of an op as a clause: `sum takes dim, keepdim`.
 pub fn takes(op: &str, names: &[&str]) -> String {
     match names {
         [] => format!("{op} takes no attributes"),
@@ -45,8 +44,8 @@ pub fn takes(op: &str, names: &[&str]) -> String {
 }
 
 impl OpCode {
-    /// The attributes of an op from names and texts, as the text form prints them. Fields that are
-    /// not given have their default. Regions are not read here: they stay empty.
+    /// Parses an op's attributes from names and texts, as the text form prints them. Missing fields
+    /// get their default. Regions are not parsed: they stay empty.
     ///
     /// Errors: the first [`Mismatch`].
     pub fn read_attrs(self, given: &[Given<'_>], cx: Context<'_>) -> Result<Attrs, Mismatch> {
@@ -78,14 +77,14 @@ impl OpCode {
         match used.iter().position(|used| !used) {
             Some(at) => Err(Mismatch::Unknown { at, takes: known }),
             None => Ok(match &attrs {
-                // Bounds whose symbols cancel are numbers.
+                // If the symbols of the bounds cancel, the bounds are numbers.
                 Attrs::SliceOf(of) => Attrs::slice(of.0.clone(), &of.1),
                 _ => attrs,
             }),
         }
     }
 
-    /// Attributes of the op's kind. A few ops have two kinds, one of them for symbolic sizes.
+    /// Attributes of the op's kind. A few ops have a second kind for symbolic sizes.
     fn kind_of(self, given: &[Given<'_>], cx: Context<'_>) -> Attrs {
         let symbolic = |text: &str| text.contains(|c: char| c.is_alphabetic());
         let named = |wanted| given.iter().find(|(name, _)| *name == wanted);
@@ -101,9 +100,9 @@ impl OpCode {
         }
     }
 
-    /// The op of that name.
+    /// The op with this name.
     ///
-    /// Errors: a sentence that says so, with the nearest name if one is near.
+    /// Errors: a sentence that names the closest op, if one is close.
     pub fn named(name: &str) -> Result<OpCode, String> {
         let found = OpCode::ALL.iter().find(|code| code.def().name == name);
         found.copied().ok_or_else(|| {
@@ -119,7 +118,7 @@ impl OpCode {
     }
 }
 
-/// Edits from one word to another (Levenshtein); words beyond 40 characters are far from all.
+/// Levenshtein distance of two words; unlimited for words of more than 40 characters.
 fn distance(a: &str, b: &str) -> usize {
     if a.len() > 40 {
         return usize::MAX;

@@ -1,4 +1,4 @@
-//! Fields of one value: numbers, truths, names, literals.
+//! Fields of one value: numbers, booleans, names, literals.
 
 use super::{Bytes, Context, Expected, Field};
 use crate::ops::collective::AxisName;
@@ -190,10 +190,10 @@ impl Field for Real {
     }
 }
 
-/// A literal's bits, of the dtype that the context says.
+/// The bits of a literal whose dtype the context gives.
 pub(super) struct Bits<'a> {
     pub bits: &'a mut u64,
-    /// Zero prints nothing.
+    /// Whether the text form omits zero.
     pub zero_is_default: bool,
 }
 
@@ -225,7 +225,7 @@ impl Field for Bits<'_> {
         let values = [0.0, 1.0, -1.0, 0.1, 1e30, -0.0, f64::INFINITY, f64::NAN];
         *self.bits = match (cx.dtype, below(values.len() + 1)) {
             (Some(dtype), n) if n < values.len() => Literal::from_f64(dtype, values[n]).bits,
-            // Not a number, with something in it.
+            // A NaN with a payload.
             (Some(DType::F32), _) => 0xffc0_1234,
             _ => 0,
         };

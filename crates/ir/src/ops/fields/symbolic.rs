@@ -4,7 +4,7 @@ use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
 use crate::ops::SliceDim;
 use crate::{Dim, Shape};
 
-/// Bounds of a slice whose sizes may be symbolic: as those of others, `start:end:step`.
+/// Bounds of a slice whose sizes may be symbolic, printed as other bounds are: `start:end:step`.
 pub(super) struct Bounds<'a> {
     pub dims: &'a mut Vec<SliceDim>,
     pub result: &'a mut Shape,
@@ -68,7 +68,7 @@ impl Field for Bounds<'_> {
     fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
 }
 
-/// One size, in brackets as shapes are.
+/// One size; an expression is in brackets, as a shape is.
 impl Field for Dim {
     fn print(&self, _: Context<'_>, out: &mut String) {
         match self.known() {

@@ -1,10 +1,10 @@
-//! Derivatives of the ops on matrices. An op that reads one triangle has its gradient there: that
-//! of an element off the diagonal counts for both places it stands for.
+//! VJP rules of the ops on matrices. The gradient of an op that reads one triangle is in that
+//! triangle. The gradient of an off-diagonal element includes its mirrored element.
 //!
-//! The cotangents of complex numbers pair with a change `dz` as `real(ct * dz)`, so that the rules of
-//! holomorphic functions (solutions, inverses, determinants) are those of the real ones, with plain
-//! transposes. Factors are not holomorphic: their rules are written for the conjugate, with adjoints,
-//! and [`by_gradient`] conjugates on the way in and out.
+//! The cotangent of a complex number pairs with a change `dz` as `real(ct * dz)`. The rules of
+//! holomorphic functions (solutions, inverses, determinants) are thus the real rules with plain
+//! transposes. Factorisations are not holomorphic. Their rules are written for the conjugate
+//! cotangent, with adjoints, and [`by_gradient`] conjugates the cotangent and the result.
 //!
 //! Source: Giles 2008, Collected matrix derivative results; Townsend 2016, Differentiating the
 //! singular value decomposition; Walter and Lehmann 2010 for QR.
@@ -14,13 +14,13 @@ use crate::ops::{Attrs, Cotangents, Vjp};
 use crate::{AxisSet, DType, Dim, Error, GraphBuilder, NodeId, Op, OpCode, Result, Shape};
 use smallvec::smallvec;
 
-/// Rows and columns of a matrix.
+/// Number of rows and columns of a matrix.
 fn size(b: &GraphBuilder, x: NodeId) -> (usize, usize) {
     let shape = b.shape(x);
     (shape.dim(shape.rank() - 2).get(), shape.dim(shape.rank() - 1).get())
 }
 
-/// A truth value per element of matrices of `x`'s size, from comparing row and column.
+/// A mask over matrices of `x`'s size that compares row and column index.
 fn mask(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
     let (rows, columns) = size(b, x);
     let row = b.iota([rows, columns], DType::I64, 0);
@@ -28,13 +28,13 @@ fn mask(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
     b.op(compare, &[row, column])
 }
 
-/// The elements where row and column compare so, zeros elsewhere.
+/// The elements where `compare` holds for row and column index, zeros elsewhere.
 fn part(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
     let (mask, zero) = (mask(b, x, compare)?, b.scalar_like(x, 0.0));
     b.select(mask, x, zero)
 }
 
-/// The conjugate; real numbers as they are.
+/// The conjugate; the identity for real numbers.
 fn conj(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     if b.dtype(x).is_complex() { b.conj(x) } else { Ok(x) }
 }
@@ -45,13 +45,13 @@ fn adjoint(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     conj(b, x)
 }
 
-/// Real numbers in the dtype of others.
+/// Casts `x` to the dtype of `other`.
 fn like(b: &mut GraphBuilder, x: NodeId, other: NodeId) -> Result<NodeId> {
     let dtype = b.dtype(other);
     if b.dtype(x) == dtype { Ok(x) } else { b.cast(x, dtype) }
 }
 
-/// The real part, in the operand's dtype.
+/// The real part, cast to the operand's dtype.
 fn real_part(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     if !b.dtype(x).is_complex() {
         return Ok(x);
@@ -60,7 +60,7 @@ fn real_part(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     like(b, real, x)
 }
 
-/// A rule on the conjugates of its cotangent and its result.
+/// Applies a rule that takes the conjugate cotangent and returns the conjugate gradient.
 fn by_gradient(
     v: &mut Vjp<'_>,
     rule: impl FnOnce(&mut Vjp<'_>, NodeId) -> Result<NodeId>,
@@ -94,7 +94,7 @@ fn transposed_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     b.matmul(x, y)
 }
 
-/// A vector per matrix, as a row (`axis` -2) or a column (-1).
+/// A vector for each matrix, reshaped to a column if `column`, otherwise to a row.
 fn broadcastable(b: &mut GraphBuilder, w: NodeId, column: bool) -> Result<NodeId> {
     let shape = b.shape(w).clone();
     let (batch, n) = (shape.rank() - 1, shape.dim(shape.rank() - 1));
@@ -102,7 +102,7 @@ fn broadcastable(b: &mut GraphBuilder, w: NodeId, column: bool) -> Result<NodeId
     b.reshape(w, shape.dims().take(batch).chain(plane).collect::<Shape>())
 }
 
-/// A number per matrix, to be multiplied with it.
+/// A scalar for each matrix, reshaped so that it broadcasts over the matrix.
 fn factor(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let shape: Shape = b.shape(x).dims().chain([Dim::from(1); 2]).collect();
     b.reshape(x, shape)
@@ -112,8 +112,8 @@ fn solved(b: &mut GraphBuilder, upper: bool, a: NodeId, x: NodeId) -> Result<Nod
     b.emit(Op::new(OpCode::SolveTriangular, Attrs::routine(upper)), &[a, x])
 }
 
-/// The gradient of a Hermitian matrix, for the triangle that is read: `s + s^H`, its diagonal
-/// halved.
+/// Folds the gradient of a Hermitian matrix into the triangle that is read: `s + s^H` with halved
+/// diagonal.
 fn folded(b: &mut GraphBuilder, s: NodeId, upper: bool) -> Result<NodeId> {
     let other = adjoint(b, s)?;
     let both = b.add(s, other)?;
@@ -127,7 +127,7 @@ fn flag(v: &Vjp<'_>) -> bool {
     v.op.attrs.library().1
 }
 
-/// `S = L^-H phi(L^H ct) L^-1`, where `phi` takes the lower triangle, its diagonal halved.
+/// `S = L^-H phi(L^H ct) L^-1`, where `phi` takes the lower triangle with halved diagonal.
 pub(super) fn cholesky(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let upper = flag(v);
     by_gradient(v, |v, mut ct| {
@@ -144,7 +144,7 @@ pub(super) fn cholesky(v: &mut Vjp<'_>) -> Result<Cotangents> {
         let right = adjoint(v.b, l)?;
         let left = solved(v.b, true, right, phi)?;
         let left = adjoint(v.b, left)?;
-        // Its adjoint: the sum with it is all that counts.
+        // This is the adjoint of `S`, but `folded` only uses the sum of `S` and its adjoint.
         let s = solved(v.b, true, right, left)?;
         folded(v.b, s, upper)
     })
@@ -191,7 +191,7 @@ pub(super) fn det(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.mul(ct, cofactors)?)
 }
 
-/// Symmetric in the cotangent and in a change of the matrix: see [`cofactor_slopes`].
+/// Symmetric in the cotangent and the change of the matrix: see [`cofactor_slopes`].
 fn slopes(b: &mut GraphBuilder, a: NodeId, w: NodeId) -> Result<NodeId> {
     b.emit(Op::new(OpCode::CofactorSlopes, Attrs::routine(false)), &[a, w])
 }
@@ -200,16 +200,16 @@ pub(super) fn cofactors(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(slopes(v.b, v.inputs[0], v.ct)?)
 }
 
-/// The sum over each matrix, to be multiplied with it.
+/// The sum over each matrix, with axes of size one kept, so that it broadcasts over the matrix.
 fn total(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let rank = b.shape(x).rank();
     b.sum(x, (rank - 2..rank).collect::<AxisSet>(), true)
 }
 
-/// The slopes are `D(w) = det(A) (tr(x) A^-T - (x A^-1)^T)` with `x = A^-1 w`, and the sum of
-/// `ct o D(w)` is that of `w o D(ct)`. With `y = A^-1 ct`, the matrix gets
-/// `C (tr(x) tr(y) - tr(xy) - tr(y) x - tr(x) y + xy + yx)^T`, where `C` is its cofactors: infinite
-/// or NaN for a singular one.
+/// The slopes are `D(w) = det(A) (tr(x) A^-T - (x A^-1)^T)` with `x = A^-1 w`. `D` is symmetric:
+/// the sum of `ct o D(w)` equals the sum of `w o D(ct)`. With `y = A^-1 ct`, the gradient of the
+/// matrix is `C (tr(x) tr(y) - tr(xy) - tr(y) x - tr(x) y + xy + yx)^T`, where `C` is the cofactor
+/// matrix. It is infinite or NaN for a singular matrix.
 pub(super) fn cofactor_slopes(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (a, w) = (v.inputs[0], v.inputs[1]);
     let of_a = v.operand(0, |v| {
@@ -237,8 +237,8 @@ pub(super) fn cofactor_slopes(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(smallvec![of_a, v.operand(1, |v| slopes(v.b, a, v.ct))?])
 }
 
-/// A change `dA` moves the logarithm by the real part of `t = sum(A^-T o dA)`, and turns the sign
-/// by its imaginary part.
+/// With `t = sum(A^-T o dA)`, the change of the logarithm is the real part of `t`, and the change
+/// of the sign's phase is the imaginary part.
 pub(super) fn slogdet(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let complex = v.b.dtype(v.inputs[0]).is_complex();
     let ct = match v.op.attrs.library().0 {
@@ -259,8 +259,8 @@ fn undefined(v: &Vjp<'_>, reason: &str) -> Error {
     Error::InvalidArgument { op: v.op.name(), reason: reason.into() }
 }
 
-/// With `P A = L U`: `dL = L tril(F, -1)` and `dU = triu(F) U` of `F = L^-1 P dA U^-1`, the diagonal
-/// in the latter. Which rows are exchanged is constant.
+/// With `P A = L U` and `F = L^-1 P dA U^-1`: `dL = L tril(F, -1)` and `dU = triu(F) U`. The
+/// diagonal of `F` belongs to `dU`. The permutation is constant.
 pub(super) fn lu(v: &mut Vjp<'_>) -> Result<Cotangents> {
     if v.op.attrs.library().0 == 1 {
         return Ok(smallvec![None]);
@@ -285,7 +285,7 @@ pub(super) fn lu(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = v.b.transpose(x)?;
     let x = solve(v.b, factors, x, false)?;
     let x = v.b.transpose(x)?;
-    // Each row goes back to where it came from.
+    // Undo the row permutation.
     let (_, n) = size(v.b, factors);
     let from = broadcastable(v.b, rows, true)?;
     let numbers = v.b.iota([1, n], v.b.dtype(rows), 1);
@@ -316,7 +316,7 @@ pub(super) fn qr(v: &mut Vjp<'_>) -> Result<Cotangents> {
     })
 }
 
-/// For more columns than rows: `[X Y] = Q [U V]` with a square `X`, and `V = Q^H Y`.
+/// Wide matrices: `[X Y] = Q [U V]` with a square `X`, and `V = Q^H Y`.
 fn wide_qr(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -340,8 +340,8 @@ fn wide_qr(
     b.concat(&[left, right], axis as u8)
 }
 
-/// `(ct_q + Q copyltu(R ct_r^H - ct_q^H Q)) R^-H` for at least as many rows as columns; `copyltu`
-/// mirrors the lower triangle, and takes the real part of the diagonal.
+/// Tall and square matrices: `(ct_q + Q copyltu(R ct_r^H - ct_q^H Q)) R^-H`. `copyltu` mirrors the
+/// lower triangle and takes the real part of the diagonal.
 fn tall_qr(
     b: &mut GraphBuilder,
     q: NodeId,
@@ -377,7 +377,7 @@ fn tall_qr(
     adjoint(b, out)
 }
 
-/// One over `w_j - w_i` at row `i`, column `j`; zero on the diagonal.
+/// `1 / (w_j - w_i)` at row `i` and column `j`; zero on the diagonal.
 fn gaps(b: &mut GraphBuilder, w: NodeId) -> Result<NodeId> {
     let (row, column) = (broadcastable(b, w, false)?, broadcastable(b, w, true)?);
     let gap = b.sub(row, column)?;
@@ -412,9 +412,10 @@ pub(super) fn eigh(v: &mut Vjp<'_>) -> Result<Cotangents> {
     })
 }
 
-/// For values `W^T ct V^T` with `W = V^-1`. For vectors, each of length one and of a phase that
-/// stays, `W^H (F* o (V^H ct - V^H V real(diag(V^H ct)))) V^H`, with `F` one over the gaps of the
-/// values. Infinite or NaN where there are no two eigenvectors for two equal values.
+/// With `W = V^-1`, the gradient for eigenvalues is `W^T ct V^T`. For eigenvectors, normalised to
+/// length one and a fixed phase, it is `W^H (F* o (V^H ct - V^H V real(diag(V^H ct)))) V^H`, where
+/// `F` is one over the differences of the eigenvalues. The gradient is infinite or NaN if two equal
+/// eigenvalues do not have two eigenvectors.
 pub(super) fn eig(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let result = v.op.attrs.library().0;
     let vectors = v.b.emit(v.op.with_result(1), v.inputs)?;
@@ -470,7 +471,7 @@ pub(super) fn svd(v: &mut Vjp<'_>) -> Result<Cotangents> {
             v.b.matmul(scaled, vh)
         }
         0 => vectors_vjp(v.b, u, s, vh, ct),
-        // The adjoint matrix has left and right exchanged.
+        // The adjoint matrix exchanges left and right singular vectors.
         _ => {
             let (left, right) = (adjoint(v.b, vh)?, adjoint(v.b, u)?);
             let ct = adjoint(v.b, ct)?;
@@ -480,9 +481,9 @@ pub(super) fn svd(v: &mut Vjp<'_>) -> Result<Cotangents> {
     })
 }
 
-/// `[U (F o (U^H ct - ct^H U)) S + (I - U U^H) ct S^-1] V^H`, with `F` one over the gaps of the
-/// squared singular values. The phases of pairs of complex vectors are free; a change of both
-/// counts half for the left ones and half for the right ones.
+/// `[U (F o (U^H ct - ct^H U)) S + (I - U U^H) ct S^-1] V^H`, where `F` is one over the differences
+/// of the squared singular values. The phase of a pair of complex singular vectors is free. A
+/// change of this phase is attributed half to the left vectors and half to the right vectors.
 fn vectors_vjp(
     b: &mut GraphBuilder,
     u: NodeId,
