@@ -2,10 +2,10 @@
 //! standard repeats). The reference evaluator and the executor share them, so that folding a
 //! constant gives the device's bits; NumPy is the oracle of the tests.
 //!
-//! All functions have f64 parts. Functions of f32 parts are computed in f64 and rounded once, so that
-//! intermediate results do not overflow, and more than 24 bits remain after cancellation. The
-//! underlying scalar functions are called for one number at a time, so no result depends on the vector
-//! width.
+//! All functions have f64 parts. Functions of f32 parts are computed in f64 and rounded once, so
+//! that intermediate results do not overflow, and more than 24 bits remain after cancellation. The
+//! underlying scalar functions are called for one number at a time, so no result depends on the
+//! vector width.
 
 mod inverse;
 

@@ -1,15 +1,14 @@
-//! Dimensions: sizes that are numbers, or expressions over named symbols together with the value
-//! they have while a function is traced (the *hint*).
+//! Dimensions: sizes that are numbers, or expressions over named symbols. An expression also has
+//! the value during tracing (the *hint*).
 //!
-//! Expressions are polynomials with integer coefficients over symbols and floor quotients, in one
-//! canonical form, so that two of them are the same exactly if they are written alike. They are
-//! interned for the life of the process: there is one per way in which a program computes with its
-//! sizes.
+//! Expressions are polynomials with integer coefficients over symbols and floor quotients, in
+//! canonical form: two expressions are equal exactly if their forms are. Expressions are interned
+//! for the life of the process. A program needs one for each distinct computation with its sizes.
 //!
-//! What is decided by looking at a symbolic size holds for that size only. So whoever looks at one
-//! leaves a [`Guard`]: reading the number fixes the expression to it, a comparison fixes its
-//! outcome. Comparisons that the symbols' ranges decide leave none. A program made under guards is
-//! right for all sizes at which they hold.
+//! A decision that depends on a symbolic size holds for that size only, so every such decision
+//! records a [`Guard`]. Reading the number specialises the expression to it, and a comparison guards
+//! its outcome. A comparison that the symbols' ranges decide records no guard. A program traced
+//! under guards is valid for all sizes that satisfy them.
 
 mod expr;
 mod guards;
@@ -25,40 +24,40 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, Mul, Sub};
 
-/// A size: a number, or an expression with the value it has at tracing.
+/// A size: a number, or an expression with its value during tracing.
 ///
-/// `==` says whether two are the same expression, whatever the sizes; [`Dim::equals`] whether they
-/// are equal at the sizes traced, and guards the answer.
+/// `==` compares expressions, for all sizes. [`Dim::equals`] compares values at the traced sizes
+/// and records a guard.
 #[derive(Clone, Copy)]
 pub struct Dim {
     hint: usize,
     expr: Option<&'static Expr>,
 }
 
-/// The sizes of symbols.
+/// Symbols with their sizes.
 pub type Sizes = [(&'static Symbol, usize)];
 
 impl Dim {
-    /// A symbol, its hint being its value while tracing.
+    /// A symbol; the hint is its value during tracing.
     ///
-    /// Two symbols of one name, hint and range are the same.
+    /// Symbols with equal name, hint and range are the same symbol.
     pub fn symbol(name: &str, hint: usize, min: usize, max: Option<usize>) -> Dim {
         Dim::of_symbol(Symbol::intern(name, hint, min, max))
     }
 
-    /// The size that a symbol stands for.
+    /// A symbol as a size.
     pub fn of_symbol(symbol: &'static Symbol) -> Dim {
         Dim { hint: symbol.hint(), expr: Some(Expr::of_symbol(symbol)) }
     }
 
-    /// The symbols in its expression, into `found`, each once.
+    /// Adds the symbols of the expression to `found`, each once.
     pub fn symbols(self, found: &mut Vec<&'static Symbol>) {
         if let Some(expr) = self.expr {
             expr.symbols(found);
         }
     }
 
-    /// The number, if it is one.
+    /// The number, if the size is not symbolic.
     pub fn known(self) -> Option<usize> {
         match self.expr {
             None => Some(self.hint),
@@ -66,23 +65,23 @@ impl Dim {
         }
     }
 
-    /// The expression, if it is one.
+    /// The expression, if the size is symbolic.
     pub fn expr(self) -> Option<&'static Expr> {
         self.expr
     }
 
-    /// The symbol, if the expression is a symbol alone.
+    /// The symbol, if the expression is a single symbol.
     pub fn as_symbol(self) -> Option<&'static Symbol> {
         self.expr?.as_symbol()
     }
 
-    /// The value at tracing, without a guard: for messages and estimates. Nothing that depends on it
-    /// may become part of a program.
+    /// The value during tracing, without a guard, for messages and estimates. No program may depend
+    /// on it.
     pub fn hint(self) -> usize {
         self.hint
     }
 
-    /// The value, which an expression is fixed to by that.
+    /// The value during tracing. Specialises an expression to it by a guard.
     pub fn get(self) -> usize {
         if self.expr.is_some() {
             guards::record(Guard::new(self, Relation::Equal, self.hint.into()));
@@ -90,7 +89,7 @@ impl Dim {
         self.hint
     }
 
-    /// True if this is that number, or an expression that the symbols' ranges leave no other value.
+    /// True if the value is `size` for all sizes in the symbols' ranges.
     pub fn is(self, size: usize) -> bool {
         match self.expr {
             None => self.hint == size,
@@ -101,8 +100,8 @@ impl Dim {
         }
     }
 
-    /// Whether both have one value at the sizes traced; a guard unless that is so, or not so, for
-    /// all.
+    /// Compares the values at the traced sizes. Records a guard unless the outcome is the same for
+    /// all sizes.
     pub fn equals(self, other: impl Into<Dim>) -> bool {
         let other = other.into();
         if self == other {
@@ -122,7 +121,7 @@ impl Dim {
         equal
     }
 
-    /// Whether this is `other` or more at the sizes traced, guarded like [`Dim::equals`].
+    /// True if the value is at least `other`'s at the traced sizes; guarded like [`Dim::equals`].
     pub fn at_least(self, other: impl Into<Dim>) -> bool {
         let other = other.into();
         if self.expr.is_none() && other.expr.is_none() {
@@ -142,7 +141,7 @@ impl Dim {
         holds
     }
 
-    /// The order of the values at the sizes traced, guarded.
+    /// Orders the values at the traced sizes; guarded.
     pub fn compare(self, other: impl Into<Dim>) -> Ordering {
         let other = other.into();
         match (self.equals(other), self.at_least(other)) {
@@ -152,12 +151,12 @@ impl Dim {
         }
     }
 
-    /// `self - other` as a polynomial; None if its coefficients do not fit.
+    /// `self - other` as a polynomial; None if a coefficient overflows.
     fn minus(self, other: Dim) -> Option<Expr> {
         Expr::of(self).plus(&Expr::of(other).times(&Expr::constant(-1))?)
     }
 
-    /// The quotient rounded down; guards that the divisor is not 0, by which the quotient is 0.
+    /// The quotient rounded down. Guards that the divisor is not 0; division by 0 gives 0.
     pub fn floor_div(self, divisor: impl Into<Dim>) -> Dim {
         let divisor = divisor.into();
         if divisor.equals(0) {
@@ -173,7 +172,7 @@ impl Dim {
         }
     }
 
-    /// What is left by [`Dim::floor_div`]: nothing if the polynomial's division is exact.
+    /// The remainder of [`Dim::floor_div`], which is 0 if the polynomial division is exact.
     pub fn remainder(self, divisor: impl Into<Dim>) -> Dim {
         let divisor = divisor.into();
         self - self.floor_div(divisor) * divisor
@@ -186,7 +185,7 @@ impl Dim {
         }
     }
 
-    /// The value at other sizes; None if a symbol has none or the value is out of range.
+    /// The value at other sizes; None if a symbol has no size or the value is out of range.
     pub fn evaluate(self, sizes: &Sizes) -> Option<usize> {
         match self.expr {
             None => Some(self.hint),
@@ -218,7 +217,7 @@ impl PartialEq for Dim {
     fn eq(&self, other: &Dim) -> bool {
         match (self.expr, other.expr) {
             (None, None) => self.hint == other.hint,
-            // Interned: one expression has one address.
+            // Expressions are interned, so equal expressions have equal addresses.
             (Some(a), Some(b)) => std::ptr::eq(a, b),
             _ => false,
         }
@@ -249,7 +248,7 @@ impl<D: Into<Dim>> Add<D> for Dim {
     }
 }
 
-/// The difference, or 0 if it would be negative (which is guarded).
+/// The difference, or 0 if it would be negative; the sign is guarded.
 impl<D: Into<Dim>> Sub<D> for Dim {
     type Output = Dim;
 

@@ -1,17 +1,18 @@
-//! Index maps: how an op's iteration space reaches the elements of its operands and result. One
-//! notation from which kernels are generated, views are composed and factors are derived.
+//! Index maps: affine maps from an op's iteration space to the elements of its operands and result.
+//! Kernels are generated from them, views are composed with them, and factors are derived from
+//! them.
 
 use crate::ops::{Attrs, AxisSet, OpCall};
 use crate::{Shape, TensorSpec};
 use smallvec::{SmallVec, smallvec};
 
-/// Index along one tensor axis: `offset + sum(step * i[dim])`. Windows move along an axis by two
-/// dimensions, all other relations by one or none.
+/// Index along one tensor axis: `offset + sum(step * i[dim])`. Windows have two terms for each
+/// axis, all other relations one or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AxisIndex {
-    /// Index at the start.
+    /// Index at the origin.
     pub offset: isize,
-    /// Dimensions of the iteration space that move along this axis, and by how many elements.
+    /// Iteration dimensions that move along this axis, with their steps in elements.
     pub terms: SmallVec<[(usize, isize); 2]>,
 }
 
@@ -26,7 +27,7 @@ impl AxisIndex {
         AxisIndex { offset, terms: smallvec![(dim, step)] }
     }
 
-    /// Always the first element.
+    /// Index 0, whatever the iteration dimensions are.
     pub fn zero() -> Self {
         AxisIndex::default()
     }
@@ -50,8 +51,8 @@ impl IndexMap {
         IndexMap((first..first + rank).map(AxisIndex::dim).collect())
     }
 
-    /// The map of `inner` (written over a result's axes) when that result is itself read through
-    /// `self`: substitutes `self` into `inner`.
+    /// Substitutes `self` into `inner`: the map of `inner`, which is written over the axes of a
+    /// result, if that result is read through `self`.
     pub fn then(&self, inner: &IndexMap) -> IndexMap {
         let axis = |a: &AxisIndex| {
             let mut out = AxisIndex { offset: a.offset, terms: SmallVec::new() };
@@ -65,8 +66,8 @@ impl IndexMap {
         IndexMap(inner.0.iter().map(axis).collect())
     }
 
-    /// Element offset at the origin and element stride per iteration dimension, for a tensor with
-    /// the given strides.
+    /// The offset at the origin and the stride for each iteration dimension, both in elements, for
+    /// a tensor with these strides.
     pub fn strides(&self, tensor: &[isize], dims: usize) -> (isize, SmallVec<[isize; 6]>) {
         let mut offset = 0;
         let mut out: SmallVec<[isize; 6]> = smallvec![0; dims];
@@ -80,8 +81,8 @@ impl IndexMap {
     }
 }
 
-/// An op as a loop nest: extents of the iteration space, how many of its leading dimensions are
-/// parallel (the rest are reduced), and where each operand is read. The result is written in
+/// An op as a loop nest: the extents of the iteration space, the number of leading parallel
+/// dimensions (the others are reduced), and an index map for each operand. The result is written in
 /// row-major order of the parallel dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iteration {
@@ -89,7 +90,7 @@ pub struct Iteration {
     pub extents: SmallVec<[usize; 6]>,
     /// Leading dimensions that index the result.
     pub parallel: usize,
-    /// One map per operand.
+    /// One index map for each operand.
     pub operands: SmallVec<[IndexMap; 3]>,
 }
 
@@ -110,12 +111,12 @@ fn over_result(out: &TensorSpec, operands: impl IntoIterator<Item = IndexMap>) -
     }
 }
 
-/// Every operand broadcast to the result.
+/// All operands broadcast to the result.
 pub fn elementwise_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     over_result(out, call.inputs.iter().map(|s| broadcast_map(&s.shape, &out.shape)))
 }
 
-/// The operand stretched to the result.
+/// The operand broadcasts to the result.
 pub fn broadcast_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     elementwise_iteration(call, out)
 }
@@ -139,7 +140,7 @@ pub fn slice_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     over_result(out, [IndexMap(dims.iter().enumerate().map(axis).collect())])
 }
 
-/// Flipped axes run from the last element back.
+/// Flipped axes run backwards from the last element.
 pub fn flip_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("flip carries axes") };
     let mut map = IndexMap::identity(0, out.shape.rank());
@@ -150,8 +151,8 @@ pub fn flip_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     over_result(out, [map])
 }
 
-/// Element `k` of window `i` is at `i * step + k * dilation`; the axes inside the windows are the
-/// last of the result.
+/// Element `k` of window `i` is at `i * step + k * dilation`. The axes of the window elements are
+/// the result's last axes.
 pub fn windows_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     let Attrs::Windows(dims) = &call.op.attrs else { unreachable!("windows carry windows") };
     let rank = call.inputs[0].shape.rank();
@@ -165,7 +166,7 @@ pub fn windows_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     over_result(out, [map])
 }
 
-/// Kept axes first, then the reduced ones.
+/// Parallel axes first, then the reduced axes.
 pub fn reduce_iteration(call: OpCall<'_>, _: &TensorSpec) -> Iteration {
     let Attrs::Axes { axes, .. } = call.op.attrs else { unreachable!("reductions carry axes") };
     let shape = &call.inputs[0].shape;
@@ -179,7 +180,7 @@ pub fn reduce_iteration(call: OpCall<'_>, _: &TensorSpec) -> Iteration {
     Iteration { extents, parallel: kept.len(), operands: smallvec![map] }
 }
 
-/// `b… m n | k`: batch axes, rows and columns in parallel, the shared axis reduced.
+/// `b… m n | k`: batch axes, rows and columns are parallel, K is reduced.
 pub fn matmul_iteration(call: OpCall<'_>, out: &TensorSpec) -> Iteration {
     let rank = out.shape.rank();
     let k = rank;
@@ -205,7 +206,8 @@ mod tests {
 
     #[test]
     fn maps_of_views_compose_by_substitution() {
-        // A [4, 6] tensor sliced [1:4:2, ::3] to [2, 2], then transposed, then flipped on axis 0.
+        // A [4, 6] tensor sliced by [1:4:2, ::3] to [2, 2], then transposed, then flipped along
+        // axis 0.
         let sliced = IndexMap(smallvec![AxisIndex::affine(1, 0, 2), AxisIndex::affine(0, 1, 3),]);
         let transposed = IndexMap(smallvec![AxisIndex::dim(1), AxisIndex::dim(0)]);
         let flipped = IndexMap(smallvec![AxisIndex::affine(1, 0, -1), AxisIndex::dim(1)]);
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn windows_of_a_flipped_axis_move_by_two_dimensions() {
-        // Windows of three elements, two apart, of ten elements back to front.
+        // Windows of three elements with step two, over ten elements in reverse order.
         let mut axis = AxisIndex::affine(0, 0, 2);
         axis.add(1, 1);
         let windows = IndexMap(smallvec![axis]);

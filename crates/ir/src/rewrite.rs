@@ -1,14 +1,13 @@
-//! Copying a graph node by node with some nodes replaced: what passes and the reference evaluator
-//! are built on.
+//! Copies a graph node by node with some nodes replaced. Passes and the reference evaluator are
+//! built on it.
 
 use crate::ops::Class;
 use crate::{Graph, GraphBuilder, Node, NodeId, Result};
 
 impl Graph {
-    /// Copies the graph, asking `replace` for each node, with its operands already mapped into the
-    /// copy, whether another node stands for it there. Gives `None` if none was replaced. Nodes that
-    /// no output depends on are neither asked about nor copied, but for arguments, which keep their
-    /// order.
+    /// Copies the graph. For each node, with its operands mapped into the copy, `replace` may
+    /// return a replacement. Returns `None` if nothing was replaced. Nodes that no output depends
+    /// on are skipped, except arguments, which keep their order.
     ///
     /// The replacement must have the node's spec; debug builds check it.
     pub fn rewrite(
@@ -18,8 +17,8 @@ impl Graph {
         self.rewrite_nodes(|b, _, node| replace(b, node))
     }
 
-    /// Like [`Graph::rewrite`] where `replaces` tells without a copy whether there is anything to
-    /// replace: it is asked about nodes of this graph, and holds of the first that is replaced.
+    /// As [`Graph::rewrite`], with a test that avoids the copy if there is nothing to replace:
+    /// `replaces` must hold for the first node that is replaced.
     pub fn rewrite_if(
         &self,
         replaces: impl Fn(&Graph, &Node) -> bool,
@@ -31,14 +30,14 @@ impl Graph {
         }
     }
 
-    /// Like [`Graph::rewrite`], and says which node is asked about.
+    /// As [`Graph::rewrite`], but `replace` also gets the node's id.
     pub fn rewrite_nodes(
         &self,
         mut replace: impl FnMut(&mut GraphBuilder, NodeId, &Node) -> Result<Option<NodeId>>,
     ) -> Result<Option<Graph>> {
         let mut b = GraphBuilder::from_graph(self.successor());
         let live = self.live();
-        // Dead nodes have only dead users, so their entries are never read.
+        // Dead nodes have only dead users, so nothing reads their entries.
         let mut map = vec![NodeId(0); self.len()];
         let mut changed = false;
         for (id, node) in self.nodes() {
@@ -62,12 +61,12 @@ impl Graph {
         Ok(changed.then(|| b.finish(outputs)))
     }
 
-    /// The graph with every composite replaced by its definition, down to primitives; `None` if
-    /// it has none.
+    /// Replaces every composite by its decomposition, down to primitives; `None` if there are no
+    /// composites.
     pub fn decomposed(&self) -> Result<Option<Graph>> {
         let mut result: Option<Graph> = None;
         let composite = |node: &Node| node.op.class() == Class::Composite;
-        // A definition may use other composites: one round per level of these.
+        // A decomposition may contain composites, so repeat for each level.
         while let Some(graph) = result.as_ref().unwrap_or(self).rewrite_if(
             |_, node| composite(node),
             |b, node| match composite(node) {
@@ -81,8 +80,8 @@ impl Graph {
     }
 }
 
-/// Which nodes of the graph as it was recorded those of a rewritten one come from. Off unless asked
-/// for: only people want to know.
+/// For each node of a rewritten graph, the node of the recorded graph that it comes from. Off by
+/// default, since only diagnostics need origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
     on: bool,
@@ -91,7 +90,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// A node is appended.
+    /// Records the origin of an appended node.
     #[inline]
     pub fn append(&mut self) {
         if self.on {
@@ -101,27 +100,27 @@ impl Origins {
 }
 
 impl Graph {
-    /// From here on, graphs rewritten from this one know of each node which of this graph's nodes
-    /// it was made for. Not part of what a graph is: ignored by comparison and encoding.
+    /// From now on, graphs rewritten from this one know each node's origin in this graph.
+    /// Comparison and encoding ignore origins.
     pub fn track_origins(&mut self) {
         let of = self.ids().map(Some).collect();
         self.origins = Origins { on: true, current: None, of };
     }
 
-    /// The node, of the graph on which [`Graph::track_origins`] was called, that this one was made
-    /// for; of several it stands for, the first.
+    /// The origin of a node in the graph on which [`Graph::track_origins`] was called. If a node
+    /// replaces several nodes, its origin is the first of them.
     pub fn origin(&self, id: NodeId) -> Option<NodeId> {
         self.origins.of.get(id.index()).copied().flatten()
     }
 
-    /// An empty graph with room for as many nodes, to be filled with what becomes of this one.
+    /// An empty graph with capacity for as many nodes, for a rewritten copy of this one.
     pub fn successor(&self) -> Graph {
         let mut graph = Graph::with_capacity(self.len());
         graph.origins.on = self.origins.on;
         graph
     }
 
-    /// What is appended from here on was made for that node.
+    /// Attributes the nodes appended from now on to `origin`.
     pub fn attribute(&mut self, origin: Option<NodeId>) {
         self.origins.current = origin;
     }

@@ -1,12 +1,12 @@
-//! Special functions of f64: the gamma function's family, error functions and Bessel functions. They
-//! are what executors compute too, f32 rounded once from f64, so that every device gives the same
-//! bits.
+//! Special functions of f64: the gamma function's family, error functions and Bessel functions.
+//! Executors call them as well, and round once for f32, so that every device gives the same bits.
 //!
-//! Accuracy: a few units of the last place of f64, except near the zeros of `lgamma` and `digamma`
-//! at negative arguments, where the error is that small beside the function's terms. Poles and
-//! arguments outside a domain are SciPy's: infinities, or NaN where both signs meet.
+//! Accuracy: a few units in the last place of f64. Near the zeros of `lgamma` and `digamma` at
+//! negative arguments, the error is that small relative to the function's terms. Poles and
+//! arguments outside a domain give SciPy's values: infinities, or NaN where the one-sided limits
+//! differ in sign.
 
-// Coefficients stand as published, whatever f64 makes of their last digits.
+// Coefficients have all digits of their publication, even where f64 cannot represent them.
 #![allow(clippy::excessive_precision)]
 
 mod incomplete;
@@ -16,7 +16,7 @@ pub use incomplete::{igamma, igamma_grad_a, igammac};
 use crate::OpCode;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// The function of one operand that an op computes, if it is one of this file's.
+/// The unary function of an op, if this module has one.
 pub fn unary(code: OpCode) -> Option<fn(f64) -> f64> {
     Some(match code {
         OpCode::Lgamma => lgamma,
@@ -29,7 +29,7 @@ pub fn unary(code: OpCode) -> Option<fn(f64) -> f64> {
     })
 }
 
-/// The function of two operands that an op computes, if it is one of this file's.
+/// The binary function of an op, if this module has one.
 pub fn binary(code: OpCode) -> Option<fn(f64, f64) -> f64> {
     Some(match code {
         OpCode::Polygamma => polygamma,
@@ -50,15 +50,15 @@ pub fn lgamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// One minus the error function, without cancellation.
+/// `1 - erf(x)` without cancellation.
 pub fn erfc(x: f64) -> f64 {
     libm::erfc(x)
 }
 
-/// The number whose error function is `x`. Source: M. J. Wichura, "Algorithm AS 241: the percentage
-/// points of the normal distribution", Applied Statistics 37, 1988, routine PPND16.
+/// The inverse error function. Source: M. J. Wichura, "Algorithm AS 241: the percentage points of
+/// the normal distribution", Applied Statistics 37, 1988, routine PPND16.
 pub fn erfinv(x: f64) -> f64 {
-    /// Numerator and denominator around the middle.
+    /// Numerator and denominator for the central region.
     const CENTER: [[f64; 8]; 2] = [
         [
             3.387132872796366608,
@@ -81,7 +81,7 @@ pub fn erfinv(x: f64) -> f64 {
             5226.495278852545925,
         ],
     ];
-    /// Of tails down to `e^-25`.
+    /// For tails down to `e^-25`.
     const TAIL: [[f64; 8]; 2] = [
         [
             1.42343711074968357734,
@@ -104,7 +104,7 @@ pub fn erfinv(x: f64) -> f64 {
             1.05075007164441684324e-9,
         ],
     ];
-    /// Of smaller tails.
+    /// For smaller tails.
     const FAR: [[f64; 8]; 2] = [
         [
             6.6579046435011037772,
@@ -135,7 +135,8 @@ pub fn erfinv(x: f64) -> f64 {
     if a == 1.0 {
         return f64::INFINITY.copysign(x);
     }
-    // The normal distribution's percentage point of (1 + x) / 2, over the root of two.
+    // The normal distribution's percentage point of `(1 + x) / 2`, divided by the square root of
+    // two.
     if a <= 0.85 {
         let q = 0.5 * x;
         return q * ratio(0.180625 - q * q, &CENTER) * FRAC_1_SQRT_2;
@@ -147,7 +148,7 @@ pub fn erfinv(x: f64) -> f64 {
 
 /// Logarithmic derivative of the gamma function.
 pub fn digamma(x: f64) -> f64 {
-    /// The positive zero, in two parts.
+    /// The positive root, as the sum of two numbers.
     const ROOT: [f64; 2] = [1.461_632_144_968_362_2, 9.549_995_429_965_697e-17];
     if x == 0.0 {
         return (-f64::INFINITY).copysign(-x);
@@ -163,7 +164,7 @@ pub fn digamma(x: f64) -> f64 {
         return x;
     }
     if libm::fabs(x - ROOT[0]) < 0.3 {
-        // Taylor's series at the zero, whose coefficients are zeta functions of it.
+        // Taylor series at the root; its coefficients are values of the zeta function at the root.
         let h = (x - ROOT[0]) - ROOT[1];
         let (mut sum, mut power) = (0.0, h);
         for n in 2..60 {
@@ -196,7 +197,8 @@ pub fn digamma(x: f64) -> f64 {
     sum + (libm::log(x) - 0.5 / x - z * poly(z, &TERMS))
 }
 
-/// The `n`-th derivative of [`digamma`] at `x`; `n` is rounded to a whole number, NaN below 0.
+/// The derivative of [`digamma`] of order `n` at `x`. `n` is rounded to an integer; NaN for
+/// negative `n`.
 pub fn polygamma(n: f64, x: f64) -> f64 {
     let n = libm::rint(n);
     if n == 0.0 {
@@ -215,7 +217,7 @@ pub fn polygamma(n: f64, x: f64) -> f64 {
         if fraction == 0.0 {
             return if even && x < 0.0 { f64::NAN } else { sign * f64::INFINITY };
         }
-        // The terms at negative numbers are those of two sums at positive ones.
+        // The terms at negative numbers form two sums over positive ones.
         let below = zeta(s, 1.0 - fraction) - zeta(s, 1.0 - x);
         let below = if even { -below } else { below };
         zeta(s, fraction) + below
@@ -223,8 +225,8 @@ pub fn polygamma(n: f64, x: f64) -> f64 {
     sign * libm::tgamma(s) * sum
 }
 
-/// Hurwitz' zeta function, the sum of `(q + k)^-s` over all `k >= 0`, of `s > 1` and `q > 0`, by Euler
-/// and Maclaurin.
+/// The Hurwitz zeta function, the sum of `(q + k)^-s` over all `k >= 0`, for `s > 1` and `q > 0`,
+/// by Euler-Maclaurin summation.
 fn zeta(s: f64, q: f64) -> f64 {
     /// `B(2j) / (2j)!`.
     const TERMS: [f64; 12] = [
@@ -245,7 +247,7 @@ fn zeta(s: f64, q: f64) -> f64 {
         return 0.0;
     }
     let mut sum = 0.0;
-    // The smallest terms first.
+    // Add the smallest terms first.
     for k in (0..10).rev() {
         sum += libm::pow(q + k as f64, -s);
     }
@@ -265,7 +267,8 @@ fn zeta(s: f64, q: f64) -> f64 {
     sum + rest
 }
 
-/// The largest argument whose Bessel functions are summed as power series, all terms of one sign.
+/// The largest argument for which Bessel functions are summed as power series; all terms have one
+/// sign.
 const SERIES: f64 = 30.0;
 
 /// Modified Bessel function of the first kind, of order 0.
@@ -288,7 +291,7 @@ fn series(x: f64, order: f64) -> f64 {
     for k in 1..200 {
         term *= square / (k as f64 * (k as f64 + order));
         sum += term;
-        // A NaN compares false and runs to the end, which is not far.
+        // A NaN never satisfies the comparison, so the loop runs to its limit.
         if term <= 1e-17 * sum {
             break;
         }
@@ -296,7 +299,7 @@ fn series(x: f64, order: f64) -> f64 {
     sum
 }
 
-/// Hankel's expansion for large arguments.
+/// Hankel's asymptotic expansion for large arguments.
 fn far(x: f64, order: f64) -> f64 {
     if x == f64::INFINITY {
         return x;
@@ -310,7 +313,7 @@ fn far(x: f64, order: f64) -> f64 {
             break;
         }
     }
-    // In two factors: the exponential overflows before the function does.
+    // Two factors of `exp(x / 2)`, since `exp(x)` overflows before the function does.
     let half = libm::exp(0.5 * x);
     half * (sum / libm::sqrt(2.0 * PI * x)) * half
 }
@@ -322,7 +325,7 @@ mod tests {
     /// Exact values to 20 digits, by mpmath.
     #[test]
     fn values_are_those_of_the_functions() {
-        /// A function, an argument and the function's value there.
+        /// A function, an argument, and the function's value.
         type Row = (fn(f64) -> f64, f64, f64);
         let table: &[Row] = &[
             (lgamma, 0.5, 0.57236494292470008707),

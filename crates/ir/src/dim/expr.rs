@@ -1,4 +1,4 @@
-//! Symbols and the polynomials over them, in canonical form.
+//! Symbols, and polynomials over them in canonical form.
 
 use super::{Dim, Sizes};
 use girih_sync::Mutex;
@@ -17,7 +17,7 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// The one symbol of that name, hint and range.
+    /// The interned symbol with this name, hint and range.
     pub(super) fn intern(
         name: &str,
         hint: usize,
@@ -28,28 +28,28 @@ impl Symbol {
         intern(&SYMBOLS, Symbol { name: name.into(), hint, min, max })
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its value at tracing.
+    /// The value during tracing.
     pub fn hint(&self) -> usize {
         self.hint
     }
 
-    /// The smallest size it may have.
+    /// The smallest size in the range.
     pub fn min(&self) -> usize {
         self.min
     }
 
-    /// The largest size it may have, if there is one.
+    /// The largest size in the range, if it is bounded.
     pub fn max(&self) -> Option<usize> {
         self.max
     }
 }
 
-/// The one value equal to this that lives as long as the process.
+/// The interned value equal to `value`; it lives as long as the process.
 fn intern<T: Eq + std::hash::Hash>(
     table: &Mutex<Option<FxHashSet<&'static T>>>,
     value: T,
@@ -64,18 +64,18 @@ fn intern<T: Eq + std::hash::Hash>(
     kept
 }
 
-/// What polynomials are made of.
+/// The indeterminates of polynomials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Atom {
     Symbol(&'static Symbol),
-    /// A quotient rounded down.
+    /// A quotient rounded down: dividend and divisor.
     Floor(&'static Expr, &'static Expr),
 }
 
-/// A product of atoms in ascending order; of none, 1.
+/// A product of atoms in ascending order; the empty product is 1.
 type Monomial = SmallVec<[Atom; 2]>;
 
-/// A polynomial: monomials in ascending order, each with a coefficient that is not 0.
+/// A polynomial: monomials in ascending order, each with a nonzero coefficient.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Expr {
     terms: Vec<(Monomial, i64)>,
@@ -97,7 +97,7 @@ impl Expr {
     pub(super) fn of(dim: Dim) -> Expr {
         match dim.expr {
             Some(expr) => expr.clone(),
-            // Sizes fit an `isize`, or their tensor could not be made.
+            // Sizes fit `isize`; a larger tensor cannot exist.
             None => Expr::constant(i64::try_from(dim.hint).unwrap_or(i64::MAX)),
         }
     }
@@ -125,12 +125,12 @@ impl Expr {
         }
     }
 
-    /// None if a coefficient does not fit.
+    /// The sum; None if a coefficient overflows.
     pub(super) fn plus(&self, other: &Expr) -> Option<Expr> {
         Expr::collect(self.terms.iter().chain(&other.terms).cloned())
     }
 
-    /// None if a coefficient does not fit.
+    /// The product; None if a coefficient overflows.
     pub(super) fn times(&self, other: &Expr) -> Option<Expr> {
         let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
         for (a, x) in &self.terms {
@@ -157,9 +157,9 @@ impl Expr {
         Some(Expr { terms: out })
     }
 
-    /// The quotient rounded down, of what is not negative by what is positive: exact where the
-    /// divisor is one term that divides each of this, the terms it divides taken out otherwise.
-    /// None if a coefficient does not fit.
+    /// The quotient, rounded down, of a nonnegative dividend and a positive divisor. It is exact if
+    /// the divisor is one term that divides every term. Otherwise the divisible terms are divided
+    /// and the others remain in a floor quotient. None if a coefficient overflows.
     pub(super) fn quotient(&self, divisor: &Expr) -> Option<Expr> {
         if self == divisor {
             return Some(Expr::constant(1));
@@ -175,7 +175,7 @@ impl Expr {
         if rest.terms.is_empty() {
             return Some(whole);
         }
-        // What is left must not be negative, or rounding down would not be by truncation.
+        // The remaining terms must be nonnegative, since division truncates.
         if rest.lower().is_some_and(|low| low >= 0) {
             let below = divisor.as_constant().zip(rest.upper());
             if below.is_some_and(|(d, high)| high < d as i128) {
@@ -186,7 +186,7 @@ impl Expr {
         Some(Expr::atom(Atom::Floor(self.clone().intern(), divisor.clone().intern())))
     }
 
-    /// The value at those sizes; None if a symbol has none, or out of range.
+    /// The value at these sizes; None if a symbol has no size or the value overflows.
     pub(super) fn evaluate(&self, sizes: &Sizes) -> Option<i64> {
         let mut sum = 0i64;
         for (monomial, value) in &self.terms {
@@ -208,7 +208,7 @@ impl Expr {
         Some(sum)
     }
 
-    /// The symbols in it, into `found`, each once.
+    /// Adds the symbols to `found`, each once.
     pub(super) fn symbols(&self, found: &mut Vec<&'static Symbol>) {
         for atom in self.terms.iter().flat_map(|(monomial, _)| monomial) {
             match atom {
@@ -222,12 +222,12 @@ impl Expr {
         }
     }
 
-    /// A bound from below that holds for all sizes in range.
+    /// A lower bound that holds for all sizes in range.
     pub(super) fn lower(&self) -> Option<i128> {
         self.shifted_bound().or_else(|| self.interval().0)
     }
 
-    /// A bound from above that holds for all sizes in range.
+    /// An upper bound that holds for all sizes in range.
     pub(super) fn upper(&self) -> Option<i128> {
         let negated = Expr {
             terms: self
@@ -239,13 +239,13 @@ impl Expr {
         negated.lower()?.checked_neg()
     }
 
-    /// The value with every atom at its smallest, if it cannot fall when they grow: written in
-    /// what atoms exceed their smallest value by, no coefficient is negative. So `b * s - s` is seen
-    /// not to be.
+    /// The value with every atom at its minimum, if the polynomial is monotone: rewritten in the
+    /// atoms' excess over their minimum, it has no negative coefficient. This proves for instance
+    /// that `b * s - s` is nonnegative.
     fn shifted_bound(&self) -> Option<i128> {
         let mut shifted: Vec<(Monomial, i128)> = Vec::new();
         for (monomial, value) in &self.terms {
-            // The product of (minimum + excess) over the atoms, expanded.
+            // Expand the product of (minimum + excess) over the atoms.
             if monomial.len() > 6 {
                 return None;
             }
@@ -275,7 +275,7 @@ impl Expr {
         Some(bound)
     }
 
-    /// Bounds by the bounds of each term alone.
+    /// Bounds by interval arithmetic on each term.
     fn interval(&self) -> (Option<i128>, Option<i128>) {
         let (mut low, mut high) = (Some(0i128), Some(0i128));
         for (monomial, value) in &self.terms {
@@ -295,7 +295,7 @@ impl Expr {
     }
 }
 
-/// A term divided by a divisor that is one term, if that goes without remainder.
+/// A term divided by a single-term divisor, if the division is exact.
 fn divided(monomial: &Monomial, value: i64, divisor: &Expr) -> Option<(Monomial, i64)> {
     let [(by, coefficient)] = &*divisor.terms else { return None };
     if value.checked_rem(*coefficient)? != 0 {
@@ -309,7 +309,7 @@ fn divided(monomial: &Monomial, value: i64, divisor: &Expr) -> Option<(Monomial,
 }
 
 impl Atom {
-    /// Bounds; neither kind of atom is negative.
+    /// Bounds of the atom, which is never negative.
     fn interval(&self) -> (i128, Option<i128>) {
         match self {
             Atom::Symbol(symbol) => (symbol.min as i128, symbol.max.map(|max| max as i128)),
@@ -322,13 +322,13 @@ impl Atom {
     }
 }
 
-/// `batch*4+1`: what the text form of graphs shows and reads.
+/// `batch*4+1`, the form that the text form of graphs prints and parses.
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.terms.is_empty() {
             return f.write_str("0");
         }
-        // Constants last, as people write them.
+        // Constants last, as is usual.
         for (i, (monomial, value)) in self.terms.iter().rev().enumerate() {
             let sign = if *value < 0 {
                 "-"

@@ -1,4 +1,5 @@
-//! Guards: what has to hold of symbols' sizes for what was decided about them to be right.
+//! Guards: conditions on the sizes of symbols under which the decisions made during tracing are
+//! valid.
 
 use super::{Dim, Sizes, Symbol};
 use girih_sync::{Mutex, MutexGuard, OnceLock};
@@ -7,25 +8,25 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// How two sizes compared.
+/// The outcome of a comparison of two sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relation {
-    /// They were equal.
+    /// The sizes were equal.
     Equal,
-    /// They were not equal.
+    /// The sizes were not equal.
     Unequal,
-    /// The first was not less.
+    /// The first was not less than the second.
     AtLeast,
-    /// The first was less.
+    /// The first was less than the second.
     Less,
 }
 
 impl Relation {
-    /// All of them.
+    /// All relations.
     pub const ALL: [Relation; 4] =
         [Relation::Equal, Relation::Unequal, Relation::AtLeast, Relation::Less];
 
-    /// As it is written.
+    /// The operator in text forms.
     pub fn sign(self) -> &'static str {
         match self {
             Relation::Equal => "==",
@@ -36,7 +37,7 @@ impl Relation {
     }
 }
 
-/// A condition on symbols' sizes: how two expressions compare.
+/// A condition on symbols' sizes: a comparison of two expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     lhs: Dim,
@@ -49,11 +50,11 @@ impl Guard {
         Guard { lhs, relation, rhs }
     }
 
-    /// Whether it holds at those sizes; not if one of its symbols has none.
+    /// True if the guard holds at these sizes; false if one of its symbols has no size.
     pub fn holds(&self, sizes: &Sizes) -> bool {
         let value = |dim: Dim| match dim.expr() {
             None => Some(dim.hint() as i64),
-            // Negative values are values here.
+            // Unlike sizes, the sides of a guard may be negative.
             Some(expr) => expr.evaluate(sizes),
         };
         let (Some(a), Some(b)) = (value(self.lhs), value(self.rhs)) else { return false };
@@ -65,14 +66,14 @@ impl Guard {
         }
     }
 
-    /// The symbols it is about.
+    /// The symbols of the guard.
     pub fn symbols(&self) -> Vec<&'static Symbol> {
         let mut found = Vec::new();
         self.gather(&mut found);
         found
     }
 
-    /// The symbols it is about, into `found`, each once.
+    /// Adds the symbols of the guard to `found`, each once.
     pub fn gather(&self, found: &mut Vec<&'static Symbol>) {
         [self.lhs, self.rhs].iter().for_each(|dim| dim.symbols(found));
     }
@@ -84,37 +85,37 @@ impl fmt::Display for Guard {
     }
 }
 
-/// What is collected: each guard with the place in the user's program that was the first to need it.
+/// Each guard, with the place in the user's program that first needed it.
 type Collected = Mutex<Vec<(Guard, u32)>>;
 
-/// Collects the guards of what is decided while it is entered.
+/// Collects the guards that are recorded while it is entered.
 #[derive(Clone, Default)]
 pub struct Guards(Arc<Collected>);
 
-/// Says which place of the user's program works on this thread.
+/// Returns the place in the user's program that this thread is tracing.
 static PLACE: OnceLock<fn() -> u32> = OnceLock::new();
 
-/// Has guards carry the place in the user's program that needed them, which `place` numbers. The first
-/// call counts.
+/// Sets the function that numbers places of the user's program; each guard stores the place that
+/// needed it. Only the first call has an effect.
 pub fn set_place(place: fn() -> u32) {
     let _ = PLACE.set(place);
 }
 
 thread_local! {
-    /// Those entered by this thread.
+    /// Collectors that this thread has entered.
     static ENTERED: RefCell<Vec<Guards>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Those entered by any thread: a function may be traced on several.
+/// Collectors that any thread has entered, since several threads may trace one function.
 static ALL: Mutex<Vec<Weak<Collected>>> = Mutex::new(Vec::new());
 
 impl Guards {
-    /// None yet.
+    /// An empty collector.
     pub fn new() -> Guards {
         Guards::default()
     }
 
-    /// Collects until what is returned is dropped.
+    /// Collects guards until the returned value is dropped.
     pub fn enter(&self) -> Entered {
         ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,12 +124,12 @@ impl Guards {
         Entered { guards: self.clone(), _not_send: PhantomData }
     }
 
-    /// What has been collected, each guard once.
+    /// The collected guards, each once.
     pub fn collected(&self) -> Vec<Guard> {
         self.lock().iter().map(|(guard, _)| *guard).collect()
     }
 
-    /// What has been collected, with the place that needed each first: 0 if there is none.
+    /// The collected guards, each with the place that first needed it, or 0 without one.
     pub fn placed(&self) -> Vec<(Guard, u32)> {
         self.lock().clone()
     }
@@ -145,7 +146,7 @@ impl Guards {
     }
 }
 
-/// While this lives, its thread's guards are collected.
+/// The collector is entered on this thread until this value is dropped.
 #[must_use = "collecting ends when it is dropped"]
 pub struct Entered {
     guards: Guards,
@@ -168,9 +169,9 @@ impl Drop for Entered {
     }
 }
 
-/// Notes a guard with whoever collects on this thread; on a thread where nobody does, with all that
-/// do elsewhere: one of them may be tracing what this thread works for. Those that it does not
-/// concern have not its symbols.
+/// Records a guard with the collectors that this thread has entered. A thread without collectors
+/// may be tracing for another thread, so it records the guard with all collectors. A collector of
+/// an unrelated function is not affected, since its function does not have the guard's symbols.
 pub(super) fn record(guard: Guard) {
     let known = ENTERED.with_borrow(|entered| {
         entered.iter().for_each(|guards| guards.add(guard));

@@ -1,18 +1,18 @@
-//! Reads expressions as they are printed: `batch*4+1`, `floor(length/2)`.
+//! Parses expressions in their printed form: `batch*4+1`, `floor(length/2)`.
 
 use super::{Dim, Guard, Relation, Symbol};
 
-/// The value at tracing of symbols that come from text.
+/// The hint of symbols that are parsed from text.
 const HINT: usize = 2;
 
 impl Dim {
-    /// The size that a text stands for: a number, or an expression. Its symbols are at least 1 and
-    /// have the hint 2.
+    /// Parses a size: a number or an expression. Its symbols have the range from 1 on and the hint
+    /// 2.
     pub fn parse(text: &str) -> Option<Dim> {
         Dim::parse_over(text, &[])
     }
 
-    /// Like [`Dim::parse`], where some symbols have been declared.
+    /// As [`Dim::parse`], with declared symbols.
     pub fn parse_over(text: &str, symbols: &[&'static Symbol]) -> Option<Dim> {
         if let Ok(size) = text.parse::<usize>() {
             return Some(size.into());
@@ -24,7 +24,7 @@ impl Dim {
 }
 
 impl Guard {
-    /// The guard that a text stands for, as it is printed: `batch*2 >= 9`.
+    /// Parses a guard in its printed form: `batch*2 >= 9`.
     pub fn parse(text: &str, symbols: &[&'static Symbol]) -> Option<Guard> {
         let mut words = text.split(' ').filter(|word| !word.is_empty());
         let (lhs, sign, rhs) = (words.next()?, words.next()?, words.next()?);
@@ -36,7 +36,7 @@ impl Guard {
 }
 
 impl Symbol {
-    /// The declaration that a text stands for, as [`Symbol::declaration`] gives it.
+    /// Parses a declaration as [`Symbol::declaration`] prints it.
     pub fn parse(text: &str) -> Option<&'static Symbol> {
         let (name, rest) = text.split_once('=')?;
         let (hint, range) = rest.split_once(" in ")?;
@@ -51,18 +51,18 @@ impl Symbol {
         fits.then(|| Symbol::intern(name, hint, min, max))
     }
 
-    /// Name, value at tracing and range: `batch=2 in 1..=64`.
+    /// Name, value during tracing and range: `batch=2 in 1..=64`.
     pub fn declaration(&self) -> String {
         format!("{}={} {}", self.name(), self.hint(), self.range())
     }
 
-    /// The sizes it may have: `in 1..=64`.
+    /// The range: `in 1..=64`.
     pub fn range(&self) -> String {
         let max = self.max().map_or_else(String::new, |max| format!("={max}"));
         format!("in {}..{max}", self.min())
     }
 
-    /// True of a symbol that text need not declare, but for its value at tracing.
+    /// True if the symbol has the default range, so that the text form need only declare its hint.
     pub fn has_default_range(&self) -> bool {
         (self.min(), self.max()) == (1, None)
     }
@@ -131,7 +131,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a symbol may be called that: ASCII letters, digits and underscores, no digit first.
+/// True for a valid symbol name: ASCII letters, digits and underscores, not starting with a digit.
 pub fn is_name(word: &str) -> bool {
     let first = word.chars().next();
     first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')

@@ -1,4 +1,4 @@
-//! Expressions in their one form, what ranges decide, and the guards that hints leave.
+//! The canonical form of expressions, comparisons that ranges decide, and guards.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn symbol(name: &str, hint: usize) -> Dim {
     Dim::symbol(name, hint, 1, None)
 }
 
-/// What `f` gives, with the guards it left.
+/// The result of `f`, and the guards that it recorded.
 fn guarded<T>(f: impl FnOnce() -> T) -> (T, Vec<String>) {
     let guards = Guards::new();
     let entered = guards.enter();
@@ -84,7 +84,7 @@ fn values_follow_the_sizes() {
     }
     let huge = [(b.as_symbol().unwrap(), usize::MAX >> 2), (s.as_symbol().unwrap(), 1 << 40)];
     assert_eq!(dim.evaluate(&huge), None);
-    // What would be negative is nothing, and that is guarded.
+    // A negative difference is 0, and the sign is guarded.
     let (rest, guards) = guarded(|| b - s);
     assert_eq!((rest, guards), (Dim::from(0), vec!["b < s".to_string()]));
 }

@@ -1,17 +1,17 @@
-//! Scaled dot-product attention, with grouped heads, masks and causality. A composite whose parts, and
-//! those of its derivative, fusion puts together by rows, so that the scores are there for a few
-//! queries at a time.
+//! Scaled dot-product attention with grouped heads, masks and causality. It is a composite. Fusion
+//! combines the ops of its decomposition and of its derivative row by row, so that only the scores
+//! of a few queries are in memory at a time.
 
 mod vjp;
 
 use super::*;
 use crate::{Dim, GraphBuilder, NodeId, Shape};
 
-/// How the heads of queries and of keys meet.
+/// How the heads of queries and keys correspond.
 struct Heads {
-    /// Queries that share one head of keys, if there are several.
+    /// Number of query heads that share one key head, if more than one.
     group: Option<usize>,
-    /// The leading axes in which the three operands meet.
+    /// The broadcast leading axes of the three operands.
     batch: Shape,
 }
 
@@ -24,8 +24,8 @@ fn mismatch(call: OpCall<'_>, i: usize, j: usize, reason: &str) -> Error {
     }
 }
 
-/// Heads are the third axis from the end. Fewer heads of keys than of queries are each shared by a
-/// run of queries' heads.
+/// Heads are the third axis from the end. If there are fewer key heads than query heads,
+/// consecutive query heads share one key head.
 fn heads(q: &Shape, k: &Shape, v: &Shape, op: &'static str) -> Result<Heads> {
     let split = |s: &Shape| s.part(..s.rank() - 2);
     let (q, k, v) = (split(q), split(k), split(v));
@@ -97,8 +97,8 @@ fn attention(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype })
 }
 
-/// `x` with its heads split into groups: those of queries and masks into runs of `group`, those
-/// that are `shared` into runs of one.
+/// Splits the heads of `x` into groups: runs of `group` for queries and masks, runs of one for
+/// operands with `shared` heads.
 fn split_heads(b: &mut GraphBuilder, x: NodeId, group: usize, shared: bool) -> Result<NodeId> {
     let shape = b.shape(x).clone();
     let Some(at) = shape.rank().checked_sub(3) else { return Ok(x) };
@@ -112,8 +112,8 @@ fn split_heads(b: &mut GraphBuilder, x: NodeId, group: usize, shared: bool) -> R
     b.reshape(x, split.collect::<Shape>())
 }
 
-/// The operands as the definition and the derivative use them: heads split where several of queries
-/// share one of keys, in the dtype that is computed in.
+/// The operands of the decomposition and of the derivative: in the computation dtype, with heads
+/// split if query heads share key heads.
 struct Operands {
     q: NodeId,
     k: NodeId,
@@ -124,7 +124,8 @@ struct Operands {
     scale: f64,
 }
 
-/// What the weights are made of: `exp(scores - shift) / total`, the latter two a number per query.
+/// The factors of the weights, `exp(scores - shift) / total`; `shift` and `total` have one number
+/// for each query.
 struct Weights {
     exp: NodeId,
     shift: NodeId,
@@ -151,22 +152,22 @@ impl Operands {
         Ok(Operands { q, k, v, mask, heads, causal, scale: scale.get() })
     }
 
-    /// Queries or keys times the scale.
+    /// Queries or keys, multiplied by the scale.
     fn scaled(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
         let scale = b.scalar_like(x, self.scale);
         b.mul(x, scale)
     }
 
-    /// What queries or keys are multiplied by for the scores: the scale. A scale of 1 would leave both
-    /// as they are, and what is computed from them twice would be merged and kept: then it is -1, and
-    /// the products are taken with the other sign, which changes no bit of them.
+    /// Queries or keys, multiplied by the scale for the scores. With a scale of 1, CSE would merge
+    /// the scores that the derivative recomputes with the forward scores, and keep them. The factor
+    /// is then -1 and the scores are negated, which changes no bit of the result.
     fn with_scale(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
         if self.scale == 1.0 { b.neg(x) } else { self.scaled(b, x) }
     }
 
-    /// `rows columns^T`, one of which is [`Operands::with_scale`], with all that a query must not see
-    /// at minus infinity. Rows are those of queries and columns those of keys, or the other way round
-    /// if it is `transposed`.
+    /// `rows columns^T`, where one operand is [`Operands::with_scale`]; scores that a query must
+    /// not see are minus infinity. Rows are queries and columns are keys, or the reverse if
+    /// `transposed`.
     fn scores(
         &self,
         b: &mut GraphBuilder,
@@ -204,8 +205,8 @@ impl Operands {
         b.select(seen, scores, minus_infinity)
     }
 
-    /// The weights of the definition. A query that may see no key has exponentials of zero, and one
-    /// for their sum.
+    /// The weights of the decomposition. For a query without visible keys, the exponentials are
+    /// zero and the sum is one.
     fn weights(&self, b: &mut GraphBuilder) -> Result<Weights> {
         let q = self.with_scale(b, self.q)?;
         let scores = self.scores(b, q, self.k, false)?;
@@ -230,14 +231,14 @@ impl Operands {
         Ok(Weights { exp, shift, total })
     }
 
-    /// Something of each query with its heads side by side again.
+    /// Merges the split heads of a tensor of queries.
     fn join_heads(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
         let shape = b.shape(x);
         let tail = shape.part(shape.rank() - 2..);
         b.reshape(x, self.heads.batch.dims().chain(tail.dims()).collect::<Shape>())
     }
 
-    /// Something of each key, summed over the heads of queries that share it.
+    /// Sums a tensor of keys over the query heads that share a key head.
     fn join_shared(&self, b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
         match self.heads.group {
             Some(_) => b.sum(x, AxisSet::one(b.shape(x).rank() - 3), false),
@@ -251,7 +252,7 @@ impl Operands {
     }
 }
 
-/// A mask for scores whose rows are those of keys.
+/// Transposes a mask, for scores whose rows are keys.
 fn transposed_mask(b: &mut GraphBuilder, mask: NodeId) -> Result<NodeId> {
     let shape = b.shape(mask).clone();
     if shape.rank() == 0 {
@@ -263,7 +264,7 @@ fn transposed_mask(b: &mut GraphBuilder, mask: NodeId) -> Result<NodeId> {
     b.transpose(mask)
 }
 
-/// Sums are divided rather than weights: there are fewer of them.
+/// Divides the sums instead of the weights, since there are fewer sums.
 fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let x = Operands::new(d.b, d.op, d.inputs)?;
     let y = if x.has_no_keys(d.b) {
@@ -283,7 +284,7 @@ fn decompose_attention(d: &mut Decomposition<'_>) -> Result<NodeId> {
 
 /// `softmax(q k^T * scale + mask) v` (attribute `Attention`): Vaswani et al. 2017, eq. 1. Operands
 /// `[…, queries, features]`, `[…, keys, features]`, `[…, keys, values]`, and a mask of bool (true:
-/// seen) or of numbers added to the scores.
+/// visible) or of numbers that are added to the scores.
 pub static ATTENTION: OpDef = OpDef {
     linear: Linearity::In(&[&[2]]),
     factors: Factoring::Rule(factoring::attention),

@@ -1,26 +1,26 @@
-//! Collectives: ops over all members of a batch, whose axis has a name.
+//! Collectives: ops over all members of a batch with a named axis.
 //!
-//! Inside of a batched function a value is that of one member, and the batch axis is not one of its
-//! axes. Collectives refer to it by name. Their second operand is the member's own index along the
-//! axis: so a collective depends on the batch even where its first operand does not, and stays
-//! inside of what is batched. Batching over an axis of that name replaces them by ops along the batch
-//! axis; all other transforms keep them. An axis that nothing has bound has one member.
+//! In a batched function, a value is that of one member, and the batch axis is not one of its axes.
+//! Collectives refer to the batch axis by name. Their second operand is the member's index along
+//! the axis. A collective thus depends on the batch even if its first operand does not, so it stays
+//! in the batched function. Batching over an axis of this name replaces collectives by ops along
+//! the batch axis; all other transforms keep them. An axis that nothing binds has one member.
 //!
-//! The other collectives (`pmax`, `ppermute`, `all_to_all`, `psum_scatter`, ...) are compositions of
-//! these two and of indexing by the member's own index.
+//! The other collectives (`pmax`, `ppermute`, `all_to_all`, `psum_scatter`, ...) are compositions
+//! of these two and of indexing by the member's index.
 
 use super::*;
 use crate::{Dim, NodeId, Shape};
 use std::sync::Arc;
 
-/// The name of a batch axis: letters, digits and `_ . : - /`, at least one.
+/// The name of a batch axis: at least one of letters, digits and `_ . : - /`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct AxisName(Box<str>);
 
 impl AxisName {
-    /// Checks a name.
+    /// Validates a name.
     ///
-    /// Errors: a sentence on names that are empty or have another character.
+    /// Errors: a sentence, for an empty name or an invalid character.
     pub fn new(name: &str) -> std::result::Result<AxisName, String> {
         let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '-' | '/');
         if name.is_empty() || !name.chars().all(allowed) {
@@ -44,12 +44,12 @@ impl fmt::Display for AxisName {
     }
 }
 
-/// A batch axis: its name and how many members it has.
+/// A named batch axis with its number of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NamedAxis {
     /// The name.
     pub name: AxisName,
-    /// The number of members, which may be symbolic.
+    /// Number of members, possibly symbolic.
     #[serde(with = "super::control::number")]
     pub size: Dim,
 }
@@ -60,7 +60,7 @@ impl Op {
         Op::new(code, Attrs::NamedAxis(Arc::new(axis)))
     }
 
-    /// The axis of a collective.
+    /// The axis of a collective, if the op is one.
     pub fn named_axis(&self) -> Option<&NamedAxis> {
         match &self.attrs {
             Attrs::NamedAxis(axis) => Some(axis),
@@ -69,7 +69,7 @@ impl Op {
     }
 }
 
-/// Checks the operands of a collective and gives its axis.
+/// Checks the operands of a collective and returns its axis.
 fn axis_of<'a>(call: OpCall<'a>) -> Result<&'a NamedAxis> {
     let invalid = |reason: String| Error::InvalidArgument { op: call.name(), reason };
     let Some(axis) = call.op.named_axis() else {
@@ -100,7 +100,7 @@ fn all_gather(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype: x.dtype })
 }
 
-/// Fails unless the axis has one member, as an axis that nothing binds.
+/// Fails unless the axis has one member, since nothing binds it.
 fn check_unbound(op: &Op) -> Result<()> {
     match op.named_axis() {
         Some(axis) if axis.size.equals(1) => Ok(()),
@@ -126,13 +126,14 @@ fn gather_one(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.b.reshape(d.inputs[0], shape)
 }
 
-/// Each member's operand adds to the results of all members.
+/// The transpose of a sum over members is a sum over members.
 fn reduce_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let ct = v.b.emit(v.op.clone(), &[v.ct, v.inputs[1]])?;
     Ok(smallvec::smallvec![Some(ct), None])
 }
 
-/// A member's operand is at the member's index in the results of all members.
+/// Each member's operand is at its own index in every member's result: sum the cotangents, then
+/// take that index.
 fn gather_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let index = v.inputs[1];
     let axis = v.op.named_axis().expect("the shape rule has found one").clone();
@@ -155,7 +156,7 @@ const fn collective(name: &'static str, doc: &'static str) -> OpDef {
     }
 }
 
-/// `all_reduce(x, index)`: the sum of `x` over the members (attribute `NamedAxis`), the same for all.
+/// `all_reduce(x, index)`: the sum of `x` over the members (attribute `NamedAxis`), equal for all.
 pub static ALL_REDUCE: OpDef = OpDef {
     infer: all_reduce,
     derivative: Derivative::Rule(reduce_vjp),
@@ -163,8 +164,8 @@ pub static ALL_REDUCE: OpDef = OpDef {
     python: Python::Named("psum"),
     ..collective("all_reduce", "The sum over the members of a named batch axis.")
 };
-/// `all_gather(x, index)`: `x` of all members (attribute `NamedAxis`) along a new leading axis, the
-/// same for all.
+/// `all_gather(x, index)`: stacks `x` of all members (attribute `NamedAxis`) along a new leading
+/// axis, equal for all.
 pub static ALL_GATHER: OpDef = OpDef {
     infer: all_gather,
     derivative: Derivative::Rule(gather_vjp),

@@ -1,4 +1,4 @@
-//! Composites: ops with a name of their own in graphs and a definition in terms of primitives.
+//! Composites: ops that graphs name and whose decomposition consists of primitives.
 
 pub(super) mod decompose;
 mod long;
@@ -26,13 +26,13 @@ const fn composite(
     }
 }
 
-/// The same composite with a rule, where that gives a better program than differentiating the
-/// decomposition.
+/// The same composite with a derivative rule, used if the rule gives a better program than
+/// differentiating the decomposition.
 const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
-/// A composite that users take for an op of another category.
+/// A composite that graph inspection reports in another category.
 const fn as_category(category: Category, def: OpDef) -> OpDef {
     OpDef { category: Some(category), ..def }
 }
@@ -150,8 +150,9 @@ pub static STOP_GRADIENT: OpDef = OpDef {
         decompose::same,
     )
 };
-/// The same value on another device (attribute `Devices`). Evaluation cuts a recording here into a
-/// closed graph for each device, so that the op is the identity in the graphs that are compiled.
+/// The same value on another device (attribute `Devices`). Evaluation partitions a recording at
+/// this op into one closed graph for each device, so that the op is the identity in compiled
+/// graphs.
 pub static TO_DEVICE: OpDef = OpDef {
     linear: Linearity::All,
     category: Some(Category::Elementwise),
@@ -230,7 +231,7 @@ pub static LOGADDEXP: OpDef = OpDef {
         ),
     )
 };
-/// Arithmetic mean over axes; NaN over nothing.
+/// Arithmetic mean over axes; NaN for an empty sum.
 pub static MEAN: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::at_once),
@@ -253,7 +254,7 @@ pub static VAR: OpDef = OpDef {
         ),
     )
 };
-/// `log(sum(exp(x)))` without overflow; -inf over nothing.
+/// `log(sum(exp(x)))` without overflow; -inf for an empty sum.
 pub static LOGSUMEXP: OpDef = OpDef {
     factors: Factoring::Rule(factoring::log_sums),
     category: Some(Category::Reduction),
@@ -269,7 +270,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
         ),
     )
 };
-/// Exponentials normalised to sum 1 along an axis.
+/// Exponentials normalised to a sum of 1 along an axis.
 pub static SOFTMAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::along),
     samples: samples::along_axis,
@@ -299,8 +300,8 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
         ),
     )
 };
-/// Normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba, Kiros
-/// and Hinton 2016, eq. 4.
+/// Layer normalisation over the last axes (attribute `Norm`), optionally scaled and shifted: Ba,
+/// Kiros and Hinton 2016, eq. 4.
 pub static LAYER_NORM: OpDef = OpDef {
     linear: Linearity::In(&[&[1, 2]]),
     factors: Factoring::Rule(factoring::norm),
@@ -318,8 +319,8 @@ pub static LAYER_NORM: OpDef = OpDef {
         ),
     )
 };
-/// `-log_softmax(logits)[label]` per row; classes on the last axis. A label that names no class is an
-/// error.
+/// `-log_softmax(logits)[label]` for each row; the last axis is the classes. A label out of range
+/// is an error.
 pub static CROSS_ENTROPY: OpDef = OpDef {
     factors: Factoring::Rule(factoring::cross_entropy),
     samples: samples::cross_entropy,
@@ -335,7 +336,8 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
         ),
     )
 };
-/// `-(y log x + (1 - y) log(1 - x))` of probabilities `x` and targets `y`, logarithms at least -100.
+/// `-(y log x + (1 - y) log(1 - x))` for probabilities `x` and targets `y`; logarithms are clamped
+/// to at least -100.
 pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::elementwise),

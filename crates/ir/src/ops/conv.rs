@@ -1,5 +1,5 @@
-//! Convolutions (in the field's sense: cross-correlations) over any number of spatial axes, and
-//! their transposes. Composites, so that a backend with a kernel of its own can keep them.
+//! Convolutions (as in deep learning: cross-correlations) over any number of spatial axes, and
+//! their transposes. They are composites, so that a backend with native convolutions can keep them.
 
 use super::window::WindowDim;
 use super::*;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 /// One spatial axis of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ConvDim {
-    /// Distance between the starts of two windows.
+    /// Distance between the starts of adjacent windows.
     pub stride: usize,
-    /// Distance between two elements of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: usize,
     /// Zeros before the first element.
     pub low: usize,
     /// Zeros after the last element.
     pub high: usize,
-    /// Elements added at the end of a transposed convolution's result.
+    /// Elements appended to a transposed convolution's result.
     pub extra: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for ConvDim {
 pub struct Conv {
     /// The spatial axes.
     pub dims: Vec<ConvDim>,
-    /// Channels are divided into that many groups that do not see each other.
+    /// Number of groups of channels; a group's output channels read only its input channels.
     pub groups: usize,
 }
 
@@ -46,8 +46,8 @@ impl ConvDim {
         size.saturating_add(self.low).saturating_add(self.high)
     }
 
-    /// Size of a transposed convolution's result along the axis; negative if the padding takes
-    /// away more than there is.
+    /// Size of a transposed convolution's result along the axis; negative if the padding removes
+    /// more than there is.
     fn transposed(&self, count: usize, size: usize) -> i128 {
         let reach = self.window(0, size).reach() as i128;
         (count as i128 - 1)
@@ -63,7 +63,7 @@ fn conv_attrs(op: &Op) -> &Conv {
     conv
 }
 
-/// What both directions check: dtypes, ranks, positive attributes.
+/// The checks that both directions share: dtypes, ranks, positive attributes.
 fn parts<'a>(call: OpCall<'a>) -> Result<(&'a Conv, &'a Shape, &'a Shape)> {
     let dtype = same_dtype(call)?;
     require_dtype(call, dtype, dtype != DType::Bool, "an integer or floating-point dtype")?;
@@ -195,7 +195,7 @@ fn patches(b: &mut GraphBuilder, x: NodeId, conv: &Conv, kernel: &[usize]) -> Re
     b.windows(padded, dims)
 }
 
-/// The batch axis of a shape, and axes of other sizes.
+/// A shape of `of`'s batch axis and axes of other sizes.
 fn with_batch(of: &Shape, axes: impl IntoIterator<Item = usize>) -> Shape {
     std::iter::once(of.dim(0)).chain(axes.into_iter().map(Dim::from)).collect()
 }
@@ -204,8 +204,8 @@ fn product(sizes: &[usize]) -> usize {
     sizes.iter().product()
 }
 
-/// A product of matrices per group: kernels `[groups, out, in * kernel]` times the patches
-/// `[n, groups, in * kernel, positions]`.
+/// One matrix product for each group: kernels `[groups, out, in * kernel]` times patches `[n,
+/// groups, in * kernel, positions]`.
 fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (conv, x, w) = (conv_attrs(d.op), d.inputs[0], d.inputs[1]);
     let (xs, ws) = (d.b.shape(x).clone(), d.b.shape(w).clone());
@@ -229,13 +229,13 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     with_bias(d, y)
 }
 
-/// Most taps of a kernel that is applied tap by tap, to elements that lie side by side or every second
-/// of such.
+/// Largest kernel, in taps, that is applied tap by tap. The last axis must have a stride of at most
+/// 2, so that the elements of a tap are near each other.
 const TAPS: usize = 9;
 
-/// A channel per group leaves a product one row, for which bringing its columns together does not
-/// pay. Each tap scales the image instead, moved: one elementwise kernel. Halves are summed in f32,
-/// as products do.
+/// With one channel per group the matrix product would have a single row, and gathering its columns
+/// costs more than it saves. Instead each tap scales the shifted image, in one elementwise kernel.
+/// Half floats are accumulated in f32, as in matrix products.
 fn by_taps(b: &mut GraphBuilder, patches: NodeId, w: NodeId) -> Result<NodeId> {
     let (xs, ws, dtype) = (b.shape(patches).clone(), b.shape(w).clone(), b.dtype(w));
     let (n, channels) = (ws.rank() - 2, xs[1]);
@@ -273,7 +273,8 @@ fn with_bias(d: &mut Decomposition<'_>, y: NodeId) -> Result<NodeId> {
     d.b.add(y, bias)
 }
 
-/// The convolution's transpose: from `y`, shaped as its result, to `[n, c, extents…]`.
+/// The transpose of the convolution: from `y`, which has the shape of its result, to `[n, c,
+/// extents…]`.
 fn transposed(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -287,7 +288,7 @@ fn transposed(
     }
 }
 
-/// Without strides it is the convolution with the kernel turned round.
+/// Without strides, the transpose is a convolution with the flipped kernel.
 fn by_convolution(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -309,7 +310,7 @@ fn by_convolution(
     for (i, (d, &extent)) in conv.dims.iter().zip(extents).enumerate() {
         let beyond = (ws[2 + i] - 1) * d.dilation;
         let (have, all) = (b.shape(y)[2 + i], extent + beyond);
-        // Zeros around are the convolution's to add, for all axes at once.
+        // Leave zeros at the border to the convolution's padding, which pads all axes at once.
         let (low, high) =
             match (beyond.checked_sub(d.low), (all + d.low).checked_sub(beyond + have)) {
                 (Some(low), Some(high)) => (low, high),
@@ -323,7 +324,7 @@ fn by_convolution(
     b.emit(Op::new(OpCode::Conv, Attrs::Conv(Arc::new(Conv { dims, groups }))), &[y, w])
 }
 
-/// With strides the patches are computed and added up where they lie: no product with zeros.
+/// With strides, computes the patches and folds them (col2im), which avoids products with zeros.
 fn by_folding(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -366,8 +367,8 @@ fn decompose_transpose(d: &mut Decomposition<'_>) -> Result<NodeId> {
     with_bias(d, y)
 }
 
-/// The cotangent of a kernel: for each of its elements, the products of what it met, summed over
-/// batch and positions in one matrix product per group.
+/// The cotangent of a kernel: for each kernel element, the products of the operand and cotangent
+/// elements that it connects, summed over batch and positions in one matrix product for each group.
 fn kernel_cotangent(v: &mut Vjp<'_>, conv: &Conv) -> Result<NodeId> {
     let (x, ct) = (v.inputs[0], v.ct);
     let (cs, ws) = (v.b.shape(ct).clone(), v.b.shape(v.inputs[1]).clone());
@@ -407,8 +408,8 @@ fn conv_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(cotangents)
 }
 
-/// Cross-correlation of `[n, c, …]` with kernels `[out, c / groups, …]` (attribute `Conv`), and a
-/// bias per output channel.
+/// Cross-correlation of `[n, c, …]` with kernels `[out, c / groups, …]` (attribute `Conv`), plus an
+/// optional bias for each output channel.
 pub static CONV: OpDef = OpDef {
     linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv),
@@ -425,8 +426,8 @@ pub static CONV: OpDef = OpDef {
     precision: Precision::Half,
     ..OpDef::BLANK
 };
-/// The transpose of [`CONV`] as a map of its operand: `[n, in, …]` and kernels
-/// `[in, out / groups, …]`.
+/// The transpose of [`CONV`] with respect to its operand: `[n, in, …]` and kernels `[in, out /
+/// groups, …]`.
 pub static CONV_TRANSPOSE: OpDef = OpDef {
     linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv_transpose),

@@ -1,5 +1,5 @@
 //! Ops that address elements by the values of an integer operand. Negative indices count from the
-//! end; an index outside the axis is an error when the program runs.
+//! end. An index out of bounds is an error at run time.
 
 mod products;
 
@@ -18,8 +18,8 @@ fn require_index(call: OpCall<'_>, indices: &TensorSpec) -> Result<()> {
     require_dtype(call, indices.dtype, indices.dtype.is_int(), "an integer dtype for the indices")
 }
 
-/// Fails for indices into an axis without elements: they are out of bounds whatever their values,
-/// and a result without elements would never be computed to find that out.
+/// Fails for indices into an axis without elements. Every such index is out of bounds, but the
+/// check at run time would never execute for a result without elements.
 fn require_elements(
     call: OpCall<'_>,
     indices: &TensorSpec,
@@ -111,7 +111,8 @@ fn scatter_add_along_axis(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: updates.shape.with_dim(axis, size), dtype: updates.dtype })
 }
 
-/// Checks a scatter into an operand: `[x, indices, updates]`, its axis and mode.
+/// Checks the operands of a scatter into an operand, `[x, indices, updates]`; returns axis and
+/// mode.
 fn into_parts(call: OpCall<'_>) -> Result<(usize, ScatterMode)> {
     let [x, indices, updates] = call.inputs else { unreachable!("arity is checked") };
     let Attrs::ScatterInto { axis, mode } = call.op.attrs else {
@@ -183,13 +184,14 @@ fn axis_of(op: &Op) -> u8 {
     }
 }
 
-/// The cotangent of the tensor a take of some kind reads: the same cotangent, scattered.
+/// The cotangent of a gather's operand: the result's cotangent, scattered.
 fn gather_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
     let put_back = put_back(v.b, transpose, axis_of(&v.op), [v.inputs[0], v.inputs[1], v.ct])?;
     Ok(smallvec![Some(put_back), None])
 }
 
-/// Elements added, by `ScatterAdd` or `ScatterAddAlongAxis`, where they were taken from a tensor.
+/// Adds elements at the indices from which they were gathered, by `ScatterAdd` or
+/// `ScatterAddAlongAxis`.
 pub(super) fn put_back(
     b: &mut crate::GraphBuilder,
     code: OpCode,
@@ -213,15 +215,15 @@ pub(super) fn put_back(
     b.emit(Op::new(code, Attrs::Scatter { axis, size }), &[indices, elements])
 }
 
-/// The cotangent of the updates a scatter of some kind adds: the result's, gathered.
+/// The cotangent of a scatter's updates: the result's cotangent, gathered.
 fn scatter_vjp(v: &mut Vjp<'_>, transpose: OpCode) -> Result<Cotangents> {
     let gather = Op::new(transpose, Attrs::Axis(axis_of(&v.op)));
     let updates: NodeId = v.b.emit(gather, &[v.ct, v.inputs[0]])?;
     Ok(smallvec![None, Some(updates)])
 }
 
-/// The two ops by which a scatter into an operand is differentiated: the gather that reads at its
-/// indices, and itself.
+/// Two ops that the derivative of a scatter into an operand uses: the gather at the same indices,
+/// and the scatter itself.
 struct Into {
     axis: u8,
     gather: OpCode,
@@ -237,7 +239,7 @@ impl Into {
         Into { axis: axis_of(&v.op), gather, scatter: v.op.code }
     }
 
-    /// What a tensor like the scattered one holds where the updates fell.
+    /// Gathers the elements of `from` at the scatter's indices.
     fn read(&self, v: &mut Vjp<'_>, from: NodeId) -> Result<NodeId> {
         v.b.emit(Op::new(self.gather, Attrs::Axis(self.axis)), &[from, v.inputs[1]])
     }
@@ -253,8 +255,8 @@ impl Into {
         v.b.emit(Op::new(self.scatter, attrs), &[x, v.inputs[1], updates])
     }
 
-    /// Which updates stayed, of those that fell on one element: true or false, in a shape that
-    /// broadcasts to the updates'. Found by scattering the updates' numbers.
+    /// For updates that share an element, which one wins: a mask that broadcasts to the updates,
+    /// computed by scattering the updates' numbers.
     fn stayed(&self, v: &mut Vjp<'_>) -> Result<NodeId> {
         let (indices, axis) = (v.inputs[1], self.axis as usize);
         let shape = v.b.shape(v.inputs[0]).clone();
@@ -323,8 +325,9 @@ fn scatter_into_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(cotangents)
 }
 
-/// The element and the updates that do not lose (`loses` than the extremum) share the cotangent
-/// evenly, as in a reduction; all get NaN of a NaN. Counted in f32 for the half floats.
+/// The element and the updates that equal the extremum share the cotangent evenly, as in a
+/// reduction; `loses` is the comparison of the others. If the extremum is NaN, all get NaN. Ties
+/// are counted in f32 for the half floats.
 fn extremum_vjp(v: &mut Vjp<'_>, into: &Into, loses: OpCode) -> Result<Cotangents> {
     let dtype = v.b.dtype(v.ct);
     let best = into.read(v, v.output)?;
@@ -347,8 +350,7 @@ fn extremum_vjp(v: &mut Vjp<'_>, into: &Into, loses: OpCode) -> Result<Cotangent
 
 const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK };
 
-/// `take(x, indices)`: whole slices of `x` along an axis; the axis is replaced by the indices'
-/// shape.
+/// `take(x, indices)`: slices of `x` along an axis; the indices' shape replaces the axis.
 pub static TAKE: OpDef = OpDef {
     linear: Linearity::In(&[&[0]]),
     factors: Factoring::Rule(factoring::take),
@@ -371,7 +373,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     derivative: Derivative::Rule(|v| gather_vjp(v, OpCode::ScatterAddAlongAxis)),
     ..INDEX
 };
-/// `scatter_add(indices, updates)`: zeros, plus each update at its index: the transpose of take.
+/// `scatter_add(indices, updates)`: adds each update to zeros at its index; the transpose of take.
 pub static SCATTER_ADD: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::scatter_add),
@@ -397,7 +399,7 @@ pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
     ..INDEX
 };
 
-/// Elements that are set or added to are linear in the tensor and the updates.
+/// Scatters that set or add are linear in the tensor and the updates.
 fn scatter_linear(attrs: &Attrs) -> &'static [usize] {
     match attrs {
         Attrs::ScatterInto { mode: ScatterMode::Set | ScatterMode::Add, .. } => &[0, 2],
@@ -406,8 +408,8 @@ fn scatter_linear(attrs: &Attrs) -> &'static [usize] {
 }
 
 /// `scatter(x, indices, updates)`: `x` with slices along an axis replaced by, or combined with,
-/// the updates, by index (attribute `ScatterInto`). Several on one element take effect in
-/// row-major order.
+/// updates by index (attribute `ScatterInto`). Updates of one element are applied in row-major
+/// order.
 pub static SCATTER: OpDef = OpDef {
     linear: Linearity::ByAttrs(scatter_linear),
     factors: Factoring::Rule(factoring::scatter),
@@ -434,8 +436,8 @@ pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
     python: Python::Named("put_along_axis"),
     ..INDEX
 };
-/// `wrap_index(indices)`: negative indices counted from the end of an axis of `Size` elements. The
-/// bounds of several axes are checked by it before their indices become one.
+/// `wrap_index(indices)`: converts negative indices of an axis of `Size` elements, and checks
+/// bounds. Indices of several axes are checked by it before they are combined into one.
 pub static WRAP_INDEX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::elementwise),
     name: "wrap_index",
@@ -447,8 +449,8 @@ pub static WRAP_INDEX: OpDef = OpDef {
     python: Python::Nothing("it checks indices of several axes before they become one"),
     ..INDEX
 };
-/// `check_label(labels)`: class labels as they are, of `Size` classes. One that is none of these, a
-/// negative one too, is an error.
+/// `check_label(labels)`: the labels unchanged, for `Size` classes. A label out of range, including
+/// a negative one, is an error.
 pub static CHECK_LABEL: OpDef = OpDef {
     name: "check_label",
     doc: "Class labels as they are; one that names no class is an error.",

@@ -1,48 +1,48 @@
-//! What derivative rules and decompositions are given and what they share. The rules themselves
-//! stand beside the ops they belong to.
+//! The arguments of derivative rules and decompositions, and helpers that the rules share. The
+//! rules are beside their ops.
 
 use crate::builder::GraphBuilder;
 use crate::{Error, NodeId, Op, Result};
 use smallvec::smallvec;
 
-/// How an op is differentiated in reverse.
+/// The reverse-mode derivative of an op.
 #[derive(Clone, Copy)]
 pub enum Derivative {
-    /// A rule that records the cotangents of the operands. It records them out of differentiable
-    /// ops only, so that derivatives of any order come from the same rules.
+    /// A VJP rule, which records the cotangents of the operands. It records only differentiable
+    /// ops, so that derivatives of any order follow from the same rules.
     Rule(fn(&mut Vjp<'_>) -> Result<Cotangents>),
-    /// Through the op's decomposition.
+    /// Differentiates the op's decomposition.
     Decompose,
-    /// By differentiating the regions that the op runs, which is reverse mode's own business.
+    /// Differentiates the op's regions; reverse mode implements this itself.
     Regions,
-    /// There is none, and asking for it is an error: this sentence.
+    /// The op has no derivative; differentiating it is an error with this sentence.
     Refused(&'static str),
-    /// No gradient flows: operands get zeros. The reason is for documentation.
+    /// The gradient is zero. The reason is for documentation.
     Zero(&'static str),
 }
 
-/// Cotangents of an op's operands, in order; `None` where no gradient flows to an operand.
+/// Cotangents of an op's operands, in order; `None` for a zero cotangent.
 pub type Cotangents = smallvec::SmallVec<[Option<NodeId>; 3]>;
 
-/// What a derivative rule is given: the call as it stands in the graph being built.
+/// The arguments of a VJP rule: the call in the graph under construction.
 pub struct Vjp<'a> {
-    /// Where the rule records its ops.
+    /// Records the rule's ops.
     pub b: &'a mut GraphBuilder,
     /// The op with its attributes.
     pub op: Op,
     /// The operands.
     pub inputs: &'a [NodeId],
-    /// Which operands' cotangents are used; a rule need not record the others.
+    /// Which operands need a cotangent; a rule may skip the others.
     pub wanted: &'a [bool],
     /// The op's result.
     pub output: NodeId,
-    /// The cotangent of the result, of the result's shape and dtype.
+    /// The cotangent of the result, with the result's shape and dtype.
     pub ct: NodeId,
 }
 
 impl Vjp<'_> {
-    /// The cotangent of operand `i`, if it is wanted: what `record` gives for the whole result,
-    /// summed over the axes along which the operand was broadcast.
+    /// The cotangent of operand `i`, if it is wanted. `record` computes it with the result's shape;
+    /// the sum over the operand's broadcast axes follows.
     pub fn operand(
         &mut self,
         i: usize,
@@ -67,9 +67,9 @@ pub(crate) fn only(ct: NodeId) -> Result<Cotangents> {
     Ok(smallvec![Some(ct)])
 }
 
-/// What a decomposition is given: the op and its operands in the graph being built.
+/// The arguments of a decomposition: the op and its operands in the graph under construction.
 pub struct Decomposition<'a> {
-    /// Where the primitives are recorded.
+    /// Records the primitives.
     pub b: &'a mut GraphBuilder,
     /// The op with its attributes.
     pub op: &'a Op,
@@ -78,8 +78,8 @@ pub struct Decomposition<'a> {
 }
 
 impl GraphBuilder {
-    /// Records a composite's definition instead of the composite and gives the node with its
-    /// value. The definition may use other composites; they stay.
+    /// Records a composite's decomposition in place of the composite, and returns the node of its
+    /// value. Composites within the decomposition are not decomposed.
     ///
     /// Errors: [`Error::InvalidArgument`] for an op without a decomposition.
     pub fn decompose(&mut self, op: &Op, inputs: &[NodeId]) -> Result<NodeId> {

@@ -1,5 +1,5 @@
-//! Windows: overlapping parts of the last axes as axes of their own, and their transpose. What
-//! convolutions and poolings are made of.
+//! Windows: overlapping parts of the last axes as axes of their own, and the transpose.
+//! Convolutions and poolings are composed of them.
 
 use super::rules::only;
 use super::*;
@@ -15,21 +15,21 @@ use std::sync::Arc;
 pub struct WindowDim {
     /// Size of the axis.
     pub extent: usize,
-    /// Elements of a window.
+    /// Number of elements of a window.
     pub size: usize,
-    /// Distance between the starts of two windows.
+    /// Distance between the starts of adjacent windows.
     pub step: usize,
-    /// Distance between two elements of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: usize,
 }
 
 impl WindowDim {
-    /// Elements from the first of a window to its last, both counted.
+    /// Number of elements from the first to the last of a window, inclusive.
     pub fn reach(&self) -> usize {
         self.size.saturating_sub(1).saturating_mul(self.dilation).saturating_add(1)
     }
 
-    /// How many windows lie inside the axis.
+    /// Number of windows that fit in the axis.
     pub fn count(&self) -> usize {
         match self.extent.checked_sub(self.reach()) {
             Some(rest) => rest / self.step + 1,
@@ -102,7 +102,7 @@ fn fold(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
-/// `perm` with the axis `from` taken out and put back at `to`.
+/// A permutation that moves axis `from` to position `to`.
 fn moved(rank: usize, from: usize, to: usize) -> Vec<usize> {
     let mut perm: Vec<usize> = (0..rank).filter(|&a| a != from).collect();
     perm.insert(to, from);
@@ -110,8 +110,8 @@ fn moved(rank: usize, from: usize, to: usize) -> Vec<usize> {
 }
 
 impl GraphBuilder {
-    /// `x` with zeros before and after the elements of one axis, or gaps between them; `x` itself
-    /// if there are none.
+    /// Pads one axis of `x` with zeros before, after and between its elements; `x` itself without
+    /// padding.
     pub fn pad_axis(&mut self, x: NodeId, axis: usize, dim: PadDim) -> Result<NodeId> {
         if dim == PadDim::default() {
             return Ok(x);
@@ -122,8 +122,7 @@ impl GraphBuilder {
         self.pad(x, dims, zero)
     }
 
-    /// `size` elements of an axis from `start` on, which may lie before the first; zeros where
-    /// there are none.
+    /// `size` elements of an axis from `start` on, which may be negative; zeros outside the axis.
     pub fn fit_axis(
         &mut self,
         x: NodeId,
@@ -145,21 +144,21 @@ impl GraphBuilder {
         self.emit(Op::new(OpCode::Windows, Attrs::Windows(Arc::new(dims))), &[x])
     }
 
-    /// Windows added up where they lie: `[…, counts…, sizes…] -> […, extents…]`.
+    /// Adds up overlapping windows: `[…, counts…, sizes…] -> […, extents…]`.
     pub fn fold_windows(&mut self, x: NodeId, dims: Vec<WindowDim>) -> Result<NodeId> {
         self.emit(Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims))), &[x])
     }
 }
 
-/// One axis after the other, so that only one has both its positions and its windows at a time. Windows
-/// come before positions: what is added up are rows of these.
+/// Folds one axis after the other, so that only one axis at a time has both positions and window
+/// elements. Window elements precede positions, so that the sums add rows of positions.
 fn decompose_fold(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let Attrs::Windows(dims) = &d.op.attrs else { unreachable!("the shape rule checks it") };
     let (x, n) = (d.inputs[0], dims.len());
     let lead = d.b.shape(x).rank() - 2 * n;
     let order = (0..lead).chain(lead + n..lead + 2 * n).chain(lead..lead + n);
     let x = d.b.permute(x, &order.collect::<Vec<_>>())?;
-    // The size axes of what is folded already are gone, and its axis is among the positions.
+    // Axes that are folded already have no size axis, and are among the positions.
     let (size, count) = (lead, lead + n);
     dims.iter().try_fold(x, |x, dim| {
         match dim.size == 1 || (dim.dilation == 1 && dim.size <= dim.step) {
@@ -169,7 +168,7 @@ fn decompose_fold(d: &mut Decomposition<'_>) -> Result<NodeId> {
     })
 }
 
-/// Windows that do not overlap lie one after the other, with gaps.
+/// Windows that do not overlap are laid out in sequence, with gaps.
 fn fold_apart(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -190,10 +189,10 @@ fn fold_apart(
     b.fit_axis(x, count, 0, dim.extent)
 }
 
-/// Element `k` of window `i` belongs at `p = i * step + k * dilation`. Rows `k` with their elements
-/// at `i * step` and zeros between and after, of length `extent + dilation`, read at a pitch of
-/// `extent`, are moved by `k * dilation` each; then the rows are summed. What a row reads of the
-/// one before it are the zeros at its end: its last element is at `extent - reach` at most.
+/// Element `k` of window `i` is added at `p = i * step + k * dilation`. Row `k` has its elements at
+/// `i * step` and zeros between and after them, with length `extent + dilation`. Reading the rows
+/// with pitch `extent` shifts row `k` by `k * dilation`; then the rows are summed. What a row reads
+/// of the previous row are zeros, since the last element of a row is at `extent - reach` at most.
 fn fold_overlapping(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -228,8 +227,8 @@ fn fold_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.emit(Op::new(OpCode::Windows, v.op.attrs.clone()), &[v.ct])?)
 }
 
-/// Overlapping windows of the last axes (attribute `Windows`), in front their positions, then the
-/// elements inside: a view.
+/// Overlapping windows of the last axes (attribute `Windows`), as a view: first the positions, then
+/// the elements of each window.
 pub static WINDOWS: OpDef = OpDef {
     factors: Factoring::Rule(factoring::windows),
     name: "windows",
@@ -242,7 +241,7 @@ pub static WINDOWS: OpDef = OpDef {
     samples: samples::networks::windows,
     ..OpDef::BLANK
 };
-/// The transpose of [`WINDOWS`]: windows added up where they lie.
+/// The transpose of [`WINDOWS`]: adds up overlapping windows.
 pub static FOLD_WINDOWS: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::windows),

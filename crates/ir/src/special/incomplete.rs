@@ -1,25 +1,25 @@
-//! The incomplete gamma functions, regularised, and the derivative of the lower one by its first
-//! argument. Series and continued fraction as in Cephes, with the derivative of each term beside the
-//! term; for large orders Temme's uniform expansion (Temme 1979, "The asymptotic expansion of the
-//! incomplete gamma functions").
+//! The regularised incomplete gamma functions, and the derivative of the lower one with respect to
+//! its first argument. Series and continued fraction are as in Cephes; each term is computed
+//! together with its derivative. Large orders use Temme's uniform expansion (Temme 1979, "The
+//! asymptotic expansion of the incomplete gamma functions").
 
 use super::digamma;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// A number and its derivative by the order.
+/// A number and its derivative with respect to the order.
 #[derive(Clone, Copy)]
 struct Slope {
     at: f64,
     by: f64,
 }
 
-/// The orders from which on the uniform expansion is used.
+/// Smallest order for which the uniform expansion is used.
 const LARGE: f64 = 1e6;
-/// No argument below [`LARGE`] takes as many terms.
+/// Limit on the number of terms; no order below [`LARGE`] needs as many.
 const TERMS: usize = 100_000;
 
-/// `P(a, x)`, the integral of `t^(a - 1) exp(-t)` from 0 to `x` over `gamma(a)`, of `a >= 0` and
-/// `x >= 0`; NaN elsewhere.
+/// `P(a, x)`, the integral of `t^(a - 1) exp(-t)` from 0 to `x`, divided by `gamma(a)`, for `a >=
+/// 0` and `x >= 0`; NaN elsewhere.
 pub fn igamma(a: f64, x: f64) -> f64 {
     match at_edges(a, x) {
         Some(p) => p,
@@ -29,7 +29,7 @@ pub fn igamma(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `Q(a, x) = 1 - P(a, x)`, precise where it is small.
+/// `Q(a, x) = 1 - P(a, x)`, accurate also where it is small.
 pub fn igammac(a: f64, x: f64) -> f64 {
     match at_edges(a, x) {
         Some(p) => 1.0 - p,
@@ -38,7 +38,7 @@ pub fn igammac(a: f64, x: f64) -> f64 {
     }
 }
 
-/// The derivative of `P(a, x)` by `a`.
+/// The derivative of `P(a, x)` with respect to `a`.
 pub fn igamma_grad_a(a: f64, x: f64) -> f64 {
     match at_edges(a, x) {
         Some(p) if p.is_nan() => p,
@@ -49,7 +49,7 @@ pub fn igamma_grad_a(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `P` outside the region where the expansions hold.
+/// `P` for arguments for which the expansions do not hold.
 fn at_edges(a: f64, x: f64) -> Option<f64> {
     let nowhere = a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0;
     match (a, x) {
@@ -61,7 +61,7 @@ fn at_edges(a: f64, x: f64) -> Option<f64> {
     }
 }
 
-/// `x^a exp(-x) / gamma(a + 1)`: for larger orders by Stirling's series, since the logarithms of
+/// `x^a exp(-x) / gamma(a + 1)`. Orders from 10 on use Stirling's series, since the logarithms of
 /// numerator and denominator are large and nearly equal.
 fn power(a: f64, x: f64) -> f64 {
     if a < 10.0 {
@@ -92,7 +92,7 @@ fn lower(a: f64, x: f64) -> Slope {
     Slope { at: factor * sum.at, by }
 }
 
-/// `Q`, by whichever expansion does not cancel.
+/// `Q`, by the expansion that does not cancel.
 fn upper(a: f64, x: f64) -> f64 {
     let small = match x {
         x if x > 1.1 => x < a,
@@ -106,7 +106,8 @@ fn upper(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `Q` of small arguments: `1 - x^a / gamma(1 + a)` without cancellation, and the rest of the series.
+/// `Q` for small arguments: `1 - x^a / gamma(1 + a)` without cancellation, plus the rest of the
+/// series.
 fn small_upper(a: f64, x: f64) -> f64 {
     let (mut factor, mut sum) = (1.0, 0.0);
     for n in 1..TERMS {
@@ -127,7 +128,7 @@ fn small_upper(a: f64, x: f64) -> f64 {
     -libm::expm1(log - lgamma) - a * libm::exp(log - lgamma) * sum
 }
 
-/// `Q` by its continued fraction, whose convergents are `p / q`.
+/// `Q` by its continued fraction with convergents `p / q`.
 fn fraction(a: f64, x: f64) -> Slope {
     const BIG: f64 = 4_503_599_627_370_496.0;
     let scale = power(a, x);
@@ -168,14 +169,15 @@ fn fraction(a: f64, x: f64) -> Slope {
         }
     }
     if a == 0.0 {
-        // One over the gamma function is the order there.
+        // Near order 0, `1 / gamma(a)` is `a`, so its derivative is 1.
         return of(0.0, scale * found.at);
     }
     let factor = scale * a;
     of(factor * found.at, factor * (found.by + found.at * (libm::log(x) - digamma(a))))
 }
 
-/// The first two terms of Temme's expansion, whose error is `1e-12` at most for [`LARGE`] orders.
+/// The first two terms of Temme's expansion, with an error of at most `1e-12` for orders from
+/// [`LARGE`] on.
 fn uniform(a: f64, x: f64, lower: bool) -> f64 {
     let over = (x - a) / a;
     let eta = libm::copysign(libm::sqrt(2.0 * (over - libm::log1p(over)).max(0.0)), over);
@@ -191,8 +193,8 @@ fn uniform(a: f64, x: f64, lower: bool) -> f64 {
     }
 }
 
-/// The derivative of `P` by a large `a`: the density times how fast its quantile moves, by Wilson and
-/// Hilferty's cube, with a relative error below `1e-6`.
+/// The derivative of `P` with respect to a large `a`: the density times the derivative of the
+/// quantile, by the Wilson-Hilferty transformation, with a relative error below `1e-6`.
 fn uniform_slope(a: f64, x: f64) -> f64 {
     let root = libm::sqrt(a);
     let cube = libm::cbrt(x / a);
@@ -250,7 +252,7 @@ mod tests {
         close(igamma_grad_a(0.0, 1.0), -0.219_383_934_395_520_27, 1e-13);
     }
 
-    /// The uniform expansion meets the series at the order where it begins.
+    /// The uniform expansion agrees with the series at the order [`LARGE`].
     #[test]
     fn large_orders_continue_smaller_ones() {
         for z in [-6.0, -2.0, -1e-3, 0.0, 0.4, 3.0, 7.0] {

@@ -26,8 +26,8 @@ pub struct Function<'a> {
 }
 
 impl Graph {
-    /// The graph as the text of a function, whose arguments are the inputs and run-time constants of
-    /// which it does not hold the value.
+    /// The graph as the text of a function. The function's arguments are the inputs and run-time
+    /// constants whose values it does not hold.
     pub fn as_function<'a>(&'a self, holds: &'a dyn Fn(NodeId) -> bool) -> Function<'a> {
         Function { graph: self, holds }
     }

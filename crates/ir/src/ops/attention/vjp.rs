@@ -1,32 +1,32 @@
-//! The derivative of attention: what long sequences would have to keep, the weights, is computed again
-//! from a number per query (Dao et al. 2022, "FlashAttention", section 3.1).
+//! The derivative of attention. For long sequences, it recomputes the weights from two numbers for
+//! each query instead of saving them (Dao et al. 2022, "FlashAttention", section 3.1).
 
 use super::*;
 use smallvec::smallvec;
 
-/// Scores of a head, from which on they are computed again rather than kept: it takes no longer.
+/// Number of scores of a head from which on recomputing them is as fast as saving them.
 const LONG: usize = 1 << 20;
 
-/// What the cotangents are products of: a row for each query, or transposed.
+/// Factors of the cotangents: one row for each query, or transposed.
 struct Slopes {
-    /// The exponentials of the shifted scores: weights but for their sums.
+    /// Exponentials of the shifted scores: the weights before the division by their sums.
     exp: NodeId,
     /// The cotangents of the scores.
     ds: NodeId,
 }
 
-/// What is known of each query.
+/// Values for each query.
 struct Queries {
-    /// The result's cotangent over the sum of the exponentials, instead of which that of the weights
-    /// is taken.
+    /// The result's cotangent divided by the sum of the exponentials. Dividing it here replaces the
+    /// division of the weights.
     ct: NodeId,
-    /// Its product with the result.
+    /// The sum over features of the product of `ct` and the result.
     along: NodeId,
     weights: Weights,
 }
 
 impl Operands {
-    /// True unless the scores are known to be few. Sizes that are not fixed may be large.
+    /// True unless the number of scores is known to be small. Symbolic sizes may be large.
     fn is_long(&self, b: &GraphBuilder) -> bool {
         let length = |x: NodeId| b.shape(x).dim(b.shape(x).rank() - 2).known();
         match (length(self.q), length(self.k)) {
@@ -51,15 +51,15 @@ impl Operands {
         Ok(Queries { ct, along, weights })
     }
 
-    /// From the exponentials of the definition, which are kept for it.
+    /// Uses the exponentials of the decomposition, which are saved for it.
     fn kept(&self, b: &mut GraphBuilder, of: &Queries) -> Result<Slopes> {
         let columns = b.transpose(self.v)?;
         slopes(b, of.weights.exp, of.ct, columns, of.along)
     }
 
-    /// From scores that are computed again, and transposed ones for sums over the queries: a kernel
-    /// by rows adds up nothing from row to row. They are not the scores of the definition, which
-    /// would be kept for both: there queries are scaled, here keys.
+    /// Recomputes the scores, and transposed scores for sums over the queries, since a row-wise
+    /// kernel does not accumulate across rows. The recomputation scales the keys where the
+    /// decomposition scales the queries. Otherwise CSE would merge both scores and save them.
     fn recomputed(&self, b: &mut GraphBuilder, of: &Queries, transposed: bool) -> Result<Slopes> {
         let keys = self.with_scale(b, self.k)?;
         let (mut shift, mut along) = (of.weights.shift, of.along);
@@ -89,9 +89,9 @@ fn slopes(
     Ok(Slopes { exp, ds: b.mul(exp, dp)? })
 }
 
-/// With weights `exp / total` and `ct` divided by `total`, `ds = exp * (ct v^T - sum(ct * y))` of the
-/// scores: `ds k` of the queries, `ds^T q` of the keys, both times the scale, `exp^T ct` of the
-/// values, `ds` of a mask that is added.
+/// With weights `exp / total` and `ct` divided by `total`, the cotangent of the scores is `ds = exp
+/// * (ct v^T - sum(ct * y))`. The cotangents are `ds k` for the queries, `ds^T q` for the keys,
+/// both times the scale, `exp^T ct` for the values, and `ds` for an additive mask.
 pub(super) fn attention(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = Operands::new(v.b, &v.op, v.inputs)?;
     if x.has_no_keys(v.b) {

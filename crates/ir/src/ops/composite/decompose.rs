@@ -1,5 +1,5 @@
-//! Definitions of the composites. Sums and exponentials of half floats are taken in f32 and the
-//! result is cast back: a mean of f16 must not overflow.
+//! Decompositions of the composites. Sums and exponentials of half floats are computed in f32 and
+//! the result is cast back, so that for instance a mean of f16 does not overflow.
 
 use super::super::reduce::reduced_axes;
 use super::*;
@@ -9,12 +9,12 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, SQRT_2};
 type Definition = Result<NodeId>;
 
 impl Decomposition<'_> {
-    /// The first operand in the dtype to compute in.
+    /// The first operand in the accumulation dtype.
     pub(crate) fn wide(&mut self) -> Result<NodeId> {
         self.b.widen(self.inputs[0])
     }
 
-    /// A result in the dtype of the first operand.
+    /// Casts a result to the dtype of the first operand.
     pub(crate) fn narrow(&mut self, x: NodeId) -> Result<NodeId> {
         self.b.cast(x, self.b.dtype(self.inputs[0]))
     }
@@ -35,7 +35,7 @@ pub(super) fn relu(d: &mut Decomposition<'_>) -> Definition {
     d.b.maximum(d.inputs[0], zero)
 }
 
-/// The exponential overflows to infinity only where the result is 0.
+/// `1 / (1 + exp(-x))`. The exponential overflows to infinity only where the result is 0.
 pub(super) fn sigmoid(d: &mut Decomposition<'_>) -> Definition {
     let x = d.wide()?;
     let minus = d.b.neg(x)?;
@@ -60,7 +60,7 @@ pub(super) fn silu(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// `max(x, 0) + log1p(exp(-|x|))`: the exponential never overflows.
+/// `max(x, 0) + log1p(exp(-|x|))`, whose exponential never overflows.
 pub(super) fn softplus(d: &mut Decomposition<'_>) -> Definition {
     let x = d.wide()?;
     let zero = d.b.scalar_like(x, 0.0);
@@ -73,9 +73,9 @@ pub(super) fn softplus(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Hendrycks and Gimpel 2016: `x/2 (1 + erf(x / sqrt 2))`, or
-/// `x/2 (1 + tanh(u)) = x sigmoid(2u)` with `u = sqrt(2/pi) (x + 0.044715 x^3)`: the logistic function
-/// has the same values in fewer operations, and does not cancel where the result is small.
+/// Hendrycks and Gimpel 2016: `x/2 (1 + erf(x / sqrt 2))`, or `x/2 (1 + tanh(u)) = x sigmoid(2u)`
+/// with `u = sqrt(2/pi) (x + 0.044715 x^3)`. The logistic form needs fewer operations and does not
+/// cancel where the result is small.
 pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
     let x = d.wide()?;
     let y = match d.op.attrs == Attrs::Approximate(true) {
@@ -102,11 +102,11 @@ pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Twice `sqrt(2/pi)`.
+/// `2 sqrt(2/pi)`.
 const TANH_SLOPE: f64 = 2.0 * FRAC_2_SQRT_PI / SQRT_2;
 
-/// `max(a, b) + log1p(exp(-|a - b|))`, and `a + log 2` where both are equal: two infinities have no
-/// difference.
+/// `max(a, b) + log1p(exp(-|a - b|))`, and `a + log 2` where both are equal, since the difference
+/// of two infinities is NaN.
 pub(super) fn logaddexp(d: &mut Decomposition<'_>) -> Definition {
     let (a, b) = (d.wide()?, d.b.widen(d.inputs[1])?);
     let larger = d.b.maximum(a, b)?;
@@ -122,7 +122,7 @@ pub(super) fn logaddexp(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// How many elements of `x` a reduction over `axes` combines.
+/// The number of elements of `x` that a reduction over `axes` combines into one.
 pub(super) fn count(b: &GraphBuilder, x: NodeId, axes: AxisSet) -> OfSize {
     let size = axes.iter().map(|axis| b.shape(x).dim(axis)).product();
     OfSize { size, correction: Real::from(0.0), numerator: None }
@@ -135,7 +135,7 @@ fn keepdims(op: &Op) -> bool {
     }
 }
 
-/// The sum over the count; of nothing that is 0 / 0, NaN.
+/// The sum divided by the count; an empty mean is 0 / 0, NaN.
 pub(super) fn mean(d: &mut Decomposition<'_>) -> Definition {
     let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
     let x = d.wide()?;
@@ -146,7 +146,7 @@ pub(super) fn mean(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Divisor of a variance: never negative, so that too few elements give NaN or infinity.
+/// Divisor of a variance. It is never negative, so that too few elements give NaN or infinity.
 pub(super) fn degrees(b: &GraphBuilder, op: &Op, x: NodeId) -> OfSize {
     let Attrs::Moments { axes, correction, .. } = op.attrs else {
         unreachable!("the shape rule checks it")
@@ -154,13 +154,13 @@ pub(super) fn degrees(b: &GraphBuilder, op: &Op, x: NodeId) -> OfSize {
     OfSize { correction, ..count(b, x, axes) }
 }
 
-/// `x` less its mean over axes.
+/// `x` minus its mean over axes.
 pub(super) fn centred(b: &mut GraphBuilder, x: NodeId, axes: AxisSet) -> Result<NodeId> {
     let mean = b.mean(x, axes, true)?;
     b.sub(x, mean)
 }
 
-/// In two passes, over the whole or over pieces: the one-pass formula cancels.
+/// The two-pass formula, over whole rows or blocks, since the one-pass formula cancels.
 pub(super) fn var(d: &mut Decomposition<'_>) -> Definition {
     let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
     let x = d.wide()?;
@@ -181,8 +181,8 @@ pub(super) fn var(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// The maximum is taken out before the exponential, unless it is infinite: then the plain formula
-/// gives the infinity, where a difference of infinities would give NaN.
+/// Subtracts the maximum before the exponential. An infinite maximum is not subtracted: the plain
+/// formula gives the infinity, whereas a difference of infinities is NaN.
 pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
     let (axes, keepdims) = (reduced_axes(d.op), keepdims(d.op));
     let x = d.wide()?;
@@ -210,8 +210,8 @@ pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// `x` less its largest element along an axis, so that its exponential cannot overflow, that
-/// exponential, and its sum along the axis.
+/// `x` minus its maximum along an axis, so that the exponential cannot overflow; that exponential;
+/// and its sum along the axis.
 fn exponentials(b: &mut GraphBuilder, x: NodeId, axis: u8) -> Result<[NodeId; 3]> {
     let along = AxisSet::one(axis as usize);
     let is_last = axis as usize + 1 == b.shape(x).rank();
@@ -235,7 +235,7 @@ pub(super) fn softmax(d: &mut Decomposition<'_>) -> Definition {
         return Ok(d.inputs[0]);
     }
     let [_, exp, sum] = exponentials(d.b, x, axis)?;
-    // One division a row: they take longer than all the rest of an element.
+    // One division for each row and a product for each element, since divisions dominate the cost.
     let one = d.b.scalar_like(sum, 1.0);
     let scale = d.b.div(one, sum)?;
     let y = d.b.mul(exp, scale)?;
@@ -253,17 +253,17 @@ pub(super) fn log_softmax(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// What a layer norm and its derivative share.
+/// Intermediate values that a layer norm and its derivative share.
 pub(crate) struct Normalised {
     /// The normalised axes.
     pub axes: AxisSet,
-    /// The operand with mean 0 and variance 1 over them.
+    /// The operand, normalised to mean 0 and variance 1 over the axes.
     pub x: NodeId,
-    /// What it was multiplied by for that.
+    /// The factor of that normalisation.
     pub scale: NodeId,
 }
 
-/// Normalises a widened tensor over the axes its op names.
+/// Normalises a widened tensor over the op's axes.
 pub(crate) fn normalised(b: &mut GraphBuilder, op: &Op, x: NodeId) -> Result<Normalised> {
     let rank = b.shape(x).rank();
     let (axes, eps) = match op.attrs {
@@ -304,7 +304,7 @@ pub(super) fn layer_norm(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Minus the log-probability at each label.
+/// The negative log-probability at each label.
 pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
     let (logits, labels) = (d.wide()?, d.inputs[1]);
     let rows = d.b.shape(labels).clone();
@@ -319,10 +319,10 @@ pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Below which a logarithm in a binary cross entropy does not fall.
+/// Lower clamp of the logarithms in a binary cross entropy.
 const LEAST_LOG: f64 = -100.0;
 
-/// Logarithms of probabilities `x` and of `1 - x`.
+/// Clamped logarithms of probabilities `x` and of `1 - x`.
 pub(super) fn log_chances(b: &mut GraphBuilder, x: NodeId) -> Result<[NodeId; 2]> {
     let (one, least) = (b.scalar_like(x, 1.0), b.scalar_like(x, LEAST_LOG));
     let rest = b.sub(one, x)?;

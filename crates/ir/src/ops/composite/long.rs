@@ -1,30 +1,31 @@
-//! Rows too long for the caches: what normalises them reads them once for all it needs to know of
-//! them, and once more, instead of three times.
+//! Normalisations of rows that are larger than the caches: they read each row twice instead of
+//! three times, since one pass computes all statistics.
 //!
-//! A row is taken in pieces that stay in the first cache. Each gives its largest element and the sum
-//! of its exponentials below that (Milakov and Gimelshein 2018), or its mean and the squares of the
-//! differences from that (Chan, Golub and LeVeque 1983); a row's are made of those of its pieces.
+//! A row is divided into blocks that fit in the L1 cache. For each block the first pass computes
+//! the maximum and the sum of exponentials relative to it (Milakov and Gimelshein 2018), or the
+//! mean and the sum of squared differences from it (Chan, Golub and LeVeque 1983). The blocks'
+//! statistics are combined into the row's.
 
 use super::*;
 use crate::ops::window::WindowDim;
 use crate::{Dim, GraphBuilder, Shape};
 use smallvec::{SmallVec, smallvec};
 
-/// Elements of a row that the caches hold.
+/// Number of elements of a row that fit in the caches.
 const LONG: usize = 1 << 16;
-/// Elements of a piece.
+/// Number of elements of a block.
 const PIECE: usize = 1 << 12;
 
-/// The pieces of `[…, n]`, of `[…, P, PIECE]` elements, and the rest of each row, of `[…, 1, r]`, if
-/// there is one.
+/// A tensor of shape `[…, n]` as blocks: `[…, P, PIECE]`, and the remainder of each row, `[…, 1,
+/// r]`, if there is one.
 type Pieces = SmallVec<[NodeId; 2]>;
 
-/// A row's number of elements, if it is known to be long.
+/// Number of elements of a row, if it is statically known to be long.
 fn long(extent: Dim) -> Option<usize> {
     extent.known().filter(|&n| n > LONG)
 }
 
-/// The pieces of rows along the last axis, if they are long.
+/// The blocks of rows along the last axis, if the rows are long.
 fn pieces(b: &mut GraphBuilder, x: NodeId) -> Result<Option<Pieces>> {
     let shape = b.shape(x).clone();
     let Some(last) = shape.rank().checked_sub(1) else { return Ok(None) };
@@ -40,8 +41,8 @@ fn pieces(b: &mut GraphBuilder, x: NodeId) -> Result<Option<Pieces>> {
     Ok(Some(pieces))
 }
 
-/// Of each row the largest element and the sum of the exponentials of the differences from it, both
-/// of `[…, 1]`. With `finite`, of an infinite maximum from 0.
+/// For each row the maximum and the sum of exponentials relative to it, both `[…, 1]`. With
+/// `finite`, an infinite maximum is replaced by 0 in the exponentials.
 pub(super) fn exponentials(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -52,7 +53,7 @@ pub(super) fn exponentials(
     let (mut most, mut sums) = (Pieces::new(), Pieces::new());
     for piece in pieces {
         let max = b.max(piece, last, true)?;
-        // A piece of nothing but -inf adds nothing.
+        // A block whose elements are all -inf contributes 0.
         let shift = finite_or_zero(b, max)?;
         let shifted = b.sub(piece, shift)?;
         let exp = b.exp(shifted)?;
@@ -67,8 +68,8 @@ pub(super) fn exponentials(
     let difference = b.sub(most, max)?;
     let shares = b.exp(difference)?;
     let shares = b.transpose(shares)?;
-    // A product, because no kernel takes the sums on before it has them all: what gives a piece's sum
-    // would wait for the maximum of the row.
+    // A matrix product keeps the combination out of the first pass's kernel. Fused into it, each
+    // block's sum would wait for the maximum of the row.
     let sum = b.matmul(shares, sums)?;
     let row: Shape = b.shape(x).part(..rank - 1).dims().chain([1.into()]).collect();
     Ok(Some([b.reshape(max, row.clone())?, b.reshape(sum, row)?]))
@@ -81,8 +82,8 @@ pub(super) fn finite_or_zero(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> 
     b.select(finite, x, zero)
 }
 
-/// Of each row the mean and the sum of the squares of the differences from it, if the axes are the
-/// last ones and a row is long; both have size 1 along the axes.
+/// For each row the mean and the sum of squared differences from it, if the axes are the last ones
+/// and a row is long. Both have size 1 along the axes.
 pub(super) fn moments(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -127,7 +128,7 @@ pub(super) fn moments(
     Ok(Some([b.reshape(mean, result.clone())?, b.reshape(squares, result)?]))
 }
 
-/// The sum of what there is.
+/// Adds `x` to an optional sum.
 fn add(b: &mut GraphBuilder, sum: Option<NodeId>, x: NodeId) -> Result<NodeId> {
     sum.map_or(Ok(x), |sum| b.add(sum, x))
 }

@@ -1,6 +1,6 @@
-//! Closed-form reverse-mode rules of composites. They record what the forward definition records
-//! in the same order, so that common subexpressions merge once both are decomposed; half floats
-//! are computed in f32 as there.
+//! Closed-form VJP rules of composites. They record the ops of the decomposition in the same order,
+//! so that CSE merges them after decomposition. Half floats are computed in f32, as in the
+//! decomposition.
 
 use super::super::reduce::reduced_axes;
 use super::super::rules::only;
@@ -12,13 +12,14 @@ use smallvec::smallvec;
 type Rule = Result<Cotangents>;
 
 impl Vjp<'_> {
-    /// A cotangent in the dtype of the first operand.
+    /// Casts a cotangent to the dtype of the first operand.
     fn narrow(&mut self, ct: NodeId) -> Rule {
         only(self.b.cast(ct, self.b.dtype(self.inputs[0]))?)
     }
 
-    /// The result in the dtype of `x`, the widened first operand: computed again where it was
-    /// rounded to a half float, because the exponential of a logarithm magnifies that rounding.
+    /// The result in the dtype of `x`, the widened first operand. If the result was rounded to a
+    /// half float, it is recomputed, because the exponential of a logarithm amplifies the rounding
+    /// error.
     fn unrounded(&mut self, x: NodeId) -> Result<NodeId> {
         match self.b.dtype(x) == self.b.dtype(self.output) {
             true => Ok(self.output),
@@ -27,14 +28,14 @@ impl Vjp<'_> {
     }
 }
 
-/// Back to where the operand is.
+/// Moves the cotangent back to the operand's device.
 pub(super) fn to_device(v: &mut Vjp<'_>) -> Rule {
     let Attrs::Devices { from, to } = v.op.attrs else { unreachable!("to_device names devices") };
     let back = Op::new(OpCode::ToDevice, Attrs::Devices { from: to, to: from });
     only(v.b.emit(back, &[v.ct])?)
 }
 
-/// 0 at 0, unlike half of a tie in `maximum`; the cotangent at NaN.
+/// 0 at 0, unlike the tie in `maximum`, which gets half; the cotangent at NaN.
 pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);
     let cut = v.b.le(v.inputs[0], zero)?;
@@ -62,7 +63,7 @@ pub(super) fn softplus(v: &mut Vjp<'_>) -> Rule {
     only(v.b.mul(v.ct, slope)?)
 }
 
-/// `ct * 2 (x - mean) / degrees`: the mean's own share cancels.
+/// `ct * 2 (x - mean) / degrees`; the derivative of the mean cancels.
 pub(super) fn var(v: &mut Vjp<'_>) -> Rule {
     let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
     let shape = v.b.shape(x).clone();
@@ -76,8 +77,8 @@ pub(super) fn var(v: &mut Vjp<'_>) -> Rule {
     v.narrow(ct)
 }
 
-/// `ct * exp(x - y)`, which is the softmax over the axes. A row of nothing but -inf, where the
-/// difference would be NaN, gets 0. In a row with inf, what is finite gets 0 and inf NaN.
+/// `ct * exp(x - y)`, which is the softmax over the axes. A row of -inf, where the difference would
+/// be NaN, gets 0. In a row with inf, finite elements get 0 and infinite ones NaN.
 pub(super) fn logsumexp(v: &mut Vjp<'_>) -> Rule {
     let (x, axes) = (v.b.widen(v.inputs[0])?, reduced_axes(&v.op));
     let shape = v.b.shape(x).clone();
@@ -120,8 +121,8 @@ pub(super) fn log_softmax(v: &mut Vjp<'_>) -> Rule {
     v.narrow(ct)
 }
 
-/// With `x` normalised and `g = ct * weight`: `scale * (g - mean(g) - x * mean(g * x))`; the
-/// weight gets `ct * x` and the bias `ct`, summed over the rows.
+/// With `x` normalised and `g = ct * weight`: `scale * (g - mean(g) - x * mean(g * x))`. The
+/// cotangents of weight and bias are `ct * x` and `ct`, summed over the rows.
 pub(super) fn layer_norm(v: &mut Vjp<'_>) -> Rule {
     let dtype = v.b.dtype(v.inputs[0]);
     let (x, ct) = (v.b.widen(v.inputs[0])?, v.b.widen(v.ct)?);
@@ -145,7 +146,7 @@ pub(super) fn layer_norm(v: &mut Vjp<'_>) -> Rule {
         v.b.cast(g, dtype)
     })?;
     let mut cotangents: Cotangents = smallvec![of_x];
-    // Summed over the rows before the cast back.
+    // Sum over the rows before the cast back.
     for i in 1..v.inputs.len() {
         let ct = match i {
             1 => v.operand(1, |v| v.b.mul(ct, n.x))?,
@@ -156,14 +157,15 @@ pub(super) fn layer_norm(v: &mut Vjp<'_>) -> Rule {
     Ok(cotangents)
 }
 
-/// `(softmax - onehot) * ct` per row.
+/// `(softmax - onehot) * ct` for each row.
 pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let (x, labels) = (v.b.widen(v.inputs[0])?, v.inputs[1]);
     let shape = v.b.shape(x).clone();
     let classes = shape.rank() - 1;
     let column: Shape = shape.with_dim(classes, 1usize);
 
-    // Checked here too: who asks for the gradient alone is told of a label that names no class.
+    // Check the labels here too: a program that computes only the gradient must also report a label
+    // out of range.
     let labels = v.b.check_label(labels, shape[classes])?;
     let labels = v.b.reshape(labels, column.clone())?;
     let index = v.b.iota(shape, DType::I64, classes as u8);
@@ -179,8 +181,8 @@ pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![v.narrow(ct)?.pop().flatten(), None])
 }
 
-/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are the same infinity: only
-/// there the difference is replaced, so that it has a derivative in other ties.
+/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are the same infinity. Only
+/// there the difference is replaced, so that other ties keep its derivative.
 pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, equal) = (v.scalar(0.0), v.b.eq(a, b)?);
@@ -195,8 +197,9 @@ pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
 }
 
-/// `ct * (x - y) / (x (1 - x))`, the divisor at least 1e-12: 0 where a saturated probability is right,
-/// large and finite where it is wrong. The targets get `ct * (log(1 - x) - log(x))`.
+/// `ct * (x - y) / (x (1 - x))`, with a divisor of at least 1e-12. This is 0 where a saturated
+/// probability is right, and large but finite where it is wrong. The targets get `ct * (log(1 - x)
+/// - log(x))`.
 pub(super) fn binary_cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let dtype = v.b.dtype(v.inputs[0]);
     let (x, y) = (v.b.widen(v.inputs[0])?, v.b.widen(v.inputs[1])?);

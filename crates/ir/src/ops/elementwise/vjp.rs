@@ -1,7 +1,7 @@
-//! Reverse-mode rules of the elementwise ops. Conventions where a derivative does not exist: 0 for
-//! `abs` at 0, halves for the two sides of a tie in `maximum` and `minimum`, 0 for `hypot` and
-//! `atan2` of two zeros. A choice between operands that NaN takes part in is decided by nobody: both
-//! get the whole cotangent, as in PyTorch.
+//! VJP rules of the elementwise ops. Conventions where a derivative does not exist: 0 for `abs` at
+//! 0, half for each side of a tie in `maximum` and `minimum`, 0 for `hypot` and `atan2` of two
+//! zeros. If an operand of `maximum` or `minimum` is NaN, both operands get the whole cotangent, as
+//! in PyTorch.
 
 use super::super::rules::only;
 use super::*;
@@ -28,22 +28,22 @@ fn one_plus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     v.b.add(one, square)
 }
 
-/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` keeps its digits near one, with finite derivatives at
-/// one.
+/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` does not cancel near one. Its derivatives at one
+/// are finite.
 fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let product = below_times_above(v, x)?;
     square_at_one(v, x, product, |b, one, square| b.sub(one, square))
 }
 
-/// `(1 - x) * (1 + x)` where the cotangents are finite.
+/// `(1 - x) * (1 + x)`, for finite cotangents.
 fn below_times_above(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(one, x)?, v.b.add(one, x)?);
     v.b.mul(below, above)
 }
 
-/// A product of `x - 1` and `x + 1` or their like, and where one of them is 0 the difference of
-/// squares: there the product's derivative of an infinite cotangent would be infinity times 0.
+/// Uses `product`, a product such as `(x - 1) * (x + 1)`, except where a factor is 0: there it uses
+/// the difference of squares, since an infinite cotangent times the zero factor would give NaN.
 fn square_at_one(
     v: &mut Vjp<'_>,
     x: NodeId,
@@ -63,7 +63,7 @@ pub(super) fn neg(v: &mut Vjp<'_>) -> Rule {
     only(v.b.neg(v.ct)?)
 }
 
-/// Of complex numbers `ct * conj(z) / |z|`, 0 at 0.
+/// `ct * sign(x)`; for complex numbers `ct * conj(z) / |z|`, 0 at 0.
 pub(super) fn abs(v: &mut Vjp<'_>) -> Rule {
     let x = v.inputs[0];
     let dtype = v.b.dtype(x);
@@ -76,7 +76,8 @@ pub(super) fn abs(v: &mut Vjp<'_>) -> Rule {
     only(v.b.mul(ct, conj)?)
 }
 
-/// Of complex numbers `s = z / |z|`: `(ct - real(ct * s) * conj(s)) / |z|`, 0 at 0.
+/// Zero for real numbers; for complex numbers, with `s = z / |z|`, `(ct - real(ct * s) * conj(s)) /
+/// |z|`, 0 at 0.
 pub(super) fn sign(v: &mut Vjp<'_>) -> Rule {
     let z = v.inputs[0];
     let dtype = v.b.dtype(z);
@@ -98,9 +99,9 @@ pub(super) fn sign(v: &mut Vjp<'_>) -> Rule {
     only(v.b.select(is_zero, zero, ct)?)
 }
 
-// The cotangents of complex numbers are those of JAX: what `real(ct * dz)` pairs with a change `dz`.
-// Derivatives of holomorphic functions are then plain factors, and the gradient of a real function
-// of `x + iy` is `df/dx - i df/dy`.
+// Complex cotangents follow JAX's convention: a cotangent pairs with a change `dz` as `real(ct *
+// dz)`. The derivative of a holomorphic function is thus a plain factor, and the gradient of a real
+// function of `x + iy` is `df/dx - i df/dy`.
 
 pub(super) fn real(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);
@@ -136,7 +137,7 @@ pub(super) fn hypot(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![v.operand(0, |v| v.b.mul(over, a))?, v.operand(1, |v| v.b.mul(over, b))?])
 }
 
-/// The cotangent with the sign that the first operand got: the product of both signs.
+/// `ct` times the sign change of the first operand: the product of both operands' signs.
 pub(super) fn copysign(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let first = v.operand(0, |v| {
@@ -200,7 +201,7 @@ pub(super) fn sqrt(v: &mut Vjp<'_>) -> Rule {
 }
 
 pub(super) fn rsqrt(v: &mut Vjp<'_>) -> Rule {
-    // x^(-3/2) as x^(-1/2) / x.
+    // `x^(-3/2)` as `x^(-1/2) / x`.
     let minus_half = v.scalar(-0.5);
     let cubed = v.b.div(v.output, v.inputs[0])?;
     let factor = v.b.mul(cubed, minus_half)?;
@@ -265,7 +266,7 @@ pub(super) fn asinh(v: &mut Vjp<'_>) -> Rule {
 pub(super) fn acosh(v: &mut Vjp<'_>) -> Rule {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(v.inputs[0], one)?, v.b.add(v.inputs[0], one)?);
-    // Of complex numbers, the root of the product is not always the product of the roots.
+    // For complex numbers the root of the product may differ from the product of the roots.
     let divisor = match v.b.dtype(v.ct).is_complex() {
         true => {
             let (below, above) = (v.b.sqrt(below)?, v.b.sqrt(above)?);
@@ -294,12 +295,12 @@ pub(super) fn erfc(v: &mut Vjp<'_>) -> Rule {
     bell(v, v.inputs[0], -FRAC_2_SQRT_PI, false)
 }
 
-/// One over the slope of `erf` at the result.
+/// The reciprocal of the derivative of `erf` at the result.
 pub(super) fn erfinv(v: &mut Vjp<'_>) -> Rule {
     bell(v, v.output, 1.0 / FRAC_2_SQRT_PI, true)
 }
 
-/// `ct * height * exp(-x^2)`, or `exp(x^2)`.
+/// `ct * height * exp(-x^2)`, or `ct * height * exp(x^2)` if `up`.
 fn bell(v: &mut Vjp<'_>, x: NodeId, height: f64, up: bool) -> Rule {
     let square = v.b.mul(x, x)?;
     let exponent = if up { square } else { v.b.neg(square)? };
@@ -331,8 +332,8 @@ pub(super) fn polygamma(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![None, at])
 }
 
-/// `x^(a - 1) exp(-x) / gamma(a)`, the derivative of the lower incomplete gamma function by `x`. Where
-/// the exponent is 0 nothing is multiplied by the logarithm, which is infinite at 0.
+/// `x^(a - 1) exp(-x) / gamma(a)`, the derivative of the lower incomplete gamma function with
+/// respect to `x`. If the exponent is 0, the logarithm is skipped, since it is infinite at 0.
 fn gamma_density(v: &mut Vjp<'_>) -> Result<NodeId> {
     let (a, x) = (v.inputs[0], v.inputs[1]);
     let (one, zero) = (v.scalar(1.0), v.scalar(0.0));
@@ -365,8 +366,8 @@ pub(super) fn igammac(v: &mut Vjp<'_>) -> Rule {
     igamma(v)
 }
 
-/// By `x` exactly; by `a` from four values around it in f64, with an error near `1e-10` of the
-/// derivative's size, since the third and further derivatives have no form to compute them by.
+/// Exact with respect to `x`. With respect to `a`, a finite difference of four values in f64 with a
+/// relative error near `1e-10`, since there is no closed form for the higher derivatives.
 pub(super) fn igamma_grad_a(v: &mut Vjp<'_>) -> Rule {
     let (a, x) = (v.inputs[0], v.inputs[1]);
     Ok(smallvec![
@@ -383,8 +384,8 @@ pub(super) fn igamma_grad_a(v: &mut Vjp<'_>) -> Rule {
     ])
 }
 
-/// The derivative of `igamma_grad_a` by `a`, from the values at `a` times one and -2, -1, 1 and 2 parts in a
-/// thousand.
+/// The derivative of `igamma_grad_a` with respect to `a`, by a five-point finite difference with
+/// steps of `a / 1000`.
 fn difference(v: &mut Vjp<'_>, a: NodeId, x: NodeId) -> Result<NodeId> {
     const STEP: f64 = 1e-3;
     let dtype = v.b.dtype(a);
@@ -412,7 +413,7 @@ pub(super) fn i0(v: &mut Vjp<'_>) -> Rule {
     scaled(v, slope)
 }
 
-/// `i0(x) - i1(x) / x`, a half at 0.
+/// `i0(x) - i1(x) / x`; one half at 0.
 pub(super) fn i1(v: &mut Vjp<'_>) -> Rule {
     let x = v.inputs[0];
     let (zero, one, half) = (v.scalar(0.0), v.scalar(1.0), v.scalar(0.5));
@@ -425,8 +426,8 @@ pub(super) fn i1(v: &mut Vjp<'_>) -> Rule {
     scaled(v, slope)
 }
 
-/// Between floats the cotangent is cast back, of a real number made complex its real part;
-/// integers and bool carry none.
+/// Casts the cotangent back; for a cast from real to complex, its real part. Integers and bool have
+/// no cotangent.
 pub(super) fn cast(v: &mut Vjp<'_>) -> Rule {
     let (from, to) = (v.b.dtype(v.inputs[0]), v.b.dtype(v.ct));
     if !from.is_inexact() || !to.is_inexact() {
@@ -460,7 +461,7 @@ pub(super) fn div(v: &mut Vjp<'_>) -> Rule {
     ])
 }
 
-/// The quotient is constant between the jumps: `a - floor(a / b) * b`.
+/// The quotient is piecewise constant: `a - floor(a / b) * b`.
 pub(super) fn remainder(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     Ok(smallvec![
@@ -486,9 +487,9 @@ pub(super) fn fmod(v: &mut Vjp<'_>) -> Rule {
     ])
 }
 
-/// `d/da = b * a^(b - 1)`, 0 where `b` is 0 and `a` is 0 or NaN; `d/db = a^b * log(a)`, 0 where `a` is 0 and `b` is not
-/// negative. The operand of the unselected branch is replaced too, or its infinity times the zero
-/// that reaches it would be NaN in the next derivative.
+/// `d/da = b * a^(b - 1)`, 0 where `b` is 0 and `a` is 0 or NaN. `d/db = a^b * log(a)`, 0 where `a`
+/// is 0 and `b` is not negative. The operand of the unselected branch is replaced as well.
+/// Otherwise the second derivative would be NaN: the branch's infinity times a zero cotangent.
 pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
@@ -526,7 +527,7 @@ pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![base, exponent])
 }
 
-/// Nothing to the side that `loses`, half to each in a tie, else the whole cotangent.
+/// 0 for an operand that `loses`, half for each in a tie, otherwise the whole cotangent.
 fn extremum(v: &mut Vjp<'_>, loses: OpCode) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, half) = (v.scalar(0.0), v.scalar(0.5));
@@ -566,7 +567,7 @@ pub(super) fn atan2(v: &mut Vjp<'_>) -> Rule {
     ])
 }
 
-/// The branch not taken gets exactly 0, whatever its own derivative is.
+/// The unselected branch gets exactly 0, whatever its own derivative is.
 pub(super) fn select(v: &mut Vjp<'_>) -> Rule {
     let cond = v.inputs[0];
     let zero = v.scalar(0.0);

@@ -1,14 +1,15 @@
-//! Of updates that are multiplied where they fall on one element: each one's product of the others,
-//! without division, so that it is right where some are 0, and so are its derivatives.
+//! The derivative of scatters that multiply: for each update, the product of the other updates of
+//! its element. It is computed without division, so that it and its derivatives are valid for
+//! zeros.
 //!
-//! Updates are sorted by their index. Running products from both ends, which begin anew with each
-//! index, then give what comes before an update and what comes behind it.
+//! Updates are sorted by index. Segmented running products from both ends give the product of the
+//! updates before and after each update.
 
 use super::{Op, OpCode, Vjp, axis_of};
 use crate::ops::Attrs;
 use crate::{DType, GraphBuilder, NodeId, Result, Shape};
 
-/// For each update of a scatter that multiplies, the product of all other updates of its element.
+/// For each update of a multiplying scatter, the product of all other updates of its element.
 pub(super) fn others(v: &mut Vjp<'_>) -> Result<NodeId> {
     let axis = axis_of(&v.op) as usize;
     let (indices, updates) = (v.inputs[1], v.inputs[2]);
@@ -17,7 +18,7 @@ pub(super) fn others(v: &mut Vjp<'_>) -> Result<NodeId> {
     let dtype = v.b.dtype(updates);
     let wide = v.b.widen(updates)?;
     let shape = v.b.shape(updates).clone();
-    // The axes that indices run over last, as one.
+    // Move the indexed axes last and merge them.
     let rank = v.b.shape(indices).rank();
     let lanes = v.op.code == OpCode::ScatterAlongAxis;
     let over = if lanes { axis..axis + 1 } else { axis..axis + rank };
@@ -45,7 +46,7 @@ pub(super) fn others(v: &mut Vjp<'_>) -> Result<NodeId> {
     v.b.cast(out, dtype)
 }
 
-/// Along rows, the product of the other factors of the same key.
+/// Along rows, the product of the other factors with the same key.
 fn products(b: &mut GraphBuilder, keys: NodeId, factors: NodeId) -> Result<NodeId> {
     let last = b.shape(factors).rank() - 1;
     let sort = Op::new(OpCode::Sort, Attrs::routine(false));
@@ -61,12 +62,12 @@ fn products(b: &mut GraphBuilder, keys: NodeId, factors: NodeId) -> Result<NodeI
     let (first, last_of) = (b.eq(first, index)?, b.eq(end, behind)?);
     let (before, after) = (running(b, factors, first, false)?, running(b, factors, last_of, true)?);
     let product = b.mul(before, after)?;
-    // Back to where each came from.
+    // Undo the sort.
     let nodes = [factors, origin, product];
     super::put_back(b, OpCode::ScatterAddAlongAxis, last as u8, nodes)
 }
 
-/// The product of the factors before each, from the last `start` on.
+/// The running product of the factors before each one, restarted at `start`.
 fn running(b: &mut GraphBuilder, factors: NodeId, start: NodeId, flag: bool) -> Result<NodeId> {
     let (zero, one) = (b.scalar_like(factors, 0.0), b.scalar_like(factors, 1.0));
     let carried = b.select(start, zero, factors)?;
